@@ -13,7 +13,7 @@ use crate::request::{give_reduction, give_request};
 use garonne_engine::api::Origin;
 use garonne_mpi::coll::{
     Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements,
-    Gather, Gatherv, Mixed, Scatter, Scatterv, Uneven,
+    ElementsV, ElementsW, Gather, Gatherv, Scatter, Scatterv,
 };
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
@@ -196,7 +196,7 @@ impl Ragged {
         }
     }
 
-    pub fn uneven(&self, n: usize, handle: MPI_Datatype) -> Result<Uneven<'_>> {
+    pub fn uneven(&self, n: usize, handle: MPI_Datatype) -> Result<ElementsV<'_>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
         let datatype = committed(handle)?;
         let most = (0..n as u32)
@@ -205,7 +205,7 @@ impl Ragged {
             .unwrap_or(0)
             .max(0);
         check_buffer(self.buf, most, datatype)?;
-        Ok(Uneven {
+        Ok(ElementsV {
             mem: self.buf.mem(),
             counts,
             displs,
@@ -213,10 +213,10 @@ impl Ragged {
         })
     }
 
-    pub fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<Mixed<'a>> {
+    pub fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<ElementsW<'a>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
         device::refuse(self.buf)?;
-        Ok(Mixed {
+        Ok(ElementsW {
             mem: self.buf.mem(),
             counts,
             displs,

@@ -8,7 +8,7 @@
 
 use crate::call::{Fault, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
-use garonne_mpi::coll::Numbers;
+use garonne_mpi::coll::CountArray;
 use garonne_mpi::error::Class;
 use garonne_sync::user::UserMem;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -373,10 +373,10 @@ impl Counts {
     }
 
     /// The first `n` elements in place, as collectives take them.
-    pub fn numbers(&self, n: usize) -> Result<Numbers<'_>> {
+    pub fn numbers(&self, n: usize) -> Result<CountArray<'_>> {
         match self {
-            Self::Int(array) => array.slice(n).map(Numbers::Int),
-            Self::Large(array) => array.slice(n).map(Numbers::Wide),
+            Self::Int(array) => array.slice(n).map(CountArray::Int),
+            Self::Large(array) => array.slice(n).map(CountArray::Wide),
         }
     }
 }

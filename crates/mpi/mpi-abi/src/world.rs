@@ -4,7 +4,7 @@ use crate::call::{Call, Fault, Result};
 use crate::{checks, entered, env, site, state, tracing};
 use garonne_engine::api::{Context, Peer, shard_of};
 use garonne_engine::observe::tracer::Watcher;
-use garonne_mpi::coll::Boards;
+use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{Config, ThreadLevel};
@@ -77,7 +77,7 @@ fn of_node(error: garonne_node::Error) -> Fault {
 }
 
 /// What this rank lends for collectives, kept with the engine.
-static BOARDS: LazyLock<Arc<Boards>> = LazyLock::new(Arc::default);
+static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
 /// threads may all call at once has several shards.

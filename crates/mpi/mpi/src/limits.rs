@@ -102,7 +102,7 @@ pub mod coll {
 
     /// Longest block of an all-to-all that is brought together node by node: each is copied five
     /// times, which costs less than a message between nodes as long as it is short.
-    pub const BY_NODE_BLOCK: u64 = 1024;
+    pub const HIERARCHICAL_BLOCK: u64 = 1024;
 
     /// Blocks up to this go to many partners at once: latency counts.
     pub const ALLTOALL_BLOCK: u64 = 32 * 1024;
@@ -115,64 +115,64 @@ pub mod coll {
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
 
     /// Data that goes through a board: what fits one of its cells.
-    pub const BOARD_BYTES: u64 = garonne_sync::shm_barrier::CELL_BYTES as u64;
+    pub const SHM_SMALL_BYTES: u64 = garonne_sync::shm_barrier::CELL_BYTES as u64;
 
     /// Members up to which a meeting is by flags, if each has a core: more flags take longer to
     /// look at than the one word of a gate.
-    pub const FLAG_RANKS: u32 = 4;
+    pub const FLAG_BARRIER_RANKS: u32 = 4;
 
     /// Longest contribution that a member puts down in a round, or block of an exchange: up to here
     /// two copies take less than the messages of its algorithm, each of which may be a wake-up.
-    pub const ROUND_MAX: u64 = 32 << 10;
+    pub const SLOT_BYTES_MAX: u64 = 32 << 10;
 
     /// What all members put down together, but in exchanges: one of them may have to read it all.
-    pub const ROUND_ALL: u64 = 512 << 10;
+    pub const SLOT_BYTES_ALL: u64 = 512 << 10;
 
     /// Bytes from which on members learn by which stores contributions are best put down: below,
     /// bypassing the caches saves nothing.
-    pub const ROUND_STORES_FROM: u64 = 2048;
+    pub const SLOT_STORES_FROM: u64 = 2048;
 
     /// Quarters that bypassing the caches has to be quicker where ranks share cores: both ends of
     /// most copies have one cache there, and what lies in it is written again by the next call.
-    pub const ROUND_DEAR: u32 = 4;
+    pub const SLOT_STREAM_MARGIN: u32 = 4;
 
     /// Longest wide cell of a round: what a member of an exchange gives to four others.
-    pub const ROUND_CELL_MAX: usize = 128 << 10;
+    pub const SLOT_CELL_MAX: usize = 128 << 10;
 
     /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody
     /// who would take it meanwhile costs more than that.
-    pub const ROUND_SHORT: u64 = 4 << 10;
+    pub const SLOT_SHORT: u64 = 4 << 10;
 
     /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has
     /// a core: a few microseconds, in which no message is looked for.
-    pub const ROUND_SPINS: u32 = 64;
+    pub const SLOT_SPINS: u32 = 64;
 
     /// Bytes of a process's commons that may be lent for rounds of single persistent collectives,
     /// of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since
     /// communicators need room for their boards.
-    pub const OWN_ROUNDS_BYTES: usize = 4 << 20;
+    pub const PERSISTENT_SLOTS_BYTES: usize = 4 << 20;
 
     /// Places that are looked at for one that all have deserted before more of the commons is
     /// taken: those left first are deserted first, but for ranks that are slow to free.
-    pub const OWN_ROUNDS_LOOKS: usize = 4;
+    pub const PERSISTENT_SLOTS_CHECKED: usize = 4;
 
     /// Rounds that a persistent collective has for itself where all wait for all: two are enough.
-    pub const OWN_ROUNDS: u32 = 2;
+    pub const PERSISTENT_SLOTS: u32 = 2;
 
     /// The same where some wait for nobody: so many starts these may be ahead.
-    pub const OWN_ROUNDS_AHEAD: u32 = 4;
+    pub const PERSISTENT_SLOTS_AHEAD: u32 = 4;
 
     /// Temporary memory from this length on is kept for the next collective: what the C library
     /// gives back to the kernel, and gets anew page by page.
-    pub const TEMPORARY_KEPT_FROM: usize = 64 << 10;
+    pub const TEMP_BUFFER_KEPT_FROM: usize = 64 << 10;
 
     /// Bytes of it that a process keeps: what nonblocking reductions of 4 MB on few ranks need, and
     /// little beside the data of such calls.
-    pub const TEMPORARY_KEPT: usize = 4 << 20;
+    pub const TEMP_BUFFERS_KEPT: usize = 4 << 20;
 
     /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have
     /// cells of 32 KB. Virtual until touched.
-    pub const ROUNDS_BYTES: usize = 8 << 20;
+    pub const SLOTS_BYTES: usize = 8 << 20;
 
     /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and
     /// 64 ranks take 64 blocks of 1 KB.
@@ -202,45 +202,45 @@ pub mod coll {
 
     /// Collectives from this length on choose their way by what earlier ones took: below, bypassing
     /// the caches saves nothing.
-    pub const WAYS_FROM: u64 = 1 << WAYS_FROM_LOG2;
+    pub const TUNE_FROM: u64 = 1 << TUNE_FROM_LOG2;
 
     /// The first class of lengths is that of 8 KB.
-    pub const WAYS_FROM_LOG2: u32 = 13;
+    pub const TUNE_FROM_LOG2: u32 = 13;
 
     /// Classes of length, each twice the one before: the last is that of 64 MB and more, which no
     /// cache holds.
-    pub const WAYS_CLASSES: usize = 14;
+    pub const TUNE_CLASSES: usize = 14;
 
     /// Times that a way must have been measured to count as known: one may meet a preemption.
-    pub const WAYS_SURE: u8 = 2;
+    pub const TUNE_SAMPLES: u8 = 2;
 
     /// Calls of one sort between two tries of a way that is only known from other lengths.
-    pub const WAYS_LEARN_EVERY: u32 = 8;
+    pub const TUNE_LEARN_EVERY: u32 = 8;
 
     /// Calls of one sort between two tries of a way that is not the usual one: where it takes three
     /// times as long, that costs two per cent.
-    pub const WAYS_RETRY_EVERY: u32 = 100;
+    pub const TUNE_RETRY_EVERY: u32 = 100;
 
-    /// The first such try; until [`WAYS_RETRY_EVERY`] each follows after as many calls as there
+    /// The first such try; until [`TUNE_RETRY_EVERY`] each follows after as many calls as there
     /// were before.
-    pub const WAYS_RETRY_FIRST: u32 = 16;
+    pub const TUNE_RETRY_FIRST: u32 = 16;
 
     /// One of so many calls is timed, which takes two meetings and two readings of a clock.
-    pub const WAYS_TIMED_EVERY: u32 = 8;
+    pub const TUNE_TIMED_EVERY: u32 = 8;
 
     /// From this length on all are: that takes less than a hundredth of the call.
-    pub const WAYS_TIMED_ALL: u64 = 1 << 20;
+    pub const TUNE_TIMED_ALL: u64 = 1 << 20;
 
     /// Calls in a row that take half as long again as usual until that counts as the new usual: two
     /// may be preemptions.
-    pub const WAYS_TURNED: u8 = 3;
+    pub const TUNE_CHANGED_AFTER: u8 = 3;
 
     /// Part of the time of calls that tries of ways other than the usual one may lose.
-    pub const WAYS_EARNED_SHARE: i64 = 16;
+    pub const TUNE_BUDGET_SHARE: i64 = 16;
 
     /// Calls whose time may be saved up for such tries: a way eight times as slow says nothing that
     /// is worth more.
-    pub const WAYS_EARNED_MAX: i64 = 8;
+    pub const TUNE_BUDGET_MAX: i64 = 8;
 
     /// The shortest piece where two members combine what they exchange: a meeting costs more there
     /// than it saves up to this.
@@ -272,7 +272,7 @@ pub mod coll {
 
     /// Looks at the gate before progress is made between looks: a few microseconds, what the last
     /// arrival is late by in a tight loop.
-    pub const BOARD_SPINS: u32 = 2000;
+    pub const SHM_SPINS: u32 = 2000;
 
     /// Looks of one of several threads of a rank before it gives its core to another: a microsecond
     /// or two, which is what a switch costs, and longer than a partner that runs takes to answer.

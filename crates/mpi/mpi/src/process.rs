@@ -1,12 +1,12 @@
 //! One rank as a value: its engine's host, its life cycle, and the tables of objects that belong to
 //! it.
 //!
-//! The edge makes one [`Process`] when the first of `MPI_Init` or `MPI_Session_init` is called and
-//! keeps it while [`Process::users`] is above zero; then it may drop the engine. Everything here is
+//! The edge makes one [`SimProcess`] when the first of `MPI_Init` or `MPI_Session_init` is called and
+//! keeps it while [`SimProcess::users`] is above zero; then it may drop the engine. Everything here is
 //! callable from any thread.
 
 use crate::attr::Keyvals;
-use crate::coll::Boards;
+use crate::coll::SegmentAllocator;
 use crate::comm::context_ids::{self, Contexts};
 use crate::comm::{Comm, Parts};
 use crate::errhandler::Errhandler;
@@ -71,7 +71,7 @@ pub struct Config {
     /// Says something to who started the program, beside the program's own output.
     pub say: fn(&str),
     /// Where this rank keeps what it lends for collectives: the same as long as its engine.
-    pub boards: Arc<Boards>,
+    pub boards: Arc<SegmentAllocator>,
     /// The error handler that the predefined communicators have at first.
     pub initial_errhandler: Errhandler,
 }

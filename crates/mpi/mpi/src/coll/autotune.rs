@@ -13,7 +13,7 @@
 //! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and
 //! ways.
 
-use super::shm_sync::{Span, Table};
+use super::shm_sync::{ShmSync, TimeSpan};
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 /// A way of the data of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum DataPath {
     /// Through lanes.
-    Lanes(Strokes),
+    Lanes(LaneCopies),
     /// Read from where it lies.
     Direct,
     /// By messages, whose way the rail chooses.
@@ -32,7 +32,7 @@ pub(super) enum Way {
 
 /// How a copy into a lane or out of it is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stroke {
+pub(super) enum CopyKind {
     /// By the routine of all copies, through the caches.
     #[default]
     Cached,
@@ -45,30 +45,30 @@ pub(super) enum Stroke {
 
 /// The copies of a way through lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Strokes {
+pub(super) struct LaneCopies {
     /// Those that fill lanes.
-    pub put: Stroke,
+    pub put: CopyKind,
     /// Those that write to where the data stays.
-    pub take: Stroke,
+    pub take: CopyKind,
 }
 
-const fn lanes(put: Stroke, take: Stroke) -> Way {
-    Way::Lanes(Strokes { put, take })
+const fn lanes(put: CopyKind, take: CopyKind) -> DataPath {
+    DataPath::Lanes(LaneCopies { put, take })
 }
 
 /// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a
 /// call that stays alone.
-const WAYS: [Way; 7] = [
-    lanes(Stroke::Streamed, Stroke::Cached),
-    lanes(Stroke::Cached, Stroke::Cached),
-    Way::Direct,
-    Way::Messages,
-    lanes(Stroke::Cached, Stroke::Streamed),
-    lanes(Stroke::Streamed, Stroke::Streamed),
-    lanes(Stroke::Library, Stroke::Library),
+const PATHS: [DataPath; 7] = [
+    lanes(CopyKind::Streamed, CopyKind::Cached),
+    lanes(CopyKind::Cached, CopyKind::Cached),
+    DataPath::Direct,
+    DataPath::Messages,
+    lanes(CopyKind::Cached, CopyKind::Streamed),
+    lanes(CopyKind::Streamed, CopyKind::Streamed),
+    lanes(CopyKind::Library, CopyKind::Library),
 ];
 
-/// The place of [`Way::Direct`] among them: with it a long call begins of which nothing is known,
+/// The place of [`ExchangePattern::Direct`] among them: with it a long call begins of which nothing is known,
 /// since it touches no lane for the first time.
 const DIRECT: usize = 2;
 
@@ -76,17 +76,17 @@ const DIRECT: usize = 2;
 /// quarters: past the caches nothing is fetched that is overwritten, which a fair guess does not
 /// hold against a way that is only open where caches keep nothing.
 fn kin(way: usize) -> Option<(usize, u32)> {
-    match WAYS[way] {
-        Way::Lanes(Strokes {
-            put: Stroke::Cached,
-            take: Stroke::Streamed,
+    match PATHS[way] {
+        DataPath::Lanes(LaneCopies {
+            put: CopyKind::Cached,
+            take: CopyKind::Streamed,
         }) => Some((1, 3)),
-        Way::Lanes(Strokes {
-            put: Stroke::Streamed,
-            take: Stroke::Streamed,
+        DataPath::Lanes(LaneCopies {
+            put: CopyKind::Streamed,
+            take: CopyKind::Streamed,
         }) => Some((0, 3)),
-        Way::Lanes(Strokes {
-            put: Stroke::Library,
+        DataPath::Lanes(LaneCopies {
+            put: CopyKind::Library,
             ..
         }) => Some((1, 4)),
         _ => None,
@@ -95,7 +95,7 @@ fn kin(way: usize) -> Option<(usize, u32)> {
 
 /// What moves where: calls of one pattern take about as long for the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pattern {
+pub(super) enum TrafficPattern {
     /// One to all.
     Bcast,
     /// All to all, the same block.
@@ -116,12 +116,12 @@ pub(super) enum Pattern {
     Scan,
 }
 
-const PATTERNS: usize = Pattern::Scan as usize + 1;
+const PATTERNS: usize = TrafficPattern::Scan as usize + 1;
 
 /// Calls that are chosen for together: a pattern, and a length that all members know alike.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sort {
-    pub pattern: Pattern,
+pub(super) struct CallClass {
+    pub pattern: TrafficPattern,
     /// Bytes: of a block, of the whole in calls without blocks.
     pub len: u64,
 }
@@ -131,30 +131,34 @@ fn price(ps: u32, len: u64) -> i64 {
     (u128::from(ps) * u128::from(len) / 1000).min(1 << 50) as i64
 }
 
-impl Sort {
+impl CallClass {
     fn class(self) -> usize {
         (self
             .len
             .max(1)
             .ilog2()
-            .saturating_sub(limit::WAYS_FROM_LOG2) as usize)
-            .min(limit::WAYS_CLASSES - 1)
+            .saturating_sub(limit::TUNE_FROM_LOG2) as usize)
+            .min(limit::TUNE_CLASSES - 1)
     }
 
     /// A program may make only a handful of such calls.
     fn is_long(self) -> bool {
-        self.len >= limit::WAYS_TIMED_ALL
+        self.len >= limit::TUNE_TIMED_ALL
     }
 
     /// Measurements that make a way known.
     fn sure(self) -> u8 {
-        if self.is_long() { 1 } else { limit::WAYS_SURE }
+        if self.is_long() {
+            1
+        } else {
+            limit::TUNE_SAMPLES
+        }
     }
 }
 
 /// The ways that a call could go: the same on all members.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Open {
+pub(super) struct AvailablePaths {
     pub direct: bool,
     pub messages: bool,
     /// What all move together is so much that no cache keeps it.
@@ -163,23 +167,23 @@ pub(super) struct Open {
     pub library: bool,
 }
 
-impl Open {
-    fn has(self, way: Way) -> bool {
+impl AvailablePaths {
+    fn has(self, way: DataPath) -> bool {
         match way {
-            Way::Direct => self.direct,
-            Way::Messages => self.messages,
-            Way::Lanes(Strokes {
-                put: Stroke::Library,
+            DataPath::Direct => self.direct,
+            DataPath::Messages => self.messages,
+            DataPath::Lanes(LaneCopies {
+                put: CopyKind::Library,
                 ..
             }) => self.library,
-            Way::Lanes(strokes) => self.streamed || strokes.take != Stroke::Streamed,
+            DataPath::Lanes(strokes) => self.streamed || strokes.take != CopyKind::Streamed,
         }
     }
 }
 
 /// What is known of one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Pace {
+struct PathCost {
     /// Picoseconds per byte; 0: nothing known.
     ps: u32,
     /// Measurements behind it, as far as they are counted.
@@ -189,11 +193,11 @@ struct Pace {
     above_least: u32,
 }
 
-impl Pace {
+impl PathCost {
     fn learn(&mut self, now: u32) {
         let old = self.ps;
         self.seen = self.seen.saturating_add(1);
-        if self.seen <= limit::WAYS_SURE {
+        if self.seen <= limit::TUNE_SAMPLES {
             self.ps = if old == 0 { now } else { now.min(old) };
             return;
         }
@@ -214,7 +218,7 @@ impl Pace {
         };
         self.above += 1;
         self.ps = old.saturating_add(old.div_ceil(16));
-        if self.above == limit::WAYS_TURNED {
+        if self.above == limit::TUNE_CHANGED_AFTER {
             // No preemption, but other cores than before.
             self.above = 0;
             self.ps = self.above_least;
@@ -224,8 +228,8 @@ impl Pace {
 
 /// What is known of calls of one sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Known {
-    paces: [Pace; WAYS.len()],
+struct ClassStats {
+    paces: [PathCost; PATHS.len()],
     turns: u32,
     /// Nanoseconds that tries may lose: a share of what calls took.
     earned: i64,
@@ -240,23 +244,23 @@ struct Known {
 /// What a communicator knows. All members' are equal: nothing enters but what all were shown in the
 /// same meeting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ways {
-    sorts: [Option<Box<[Known; limit::WAYS_CLASSES]>>; PATTERNS],
+pub(super) struct PathTuner {
+    sorts: [Option<Box<[ClassStats; limit::TUNE_CLASSES]>>; PATTERNS],
 }
 
-impl Ways {
-    fn known(&self, sort: Sort) -> Option<&[Known; limit::WAYS_CLASSES]> {
+impl PathTuner {
+    fn known(&self, sort: CallClass) -> Option<&[ClassStats; limit::TUNE_CLASSES]> {
         self.sorts[sort.pattern as usize].as_deref()
     }
 
-    fn known_mut(&mut self, sort: Sort) -> &mut Known {
+    fn known_mut(&mut self, sort: CallClass) -> &mut ClassStats {
         let classes = self.sorts[sort.pattern as usize].get_or_insert_default();
         &mut classes[sort.class()]
     }
 
     /// The pace of a way for this length, or what the nearest shorter one that has one lets expect;
     /// 0: none.
-    fn learned(&self, sort: Sort, way: usize) -> u32 {
+    fn learned(&self, sort: CallClass, way: usize) -> u32 {
         let classes = self
             .known(sort)
             .map_or(&[][..], |classes| &classes[..=sort.class()]);
@@ -272,7 +276,7 @@ impl Ways {
         // Longer calls find other caches, and the first ones cold ones: how ways compare carries
         // over, not how long they take.
         let both =
-            (0..WAYS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
+            (0..PATHS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
         let (now, then) = both
             .map(|other| (here.paces[other].ps, near.paces[other].ps))
             .min()
@@ -282,7 +286,7 @@ impl Ways {
     }
 
     /// The same, or what the way next to it lets expect.
-    fn guess(&self, sort: Sort, way: usize) -> u32 {
+    fn guess(&self, sort: CallClass, way: usize) -> u32 {
         match (self.learned(sort, way), kin(way)) {
             (0, Some((near, quarters))) => {
                 (u64::from(self.learned(sort, near)) * u64::from(quarters) / 4) as u32
@@ -292,8 +296,8 @@ impl Ways {
     }
 
     /// The quickest way that is open and that anything is known of.
-    fn usual(&self, sort: Sort, open: Open) -> usize {
-        let ways = (0..WAYS.len()).filter(|way| open.has(WAYS[*way]));
+    fn usual(&self, sort: CallClass, open: AvailablePaths) -> usize {
+        let ways = (0..PATHS.len()).filter(|way| open.has(PATHS[*way]));
         let known = ways
             .map(|way| (self.guess(sort, way), way))
             .filter(|(ps, _)| *ps > 0);
@@ -307,7 +311,7 @@ impl Ways {
 
     /// What a try of a way is expected to lose; of one that nothing is known of, as much as the
     /// usual one takes, of which something has to be known.
-    fn loss(&self, sort: Sort, way: usize, usual: usize) -> i64 {
+    fn loss(&self, sort: CallClass, way: usize, usual: usize) -> i64 {
         let (usually, guess) = (self.guess(sort, usual), self.guess(sort, way));
         let more = match (usually, guess) {
             _ if way == usual => 0,
@@ -319,15 +323,15 @@ impl Ways {
     }
 
     /// How the next call of this sort goes, and whether it is timed. Changes nothing.
-    fn decide(&self, sort: Sort, open: Open) -> (usize, bool) {
+    fn decide(&self, sort: CallClass, open: AvailablePaths) -> (usize, bool) {
         let known = self
             .known(sort)
             .map(|classes| classes[sort.class()])
             .unwrap_or_default();
         let seen = |way: usize| known.paces[way].seen;
-        let ways = || (0..WAYS.len()).filter(|way| open.has(WAYS[*way]));
+        let ways = || (0..PATHS.len()).filter(|way| open.has(PATHS[*way]));
         let unsure = || ways().filter(|way| seen(*way) < sort.sure());
-        if let Some(way) = known.again.filter(|way| open.has(WAYS[*way])) {
+        if let Some(way) = known.again.filter(|way| open.has(PATHS[*way])) {
             return (way, true);
         }
         // What nothing at all is known of is tried at once, the rest in its turn. A long call is
@@ -342,7 +346,7 @@ impl Ways {
         // Of long calls there may be few: what is next to the usual way by what is known need not
         // wait.
         let due =
-            sort.is_long() || known.turns % limit::WAYS_LEARN_EVERY == limit::WAYS_LEARN_EVERY - 1;
+            sort.is_long() || known.turns % limit::TUNE_LEARN_EVERY == limit::TUNE_LEARN_EVERY - 1;
         if due
             && let Some(way) = unsure()
                 .min_by_key(|way| self.loss(sort, *way, usual))
@@ -361,14 +365,19 @@ impl Ways {
                 return (way, true);
             }
         }
-        let timed = sort.len >= limit::WAYS_TIMED_ALL
-            || known.turns.is_multiple_of(limit::WAYS_TIMED_EVERY);
+        let timed = sort.len >= limit::TUNE_TIMED_ALL
+            || known.turns.is_multiple_of(limit::TUNE_TIMED_EVERY);
         (usual, timed && ways().count() > 1)
     }
 
     /// A call of this sort is over. If it was timed and all could say how long they took, the
     /// slowest took so long.
-    fn over(&mut self, (sort, open): (Sort, Open), way: usize, took: Option<Duration>) {
+    fn over(
+        &mut self,
+        (sort, open): (CallClass, AvailablePaths),
+        way: usize,
+        took: Option<Duration>,
+    ) {
         let usual = self.usual(sort, open);
         let (guess, learned) = (self.guess(sort, usual), self.learned(sort, way) > 0);
         let known = self.known_mut(sort);
@@ -377,8 +386,8 @@ impl Ways {
         let follows = known.last.replace(way) == Some(way);
         let was_again = known.again.take().is_some();
         let usually = price(guess, sort.len);
-        let most = usually.saturating_mul(limit::WAYS_EARNED_MAX);
-        known.earned = (known.earned + usually / limit::WAYS_EARNED_SHARE).min(most);
+        let most = usually.saturating_mul(limit::TUNE_BUDGET_MAX);
+        known.earned = (known.earned + usually / limit::TUNE_BUDGET_SHARE).min(most);
         let Some(took) = took else { return };
         let now = (took.as_nanos() * 1000 / u128::from(sort.len.max(1)))
             .clamp(1, u128::from(u32::MAX)) as u32;
@@ -404,23 +413,23 @@ impl Ways {
 /// may have decided.
 fn is_retry(turn: u32) -> bool {
     let turn = turn.wrapping_add(1);
-    turn.is_multiple_of(limit::WAYS_RETRY_EVERY)
-        || (limit::WAYS_RETRY_FIRST..limit::WAYS_RETRY_EVERY).contains(&turn)
+    turn.is_multiple_of(limit::TUNE_RETRY_EVERY)
+        || (limit::TUNE_RETRY_FIRST..limit::TUNE_RETRY_EVERY).contains(&turn)
             && turn.is_power_of_two()
 }
 
 /// One call's way, from the decision to what was learned of it.
 #[derive(Debug)]
-pub(super) struct Course {
-    of: (Sort, Open),
+pub(super) struct TunedCall {
+    of: (CallClass, AvailablePaths),
     way: usize,
     timed: bool,
     begin: Option<u64>,
 }
 
-impl Course {
+impl TunedCall {
     /// Decides for a call; every member comes to the same.
-    pub fn decide(table: &Table<'_>, sort: Sort, open: Open) -> Self {
+    pub fn decide(table: &ShmSync<'_>, sort: CallClass, open: AvailablePaths) -> Self {
         let (way, timed) = lock(&table.place.ways).decide(sort, open);
         // Members that were not of one mind would wait for each other: then they differ in the
         // words that they meet with.
@@ -433,8 +442,8 @@ impl Course {
         }
     }
 
-    pub fn way(&self) -> Way {
-        WAYS[self.way]
+    pub fn way(&self) -> DataPath {
+        PATHS[self.way]
     }
 
     pub fn is_timed(&self) -> bool {
@@ -444,11 +453,11 @@ impl Course {
     /// To be called before the call's data moves: in a timed one all meet.
     ///
     /// # Errors
-    /// As [`Table::pass`].
-    pub fn begin(&mut self, table: &Table<'_>) -> Result<()> {
+    /// As [`ShmSync::pass`].
+    pub fn begin(&mut self, table: &ShmSync<'_>) -> Result<()> {
         if self.timed {
             table.agree()?;
-            self.begin = Some(Span::now());
+            self.begin = Some(TimeSpan::now());
         }
         Ok(())
     }
@@ -456,16 +465,16 @@ impl Course {
     /// The call came to this outcome, which is given back. Also one who failed meets the others.
     ///
     /// # Errors
-    /// The outcome's; as [`Table::pass`].
-    pub fn end<T>(self, table: &Table<'_>, outcome: Result<T>) -> Result<T> {
+    /// The outcome's; as [`ShmSync::pass`].
+    pub fn end<T>(self, table: &ShmSync<'_>, outcome: Result<T>) -> Result<T> {
         // Then its first meeting failed, for all.
         if matches!(&outcome, Err(error) if error.class == Class::NotSame) {
             return outcome;
         }
         let took = match self.begin {
-            Some(begin) => table.span(outcome.is_ok().then(|| Span {
+            Some(begin) => table.span(outcome.is_ok().then(|| TimeSpan {
                 begin,
-                end: Span::now(),
+                end: TimeSpan::now(),
             }))?,
             None => None,
         };
@@ -474,7 +483,7 @@ impl Course {
     }
 }
 
-fn lock(ways: &Mutex<Ways>) -> MutexGuard<'_, Ways> {
+fn lock(ways: &Mutex<PathTuner>) -> MutexGuard<'_, PathTuner> {
     ways.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

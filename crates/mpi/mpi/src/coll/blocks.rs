@@ -3,14 +3,14 @@
 //! Used by gathers, scatters and all-to-alls; borrows the program's arrays of counts and
 //! displacements as they are, `int` or 64-bit, so that planning copies nothing.
 
-use super::typed_buffer::Typed;
+use super::typed_buffer::TypedBuffer;
 use crate::datatype::Datatype;
 use garonne_sync::user::{Data, UserMem};
 
 /// An array of counts or displacements as the program gave it. What an `int` call passes and what a
 /// `_c` call passes.
 #[derive(Clone, Copy, Debug)]
-pub enum Numbers<'a> {
+pub enum CountArray<'a> {
     /// `int`.
     Int(&'a [i32]),
     /// `MPI_Count` or `MPI_Aint`.
@@ -19,24 +19,24 @@ pub enum Numbers<'a> {
     All(i64),
 }
 
-impl Numbers<'_> {
+impl CountArray<'_> {
     /// The number for `rank`; 0 beyond the end.
     pub fn get(&self, rank: u32) -> i64 {
         match self {
-            Numbers::Int(values) => values
+            CountArray::Int(values) => values
                 .get(rank as usize)
                 .map_or(0, |&value| i64::from(value)),
-            Numbers::Wide(values) => values.get(rank as usize).copied().unwrap_or(0),
-            Numbers::All(value) => *value,
+            CountArray::Wide(values) => values.get(rank as usize).copied().unwrap_or(0),
+            CountArray::All(value) => *value,
         }
     }
 
     /// How many there are; `None` when any rank has one.
     pub fn len(&self) -> Option<usize> {
         match self {
-            Numbers::Int(values) => Some(values.len()),
-            Numbers::Wide(values) => Some(values.len()),
-            Numbers::All(_) => None,
+            CountArray::Int(values) => Some(values.len()),
+            CountArray::Wide(values) => Some(values.len()),
+            CountArray::All(_) => None,
         }
     }
 
@@ -58,27 +58,27 @@ pub(crate) enum Blocks<'a> {
     /// Blocks of `count` elements back to back.
     Even {
         /// Element 0 of rank 0's block.
-        typed: Typed<'a>,
+        typed: TypedBuffer<'a>,
         /// Elements in each block.
         count: u64,
     },
     /// Blocks of `counts[rank]` elements, each at its own displacement in extents.
     Uneven {
         /// The origin of displacements.
-        typed: Typed<'a>,
+        typed: TypedBuffer<'a>,
         /// Elements of each block.
-        counts: Numbers<'a>,
+        counts: CountArray<'a>,
         /// Displacement of each block in extents.
-        displs: Numbers<'a>,
+        displs: CountArray<'a>,
     },
     /// Blocks of different datatypes, displaced by bytes.
     Each {
         /// The origin of displacements.
         mem: UserMem,
         /// Elements of each block.
-        counts: Numbers<'a>,
+        counts: CountArray<'a>,
         /// Displacement of each block in bytes.
-        displs: Numbers<'a>,
+        displs: CountArray<'a>,
         /// Datatype of each block.
         datatypes: &'a [Datatype],
     },
@@ -103,7 +103,7 @@ impl Blocks<'_> {
                 displs,
                 datatypes,
             } => match datatypes.get(rank as usize) {
-                Some(datatype) => Typed::new(mem.offset(displs.get(rank) as isize), datatype)
+                Some(datatype) => TypedBuffer::new(mem.offset(displs.get(rank) as isize), datatype)
                     .data(0, counts.count(rank)),
                 None => Data::empty(),
             },

@@ -3,8 +3,8 @@
 //!
 //! Used by [`super::calls`]. They borrow the program's arrays; nothing here allocates.
 
-use super::blocks::{Blocks, Numbers};
-use super::typed_buffer::{Typed, check_count};
+use super::blocks::{Blocks, CountArray};
+use super::typed_buffer::{TypedBuffer, check_count};
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, UserMem};
@@ -22,8 +22,8 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    pub(super) fn typed(&self) -> Typed<'a> {
-        Typed::new(self.mem, self.datatype)
+    pub(super) fn typed(&self) -> TypedBuffer<'a> {
+        TypedBuffer::new(self.mem, self.datatype)
     }
 
     pub(super) fn data(&self) -> Data {
@@ -58,21 +58,21 @@ impl<'a> Elements<'a> {
 
 /// A buffer with a block of its own length and place for every rank, all of one datatype.
 #[derive(Clone, Copy)]
-pub struct Uneven<'a> {
+pub struct ElementsV<'a> {
     /// Address from which displacements count.
     pub mem: UserMem,
     /// Elements of each rank's block.
-    pub counts: Numbers<'a>,
+    pub counts: CountArray<'a>,
     /// Place of each rank's block, in extents of the datatype.
-    pub displs: Numbers<'a>,
+    pub displs: CountArray<'a>,
     /// The datatype.
     pub datatype: &'a Datatype,
 }
 
-impl<'a> Uneven<'a> {
+impl<'a> ElementsV<'a> {
     pub(super) fn blocks(&self) -> Blocks<'a> {
         Blocks::Uneven {
-            typed: Typed::new(self.mem, self.datatype),
+            typed: TypedBuffer::new(self.mem, self.datatype),
             counts: self.counts,
             displs: self.displs,
         }
@@ -87,18 +87,18 @@ impl<'a> Uneven<'a> {
 
 /// A buffer with a block of its own length, place and datatype for every rank.
 #[derive(Clone, Copy)]
-pub struct Mixed<'a> {
+pub struct ElementsW<'a> {
     /// Address from which displacements count.
     pub mem: UserMem,
     /// Elements of each rank's block.
-    pub counts: Numbers<'a>,
+    pub counts: CountArray<'a>,
     /// Place of each rank's block in bytes.
-    pub displs: Numbers<'a>,
+    pub displs: CountArray<'a>,
     /// Datatype of each rank's block.
     pub datatypes: &'a [Datatype],
 }
 
-impl<'a> Mixed<'a> {
+impl<'a> ElementsW<'a> {
     pub(super) fn blocks(&self) -> Blocks<'a> {
         Blocks::Each {
             mem: self.mem,
@@ -123,7 +123,7 @@ impl<'a> Mixed<'a> {
     }
 }
 
-fn check_numbers(counts: &Numbers<'_>, displs: &Numbers<'_>, ranks: u32) -> Result<()> {
+fn check_numbers(counts: &CountArray<'_>, displs: &CountArray<'_>, ranks: u32) -> Result<()> {
     for (name, numbers) in [("counts", counts), ("displacements", displs)] {
         if numbers.len().is_some_and(|len| len < ranks as usize) {
             return Err(Error::new(

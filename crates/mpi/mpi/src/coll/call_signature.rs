@@ -6,7 +6,7 @@
 //! disagrees. What two ranks may rightly see differently (the blocks of `MPI_Alltoallv`, a derived
 //! type here and its parts there) is not part of it.
 
-use super::call_tag::Kind;
+use super::call_tag::CollectiveKind;
 use crate::datatype::basic_type::Basic;
 use crate::datatype::{Datatype, Leaf};
 use crate::op::{Op, Predefined};
@@ -14,22 +14,22 @@ use std::fmt;
 
 /// What must be the same on all ranks of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statement {
-    kind: Kind,
+pub struct CallSignature {
+    kind: CollectiveKind,
     /// The root of a rooted call; unused otherwise.
     root: u32,
     /// Packed bytes: of the whole, or of a block in calls with one per rank; 0 where ranks may
     /// differ.
     bytes: u64,
     /// How elements are combined.
-    combine: Combine,
+    combine: ReductionSignature,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Combine {
+struct ReductionSignature {
     /// Code of the operation; 0: none, or the program's own.
     op: u16,
-    class: Numbers,
+    class: ElementClass,
     /// Bytes of an element.
     element: u32,
 }
@@ -37,7 +37,7 @@ struct Combine {
 /// What is combined. Names of one C type (`MPI_LONG`, `MPI_INT64_T`) are one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-enum Numbers {
+enum ElementClass {
     /// Nothing is combined.
     #[default]
     Nothing = 0,
@@ -52,47 +52,47 @@ enum Numbers {
     Own,
 }
 
-const NUMBERS: [(Numbers, &str); 9] = [
-    (Numbers::Nothing, "nothing"),
-    (Numbers::Signed, "signed integers"),
-    (Numbers::Unsigned, "unsigned integers"),
-    (Numbers::Real, "floating-point numbers"),
-    (Numbers::Complex, "complex numbers"),
-    (Numbers::Truth, "truth values"),
-    (Numbers::Bytes, "bytes"),
-    (Numbers::Pairs, "pairs"),
-    (Numbers::Own, "elements"),
+const ELEMENT_CLASSES: [(ElementClass, &str); 9] = [
+    (ElementClass::Nothing, "nothing"),
+    (ElementClass::Signed, "signed integers"),
+    (ElementClass::Unsigned, "unsigned integers"),
+    (ElementClass::Real, "floating-point numbers"),
+    (ElementClass::Complex, "complex numbers"),
+    (ElementClass::Truth, "truth values"),
+    (ElementClass::Bytes, "bytes"),
+    (ElementClass::Pairs, "pairs"),
+    (ElementClass::Own, "elements"),
 ];
 
-impl Numbers {
+impl ElementClass {
     fn of(datatype: &Datatype) -> Self {
         match datatype.leaf() {
-            None => Numbers::Own,
-            Some(Leaf::Pair { .. }) => Numbers::Pairs,
-            Some(Leaf::Basic(Basic::Byte)) => Numbers::Bytes,
-            Some(Leaf::Basic(basic)) if basic.is_logical() => Numbers::Truth,
-            Some(Leaf::Basic(basic)) if basic.is_real() => Numbers::Real,
-            Some(Leaf::Basic(basic)) if basic.real_part().is_some() => Numbers::Complex,
+            None => ElementClass::Own,
+            Some(Leaf::Pair { .. }) => ElementClass::Pairs,
+            Some(Leaf::Basic(Basic::Byte)) => ElementClass::Bytes,
+            Some(Leaf::Basic(basic)) if basic.is_logical() => ElementClass::Truth,
+            Some(Leaf::Basic(basic)) if basic.is_real() => ElementClass::Real,
+            Some(Leaf::Basic(basic)) if basic.real_part().is_some() => ElementClass::Complex,
             Some(Leaf::Basic(basic))
                 if Basic::signed(basic.size()) == Some(basic) || basic == Basic::Long =>
             {
-                Numbers::Signed
+                ElementClass::Signed
             }
-            Some(Leaf::Basic(_)) => Numbers::Unsigned,
+            Some(Leaf::Basic(_)) => ElementClass::Unsigned,
         }
     }
 }
 
 /// Bytes of a statement as ranks show it to each other.
-pub(crate) const STATEMENT_BYTES: usize = 20;
+pub(crate) const SIGNATURE_BYTES: usize = 20;
 
-impl Statement {
-    pub fn of(kind: Kind) -> Self {
+impl CallSignature {
+    pub fn of(kind: CollectiveKind) -> Self {
         Self {
             kind,
             root: 0,
             bytes: 0,
-            combine: Combine::default(),
+            combine: ReductionSignature::default(),
         }
     }
 
@@ -109,19 +109,19 @@ impl Statement {
 
     pub fn combining(self, op: &Op, datatype: &Datatype) -> Self {
         let (op, class) = match op {
-            Op::Predefined(op) => (*op as u16, Numbers::of(datatype)),
-            Op::User { .. } => (0, Numbers::Own),
+            Op::Predefined(op) => (*op as u16, ElementClass::of(datatype)),
+            Op::User { .. } => (0, ElementClass::Own),
         };
         let element = u32::try_from(datatype.size()).unwrap_or(u32::MAX);
         Self {
-            combine: Combine { op, class, element },
+            combine: ReductionSignature { op, class, element },
             ..self
         }
     }
 
     /// As three words, kind first.
     fn packed(&self) -> [u64; 3] {
-        let Combine { op, class, element } = self.combine;
+        let ReductionSignature { op, class, element } = self.combine;
         let first = self.kind as u64
             | (class as u64) << 8
             | u64::from(op) << 16
@@ -141,9 +141,9 @@ impl Statement {
         (all ^ all >> 32) as u32
     }
 
-    pub fn to_bytes(self) -> [u8; STATEMENT_BYTES] {
+    pub fn to_bytes(self) -> [u8; SIGNATURE_BYTES] {
         let [first, second, element] = self.packed();
-        let mut bytes = [0; STATEMENT_BYTES];
+        let mut bytes = [0; SIGNATURE_BYTES];
         bytes[..8].copy_from_slice(&first.to_ne_bytes());
         bytes[8..16].copy_from_slice(&second.to_ne_bytes());
         bytes[16..].copy_from_slice(&(element as u32).to_ne_bytes());
@@ -151,20 +151,20 @@ impl Statement {
     }
 
     /// What another process showed; `None` for what no rank of this version shows.
-    pub fn from_bytes(bytes: &[u8; STATEMENT_BYTES]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8; SIGNATURE_BYTES]) -> Option<Self> {
         let word = |index: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             u64::from_ne_bytes(word)
         };
         let first = word(0);
-        let combine = Combine {
+        let combine = ReductionSignature {
             op: (first >> 16) as u16,
-            class: NUMBERS.get(usize::from((first >> 8) as u8))?.0,
+            class: ELEMENT_CLASSES.get(usize::from((first >> 8) as u8))?.0,
             element: u32::from_ne_bytes(*bytes.last_chunk()?),
         };
         Some(Self {
-            kind: Kind::from_code(first as u8)?,
+            kind: CollectiveKind::from_code(first as u8)?,
             root: (first >> 32) as u32,
             bytes: word(1),
             combine,
@@ -172,9 +172,9 @@ impl Statement {
     }
 }
 
-impl fmt::Display for Statement {
+impl fmt::Display for CallSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use Kind::*;
+        use CollectiveKind::*;
         write!(f, "{}(", self.kind)?;
         let mut before = "";
         let bytes = match self.kind {
@@ -188,14 +188,14 @@ impl fmt::Display for Statement {
             write!(f, "{} {unit}", self.bytes)?;
             before = ", ";
         }
-        let Combine { op, class, element } = self.combine;
-        if class != Numbers::Nothing {
+        let ReductionSignature { op, class, element } = self.combine;
+        if class != ElementClass::Nothing {
             let name =
                 Predefined::from_code(op).map_or("an operation of the program", Predefined::name);
             write!(
                 f,
                 "{before}{name} on {} of {element} B",
-                NUMBERS[class as usize].1
+                ELEMENT_CLASSES[class as usize].1
             )?;
             before = ", ";
         }
@@ -214,14 +214,14 @@ mod tests {
     use super::*;
     use crate::datatype::codes;
 
-    fn some() -> Vec<Statement> {
+    fn some() -> Vec<CallSignature> {
         let sum = Op::Predefined(Predefined::Sum);
         let word = |code| Datatype::predefined(code).unwrap();
         let mut all = Vec::new();
-        for kind in Kind::ALL {
+        for kind in CollectiveKind::ALL {
             for bytes in [0, 4, 8, 1 << 20] {
                 for root in [0, 1, 63] {
-                    let plain = Statement::of(kind).bytes(bytes).root(root);
+                    let plain = CallSignature::of(kind).bytes(bytes).root(root);
                     all.extend([
                         plain,
                         plain.combining(&sum, &word(codes::INT32_T)),
@@ -238,26 +238,29 @@ mod tests {
     #[test]
     fn different_statements_have_different_words_and_come_back_from_their_bytes() {
         let all = some();
-        let words: std::collections::HashSet<u32> = all.iter().map(Statement::word).collect();
+        let words: std::collections::HashSet<u32> = all.iter().map(CallSignature::word).collect();
         assert_eq!(words.len(), all.len());
         for statement in all {
             assert_eq!(
-                Statement::from_bytes(&statement.to_bytes()),
+                CallSignature::from_bytes(&statement.to_bytes()),
                 Some(statement)
             );
         }
-        assert_eq!(Statement::from_bytes(&[0xff; STATEMENT_BYTES]), None);
+        assert_eq!(CallSignature::from_bytes(&[0xff; SIGNATURE_BYTES]), None);
     }
 
     #[test]
     fn a_statement_reads_as_the_call_would() {
         let int = Datatype::predefined(codes::INT32_T).unwrap();
         let sum = Op::Predefined(Predefined::Sum);
-        let bcast = Statement::of(Kind::Bcast).bytes(8).root(2);
+        let bcast = CallSignature::of(CollectiveKind::Bcast).bytes(8).root(2);
         assert_eq!(bcast.to_string(), "MPI_Bcast(8 B, root 2)");
-        assert_eq!(Statement::of(Kind::Barrier).to_string(), "MPI_Barrier()");
         assert_eq!(
-            Statement::of(Kind::Reduce)
+            CallSignature::of(CollectiveKind::Barrier).to_string(),
+            "MPI_Barrier()"
+        );
+        assert_eq!(
+            CallSignature::of(CollectiveKind::Reduce)
                 .bytes(8)
                 .combining(&sum, &int)
                 .to_string(),

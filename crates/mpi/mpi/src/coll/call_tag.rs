@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the standard documents the names")]
-pub enum Kind {
+pub enum CollectiveKind {
     /// The library's own, before the first collective of a communicator: a place in shared memory.
     Internal = 0,
     Barrier = 1,
@@ -53,101 +53,101 @@ pub enum Kind {
     DistGraphAdjacent = 34,
 }
 
-const KINDS: [Kind; 35] = [
-    Kind::Internal,
-    Kind::Barrier,
-    Kind::Bcast,
-    Kind::Gather,
-    Kind::Gatherv,
-    Kind::Scatter,
-    Kind::Scatterv,
-    Kind::Allgather,
-    Kind::Allgatherv,
-    Kind::Alltoall,
-    Kind::Alltoallv,
-    Kind::Alltoallw,
-    Kind::Reduce,
-    Kind::Allreduce,
-    Kind::ReduceScatter,
-    Kind::ReduceScatterBlock,
-    Kind::Scan,
-    Kind::Exscan,
-    Kind::NeighborAllgather,
-    Kind::NeighborAllgatherv,
-    Kind::NeighborAlltoall,
-    Kind::NeighborAlltoallv,
-    Kind::NeighborAlltoallw,
-    Kind::CommDup,
-    Kind::CommCreate,
-    Kind::CommSplit,
-    Kind::CommSplitType,
-    Kind::CommDisconnect,
-    Kind::IntercommCreate,
-    Kind::IntercommMerge,
-    Kind::CartCreate,
-    Kind::CartSub,
-    Kind::GraphCreate,
-    Kind::DistGraphCreate,
-    Kind::DistGraphAdjacent,
+const KINDS: [CollectiveKind; 35] = [
+    CollectiveKind::Internal,
+    CollectiveKind::Barrier,
+    CollectiveKind::Bcast,
+    CollectiveKind::Gather,
+    CollectiveKind::Gatherv,
+    CollectiveKind::Scatter,
+    CollectiveKind::Scatterv,
+    CollectiveKind::Allgather,
+    CollectiveKind::Allgatherv,
+    CollectiveKind::Alltoall,
+    CollectiveKind::Alltoallv,
+    CollectiveKind::Alltoallw,
+    CollectiveKind::Reduce,
+    CollectiveKind::Allreduce,
+    CollectiveKind::ReduceScatter,
+    CollectiveKind::ReduceScatterBlock,
+    CollectiveKind::Scan,
+    CollectiveKind::Exscan,
+    CollectiveKind::NeighborAllgather,
+    CollectiveKind::NeighborAllgatherv,
+    CollectiveKind::NeighborAlltoall,
+    CollectiveKind::NeighborAlltoallv,
+    CollectiveKind::NeighborAlltoallw,
+    CollectiveKind::CommDup,
+    CollectiveKind::CommCreate,
+    CollectiveKind::CommSplit,
+    CollectiveKind::CommSplitType,
+    CollectiveKind::CommDisconnect,
+    CollectiveKind::IntercommCreate,
+    CollectiveKind::IntercommMerge,
+    CollectiveKind::CartCreate,
+    CollectiveKind::CartSub,
+    CollectiveKind::GraphCreate,
+    CollectiveKind::DistGraphCreate,
+    CollectiveKind::DistGraphAdjacent,
 ];
 
-impl Kind {
+impl CollectiveKind {
     #[cfg(test)]
-    pub(crate) const ALL: [Kind; 35] = KINDS;
+    pub(crate) const ALL: [CollectiveKind; 35] = KINDS;
 
     /// Whether it makes a communicator, or ends one.
     pub fn is_constructor(self) -> bool {
-        self as u8 >= Kind::CommDup as u8
+        self as u8 >= CollectiveKind::CommDup as u8
     }
 
     /// The kind of a number that came from another process.
-    pub(crate) fn from_code(code: u8) -> Option<Kind> {
+    pub(crate) fn from_code(code: u8) -> Option<CollectiveKind> {
         KINDS.get(usize::from(code)).copied()
     }
 
     /// Its name as programs write it, in its blocking form.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Internal => "preparing shared memory for collectives",
-            Kind::Barrier => "MPI_Barrier",
-            Kind::Bcast => "MPI_Bcast",
-            Kind::Gather => "MPI_Gather",
-            Kind::Gatherv => "MPI_Gatherv",
-            Kind::Scatter => "MPI_Scatter",
-            Kind::Scatterv => "MPI_Scatterv",
-            Kind::Allgather => "MPI_Allgather",
-            Kind::Allgatherv => "MPI_Allgatherv",
-            Kind::Alltoall => "MPI_Alltoall",
-            Kind::Alltoallv => "MPI_Alltoallv",
-            Kind::Alltoallw => "MPI_Alltoallw",
-            Kind::Reduce => "MPI_Reduce",
-            Kind::Allreduce => "MPI_Allreduce",
-            Kind::ReduceScatter => "MPI_Reduce_scatter",
-            Kind::ReduceScatterBlock => "MPI_Reduce_scatter_block",
-            Kind::Scan => "MPI_Scan",
-            Kind::Exscan => "MPI_Exscan",
-            Kind::NeighborAllgather => "MPI_Neighbor_allgather",
-            Kind::NeighborAllgatherv => "MPI_Neighbor_allgatherv",
-            Kind::NeighborAlltoall => "MPI_Neighbor_alltoall",
-            Kind::NeighborAlltoallv => "MPI_Neighbor_alltoallv",
-            Kind::NeighborAlltoallw => "MPI_Neighbor_alltoallw",
-            Kind::CommDup => "MPI_Comm_dup",
-            Kind::CommCreate => "MPI_Comm_create",
-            Kind::CommSplit => "MPI_Comm_split",
-            Kind::CommSplitType => "MPI_Comm_split_type",
-            Kind::CommDisconnect => "MPI_Comm_disconnect",
-            Kind::IntercommCreate => "MPI_Intercomm_create",
-            Kind::IntercommMerge => "MPI_Intercomm_merge",
-            Kind::CartCreate => "MPI_Cart_create",
-            Kind::CartSub => "MPI_Cart_sub",
-            Kind::GraphCreate => "MPI_Graph_create",
-            Kind::DistGraphCreate => "MPI_Dist_graph_create",
-            Kind::DistGraphAdjacent => "MPI_Dist_graph_create_adjacent",
+            CollectiveKind::Internal => "preparing shared memory for collectives",
+            CollectiveKind::Barrier => "MPI_Barrier",
+            CollectiveKind::Bcast => "MPI_Bcast",
+            CollectiveKind::Gather => "MPI_Gather",
+            CollectiveKind::Gatherv => "MPI_Gatherv",
+            CollectiveKind::Scatter => "MPI_Scatter",
+            CollectiveKind::Scatterv => "MPI_Scatterv",
+            CollectiveKind::Allgather => "MPI_Allgather",
+            CollectiveKind::Allgatherv => "MPI_Allgatherv",
+            CollectiveKind::Alltoall => "MPI_Alltoall",
+            CollectiveKind::Alltoallv => "MPI_Alltoallv",
+            CollectiveKind::Alltoallw => "MPI_Alltoallw",
+            CollectiveKind::Reduce => "MPI_Reduce",
+            CollectiveKind::Allreduce => "MPI_Allreduce",
+            CollectiveKind::ReduceScatter => "MPI_Reduce_scatter",
+            CollectiveKind::ReduceScatterBlock => "MPI_Reduce_scatter_block",
+            CollectiveKind::Scan => "MPI_Scan",
+            CollectiveKind::Exscan => "MPI_Exscan",
+            CollectiveKind::NeighborAllgather => "MPI_Neighbor_allgather",
+            CollectiveKind::NeighborAllgatherv => "MPI_Neighbor_allgatherv",
+            CollectiveKind::NeighborAlltoall => "MPI_Neighbor_alltoall",
+            CollectiveKind::NeighborAlltoallv => "MPI_Neighbor_alltoallv",
+            CollectiveKind::NeighborAlltoallw => "MPI_Neighbor_alltoallw",
+            CollectiveKind::CommDup => "MPI_Comm_dup",
+            CollectiveKind::CommCreate => "MPI_Comm_create",
+            CollectiveKind::CommSplit => "MPI_Comm_split",
+            CollectiveKind::CommSplitType => "MPI_Comm_split_type",
+            CollectiveKind::CommDisconnect => "MPI_Comm_disconnect",
+            CollectiveKind::IntercommCreate => "MPI_Intercomm_create",
+            CollectiveKind::IntercommMerge => "MPI_Intercomm_merge",
+            CollectiveKind::CartCreate => "MPI_Cart_create",
+            CollectiveKind::CartSub => "MPI_Cart_sub",
+            CollectiveKind::GraphCreate => "MPI_Graph_create",
+            CollectiveKind::DistGraphCreate => "MPI_Dist_graph_create",
+            CollectiveKind::DistGraphAdjacent => "MPI_Dist_graph_create_adjacent",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for CollectiveKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -161,7 +161,7 @@ impl fmt::Display for Kind {
 /// Persistent ones are counted where they are initialised, all in one order, since each process may
 /// start those it has in an order of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Series {
+pub enum CallSeries {
     /// Calls that return when they are done.
     Blocking,
     /// Calls that give a request.
@@ -172,13 +172,13 @@ pub enum Series {
 
 const SERIES_BITS: u32 = 2;
 
-impl Series {
+impl CallSeries {
     /// Which of a communicator's counters counts them.
     pub fn counted(self) -> CollectiveCounter {
         match self {
-            Series::Blocking => CollectiveCounter::Blocking,
-            Series::Nonblocking => CollectiveCounter::Nonblocking,
-            Series::Persistent => CollectiveCounter::Persistent,
+            CallSeries::Blocking => CollectiveCounter::Blocking,
+            CallSeries::Nonblocking => CollectiveCounter::Nonblocking,
+            CallSeries::Persistent => CollectiveCounter::Persistent,
         }
     }
 
@@ -191,13 +191,13 @@ impl Series {
 
 /// One collective on one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct CallId {
     /// Its number among the communicator's collectives of its series, modulo 2^22.
     pub number: u32,
     /// Its series.
-    pub series: Series,
+    pub series: CallSeries,
     /// What was called.
-    pub kind: Kind,
+    pub kind: CollectiveKind,
 }
 
 /// Numbers wrap here: a process would have to be 4 million collectives ahead of another to confuse
@@ -207,9 +207,9 @@ const KIND_BITS: u32 = 6;
 const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);
 
-impl Call {
+impl CallId {
     /// The `number`-th collective of a communicator's series.
-    pub fn new(number: u32, series: Series, kind: Kind) -> Self {
+    pub fn new(number: u32, series: CallSeries, kind: CollectiveKind) -> Self {
         Self {
             number: number % NUMBERS,
             series,
@@ -219,8 +219,8 @@ impl Call {
 
     /// Tag of its messages. `inside` marks those that stay inside one group of an
     /// intercommunicator, since both groups count their ranks from 0.
-    pub(crate) fn tag(self, inside: Inside) -> i32 {
-        let inside = (inside == Inside::OneGroup) as u32;
+    pub(crate) fn tag(self, inside: TagScope) -> i32 {
+        let inside = (inside == TagScope::OneGroup) as u32;
         let count = self.number << SERIES_BITS | self.series as u32;
         ((count << (KIND_BITS + 1)) | ((self.kind as u32) << 1) | inside) as i32
     }
@@ -229,22 +229,22 @@ impl Call {
     /// does not write.
     pub fn from_tag(tag: i32) -> Option<Self> {
         let bits = u32::try_from(tag).ok()?;
-        let kind = Kind::from_code(((bits >> 1) & ((1 << KIND_BITS) - 1)) as u8)?;
+        let kind = CollectiveKind::from_code(((bits >> 1) & ((1 << KIND_BITS) - 1)) as u8)?;
         let count = bits >> (KIND_BITS + 1);
         Some(Self {
             number: count >> SERIES_BITS,
-            series: Series::from_code(count & ((1 << SERIES_BITS) - 1))?,
+            series: CallSeries::from_code(count & ((1 << SERIES_BITS) - 1))?,
             kind,
         })
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for CallId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let series = match self.series {
-            Series::Blocking => "",
-            Series::Nonblocking => "nonblocking ",
-            Series::Persistent => "persistent ",
+            CallSeries::Blocking => "",
+            CallSeries::Nonblocking => "nonblocking ",
+            CallSeries::Persistent => "persistent ",
         };
         write!(f, "{} {series}#{}", self.kind, self.number)
     }
@@ -252,7 +252,7 @@ impl fmt::Display for Call {
 
 /// Between which processes of a communicator a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inside {
+pub(crate) enum TagScope {
     /// Intracommunicator, or from one group of an intercommunicator to the other.
     Whole,
     /// Within one group of an intercommunicator.
@@ -268,17 +268,21 @@ mod tests {
         for (index, &kind) in KINDS.iter().enumerate() {
             assert_eq!(kind as usize, index);
             for number in [0, 1, 77, NUMBERS - 1, NUMBERS, u32::MAX] {
-                for series in [Series::Blocking, Series::Nonblocking, Series::Persistent] {
-                    let call = Call::new(number, series, kind);
-                    for inside in [Inside::Whole, Inside::OneGroup] {
+                for series in [
+                    CallSeries::Blocking,
+                    CallSeries::Nonblocking,
+                    CallSeries::Persistent,
+                ] {
+                    let call = CallId::new(number, series, kind);
+                    for inside in [TagScope::Whole, TagScope::OneGroup] {
                         assert!(call.tag(inside) >= 0);
-                        assert_eq!(Call::from_tag(call.tag(inside)), Some(call));
+                        assert_eq!(CallId::from_tag(call.tag(inside)), Some(call));
                     }
                 }
             }
         }
-        assert_eq!(Call::from_tag(-1), None);
-        assert_eq!(Call::from_tag(63 << 1), None);
-        assert_eq!(Call::from_tag(3 << (KIND_BITS + 1)), None);
+        assert_eq!(CallId::from_tag(-1), None);
+        assert_eq!(CallId::from_tag(63 << 1), None);
+        assert_eq!(CallId::from_tag(3 << (KIND_BITS + 1)), None);
     }
 }

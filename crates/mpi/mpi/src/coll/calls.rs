@@ -7,19 +7,19 @@
 
 use super::algo::{allgather, alltoall, barrier, bcast, gather, intercomm};
 use super::blocks::Blocks;
-use super::buffers::{Elements, Mixed, Uneven};
-use super::call_signature::Statement;
-use super::call_tag::Kind;
-use super::choose::{Algorithm, Ask, choose};
+use super::buffers::{Elements, ElementsV, ElementsW};
+use super::call_signature::CallSignature;
+use super::call_tag::CollectiveKind;
+use super::choose::{Algorithm, ChoiceInput, choose};
 use super::hierarchical;
-use super::plan::{Plan, Side};
+use super::plan::{GroupSide, Plan};
 use super::role;
 use super::sealed::Planned;
-use super::shm_large::{self, Large};
-use super::shm_nonblocking::shm_op::{Errand, Filled, Part, Ragged};
-use super::shm_nonblocking::shm_op_v::Parcels;
-use super::shm_small::{self, Small};
-use super::shm_sync::Table;
+use super::shm_large::{self, LargeOp};
+use super::shm_nonblocking::shm_op::{GatherBuffer, ShmOp, StoredElements, StoredElementsV};
+use super::shm_nonblocking::shm_op_v::ShmOpV;
+use super::shm_small::{self, SmallOp};
+use super::shm_sync::ShmSync;
 use super::typed_buffer;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
@@ -37,7 +37,7 @@ pub(super) fn check_blocks<T>(
         .map_or(Ok(()), |buffer| check(buffer, comm.peers()))
 }
 
-fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
+fn no_place(comm: &Comm, kind: CollectiveKind, in_place: bool) -> Result<()> {
     if in_place && comm.is_inter() {
         return Err(comm.error(
             Class::Buffer,
@@ -51,7 +51,7 @@ fn no_place(comm: &Comm, kind: Kind, in_place: bool) -> Result<()> {
 /// call are alike.
 fn check_alike(
     comm: &Comm,
-    kind: Kind,
+    kind: CollectiveKind,
     send: &Option<Elements<'_>>,
     recv: &Elements<'_>,
 ) -> Result<()> {
@@ -66,14 +66,14 @@ fn check_alike(
     }
 }
 
-pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
-    Ask {
+pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> ChoiceInput {
+    ChoiceInput {
         ranks: p.size(),
         bytes,
         elements: 0,
         commutative: true,
-        together: p.together(),
-        spread: p.spread().map(|spread| spread.grouping()),
+        together: p.is_on_node(),
+        spread: p.node_map().map(|spread| spread.grouping()),
         even,
     }
 }
@@ -82,8 +82,8 @@ pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> Ask {
 pub struct Barrier;
 
 impl Planned for Barrier {
-    fn kind(&self) -> Kind {
-        Kind::Barrier
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Barrier
     }
 
     fn check(&self, _: &Comm) -> Result<()> {
@@ -91,21 +91,24 @@ impl Planned for Barrier {
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             return intercomm::barrier(p);
         }
-        match (choose(Kind::Barrier, ask(p, 0, true)), p.spread()) {
-            (Algorithm::ByNode, Some(spread)) => hierarchical::barrier(p, &spread),
+        match (
+            choose(CollectiveKind::Barrier, ask(p, 0, true)),
+            p.node_map(),
+        ) {
+            (Algorithm::Hierarchical, Some(spread)) => hierarchical::barrier(p, &spread),
             _ => barrier::dissemination(p),
         }
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        shm_small::meet(table, &Small::Barrier)
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+        shm_small::meet(table, &SmallOp::Barrier)
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
-        Some(Errand::Barrier)
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+        Some(ShmOp::Barrier)
     }
 }
 
@@ -118,52 +121,55 @@ pub struct Bcast<'a> {
 }
 
 impl Planned for Bcast<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Bcast
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Bcast
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        comm.check_root(Kind::Bcast, self.root)?;
+        comm.check_root(CollectiveKind::Bcast, self.root)?;
         self.buffer.check(1)
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        if p.across() > 0 && role(self.root) == intercomm::Role::Bystander {
+        if p.remote_size() > 0 && role(self.root) == intercomm::RootRole::Bystander {
             return Ok(());
         }
         let data = self.buffer.data();
         match u32::try_from(self.root) {
             _ if data.len == 0 => Ok(()),
-            Ok(root) if p.across() == 0 => bcast_in_group(p, root, &data),
+            Ok(root) if p.remote_size() == 0 => bcast_in_group(p, root, &data),
             _ => intercomm::bcast(p, role(self.root), &data),
         }
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Bcast)
+    fn statement(&self, _: &Comm) -> CallSignature {
+        CallSignature::of(CollectiveKind::Bcast)
             .bytes(self.buffer.bytes())
             .root(self.root)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
             0 => Ok(false),
-            1..=limit::BOARD_BYTES => shm_small::meet(table, &Small::Bcast(root, data)),
-            _ => shm_large::meet(table, &Large::Bcast(root, data)),
+            1..=limit::SHM_SMALL_BYTES => shm_small::meet(table, &SmallOp::Bcast(root, data)),
+            _ => shm_large::meet(table, &LargeOp::Bcast(root, data)),
         }
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
-        let part = Part::of(&self.buffer);
-        (self.buffer.bytes() > 0).then_some(Errand::Bcast(self.root as u32, part))
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+        let part = StoredElements::of(&self.buffer);
+        (self.buffer.bytes() > 0).then_some(ShmOp::Bcast(self.root as u32, part))
     }
 }
 
 /// The root's data to all of the own group, by the algorithm that suits.
 pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
-    match (choose(Kind::Bcast, ask(p, data.len, true)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => hierarchical::bcast(p, &spread, root, data),
+    match (
+        choose(CollectiveKind::Bcast, ask(p, data.len, true)),
+        p.node_map(),
+    ) {
+        (Algorithm::Hierarchical, Some(spread)) => hierarchical::bcast(p, &spread, root, data),
         (Algorithm::Chain { segment }, Some(spread)) => {
             hierarchical::chain(p, &spread, root, data, segment)
         }
@@ -183,13 +189,13 @@ pub struct Allgather<'a> {
 }
 
 impl Planned for Allgather<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Allgather
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Allgather
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, Kind::Allgather, self.send.is_none())?;
-        check_alike(comm, Kind::Allgather, &self.send, &self.recv)?;
+        no_place(comm, CollectiveKind::Allgather, self.send.is_none())?;
+        check_alike(comm, CollectiveKind::Allgather, &self.send, &self.recv)?;
         self.send.map_or(Ok(()), |send| send.check(1))?;
         self.recv.check(comm.peers())
     }
@@ -199,15 +205,15 @@ impl Planned for Allgather<'_> {
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Allgather).bytes(self.recv.bytes())
+    fn statement(&self, _: &Comm) -> CallSignature {
+        CallSignature::of(CollectiveKind::Allgather).bytes(self.recv.bytes())
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let (me, len, blocks) = (table.comm.rank(), self.recv.bytes(), self.recv.blocks());
-        if !(1..=limit::BOARD_BYTES).contains(&len) {
+        if !(1..=limit::SHM_SMALL_BYTES).contains(&len) {
             let mine = self.send.map(|send| send.data());
-            return shm_large::meet(table, &Large::Gather(len, mine, blocks, None));
+            return shm_large::meet(table, &LargeOp::Gather(len, mine, blocks, None));
         }
         let mine = self.send.map_or_else(|| blocks.one(me), |send| send.data());
         let get = |rank: u32, cell: &Data| {
@@ -217,13 +223,13 @@ impl Planned for Allgather<'_> {
             }
         };
         let put = |cell: &Data| typed_buffer::copy(&mine, cell);
-        shm_small::meet(table, &Small::Allgather(len, &put, &get))
+        shm_small::meet(table, &SmallOp::Allgather(len, &put, &get))
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
-        let send = self.send.as_ref().map(Part::of);
-        let filled = Filled::Even(Part::of(&self.recv));
-        (self.recv.bytes() > 0).then_some(Errand::Allgather(send, filled))
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+        let send = self.send.as_ref().map(StoredElements::of);
+        let filled = GatherBuffer::Even(StoredElements::of(&self.recv));
+        (self.recv.bytes() > 0).then_some(ShmOp::Allgather(send, filled))
     }
 }
 
@@ -232,16 +238,16 @@ pub struct Allgatherv<'a> {
     /// This process's contribution; `None`: in place.
     pub send: Option<Elements<'a>>,
     /// Blocks of all ranks.
-    pub recv: Uneven<'a>,
+    pub recv: ElementsV<'a>,
 }
 
 impl Planned for Allgatherv<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Allgatherv
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Allgatherv
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, Kind::Allgatherv, self.send.is_none())?;
+        no_place(comm, CollectiveKind::Allgatherv, self.send.is_none())?;
         self.send.map_or(Ok(()), |send| send.check(1))?;
         self.recv.check(comm.peers())
     }
@@ -253,21 +259,21 @@ impl Planned for Allgatherv<'_> {
         plan_allgather(p, mine, &blocks, total / u64::from(p.size()), false)
     }
 
-    fn statement(&self, comm: &Comm) -> Statement {
+    fn statement(&self, comm: &Comm) -> CallSignature {
         let blocks = self.recv.blocks();
         let total = (0..comm.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
-        Statement::of(Kind::Allgatherv).bytes(total)
+        CallSignature::of(CollectiveKind::Allgatherv).bytes(total)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let mine = self.send.map(|send| send.data());
-        shm_large::meet(table, &Large::Allgatherv(mine, self.recv.blocks()))
+        shm_large::meet(table, &LargeOp::Allgatherv(mine, self.recv.blocks()))
     }
 
-    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
-        let send = self.send.as_ref().map(Part::of);
-        let ragged = Ragged::of(&self.recv, comm.size());
-        (ragged.longest() > 0).then_some(Errand::Allgather(send, Filled::Ragged(ragged)))
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+        let send = self.send.as_ref().map(StoredElements::of);
+        let ragged = StoredElementsV::of(&self.recv, comm.size());
+        (ragged.longest() > 0).then_some(ShmOp::Allgather(send, GatherBuffer::Uneven(ragged)))
     }
 }
 
@@ -278,10 +284,10 @@ pub(super) fn plan_allgather(
     block: u64,
     even: bool,
 ) -> Result<()> {
-    if p.across() > 0 {
+    if p.remote_size() > 0 {
         let mine = mine.unwrap_or_else(Data::empty);
-        gather::from_all(p, Side::Across, blocks)?;
-        return gather::each(p, Side::Across, |p, site| {
+        gather::from_all(p, GroupSide::Remote, blocks)?;
+        return gather::each(p, GroupSide::Remote, |p, site| {
             if mine.len > 0 {
                 p.send_to(site, mine.clone()).map(drop)
             } else {
@@ -293,9 +299,12 @@ pub(super) fn plan_allgather(
         return Ok(());
     }
     allgather::own(p, mine.as_ref(), blocks)?;
-    match (choose(Kind::Allgather, ask(p, block, even)), p.spread()) {
+    match (
+        choose(CollectiveKind::Allgather, ask(p, block, even)),
+        p.node_map(),
+    ) {
         _ if p.size() == 1 => Ok(()),
-        (Algorithm::ByNode, Some(spread)) => hierarchical::allgather(p, &spread, blocks),
+        (Algorithm::Hierarchical, Some(spread)) => hierarchical::allgather(p, &spread, blocks),
         (Algorithm::RecursiveDoubling, _) => allgather::recursive_doubling(p, blocks),
         (Algorithm::Bruck, _) => allgather::bruck(p, blocks),
         (Algorithm::NeighbourExchange, _) => allgather::neighbour_exchange(p, blocks),
@@ -314,13 +323,13 @@ pub struct Alltoall<'a> {
 }
 
 impl Planned for Alltoall<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Alltoall
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Alltoall
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, Kind::Alltoall, self.send.is_none())?;
-        check_alike(comm, Kind::Alltoall, &self.send, &self.recv)?;
+        no_place(comm, CollectiveKind::Alltoall, self.send.is_none())?;
+        check_alike(comm, CollectiveKind::Alltoall, &self.send, &self.recv)?;
         check_blocks(comm, &self.send, Elements::check)?;
         self.recv.check(comm.peers())
     }
@@ -328,15 +337,17 @@ impl Planned for Alltoall<'_> {
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             return intercomm::alltoall(p, &send, &recv);
         }
         match (
-            choose(Kind::Alltoall, ask(p, self.recv.bytes(), true)),
-            p.spread(),
+            choose(CollectiveKind::Alltoall, ask(p, self.recv.bytes(), true)),
+            p.node_map(),
         ) {
             _ if self.recv.bytes() == 0 => Ok(()),
-            (Algorithm::ByNode, Some(spread)) => hierarchical::alltoall(p, &spread, &send, &recv),
+            (Algorithm::Hierarchical, Some(spread)) => {
+                hierarchical::alltoall(p, &spread, &send, &recv)
+            }
             (Algorithm::Bruck, _) => alltoall::bruck(p, &send, &recv),
             _ if self.send.is_none() => alltoall::in_place(p, &recv),
             (Algorithm::Linear { batch }, _) => alltoall::linear(p, &send, &recv, batch),
@@ -344,59 +355,62 @@ impl Planned for Alltoall<'_> {
         }
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        Statement::of(Kind::Alltoall).bytes(self.recv.bytes())
+    fn statement(&self, _: &Comm) -> CallSignature {
+        CallSignature::of(CollectiveKind::Alltoall).bytes(self.recv.bytes())
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(table, &Large::Alltoall(self.recv.bytes(), send, recv))
+        shm_large::meet(table, &LargeOp::Alltoall(self.recv.bytes(), send, recv))
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
-        let send = self.send.as_ref().map(Part::of);
-        (self.recv.bytes() > 0).then(|| Errand::Alltoall(send, Part::of(&self.recv)))
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+        let send = self.send.as_ref().map(StoredElements::of);
+        (self.recv.bytes() > 0).then(|| ShmOp::Alltoall(send, StoredElements::of(&self.recv)))
     }
 }
 
 /// `MPI_Alltoallv`.
 pub struct Alltoallv<'a> {
     /// A block for each rank; `None`: in place.
-    pub send: Option<Uneven<'a>>,
+    pub send: Option<ElementsV<'a>>,
     /// A block from each rank.
-    pub recv: Uneven<'a>,
+    pub recv: ElementsV<'a>,
 }
 
 impl Planned for Alltoallv<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Alltoallv
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Alltoallv
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, Kind::Alltoallv, self.send.is_none())?;
-        check_blocks(comm, &self.send, Uneven::check)?;
+        no_place(comm, CollectiveKind::Alltoallv, self.send.is_none())?;
+        check_blocks(comm, &self.send, ElementsV::check)?;
         self.recv.check(comm.peers())
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         plan_uneven(
             p,
-            Kind::Alltoallv,
+            CollectiveKind::Alltoallv,
             self.send.map(|send| send.blocks()),
             self.recv.blocks(),
         )
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(table, &Large::Uneven(Kind::Alltoallv, send, recv))
+        shm_large::meet(
+            table,
+            &LargeOp::Uneven(CollectiveKind::Alltoallv, send, recv),
+        )
     }
 
-    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.map(|send| send.blocks());
-        Some(Errand::Parcels(Parcels::exchange(
+        Some(ShmOp::Parcels(ShmOpV::exchange(
             comm.size(),
             comm.rank(),
             send,
@@ -408,40 +422,43 @@ impl Planned for Alltoallv<'_> {
 /// `MPI_Alltoallw`.
 pub struct Alltoallw<'a> {
     /// A block for each rank; `None`: in place.
-    pub send: Option<Mixed<'a>>,
+    pub send: Option<ElementsW<'a>>,
     /// A block from each rank.
-    pub recv: Mixed<'a>,
+    pub recv: ElementsW<'a>,
 }
 
 impl Planned for Alltoallw<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Alltoallw
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Alltoallw
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, Kind::Alltoallw, self.send.is_none())?;
-        check_blocks(comm, &self.send, Mixed::check)?;
+        no_place(comm, CollectiveKind::Alltoallw, self.send.is_none())?;
+        check_blocks(comm, &self.send, ElementsW::check)?;
         self.recv.check(comm.peers())
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         plan_uneven(
             p,
-            Kind::Alltoallw,
+            CollectiveKind::Alltoallw,
             self.send.map(|send| send.blocks()),
             self.recv.blocks(),
         )
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(table, &Large::Uneven(Kind::Alltoallw, send, recv))
+        shm_large::meet(
+            table,
+            &LargeOp::Uneven(CollectiveKind::Alltoallw, send, recv),
+        )
     }
 
-    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.map(|send| send.blocks());
-        Some(Errand::Parcels(Parcels::exchange(
+        Some(ShmOp::Parcels(ShmOpV::exchange(
             comm.size(),
             comm.rank(),
             send,
@@ -452,14 +469,14 @@ impl Planned for Alltoallw<'_> {
 
 fn plan_uneven(
     p: &mut impl Plan,
-    kind: Kind,
+    kind: CollectiveKind,
     send: Option<Blocks<'_>>,
     recv: Blocks<'_>,
 ) -> Result<()> {
     let Some(send) = send else {
         return alltoall::in_place(p, &recv);
     };
-    if p.across() > 0 {
+    if p.remote_size() > 0 {
         return intercomm::alltoall(p, &send, &recv);
     }
     match choose(kind, ask(p, 0, false)) {

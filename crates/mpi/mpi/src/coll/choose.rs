@@ -4,14 +4,14 @@
 //! equal on every process may enter (ranks, packed bytes, whether the operation commutes, how ranks
 //! are spread over nodes), since all must decide alike. The thresholds are in `limits.rs`.
 
-use super::call_tag::Kind;
-use super::node_map::Grouping;
+use super::call_tag::CollectiveKind;
+use super::node_map::NodeGrouping;
 use crate::limits::coll as limit;
 use std::fmt;
 
 /// What a decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ChoiceInput {
     /// Processes that take part.
     pub ranks: u32,
     /// Packed bytes: of the whole data of a broadcast or reduction, of one rank's block of gathers
@@ -25,7 +25,7 @@ pub struct Ask {
     /// Whether all processes share one node's memory.
     pub together: bool,
     /// How they are spread over nodes; `None` where it makes no difference.
-    pub spread: Option<Grouping>,
+    pub spread: Option<NodeGrouping>,
     /// Whether all blocks have the same length.
     pub even: bool,
 }
@@ -60,7 +60,7 @@ pub enum Algorithm {
     NeighbourExchange,
     /// Inside each node, between nodes, and inside each again: little crosses the network, and that
     /// once.
-    ByNode,
+    Hierarchical,
     /// The same, with a slice of the data for each of a node's ranks, which all talk to other nodes
     /// at once.
     ByNodeInSlices,
@@ -85,7 +85,7 @@ impl fmt::Display for Algorithm {
             Algorithm::Sliced => f.write_str("one slice per rank, taken directly"),
             Algorithm::Bruck => f.write_str("Bruck"),
             Algorithm::NeighbourExchange => f.write_str("neighbour exchange"),
-            Algorithm::ByNode => f.write_str("inside nodes, between them, inside them"),
+            Algorithm::Hierarchical => f.write_str("inside nodes, between them, inside them"),
             Algorithm::ByNodeInSlices => {
                 f.write_str("inside nodes, between them in a slice per rank, inside them")
             }
@@ -95,27 +95,27 @@ impl fmt::Display for Algorithm {
 }
 
 /// The algorithm for a collective of this kind within one group.
-pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
+pub fn choose(kind: CollectiveKind, ask: ChoiceInput) -> Algorithm {
     match kind {
-        Kind::Barrier if ask.spread.is_some() => Algorithm::ByNode,
-        Kind::Internal | Kind::Barrier => Algorithm::Dissemination,
-        Kind::Bcast => bcast(ask),
-        Kind::Gather | Kind::Scatter => rooted(ask),
-        Kind::Gatherv | Kind::Scatterv => Algorithm::Flat,
-        Kind::Allgather | Kind::Allgatherv => allgather(ask),
-        Kind::Alltoall => alltoall(ask),
-        Kind::Alltoallv | Kind::Alltoallw => Algorithm::Linear {
+        CollectiveKind::Barrier if ask.spread.is_some() => Algorithm::Hierarchical,
+        CollectiveKind::Internal | CollectiveKind::Barrier => Algorithm::Dissemination,
+        CollectiveKind::Bcast => bcast(ask),
+        CollectiveKind::Gather | CollectiveKind::Scatter => rooted(ask),
+        CollectiveKind::Gatherv | CollectiveKind::Scatterv => Algorithm::Flat,
+        CollectiveKind::Allgather | CollectiveKind::Allgatherv => allgather(ask),
+        CollectiveKind::Alltoall => alltoall(ask),
+        CollectiveKind::Alltoallv | CollectiveKind::Alltoallw => Algorithm::Linear {
             batch: limit::ALLTOALL_PARTNERS,
         },
-        Kind::Reduce => reduce(ask),
-        Kind::Allreduce => allreduce(ask),
-        Kind::ReduceScatter | Kind::ReduceScatterBlock => reduce_scatter(ask),
-        Kind::Scan | Kind::Exscan => scan(ask),
-        Kind::NeighborAllgather
-        | Kind::NeighborAllgatherv
-        | Kind::NeighborAlltoall
-        | Kind::NeighborAlltoallv
-        | Kind::NeighborAlltoallw => Algorithm::Flat,
+        CollectiveKind::Reduce => reduce(ask),
+        CollectiveKind::Allreduce => allreduce(ask),
+        CollectiveKind::ReduceScatter | CollectiveKind::ReduceScatterBlock => reduce_scatter(ask),
+        CollectiveKind::Scan | CollectiveKind::Exscan => scan(ask),
+        CollectiveKind::NeighborAllgather
+        | CollectiveKind::NeighborAllgatherv
+        | CollectiveKind::NeighborAlltoall
+        | CollectiveKind::NeighborAlltoallv
+        | CollectiveKind::NeighborAlltoallw => Algorithm::Flat,
         constructor => {
             debug_assert!(constructor.is_constructor());
             Algorithm::Flat
@@ -125,7 +125,7 @@ pub fn choose(kind: Kind, ask: Ask) -> Algorithm {
 
 /// Whether direct exchanges between all pairs are worth it: single copies side by side in one
 /// memory.
-fn few_together(ask: Ask) -> bool {
+fn few_together(ask: ChoiceInput) -> bool {
     ask.together && ask.ranks <= limit::DIRECT_RANKS
 }
 
@@ -134,10 +134,10 @@ fn segment(bytes: u64) -> u64 {
     limit::CHAIN_SEGMENT.max(bytes.div_ceil(limit::CHAIN_SEGMENTS))
 }
 
-fn bcast(ask: Ask) -> Algorithm {
+fn bcast(ask: ChoiceInput) -> Algorithm {
     match ask {
         _ if ask.ranks <= 2 => Algorithm::Flat,
-        _ if ask.spread.is_some() && ask.bytes <= limit::CHAIN_BYTES => Algorithm::ByNode,
+        _ if ask.spread.is_some() && ask.bytes <= limit::CHAIN_BYTES => Algorithm::Hierarchical,
         _ if ask.bytes <= limit::TREE_BYTES => Algorithm::Binomial,
         _ if few_together(ask) => Algorithm::Flat,
         _ if ask.bytes <= limit::CHAIN_BYTES => Algorithm::ScatterAllgather,
@@ -147,7 +147,7 @@ fn bcast(ask: Ask) -> Algorithm {
     }
 }
 
-fn rooted(ask: Ask) -> Algorithm {
+fn rooted(ask: ChoiceInput) -> Algorithm {
     if ask.ranks > 2 && ask.bytes <= limit::GATHER_TREE_BLOCK {
         Algorithm::Binomial
     } else {
@@ -155,11 +155,11 @@ fn rooted(ask: Ask) -> Algorithm {
     }
 }
 
-fn allgather(ask: Ask) -> Algorithm {
+fn allgather(ask: ChoiceInput) -> Algorithm {
     let total = ask.bytes.saturating_mul(u64::from(ask.ranks));
     match ask {
         _ if ask.ranks <= 2 => Algorithm::Linear { batch: 1 },
-        _ if total <= limit::TREE_BYTES && ask.spread.is_some() => Algorithm::ByNode,
+        _ if total <= limit::TREE_BYTES && ask.spread.is_some() => Algorithm::Hierarchical,
         _ if total <= limit::TREE_BYTES && ask.even && ask.ranks.is_power_of_two() => {
             Algorithm::RecursiveDoubling
         }
@@ -176,9 +176,11 @@ fn allgather(ask: Ask) -> Algorithm {
     }
 }
 
-fn alltoall(ask: Ask) -> Algorithm {
+fn alltoall(ask: ChoiceInput) -> Algorithm {
     match ask {
-        _ if ask.spread.is_some() && ask.bytes <= limit::BY_NODE_BLOCK => Algorithm::ByNode,
+        _ if ask.spread.is_some() && ask.bytes <= limit::HIERARCHICAL_BLOCK => {
+            Algorithm::Hierarchical
+        }
         _ if ask.ranks >= limit::BRUCK_RANKS && ask.bytes <= limit::BRUCK_BLOCK => Algorithm::Bruck,
         _ if ask.bytes <= limit::ALLTOALL_BLOCK => Algorithm::Linear {
             batch: limit::ALLTOALL_PARTNERS,
@@ -191,14 +193,14 @@ fn alltoall(ask: Ask) -> Algorithm {
 
 /// Whether operands may be combined node by node: in any order, or because that is the order of
 /// ranks.
-fn by_node(ask: Ask) -> Option<Grouping> {
+fn by_node(ask: ChoiceInput) -> Option<NodeGrouping> {
     ask.spread.filter(|spread| ask.commutative || spread.runs)
 }
 
-fn reduce(ask: Ask) -> Algorithm {
+fn reduce(ask: ChoiceInput) -> Algorithm {
     let few = ask.ranks <= limit::SLICED_RANKS;
     match ask {
-        _ if by_node(ask).is_some() => Algorithm::ByNode,
+        _ if by_node(ask).is_some() => Algorithm::Hierarchical,
         _ if ask.ranks <= 2
             || ask.bytes <= limit::REDUCE_TREE_BYTES
             || ask.elements < u64::from(ask.ranks) =>
@@ -210,24 +212,24 @@ fn reduce(ask: Ask) -> Algorithm {
     }
 }
 
-fn allreduce(ask: Ask) -> Algorithm {
+fn allreduce(ask: ChoiceInput) -> Algorithm {
     match (by_node(ask), ask) {
         (Some(spread), _) => allreduce_by_node(spread, ask),
         (None, ask) => allreduce_alike(ask),
     }
 }
 
-fn allreduce_by_node(spread: Grouping, ask: Ask) -> Algorithm {
+fn allreduce_by_node(spread: NodeGrouping, ask: ChoiceInput) -> Algorithm {
     let each = u64::from(spread.each);
     let sliced = (2..=u64::from(limit::SLICED_RANKS)).contains(&each)
         && ask.elements >= u64::from(ask.ranks);
     match sliced && ask.bytes / each.max(1) > limit::REDUCE_TREE_BYTES {
         true => Algorithm::ByNodeInSlices,
-        false => Algorithm::ByNode,
+        false => Algorithm::Hierarchical,
     }
 }
 
-fn allreduce_alike(ask: Ask) -> Algorithm {
+fn allreduce_alike(ask: ChoiceInput) -> Algorithm {
     match ask {
         _ if ask.bytes <= limit::REDUCE_TREE_BYTES || ask.elements < u64::from(ask.ranks) => {
             Algorithm::RecursiveDoubling
@@ -239,7 +241,7 @@ fn allreduce_alike(ask: Ask) -> Algorithm {
     }
 }
 
-fn reduce_scatter(ask: Ask) -> Algorithm {
+fn reduce_scatter(ask: ChoiceInput) -> Algorithm {
     let few = ask.ranks <= limit::SLICED_RANKS || ask.commutative;
     if few && (ask.bytes > limit::REDUCE_TREE_BYTES || ask.ranks == 2) {
         Algorithm::Sliced
@@ -248,7 +250,7 @@ fn reduce_scatter(ask: Ask) -> Algorithm {
     }
 }
 
-fn scan(ask: Ask) -> Algorithm {
+fn scan(ask: ChoiceInput) -> Algorithm {
     if ask.ranks > 2 && ask.bytes <= limit::TREE_BYTES {
         Algorithm::RecursiveDoubling
     } else {
@@ -262,8 +264,8 @@ fn scan(ask: Ask) -> Algorithm {
 mod tests {
     use super::*;
 
-    fn ask(ranks: u32, bytes: u64) -> Ask {
-        Ask {
+    fn ask(ranks: u32, bytes: u64) -> ChoiceInput {
+        ChoiceInput {
             ranks,
             bytes,
             elements: bytes / 8,
@@ -279,8 +281,8 @@ mod tests {
         for ranks in [2, 3, 8, 100, 5000] {
             for bytes in [8, 1 << 12, 1 << 20, 1 << 30] {
                 let chosen = choose(
-                    Kind::Allreduce,
-                    Ask {
+                    CollectiveKind::Allreduce,
+                    ChoiceInput {
                         commutative: false,
                         ..ask(ranks, bytes)
                     },
@@ -298,8 +300,8 @@ mod tests {
         for ranks in 1..200 {
             for even in [true, false] {
                 let chosen = choose(
-                    Kind::Allgather,
-                    Ask {
+                    CollectiveKind::Allgather,
+                    ChoiceInput {
                         even,
                         ..ask(ranks, 8)
                     },

@@ -1,7 +1,7 @@
 //! Blocking collectives through a board in shared memory, for communicators whose processes share a
 //! node.
 //!
-//! Owns each communicator's use of its board ([`Meeting`]); what happens there is in
+//! Owns each communicator's use of its board ([`CommSegment`]); what happens there is in
 //! [`super::shm_sync`], and who lends it in [`super::segment_allocator`]. A communicator gets its board in its
 //! first collective, whatever each rank calls there; rank 0 lends it, by messages
 //! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data goes
@@ -9,12 +9,12 @@
 //! by the commons (`Messaging::commons`): without room there, messages serve.
 
 use super::algo;
-use super::autotune::Ways;
-use super::call_tag::Call;
-use super::execute::Wire;
-use super::segment_allocator::{self, Boards, Lent};
-use super::segment_setup::Founding;
-use super::shm_nonblocking::Visits;
+use super::autotune::PathTuner;
+use super::call_tag::CallId;
+use super::execute::CollContext;
+use super::segment_allocator::{self, AllocatedSegment, SegmentAllocator};
+use super::segment_setup::SegmentSetup;
+use super::shm_nonblocking::MemberSlots;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 #[cfg(test)]
-impl Meeting {
+impl CommSegment {
     /// Whether it is known if they do.
     pub fn is_decided(&self) -> bool {
         self.place.get().is_some()
@@ -60,7 +60,7 @@ impl Meeting {
     /// As if nothing were known of them.
     pub fn forget(&self) {
         if let Some(place) = self.place.get().and_then(Option::as_ref) {
-            *place.ways.lock().unwrap() = Ways::default();
+            *place.ways.lock().unwrap() = PathTuner::default();
         }
     }
 
@@ -73,16 +73,16 @@ impl Meeting {
 
 /// A communicator's way to its board.
 #[derive(Debug, Default)]
-pub(crate) struct Meeting {
-    place: OnceLock<Option<Place>>,
+pub(crate) struct CommSegment {
+    place: OnceLock<Option<Attachment>>,
     /// What finds it.
-    founding: OnceLock<Arc<Founding>>,
+    founding: OnceLock<Arc<SegmentSetup>>,
     /// This process's nonblocking collectives there, also those from before it was found.
-    pub(super) visits: Visits,
+    pub(super) visits: MemberSlots,
 }
 
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Attachment {
     pub(super) board: Arc<CollSegment>,
     pub(super) me: u32,
     /// Number of the last meeting.
@@ -97,7 +97,7 @@ pub(crate) struct Place {
     pub(super) bells: Vec<Segment>,
     /// The words by which their helpers are called.
     hands: Vec<Option<Segment>>,
-    pub(super) style: Style,
+    pub(super) style: BarrierKind,
     /// Bytes that all move in a call from which on caches keep nothing; all members go by what the
     /// lender found, as for the next.
     pub(super) past_caches_from: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Place {
     /// call.
     pub(super) refused: AtomicBool,
     /// Which ways long collectives go.
-    pub(super) ways: Mutex<Ways>,
+    pub(super) ways: Mutex<PathTuner>,
     /// Looks before giving way to others.
     pub(super) spins: u32,
     /// For combining: shared memory is only copied.
@@ -117,19 +117,19 @@ pub(crate) struct Place {
     /// For combining what is read from afar; made at first use.
     wide: OnceLock<Option<Scratch>>,
     /// At the lender.
-    lender: Option<Arc<Boards>>,
+    lender: Option<Arc<SegmentAllocator>>,
 }
 
 /// How members learn that all have come; the lender decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum BarrierKind {
     /// The last to come opens for all: waiters look at one word, and only one rings sleepers.
-    Gate,
+    Counter,
     /// Everybody looks at everybody's flag: for few members with a core each.
     Flags,
 }
 
-impl Drop for Place {
+impl Drop for Attachment {
     fn drop(&mut self) {
         self.board.leave(self.me);
         if let Some(lender) = &self.lender {
@@ -139,15 +139,15 @@ impl Drop for Place {
 }
 
 /// This process's place at the board of `comm`, once it has been found.
-pub(super) fn known(comm: &Comm) -> Option<&Place> {
+pub(super) fn known(comm: &Comm) -> Option<&Attachment> {
     comm.0.meeting.place.get().and_then(Option::as_ref)
 }
 
 /// What is known of the board of a communicator.
 #[derive(Clone, Copy)]
-pub(super) enum Found<'a> {
+pub(super) enum Lookup<'a> {
     /// This process's place there.
-    Place(&'a Place),
+    Place(&'a Attachment),
     /// There is none: messages serve.
     Nothing,
     /// Its members are finding out.
@@ -155,33 +155,33 @@ pub(super) enum Found<'a> {
 }
 
 /// The same as far as it is known, without asking for anything.
-pub(super) fn found(comm: &Comm) -> Found<'_> {
+pub(super) fn found(comm: &Comm) -> Lookup<'_> {
     match comm.0.meeting.place.get() {
-        Some(Some(place)) => Found::Place(place),
-        Some(None) => Found::Nothing,
-        None => Found::NotYet,
+        Some(Some(place)) => Lookup::Place(place),
+        Some(None) => Lookup::Nothing,
+        None => Lookup::NotYet,
     }
 }
 
 /// The same, and has its members find out if nobody asked before: all processes ask alike, in their
 /// first collective.
 #[inline]
-pub(super) fn look_for(comm: &Comm, origin: Origin) -> Found<'_> {
+pub(super) fn look_for(comm: &Comm, origin: Origin) -> Lookup<'_> {
     match found(comm) {
-        Found::NotYet => begin(comm, origin, false),
+        Lookup::NotYet => begin(comm, origin, false),
         found => found,
     }
 }
 
 /// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
 #[cold]
-fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Found<'_> {
+fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Lookup<'_> {
     let meeting = &comm.0.meeting;
     // All of its processes know alike whether they share a node.
     if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
         meeting.place.get_or_init(|| None);
     } else if meeting.founding.get().is_none() {
-        let founding = Founding::begin(comm, origin);
+        let founding = SegmentSetup::begin(comm, origin);
         if meeting.founding.set(founding.clone()).is_ok() {
             let host = &comm.process().host;
             match waited_for {
@@ -197,20 +197,20 @@ fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Found<'_> {
 ///
 /// # Errors
 /// What kept the members from finding out, once.
-pub(super) fn place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+pub(super) fn place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<&Attachment>> {
     let found = match found(comm) {
-        Found::NotYet => begin(comm, origin, true),
+        Lookup::NotYet => begin(comm, origin, true),
         found => found,
     };
     match found {
-        Found::Place(place) => Ok(Some(place)),
-        Found::Nothing => Ok(None),
-        Found::NotYet => await_place(comm, call, origin),
+        Lookup::Place(place) => Ok(Some(place)),
+        Lookup::Nothing => Ok(None),
+        Lookup::NotYet => await_place(comm, call, origin),
     }
 }
 
 #[cold]
-fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>> {
+fn await_place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<&Attachment>> {
     let Some(founding) = comm.0.meeting.founding.get() else {
         return Ok(None);
     };
@@ -218,7 +218,7 @@ fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>
     // To the program, and to those who watch, it is the call that waits.
     host.meets(
         0,
-        Some(Wire::of(comm, call, origin).meeting(Awaited::Members)),
+        Some(CollContext::of(comm, call, origin).meeting(Awaited::Members)),
     );
     host.wait_for(&|| WaitTarget::end_of(&**founding), &mut || {
         founding.is_over()
@@ -229,7 +229,7 @@ fn await_place(comm: &Comm, call: Call, origin: Origin) -> Result<Option<&Place>
 
 /// The members of `comm` found out: what this process has there, which must be the same on all of
 /// them.
-pub(super) fn settle(comm: &Comm, place: Option<Place>) {
+pub(super) fn settle(comm: &Comm, place: Option<Attachment>) {
     comm.0.meeting.place.get_or_init(|| place);
 }
 
@@ -237,11 +237,11 @@ pub(super) fn settle(comm: &Comm, place: Option<Place>) {
 /// none), length of lanes and of wide cells, style, and what it says of copies (from where on
 /// caches keep nothing, and whether the C library has a routine of its own).
 #[derive(Clone, Copy)]
-pub(super) struct Name {
+pub(super) struct SegmentAddress {
     offset: u64,
     lane: u64,
     wide: u64,
-    style: Style,
+    style: BarrierKind,
     past_caches_from: u64,
     library: bool,
 }
@@ -249,12 +249,12 @@ pub(super) struct Name {
 /// Bytes of a name in messages.
 pub(super) const NAME_BYTES: usize = 48;
 
-impl Name {
+impl SegmentAddress {
     pub fn to_bytes(self) -> [u8; NAME_BYTES] {
         let words = [
             self.offset,
             self.lane,
-            u64::from(self.style == Style::Flags),
+            u64::from(self.style == BarrierKind::Flags),
             self.past_caches_from,
             self.library.into(),
             self.wide,
@@ -276,9 +276,9 @@ impl Name {
             offset: word(0),
             lane: word(1),
             style: if word(2) == 0 {
-                Style::Gate
+                BarrierKind::Counter
             } else {
-                Style::Flags
+                BarrierKind::Flags
             },
             past_caches_from: word(3),
             library: word(4) != 0,
@@ -295,20 +295,27 @@ pub(super) fn commons(comm: &Comm) -> Option<Segment> {
 
 /// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
 /// it.
-pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Name) {
+pub(super) fn lend(
+    comm: &Comm,
+    commons: Option<&Segment>,
+) -> (Option<AllocatedSegment>, SegmentAddress) {
     let process = comm.process();
     let lent = match (commons, comm.rank()) {
         (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
         _ => None,
     };
-    let flags = comm.size() <= limit::FLAG_RANKS && process.host.spins() > 0;
-    let name = Name {
+    let flags = comm.size() <= limit::FLAG_BARRIER_RANKS && process.host.spins() > 0;
+    let name = SegmentAddress {
         offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
         lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
         wide: lent
             .as_ref()
             .map_or(0, |lent| lent.rounds.wide_len() as u64),
-        style: if flags { Style::Flags } else { Style::Gate },
+        style: if flags {
+            BarrierKind::Flags
+        } else {
+            BarrierKind::Counter
+        },
         past_caches_from: copy::past_caches_from(),
         library: Routine::available().len() > 1,
     };
@@ -319,9 +326,9 @@ pub(super) fn lend(comm: &Comm, commons: Option<&Segment>) -> (Option<Lent>, Nam
 pub(super) fn reach(
     comm: &Comm,
     commons: Option<Segment>,
-    name: Name,
-    lent: Option<Lent>,
-) -> Option<Place> {
+    name: SegmentAddress,
+    lent: Option<AllocatedSegment>,
+) -> Option<Attachment> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
     let (board, rounds) = match lent {
@@ -345,7 +352,7 @@ pub(super) fn reach(
         .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
         .collect();
     let hands = others().map(|rank| process.host.hands(comm.group().peer(rank)?));
-    let place = Place {
+    let place = Attachment {
         board,
         me,
         epoch: AtomicU32::new(0),
@@ -360,7 +367,7 @@ pub(super) fn reach(
         reads: OnceLock::new(),
         refused: AtomicBool::new(false),
         ways: Mutex::default(),
-        spins: process.host.spins().min(limit::BOARD_SPINS),
+        spins: process.host.spins().min(limit::SHM_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         wide: OnceLock::new(),
         lender: is_lender.then(|| process.config.boards.clone()),
@@ -368,7 +375,7 @@ pub(super) fn reach(
     Some(place)
 }
 
-impl Place {
+impl Attachment {
     /// Wakes all others that sleep. The fence inside orders what was written before the look at the
     /// first bell; sleepers look once more after arming.
     pub(super) fn ring(&self) {

@@ -5,11 +5,11 @@
 //! board first, where there is one: so ranks that called something else hear of it instead of
 //! waiting for each other, and who watches sees which members are missing.
 
-use super::call_signature::Statement;
-use super::call_tag::{Kind, Series};
+use super::call_signature::CallSignature;
+use super::call_tag::{CallSeries, CollectiveKind};
 use super::comm_segment;
-use super::execute::Wire;
-use super::shm_sync::Table;
+use super::execute::CollContext;
+use super::shm_sync::ShmSync;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::process::Process;
@@ -21,19 +21,19 @@ use std::sync::atomic::Ordering;
 
 /// A constructor that this process has entered. While this lives, those who watch see that the
 /// thread waits for the other members.
-pub(crate) struct Entered {
+pub(crate) struct ConstructorEntry {
     process: Arc<Process>,
     origin: Origin,
 }
 
-impl Entered {
+impl ConstructorEntry {
     /// The program's call.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConstructorEntry {
     fn drop(&mut self) {
         self.process.host.meets(0, None);
     }
@@ -44,15 +44,15 @@ impl Comm {
     ///
     /// # Errors
     /// `NotSame` on all members, if some called another collective.
-    pub(crate) fn enter(&self, kind: Kind, origin: Origin) -> Result<Entered> {
-        let call = self.number(Series::Blocking, kind);
+    pub(crate) fn enter(&self, kind: CollectiveKind, origin: Origin) -> Result<ConstructorEntry> {
+        let call = self.number(CallSeries::Blocking, kind);
         if let Some(place) = comm_segment::place(self, call, origin)? {
-            Table::new(self, place, call, origin, Statement::of(kind)).agree()?;
+            ShmSync::new(self, place, call, origin, CallSignature::of(kind)).agree()?;
         }
         let process = self.process().clone();
-        let meeting = Wire::of(self, call, origin).meeting(Awaited::Members);
+        let meeting = CollContext::of(self, call, origin).meeting(Awaited::Members);
         process.host.meets(0, Some(meeting));
-        Ok(Entered { process, origin })
+        Ok(ConstructorEntry { process, origin })
     }
 
     /// A constructor that gives a request, about to begin to talk, as those know it who watch. It

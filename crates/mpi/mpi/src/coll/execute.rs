@@ -1,18 +1,18 @@
 //! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host
 //! for nonblocking ones.
 //!
-//! Owns the pending operations of a collective and the temporary memory they reach ([`Afloat`]).
-//! [`Immediate`] lives on the stack of a blocking call; [`Running`], which [`super::nonblocking`] makes,
+//! Owns the pending operations of a collective and the temporary memory they reach ([`InFlight`]).
+//! [`BlockingPlan`] lives on the stack of a blocking call; [`RunningSchedule`], which [`super::nonblocking`] makes,
 //! is shared by its request and the host's list of steppers. Bounded by the steps between two
 //! fences.
 
 mod completion;
 
-use super::call_tag::{Call, Inside};
-use super::node_map::Spread;
-use super::plan::{Plan, Schedule, Side, Site, Step, Token};
-use super::temp_buffer::Temporary;
-use super::typed_buffer::{self, Fold};
+use super::call_tag::{CallId, TagScope};
+use super::node_map::NodeMap;
+use super::plan::{GroupSide, Plan, PlanPeer, Schedule, ScheduleStep, TransferId};
+use super::temp_buffer::TempBuffer;
+use super::typed_buffer::{self, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome};
@@ -29,17 +29,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the messages of one collective go: communicator, tag, caller.
 #[derive(Clone)]
-pub(crate) struct Wire<'a> {
+pub(crate) struct CollContext<'a> {
     comm: Cow<'a, Comm>,
-    call: Call,
+    call: CallId,
     origin: Origin,
     /// Its start was told to somebody who watches.
     watched: bool,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> CollContext<'a> {
     /// For a call that returns when it is over.
-    pub fn of(comm: &'a Comm, call: Call, origin: Origin) -> Self {
+    pub fn of(comm: &'a Comm, call: CallId, origin: Origin) -> Self {
         Self {
             comm: Cow::Borrowed(comm),
             call,
@@ -49,8 +49,8 @@ impl<'a> Wire<'a> {
     }
 
     /// For an operation that keeps its communicator alive.
-    pub fn keeping(comm: &Comm, call: Call, origin: Origin) -> Wire<'static> {
-        Wire {
+    pub fn keeping(comm: &Comm, call: CallId, origin: Origin) -> CollContext<'static> {
+        CollContext {
             comm: Cow::Owned(comm.clone()),
             call,
             origin,
@@ -68,7 +68,7 @@ impl<'a> Wire<'a> {
     }
 
     /// What is called.
-    pub fn call(&self) -> Call {
+    pub fn call(&self) -> CallId {
         self.call
     }
 
@@ -77,7 +77,7 @@ impl<'a> Wire<'a> {
         Meeting {
             awaited,
             context: self.comm.context() + COLLECTIVE,
-            tag: self.call.tag(Inside::Whole),
+            tag: self.call.tag(TagScope::Whole),
             origin: self.origin,
         }
     }
@@ -92,7 +92,7 @@ impl<'a> Wire<'a> {
     fn watched(&self) -> Watched {
         let (context, tag) = (
             self.comm.context() + COLLECTIVE,
-            self.call.tag(Inside::Whole),
+            self.call.tag(TagScope::Whole),
         );
         Watched {
             name: 1 << 63 | u64::from(context) << 32 | u64::from(tag as u32),
@@ -173,21 +173,21 @@ impl<'a> Wire<'a> {
     }
 
     /// How those of the own group are spread over nodes, if that makes a difference.
-    pub fn spread(&self) -> Option<Arc<Spread>> {
+    pub fn spread(&self) -> Option<Arc<NodeMap>> {
         self.comm.spread().cloned()
     }
 
-    fn inside(&self, side: Side) -> Inside {
-        if self.comm.is_inter() && side == Side::Own {
-            Inside::OneGroup
+    fn inside(&self, side: GroupSide) -> TagScope {
+        if self.comm.is_inter() && side == GroupSide::Local {
+            TagScope::OneGroup
         } else {
-            Inside::Whole
+            TagScope::Whole
         }
     }
 
-    fn peer(&self, site: Site) -> Result<u32> {
+    fn peer(&self, site: PlanPeer) -> Result<u32> {
         let group = match (site.side, &self.comm.0.remote) {
-            (Side::Across, Some(remote)) => remote,
+            (GroupSide::Remote, Some(remote)) => remote,
             _ => &self.comm.0.local,
         };
         group.peer(site.rank).ok_or_else(|| {
@@ -198,7 +198,7 @@ impl<'a> Wire<'a> {
         })
     }
 
-    fn send(&self, site: Site, data: Data) -> Result<Started> {
+    fn send(&self, site: PlanPeer, data: Data) -> Result<Started> {
         let send = api::Send {
             context: self.comm.context() + COLLECTIVE,
             peer: self.peer(site)?,
@@ -211,7 +211,7 @@ impl<'a> Wire<'a> {
         self.host().send(send).map_err(|error| self.convert(error))
     }
 
-    fn recv(&self, site: Site, data: Data) -> Result<Started> {
+    fn recv(&self, site: PlanPeer, data: Data) -> Result<Started> {
         let source = Source {
             rank: site.rank,
             peer: self.peer(site)?,
@@ -252,7 +252,7 @@ const INLINE_PENDING: usize = 8;
 
 /// The communication that has been started, and the first error among it.
 #[derive(Default)]
-pub(super) struct Flight {
+pub(super) struct PendingTransfers {
     /// Token of the first entry of `pending`.
     base: u32,
     /// By token; `None` when it is over.
@@ -262,12 +262,12 @@ pub(super) struct Flight {
     error: Option<Error>,
 }
 
-impl Flight {
+impl PendingTransfers {
     /// Keeps what starting an operation gave. An operation that could not start counts as over, so
     /// that the others go on and no peer hangs because of this process's error; the error is told
     /// at the end.
-    fn add(&mut self, wire: &Wire<'_>, started: Result<Started>) -> Token {
-        let token = Token(self.base + self.pending.len() as u32);
+    fn add(&mut self, wire: &CollContext<'_>, started: Result<Started>) -> TransferId {
+        let token = TransferId(self.base + self.pending.len() as u32);
         let entry = match started {
             Ok(Started::Pending(request)) => Some(request),
             Ok(Started::Done(status)) => {
@@ -283,14 +283,14 @@ impl Flight {
         token
     }
 
-    fn note(&mut self, wire: &Wire<'_>, status: api::Status) {
+    fn note(&mut self, wire: &CollContext<'_>, status: api::Status) {
         if let Some(error) = status.error {
             self.error.get_or_insert_with(|| wire.convert(error));
         }
     }
 
     /// Whether the operation at `index` is over, asking the engine.
-    fn over(&mut self, wire: &Wire<'_>, index: usize) -> bool {
+    fn over(&mut self, wire: &CollContext<'_>, index: usize) -> bool {
         let Some(request) = self.pending[index] else {
             return true;
         };
@@ -306,7 +306,7 @@ impl Flight {
     }
 
     /// Whether the operation of this token is over.
-    pub fn is_over(&mut self, wire: &Wire<'_>, token: Token) -> bool {
+    pub fn is_over(&mut self, wire: &CollContext<'_>, token: TransferId) -> bool {
         token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
     }
 
@@ -317,7 +317,7 @@ impl Flight {
     }
 
     /// Whether all operations are over.
-    pub fn all_over(&mut self, wire: &Wire<'_>) -> bool {
+    pub fn all_over(&mut self, wire: &CollContext<'_>) -> bool {
         while self.settled < self.pending.len() {
             if !self.over(wire, self.settled) {
                 return false;
@@ -347,30 +347,30 @@ impl Flight {
 
 /// Operations under way and the temporary memory that they reach.
 #[derive(Default)]
-pub(super) struct Afloat {
-    pub flight: Flight,
-    pub scratch: Vec<Temporary>,
+pub(super) struct InFlight {
+    pub flight: PendingTransfers,
+    pub scratch: Vec<TempBuffer>,
 }
 
-impl Afloat {
-    pub fn send(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+impl InFlight {
+    pub fn send(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
         let started = wire.send(site, data);
         self.flight.add(wire, started)
     }
 
-    pub fn recv(&mut self, wire: &Wire<'_>, site: Site, data: Data) -> Token {
+    pub fn recv(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
         let started = wire.recv(site, data);
         self.flight.add(wire, started)
     }
 
-    pub fn fold(&self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) {
+    pub fn fold(&self, fold: &dyn ReduceOp, left: UserMem, into: UserMem, count: u64) {
         if count > 0 && self.flight.error.is_none() {
             fold.fold(left, into, count);
         }
     }
 }
 
-impl Drop for Afloat {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if !self.flight.is_empty() {
             // Planning failed half-way, or the engine is being taken down, and it may still write
@@ -381,16 +381,16 @@ impl Drop for Afloat {
 }
 
 /// The plan that does each step as it is stated, for blocking calls.
-pub(crate) struct Immediate<'a> {
-    wire: Wire<'a>,
-    afloat: Afloat,
+pub(crate) struct BlockingPlan<'a> {
+    wire: CollContext<'a>,
+    afloat: InFlight,
 }
 
-impl<'a> Immediate<'a> {
-    pub fn new(wire: Wire<'a>) -> Self {
+impl<'a> BlockingPlan<'a> {
+    pub fn new(wire: CollContext<'a>) -> Self {
         Self {
             wire,
-            afloat: Afloat::default(),
+            afloat: InFlight::default(),
         }
     }
 
@@ -401,7 +401,7 @@ impl<'a> Immediate<'a> {
     }
 }
 
-impl Plan for Immediate<'_> {
+impl Plan for BlockingPlan<'_> {
     fn me(&self) -> u32 {
         self.wire.me()
     }
@@ -410,27 +410,27 @@ impl Plan for Immediate<'_> {
         self.wire.size()
     }
 
-    fn across(&self) -> u32 {
+    fn remote_size(&self) -> u32 {
         self.wire.across()
     }
 
-    fn together(&self) -> bool {
+    fn is_on_node(&self) -> bool {
         self.wire.together()
     }
 
-    fn spread(&self) -> Option<Arc<Spread>> {
+    fn node_map(&self) -> Option<Arc<NodeMap>> {
         self.wire.spread()
     }
 
-    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         Ok(self.afloat.send(&self.wire, site, data))
     }
 
-    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         Ok(self.afloat.recv(&self.wire, site, data))
     }
 
-    fn wait(&mut self, token: Token) -> Result<()> {
+    fn wait(&mut self, token: TransferId) -> Result<()> {
         let (wire, flight) = (&self.wire, &mut self.afloat.flight);
         if !flight.is_over(wire, token) {
             let awaits = flight.awaits((token.0 - flight.base) as usize);
@@ -458,13 +458,19 @@ impl Plan for Immediate<'_> {
         Ok(())
     }
 
-    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+    fn fold(
+        &mut self,
+        fold: &dyn ReduceOp,
+        left: UserMem,
+        into: UserMem,
+        count: u64,
+    ) -> Result<()> {
         self.afloat.fold(fold, left, into, count);
         Ok(())
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = Temporary::new(len)?;
+        let scratch = TempBuffer::new(len)?;
         let mem = scratch.mem();
         self.afloat.scratch.push(scratch);
         Ok(mem)
@@ -472,42 +478,42 @@ impl Plan for Immediate<'_> {
 }
 
 /// A schedule under way.
-pub(crate) struct Running {
-    wire: Wire<'static>,
-    state: Mutex<State>,
+pub(crate) struct RunningSchedule {
+    wire: CollContext<'static>,
+    state: Mutex<ScheduleState>,
     runs_user_code: bool,
     over: AtomicBool,
     waiter: AnyOfWaiter,
 }
 
-struct State {
+struct ScheduleState {
     /// Given back when all its steps have been taken.
     schedule: Option<Arc<Schedule>>,
     next: usize,
-    afloat: Afloat,
+    afloat: InFlight,
 }
 
-impl Drop for State {
+impl Drop for ScheduleState {
     fn drop(&mut self) {
         if !self.afloat.flight.is_empty() {
-            // As in `Afloat`: the steps under way may reach the schedule's own temporary memory,
+            // As in `InFlight`: the steps under way may reach the schedule's own temporary memory,
             // too.
             std::mem::forget(self.schedule.take());
         }
     }
 }
 
-impl Running {
+impl RunningSchedule {
     /// The rest of a collective of which `afloat` was started already. Nothing else carries out the
     /// same schedule meanwhile: its steps share temporary memory.
     pub(super) fn new(
-        wire: Wire<'static>,
+        wire: CollContext<'static>,
         schedule: impl Into<Arc<Schedule>>,
-        afloat: Afloat,
+        afloat: InFlight,
     ) -> Arc<Self> {
         let schedule = schedule.into();
         let runs_user_code = schedule.runs_user_code();
-        let state = Mutex::new(State {
+        let state = Mutex::new(ScheduleState {
             schedule: Some(schedule),
             next: 0,
             afloat,
@@ -543,14 +549,14 @@ impl Running {
         self.state().afloat.flight.error.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ScheduleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ScheduleState {
     /// Takes steps until one must wait; `true` when all have been taken.
-    fn advance(&mut self, wire: &Wire<'_>) -> bool {
+    fn advance(&mut self, wire: &CollContext<'_>) -> bool {
         let Self {
             schedule,
             next,
@@ -561,13 +567,13 @@ impl State {
             .map_or(&[][..], |schedule| &schedule.steps);
         while let Some(step) = steps.get(*next) {
             match step {
-                Step::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
-                Step::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
-                Step::Wait(token) if !afloat.flight.is_over(wire, *token) => return false,
-                Step::Fence if !afloat.flight.all_over(wire) => return false,
-                Step::Wait(_) | Step::Fence => {}
-                Step::Copy(src, dst) => typed_buffer::copy(src, dst),
-                Step::Fold(combine) => {
+                ScheduleStep::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
+                ScheduleStep::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
+                ScheduleStep::Wait(token) if !afloat.flight.is_over(wire, *token) => return false,
+                ScheduleStep::Fence if !afloat.flight.all_over(wire) => return false,
+                ScheduleStep::Wait(_) | ScheduleStep::Fence => {}
+                ScheduleStep::Copy(src, dst) => typed_buffer::copy(src, dst),
+                ScheduleStep::Fold(combine) => {
                     afloat.fold(&*combine.fold, combine.left, combine.into, combine.count)
                 }
             }

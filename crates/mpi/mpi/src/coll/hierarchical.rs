@@ -13,13 +13,13 @@ use super::algo::{
     Reduction, allgather as own_blocks, allreduce, barrier as tokens, bcast as from_root, len,
     part, reduce_scatter,
 };
-use super::blocks::{Blocks, Numbers};
+use super::blocks::{Blocks, CountArray};
 use super::calls::{bcast_in_group, plan_allgather};
-use super::node_map::Spread;
+use super::node_map::NodeMap;
 use super::plan::Plan;
 use super::reductions::{allreduce_in_group, reduce_in_group};
-use super::sub_plan::Within;
-use super::typed_buffer::{Bytes, Typed, slice};
+use super::sub_plan::SubPlan;
+use super::typed_buffer::{ByteElements, TypedBuffer, slice};
 use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
 
@@ -29,14 +29,14 @@ const FIRST: u32 = 0;
 /// Steps among the ranks of the own node, in their order.
 fn inside(
     p: &mut dyn Plan,
-    spread: &Spread,
-    step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+    spread: &NodeMap,
+    step: impl FnOnce(&mut SubPlan<'_>) -> Result<()>,
 ) -> Result<()> {
     let (node, me) = spread.mine();
     if spread.size(node) == 1 {
         return Ok(());
     }
-    step(&mut Within {
+    step(&mut SubPlan {
         plan: p,
         me,
         size: spread.size(node),
@@ -46,8 +46,8 @@ fn inside(
 }
 
 /// Steps among `size` ranks of several nodes, in an order of which the own rank has place `me`.
-fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> Within<'a> {
-    Within {
+fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> SubPlan<'a> {
+    SubPlan {
         plan: p,
         me,
         size,
@@ -58,19 +58,19 @@ fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u
 
 /// Who speaks for each node.
 #[derive(Clone, Copy)]
-struct Heads<'a> {
-    spread: &'a Spread,
+struct NodeLeaders<'a> {
+    spread: &'a NodeMap,
     /// Node and index there of a rank that speaks for its node, whether it is the first there or
     /// not.
     root: Option<(u32, u32)>,
 }
 
-impl<'a> Heads<'a> {
-    fn first(spread: &'a Spread) -> Self {
+impl<'a> NodeLeaders<'a> {
+    fn first(spread: &'a NodeMap) -> Self {
         Self { spread, root: None }
     }
 
-    fn with(spread: &'a Spread, root: u32) -> Self {
+    fn with(spread: &'a NodeMap, root: u32) -> Self {
         let root = Some(spread.place_of(root));
         Self { spread, root }
     }
@@ -96,7 +96,7 @@ impl<'a> Heads<'a> {
     fn meet(
         self,
         p: &mut dyn Plan,
-        step: impl FnOnce(&mut Within<'_>) -> Result<()>,
+        step: impl FnOnce(&mut SubPlan<'_>) -> Result<()>,
     ) -> Result<()> {
         if !self.am_one() {
             return Ok(());
@@ -109,15 +109,15 @@ impl<'a> Heads<'a> {
 }
 
 /// Nobody leaves before all have come.
-pub(super) fn barrier(p: &mut dyn Plan, spread: &Spread) -> Result<()> {
+pub(super) fn barrier(p: &mut dyn Plan, spread: &NodeMap) -> Result<()> {
     inside(p, spread, |p| tokens::arrive(p))?;
-    Heads::first(spread).meet(p, |p| tokens::dissemination(p))?;
+    NodeLeaders::first(spread).meet(p, |p| tokens::dissemination(p))?;
     inside(p, spread, |p| from_root::binomial(p, FIRST, &Data::empty()))
 }
 
 /// The root's data to the heads, and from each to its node.
-pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -> Result<()> {
-    let (heads, me) = (Heads::with(spread, root), p.me());
+pub(super) fn bcast(p: &mut dyn Plan, spread: &NodeMap, root: u32, data: &Data) -> Result<()> {
+    let (heads, me) = (NodeLeaders::with(spread, root), p.me());
     heads.meet(p, |p| bcast_in_group(p, spread.place_of(root).0, data))?;
     // What a head hands on has to be there.
     if heads.am_one() && me != root {
@@ -130,7 +130,7 @@ pub(super) fn bcast(p: &mut dyn Plan, spread: &Spread, root: u32, data: &Data) -
 /// node once.
 pub(super) fn chain(
     p: &mut dyn Plan,
-    spread: &Spread,
+    spread: &NodeMap,
     root: u32,
     data: &Data,
     segment: u64,
@@ -152,11 +152,11 @@ pub(super) fn chain(
 /// commute wants the ranks of nodes to follow each other.
 pub(super) fn reduce(
     p: &mut dyn Plan,
-    spread: &Spread,
+    spread: &NodeMap,
     root: u32,
     r: &Reduction<'_>,
 ) -> Result<()> {
-    let (heads, me) = (Heads::with(spread, root), p.me());
+    let (heads, me) = (NodeLeaders::with(spread, root), p.me());
     if spread.size(spread.mine().0) == 1 {
         return heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, r));
     }
@@ -174,8 +174,8 @@ pub(super) fn reduce(
 }
 
 /// What each node has at its head, what the heads have at all of them, and from each to its node.
-pub(super) fn allreduce(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) -> Result<()> {
-    let heads = Heads::first(spread);
+pub(super) fn allreduce(p: &mut dyn Plan, spread: &NodeMap, r: &Reduction<'_>) -> Result<()> {
+    let heads = NodeLeaders::first(spread);
     if spread.size(spread.mine().0) == 1 {
         return heads.meet(p, |p| allreduce_in_group(p, r));
     }
@@ -201,7 +201,7 @@ pub(super) fn allreduce(p: &mut dyn Plan, spread: &Spread, r: &Reduction<'_>) ->
 /// All nodes have equally many ranks.
 pub(super) fn allreduce_in_slices(
     p: &mut dyn Plan,
-    spread: &Spread,
+    spread: &NodeMap,
     r: &Reduction<'_>,
 ) -> Result<()> {
     let (node, index) = spread.mine();
@@ -225,7 +225,7 @@ pub(super) fn allreduce_in_slices(
 
 /// Blocks travel round a ring that enters and leaves each node once. The own block is in its place
 /// already.
-pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
+pub(super) fn ring(p: &mut dyn Plan, spread: &NodeMap, blocks: &Blocks<'_>) -> Result<()> {
     let (node, index) = spread.mine();
     let rank = |at| spread.rank_at(at);
     let mut ordered = among(p, spread.start(node) + index, spread.ranks(), &rank);
@@ -234,7 +234,7 @@ pub(super) fn ring(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Re
 
 /// Packed blocks to the head, those of nodes to all heads, and from each to its node. The own block
 /// is in its place already. For small data.
-pub(super) fn allgather(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) -> Result<()> {
+pub(super) fn allgather(p: &mut dyn Plan, spread: &NodeMap, blocks: &Blocks<'_>) -> Result<()> {
     let (own, me) = (spread.mine(), p.me());
     let mut lens = vec![0i64; spread.nodes() as usize];
     let mut starts = lens.clone();
@@ -247,7 +247,7 @@ pub(super) fn allgather(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) 
         lens[node as usize] = total as i64 - starts[node as usize];
     }
     let packed = Data::contiguous(p.scratch(total)?, total);
-    let heads = Heads::first(spread);
+    let heads = NodeLeaders::first(spread);
     if heads.am_one() {
         let mut at = starts[own.0 as usize] as u64;
         for index in 0..spread.size(own.0) {
@@ -265,9 +265,9 @@ pub(super) fn allgather(p: &mut dyn Plan, spread: &Spread, blocks: &Blocks<'_>) 
         p.send(spread.rank(own.0, FIRST), blocks.one(me))?;
     }
     let of_nodes = Blocks::Uneven {
-        typed: Typed::new(packed.mem, &Bytes),
-        counts: Numbers::Wide(&lens),
-        displs: Numbers::Wide(&starts),
+        typed: TypedBuffer::new(packed.mem, &ByteElements),
+        counts: CountArray::Wide(&lens),
+        displs: CountArray::Wide(&starts),
     };
     let average = total / u64::from(spread.nodes());
     heads.meet(p, |p| plan_allgather(p, None, &of_nodes, average, false))?;

@@ -1,7 +1,7 @@
 //! Ranks of one communicator that called different collectives, in words: each side with its
 //! members and the place of its call, those with the fewest members first.
 
-use super::call_signature::Statement;
+use super::call_signature::CallSignature;
 use crate::comm::Comm;
 use crate::error::{Class, Error};
 use garonne_engine::api::Origin;
@@ -14,19 +14,19 @@ const SIDES_TOLD: usize = 4;
 /// Ranges of ranks of a side that are named.
 const RANGES_NAMED: usize = 8;
 
-const _: () = assert!(super::call_signature::STATEMENT_BYTES + 4 <= SITE_AT);
+const _: () = assert!(super::call_signature::SIGNATURE_BYTES + 4 <= SITE_AT);
 
 /// What a member said of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct MemberCall {
     pub member: u32,
     /// `None`: this version of the library does not know it.
-    pub statement: Option<Statement>,
+    pub statement: Option<CallSignature>,
     /// Return address of its call, in its process.
     pub site: u64,
 }
 
-impl Said {
+impl MemberCall {
     /// Of what a member noted.
     pub fn noted(member: u32, note: &[u8; NOTE_BYTES]) -> Self {
         let site = note
@@ -34,22 +34,26 @@ impl Said {
             .map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         Self {
             member,
-            statement: note.first_chunk().and_then(Statement::from_bytes),
+            statement: note.first_chunk().and_then(CallSignature::from_bytes),
             site,
         }
     }
 }
 
-/// Puts a call's return address where [`Said::noted`] finds it.
+/// Puts a call's return address where [`MemberCall::noted`] finds it.
 #[inline(always)]
 pub(super) fn note_site(note: &mut [u8; NOTE_BYTES], site: u64) {
     note[SITE_AT..].copy_from_slice(&site.to_ne_bytes());
 }
 
 /// What ranks said of a collective, as far as they have come to it: not all of them the same.
-pub(super) fn disagreement(comm: &Comm, (what, number): (&str, u32), mut said: Vec<Said>) -> Error {
+pub(super) fn mismatch_error(
+    comm: &Comm,
+    (what, number): (&str, u32),
+    mut said: Vec<MemberCall>,
+) -> Error {
     said.sort_by_key(|said| said.member);
-    let mut sides: Vec<(Option<Statement>, Vec<Said>)> = Vec::new();
+    let mut sides: Vec<(Option<CallSignature>, Vec<MemberCall>)> = Vec::new();
     for one in said {
         match sides.iter_mut().find(|(known, _)| *known == one.statement) {
             Some((_, members)) => members.push(one),
@@ -89,7 +93,7 @@ pub(super) fn disagreement(comm: &Comm, (what, number): (&str, u32), mut said: V
 }
 
 /// Where a member called, if that can be found out from here.
-fn place(comm: &Comm, said: &Said) -> String {
+fn place(comm: &Comm, said: &MemberCall) -> String {
     let process = comm.process();
     let peer = comm.group().peer(said.member);
     let is_own = peer == Some(process.host.me());
@@ -132,7 +136,7 @@ fn ranks(members: impl Iterator<Item = u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coll::call_tag::Kind;
+    use crate::coll::call_tag::CollectiveKind;
 
     #[test]
     fn ranks_are_told_in_ranges() {
@@ -147,12 +151,14 @@ mod tests {
 
     #[test]
     fn what_a_member_noted_reads_back() {
-        let statement = Statement::of(Kind::Bcast).root(3).bytes(1 << 40);
+        let statement = CallSignature::of(CollectiveKind::Bcast)
+            .root(3)
+            .bytes(1 << 40);
         let mut note = [0; NOTE_BYTES];
-        note[..super::super::call_signature::STATEMENT_BYTES]
+        note[..super::super::call_signature::SIGNATURE_BYTES]
             .copy_from_slice(&statement.to_bytes());
         note_site(&mut note, 0x1234_5678_9abc);
-        let said = Said::noted(4, &note);
+        let said = MemberCall::noted(4, &note);
         assert_eq!(
             (said.statement, said.site),
             (Some(statement), 0x1234_5678_9abc)

@@ -37,8 +37,8 @@ mod sub_plan;
 mod temp_buffer;
 pub(crate) mod typed_buffer;
 
-pub use blocks::Numbers;
-pub use buffers::{Elements, Mixed, Uneven};
+pub use blocks::CountArray;
+pub use buffers::{Elements, ElementsV, ElementsW};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
 pub use neighbors::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
@@ -47,21 +47,21 @@ pub use neighbors::{
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 pub use scans::{Exscan, Scan};
-pub use segment_allocator::Boards;
+pub use segment_allocator::SegmentAllocator;
 
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
-use algo::intercomm::Role;
-use call_signature::Statement;
-use call_tag::{Call, Kind, Series};
-use execute::{Immediate, Wire};
+use algo::intercomm::RootRole;
+use call_signature::CallSignature;
+use call_tag::{CallId, CallSeries, CollectiveKind};
+use execute::{BlockingPlan, CollContext};
 use garonne_engine::api::Origin;
-use nonblocking::{Start, Starting};
+use nonblocking::{NonblockingPlan, StartOutcome};
 use plan::Plan;
-use shm_nonblocking::shm_op::Errand;
-use shm_sync::Table;
+use shm_nonblocking::shm_op::ShmOp;
+use shm_sync::ShmSync;
 use std::sync::atomic::Ordering;
 
 #[cfg(test)]
@@ -81,14 +81,14 @@ pub(crate) mod sealed {
     /// steps.
     pub trait Planned {
         /// What is called.
-        fn kind(&self) -> Kind;
+        fn kind(&self) -> CollectiveKind;
         /// Refuses what does not fit the communicator.
         fn check(&self, comm: &Comm) -> Result<()>;
         /// States the steps of the calling process.
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
         /// What it says of itself to the other ranks.
-        fn statement(&self, _comm: &Comm) -> Statement {
-            Statement::of(self.kind())
+        fn statement(&self, _comm: &Comm) -> CallSignature {
+            CallSignature::of(self.kind())
         }
         /// Whether all ranks meet for it where they have a board, if only to see that they call the
         /// same; `false`: it concerns each rank and its neighbours, who are not to wait for the
@@ -99,12 +99,12 @@ pub(crate) mod sealed {
         /// Carries it out on the communicator's board if that serves; on `false` nothing happened.
         /// Decided by what the statement says and by nothing else, so that ranks with equal
         /// statements decide alike.
-        fn meet(&self, _table: &Table<'_>) -> Result<bool> {
+        fn meet(&self, _table: &ShmSync<'_>) -> Result<bool> {
             Ok(false)
         }
         /// What it has to do in a round of the communicator's board, if it may meet there when it
         /// does not wait; decided likewise.
-        fn errand(&self, _comm: &Comm) -> Option<Errand<'_>> {
+        fn errand(&self, _comm: &Comm) -> Option<ShmOp<'_>> {
             None
         }
     }
@@ -119,13 +119,13 @@ impl Comm {
     /// communication met.
     pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
         call.check(self)?;
-        let number = self.number(Series::Blocking, call.kind());
-        Wire::of(self, number, origin).tell_call();
+        let number = self.number(CallSeries::Blocking, call.kind());
+        CollContext::of(self, number, origin).tell_call();
         if call.is_for_all()
             && let Some(place) = comm_segment::place(self, number, origin)?
         {
             let said = call.statement(self);
-            let table = Table::new(self, place, number, origin, said);
+            let table = ShmSync::new(self, place, number, origin, said);
             // What went wrong earlier is told after the call is carried out: the others take part
             // in it, too.
             let earlier = table.look_back();
@@ -138,7 +138,7 @@ impl Comm {
     }
 
     /// Messages serve: either always for such a call, or because that is the way it goes this time.
-    fn meet_by_messages(&self, call: &impl Collective, table: &Table<'_>) -> Result<()> {
+    fn meet_by_messages(&self, call: &impl Collective, table: &ShmSync<'_>) -> Result<()> {
         let mut course = table.take_course();
         match &mut course {
             Some(course) if course.is_timed() => course.begin(table)?,
@@ -151,8 +151,8 @@ impl Comm {
         }
     }
 
-    fn by_messages(&self, call: &impl Collective, number: Call, origin: Origin) -> Result<()> {
-        let mut immediate = Immediate::new(Wire::of(self, number, origin));
+    fn by_messages(&self, call: &impl Collective, number: CallId, origin: Origin) -> Result<()> {
+        let mut immediate = BlockingPlan::new(CollContext::of(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()
     }
@@ -164,22 +164,22 @@ impl Comm {
     /// As [`Comm::collective`]; what the communication meets later is told by the request.
     pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
         call.check(self)?;
-        let number = self.number(Series::Nonblocking, call.kind());
-        let mut wire = Wire::keeping(self, number, origin);
+        let number = self.number(CallSeries::Nonblocking, call.kind());
+        let mut wire = CollContext::keeping(self, number, origin);
         wire.tell_start();
         if call.is_for_all()
             && let Some(started) = shm_nonblocking::start(call, &wire)
         {
             return started;
         }
-        let mut starting = Starting::new(wire);
+        let mut starting = NonblockingPlan::new(wire);
         call.plan(&mut starting)?;
         let running = match starting.finish()? {
-            Start::Over => {
-                Wire::of(self, number, origin).tell_over();
+            StartOutcome::Over => {
+                CollContext::of(self, number, origin).tell_over();
                 return Ok(Request::done(self, Status::EMPTY));
             }
-            Start::Running(running) => running,
+            StartOutcome::Running(running) => running,
         };
         self.process().host.attach(running.clone());
         match running.take_if_over() {
@@ -191,15 +191,15 @@ impl Comm {
 
     /// Numbers a collective, from 1: all processes of the communicator call those of a series in
     /// the same order, one thread at a time.
-    fn number(&self, series: Series, kind: Kind) -> Call {
+    fn number(&self, series: CallSeries, kind: CollectiveKind) -> CallId {
         let count = &self.0.counts[series.counted() as usize];
         let number = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(number, Ordering::Relaxed);
-        Call::new(number, series, kind)
+        CallId::new(number, series, kind)
     }
 
     /// Checks the root of a rooted call.
-    pub(crate) fn check_root(&self, kind: Kind, root: i32) -> Result<()> {
+    pub(crate) fn check_root(&self, kind: CollectiveKind, root: i32) -> Result<()> {
         let ok = match u32::try_from(root) {
             Ok(rank) => rank < self.peers(),
             Err(_) => self.is_inter() && (root == ROOT || root == crate::PROC_NULL),
@@ -212,7 +212,7 @@ impl Comm {
     }
 
     #[cold]
-    fn bad_root(&self, kind: Kind, root: i32) -> Error {
+    fn bad_root(&self, kind: CollectiveKind, root: i32) -> Error {
         let peers = self.peers();
         let text = match self.is_inter() {
             true => format!(
@@ -226,10 +226,10 @@ impl Comm {
 }
 
 /// The role of the calling process in a rooted call of an intercommunicator; the root was checked.
-fn role(root: i32) -> Role {
+fn role(root: i32) -> RootRole {
     match u32::try_from(root) {
-        Ok(rank) => Role::Peer(rank),
-        Err(_) if root == ROOT => Role::Root,
-        Err(_) => Role::Bystander,
+        Ok(rank) => RootRole::Peer(rank),
+        Err(_) if root == ROOT => RootRole::Root,
+        Err(_) => RootRole::Bystander,
     }
 }

@@ -7,8 +7,8 @@
 //! messages.
 
 use super::blocks::Blocks;
-use super::buffers::{Elements, Mixed, Uneven};
-use super::call_tag::Kind;
+use super::buffers::{Elements, ElementsV, ElementsW};
+use super::call_tag::CollectiveKind;
 use super::plan::Plan;
 use super::sealed::Planned;
 use crate::comm::Comm;
@@ -93,8 +93,8 @@ macro_rules! neighborhood {
         }
 
         impl Planned for $call<'_> {
-            fn kind(&self) -> Kind {
-                Kind::$call
+            fn kind(&self) -> CollectiveKind {
+                CollectiveKind::$call
             }
 
             fn check(&self, _: &Comm) -> Result<()> {
@@ -120,11 +120,11 @@ neighborhood! {
     /// `MPI_Neighbor_allgather`.
     NeighborAllgather: Elements (|_| 1, |send, _| send.data()), Elements;
     /// `MPI_Neighbor_allgatherv`.
-    NeighborAllgatherv: Elements (|_| 1, |send, _| send.data()), Uneven;
+    NeighborAllgatherv: Elements (|_| 1, |send, _| send.data()), ElementsV;
     /// `MPI_Neighbor_alltoall`.
     NeighborAlltoall: Elements (Neighbors::outdegree, |send, index| send.blocks().one(index)), Elements;
     /// `MPI_Neighbor_alltoallv`.
-    NeighborAlltoallv: Uneven (Neighbors::outdegree, |send, index| send.blocks().one(index)), Uneven;
+    NeighborAlltoallv: ElementsV (Neighbors::outdegree, |send, index| send.blocks().one(index)), ElementsV;
     /// `MPI_Neighbor_alltoallw`.
-    NeighborAlltoallw: Mixed (Neighbors::outdegree, |send, index| send.blocks().one(index)), Mixed;
+    NeighborAlltoallw: ElementsW (Neighbors::outdegree, |send, index| send.blocks().one(index)), ElementsW;
 }

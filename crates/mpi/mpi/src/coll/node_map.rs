@@ -8,19 +8,19 @@ use std::collections::HashMap;
 
 /// See the module's paragraph. Nodes are numbered in the order of their first ranks.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct NodeMap {
     /// Where each node's ranks begin in node order, and how many ranks there are.
     starts: Vec<u32>,
     /// The ranks in node order, unless that is the order of ranks.
     order: Option<Vec<u32>>,
     /// The calling process's node, and its place among the ranks there.
     mine: (u32, u32),
-    grouping: Grouping,
+    grouping: NodeGrouping,
 }
 
 /// What decisions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grouping {
+pub struct NodeGrouping {
     /// Nodes.
     pub nodes: u32,
     /// Ranks of every node; 0 if there are not equally many.
@@ -29,7 +29,7 @@ pub struct Grouping {
     pub runs: bool,
 }
 
-impl Spread {
+impl NodeMap {
     /// From the node of each of so many ranks. `None` where it makes no difference: all share a
     /// node, or no two do.
     pub fn of(ranks: u32, node_of: impl Fn(u32) -> u32, me: u32) -> Option<Self> {
@@ -67,7 +67,7 @@ impl Spread {
             }
         }
         let even = sizes.iter().all(|&size| size == sizes[0]);
-        let grouping = Grouping {
+        let grouping = NodeGrouping {
             nodes: sizes.len() as u32,
             each: if even { sizes[0] } else { 0 },
             runs,
@@ -81,7 +81,7 @@ impl Spread {
     }
 
     /// The facts for a decision.
-    pub fn grouping(&self) -> Grouping {
+    pub fn grouping(&self) -> NodeGrouping {
         self.grouping
     }
 
@@ -150,8 +150,8 @@ impl Spread {
 mod tests {
     use super::*;
 
-    fn of(nodes: &[u32], me: u32) -> Option<Spread> {
-        Spread::of(nodes.len() as u32, |rank| nodes[rank as usize], me)
+    fn of(nodes: &[u32], me: u32) -> Option<NodeMap> {
+        NodeMap::of(nodes.len() as u32, |rank| nodes[rank as usize], me)
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_decisions_see_is_told() {
         let grouping = |nodes: &[u32]| of(nodes, 0).unwrap().grouping();
-        let told = |nodes, each, runs| Grouping { nodes, each, runs };
+        let told = |nodes, each, runs| NodeGrouping { nodes, each, runs };
         assert_eq!(grouping(&[0, 0, 1, 1, 2, 2]), told(3, 2, true));
         assert_eq!(grouping(&[1, 1, 0]), told(2, 0, true));
         assert_eq!(grouping(&[0, 1, 0, 1]), told(2, 2, false));

@@ -7,44 +7,44 @@
 //! [`super::execute`].
 
 use super::Collective;
-use super::execute::{Afloat, Running, Wire};
-use super::node_map::Spread;
-use super::plan::{Plan, Recorder, Schedule, Site, Token};
-use super::temp_buffer::Temporary;
-use super::typed_buffer::{self, Fold};
+use super::execute::{CollContext, InFlight, RunningSchedule};
+use super::node_map::NodeMap;
+use super::plan::{Plan, PlanPeer, PlanRecorder, Schedule, TransferId};
+use super::temp_buffer::TempBuffer;
+use super::typed_buffer::{self, ReduceOp};
 use crate::comm::Comm;
 use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 
 /// The plan of a call that does not wait.
-pub(super) struct Starting {
-    wire: Wire<'static>,
-    afloat: Afloat,
+pub(super) struct NonblockingPlan {
+    wire: CollContext<'static>,
+    afloat: InFlight,
     /// From the first step that must wait.
-    rest: Option<Recorder>,
+    rest: Option<PlanRecorder>,
 }
 
 /// How starting ended.
-pub(super) enum Start {
+pub(super) enum StartOutcome {
     /// Nothing is left to do.
     Over,
     /// The rest is a stepper's.
-    Running(Arc<Running>),
+    Running(Arc<RunningSchedule>),
 }
 
 /// What a call would do, for an operation that has to do it later.
 pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
-    let mut recorder = Recorder::on(comm, 0);
+    let mut recorder = PlanRecorder::on(comm, 0);
     call.plan(&mut recorder)?;
     Ok(recorder.finish())
 }
 
-impl Starting {
-    pub fn new(wire: Wire<'static>) -> Self {
+impl NonblockingPlan {
+    pub fn new(wire: CollContext<'static>) -> Self {
         Self {
             wire,
-            afloat: Afloat::default(),
+            afloat: InFlight::default(),
             rest: None,
         }
     }
@@ -53,13 +53,17 @@ impl Starting {
     ///
     /// # Errors
     /// What an operation met that is over already, if all are.
-    pub fn finish(mut self) -> Result<Start> {
+    pub fn finish(mut self) -> Result<StartOutcome> {
         let over = self.rest.is_none() && self.afloat.flight.all_over(&self.wire);
         if over {
-            return self.afloat.flight.take_error().map_or(Ok(Start::Over), Err);
+            return self
+                .afloat
+                .flight
+                .take_error()
+                .map_or(Ok(StartOutcome::Over), Err);
         }
-        let schedule = self.rest.map_or_else(Schedule::fence, Recorder::finish);
-        Ok(Start::Running(Running::new(
+        let schedule = self.rest.map_or_else(Schedule::fence, PlanRecorder::finish);
+        Ok(StartOutcome::Running(RunningSchedule::new(
             self.wire,
             schedule,
             self.afloat,
@@ -72,13 +76,14 @@ impl Starting {
     }
 
     /// The plan for what comes after a step that must wait.
-    fn record(&mut self) -> &mut Recorder {
+    fn record(&mut self) -> &mut PlanRecorder {
         let (comm, started) = (self.wire.comm(), self.afloat.flight.started());
-        self.rest.get_or_insert_with(|| Recorder::on(comm, started))
+        self.rest
+            .get_or_insert_with(|| PlanRecorder::on(comm, started))
     }
 }
 
-impl Plan for Starting {
+impl Plan for NonblockingPlan {
     fn me(&self) -> u32 {
         self.wire.me()
     }
@@ -87,33 +92,33 @@ impl Plan for Starting {
         self.wire.size()
     }
 
-    fn across(&self) -> u32 {
+    fn remote_size(&self) -> u32 {
         self.wire.across()
     }
 
-    fn together(&self) -> bool {
+    fn is_on_node(&self) -> bool {
         self.wire.together()
     }
 
-    fn spread(&self) -> Option<Arc<Spread>> {
+    fn node_map(&self) -> Option<Arc<NodeMap>> {
         self.wire.spread()
     }
 
-    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
             Some(rest) => rest.send_to(site, data),
             None => Ok(self.afloat.send(&self.wire, site, data)),
         }
     }
 
-    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
             Some(rest) => rest.recv_from(site, data),
             None => Ok(self.afloat.recv(&self.wire, site, data)),
         }
     }
 
-    fn wait(&mut self, token: Token) -> Result<()> {
+    fn wait(&mut self, token: TransferId) -> Result<()> {
         match self.acts() && self.afloat.flight.is_over(&self.wire, token) {
             true => Ok(()),
             false => self.record().wait(token),
@@ -137,7 +142,13 @@ impl Plan for Starting {
         }
     }
 
-    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+    fn fold(
+        &mut self,
+        fold: &dyn ReduceOp,
+        left: UserMem,
+        into: UserMem,
+        count: u64,
+    ) -> Result<()> {
         match &mut self.rest {
             Some(rest) => rest.fold(fold, left, into, count),
             None => {
@@ -148,7 +159,7 @@ impl Plan for Starting {
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = Temporary::new(len)?;
+        let scratch = TempBuffer::new(len)?;
         let mem = scratch.mem();
         self.afloat.scratch.push(scratch);
         Ok(mem)

@@ -10,11 +10,11 @@
 //! which live as long as the request.
 
 use super::Collective;
-use super::call_tag::{NUMBERS, Series};
-use super::execute::{Afloat, Running, Wire};
+use super::call_tag::{CallSeries, NUMBERS};
+use super::execute::{CollContext, InFlight, RunningSchedule};
 use super::nonblocking::plan_of;
 use super::plan::Schedule;
-use super::shm_nonblocking::persistent_slots::{Seat, Word};
+use super::shm_nonblocking::persistent_slots::{GrantMessage, PersistentSlots};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::Request;
@@ -34,10 +34,14 @@ impl Comm {
         call.check(self)?;
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);
-        let word = Word::of(call, self)?;
-        let wire = Wire::keeping(self, self.number(Series::Persistent, call.kind()), origin);
-        let seat = word.map(|word| Seat::of(call, &wire, word));
-        let kept = Kept::new(wire, schedule, seat)?;
+        let word = GrantMessage::of(call, self)?;
+        let wire = CollContext::keeping(
+            self,
+            self.number(CallSeries::Persistent, call.kind()),
+            origin,
+        );
+        let seat = word.map(|word| PersistentSlots::of(call, &wire, word));
+        let kept = PersistentCollective::new(wire, schedule, seat)?;
         Ok(Request::persistent(
             self,
             Box::new(move || Ok(kept.start())),
@@ -46,15 +50,19 @@ impl Comm {
 }
 
 /// What a request starts. Nothing else on its communicator has its number while it lives.
-struct Kept {
-    wire: Wire<'static>,
+struct PersistentCollective {
+    wire: CollContext<'static>,
     schedule: Arc<Schedule>,
     /// Where it meets in shared memory, if it may.
-    seat: Option<Arc<Seat>>,
+    seat: Option<Arc<PersistentSlots>>,
 }
 
-impl Kept {
-    fn new(wire: Wire<'static>, schedule: Arc<Schedule>, seat: Option<Arc<Seat>>) -> Result<Self> {
+impl PersistentCollective {
+    fn new(
+        wire: CollContext<'static>,
+        schedule: Arc<Schedule>,
+        seat: Option<Arc<PersistentSlots>>,
+    ) -> Result<Self> {
         let (comm, call) = (wire.comm(), wire.call());
         if !comm.0.persistent().insert(call.number) {
             let text = format!(
@@ -80,7 +88,7 @@ impl Kept {
         {
             return started;
         }
-        let running = Running::new(wire, self.schedule.clone(), Afloat::default());
+        let running = RunningSchedule::new(wire, self.schedule.clone(), InFlight::default());
         // On the caller's thread, which may run the program's own operations.
         if !running.step(&*process.host) {
             process.host.attach(running.clone());
@@ -94,7 +102,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for PersistentCollective {
     fn drop(&mut self) {
         self.wire
             .comm()

@@ -5,7 +5,7 @@
 //! its step is reached and goes on by itself; `wait` and `fence` hold later steps back until
 //! earlier communication is complete; copies and reductions happen where they stand. The immediate
 //! plan in [`super::execute`] performs each step as it is stated, for blocking calls, and builds
-//! nothing; [`Recorder`] keeps the steps; the plan of nonblocking calls, in [`super::nonblocking`], does
+//! nothing; [`PlanRecorder`] keeps the steps; the plan of nonblocking calls, in [`super::nonblocking`], does
 //! the one until it must wait and the other from there. Algorithms never look at data while
 //! planning, so both forms are the same messages.
 //!
@@ -14,9 +14,9 @@
 //! is being sent is not changed, and one that is being received is not read, before a `wait` or
 //! `fence` that covers it.
 
-use super::node_map::Spread;
-use super::temp_buffer::Temporary;
-use super::typed_buffer::{self, Fold, Shape, Typed};
+use super::node_map::NodeMap;
+use super::temp_buffer::TempBuffer;
+use super::typed_buffer::{self, ElementLayout, ReduceOp, TypedBuffer};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -24,25 +24,25 @@ use std::sync::Arc;
 
 /// Which group of the communicator a rank is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum GroupSide {
     /// The group of the calling process.
-    Own,
+    Local,
     /// The remote group of an intercommunicator.
-    Across,
+    Remote,
 }
 
 /// One process as an algorithm names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct PlanPeer {
     /// The group.
-    pub side: Side,
+    pub side: GroupSide,
     /// The rank in it.
     pub rank: u32,
 }
 
 /// Names a communication of a plan, for waiting: its number among the plan's communications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Token(pub u32);
+pub struct TransferId(pub u32);
 
 /// What an algorithm writes its steps to.
 pub trait Plan {
@@ -51,32 +51,33 @@ pub trait Plan {
     /// Size of its own group.
     fn size(&self) -> u32;
     /// Size of the remote group; 0 without one.
-    fn across(&self) -> u32;
+    fn remote_size(&self) -> u32;
     /// Whether all processes share one node's memory.
-    fn together(&self) -> bool;
+    fn is_on_node(&self) -> bool;
     /// How the processes are spread over nodes, if that makes a difference to algorithms.
-    fn spread(&self) -> Option<Arc<Spread>>;
+    fn node_map(&self) -> Option<Arc<NodeMap>>;
 
     /// Starts a send.
-    fn send_to(&mut self, site: Site, data: Data) -> Result<Token>;
+    fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId>;
     /// Starts a receive.
-    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token>;
+    fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId>;
     /// Later steps happen after this communication is complete.
-    fn wait(&mut self, token: Token) -> Result<()>;
+    fn wait(&mut self, token: TransferId) -> Result<()>;
     /// Later steps happen after all communication stated so far is complete.
     fn fence(&mut self) -> Result<()>;
     /// Copies the packed stream of `src` to `dst`.
     fn copy(&mut self, src: Data, dst: Data) -> Result<()>;
     /// `into = left op into`.
-    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()>;
+    fn fold(&mut self, fold: &dyn ReduceOp, left: UserMem, into: UserMem, count: u64)
+    -> Result<()>;
     /// `len` bytes that live until the plan has been carried out.
     fn scratch(&mut self, len: u64) -> Result<UserMem>;
 
     /// Starts a send to a rank of the own group.
-    fn send(&mut self, rank: u32, data: Data) -> Result<Token> {
+    fn send(&mut self, rank: u32, data: Data) -> Result<TransferId> {
         self.send_to(
-            Site {
-                side: Side::Own,
+            PlanPeer {
+                side: GroupSide::Local,
                 rank,
             },
             data,
@@ -84,10 +85,10 @@ pub trait Plan {
     }
 
     /// Starts a receive from a rank of the own group.
-    fn recv(&mut self, rank: u32, data: Data) -> Result<Token> {
+    fn recv(&mut self, rank: u32, data: Data) -> Result<TransferId> {
         self.recv_from(
-            Site {
-                side: Side::Own,
+            PlanPeer {
+                side: GroupSide::Local,
                 rank,
             },
             data,
@@ -95,14 +96,17 @@ pub trait Plan {
     }
 
     /// Scratch room for `count` elements of `shape`; the address is that of element 0.
-    fn scratch_for(&mut self, shape: &dyn Shape, count: u64) -> Result<UserMem> {
+    fn scratch_for(&mut self, shape: &dyn ElementLayout, count: u64) -> Result<UserMem> {
         let (low, len) = typed_buffer::span(shape, count);
         Ok(self.scratch(len)?.offset(-low as isize))
     }
 
     /// Scratch elements of the same datatype as `like`.
-    fn scratch_like<'a>(&mut self, like: &Typed<'a>, count: u64) -> Result<Typed<'a>> {
-        Ok(Typed::new(self.scratch_for(like.shape, count)?, like.shape))
+    fn scratch_like<'a>(&mut self, like: &TypedBuffer<'a>, count: u64) -> Result<TypedBuffer<'a>> {
+        Ok(TypedBuffer::new(
+            self.scratch_for(like.shape, count)?,
+            like.shape,
+        ))
     }
 }
 
@@ -121,26 +125,26 @@ pub fn scratch(len: u64) -> Result<Scratch> {
 
 /// One step of a recorded schedule.
 #[derive(Debug)]
-pub enum Step {
+pub enum ScheduleStep {
     /// Start a send.
-    Send(Site, Data),
+    Send(PlanPeer, Data),
     /// Start a receive.
-    Recv(Site, Data),
+    Recv(PlanPeer, Data),
     /// Hold until this communication is complete.
-    Wait(Token),
+    Wait(TransferId),
     /// Hold until all communication so far is complete.
     Fence,
     /// Copy a packed stream.
     Copy(Data, Data),
     /// Combine two runs of elements.
-    Fold(Combine),
+    Fold(CombineStep),
 }
 
 /// A reduction step: `into = left op into`.
 #[derive(Debug)]
-pub struct Combine {
+pub struct CombineStep {
     /// Operation and datatype.
-    pub fold: Arc<dyn Fold>,
+    pub fold: Arc<dyn ReduceOp>,
     /// Left operand.
     pub left: UserMem,
     /// Right operand and result.
@@ -153,16 +157,16 @@ pub struct Combine {
 #[derive(Debug, Default)]
 pub struct Schedule {
     /// The steps, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScheduleStep>,
     /// Kept alive for the steps' views of it.
-    pub scratch: Vec<Temporary>,
+    pub scratch: Vec<TempBuffer>,
 }
 
 impl Schedule {
     /// Nothing but waiting for what was started before.
     pub fn fence() -> Self {
         Self {
-            steps: vec![Step::Fence],
+            steps: vec![ScheduleStep::Fence],
             scratch: Vec::new(),
         }
     }
@@ -172,23 +176,23 @@ impl Schedule {
     pub fn runs_user_code(&self) -> bool {
         self.steps
             .iter()
-            .any(|step| matches!(step, Step::Fold(combine) if combine.fold.user()))
+            .any(|step| matches!(step, ScheduleStep::Fold(combine) if combine.fold.user()))
     }
 }
 
 /// The plan that keeps its steps.
-pub struct Recorder {
+pub struct PlanRecorder {
     me: u32,
     size: u32,
     across: u32,
     together: bool,
-    spread: Option<Arc<Spread>>,
+    spread: Option<Arc<NodeMap>>,
     started: u32,
     schedule: Schedule,
-    last_fold: Option<Arc<dyn Fold>>,
+    last_fold: Option<Arc<dyn ReduceOp>>,
 }
 
-impl Recorder {
+impl PlanRecorder {
     /// What a process of a communicator plans, after so many communications.
     pub fn on(comm: &Comm, started: u32) -> Self {
         let across = comm.0.remote.as_ref().map_or(0, |group| group.size());
@@ -200,7 +204,7 @@ impl Recorder {
         }
     }
 
-    /// An empty plan for rank `me` of `size`, with `intercomm_calls` processes in the remote group, all on
+    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on
     /// one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
         Self {
@@ -217,24 +221,24 @@ impl Recorder {
 
     /// From here on its processes are spread over nodes.
     #[cfg(test)]
-    pub fn spread_over(&mut self, spread: Option<Spread>) {
+    pub fn spread_over(&mut self, spread: Option<NodeMap>) {
         self.together = false;
         self.spread = spread.map(Arc::new);
     }
 
     /// The steps stated, closed by a fence.
     pub fn finish(mut self) -> Schedule {
-        self.schedule.steps.push(Step::Fence);
+        self.schedule.steps.push(ScheduleStep::Fence);
         self.schedule
     }
 
-    fn token(&mut self) -> Token {
+    fn token(&mut self) -> TransferId {
         self.started += 1;
-        Token(self.started - 1)
+        TransferId(self.started - 1)
     }
 }
 
-impl Plan for Recorder {
+impl Plan for PlanRecorder {
     fn me(&self) -> u32 {
         self.me
     }
@@ -243,46 +247,52 @@ impl Plan for Recorder {
         self.size
     }
 
-    fn across(&self) -> u32 {
+    fn remote_size(&self) -> u32 {
         self.across
     }
 
-    fn together(&self) -> bool {
+    fn is_on_node(&self) -> bool {
         self.together
     }
 
-    fn spread(&self) -> Option<Arc<Spread>> {
+    fn node_map(&self) -> Option<Arc<NodeMap>> {
         self.spread.clone()
     }
 
-    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
-        self.schedule.steps.push(Step::Send(site, data));
+    fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
+        self.schedule.steps.push(ScheduleStep::Send(site, data));
         Ok(self.token())
     }
 
-    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
-        self.schedule.steps.push(Step::Recv(site, data));
+    fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
+        self.schedule.steps.push(ScheduleStep::Recv(site, data));
         Ok(self.token())
     }
 
-    fn wait(&mut self, token: Token) -> Result<()> {
-        self.schedule.steps.push(Step::Wait(token));
+    fn wait(&mut self, token: TransferId) -> Result<()> {
+        self.schedule.steps.push(ScheduleStep::Wait(token));
         Ok(())
     }
 
     fn fence(&mut self) -> Result<()> {
-        self.schedule.steps.push(Step::Fence);
+        self.schedule.steps.push(ScheduleStep::Fence);
         Ok(())
     }
 
     fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
-        self.schedule.steps.push(Step::Copy(src, dst));
+        self.schedule.steps.push(ScheduleStep::Copy(src, dst));
         Ok(())
     }
 
-    fn fold(&mut self, fold: &dyn Fold, left: UserMem, into: UserMem, count: u64) -> Result<()> {
+    fn fold(
+        &mut self,
+        fold: &dyn ReduceOp,
+        left: UserMem,
+        into: UserMem,
+        count: u64,
+    ) -> Result<()> {
         let fold = self.last_fold.get_or_insert_with(|| fold.keep()).clone();
-        self.schedule.steps.push(Step::Fold(Combine {
+        self.schedule.steps.push(ScheduleStep::Fold(CombineStep {
             fold,
             left,
             into,
@@ -292,7 +302,7 @@ impl Plan for Recorder {
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
-        let scratch = Temporary::new(len)?;
+        let scratch = TempBuffer::new(len)?;
         let mem = scratch.mem();
         self.schedule.scratch.push(scratch);
         Ok(mem)

@@ -4,19 +4,19 @@
 //! it is not significant here.
 
 use super::algo::{Reduction, allreduce, intercomm, reduce, reduce_scatter};
-use super::blocks::Numbers;
-use super::call_signature::Statement;
-use super::call_tag::Kind;
-use super::choose::{Algorithm, Ask, choose};
+use super::blocks::CountArray;
+use super::call_signature::CallSignature;
+use super::call_tag::CollectiveKind;
+use super::choose::{Algorithm, ChoiceInput, choose};
 use super::hierarchical;
 use super::plan::Plan;
 use super::role;
 use super::sealed::Planned;
-use super::shm_large::{self, Large};
-use super::shm_nonblocking::shm_op::{Combined, Errand, To};
-use super::shm_small::{self, Small};
-use super::shm_sync::Table;
-use super::typed_buffer::{Fold, Shape, check_count};
+use super::shm_large::{self, LargeOp};
+use super::shm_nonblocking::shm_op::{ReduceTarget, ShmOp, StoredReduction};
+use super::shm_small::{self, SmallOp};
+use super::shm_sync::ShmSync;
+use super::typed_buffer::{ElementLayout, ReduceOp, check_count};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
@@ -28,12 +28,12 @@ use std::sync::Arc;
 
 /// An operation on a datatype that it was checked to be defined on.
 #[derive(Debug)]
-pub(super) struct OpOn<'a> {
+pub(super) struct TypedOp<'a> {
     op: &'a Op,
     datatype: &'a Datatype,
 }
 
-impl<'a> OpOn<'a> {
+impl<'a> TypedOp<'a> {
     pub(super) fn new(op: &'a Op, datatype: &'a Datatype) -> Self {
         Self { op, datatype }
     }
@@ -56,14 +56,14 @@ impl<'a> OpOn<'a> {
 
 /// The same, kept by a schedule.
 #[derive(Debug)]
-struct OpKept {
+struct OwnedTypedOp {
     op: Op,
     datatype: Datatype,
 }
 
 macro_rules! fold {
     ($type:ty) => {
-        impl Fold for $type {
+        impl ReduceOp for $type {
             fn fold(&self, left: UserMem, into: UserMem, count: u64) {
                 // Only an operation that is not defined on the datatype fails, and calls refuse
                 // that first.
@@ -78,12 +78,12 @@ macro_rules! fold {
                 self.op.is_user()
             }
 
-            fn shape(&self) -> &dyn Shape {
+            fn shape(&self) -> &dyn ElementLayout {
                 shape(&self.datatype)
             }
 
-            fn keep(&self) -> Arc<dyn Fold> {
-                Arc::new(OpKept {
+            fn keep(&self) -> Arc<dyn ReduceOp> {
+                Arc::new(OwnedTypedOp {
                     op: self.op.clone(),
                     datatype: self.datatype.clone(),
                 })
@@ -92,14 +92,14 @@ macro_rules! fold {
     };
 }
 
-fn shape(datatype: &Datatype) -> &dyn Shape {
+fn shape(datatype: &Datatype) -> &dyn ElementLayout {
     datatype
 }
 
-fold!(OpOn<'_>);
-fold!(OpKept);
+fold!(TypedOp<'_>);
+fold!(OwnedTypedOp);
 
-fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
+fn check_op(kind: CollectiveKind, op: &Op, datatype: &Datatype) -> Result<()> {
     if !op.is_for_reductions() {
         return Err(Error::new(
             Class::Op,
@@ -112,7 +112,7 @@ fn check_op(kind: Kind, op: &Op, datatype: &Datatype) -> Result<()> {
 /// Refuses a reduction that its communicator, count or operation does not allow.
 pub(super) fn check(
     comm: &Comm,
-    kind: Kind,
+    kind: CollectiveKind,
     op: (&Op, &Datatype),
     count: u64,
     in_place: bool,
@@ -127,14 +127,14 @@ pub(super) fn check(
     check_count(op.1, count)
 }
 
-pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> Ask {
-    Ask {
+pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> ChoiceInput {
+    ChoiceInput {
         ranks: p.size(),
         bytes: r.shape().size().saturating_mul(r.count),
         elements: r.count,
         commutative: r.fold.commutative(),
-        together: p.together(),
-        spread: p.spread().map(|spread| spread.grouping()),
+        together: p.is_on_node(),
+        spread: p.node_map().map(|spread| spread.grouping()),
         even: true,
     }
 }
@@ -148,14 +148,14 @@ pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
 
 /// A reduction on the board, through its cells or its lanes.
 fn meet_on_board(
-    table: &Table<'_>,
+    table: &ShmSync<'_>,
     r: &Reduction<'_>,
     datatype: &Datatype,
     root: Option<u32>,
 ) -> Result<bool> {
     Ok(is_for_boards(r, datatype)
-        && (shm_small::meet(table, &Small::Reduce(r, root))?
-            || shm_large::meet(table, &Large::Reduce(r, root))?))
+        && (shm_small::meet(table, &SmallOp::Reduce(r, root))?
+            || shm_large::meet(table, &LargeOp::Reduce(r, root))?))
 }
 
 /// What a reduction combines in a round, if it may.
@@ -163,9 +163,9 @@ pub(super) fn for_rounds<'a>(
     (op, datatype): (&'a Op, &'a Datatype),
     (send, recv): (Option<UserMem>, UserMem),
     count: u64,
-) -> Option<Combined<'a>> {
-    let fold = OpOn::new(op, datatype);
-    is_for_boards(&fold.reduction(send, recv, count), datatype).then(|| Combined {
+) -> Option<StoredReduction<'a>> {
+    let fold = TypedOp::new(op, datatype);
+    is_for_boards(&fold.reduction(send, recv, count), datatype).then(|| StoredReduction {
         op: Cow::Borrowed(op),
         datatype: Cow::Borrowed(datatype),
         input: send.unwrap_or(recv),
@@ -175,8 +175,12 @@ pub(super) fn for_rounds<'a>(
 }
 
 /// What ranks say of `count` elements combined.
-pub(super) fn said(kind: Kind, (op, datatype): (&Op, &Datatype), count: u64) -> Statement {
-    Statement::of(kind)
+pub(super) fn said(
+    kind: CollectiveKind,
+    (op, datatype): (&Op, &Datatype),
+    count: u64,
+) -> CallSignature {
+    CallSignature::of(kind)
         .bytes(datatype.size().saturating_mul(count))
         .combining(op, datatype)
 }
@@ -198,19 +202,19 @@ pub struct Reduce<'a> {
 }
 
 impl Planned for Reduce<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Reduce
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Reduce
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        comm.check_root(Kind::Reduce, self.root)?;
+        comm.check_root(CollectiveKind::Reduce, self.root)?;
         // Nothing but the root is significant there, not even the datatype.
         if self.root == crate::PROC_NULL {
             return Ok(());
         }
         check(
             comm,
-            Kind::Reduce,
+            CollectiveKind::Reduce,
             (self.op, self.datatype),
             self.count,
             false,
@@ -238,13 +242,13 @@ impl Planned for Reduce<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn::new(self.op, self.datatype);
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(
             self.send,
             self.recv.unwrap_or_else(UserMem::null),
             self.count,
         );
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             return intercomm::reduce(p, role(self.root), &r);
         }
         // A result address that a process without result passed by chance must not look like an
@@ -258,8 +262,8 @@ impl Planned for Reduce<'_> {
         reduce_in_group(p, root, &r)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        let fold = OpOn::new(self.op, self.datatype);
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(
             self.send,
             self.recv.unwrap_or_else(UserMem::null),
@@ -268,14 +272,14 @@ impl Planned for Reduce<'_> {
         meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let recv = self.recv.unwrap_or_else(UserMem::null);
         let combined = for_rounds((self.op, self.datatype), (self.send, recv), self.count)?;
-        Some(Errand::Reduce(combined, To::One(self.root as u32)))
+        Some(ShmOp::Reduce(combined, ReduceTarget::One(self.root as u32)))
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Reduce, (self.op, self.datatype), self.count).root(self.root)
+    fn statement(&self, _: &Comm) -> CallSignature {
+        said(CollectiveKind::Reduce, (self.op, self.datatype), self.count).root(self.root)
     }
 }
 
@@ -294,14 +298,14 @@ pub struct Allreduce<'a> {
 }
 
 impl Planned for Allreduce<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Allreduce
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Allreduce
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
         check(
             comm,
-            Kind::Allreduce,
+            CollectiveKind::Allreduce,
             (self.op, self.datatype),
             self.count,
             self.send.is_none(),
@@ -312,35 +316,39 @@ impl Planned for Allreduce<'_> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn::new(self.op, self.datatype);
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             intercomm::allreduce(p, &r)
         } else {
             allreduce_in_group(p, &r)
         }
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        let fold = OpOn::new(self.op, self.datatype);
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         meet_on_board(table, &r, self.datatype, None)
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
-        Some(Errand::Reduce(combined, To::All))
+        Some(ShmOp::Reduce(combined, ReduceTarget::All))
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Allreduce, (self.op, self.datatype), self.count)
+    fn statement(&self, _: &Comm) -> CallSignature {
+        said(
+            CollectiveKind::Allreduce,
+            (self.op, self.datatype),
+            self.count,
+        )
     }
 }
 
 /// Combines what the own group has at one of its ranks, by the algorithm that suits.
 pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
-    match (choose(Kind::Reduce, ask(p, r)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => hierarchical::reduce(p, &spread, root, r),
+    match (choose(CollectiveKind::Reduce, ask(p, r)), p.node_map()) {
+        (Algorithm::Hierarchical, Some(spread)) => hierarchical::reduce(p, &spread, root, r),
         (Algorithm::Sliced, _) => reduce::sliced(p, root, r),
         _ => reduce::binomial(p, root, r),
     }
@@ -348,8 +356,8 @@ pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -
 
 /// The same at all of them.
 pub(super) fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    match (choose(Kind::Allreduce, ask(p, r)), p.spread()) {
-        (Algorithm::ByNode, Some(spread)) => hierarchical::allreduce(p, &spread, r),
+    match (choose(CollectiveKind::Allreduce, ask(p, r)), p.node_map()) {
+        (Algorithm::Hierarchical, Some(spread)) => hierarchical::allreduce(p, &spread, r),
         (Algorithm::ByNodeInSlices, Some(spread)) => {
             hierarchical::allreduce_in_slices(p, &spread, r)
         }
@@ -367,7 +375,7 @@ pub struct ReduceScatter<'a> {
     /// This process's slice of the result.
     pub recv: UserMem,
     /// Elements of each rank's slice.
-    pub counts: Numbers<'a>,
+    pub counts: CountArray<'a>,
     /// Their datatype.
     pub datatype: &'a Datatype,
     /// The operation.
@@ -400,7 +408,7 @@ impl<'a> ReduceScatterBlock<'a> {
         ReduceScatter {
             send,
             recv,
-            counts: Numbers::All(self.count as i64),
+            counts: CountArray::All(self.count as i64),
             datatype,
             op,
         }
@@ -420,7 +428,7 @@ impl ReduceScatter<'_> {
         })
     }
 
-    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
+    fn check_as(&self, comm: &Comm, kind: CollectiveKind) -> Result<()> {
         if self
             .counts
             .len()
@@ -443,13 +451,13 @@ impl ReduceScatter<'_> {
         if count == 0 {
             return Ok(());
         }
-        let fold = OpOn::new(self.op, self.datatype);
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, count);
         let counts = |rank: u32| self.counts.get(rank).max(0) as u64;
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             return intercomm::reduce_scatter(p, &r, &counts);
         }
-        if let Algorithm::Sliced = choose(Kind::ReduceScatter, ask(p, &r)) {
+        if let Algorithm::Sliced = choose(CollectiveKind::ReduceScatter, ask(p, &r)) {
             return self.plan_sliced(p, &r);
         }
         let all = p.scratch_like(&r.output(), count)?;
@@ -473,13 +481,13 @@ impl ReduceScatter<'_> {
             .collect()
     }
 
-    fn meet_as(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet_as(&self, table: &ShmSync<'_>) -> Result<bool> {
         let ends = self.ends(table.comm.size());
-        let fold = OpOn::new(self.op, self.datatype);
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
         Ok(is_for_boards(&r, self.datatype)
-            && shm_large::meet(table, &Large::ReduceScatter(&r, &slice))?)
+            && shm_large::meet(table, &LargeOp::ReduceScatter(&r, &slice))?)
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
@@ -506,69 +514,77 @@ fn slice_of(ends: &[u64], rank: u32) -> Range<u64> {
 }
 
 impl Planned for ReduceScatter<'_> {
-    fn kind(&self) -> Kind {
-        Kind::ReduceScatter
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::ReduceScatter
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        self.check_as(comm, Kind::ReduceScatter)
+        self.check_as(comm, CollectiveKind::ReduceScatter)
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.plan_as(p)
     }
 
-    fn statement(&self, comm: &Comm) -> Statement {
+    fn statement(&self, comm: &Comm) -> CallSignature {
         // Counted without failing: `check` came first.
         let total = self.total(comm.size()).unwrap_or(u64::MAX);
-        said(Kind::ReduceScatter, (self.op, self.datatype), total)
+        said(
+            CollectiveKind::ReduceScatter,
+            (self.op, self.datatype),
+            total,
+        )
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.meet_as(table)
     }
 
-    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let ends = self.ends(comm.size());
         let (mine, total) = (slice_of(&ends, comm.rank()), *ends.last()?);
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), total)?;
-        Some(Errand::Reduce(
+        Some(ShmOp::Reduce(
             combined,
-            To::Slice(mine.start, super::algo::len(&mine)),
+            ReduceTarget::Slice(mine.start, super::algo::len(&mine)),
         ))
     }
 }
 
 impl Planned for ReduceScatterBlock<'_> {
-    fn kind(&self) -> Kind {
-        Kind::ReduceScatterBlock
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::ReduceScatterBlock
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        self.general().check_as(comm, Kind::ReduceScatterBlock)
+        self.general()
+            .check_as(comm, CollectiveKind::ReduceScatterBlock)
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
         self.general().plan_as(p)
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
+    fn statement(&self, _: &Comm) -> CallSignature {
         said(
-            Kind::ReduceScatterBlock,
+            CollectiveKind::ReduceScatterBlock,
             (self.op, self.datatype),
             self.count,
         )
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.general().meet_as(table)
     }
 
-    fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let count = self.count.checked_mul(comm.size().into())?;
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), count)?;
         let first = self.count * u64::from(comm.rank());
-        Some(Errand::Reduce(combined, To::Slice(first, self.count)))
+        Some(ShmOp::Reduce(
+            combined,
+            ReduceTarget::Slice(first, self.count),
+        ))
     }
 }
 

@@ -1,23 +1,23 @@
 //! Gathers and scatters, the same call in two directions: between one root, which has a block per
 //! rank, and all ranks.
 //!
-//! Called as [`super::calls`]. The four calls become a [`Rooted`], which knows what is different
+//! Called as [`super::calls`]. The four calls become a [`RootedCall`], which knows what is different
 //! about them.
 
 use super::algo::{gather, intercomm};
 use super::blocks::Blocks;
-use super::buffers::{Elements, Uneven};
-use super::call_signature::Statement;
-use super::call_tag::Kind;
+use super::buffers::{Elements, ElementsV};
+use super::call_signature::CallSignature;
+use super::call_tag::CollectiveKind;
 use super::calls::{ask, check_blocks};
 use super::choose::{Algorithm, choose};
 use super::plan::Plan;
 use super::role;
 use super::sealed::Planned;
-use super::shm_large::{self, Large};
-use super::shm_nonblocking::shm_op::{Errand, Part};
-use super::shm_nonblocking::shm_op_v::{Parcels, Way};
-use super::shm_sync::Table;
+use super::shm_large::{self, LargeOp};
+use super::shm_nonblocking::shm_op::{ShmOp, StoredElements};
+use super::shm_nonblocking::shm_op_v::{ExchangePattern, ShmOpV};
+use super::shm_sync::ShmSync;
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
@@ -39,7 +39,7 @@ pub struct Gatherv<'a> {
     /// This process's contribution; `None`: in place at the root, or not significant.
     pub send: Option<Elements<'a>>,
     /// The root's blocks.
-    pub recv: Option<Uneven<'a>>,
+    pub recv: Option<ElementsV<'a>>,
     /// The root.
     pub root: i32,
 }
@@ -57,7 +57,7 @@ pub struct Scatter<'a> {
 /// `MPI_Scatterv`.
 pub struct Scatterv<'a> {
     /// The root's blocks.
-    pub send: Option<Uneven<'a>>,
+    pub send: Option<ElementsV<'a>>,
     /// What this process gets; `None`: stays in place at the root, or not significant.
     pub recv: Option<Elements<'a>>,
     /// The root.
@@ -65,16 +65,16 @@ pub struct Scatterv<'a> {
 }
 
 /// A buffer of one block per rank.
-trait PerRank<'a>: Copy {
+trait PerRankBuffer<'a>: Copy {
     fn blocks(&self) -> Blocks<'a>;
     fn check(&self, ranks: u32) -> Result<()>;
     /// Packed bytes of a block where all are alike.
     fn alike(&self) -> Option<u64>;
     /// The same blocks for a round, likewise.
-    fn part(&self) -> Option<Part<'a>>;
+    fn part(&self) -> Option<StoredElements<'a>>;
 }
 
-impl<'a> PerRank<'a> for Elements<'a> {
+impl<'a> PerRankBuffer<'a> for Elements<'a> {
     fn blocks(&self) -> Blocks<'a> {
         Elements::blocks(self)
     }
@@ -87,32 +87,32 @@ impl<'a> PerRank<'a> for Elements<'a> {
         Some(self.bytes())
     }
 
-    fn part(&self) -> Option<Part<'a>> {
-        Some(Part::of(self))
+    fn part(&self) -> Option<StoredElements<'a>> {
+        Some(StoredElements::of(self))
     }
 }
 
-impl<'a> PerRank<'a> for Uneven<'a> {
+impl<'a> PerRankBuffer<'a> for ElementsV<'a> {
     fn blocks(&self) -> Blocks<'a> {
-        Uneven::blocks(self)
+        ElementsV::blocks(self)
     }
 
     fn check(&self, ranks: u32) -> Result<()> {
-        Uneven::check(self, ranks)
+        ElementsV::check(self, ranks)
     }
 
     fn alike(&self) -> Option<u64> {
         None
     }
 
-    fn part(&self) -> Option<Part<'a>> {
+    fn part(&self) -> Option<StoredElements<'a>> {
         None
     }
 }
 
 /// A call between one root and all: which way the blocks go is in the kind.
-struct Rooted<'a, B> {
-    kind: Kind,
+struct RootedCall<'a, B> {
+    kind: CollectiveKind,
     root: i32,
     /// This process's own block: sent in a gather, filled in a scatter.
     mine: Option<Elements<'a>>,
@@ -122,36 +122,36 @@ struct Rooted<'a, B> {
 
 /// Where the caller stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Post {
+enum CallerRole {
     Root,
     Elsewhere,
 }
 
-impl<'a, B: PerRank<'a>> Rooted<'a, B> {
+impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
     fn gathers(&self) -> bool {
-        matches!(self.kind, Kind::Gather | Kind::Gatherv)
+        matches!(self.kind, CollectiveKind::Gather | CollectiveKind::Gatherv)
     }
 
-    fn post(&self, comm: &Comm) -> Post {
+    fn post(&self, comm: &Comm) -> CallerRole {
         let root = if comm.is_inter() {
             ROOT
         } else {
             comm.rank() as i32
         };
         if self.root == root {
-            Post::Root
+            CallerRole::Root
         } else {
-            Post::Elsewhere
+            CallerRole::Elsewhere
         }
     }
 
     /// Packed bytes of each block, from the side that this process knows; `None` in calls whose
     /// blocks differ.
-    fn block(&self, post: Post) -> Option<u64> {
+    fn block(&self, post: CallerRole) -> Option<u64> {
         match (self.kind, post) {
-            (Kind::Gatherv | Kind::Scatterv, _) => None,
-            (_, Post::Root) => self.blocks.map_or(Some(0), |blocks| blocks.alike()),
-            (_, Post::Elsewhere) => Some(self.mine.map_or(0, |mine| mine.bytes())),
+            (CollectiveKind::Gatherv | CollectiveKind::Scatterv, _) => None,
+            (_, CallerRole::Root) => self.blocks.map_or(Some(0), |blocks| blocks.alike()),
+            (_, CallerRole::Elsewhere) => Some(self.mine.map_or(0, |mine| mine.bytes())),
         }
     }
 
@@ -160,15 +160,15 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         comm.check_root(kind, self.root)?;
         let post = self.post(comm);
         let missing = match post {
-            Post::Root => self.blocks.is_none(),
-            Post::Elsewhere => self.mine.is_none() && self.root >= 0,
+            CallerRole::Root => self.blocks.is_none(),
+            CallerRole::Elsewhere => self.mine.is_none() && self.root >= 0,
         };
         if missing {
             let text = format!("{kind}: MPI_IN_PLACE is for the root's own contribution only");
             return Err(comm.error(Class::Buffer, text));
         }
         self.mine.map_or(Ok(()), |mine| mine.check(1))?;
-        if post == Post::Elsewhere {
+        if post == CallerRole::Elsewhere {
             return Ok(());
         }
         check_blocks(comm, &self.blocks, B::check)?;
@@ -191,7 +191,7 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
     fn plan(&self, p: &mut impl Plan) -> Result<()> {
         let (blocks, mine) = (self.its_blocks(), self.mine.map(|mine| mine.data()));
         let gathers = self.gathers();
-        if p.across() > 0 {
+        if p.remote_size() > 0 {
             let (role, mine) = (role(self.root), mine.unwrap_or_else(Data::empty));
             return match gathers {
                 true => intercomm::gather(p, role, &mine, &blocks),
@@ -200,9 +200,9 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         }
         let (root, mine) = (self.root as u32, mine.as_ref());
         let post = if root == p.me() {
-            Post::Root
+            CallerRole::Root
         } else {
-            Post::Elsewhere
+            CallerRole::Elsewhere
         };
         let chosen = self
             .block(post)
@@ -220,12 +220,12 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         }
     }
 
-    fn statement(&self, comm: &Comm) -> Statement {
+    fn statement(&self, comm: &Comm) -> CallSignature {
         let block = self.block(self.post(comm)).unwrap_or(0);
-        Statement::of(self.kind).root(self.root).bytes(block)
+        CallSignature::of(self.kind).root(self.root).bytes(block)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
         let Some(block) = self.block(self.post(table.comm)) else {
             return Ok(false);
         };
@@ -234,51 +234,51 @@ impl<'a, B: PerRank<'a>> Rooted<'a, B> {
         }
         let (root, mine) = (self.root as u32, self.mine.map(|mine| mine.data()));
         let large = match self.gathers() {
-            true => Large::Gather(block, mine, self.its_blocks(), Some(root)),
-            false => Large::Scatter(block, self.its_blocks(), mine, root),
+            true => LargeOp::Gather(block, mine, self.its_blocks(), Some(root)),
+            false => LargeOp::Scatter(block, self.its_blocks(), mine, root),
         };
         shm_large::meet(table, &large)
     }
 }
 
-impl<'a, B: PerRank<'a>> Rooted<'a, B> {
-    fn errand(&self, comm: &Comm) -> Option<Errand<'a>> {
+impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
+    fn errand(&self, comm: &Comm) -> Option<ShmOp<'a>> {
         let root = self.root as u32;
         match self.block(self.post(comm)) {
             Some(0) => return None,
             Some(_) => {}
             None => {
                 let way = match self.gathers() {
-                    true => Way::Gather(root),
-                    false => Way::Scatter(root),
+                    true => ExchangePattern::Gather(root),
+                    false => ExchangePattern::Scatter(root),
                 };
                 let mine = self.mine.map(|mine| mine.data());
                 let all = self.blocks.map(|blocks| blocks.blocks());
                 let place = (comm.size(), comm.rank());
-                return Some(Errand::Parcels(Parcels::rooted(way, place, mine, all)));
+                return Some(ShmOp::Parcels(ShmOpV::rooted(way, place, mine, all)));
             }
         }
         // At the root only the blocks of all say how long each is; elsewhere they are not
         // significant.
-        let mine = self.mine.as_ref().map(Part::of);
+        let mine = self.mine.as_ref().map(StoredElements::of);
         let all = match self.post(comm) {
-            Post::Root => self.blocks.and_then(|blocks| blocks.part()),
-            Post::Elsewhere => None,
+            CallerRole::Root => self.blocks.and_then(|blocks| blocks.part()),
+            CallerRole::Elsewhere => None,
         };
         Some(match self.gathers() {
-            true => Errand::Gather(root, mine, all),
-            false => Errand::Scatter(root, mine, all),
+            true => ShmOp::Gather(root, mine, all),
+            false => ShmOp::Scatter(root, mine, all),
         })
     }
 }
 
-/// A call as a [`Rooted`]: its own block, and the buffer of all.
+/// A call as a [`RootedCall`]: its own block, and the buffer of all.
 macro_rules! rooted {
     ($call:ident, $mine:ident, $blocks:ident, $buffer:ident) => {
         impl<'a> $call<'a> {
-            fn rooted(&self) -> Rooted<'a, $buffer<'a>> {
-                Rooted {
-                    kind: Kind::$call,
+            fn rooted(&self) -> RootedCall<'a, $buffer<'a>> {
+                RootedCall {
+                    kind: CollectiveKind::$call,
                     root: self.root,
                     mine: self.$mine,
                     blocks: self.$blocks,
@@ -287,8 +287,8 @@ macro_rules! rooted {
         }
 
         impl Planned for $call<'_> {
-            fn kind(&self) -> Kind {
-                Kind::$call
+            fn kind(&self) -> CollectiveKind {
+                CollectiveKind::$call
             }
 
             fn check(&self, comm: &Comm) -> Result<()> {
@@ -299,15 +299,15 @@ macro_rules! rooted {
                 self.rooted().plan(p)
             }
 
-            fn statement(&self, comm: &Comm) -> Statement {
+            fn statement(&self, comm: &Comm) -> CallSignature {
                 self.rooted().statement(comm)
             }
 
-            fn meet(&self, table: &Table<'_>) -> Result<bool> {
+            fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
                 self.rooted().meet(table)
             }
 
-            fn errand(&self, comm: &Comm) -> Option<Errand<'_>> {
+            fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
                 self.rooted().errand(comm)
             }
         }
@@ -315,6 +315,6 @@ macro_rules! rooted {
 }
 
 rooted!(Gather, send, recv, Elements);
-rooted!(Gatherv, send, recv, Uneven);
+rooted!(Gatherv, send, recv, ElementsV);
 rooted!(Scatter, recv, send, Elements);
-rooted!(Scatterv, recv, send, Uneven);
+rooted!(Scatterv, recv, send, ElementsV);

@@ -2,17 +2,17 @@
 //!
 //! As in [`super::reductions`], whose checks and statements they share.
 
-use super::algo::scan::{self, Own};
-use super::call_signature::Statement;
-use super::call_tag::Kind;
+use super::algo::scan::{self, ScanKind};
+use super::call_signature::CallSignature;
+use super::call_tag::CollectiveKind;
 use super::choose::{Algorithm, choose};
 use super::plan::Plan;
-use super::reductions::{OpOn, ask, check, for_rounds, is_for_boards, said};
+use super::reductions::{TypedOp, ask, check, for_rounds, is_for_boards, said};
 use super::sealed::Planned;
-use super::shm_large::{self, Large};
-use super::shm_nonblocking::shm_op::Errand;
-use super::shm_small::{self, Small};
-use super::shm_sync::Table;
+use super::shm_large::{self, LargeOp};
+use super::shm_nonblocking::shm_op::ShmOp;
+use super::shm_small::{self, SmallOp};
+use super::shm_sync::ShmSync;
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
@@ -67,7 +67,7 @@ impl<'a> Exscan<'a> {
 }
 
 impl Scan<'_> {
-    fn check_as(&self, comm: &Comm, kind: Kind) -> Result<()> {
+    fn check_as(&self, comm: &Comm, kind: CollectiveKind) -> Result<()> {
         if comm.is_inter() {
             return Err(comm.error(
                 Class::Comm,
@@ -83,13 +83,13 @@ impl Scan<'_> {
         )
     }
 
-    fn plan_as<P: Plan>(&self, p: &mut P, own: Own) -> Result<()> {
+    fn plan_as<P: Plan>(&self, p: &mut P, own: ScanKind) -> Result<()> {
         if self.count == 0 {
             return Ok(());
         }
-        let fold = OpOn::new(self.op, self.datatype);
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        match choose(Kind::Scan, ask(p, &r)) {
+        match choose(CollectiveKind::Scan, ask(p, &r)) {
             Algorithm::Chain { segment } => {
                 let elements = segment / r.shape().size().max(1);
                 scan::chain(p, &r, own, elements)
@@ -100,65 +100,65 @@ impl Scan<'_> {
 }
 
 impl Scan<'_> {
-    fn meet_as(&self, table: &Table<'_>, own: Own) -> Result<bool> {
-        let fold = OpOn::new(self.op, self.datatype);
+    fn meet_as(&self, table: &ShmSync<'_>, own: ScanKind) -> Result<bool> {
+        let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
-            && (shm_small::meet(table, &Small::Scan(&r, own))?
-                || shm_large::meet(table, &Large::Scan(&r, own))?))
+            && (shm_small::meet(table, &SmallOp::Scan(&r, own))?
+                || shm_large::meet(table, &LargeOp::Scan(&r, own))?))
     }
 }
 
 impl Planned for Scan<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Scan
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Scan
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        self.check_as(comm, Kind::Scan)
+        self.check_as(comm, CollectiveKind::Scan)
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        self.plan_as(p, Own::Included)
+        self.plan_as(p, ScanKind::Inclusive)
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Scan, (self.op, self.datatype), self.count)
+    fn statement(&self, _: &Comm) -> CallSignature {
+        said(CollectiveKind::Scan, (self.op, self.datatype), self.count)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        self.meet_as(table, Own::Included)
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+        self.meet_as(table, ScanKind::Inclusive)
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
-        Some(Errand::Scan(combined, Own::Included))
+        Some(ShmOp::Scan(combined, ScanKind::Inclusive))
     }
 }
 
 impl Planned for Exscan<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Exscan
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Exscan
     }
 
     fn check(&self, comm: &Comm) -> Result<()> {
-        self.as_scan().check_as(comm, Kind::Exscan)
+        self.as_scan().check_as(comm, CollectiveKind::Exscan)
     }
 
     fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        self.as_scan().plan_as(p, Own::Excluded)
+        self.as_scan().plan_as(p, ScanKind::Exclusive)
     }
 
-    fn statement(&self, _: &Comm) -> Statement {
-        said(Kind::Exscan, (self.op, self.datatype), self.count)
+    fn statement(&self, _: &Comm) -> CallSignature {
+        said(CollectiveKind::Exscan, (self.op, self.datatype), self.count)
     }
 
-    fn meet(&self, table: &Table<'_>) -> Result<bool> {
-        self.as_scan().meet_as(table, Own::Excluded)
+    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+        self.as_scan().meet_as(table, ScanKind::Exclusive)
     }
 
-    fn errand(&self, _: &Comm) -> Option<Errand<'_>> {
+    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
-        Some(Errand::Scan(combined, Own::Excluded))
+        Some(ShmOp::Scan(combined, ScanKind::Exclusive))
     }
 }

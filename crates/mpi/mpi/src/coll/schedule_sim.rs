@@ -6,16 +6,16 @@
 //! the completions. So a wrong order of steps, a buffer changed too early or a cycle of waits shows
 //! as wrong bytes or as a deadlock. Lengths must agree exactly.
 
-use super::plan::{Schedule, Side, Site, Step};
+use super::plan::{GroupSide, PlanPeer, Schedule, ScheduleStep};
 use super::typed_buffer;
 use garonne_sync::user::Data;
 use std::collections::{HashMap, VecDeque};
 
 /// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every
 /// machine.
-pub(crate) struct Random(u64);
+pub(crate) struct SimRandom(u64);
 
-impl Random {
+impl SimRandom {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -32,48 +32,48 @@ impl Random {
     }
 }
 
-enum Payload {
+enum SimPayload {
     Buffered(Vec<u8>),
     InPlace(Data),
 }
 
-struct Post<T> {
+struct SimPost<T> {
     owner: usize,
     comm: usize,
     what: T,
 }
 
 #[derive(Default)]
-struct Channel {
-    sends: VecDeque<Post<Payload>>,
-    recvs: VecDeque<Post<Data>>,
+struct SimChannel {
+    sends: VecDeque<SimPost<SimPayload>>,
+    recvs: VecDeque<SimPost<Data>>,
 }
 
-struct Process {
+struct SimProcess {
     schedule: Schedule,
     next: usize,
     done: Vec<bool>,
 }
 
-impl Process {
+impl SimProcess {
     fn taken(&self) -> Option<usize> {
         (self.next < self.schedule.steps.len()).then_some(self.next)
     }
 }
 
 /// Processes `0..own` form the first group, the others the second one of an intercommunicator.
-pub(crate) struct World {
-    processes: Vec<Process>,
+pub(crate) struct SimWorld {
+    processes: Vec<SimProcess>,
     own: usize,
-    channels: HashMap<(usize, usize), Channel>,
-    random: Random,
+    channels: HashMap<(usize, usize), SimChannel>,
+    random: SimRandom,
 }
 
-impl World {
+impl SimWorld {
     pub fn new(schedules: Vec<Schedule>, own: usize, seed: u64) -> Self {
         let processes = schedules
             .into_iter()
-            .map(|schedule| Process {
+            .map(|schedule| SimProcess {
                 schedule,
                 next: 0,
                 done: Vec::new(),
@@ -83,7 +83,7 @@ impl World {
             processes,
             own,
             channels: HashMap::new(),
-            random: Random::new(seed),
+            random: SimRandom::new(seed),
         }
     }
 
@@ -99,7 +99,7 @@ impl World {
         watch: impl Fn(&[Option<usize>]) -> Result<(), String>,
     ) -> Result<(), String> {
         loop {
-            let taken: Vec<_> = self.processes.iter().map(Process::taken).collect();
+            let taken: Vec<_> = self.processes.iter().map(SimProcess::taken).collect();
             watch(&taken)?;
             let movable: Vec<usize> = (0..self.processes.len())
                 .filter(|&index| self.may_move(index))
@@ -146,15 +146,15 @@ impl World {
         let process = &self.processes[index];
         match process.schedule.steps.get(process.next) {
             None => false,
-            Some(Step::Wait(token)) => process.done[token.0 as usize],
-            Some(Step::Fence) => process.done.iter().all(|&done| done),
+            Some(ScheduleStep::Wait(token)) => process.done[token.0 as usize],
+            Some(ScheduleStep::Fence) => process.done.iter().all(|&done| done),
             Some(_) => true,
         }
     }
 
-    fn peer(&self, index: usize, site: Site) -> usize {
+    fn peer(&self, index: usize, site: PlanPeer) -> usize {
         let first_group = index < self.own;
-        let base = if first_group == (site.side == Side::Own) {
+        let base = if first_group == (site.side == GroupSide::Local) {
             0
         } else {
             self.own
@@ -168,41 +168,41 @@ impl World {
         let comm = self.processes[index].done.len();
         let buffered = self.random.below(2) == 0;
         match &self.processes[index].schedule.steps[position] {
-            Step::Send(site, data) => {
+            ScheduleStep::Send(site, data) => {
                 let (data, peer) = (data.clone(), self.peer(index, *site));
                 if peer == index {
                     return Err(format!("process {index} sends to itself"));
                 }
                 self.processes[index].done.push(buffered);
                 let what = if buffered {
-                    Payload::Buffered(packed(&data))
+                    SimPayload::Buffered(packed(&data))
                 } else {
-                    Payload::InPlace(data)
+                    SimPayload::InPlace(data)
                 };
                 self.channels
                     .entry((index, peer))
                     .or_default()
                     .sends
-                    .push_back(Post {
+                    .push_back(SimPost {
                         owner: index,
                         comm,
                         what,
                     });
             }
-            Step::Recv(site, data) => {
+            ScheduleStep::Recv(site, data) => {
                 let (what, peer) = (data.clone(), self.peer(index, *site));
                 self.processes[index].done.push(false);
                 self.channels
                     .entry((peer, index))
                     .or_default()
                     .recvs
-                    .push_back(Post {
+                    .push_back(SimPost {
                         owner: index,
                         comm,
                         what,
                     });
             }
-            Step::Copy(src, dst) => {
+            ScheduleStep::Copy(src, dst) => {
                 if src.len != dst.len {
                     return Err(format!(
                         "process {index} copies {} bytes to {}",
@@ -211,8 +211,10 @@ impl World {
                 }
                 typed_buffer::copy(src, dst);
             }
-            Step::Fold(combine) => combine.fold.fold(combine.left, combine.into, combine.count),
-            Step::Wait(_) | Step::Fence => {}
+            ScheduleStep::Fold(combine) => {
+                combine.fold.fold(combine.left, combine.into, combine.count)
+            }
+            ScheduleStep::Wait(_) | ScheduleStep::Fence => {}
         }
         Ok(())
     }
@@ -223,8 +225,8 @@ impl World {
             return Ok(());
         };
         let bytes = match send.what {
-            Payload::Buffered(bytes) => bytes,
-            Payload::InPlace(data) => packed(&data),
+            SimPayload::Buffered(bytes) => bytes,
+            SimPayload::InPlace(data) => packed(&data),
         };
         if bytes.len() as u64 != recv.what.len {
             return Err(format!(
@@ -252,22 +254,22 @@ pub(crate) fn packed(data: &Data) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coll::plan::{Plan, Recorder};
+    use crate::coll::plan::{Plan, PlanRecorder};
     use garonne_sync::user::Scratch;
 
-    fn outcome(plans: [&dyn Fn(&mut Recorder); 2], seed: u64) -> Result<(), String> {
+    fn outcome(plans: [&dyn Fn(&mut PlanRecorder); 2], seed: u64) -> Result<(), String> {
         let schedules = plans.iter().zip(0..).map(|(plan, rank)| {
-            let mut recorder = Recorder::new(rank, 2, 0);
+            let mut recorder = PlanRecorder::new(rank, 2, 0);
             plan(&mut recorder);
             recorder.finish()
         });
-        World::new(schedules.collect(), 2, seed).run()
+        SimWorld::new(schedules.collect(), 2, seed).run()
     }
 
     #[test]
     fn sends_that_wait_for_each_other_are_a_deadlock_under_some_seed() {
         let (a, b) = (Scratch::new(8).unwrap(), Scratch::new(8).unwrap());
-        let swap = |p: &mut Recorder, peer: u32, scratch: &Scratch| {
+        let swap = |p: &mut PlanRecorder, peer: u32, scratch: &Scratch| {
             let data = Data::contiguous(scratch.mem(), 8);
             let token = p.send(peer, data.clone()).unwrap();
             p.wait(token).unwrap();
@@ -288,7 +290,7 @@ mod tests {
             );
             c.mem().write(0, &[9; 8]);
             let view = |scratch: &Scratch| Data::contiguous(scratch.mem(), 8);
-            let sender = |p: &mut Recorder| {
+            let sender = |p: &mut PlanRecorder| {
                 p.send(1, view(&a)).unwrap();
                 p.copy(view(&c), view(&a)).unwrap();
             };

@@ -3,7 +3,7 @@
 //!
 //! Owns which of it is lent. Places are used again when all members have left them, which each says
 //! in the place itself. Bounded by the commons (`Messaging::commons`), and for single collectives by
-//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of it, so that communicators find room for their
+//! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of it, so that communicators find room for their
 //! boards; without room messages serve.
 
 use super::shm_large;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// also where MPI is finalized and initialised again in between: a slower process may still be at a
 /// board that this one has left.
 #[derive(Debug, Default)]
-pub struct Boards(Mutex<Lendings>);
+pub struct SegmentAllocator(Mutex<Allocations>);
 
 /// What of the commons was lent.
 #[derive(Debug, Default)]
-struct Lendings {
-    lots: Vec<Lot>,
+struct Allocations {
+    lots: Vec<Allocation>,
     /// Where nothing was lent yet.
     end: usize,
     /// Bytes that were ever lent as rounds of single collectives.
@@ -33,7 +33,7 @@ struct Lendings {
     left: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
 }
 
-impl Lendings {
+impl Allocations {
     /// So much more of the commons; `None`: there is no room.
     fn more(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let offset = self.end;
@@ -47,7 +47,7 @@ impl Lendings {
 
 /// A piece of the commons.
 #[derive(Debug)]
-struct Lot {
+struct Allocation {
     offset: usize,
     len: usize,
     board: Arc<CollSegment>,
@@ -56,7 +56,7 @@ struct Lot {
 }
 
 /// What was lent, and where it begins.
-pub(super) struct Lent {
+pub(super) struct AllocatedSegment {
     pub offset: usize,
     pub board: Arc<CollSegment>,
     pub rounds: NbcSlots,
@@ -72,7 +72,7 @@ fn own_len(len: usize) -> usize {
 /// Bytes of a wide cell of a board for so many members, if its lender has room for them.
 pub(super) fn wide_len(members: u32) -> usize {
     let cells = (members as usize + 1) * WIDE_SETS as usize;
-    let each = (limit::ROUNDS_BYTES / cells).min(limit::ROUND_CELL_MAX);
+    let each = (limit::SLOTS_BYTES / cells).min(limit::SLOT_CELL_MAX);
     // What a call fills of it lies on as few pages as can be, which every member has to touch.
     let unit = if each < PAGE { CELL_BYTES } else { PAGE };
     each / unit * unit
@@ -115,16 +115,16 @@ pub(super) fn parts(
     Some((Arc::new(board), NbcSlots::new(rounds, members, shape)?))
 }
 
-impl Boards {
-    fn lendings(&self) -> MutexGuard<'_, Lendings> {
+impl SegmentAllocator {
+    fn lendings(&self) -> MutexGuard<'_, Allocations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A cleared board for `members` and its place, with lanes and wide cells if there is room;
     /// `None`: no room even without.
-    pub(super) fn lend(&self, commons: &Segment, members: u32) -> Option<Lent> {
+    pub(super) fn lend(&self, commons: &Segment, members: u32) -> Option<AllocatedSegment> {
         let (lane, wide) = (shm_large::lane_len(members), wide_len(members));
-        let short = wide.min(limit::ROUND_SHORT as usize);
+        let short = wide.min(limit::SLOT_SHORT as usize);
         let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
         [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
             .into_iter()
@@ -137,7 +137,7 @@ impl Boards {
         commons: &Segment,
         members: u32,
         (lane, wide): (usize, usize),
-    ) -> Option<Lent> {
+    ) -> Option<AllocatedSegment> {
         let mut lendings = self.lendings();
         let len = bytes(members, lane, wide);
         let old = lendings
@@ -151,7 +151,7 @@ impl Boards {
         let (board, rounds) = parts(&commons.part(offset, len), members, (lane, wide))?;
         board.clear();
         rounds.clear();
-        let lot = Lot {
+        let lot = Allocation {
             offset,
             len: kept,
             board: board.clone(),
@@ -161,7 +161,7 @@ impl Boards {
             Some(old) => *old = lot,
             None => lendings.lots.push(lot),
         }
-        Some(Lent {
+        Some(AllocatedSegment {
             offset,
             board,
             rounds,
@@ -205,11 +205,11 @@ impl Boards {
     }
 }
 
-impl Lendings {
+impl Allocations {
     /// So much more of the commons for rounds of a single collective.
     fn more_own(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let own = self.own.checked_add(len)?;
-        let offset = (own <= limit::OWN_ROUNDS_BYTES).then(|| self.more(commons, len))??;
+        let offset = (own <= limit::PERSISTENT_SLOTS_BYTES).then(|| self.more(commons, len))??;
         self.own = own;
         Some(offset)
     }
@@ -218,7 +218,7 @@ impl Lendings {
     /// left first are the likeliest.
     fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
         let of_len = |(len, left): (&usize, &mut VecDeque<(usize, NbcSlots)>)| {
-            for _ in 0..left.len().min(limit::OWN_ROUNDS_LOOKS) {
+            for _ in 0..left.len().min(limit::PERSISTENT_SLOTS_CHECKED) {
                 let (offset, rounds) = left.pop_front()?;
                 if rounds.is_deserted() {
                     return Some((offset, *len));
@@ -232,7 +232,7 @@ impl Lendings {
 }
 
 #[cfg(test)]
-impl Boards {
+impl SegmentAllocator {
     /// How many places of the commons have ever been used.
     pub fn places(&self) -> usize {
         self.lendings().lots.len()
@@ -248,7 +248,7 @@ impl Boards {
         let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
         let mut lendings = self.lendings();
         lendings.end = of - bytes;
-        lendings.lots.push(Lot {
+        lendings.lots.push(Allocation {
             offset: 0,
             len: of - bytes,
             board: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_board_is_lent_again_only_when_all_have_left_it() {
         let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
-        let boards = Boards::default();
+        let boards = SegmentAllocator::default();
         let lend = || boards.lend_with(&commons, 2, (0, 0));
         let first = lend().unwrap();
         let second = lend().unwrap();
@@ -282,7 +282,7 @@ mod tests {
         let shape = NbcLayout::own(2, 8);
         let each = own_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each * 2).unwrap();
-        let boards = Boards::default();
+        let boards = SegmentAllocator::default();
         let lend = || boards.lend_rounds(&commons, 2, shape);
         let (offset, first) = lend().unwrap();
         assert_ne!(lend().unwrap().0, offset);
@@ -301,7 +301,7 @@ mod tests {
         let (short, long) = (NbcLayout::own(2, 8), NbcLayout::own(2, 4000));
         let each = |shape| own_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each(short) + each(long)).unwrap();
-        let boards = Boards::default();
+        let boards = SegmentAllocator::default();
         let (offset, rounds) = boards.lend_rounds(&commons, 2, long).unwrap();
         (0..2).for_each(|member| rounds.desert(member));
         boards.give_back_rounds(offset, rounds);
@@ -319,8 +319,8 @@ mod tests {
 
     #[test]
     fn rounds_of_single_collectives_leave_room_for_boards() {
-        let commons = Segment::anonymous(2 * limit::OWN_ROUNDS_BYTES).unwrap();
-        let boards = Boards::default();
+        let commons = Segment::anonymous(2 * limit::PERSISTENT_SLOTS_BYTES).unwrap();
+        let boards = SegmentAllocator::default();
         let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, NbcLayout::own(4, 4000)));
         assert!(lent.count() > 10);
         assert!(boards.lend(&commons, 3).is_some());

@@ -9,12 +9,12 @@
 
 use super::algo;
 use super::algo::Reduction;
-use super::call_tag::{Call, Kind, Series};
-use super::comm_segment::{self, NAME_BYTES, Name, Place};
-use super::execute::{Afloat, Running, Wire};
-use super::plan::{Recorder, scratch};
-use super::segment_allocator::Lent;
-use super::typed_buffer::{Bytes, Fold, Shape};
+use super::call_tag::{CallId, CallSeries, CollectiveKind};
+use super::comm_segment::{self, Attachment, NAME_BYTES, SegmentAddress};
+use super::execute::{CollContext, InFlight, RunningSchedule};
+use super::plan::{PlanRecorder, scratch};
+use super::segment_allocator::AllocatedSegment;
+use super::typed_buffer::{ByteElements, ElementLayout, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use garonne_engine::api::Origin;
@@ -26,62 +26,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(super) struct Founding {
-    phase: Mutex<Phase>,
+pub(super) struct SegmentSetup {
+    phase: Mutex<SetupPhase>,
     over: AtomicBool,
 }
 
 /// What is under way. Nothing is kept of the communicator when it is over.
-enum Phase {
+enum SetupPhase {
     /// All learn where the board lies.
-    Naming(Box<Naming>),
+    AddressBcast(Box<AddressBcast>),
     /// All learn whether everybody got there.
-    Agreeing(Box<Agreeing>),
+    AttachAgreement(Box<AttachAgreement>),
     /// Over; what went wrong, until somebody takes it.
     Over(Option<Error>),
 }
 
-struct Naming {
-    wire: Wire<'static>,
-    running: Arc<Running>,
+struct AddressBcast {
+    wire: CollContext<'static>,
+    running: Arc<RunningSchedule>,
     words: Scratch,
     commons: Option<Segment>,
-    lent: Option<Lent>,
+    lent: Option<AllocatedSegment>,
 }
 
-struct Agreeing {
+struct AttachAgreement {
     comm: Comm,
-    running: Arc<Running>,
+    running: Arc<RunningSchedule>,
     words: Scratch,
-    place: Option<Place>,
+    place: Option<Attachment>,
 }
 
-impl std::fmt::Debug for Phase {
+impl std::fmt::Debug for SetupPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Phase::Naming(_) => "Naming",
-            Phase::Agreeing(_) => "Agreeing",
-            Phase::Over(_) => "Over",
+            SetupPhase::AddressBcast(_) => "Naming",
+            SetupPhase::AttachAgreement(_) => "Agreeing",
+            SetupPhase::Over(_) => "Over",
         })
     }
 }
 
 /// Steps that members take to find out what one of them lends.
 pub(super) fn running(
-    wire: &Wire<'static>,
-    plan: impl FnOnce(&mut Recorder) -> Result<()>,
-) -> Result<Arc<Running>> {
-    let mut recorder = Recorder::new(wire.me(), wire.size(), 0);
+    wire: &CollContext<'static>,
+    plan: impl FnOnce(&mut PlanRecorder) -> Result<()>,
+) -> Result<Arc<RunningSchedule>> {
+    let mut recorder = PlanRecorder::new(wire.me(), wire.size(), 0);
     plan(&mut recorder)?;
-    Ok(Running::new(
+    Ok(RunningSchedule::new(
         wire.clone(),
         recorder.finish(),
-        Afloat::default(),
+        InFlight::default(),
     ))
 }
 
-impl Naming {
-    fn begin(comm: &Comm, wire: Wire<'static>) -> Result<Self> {
+impl AddressBcast {
+    fn begin(comm: &Comm, wire: CollContext<'static>) -> Result<Self> {
         let commons = comm_segment::commons(comm);
         let (lent, name) = comm_segment::lend(comm, commons.as_ref());
         let words = scratch(NAME_BYTES as u64)?;
@@ -98,23 +98,23 @@ impl Naming {
     }
 
     /// The name has come.
-    fn end(&mut self) -> Result<Agreeing> {
+    fn end(&mut self) -> Result<AttachAgreement> {
         let (comm, mem) = (self.wire.comm().clone(), self.words.mem());
         let mut bytes = [0; NAME_BYTES];
         mem.read(0, &mut bytes);
-        let name = Name::from_bytes(&bytes);
+        let name = SegmentAddress::from_bytes(&bytes);
         let place = comm_segment::reach(&comm, self.commons.take(), name, self.lent.take());
         // All must have got there if anybody is to use it: the least of all answers.
         let words = scratch(1)?;
         words.mem().write(0, &[u8::from(place.is_some())]);
         let r = Reduction {
-            fold: &Both,
+            fold: &LogicalAnd,
             input: words.mem(),
             output: words.mem(),
             count: 1,
         };
         let running = running(&self.wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
-        Ok(Agreeing {
+        Ok(AttachAgreement {
             comm,
             running,
             words,
@@ -123,7 +123,7 @@ impl Naming {
     }
 }
 
-impl Agreeing {
+impl AttachAgreement {
     fn end(&mut self) {
         let mut all = [0];
         self.words.mem().read(0, &mut all);
@@ -132,28 +132,28 @@ impl Agreeing {
     }
 }
 
-impl Founding {
+impl SegmentSetup {
     /// Begins on behalf of a program's call. Its messages bear one number, whichever call that is,
     /// of those that are counted apart. Their kind keeps them apart from that call's own, and the
     /// series from what `garonne who` compares: a rank may be ahead of another, in the call itself,
     /// without a mistake.
     pub fn begin(comm: &Comm, origin: Origin) -> Arc<Self> {
-        let call = Call::new(1, Series::Nonblocking, Kind::Internal);
-        let naming = Naming::begin(comm, Wire::keeping(comm, call, origin));
+        let call = CallId::new(1, CallSeries::Nonblocking, CollectiveKind::Internal);
+        let naming = AddressBcast::begin(comm, CollContext::keeping(comm, call, origin));
         let phase = match naming {
-            Ok(naming) => Phase::Naming(Box::new(naming)),
+            Ok(naming) => SetupPhase::AddressBcast(Box::new(naming)),
             Err(error) => {
                 comm_segment::settle(comm, None);
-                Phase::Over(Some(error))
+                SetupPhase::Over(Some(error))
             }
         };
         Arc::new(Self {
-            over: AtomicBool::new(matches!(phase, Phase::Over(_))),
+            over: AtomicBool::new(matches!(phase, SetupPhase::Over(_))),
             phase: Mutex::new(phase),
         })
     }
 
-    fn phase(&self) -> MutexGuard<'_, Phase> {
+    fn phase(&self) -> MutexGuard<'_, SetupPhase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,54 +166,56 @@ impl Founding {
     /// What went wrong, once.
     pub fn take_error(&self) -> Option<Error> {
         match &mut *self.phase() {
-            Phase::Over(error) => error.take(),
+            SetupPhase::Over(error) => error.take(),
             _ => None,
         }
     }
 }
 
-impl Drop for Founding {
+impl Drop for SegmentSetup {
     fn drop(&mut self) {
         if !self.is_over() {
             // The engine is being taken down, and may still write there: better lost than reused.
             let mut phase = self.phase();
-            std::mem::forget(std::mem::replace(&mut *phase, Phase::Over(None)));
+            std::mem::forget(std::mem::replace(&mut *phase, SetupPhase::Over(None)));
         }
     }
 }
 
-impl Phase {
+impl SetupPhase {
     fn comm(&self) -> Option<Comm> {
         match self {
-            Phase::Naming(naming) => Some(naming.wire.comm().clone()),
-            Phase::Agreeing(agreeing) => Some(agreeing.comm.clone()),
-            Phase::Over(_) => None,
+            SetupPhase::AddressBcast(naming) => Some(naming.wire.comm().clone()),
+            SetupPhase::AttachAgreement(agreeing) => Some(agreeing.comm.clone()),
+            SetupPhase::Over(_) => None,
         }
     }
 
     /// Goes as far as it can; the next phase, or the error that ends all.
-    fn advance(&mut self) -> Option<Result<Phase>> {
-        let ended = |running: &Running| running.carry().then(|| running.error());
+    fn advance(&mut self) -> Option<Result<SetupPhase>> {
+        let ended = |running: &RunningSchedule| running.carry().then(|| running.error());
         match self {
-            Phase::Naming(naming) => ended(&naming.running).map(|error| match error {
+            SetupPhase::AddressBcast(naming) => ended(&naming.running).map(|error| match error {
                 Some(error) => Err(error),
                 None => naming
                     .end()
-                    .map(|agreeing| Phase::Agreeing(Box::new(agreeing))),
+                    .map(|agreeing| SetupPhase::AttachAgreement(Box::new(agreeing))),
             }),
-            Phase::Agreeing(agreeing) => ended(&agreeing.running).map(|error| match error {
-                Some(error) => Err(error),
-                None => {
-                    agreeing.end();
-                    Ok(Phase::Over(None))
-                }
-            }),
-            Phase::Over(_) => None,
+            SetupPhase::AttachAgreement(agreeing) => {
+                ended(&agreeing.running).map(|error| match error {
+                    Some(error) => Err(error),
+                    None => {
+                        agreeing.end();
+                        Ok(SetupPhase::Over(None))
+                    }
+                })
+            }
+            SetupPhase::Over(_) => None,
         }
     }
 }
 
-impl Stepper for Founding {
+impl Stepper for SegmentSetup {
     fn step(&self, _host: &dyn Messaging) -> bool {
         let mut phase = self.phase();
         while let Some(next) = phase.advance() {
@@ -221,10 +223,10 @@ impl Stepper for Founding {
                 if let Some(comm) = phase.comm() {
                     comm_segment::settle(&comm, None);
                 }
-                Phase::Over(Some(error))
+                SetupPhase::Over(Some(error))
             });
         }
-        if matches!(*phase, Phase::Over(_)) {
+        if matches!(*phase, SetupPhase::Over(_)) {
             // SYNC(collective): Release what was found.
             self.over.store(true, Ordering::Release);
         }
@@ -238,9 +240,9 @@ impl Stepper for Founding {
 
 /// Whether both operands are 1: bytes, one to an element.
 #[derive(Debug)]
-struct Both;
+struct LogicalAnd;
 
-impl Fold for Both {
+impl ReduceOp for LogicalAnd {
     fn fold(&self, left: UserMem, into: UserMem, count: u64) {
         for index in 0..count as isize {
             let mut bytes = [0; 2];
@@ -258,11 +260,11 @@ impl Fold for Both {
         false
     }
 
-    fn shape(&self) -> &dyn Shape {
-        &Bytes
+    fn shape(&self) -> &dyn ElementLayout {
+        &ByteElements
     }
 
-    fn keep(&self) -> Arc<dyn Fold> {
-        Arc::new(Both)
+    fn keep(&self) -> Arc<dyn ReduceOp> {
+        Arc::new(LogicalAnd)
     }
 }

@@ -1,15 +1,15 @@
 //! Small blocking collectives in the cells of a board.
 //!
-//! Called at the start of blocking collectives with their [`Table`]; says `false` where the data
+//! Called at the start of blocking collectives with their [`ShmSync`]; says `false` where the data
 //! does not fit a cell. At a gate the last to come combines reductions for all; where members look
 //! at each other's flags, each does it for itself, in the same order. A broadcast's root waits for
 //! nobody and its readers for the root alone; all else is a meeting of all.
 
 use super::algo::Reduction;
-use super::algo::scan::Own;
-use super::comm_segment::Style;
-use super::shm_large::{Operands, Room, is_plain};
-use super::shm_sync::Table;
+use super::algo::scan::ScanKind;
+use super::comm_segment::BarrierKind;
+use super::shm_large::{OperandRoom, Operands, is_plain};
+use super::shm_sync::ShmSync;
 use super::typed_buffer;
 use crate::error::Result;
 use crate::limits::coll as limit;
@@ -18,7 +18,7 @@ use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 
 /// What a collective is to a board.
-pub(super) enum Small<'a> {
+pub(super) enum SmallOp<'a> {
     /// Only meet.
     Barrier,
     /// The bytes of this rank to all.
@@ -29,16 +29,16 @@ pub(super) enum Small<'a> {
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
     /// The elements of all lower ranks combined, with or without the own ones.
-    Scan(&'a Reduction<'a>, Own),
+    Scan(&'a Reduction<'a>, ScanKind),
 }
 
-impl Small<'_> {
+impl SmallOp<'_> {
     fn bytes(&self) -> u64 {
         match self {
-            Small::Barrier => 0,
-            Small::Bcast(_, data) => data.len,
-            Small::Allgather(len, ..) => *len,
-            Small::Reduce(r, _) | Small::Scan(r, _) => {
+            SmallOp::Barrier => 0,
+            SmallOp::Bcast(_, data) => data.len,
+            SmallOp::Allgather(len, ..) => *len,
+            SmallOp::Reduce(r, _) | SmallOp::Scan(r, _) => {
                 let (low, len) = typed_buffer::span(r.shape(), r.count);
                 if low < 0 { u64::MAX } else { low as u64 + len }
             }
@@ -47,15 +47,15 @@ impl Small<'_> {
 }
 
 /// Carries out a small collective; `false`: it does not fit.
-pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
+pub(super) fn meet(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
     if small.bytes() > CELL_BYTES as u64 {
         return Ok(false);
     }
     let (place, epoch) = (table.place, table.next());
     let (board, me) = (&place.board, place.me);
     match small {
-        Small::Barrier => table.pass(epoch, || {})?,
-        Small::Bcast(root, data) => {
+        SmallOp::Barrier => table.pass(epoch, || {})?,
+        SmallOp::Bcast(root, data) => {
             let cell = Data::contiguous(board.cell(*root, epoch), data.len);
             if *root == me {
                 typed_buffer::copy(data, &cell);
@@ -65,13 +65,13 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
                 typed_buffer::copy(&cell, data);
             }
         }
-        Small::Allgather(len, put, get) => {
+        SmallOp::Allgather(len, put, get) => {
             let cell = |member: u32| Data::contiguous(board.cell(member, epoch), *len);
             put(&cell(me));
             table.pass(epoch, || {})?;
             (0..board.members()).for_each(|member| get(member, &cell(member)));
         }
-        Small::Reduce(r, root) => {
+        SmallOp::Reduce(r, root) => {
             let takes = root.is_none_or(|root| root == me);
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
             let all = 0..board.members();
@@ -80,19 +80,19 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
             })?;
             match place.style {
                 _ if !takes => {}
-                Style::Gate => {
+                BarrierKind::Counter => {
                     typed_buffer::copy(&r.whole(board.result(epoch)), &r.whole(r.output))
                 }
-                Style::Flags if is_plain(r) => combine_plain(table, r, epoch),
-                Style::Flags => combine(table, r, all, (epoch, r.output)),
+                BarrierKind::Flags if is_plain(r) => combine_plain(table, r, epoch),
+                BarrierKind::Flags => combine(table, r, all, (epoch, r.output)),
             }
         }
-        Small::Scan(r, own) => {
+        SmallOp::Scan(r, own) => {
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
             table.pass(epoch, || {})?;
             let operands = match own {
-                Own::Included => 0..me + 1,
-                Own::Excluded => 0..me,
+                ScanKind::Inclusive => 0..me + 1,
+                ScanKind::Exclusive => 0..me,
             };
             combine(table, r, operands, (epoch, r.output));
         }
@@ -101,7 +101,7 @@ pub(super) fn meet(table: &Table<'_>, small: &Small<'_>) -> Result<bool> {
 }
 
 /// Combines all cells to where the result goes, the own operand where it is.
-fn combine_plain(table: &Table<'_>, r: &Reduction<'_>, epoch: u32) {
+fn combine_plain(table: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
     let (place, board) = (table.place, &table.place.board);
     let operands = Operands {
         me: place.me,
@@ -112,7 +112,7 @@ fn combine_plain(table: &Table<'_>, r: &Reduction<'_>, epoch: u32) {
         typed_buffer::copy(&Data::contiguous(board.cell(member, epoch), into.len), into);
     };
     // One piece: a cell is shorter than the room.
-    let room = Room {
+    let room = OperandRoom {
         mem: place.private.mem(),
         each: limit::COMBINE_BYTES,
     };
@@ -122,7 +122,7 @@ fn combine_plain(table: &Table<'_>, r: &Reduction<'_>, epoch: u32) {
 /// Combines the cells of these members in the order of ranks, if there are any. They are copied out
 /// first: peers may write them at any time.
 fn combine(
-    table: &Table<'_>,
+    table: &ShmSync<'_>,
     r: &Reduction<'_>,
     mut members: Range<u32>,
     (epoch, into): (u32, UserMem),

@@ -3,7 +3,7 @@
 //!
 //! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by
 //! [`super::shm_small`] and [`super::shm_large`]. Every call comes to at least one meeting, with a word
-//! mixed from its [`Statement`]. In all calls but one every member waits in the first meeting for
+//! mixed from its [`CallSignature`]. In all calls but one every member waits in the first meeting for
 //! all others, so that ranks which disagree are told in it, all of them. The exception is a short
 //! broadcast: its root goes on at once, and its readers wait for the root alone. There a reader
 //! hears of a disagreement with its root, a root of another root (whichever comes second finds the
@@ -12,12 +12,12 @@
 //! begins with one of all, so that after a disagreement everybody has come to as many meetings.
 //! Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`] meetings.
 
-use super::autotune::Course;
-use super::call_signature::{STATEMENT_BYTES, Statement};
-use super::call_tag::{Call, Inside};
-use super::comm_segment::{Place, Style};
+use super::autotune::TunedCall;
+use super::call_signature::{CallSignature, SIGNATURE_BYTES};
+use super::call_tag::{CallId, TagScope};
+use super::comm_segment::{Attachment, BarrierKind};
 use super::execute::COLLECTIVE;
-use super::mismatch_report::{Said, disagreement, note_site};
+use super::mismatch_report::{MemberCall, mismatch_error, note_site};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
@@ -32,12 +32,12 @@ use std::time::{Duration, Instant, SystemTime};
 /// When a member began and when it was done, in nanoseconds of the clock that all processes of a
 /// node share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct TimeSpan {
     pub begin: u64,
     pub end: u64,
 }
 
-impl Span {
+impl TimeSpan {
     /// That clock. The system may set it: then one measurement is wrong, or left out.
     pub fn now() -> u64 {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -60,24 +60,24 @@ impl Span {
 }
 
 /// One collective on a board, as one of its members takes part.
-pub struct Table<'a> {
+pub struct ShmSync<'a> {
     pub(super) comm: &'a Comm,
-    pub(super) place: &'a Place,
-    pub(super) call: Call,
+    pub(super) place: &'a Attachment,
+    pub(super) call: CallId,
     pub(super) origin: Origin,
-    said: Statement,
+    said: CallSignature,
     word: Cell<u32>,
     /// Of a call that goes by messages this time.
-    course: Cell<Option<Course>>,
+    course: Cell<Option<TunedCall>>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ShmSync<'a> {
     pub(super) fn new(
         comm: &'a Comm,
-        place: &'a Place,
-        call: Call,
+        place: &'a Attachment,
+        call: CallId,
         origin: Origin,
-        said: Statement,
+        said: CallSignature,
     ) -> Self {
         Self {
             comm,
@@ -100,11 +100,11 @@ impl<'a> Table<'a> {
     }
 
     /// Messages are to serve, in this course.
-    pub(super) fn leave_to_messages(&self, course: Course) {
+    pub(super) fn leave_to_messages(&self, course: TunedCall) {
         self.course.set(Some(course));
     }
 
-    pub(super) fn take_course(&self) -> Option<Course> {
+    pub(super) fn take_course(&self) -> Option<TunedCall> {
         self.course.take()
     }
 
@@ -135,11 +135,11 @@ impl<'a> Table<'a> {
     /// Waits until all have come to meeting number `epoch`.
     #[cold]
     fn settle(&self, epoch: u32) {
-        let Place { board, style, .. } = self.place;
+        let Attachment { board, style, .. } = self.place;
         let mut awaited = self.place.others().peekable();
         self.wait(Awaited::Laggards, &mut || match style {
-            Style::Gate => board.gate(epoch).passed(epoch),
-            Style::Flags => {
+            BarrierKind::Counter => board.gate(epoch).passed(epoch),
+            BarrierKind::Flags => {
                 while awaited
                     .next_if(|&member| board.flag(member, epoch).reached(epoch))
                     .is_some()
@@ -157,7 +157,7 @@ impl<'a> Table<'a> {
     /// # Errors
     /// As [`Self::pass`].
     pub(super) fn reads(&self) -> Result<bool> {
-        let Place {
+        let Attachment {
             board, me, reads, ..
         } = self.place;
         if let Some(&reads) = reads.get() {
@@ -191,9 +191,9 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// As [`Self::pass`].
-    pub(super) fn span(&self, own: Option<Span>) -> Result<Option<Duration>> {
+    pub(super) fn span(&self, own: Option<TimeSpan>) -> Result<Option<Duration>> {
         let (board, epoch) = (&self.place.board, self.next());
-        let own = own.unwrap_or(Span { begin: 0, end: 0 });
+        let own = own.unwrap_or(TimeSpan { begin: 0, end: 0 });
         let cell = board.cell(self.place.me, epoch);
         cell.write(0, &own.begin.to_ne_bytes());
         cell.write(8, &own.end.to_ne_bytes());
@@ -204,7 +204,7 @@ impl<'a> Table<'a> {
                 board.cell(member, epoch).read(at, &mut bytes);
                 u64::from_ne_bytes(bytes)
             };
-            let span = Span {
+            let span = TimeSpan {
                 begin: word(0),
                 end: word(8),
             };
@@ -213,7 +213,7 @@ impl<'a> Table<'a> {
         let whole = told
             .reduce(|whole, span| Some(whole?.with(span?)))
             .flatten();
-        Ok(whole.and_then(Span::len))
+        Ok(whole.and_then(TimeSpan::len))
     }
 
     /// Meets the others only to learn whether they mean the same.
@@ -244,8 +244,8 @@ impl<'a> Table<'a> {
     ) -> Result<()> {
         self.say(epoch);
         let words = match self.place.style {
-            Style::Gate => self.meet_at_gate(epoch, (last, meanwhile)),
-            Style::Flags => self.meet_by_flags(epoch, meanwhile),
+            BarrierKind::Counter => self.meet_at_gate(epoch, (last, meanwhile)),
+            BarrierKind::Flags => self.meet_by_flags(epoch, meanwhile),
         };
         self.place.together.store(epoch, Ordering::Relaxed);
         self.judge(epoch, words)
@@ -260,12 +260,12 @@ impl<'a> Table<'a> {
     pub(super) fn lead(&self, epoch: u32) -> Result<()> {
         self.say(epoch);
         let words = match self.place.style {
-            Style::Gate => {
+            BarrierKind::Counter => {
                 let words = self.arrive(epoch, || {}).unwrap_or(Agreement::Same);
                 self.place.ring();
                 words
             }
-            Style::Flags => {
+            BarrierKind::Flags => {
                 // The fence inside orders the own flag before the looks at the others': of two who
                 // both lead, one sees the other.
                 self.place.ring();
@@ -289,10 +289,10 @@ impl<'a> Table<'a> {
     pub(super) fn follow(&self, epoch: u32, leader: u32) -> Result<()> {
         self.say(epoch);
         let came_last = match self.place.style {
-            Style::Gate => self.arrive(epoch, || {}),
-            Style::Flags => None,
+            BarrierKind::Counter => self.arrive(epoch, || {}),
+            BarrierKind::Flags => None,
         };
-        if came_last.is_some() || self.place.style == Style::Flags {
+        if came_last.is_some() || self.place.style == BarrierKind::Flags {
             // Somebody may wait for all to have come.
             self.place.ring();
         }
@@ -313,10 +313,10 @@ impl<'a> Table<'a> {
     /// Notes what this member came for, and raises its flag.
     #[inline]
     fn say(&self, epoch: u32) {
-        let Place { board, me, .. } = self.place;
+        let Attachment { board, me, .. } = self.place;
         let mut note = [0; NOTE_BYTES];
-        note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
-        note[STATEMENT_BYTES..STATEMENT_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
+        note[..SIGNATURE_BYTES].copy_from_slice(&self.said.to_bytes());
+        note[SIGNATURE_BYTES..SIGNATURE_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
         note_site(&mut note, self.origin.site);
         board.note(*me, epoch).write(0, &note);
         board.flag(*me, epoch).raise(epoch, self.word.get());
@@ -353,7 +353,7 @@ impl<'a> Table<'a> {
     }
 
     fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Agreement {
-        let Place { board, bells, .. } = self.place;
+        let Attachment { board, bells, .. } = self.place;
         // As after a message: a waiter that missed this looks again before it sleeps for long.
         bells
             .iter()
@@ -389,7 +389,7 @@ impl<'a> Table<'a> {
         let meeting = Meeting {
             awaited,
             context: self.comm.context() + COLLECTIVE,
-            tag: self.call.tag(Inside::Whole),
+            tag: self.call.tag(TagScope::Whole),
             origin: self.origin,
         };
         host.meets(0, Some(meeting));
@@ -448,7 +448,7 @@ impl<'a> Table<'a> {
 
     #[cold]
     fn look_back_to(&self, odd: u32) -> Result<()> {
-        let Place { me, told, .. } = self.place;
+        let Attachment { me, told, .. } = self.place;
         if self.place.last().wrapping_sub(odd) as i32 <= -1 {
             // The caller is still to come there.
             return Ok(());
@@ -472,17 +472,17 @@ impl<'a> Table<'a> {
     }
 
     /// What `member` noted.
-    fn shown(&self, member: u32, epoch: u32) -> Option<(Statement, u32)> {
+    fn shown(&self, member: u32, epoch: u32) -> Option<(CallSignature, u32)> {
         let mut note = [0; NOTE_BYTES];
         self.place.board.note(member, epoch).read(0, &mut note);
-        let (said, rest) = note.split_first_chunk::<STATEMENT_BYTES>()?;
+        let (said, rest) = note.split_first_chunk::<SIGNATURE_BYTES>()?;
         let number = u32::from_ne_bytes(*rest.first_chunk()?);
-        Some((Statement::from_bytes(said)?, number))
+        Some((CallSignature::from_bytes(said)?, number))
     }
 
     /// What all said who have come, the caller with what it said then.
-    fn describe(&self, epoch: u32, said: Statement, number: u32) -> Error {
-        let own = Said {
+    fn describe(&self, epoch: u32, said: CallSignature, number: u32) -> Error {
+        let own = MemberCall {
             member: self.place.me,
             statement: Some(said),
             site: self.noted(self.place.me, epoch).site,
@@ -491,13 +491,13 @@ impl<'a> Table<'a> {
         let others = others.filter(|member| self.remembered(*member, epoch));
         let others = others.map(|member| self.noted(member, epoch));
         let all = std::iter::once(own).chain(others).collect();
-        disagreement(self.comm, ("collective", number), all)
+        mismatch_error(self.comm, ("collective", number), all)
     }
 
-    fn noted(&self, member: u32, epoch: u32) -> Said {
+    fn noted(&self, member: u32, epoch: u32) -> MemberCall {
         let mut note = [0; NOTE_BYTES];
         self.place.board.note(member, epoch).read(0, &mut note);
-        Said::noted(member, &note)
+        MemberCall::noted(member, &note)
     }
 }
 
@@ -520,11 +520,11 @@ mod tests {
     #[test]
     fn members_that_take_turns_at_a_core_took_as_long_as_both_together() {
         let (first, second) = (
-            Span {
+            TimeSpan {
                 begin: 1000,
                 end: 1300,
             },
-            Span {
+            TimeSpan {
                 begin: 1290,
                 end: 1600,
             },
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_measured_nothing() {
         assert_eq!(
-            Span {
+            TimeSpan {
                 begin: 1000,
                 end: 900
             }

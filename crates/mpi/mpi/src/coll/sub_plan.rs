@@ -1,14 +1,14 @@
 //! A collective among some of the ranks of a plan, as a step of a larger one.
 
-use super::node_map::Spread;
-use super::plan::{Plan, Side, Site, Token};
+use super::node_map::NodeMap;
+use super::plan::{GroupSide, Plan, PlanPeer, TransferId};
 use crate::error::Result;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 
 /// A plan for `size` ranks of another plan, the calling process being the `me`-th of them. It ends
 /// with the plan that it is part of.
-pub(super) struct Within<'a> {
+pub(super) struct SubPlan<'a> {
     /// The whole.
     pub plan: &'a mut dyn Plan,
     /// The calling process among those that take part.
@@ -21,19 +21,19 @@ pub(super) struct Within<'a> {
     pub rank: &'a dyn Fn(u32) -> u32,
 }
 
-impl Within<'_> {
-    fn site(&self, site: Site) -> Site {
+impl SubPlan<'_> {
+    fn site(&self, site: PlanPeer) -> PlanPeer {
         match site.side {
-            Side::Own => Site {
+            GroupSide::Local => PlanPeer {
                 rank: (self.rank)(site.rank),
                 ..site
             },
-            Side::Across => site,
+            GroupSide::Remote => site,
         }
     }
 }
 
-impl Plan for Within<'_> {
+impl Plan for SubPlan<'_> {
     fn me(&self) -> u32 {
         self.me
     }
@@ -42,27 +42,27 @@ impl Plan for Within<'_> {
         self.size
     }
 
-    fn across(&self) -> u32 {
+    fn remote_size(&self) -> u32 {
         0
     }
 
-    fn together(&self) -> bool {
+    fn is_on_node(&self) -> bool {
         self.together
     }
 
-    fn spread(&self) -> Option<Arc<Spread>> {
+    fn node_map(&self) -> Option<Arc<NodeMap>> {
         None
     }
 
-    fn send_to(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         self.plan.send_to(self.site(site), data)
     }
 
-    fn recv_from(&mut self, site: Site, data: Data) -> Result<Token> {
+    fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         self.plan.recv_from(self.site(site), data)
     }
 
-    fn wait(&mut self, token: Token) -> Result<()> {
+    fn wait(&mut self, token: TransferId) -> Result<()> {
         self.plan.wait(token)
     }
 
@@ -76,7 +76,7 @@ impl Plan for Within<'_> {
 
     fn fold(
         &mut self,
-        fold: &dyn super::typed_buffer::Fold,
+        fold: &dyn super::typed_buffer::ReduceOp,
         left: UserMem,
         into: UserMem,
         count: u64,

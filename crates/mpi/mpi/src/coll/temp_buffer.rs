@@ -4,7 +4,7 @@
 //! page, is cleared twice and given back at the end, which takes as long as moving as much data
 //! between two ranks; so what a collective gives back is kept for the next that needs about as
 //! much. Short pieces are left to the allocator, which keeps them itself. One pool for the process,
-//! since whichever collective comes next may need it; bounded by [`limit::TEMPORARY_KEPT`]. Who
+//! since whichever collective comes next may need it; bounded by [`limit::TEMP_BUFFERS_KEPT`]. Who
 //! finds it taken at the moment does without.
 
 use super::plan::scratch;
@@ -18,7 +18,7 @@ static KEPT: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 /// Temporary memory. What is in it when it comes is unknown.
 #[derive(Debug)]
-pub struct Temporary(Option<Scratch>);
+pub struct TempBuffer(Option<Scratch>);
 
 /// Calls `f` on what is kept, unless another thread does so just now.
 fn with_kept<T>(f: impl FnOnce(&mut Vec<Scratch>) -> Option<T>) -> Option<T> {
@@ -48,7 +48,7 @@ fn keep(kept: &mut Vec<Scratch>, scratch: Scratch, most: usize) {
     }
 }
 
-impl Temporary {
+impl TempBuffer {
     /// At least `len` bytes.
     ///
     /// # Errors
@@ -67,14 +67,14 @@ impl Temporary {
 }
 
 fn is_long(len: usize) -> bool {
-    len >= limit::TEMPORARY_KEPT_FROM
+    len >= limit::TEMP_BUFFER_KEPT_FROM
 }
 
-impl Drop for Temporary {
+impl Drop for TempBuffer {
     fn drop(&mut self) {
         if let Some(scratch) = self.0.take().filter(|scratch| is_long(scratch.len())) {
             with_kept(|kept| {
-                keep(kept, scratch, limit::TEMPORARY_KEPT);
+                keep(kept, scratch, limit::TEMP_BUFFERS_KEPT);
                 None::<()>
             });
         }
@@ -119,12 +119,12 @@ mod tests {
     fn a_long_piece_is_at_least_as_long_as_it_was_asked_for() {
         for _ in 0..3 {
             let pieces: Vec<_> = [MIB, MIB - 16, 64]
-                .map(|len| Temporary::new(len as u64).unwrap())
+                .map(|len| TempBuffer::new(len as u64).unwrap())
                 .into();
             for (piece, len) in pieces.iter().zip([MIB, MIB - 16, 64]) {
                 assert!(piece.0.as_ref().is_some_and(|scratch| scratch.len() >= len));
             }
         }
-        assert!(Temporary::new(u64::MAX).is_err());
+        assert!(TempBuffer::new(u64::MAX).is_err());
     }
 }

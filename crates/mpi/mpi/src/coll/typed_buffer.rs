@@ -5,7 +5,7 @@
 //! their simulator free of the datatype engine. Nothing here allocates except [`slice`] of a
 //! non-contiguous [`Data`].
 
-use super::autotune::Stroke;
+use super::autotune::CopyKind;
 use crate::datatype::Datatype;
 use crate::error::Result;
 use garonne_sync::copy::{Routine, copy_mem_by};
@@ -14,7 +14,7 @@ use garonne_sync::user::{Data, Layout, Packed, UserMem};
 use std::sync::Arc;
 
 /// A datatype, as far as collectives need it.
-pub trait Shape {
+pub trait ElementLayout {
     /// Bytes of data in one element.
     fn size(&self) -> u64;
     /// Distance in bytes from one element to the next.
@@ -27,7 +27,7 @@ pub trait Shape {
 }
 
 /// A reduction operation on one datatype.
-pub trait Fold: std::fmt::Debug + Send + Sync {
+pub trait ReduceOp: std::fmt::Debug + Send + Sync {
     /// `into[i] = left[i] op into[i]` for `count` elements: `left` holds the operand of lower rank.
     fn fold(&self, left: UserMem, into: UserMem, count: u64);
     /// Operands may be exchanged.
@@ -35,22 +35,22 @@ pub trait Fold: std::fmt::Debug + Send + Sync {
     /// Runs the program's code, so only on a user thread inside an MPI call.
     fn user(&self) -> bool;
     /// The datatype it works on.
-    fn shape(&self) -> &dyn Shape;
+    fn shape(&self) -> &dyn ElementLayout;
     /// A copy that a recorded schedule keeps.
-    fn keep(&self) -> Arc<dyn Fold>;
+    fn keep(&self) -> Arc<dyn ReduceOp>;
 }
 
 /// Elements of one datatype in memory, addressed by element index. In collectives an "element" of a
 /// buffer that holds a block per rank is still one element of the datatype.
 #[derive(Clone, Copy)]
-pub struct Typed<'a> {
+pub struct TypedBuffer<'a> {
     /// Address of element 0.
     pub mem: UserMem,
     /// Their datatype.
-    pub shape: &'a dyn Shape,
+    pub shape: &'a dyn ElementLayout,
 }
 
-impl Shape for Datatype {
+impl ElementLayout for Datatype {
     fn size(&self) -> u64 {
         Datatype::size(self)
     }
@@ -73,9 +73,9 @@ impl Shape for Datatype {
 }
 
 /// Packed bytes.
-pub struct Bytes;
+pub struct ByteElements;
 
-impl Shape for Bytes {
+impl ElementLayout for ByteElements {
     fn size(&self) -> u64 {
         1
     }
@@ -102,9 +102,9 @@ pub fn check_count(datatype: &Datatype, count: u64) -> Result<()> {
     }
 }
 
-impl<'a> Typed<'a> {
+impl<'a> TypedBuffer<'a> {
     /// Elements of `shape` at `mem`.
-    pub fn new(mem: UserMem, shape: &'a dyn Shape) -> Self {
+    pub fn new(mem: UserMem, shape: &'a dyn ElementLayout) -> Self {
         Self { mem, shape }
     }
 
@@ -133,7 +133,7 @@ const ALIGN: i64 = 16;
 
 /// The bytes of memory that `count` elements of `shape` at offset 0 occupy: offset of the first,
 /// and length.
-pub fn span(shape: &dyn Shape, count: u64) -> (i64, u64) {
+pub fn span(shape: &dyn ElementLayout, count: u64) -> (i64, u64) {
     if count == 0 {
         return (0, 0);
     }
@@ -153,7 +153,7 @@ pub fn slice(data: &Data, from: u64, len: u64) -> Data {
         None => Data::contiguous(data.mem.offset(from as isize), len),
         Some(layout) => Data::shaped(
             data.mem,
-            Arc::new(Slice {
+            Arc::new(LayoutSlice {
                 whole: layout.clone(),
                 from,
                 len,
@@ -164,13 +164,13 @@ pub fn slice(data: &Data, from: u64, len: u64) -> Data {
 
 /// A run of another layout's packed stream.
 #[derive(Debug)]
-struct Slice {
+struct LayoutSlice {
     whole: Arc<dyn Layout>,
     from: u64,
     len: u64,
 }
 
-impl Layout for Slice {
+impl Layout for LayoutSlice {
     fn packed_len(&self) -> u64 {
         self.len
     }
@@ -228,11 +228,11 @@ pub fn copy_own(src: &Data, dst: &Data) {
 }
 
 /// As [`copy`], in this way where neither side has gaps. The two sides must not overlap.
-pub(super) fn copy_by(stroke: Stroke, src: &Data, dst: &Data) {
+pub(super) fn copy_by(stroke: CopyKind, src: &Data, dst: &Data) {
     let routine = match stroke {
-        Stroke::Cached => None,
-        Stroke::Streamed => Some(Routine::Streaming),
-        Stroke::Library => Some(Routine::Library),
+        CopyKind::Cached => None,
+        CopyKind::Streamed => Some(Routine::Streaming),
+        CopyKind::Library => Some(Routine::Library),
     };
     match (routine, &src.layout, &dst.layout) {
         (Some(routine), None, None) if src.mem != dst.mem => {

@@ -6,8 +6,8 @@ use super::setup_messages::{Channel, Task};
 use super::shard::Want;
 use super::{Comm, Parts, context_ids, lock};
 use crate::attr::Attrs;
-use crate::coll::call_tag::Kind;
-use crate::coll::constructor_entry::Entered;
+use crate::coll::call_tag::CollectiveKind;
+use crate::coll::constructor_entry::ConstructorEntry;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -58,7 +58,7 @@ impl Comm {
     /// callbacks say and topology.
     pub fn dup(&self, info: Option<&Info>, origin: Origin) -> Result<Comm> {
         let dup = self.unborn_dup(info)?;
-        let entered = self.enter(Kind::CommDup, origin)?;
+        let entered = self.enter(CollectiveKind::CommDup, origin)?;
         self.run(self.dup_work(&dup, entered.origin()))?;
         Ok(dup)
     }
@@ -110,7 +110,7 @@ impl Comm {
     /// intercommunicator each side gives its part.
     pub fn create(&self, group: &Group, origin: Origin) -> Result<Option<Comm>> {
         self.check_subset(group)?;
-        let entered = self.enter(Kind::CommCreate, origin)?;
+        let entered = self.enter(CollectiveKind::CommCreate, origin)?;
         if self.is_inter() {
             return self.create_inter(group.clone(), &entered);
         }
@@ -121,7 +121,7 @@ impl Comm {
     pub(crate) fn create_dressed(
         &self,
         group: &Group,
-        entered: &Entered,
+        entered: &ConstructorEntry,
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let (comm, circle, group) = (self.clone(), self.circle(entered.origin()), group.clone());
@@ -224,7 +224,7 @@ impl Comm {
     /// their messages have left, then does what [`Comm::free`] does.
     pub fn disconnect(&self, origin: Origin) -> Result<()> {
         self.0.buffers.flush(&self.0.process);
-        let entered = self.enter(Kind::CommDisconnect, origin)?;
+        let entered = self.enter(CollectiveKind::CommDisconnect, origin)?;
         let circle = self.circle(entered.origin());
         self.run(async move { circle.min_max(0).await.map(drop) })?;
         drop(entered);

@@ -8,8 +8,8 @@ use super::constructors::{FromGroup, hash_tag};
 use super::context_agreement::{Bridge, Circle, agree};
 use super::setup_messages::{Channel, Task, word_at};
 use super::{Comm, Parts, context_ids};
-use crate::coll::call_tag::Kind;
-use crate::coll::constructor_entry::Entered;
+use crate::coll::call_tag::CollectiveKind;
+use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use garonne_engine::api::Origin;
@@ -74,7 +74,7 @@ impl Comm {
             bridge.remote_leader = peer.rank as u32;
             bridge.channel = Some(peer.comm.leaders_channel(tag, origin));
         }
-        let _entered = self.enter(Kind::IntercommCreate, origin)?;
+        let _entered = self.enter(CollectiveKind::IntercommCreate, origin)?;
         let circle = Circle {
             local: self.constructor_channel(origin),
             bridge: Some(bridge),
@@ -147,7 +147,7 @@ impl Comm {
     /// otherwise the side with the lowest process comes first.
     pub fn merge(&self, order: Order, origin: Origin) -> Result<Comm> {
         let remote = self.remote_group()?.clone();
-        let entered = self.enter(Kind::IntercommMerge, origin)?;
+        let entered = self.enter(CollectiveKind::IntercommMerge, origin)?;
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let local = comm.0.local.clone();
@@ -179,7 +179,11 @@ impl Comm {
     }
 
     /// `MPI_Comm_create` on an intercommunicator.
-    pub(crate) fn create_inter(&self, group: Group, entered: &Entered) -> Result<Option<Comm>> {
+    pub(crate) fn create_inter(
+        &self,
+        group: Group,
+        entered: &ConstructorEntry,
+    ) -> Result<Option<Comm>> {
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let theirs = circle.swap(encode_group(&group)).await?;

@@ -24,8 +24,8 @@ pub use shard::number;
 pub use split::SplitType;
 
 use crate::attr::{self, Attrs, Target};
-use crate::coll::comm_segment::Meeting;
-use crate::coll::node_map::Spread;
+use crate::coll::comm_segment::CommSegment;
+use crate::coll::node_map::NodeMap;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
@@ -53,9 +53,9 @@ pub struct Comm(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,
-    /// See [`Comm::context_ids`]. Written once, before the constructor's request completes.
+    /// See [`Comm::context`]. Written once, before the constructor's request completes.
     context: AtomicU32,
-    /// Shards over which its tags are spread; 0: they are not. Written with `context_ids`.
+    /// Shards over which its tags are spread; 0: they are not. Written with `context`.
     tag_shards: AtomicU32,
     /// This process's rank in `local`.
     pub rank: u32,
@@ -74,11 +74,11 @@ pub(crate) struct Inner {
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
     /// The board of its small collectives.
-    pub meeting: Meeting,
+    pub meeting: CommSegment,
     /// Whether all its processes share one node, once somebody asked.
     pub on_node: OnceLock<bool>,
     /// How its processes are spread over nodes, likewise.
-    pub spread: OnceLock<Option<Arc<Spread>>>,
+    pub spread: OnceLock<Option<Arc<NodeMap>>>,
     /// The edge's handle, 0 while it has none.
     handle: AtomicUsize,
     name: Mutex<String>,
@@ -272,7 +272,7 @@ impl Comm {
             local_comm: OnceLock::new(),
             counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
-            meeting: Meeting::default(),
+            meeting: CommSegment::default(),
             on_node: OnceLock::new(),
             spread: OnceLock::new(),
             handle: AtomicUsize::new(0),
@@ -359,14 +359,14 @@ impl Comm {
 
     /// How the processes of its group are spread over nodes, if that makes a difference to
     /// collectives: all of them know it alike.
-    pub(crate) fn spread(&self) -> Option<&Arc<Spread>> {
+    pub(crate) fn spread(&self) -> Option<&Arc<NodeMap>> {
         if self.is_on_node() || self.is_inter() {
             return None;
         }
         let of = || {
             let (node_of, group) = (&self.0.process.config.node_of, &self.0.local);
             let of_rank = |rank| group.peer(rank).map_or(u32::MAX, |peer| node_of(peer));
-            Spread::of(group.size(), of_rank, self.0.rank).map(Arc::new)
+            NodeMap::of(group.size(), of_rank, self.0.rank).map(Arc::new)
         };
         self.0.spread.get_or_init(of).as_ref()
     }
@@ -521,7 +521,7 @@ impl Comm {
             .set(&self.0.process.keyvals, self.target(keyval), value)
     }
 
-    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`] for
+    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`SimProcess::predefined_attr`] for
     /// those).
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
         self.0

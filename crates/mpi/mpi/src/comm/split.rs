@@ -11,8 +11,8 @@ use super::context_agreement::agree_on;
 use super::setup_messages::word_at;
 use super::shard::Want;
 use super::{Parts, hints};
-use crate::coll::call_tag::Kind;
-use crate::coll::constructor_entry::Entered;
+use crate::coll::call_tag::CollectiveKind;
+use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
@@ -74,7 +74,11 @@ impl Comm {
             crate::UNDEFINED => Part::Nowhere,
             color => Part::Color(color as u64),
         };
-        self.split_by(Ballot { part, key }, (Kind::CommSplit, origin), |_| ())
+        self.split_by(
+            Ballot { part, key },
+            (CollectiveKind::CommSplit, origin),
+            |_| (),
+        )
     }
 
     /// A split in which every process has a colour; `dress` adds what is special.
@@ -82,7 +86,7 @@ impl Comm {
         &self,
         color: u32,
         key: i32,
-        called: (Kind, Origin),
+        called: (CollectiveKind, Origin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let part = Part::Color(color.into());
@@ -92,7 +96,7 @@ impl Comm {
     fn split_by(
         &self,
         ballot: Ballot,
-        called: (Kind, Origin),
+        called: (CollectiveKind, Origin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let made = self.split_among(ballot, Places::default(), called, dress)?;
@@ -104,7 +108,7 @@ impl Comm {
         &self,
         ballot: Ballot,
         places: Places,
-        (kind, origin): (Kind, Origin),
+        (kind, origin): (CollectiveKind, Origin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<(Comm, u64)>> {
         let entered = self.enter(kind, origin)?;
@@ -136,7 +140,7 @@ impl Comm {
         &self,
         ballot: Ballot,
         places: Places,
-        entered: &Entered,
+        entered: &ConstructorEntry,
     ) -> Result<Option<(Comm, u64)>> {
         let remote = self.remote_group()?.clone();
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
@@ -198,7 +202,10 @@ impl Comm {
             }
         };
         let kept = info.map(hints).unwrap_or_default();
-        let (called, names) = ((Kind::CommSplitType, origin), places.names.clone());
+        let (called, names) = (
+            (CollectiveKind::CommSplitType, origin),
+            places.names.clone(),
+        );
         let dress = |parts: &mut Parts| parts.info = kept;
         let Some((comm, color)) = self.split_among(Ballot { part, key }, places, called, dress)?
         else {

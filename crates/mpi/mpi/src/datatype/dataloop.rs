@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Shape {
     /// Where the node's offset 0 lies, from the data's base.
     pub offset: i64,
-    /// Packed bytes. 0: nothing at all, and the node is a `Run`.
+    /// Packed bytes. 0: nothing at all, and the node is a `PackedBlocks`.
     pub len: u64,
     /// How they lie.
     pub node: Node,

@@ -1,7 +1,7 @@
 //! Cartesian grids: coordinates in row-major order, the last dimension fastest.
 
 use super::Topology;
-use crate::coll::call_tag::Kind;
+use crate::coll::call_tag::CollectiveKind;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use garonne_engine::api::Origin;
@@ -158,7 +158,11 @@ impl Comm {
     ) -> Result<Option<Comm>> {
         let cart = Cart::new(dims, periods)?;
         let size = self.grid_size(&cart)?;
-        self.with_topology(size, Topology::Cart(cart), (Kind::CartCreate, origin))
+        self.with_topology(
+            size,
+            Topology::Cart(cart),
+            (CollectiveKind::CartCreate, origin),
+        )
     }
 
     fn grid_size(&self, cart: &Cart) -> Result<u32> {
@@ -203,9 +207,12 @@ impl Comm {
                 color = color * side as u32 + coords[index] as u32;
             }
         }
-        let made = self.split_dressed(color, key, (Kind::CartSub, origin), move |parts| {
-            parts.topology = Some(Arc::new(Topology::Cart(kept)))
-        })?;
+        let made = self.split_dressed(
+            color,
+            key,
+            (CollectiveKind::CartSub, origin),
+            move |parts| parts.topology = Some(Arc::new(Topology::Cart(kept))),
+        )?;
         made.ok_or_else(|| self.error(Class::Intern, "lost a process in MPI_Cart_sub"))
     }
 

@@ -1,8 +1,8 @@
 //! Graph topologies: the whole graph at every process, or each process's neighbours only.
 
 use super::Topology;
-use crate::coll::call_tag::Kind;
-use crate::coll::constructor_entry::Entered;
+use crate::coll::call_tag::CollectiveKind;
+use crate::coll::constructor_entry::ConstructorEntry;
 use crate::comm::Comm;
 use crate::comm::setup_messages::word_at;
 use crate::error::{Class, Error, Result};
@@ -117,7 +117,11 @@ impl Comm {
     ) -> Result<Option<Comm>> {
         let graph = Graph::new(index, edges)?;
         let size = self.graph_size(&graph)?;
-        self.with_topology(size, Topology::Graph(graph), (Kind::GraphCreate, origin))
+        self.with_topology(
+            size,
+            Topology::Graph(graph),
+            (CollectiveKind::GraphCreate, origin),
+        )
     }
 
     fn graph_size(&self, graph: &Graph) -> Result<u32> {
@@ -163,7 +167,7 @@ impl Comm {
                 ));
             }
         }
-        let entered = self.enter(Kind::DistGraphAdjacent, origin)?;
+        let entered = self.enter(CollectiveKind::DistGraphAdjacent, origin)?;
         self.dist_graph_comm(graph, &entered)
     }
 
@@ -173,7 +177,7 @@ impl Comm {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
         let weighted = edges.weights.is_some();
-        let entered = self.enter(Kind::DistGraphCreate, origin)?;
+        let entered = self.enter(CollectiveKind::DistGraphCreate, origin)?;
         let channel = self.constructor_channel(origin);
         let all = self.run(async move { channel.all_gather_sized(&records).await })?;
         let me = self.rank() as i32;
@@ -213,7 +217,7 @@ impl Comm {
         }
     }
 
-    fn dist_graph_comm(&self, graph: DistGraph, entered: &Entered) -> Result<Comm> {
+    fn dist_graph_comm(&self, graph: DistGraph, entered: &ConstructorEntry) -> Result<Comm> {
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
         let made = self.create_dressed(self.group(), entered, move |parts| {
             parts.topology = topology

@@ -14,7 +14,7 @@ pub use cart::Cart;
 pub use dims::dims_create;
 pub use graph::{Adjacent, DistGraph, Edges, Graph};
 
-use crate::coll::call_tag::Kind;
+use crate::coll::call_tag::CollectiveKind;
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Result};
 use crate::group::Group;
@@ -74,7 +74,7 @@ impl Comm {
         &self,
         size: u32,
         topology: Topology,
-        (kind, origin): (Kind, Origin),
+        (kind, origin): (CollectiveKind, Origin),
     ) -> Result<Option<Comm>> {
         self.no_inter()?;
         let entered = self.enter(kind, origin)?;

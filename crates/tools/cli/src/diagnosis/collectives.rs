@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
-use garonne_mpi::coll::call_tag::{self, Call, Kind, Series};
+use garonne_mpi::coll::call_tag::{self, CallId, CallSeries, CollectiveKind};
 use garonne_node::layout::WaitInfo;
 use garonne_node::node_map::named;
 use garonne_node::rank::memory_of;
@@ -29,7 +29,7 @@ pub struct ActiveCollective {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveId {
     /// One that has a number.
-    Call(Call),
+    Call(CallId),
     /// A constructor that gives a request: so many had begun before it.
     Construction(u32),
 }
@@ -43,7 +43,7 @@ impl ActiveCollective {
     /// The collective that messages of a context and a tag belong to.
     pub fn of(context: u64, tag: i32) -> Option<Self> {
         let what = match context % CONTEXTS {
-            OF_COLLECTIVES => CollectiveId::Call(Call::from_tag(tag)?),
+            OF_COLLECTIVES => CollectiveId::Call(CallId::from_tag(tag)?),
             OF_CONSTRUCTORS => CollectiveId::Construction(u32::try_from(tag).ok()?),
             _ => return None,
         };
@@ -54,7 +54,7 @@ impl ActiveCollective {
     }
 
     /// What was called, if its number says that.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<CollectiveKind> {
         match self.what {
             CollectiveId::Call(call) => Some(call.kind),
             CollectiveId::Construction(_) => None,
@@ -72,7 +72,7 @@ impl ActiveCollective {
     /// Whether nobody leaves it before all have entered, as far as its wait tells.
     pub fn waits_for_all(&self) -> bool {
         match self.what {
-            CollectiveId::Call(call) => call.series == Series::Blocking,
+            CollectiveId::Call(call) => call.series == CallSeries::Blocking,
             CollectiveId::Construction(_) => true,
         }
     }
@@ -160,7 +160,9 @@ fn entered_by(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
         .flat_map(|ask| &ask.operations)
         .filter_map(|(operation, _)| {
             let meeting = polling::collective(operation)?;
-            let kind = meeting.kind().filter(|kind| *kind != Kind::Internal)?;
+            let kind = meeting
+                .kind()
+                .filter(|kind| *kind != CollectiveKind::Internal)?;
             Some((meeting, kind.name()))
         });
     let mut entered = waits_in(shown);
@@ -249,7 +251,7 @@ impl IncompleteCollective {
 /// return. Those that fewer called come first, each with the place of the call.
 pub fn mismatch(all: &[RankView]) -> Option<String> {
     let differs = |gathering: &IncompleteCollective| {
-        let kinds: HashSet<Option<Kind>> = gathering
+        let kinds: HashSet<Option<CollectiveKind>> = gathering
             .waiting
             .values()
             .flatten()
@@ -313,15 +315,15 @@ fn across(all: &[RankView]) -> Option<IncompleteCollective> {
 fn is_preparing(own: &ActiveCollective, theirs: &ActiveCollective) -> bool {
     [own, theirs]
         .iter()
-        .any(|it| it.kind() == Some(Kind::Internal))
+        .any(|it| it.kind() == Some(CollectiveKind::Internal))
 }
 
 /// Series in words.
-pub fn series(call: &Call) -> &'static str {
+pub fn series(call: &CallId) -> &'static str {
     match call.series {
-        Series::Blocking => "",
-        Series::Nonblocking => "nonblocking ",
-        Series::Persistent => "persistent ",
+        CallSeries::Blocking => "",
+        CallSeries::Nonblocking => "nonblocking ",
+        CallSeries::Persistent => "persistent ",
     }
 }
 

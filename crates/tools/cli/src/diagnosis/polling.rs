@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use garonne_engine::observe::events::{Action, Pending};
-use garonne_mpi::coll::call_tag::Kind;
+use garonne_mpi::coll::call_tag::CollectiveKind;
 use garonne_node::call_names;
 use garonne_node::layout::{RankState, last_calls};
 use garonne_node::query_client::QueryClient;
@@ -201,7 +201,7 @@ fn call(ask: &PolledOperation) -> String {
 fn thing(shown: &RankView, operation: &Pending) -> String {
     if let Some(meeting) = collective(operation) {
         let called = match meeting.kind() {
-            Some(kind) if kind != Kind::Internal => kind.name(),
+            Some(kind) if kind != CollectiveKind::Internal => kind.name(),
             _ => call_names::name(operation.origin.call.into()).unwrap_or("a collective"),
         };
         return shown.collective_words(called, &meeting);

@@ -1,7 +1,7 @@
 //! A rank's waits in words: which call, for whom, on which communicator.
 
 use garonne_engine::observe::events::{Action, Pending};
-use garonne_mpi::coll::call_tag::Kind;
+use garonne_mpi::coll::call_tag::CollectiveKind;
 use garonne_node::call_names;
 use garonne_node::layout::WaitInfo;
 
@@ -14,7 +14,7 @@ impl RankView {
     pub fn called(&self, wait: &WaitInfo) -> &'static str {
         let kind = collective(wait).and_then(|meeting| meeting.kind());
         match kind {
-            Some(kind) if kind != Kind::Internal => kind.name(),
+            Some(kind) if kind != CollectiveKind::Internal => kind.name(),
             _ => call_names::name(wait.call).unwrap_or("a call of MPI"),
         }
     }
@@ -56,7 +56,7 @@ pub fn in_words(shown: &RankView, wait: &WaitInfo) -> String {
 fn of_collective(shown: &RankView, call: &str, meeting: &ActiveCollective) -> String {
     let comm = shown.comm_name(meeting.comm);
     match meeting.what {
-        CollectiveId::Call(called) if called.kind != Kind::Internal => {
+        CollectiveId::Call(called) if called.kind != CollectiveKind::Internal => {
             format!("{call}: collective {} of {comm}", called.number)
         }
         _ => format!("{call}: {comm}"),

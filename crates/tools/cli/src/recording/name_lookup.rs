@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use garonne_mpi::coll::call_tag::Call;
+use garonne_mpi::coll::call_tag::CallId;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::NameSource;
 
@@ -45,6 +45,6 @@ impl NameSource for WorldNames {
     }
 
     fn collective(&mut self, tag: i32) -> String {
-        Call::from_tag(tag).map_or_else(|| "a collective".into(), |call| call.to_string())
+        CallId::from_tag(tag).map_or_else(|| "a collective".into(), |call| call.to_string())
     }
 }

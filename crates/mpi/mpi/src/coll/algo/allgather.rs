@@ -6,7 +6,7 @@
 
 use super::{gather, minus, plus};
 use crate::coll::blocks::Blocks;
-use crate::coll::plan::{Plan, Side};
+use crate::coll::plan::{GroupSide, Plan};
 use crate::coll::typed_buffer::slice;
 use crate::error::Result;
 use garonne_sync::user::Data;
@@ -157,9 +157,9 @@ fn swap(
 /// Everybody sends its block to everybody: one step, all copies side by side. For large blocks on
 /// few ranks that share a memory.
 pub(crate) fn linear(p: &mut impl Plan, blocks: &Blocks<'_>) -> Result<()> {
-    gather::from_all(p, Side::Own, blocks)?;
+    gather::from_all(p, GroupSide::Local, blocks)?;
     let mine = blocks.one(p.me());
-    gather::each(p, Side::Own, |p, site| {
+    gather::each(p, GroupSide::Local, |p, site| {
         if mine.len > 0 {
             p.send_to(site, mine.clone()).map(drop)
         } else {

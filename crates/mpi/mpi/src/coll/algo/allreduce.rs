@@ -2,7 +2,7 @@
 
 use super::{Reduction, len, minus, part, parts, plus, power_below, reduce_scatter, run};
 use crate::coll::plan::Plan;
-use crate::coll::typed_buffer::Typed;
+use crate::coll::typed_buffer::TypedBuffer;
 use crate::error::Result;
 
 /// Puts the contribution where the result will be.
@@ -18,13 +18,13 @@ fn start(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
 /// its contribution to the odd one after it, which keeps runs of ranks together, and gets the
 /// result from it.
 #[derive(Clone, Copy)]
-struct Core {
+struct PowerOfTwoCore {
     /// Ranks that take part in the exchange, a power of two.
     size: u32,
     extra: u32,
 }
 
-impl Core {
+impl PowerOfTwoCore {
     fn new(n: u32) -> Self {
         let size = power_below(n);
         Self {
@@ -56,8 +56,8 @@ impl Core {
         self,
         p: &mut impl Plan,
         r: &Reduction<'_>,
-        sum: &Typed<'_>,
-        spare: &Typed<'_>,
+        sum: &TypedBuffer<'_>,
+        spare: &TypedBuffer<'_>,
     ) -> Result<()> {
         let me = p.me();
         if me >= 2 * self.extra {
@@ -90,7 +90,7 @@ impl Core {
 /// Exchanges whole vectors with a partner at distances 1, 2, 4 …: `ceil(log2 n)` steps (two more
 /// when n is no power of two). Keeps the order of operands. For small data.
 pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    let core = Core::new(p.size());
+    let core = PowerOfTwoCore::new(p.size());
     start(p, r)?;
     if p.size() == 1 {
         return Ok(());
@@ -124,7 +124,7 @@ pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result
 /// Recursive halving, then recursive doubling of the slices (Rabenseifner): each rank sends and
 /// receives about twice the data, in `2 log2 n` steps. The operation commutes.
 pub(crate) fn halving_doubling(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    let core = Core::new(p.size());
+    let core = PowerOfTwoCore::new(p.size());
     start(p, r)?;
     if p.size() == 1 {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Barriers: no rank passes before all have come.
 
-use super::{Binomial, minus, plus};
+use super::{BinomialTree, minus, plus};
 use crate::coll::plan::Plan;
 use crate::error::Result;
 use garonne_sync::user::Data;
@@ -20,7 +20,7 @@ pub(crate) fn dissemination(p: &mut impl Plan) -> Result<()> {
 
 /// Up a tree: rank 0 is through when all have come.
 pub(crate) fn arrive(p: &mut impl Plan) -> Result<()> {
-    let place = Binomial::new(p.me(), p.size());
+    let place = BinomialTree::new(p.me(), p.size());
     for (child, _) in place.children() {
         p.recv(child, Data::empty())?;
     }

@@ -3,7 +3,7 @@
 //! All work on ranges of the packed stream, so the root and the others may describe the same data
 //! by different types.
 
-use super::{Binomial, minus, plus};
+use super::{BinomialTree, minus, plus};
 use crate::coll::plan::Plan;
 use crate::coll::typed_buffer::slice;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use garonne_sync::user::Data;
 /// Every rank passes the whole on to its subtree: `ceil(log2 n)` steps, for small data.
 pub(crate) fn binomial(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
     let n = p.size();
-    let place = Binomial::new(minus(p.me(), root, n), n);
+    let place = BinomialTree::new(minus(p.me(), root, n), n);
     if let Some(parent) = place.parent() {
         let token = p.recv(plus(parent, root, n), data.clone())?;
         p.wait(token)?;
@@ -48,7 +48,7 @@ pub(crate) fn scatter_allgather(p: &mut impl Plan, root: u32, data: &Data) -> Re
         let to = (u64::from(first + count) * piece).min(data.len);
         slice(data, from, to - from)
     };
-    let place = Binomial::new(v, n);
+    let place = BinomialTree::new(v, n);
     if let Some(parent) = place.parent() {
         let mine = pieces(v, place.subtree());
         if mine.len > 0 {

@@ -1,8 +1,8 @@
 //! Gathers and scatters between one rank and all of the own group.
 
-use super::{Binomial, minus, plus};
+use super::{BinomialTree, minus, plus};
 use crate::coll::blocks::Blocks;
-use crate::coll::plan::{Plan, Side, Site};
+use crate::coll::plan::{GroupSide, Plan, PlanPeer};
 use crate::coll::typed_buffer::slice;
 use crate::error::Result;
 use garonne_sync::user::Data;
@@ -21,7 +21,7 @@ pub(crate) fn linear_gather(
             _ => Ok(()),
         };
     }
-    from_all(p, Side::Own, blocks)?;
+    from_all(p, GroupSide::Local, blocks)?;
     if let Some(data) = mine {
         p.copy(data.clone(), blocks.one(root))?;
     }
@@ -29,7 +29,7 @@ pub(crate) fn linear_gather(
 }
 
 /// Receives one block from each process of a group but itself.
-pub(crate) fn from_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn from_all(p: &mut impl Plan, side: GroupSide, blocks: &Blocks<'_>) -> Result<()> {
     each(p, side, |p, site| {
         let block = blocks.one(site.rank);
         if block.len > 0 {
@@ -41,7 +41,7 @@ pub(crate) fn from_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Re
 }
 
 /// Sends one block to each process of a group but itself.
-pub(crate) fn to_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Result<()> {
+pub(crate) fn to_all(p: &mut impl Plan, side: GroupSide, blocks: &Blocks<'_>) -> Result<()> {
     each(p, side, |p, site| {
         let block = blocks.one(site.rank);
         if block.len > 0 {
@@ -55,29 +55,29 @@ pub(crate) fn to_all(p: &mut impl Plan, side: Side, blocks: &Blocks<'_>) -> Resu
 /// Every process of a group but the calling one, beginning after it.
 pub(crate) fn each<P: Plan>(
     p: &mut P,
-    side: Side,
-    mut f: impl FnMut(&mut P, Site) -> Result<()>,
+    side: GroupSide,
+    mut f: impl FnMut(&mut P, PlanPeer) -> Result<()>,
 ) -> Result<()> {
     let me = p.me();
     match side {
-        Side::Own => {
+        GroupSide::Local => {
             let n = p.size();
             (1..n).try_for_each(|distance| {
                 f(
                     p,
-                    Site {
+                    PlanPeer {
                         side,
                         rank: plus(me, distance, n),
                     },
                 )
             })
         }
-        Side::Across => {
-            let n = p.across();
+        GroupSide::Remote => {
+            let n = p.remote_size();
             (0..n).try_for_each(|distance| {
                 f(
                     p,
-                    Site {
+                    PlanPeer {
                         side,
                         rank: plus(me % n, distance, n),
                     },
@@ -100,7 +100,7 @@ pub(crate) fn linear_scatter(
             _ => Ok(()),
         };
     }
-    to_all(p, Side::Own, blocks)?;
+    to_all(p, GroupSide::Local, blocks)?;
     if let Some(data) = mine {
         p.copy(blocks.one(root), data.clone())?;
     }
@@ -118,7 +118,7 @@ pub(crate) fn binomial_gather(
 ) -> Result<()> {
     let n = p.size();
     let v = minus(p.me(), root, n);
-    let place = Binomial::new(v, n);
+    let place = BinomialTree::new(v, n);
     if v == 0 {
         return gather_at_root(p, root, block, mine, blocks);
     }
@@ -157,7 +157,7 @@ fn gather_at_root(
 ) -> Result<()> {
     let n = p.size();
     let mut wrapped = None;
-    for (child, ranks) in Binomial::new(0, n).children() {
+    for (child, ranks) in BinomialTree::new(0, n).children() {
         let first = plus(child, root, n);
         let data = if first + ranks <= n {
             blocks.run(first, ranks)
@@ -204,7 +204,7 @@ pub(crate) fn binomial_scatter(
 ) -> Result<()> {
     let n = p.size();
     let v = minus(p.me(), root, n);
-    let place = Binomial::new(v, n);
+    let place = BinomialTree::new(v, n);
     if v == 0 {
         return scatter_at_root(p, root, block, mine, blocks);
     }
@@ -242,7 +242,7 @@ fn scatter_at_root(
     blocks: &Blocks<'_>,
 ) -> Result<()> {
     let n = p.size();
-    for (child, ranks) in Binomial::new(0, n).children().rev() {
+    for (child, ranks) in BinomialTree::new(0, n).children().rev() {
         let first = plus(child, root, n);
         let data = if first + ranks <= n {
             blocks.run(first, ranks)

@@ -5,20 +5,20 @@
 
 use super::{Reduction, barrier, bcast, gather, reduce};
 use crate::coll::blocks::Blocks;
-use crate::coll::plan::{Plan, Side, Site};
+use crate::coll::plan::{GroupSide, Plan, PlanPeer};
 use crate::error::Result;
 use garonne_sync::user::Data;
 
 /// The rank that speaks for its group.
 const LEADER: u32 = 0;
-const OTHER_LEADER: Site = Site {
-    side: Side::Across,
+const OTHER_LEADER: PlanPeer = PlanPeer {
+    side: GroupSide::Remote,
     rank: LEADER,
 };
 
 /// Where the root of a rooted call is, seen from the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum RootRole {
     /// This process is the root (`MPI_ROOT`).
     Root,
     /// The root is another process of the own group (`MPI_PROC_NULL`).
@@ -39,15 +39,15 @@ pub(crate) fn barrier(p: &mut impl Plan) -> Result<()> {
 }
 
 /// The root's data to every process of the other group, through its leader.
-pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
+pub(crate) fn bcast(p: &mut impl Plan, role: RootRole, data: &Data) -> Result<()> {
     match role {
-        Role::Root => p.send_to(OTHER_LEADER, data.clone()).map(drop),
-        Role::Bystander => Ok(()),
-        Role::Peer(root) => {
+        RootRole::Root => p.send_to(OTHER_LEADER, data.clone()).map(drop),
+        RootRole::Bystander => Ok(()),
+        RootRole::Peer(root) => {
             if p.me() == LEADER {
                 let token = p.recv_from(
-                    Site {
-                        side: Side::Across,
+                    PlanPeer {
+                        side: GroupSide::Remote,
                         rank: root,
                     },
                     data.clone(),
@@ -62,16 +62,16 @@ pub(crate) fn bcast(p: &mut impl Plan, role: Role, data: &Data) -> Result<()> {
 /// Every process of the other group sends its block to the root.
 pub(crate) fn gather(
     p: &mut impl Plan,
-    role: Role,
+    role: RootRole,
     mine: &Data,
     blocks: &Blocks<'_>,
 ) -> Result<()> {
     match role {
-        Role::Root => gather::from_all(p, Side::Across, blocks),
-        Role::Peer(rank) if mine.len > 0 => p
+        RootRole::Root => gather::from_all(p, GroupSide::Remote, blocks),
+        RootRole::Peer(rank) if mine.len > 0 => p
             .send_to(
-                Site {
-                    side: Side::Across,
+                PlanPeer {
+                    side: GroupSide::Remote,
                     rank,
                 },
                 mine.clone(),
@@ -84,16 +84,16 @@ pub(crate) fn gather(
 /// The root sends a block to every process of the other group.
 pub(crate) fn scatter(
     p: &mut impl Plan,
-    role: Role,
+    role: RootRole,
     mine: &Data,
     blocks: &Blocks<'_>,
 ) -> Result<()> {
     match role {
-        Role::Root => gather::to_all(p, Side::Across, blocks),
-        Role::Peer(rank) if mine.len > 0 => p
+        RootRole::Root => gather::to_all(p, GroupSide::Remote, blocks),
+        RootRole::Peer(rank) if mine.len > 0 => p
             .recv_from(
-                Site {
-                    side: Side::Across,
+                PlanPeer {
+                    side: GroupSide::Remote,
                     rank,
                 },
                 mine.clone(),
@@ -106,20 +106,20 @@ pub(crate) fn scatter(
 /// Every process exchanges a block with every process of the other group: `send` may hold the same
 /// block for all.
 pub(crate) fn alltoall(p: &mut impl Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<()> {
-    gather::from_all(p, Side::Across, recv)?;
-    gather::to_all(p, Side::Across, send)
+    gather::from_all(p, GroupSide::Remote, recv)?;
+    gather::to_all(p, GroupSide::Remote, send)
 }
 
 /// The sum of the other group's contributions to the root.
-pub(crate) fn reduce(p: &mut impl Plan, role: Role, r: &Reduction<'_>) -> Result<()> {
+pub(crate) fn reduce(p: &mut impl Plan, role: RootRole, r: &Reduction<'_>) -> Result<()> {
     match role {
-        Role::Root => p.recv_from(OTHER_LEADER, r.whole(r.output)).map(drop),
-        Role::Bystander => Ok(()),
-        Role::Peer(rank) => {
+        RootRole::Root => p.recv_from(OTHER_LEADER, r.whole(r.output)).map(drop),
+        RootRole::Bystander => Ok(()),
+        RootRole::Peer(rank) => {
             if let Some(sum) = own_sum(p, r)? {
                 p.send_to(
-                    Site {
-                        side: Side::Across,
+                    PlanPeer {
+                        side: GroupSide::Remote,
                         rank,
                     },
                     sum,
@@ -167,7 +167,7 @@ pub(crate) fn reduce_scatter(
             Ok(())
         };
     }
-    let sums = super::Typed::new(sum, r.shape());
+    let sums = super::TypedBuffer::new(sum, r.shape());
     p.copy(sums.data(0, counts(LEADER)), mine)?;
     let mut first = counts(LEADER);
     for rank in 1..p.size() {

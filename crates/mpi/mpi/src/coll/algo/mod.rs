@@ -15,7 +15,7 @@ pub(super) mod reduce;
 pub(super) mod reduce_scatter;
 pub(super) mod scan;
 
-use super::typed_buffer::{Fold, Shape, Typed};
+use super::typed_buffer::{ElementLayout, ReduceOp, TypedBuffer};
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 
@@ -53,12 +53,12 @@ pub(super) fn parts(count: u64, of: u32, range: Range<u32>) -> Range<u64> {
 /// A tree of ranks 0..n in which the subtree of rank `v` is a run of ranks that starts at `v`: its
 /// parent has the lowest set bit of `v` cleared.
 #[derive(Clone, Copy)]
-pub(super) struct Binomial {
+pub(super) struct BinomialTree {
     v: u32,
     n: u32,
 }
 
-impl Binomial {
+impl BinomialTree {
     /// The place of rank `v` among `n`.
     pub fn new(v: u32, n: u32) -> Self {
         Self { v, n }
@@ -89,7 +89,7 @@ impl Binomial {
         (0..self.reach().trailing_zeros())
             .map(move |bit| self.v + (1 << bit))
             .filter(move |&child| child < self.n)
-            .map(move |child| (child, Binomial::new(child, self.n).subtree()))
+            .map(move |child| (child, BinomialTree::new(child, self.n).subtree()))
     }
 }
 
@@ -97,7 +97,7 @@ impl Binomial {
 #[derive(Clone, Copy)]
 pub(super) struct Reduction<'a> {
     /// Operation and datatype.
-    pub fold: &'a dyn Fold,
+    pub fold: &'a dyn ReduceOp,
     /// This process's contribution.
     pub input: UserMem,
     /// Where the result goes, on processes that get one.
@@ -108,28 +108,28 @@ pub(super) struct Reduction<'a> {
 
 impl<'a> Reduction<'a> {
     /// The contribution as typed elements.
-    pub fn input(&self) -> Typed<'a> {
-        Typed::new(self.input, self.shape())
+    pub fn input(&self) -> TypedBuffer<'a> {
+        TypedBuffer::new(self.input, self.shape())
     }
 
     /// The result as typed elements.
-    pub fn output(&self) -> Typed<'a> {
-        Typed::new(self.output, self.shape())
+    pub fn output(&self) -> TypedBuffer<'a> {
+        TypedBuffer::new(self.output, self.shape())
     }
 
     /// The datatype.
-    pub fn shape(&self) -> &'a dyn Shape {
+    pub fn shape(&self) -> &'a dyn ElementLayout {
         self.fold.shape()
     }
 
     /// All `count` elements at `mem`.
     pub fn whole(&self, mem: UserMem) -> Data {
-        Typed::new(mem, self.shape()).data(0, self.count)
+        TypedBuffer::new(mem, self.shape()).data(0, self.count)
     }
 
     /// As many elements at `mem`.
     pub fn some(&self, mem: UserMem, elements: &Range<u64>) -> Data {
-        Typed::new(mem, self.shape()).data(0, elements.end - elements.start)
+        TypedBuffer::new(mem, self.shape()).data(0, elements.end - elements.start)
     }
 
     /// Where these elements begin in what lies at `mem`.
@@ -150,7 +150,7 @@ impl<'a> Reduction<'a> {
 }
 
 /// The elements of a range as data.
-pub(super) fn run(typed: &Typed<'_>, range: &Range<u64>) -> Data {
+pub(super) fn run(typed: &TypedBuffer<'_>, range: &Range<u64>) -> Data {
     typed.data(range.start as i64, range.end - range.start)
 }
 
@@ -182,14 +182,14 @@ mod tests {
     fn every_rank_of_a_binomial_tree_is_the_child_of_its_parent() {
         for n in 1..40 {
             for v in 1..n {
-                let parent = Binomial::new(v, n).parent().unwrap();
-                let sizes: Vec<_> = Binomial::new(parent, n)
+                let parent = BinomialTree::new(v, n).parent().unwrap();
+                let sizes: Vec<_> = BinomialTree::new(parent, n)
                     .children()
                     .filter(|child| child.0 == v)
                     .collect();
-                assert_eq!(sizes, [(v, Binomial::new(v, n).subtree())]);
+                assert_eq!(sizes, [(v, BinomialTree::new(v, n).subtree())]);
             }
-            let tree = Binomial::new(0, n);
+            let tree = BinomialTree::new(0, n);
             assert_eq!(tree.parent(), None);
             assert_eq!(tree.children().map(|child| child.1).sum::<u32>() + 1, n);
         }

@@ -1,6 +1,6 @@
 //! Reductions to one rank of the own group.
 
-use super::{Binomial, Reduction, minus, part, plus, reduce_scatter, run};
+use super::{BinomialTree, Reduction, minus, part, plus, reduce_scatter, run};
 use crate::coll::plan::Plan;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
@@ -10,9 +10,9 @@ use garonne_sync::user::UserMem;
 pub(crate) fn binomial(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let top = if r.fold.commutative() { root } else { 0 };
-    let place = Binomial::new(minus(me, top, n), n);
+    let place = BinomialTree::new(minus(me, top, n), n);
     let children = place.children().count();
-    let mut buffers = Buffers::new(r, me == root && me == top, children);
+    let mut buffers = ReduceBuffers::new(r, me == root && me == top, children);
     let mut sum = r.input;
     for (child, _) in place.children() {
         let right = buffers.next(p, r, sum)?;
@@ -41,7 +41,7 @@ pub(crate) fn binomial(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Resul
 
 /// Where the contributions of children are received, so that the sum ends in the root's output
 /// without copying where that is possible: the sum moves to the buffer it was last combined into.
-struct Buffers {
+struct ReduceBuffers {
     /// The root's own buffer holds the sum all the time.
     in_place: bool,
     /// Receives still to come.
@@ -51,7 +51,7 @@ struct Buffers {
     spare: [Option<UserMem>; 2],
 }
 
-impl Buffers {
+impl ReduceBuffers {
     fn new(r: &Reduction<'_>, keeps_result: bool, children: usize) -> Self {
         let in_place = keeps_result && r.in_place() && r.fold.commutative();
         let output = (keeps_result && !r.in_place()).then_some(r.output);

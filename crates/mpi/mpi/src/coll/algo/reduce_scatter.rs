@@ -1,8 +1,8 @@
 //! Reductions whose result is divided among the ranks of the own group.
 
 use super::{Reduction, len, minus, plus, run};
-use crate::coll::plan::{Plan, Token};
-use crate::coll::typed_buffer::Typed;
+use crate::coll::plan::{Plan, TransferId};
+use crate::coll::typed_buffer::TypedBuffer;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(crate) fn direct(
     out: UserMem,
 ) -> Result<()> {
     let mine = slice_of(p.me());
-    let out = Typed::new(out, r.shape());
+    let out = TypedBuffer::new(out, r.shape());
     if !mine.is_empty() && r.input().at(mine.start as i64) != out.mem {
         p.copy(run(&r.input(), &mine), out.data(0, len(&mine)))?;
     }
@@ -33,7 +33,7 @@ fn as_they_come(
     p: &mut impl Plan,
     r: &Reduction<'_>,
     slice_of: &dyn Fn(u32) -> Range<u64>,
-    out: Typed<'_>,
+    out: TypedBuffer<'_>,
 ) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let count = len(&slice_of(me));
@@ -44,11 +44,11 @@ fn as_they_come(
             *buffer = p.scratch_for(r.shape(), count)?;
         }
     }
-    let receive = |p: &mut _, distance: u32| -> Result<Option<Token>> {
+    let receive = |p: &mut _, distance: u32| -> Result<Option<TransferId>> {
         if !take || distance >= n {
             return Ok(None);
         }
-        let buffer = Typed::new(buffers[(distance as usize + 1) % 2], r.shape());
+        let buffer = TypedBuffer::new(buffers[(distance as usize + 1) % 2], r.shape());
         Plan::recv(p, minus(me, distance, n), buffer.data(0, count)).map(Some)
     };
     let mut coming = receive(p, 1)?;
@@ -73,7 +73,7 @@ fn in_rank_order(
     p: &mut impl Plan,
     r: &Reduction<'_>,
     slice_of: &dyn Fn(u32) -> Range<u64>,
-    out: Typed<'_>,
+    out: TypedBuffer<'_>,
 ) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let count = len(&slice_of(me));
@@ -85,7 +85,7 @@ fn in_rank_order(
     };
     let mut first = None;
     for rank in (0..n).filter(|&rank| rank != me && count > 0) {
-        let token = p.recv(rank, Typed::new(held(rank), r.shape()).data(0, count))?;
+        let token = p.recv(rank, TypedBuffer::new(held(rank), r.shape()).data(0, count))?;
         first.get_or_insert(token.0);
     }
     for distance in 1..n {
@@ -98,7 +98,7 @@ fn in_rank_order(
     let Some(first) = first else { return Ok(()) };
     for rank in 0..n {
         if rank != me {
-            p.wait(Token(first + if rank < me { rank } else { rank - 1 }))?;
+            p.wait(TransferId(first + if rank < me { rank } else { rank - 1 }))?;
         }
         if rank > 0 {
             p.fold(r.fold, held(rank - 1), held(rank), count)?;
@@ -106,7 +106,7 @@ fn in_rank_order(
     }
     if me != n - 1 {
         p.copy(
-            Typed::new(held(n - 1), r.shape()).data(0, count),
+            TypedBuffer::new(held(n - 1), r.shape()).data(0, count),
             out.data(0, count),
         )?;
     }

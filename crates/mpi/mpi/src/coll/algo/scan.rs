@@ -6,26 +6,30 @@ use crate::error::Result;
 
 /// Whether a rank's own contribution is part of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Own {
+pub enum ScanKind {
     /// `MPI_Scan`.
-    Included,
+    Inclusive,
     /// `MPI_Exscan`; rank 0 gets no result.
-    Excluded,
+    Exclusive,
 }
 
 /// Recursive doubling: ranks at distance 1, 2, 4 … exchange the sums of their blocks of ranks; what
 /// comes from lower ranks also goes to the result. `ceil(log2 n)` steps for any n, operands in rank
 /// order.
-pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
+pub(crate) fn recursive_doubling(
+    p: &mut impl Plan,
+    r: &Reduction<'_>,
+    own: ScanKind,
+) -> Result<()> {
     let (me, n) = (p.me(), p.size());
-    let whole = |typed: &super::Typed<'_>| typed.data(0, r.count);
+    let whole = |typed: &super::TypedBuffer<'_>| typed.data(0, r.count);
     let result = r.output();
     if n > 1 {
         let mut sum = p.scratch_like(&result, r.count)?;
         let mut spare = p.scratch_like(&result, r.count)?;
         p.copy(whole(&r.input()), whole(&sum))?;
         start(p, r, own)?;
-        let mut any = own == Own::Included;
+        let mut any = own == ScanKind::Inclusive;
         let mut distance = 1;
         while distance < n {
             let partner = me ^ distance;
@@ -53,8 +57,8 @@ pub(crate) fn recursive_doubling(p: &mut impl Plan, r: &Reduction<'_>, own: Own)
     start(p, r, own)
 }
 
-fn start(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
-    if own == Own::Included && !r.in_place() {
+fn start(p: &mut impl Plan, r: &Reduction<'_>, own: ScanKind) -> Result<()> {
+    if own == ScanKind::Inclusive && !r.in_place() {
         p.copy(r.whole(r.input), r.whole(r.output))
     } else {
         Ok(())
@@ -64,7 +68,12 @@ fn start(p: &mut impl Plan, r: &Reduction<'_>, own: Own) -> Result<()> {
 /// Each rank waits for the one before it and passes the sum on, in segments of `segment` elements,
 /// so that many segments are under way at once: every element is combined once per rank. For large
 /// data.
-pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64) -> Result<()> {
+pub(crate) fn chain(
+    p: &mut impl Plan,
+    r: &Reduction<'_>,
+    own: ScanKind,
+    segment: u64,
+) -> Result<()> {
     let (me, n) = (p.me(), p.size());
     let (input, result) = (r.input(), r.output());
     let segment = segment.clamp(1, r.count.max(1));
@@ -73,7 +82,7 @@ pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64
     } else {
         None
     };
-    let passing = if own == Own::Excluded && me + 1 < n {
+    let passing = if own == ScanKind::Exclusive && me + 1 < n {
         Some([
             p.scratch_like(&result, segment)?,
             p.scratch_like(&result, segment)?,
@@ -96,7 +105,7 @@ pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64
             None => None,
         };
         match (own, &passing) {
-            (Own::Included, _) => {
+            (ScanKind::Inclusive, _) => {
                 if !r.in_place() {
                     p.copy(input.data(at, count), result.data(at, count))?;
                 }
@@ -107,7 +116,7 @@ pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64
                     p.send(me + 1, result.data(at, count))?;
                 }
             }
-            (Own::Excluded, Some(passing)) => {
+            (ScanKind::Exclusive, Some(passing)) => {
                 if let Some(token) = sent[turn] {
                     p.wait(token)?;
                 }
@@ -119,7 +128,7 @@ pub(crate) fn chain(p: &mut impl Plan, r: &Reduction<'_>, own: Own, segment: u64
                 sent[turn] = Some(p.send(me + 1, passing[turn].data(0, count))?);
                 turn = 1 - turn;
             }
-            (Own::Excluded, None) => {
+            (ScanKind::Exclusive, None) => {
                 if let Some(before) = before {
                     p.copy(before.data(0, count), result.data(at, count))?;
                 }

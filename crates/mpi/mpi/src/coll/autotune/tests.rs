@@ -2,35 +2,40 @@
 
 use super::*;
 
-const SORT: Sort = Sort {
-    pattern: Pattern::Alltoall,
+const SORT: CallClass = CallClass {
+    pattern: TrafficPattern::Alltoall,
     len: 1 << 18,
 };
-const TWO: Open = Open {
+const TWO: AvailablePaths = AvailablePaths {
     direct: false,
     messages: false,
     streamed: false,
     library: false,
 };
-const THREE: Open = Open {
+const THREE: AvailablePaths = AvailablePaths {
     direct: true,
     ..TWO
 };
-const ALL: Open = Open {
+const ALL: AvailablePaths = AvailablePaths {
     direct: true,
     messages: true,
     streamed: true,
     library: true,
 };
 
-const FOUR: Open = Open {
+const FOUR: AvailablePaths = AvailablePaths {
     library: true,
     ..THREE
 };
 
 /// Calls of a sort, each way taking so many nanoseconds: how often each was gone.
-fn calls(ways: &mut Ways, open: Open, count: u32, ns: [u64; WAYS.len()]) -> [u32; WAYS.len()] {
-    let mut gone = [0; WAYS.len()];
+fn calls(
+    ways: &mut PathTuner,
+    open: AvailablePaths,
+    count: u32,
+    ns: [u64; PATHS.len()],
+) -> [u32; PATHS.len()] {
+    let mut gone = [0; PATHS.len()];
     for _ in 0..count {
         let (way, timed) = ways.decide(SORT, open);
         gone[way] += 1;
@@ -43,20 +48,20 @@ fn calls(ways: &mut Ways, open: Open, count: u32, ns: [u64; WAYS.len()]) -> [u32
     gone
 }
 
-fn others_than(way: usize, gone: [u32; WAYS.len()]) -> u32 {
+fn others_than(way: usize, gone: [u32; PATHS.len()]) -> u32 {
     gone.iter().sum::<u32>() - gone[way]
 }
 
 #[test]
 fn every_open_way_is_tried_and_the_quickest_is_kept_to() {
-    for best in 0..WAYS.len() {
-        let mut ns = [300_000; WAYS.len()];
+    for best in 0..PATHS.len() {
+        let mut ns = [300_000; PATHS.len()];
         ns[best] = 100_000;
-        let mut ways = Ways::default();
+        let mut ways = PathTuner::default();
         let gone = calls(&mut ways, ALL, 1000, ns);
         assert!(
             gone.iter()
-                .all(|count| *count >= u32::from(limit::WAYS_SURE)),
+                .all(|count| *count >= u32::from(limit::TUNE_SAMPLES)),
             "{gone:?}"
         );
         assert!(others_than(best, gone) <= 60, "{best}: {gone:?}");
@@ -65,7 +70,7 @@ fn every_open_way_is_tried_and_the_quickest_is_kept_to() {
 
 #[test]
 fn a_way_that_is_not_open_is_never_gone() {
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     let gone = calls(&mut ways, TWO, 1000, [9, 9, 1, 1, 1, 1, 1]);
     assert_eq!(gone[2..], [0; 5]);
     calls(
@@ -84,7 +89,7 @@ fn one_slow_call_changes_nothing_but_other_cores_do_and_back_again() {
         [110_000, 80_000, 130_000, 0, 0, 0, 0],
         [90_000, 250_000, 140_000, 0, 0, 0, 0],
     );
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     calls(&mut ways, THREE, 500, near);
     assert_eq!(ways.usual(SORT, THREE), 1);
     ways.over((SORT, THREE), 1, Some(Duration::from_millis(10)));
@@ -99,7 +104,7 @@ fn one_slow_call_changes_nothing_but_other_cores_do_and_back_again() {
 
 #[test]
 fn most_short_calls_read_no_clock() {
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     calls(&mut ways, THREE, 100, [90_000, 80_000, 70_000, 0, 0, 0, 0]);
     let mut timed = 0;
     for _ in 0..800 {
@@ -116,25 +121,25 @@ fn most_short_calls_read_no_clock() {
 
 #[test]
 fn a_length_never_seen_goes_the_way_of_shorter_ones_and_learns_in_its_turn() {
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     calls(
         &mut ways,
         THREE,
         200,
         [300_000, 100_000, 200_000, 0, 0, 0, 0],
     );
-    let longer = Sort {
+    let longer = CallClass {
         len: 16 * SORT.len,
         ..SORT
     };
     assert_eq!(ways.decide(longer, THREE).0, 1);
-    let other = Sort {
-        pattern: Pattern::Allgather,
+    let other = CallClass {
+        pattern: TrafficPattern::Allgather,
         ..longer
     };
     assert_eq!(ways.decide(other, THREE).0, DIRECT);
-    let shorter = Sort {
-        pattern: Pattern::Allgather,
+    let shorter = CallClass {
+        pattern: TrafficPattern::Allgather,
         ..SORT
     };
     assert_eq!(ways.decide(shorter, THREE).0, 0);
@@ -142,13 +147,13 @@ fn a_length_never_seen_goes_the_way_of_shorter_ones_and_learns_in_its_turn() {
 
 #[test]
 fn long_calls_begin_by_reading_and_lose_no_more_than_a_share_to_tries() {
-    const LONG: Sort = Sort {
-        pattern: Pattern::Alltoall,
+    const LONG: CallClass = CallClass {
+        pattern: TrafficPattern::Alltoall,
         len: 1 << 20,
     };
     let us = [1900, 1500, 850, 0, 1550, 1800, 1450];
     for known in [false, true] {
-        let mut ways = Ways::default();
+        let mut ways = PathTuner::default();
         if known {
             // Where reading was not yet the best.
             let ns = [330_000, 210_000, 215_000, 0, 0, 0, 300_000];
@@ -176,14 +181,14 @@ fn long_calls_begin_by_reading_and_lose_no_more_than_a_share_to_tries() {
 
 #[test]
 fn ways_past_the_caches_are_expected_to_take_what_those_next_to_them_do_or_less() {
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     let shorter = [300_000, 100_000, 200_000, 0, 0, 0, 400_000];
     calls(&mut ways, THREE, 200, shorter);
-    let longer = Sort {
+    let longer = CallClass {
         len: 64 * SORT.len,
         ..SORT
     };
-    let open = Open {
+    let open = AvailablePaths {
         streamed: true,
         ..THREE
     };
@@ -193,7 +198,7 @@ fn ways_past_the_caches_are_expected_to_take_what_those_next_to_them_do_or_less(
 
 #[test]
 fn nothing_is_learned_of_a_call_that_somebody_could_not_time() {
-    let mut ways = Ways::default();
+    let mut ways = PathTuner::default();
     for _ in 0..100 {
         let (way, _) = ways.decide(SORT, THREE);
         ways.over((SORT, THREE), way, None);
@@ -204,10 +209,10 @@ fn nothing_is_learned_of_a_call_that_somebody_could_not_time() {
 
 #[test]
 fn lengths_fall_into_classes_of_powers_of_two() {
-    let class = |len| Sort { len, ..SORT }.class();
+    let class = |len| CallClass { len, ..SORT }.class();
     assert_eq!(
         [class(0), class(8192), class(16383), class(16384)],
         [0, 0, 0, 1]
     );
-    assert_eq!(class(u64::MAX), limit::WAYS_CLASSES - 1);
+    assert_eq!(class(u64::MAX), limit::TUNE_CLASSES - 1);
 }

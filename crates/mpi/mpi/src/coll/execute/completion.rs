@@ -1,12 +1,12 @@
 //! A schedule under way as what its host steps and what a thread waits for.
 
-use super::Running;
+use super::RunningSchedule;
 use crate::comm::Comm;
 use crate::request::{Completion, Outcome, Status};
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use std::sync::atomic::Ordering;
 
-impl Stepper for Running {
+impl Stepper for RunningSchedule {
     fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.carry();
         if over {
@@ -30,7 +30,7 @@ impl Stepper for Running {
     }
 }
 
-impl Completion for Running {
+impl Completion for RunningSchedule {
     fn is_done(&self) -> bool {
         // SYNC(collective): Acquire the result and the program's buffers.
         self.over.load(Ordering::Acquire)

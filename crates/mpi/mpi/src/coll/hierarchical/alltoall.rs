@@ -6,7 +6,7 @@
 //! times, and every rank needs temporary room for about five times the call's data.
 
 use crate::coll::blocks::Blocks;
-use crate::coll::node_map::Spread;
+use crate::coll::node_map::NodeMap;
 use crate::coll::plan::Plan;
 use crate::coll::typed_buffer::slice;
 use crate::error::Result;
@@ -18,13 +18,13 @@ fn responsible(size: u32, other: u32) -> u32 {
 }
 
 /// Packed blocks of `len` bytes that are filled or emptied one after the other.
-struct Run {
+struct PackedBlocks {
     data: Data,
     len: u64,
     at: u64,
 }
 
-impl Run {
+impl PackedBlocks {
     fn new(p: &mut dyn Plan, blocks: u64, len: u64) -> Result<Self> {
         let bytes = blocks * len;
         Ok(Self {
@@ -50,11 +50,11 @@ impl Run {
 /// Carries it out. Sending and receiving blocks may be the same memory.
 pub(in crate::coll) fn alltoall(
     p: &mut dyn Plan,
-    spread: &Spread,
+    spread: &NodeMap,
     send: &Blocks<'_>,
     recv: &Blocks<'_>,
 ) -> Result<()> {
-    let exchange = Exchange {
+    let exchange = NodeExchange {
         spread,
         block: recv.len(p.me()),
     };
@@ -63,13 +63,13 @@ pub(in crate::coll) fn alltoall(
     exchange.hand_in(p, &arrived, recv)
 }
 
-struct Exchange<'a> {
-    spread: &'a Spread,
+struct NodeExchange<'a> {
+    spread: &'a NodeMap,
     /// Bytes of every block.
     block: u64,
 }
 
-impl Exchange<'_> {
+impl NodeExchange<'_> {
     /// Ranks of the own node, and the own place among them.
     fn here(&self) -> (u32, u32) {
         let (node, me) = self.spread.mine();
@@ -97,12 +97,17 @@ impl Exchange<'_> {
     /// Blocks for ranks of the own node go there; those for others to who is responsible for their
     /// nodes. Returns what was handed to this rank: by rank of the own node, then by node, then by
     /// rank there.
-    fn hand_out(&self, p: &mut dyn Plan, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<Run> {
+    fn hand_out(
+        &self,
+        p: &mut dyn Plan,
+        send: &Blocks<'_>,
+        recv: &Blocks<'_>,
+    ) -> Result<PackedBlocks> {
         let (size, me) = self.here();
         // All is packed before anything arrives where it may have lain.
         let mut packed = Vec::new();
         for index in 0..size {
-            let mut run = Run::new(p, 1 + self.ranks_of(index), self.block)?;
+            let mut run = PackedBlocks::new(p, 1 + self.ranks_of(index), self.block)?;
             p.copy(send.one(self.neighbour(index)), run.next(1))?;
             for node in self.nodes_of(index) {
                 for there in 0..self.spread.size(node) {
@@ -112,7 +117,7 @@ impl Exchange<'_> {
             packed.push(run);
         }
         let mine = self.ranks_of(me);
-        let mut gathered = Run::new(p, u64::from(size) * mine, self.block)?;
+        let mut gathered = PackedBlocks::new(p, u64::from(size) * mine, self.block)?;
         for index in 0..size {
             let (rank, room) = (self.neighbour(index), gathered.next(mine));
             if index == me {
@@ -140,7 +145,11 @@ impl Exchange<'_> {
 
     /// One message to each node that this rank is responsible for, and one from there. Returns what
     /// came, by node: by rank there, then by rank of the own node.
-    fn between_nodes(&self, p: &mut dyn Plan, gathered: &Run) -> Result<Vec<(u32, Run)>> {
+    fn between_nodes(
+        &self,
+        p: &mut dyn Plan,
+        gathered: &PackedBlocks,
+    ) -> Result<Vec<(u32, PackedBlocks)>> {
         let ((own, me), (size, _)) = (self.spread.mine(), self.here());
         let mine = self.ranks_of(me);
         let mut before = 0;
@@ -150,7 +159,7 @@ impl Exchange<'_> {
             let there = self
                 .spread
                 .rank(node, responsible(self.spread.size(node), own));
-            let mut leaving = Run::new(p, u64::from(size) * ranks, self.block)?;
+            let mut leaving = PackedBlocks::new(p, u64::from(size) * ranks, self.block)?;
             for index in 0..u64::from(size) {
                 p.copy(
                     gathered.from(index * mine + before, ranks),
@@ -158,7 +167,7 @@ impl Exchange<'_> {
                 )?;
             }
             before += ranks;
-            let coming = Run::new(p, u64::from(size) * ranks, self.block)?;
+            let coming = PackedBlocks::new(p, u64::from(size) * ranks, self.block)?;
             p.recv(there, coming.data.clone())?;
             p.send(there, leaving.data)?;
             arrived.push((node, coming));
@@ -168,19 +177,24 @@ impl Exchange<'_> {
     }
 
     /// What came from other nodes goes to whom it is for.
-    fn hand_in(&self, p: &mut dyn Plan, arrived: &[(u32, Run)], recv: &Blocks<'_>) -> Result<()> {
+    fn hand_in(
+        &self,
+        p: &mut dyn Plan,
+        arrived: &[(u32, PackedBlocks)],
+        recv: &Blocks<'_>,
+    ) -> Result<()> {
         let (size, me) = self.here();
         let mut incoming = Vec::new();
         for index in (0..size).filter(|index| *index != me) {
             let theirs = self.ranks_of(index);
             if theirs > 0 {
-                let run = Run::new(p, theirs, self.block)?;
+                let run = PackedBlocks::new(p, theirs, self.block)?;
                 p.recv(self.neighbour(index), run.data.clone())?;
                 incoming.push((index, run));
             }
         }
         for index in 0..size {
-            let mut run = Run::new(p, self.ranks_of(me), self.block)?;
+            let mut run = PackedBlocks::new(p, self.ranks_of(me), self.block)?;
             for (node, came) in arrived {
                 for there in 0..self.spread.size(*node) {
                     let block = came.from(u64::from(there) * u64::from(size) + u64::from(index), 1);

@@ -6,8 +6,8 @@
 //! and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
 //! pieces) shows that, and then lanes serve for all.
 
-use super::{Lanes, pieces};
-use crate::coll::shm_sync::Table;
+use super::{LaneTransfer, pieces};
+use crate::coll::shm_sync::ShmSync;
 use crate::error::{self, Class, Result};
 use crate::limits::coll as limit;
 use garonne_engine::api::Error;
@@ -17,7 +17,7 @@ use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
 
 /// What a member has for the others.
-pub(super) enum Offer {
+pub(super) enum ReadOffer {
     /// This, to be read.
     Lend(Data),
     /// What changes during the call, so that it cannot be read.
@@ -25,14 +25,14 @@ pub(super) enum Offer {
 }
 
 /// What is wanted of what a member lends, and where it goes.
-pub(super) struct Wanted {
+pub(super) struct ReadRequest {
     pub from: u32,
     pub offset: u64,
     pub into: Data,
 }
 
 /// An offer as members show it to each other.
-pub(super) enum Shown {
+pub(super) enum OfferRecord {
     /// Lanes must serve.
     Refused,
     Lent {
@@ -53,7 +53,7 @@ const REFUSED: u8 = 2;
 const FAILED: u8 = 3;
 
 /// What the others said of their reading.
-pub(super) struct Said {
+pub(super) struct ReadOutcomes {
     /// One of those that met an error.
     pub failed: Option<u32>,
     /// The system refused some.
@@ -64,35 +64,34 @@ pub(super) struct Said {
 const EFAULT: i32 = 14;
 
 /// What this process lends, until it is dropped.
-pub(super) struct Lending<'a> {
-    table: &'a Table<'a>,
+pub(super) struct ExposedRegion<'a> {
+    table: &'a ShmSync<'a>,
     name: Token,
-    pub shown: Shown,
+    pub shown: OfferRecord,
 }
 
-impl<'a> Lending<'a> {
+impl<'a> ExposedRegion<'a> {
     /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of
     /// a communicator is under way at a time.
-    pub fn new(table: &'a Table<'a>, index: u64, offer: &Offer) -> Self {
+    pub fn new(table: &'a ShmSync<'a>, index: u64, offer: &ReadOffer) -> Self {
         let name: Token = 1 << 63 | index << 62 | u64::from(table.comm.context());
         let descriptor = match offer {
-            Offer::InPlace => None,
-            Offer::Lend(data) => table
+            ReadOffer::InPlace => None,
+            ReadOffer::Lend(data) => table
                 .comm
                 .process()
                 .host
                 .lend(name, data)
                 .map(|descriptor| (data.len, descriptor)),
         };
-        let shown = descriptor.map_or(Shown::Refused, |(len, descriptor)| Shown::Lent {
-            len,
-            descriptor,
+        let shown = descriptor.map_or(OfferRecord::Refused, |(len, descriptor)| {
+            OfferRecord::Lent { len, descriptor }
         });
         Self { table, name, shown }
     }
 }
 
-impl Drop for Lending<'_> {
+impl Drop for ExposedRegion<'_> {
     fn drop(&mut self) {
         if !self.shown.is_refused() {
             self.table.comm.process().host.withdraw(self.name);
@@ -100,16 +99,16 @@ impl Drop for Lending<'_> {
     }
 }
 
-impl Shown {
+impl OfferRecord {
     pub fn is_refused(&self) -> bool {
-        matches!(self, Shown::Refused)
+        matches!(self, OfferRecord::Refused)
     }
 
     pub fn write(&self, cell: UserMem) {
         let mut bytes = [0; SHOWN_BYTES];
         match self {
-            Shown::Refused => {}
-            Shown::Lent { len, descriptor } => {
+            OfferRecord::Refused => {}
+            OfferRecord::Lent { len, descriptor } => {
                 let blob = descriptor.blob();
                 // A blob of another rail that is too long is none that this node's processes can
                 // read.
@@ -134,16 +133,16 @@ impl Shown {
             bytes[0],
             blob.and_then(|blob| Descriptor::new(word(16), blob)),
         ) {
-            (1, Some(descriptor)) => Shown::Lent {
+            (1, Some(descriptor)) => OfferRecord::Lent {
                 len: word(8),
                 descriptor,
             },
-            _ => Shown::Refused,
+            _ => OfferRecord::Refused,
         }
     }
 }
 
-impl Lanes<'_> {
+impl LaneTransfer<'_> {
     /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`:
     /// lanes must serve, and nothing was moved.
     ///
@@ -151,32 +150,32 @@ impl Lanes<'_> {
     /// `NotSame` as every meeting; what reading met, after all have met again.
     pub(super) fn read_directly(
         &self,
-        offer: &Offer,
-        wanted: &mut dyn Iterator<Item = Wanted>,
+        offer: &ReadOffer,
+        wanted: &mut dyn Iterator<Item = ReadRequest>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
-        let lending = Lending::new(self.table, 0, offer);
+        let lending = ExposedRegion::new(self.table, 0, offer);
         // All have said that they read what they wanted, or nobody reads, when the lending ends.
         self.read_shown(&lending.shown, wanted, meanwhile)
     }
 
     fn read_shown(
         &self,
-        own: &Shown,
-        wanted: &mut dyn Iterator<Item = Wanted>,
+        own: &OfferRecord,
+        wanted: &mut dyn Iterator<Item = ReadRequest>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
         let (board, epoch) = (&self.place.board, self.next());
         own.write(board.cell(self.place.me, epoch));
         self.pass(epoch)?;
-        let refuses = |member| Shown::read(board.cell(member, epoch)).is_refused();
+        let refuses = |member| OfferRecord::read(board.cell(member, epoch)).is_refused();
         if (0..board.members()).any(refuses) {
             return Ok(false);
         }
         // An error must not keep the others waiting in the next meeting.
         let mut outcome = Ok(true);
         for wanted in wanted {
-            match self.read_one(&Shown::read(board.cell(wanted.from, epoch)), &wanted) {
+            match self.read_one(&OfferRecord::read(board.cell(wanted.from, epoch)), &wanted) {
                 Ok(all) => outcome = outcome.map(|before| before && all),
                 Err(error) => outcome = Err(error),
             }
@@ -212,7 +211,7 @@ impl Lanes<'_> {
     ///
     /// # Errors
     /// `NotSame` as every meeting.
-    pub(super) fn say(&self, own: &Result<bool>, meanwhile: impl FnOnce()) -> Result<Said> {
+    pub(super) fn say(&self, own: &Result<bool>, meanwhile: impl FnOnce()) -> Result<ReadOutcomes> {
         let (board, epoch) = (&self.place.board, self.next());
         let state = match own {
             Ok(true) => READ,
@@ -227,15 +226,15 @@ impl Lanes<'_> {
             said[0]
         };
         let mut others = self.place.others();
-        Ok(Said {
+        Ok(ReadOutcomes {
             failed: others.find(|&member| !matches!(says(member), READ | REFUSED)),
             refused: self.place.others().any(|member| says(member) == REFUSED),
         })
     }
 
     /// `false`: the system does not let this process read it.
-    pub(super) fn read_one(&self, shown: &Shown, wanted: &Wanted) -> Result<bool> {
-        let Shown::Lent { len, descriptor } = shown else {
+    pub(super) fn read_one(&self, shown: &OfferRecord, wanted: &ReadRequest) -> Result<bool> {
+        let OfferRecord::Lent { len, descriptor } = shown else {
             return Ok(true);
         };
         let comm = self.table.comm;

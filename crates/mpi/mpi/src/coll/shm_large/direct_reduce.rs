@@ -6,9 +6,9 @@
 //! say so, and read the other slices of the result; in the third they say that they have. In place,
 //! a member's result lies in a slice of which nobody else reads operands.
 
-use super::direct_read::{Lending, Offer, SHOWN_BYTES, Shown, Wanted};
-use super::lane_reduce::{Operands, Room};
-use super::{Lanes, pieces};
+use super::direct_read::{ExposedRegion, OfferRecord, ReadOffer, ReadRequest, SHOWN_BYTES};
+use super::lane_reduce::{OperandRoom, Operands};
+use super::{LaneTransfer, pieces};
 use crate::coll::algo::{Reduction, part};
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
@@ -16,12 +16,12 @@ use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
 
 /// What a member lends.
-struct Theirs {
-    operands: Shown,
-    results: Shown,
+struct MemberRegions {
+    operands: OfferRecord,
+    results: OfferRecord,
 }
 
-impl Lanes<'_> {
+impl LaneTransfer<'_> {
     /// Combines to all. `false`: lanes must serve, and nothing was moved.
     ///
     /// # Errors
@@ -30,25 +30,26 @@ impl Lanes<'_> {
         let (board, me) = (&self.place.board, self.place.me);
         let spare = self.place.wide();
         let offer = |mem| match &spare {
-            Some(_) => Offer::Lend(r.whole(mem)),
+            Some(_) => ReadOffer::Lend(r.whole(mem)),
             // The others must hear of it.
-            None => Offer::InPlace,
+            None => ReadOffer::InPlace,
         };
-        let operands = Lending::new(self.table, 0, &offer(r.input));
-        let results = Lending::new(self.table, 1, &offer(r.output));
+        let operands = ExposedRegion::new(self.table, 0, &offer(r.input));
+        let results = ExposedRegion::new(self.table, 1, &offer(r.output));
         let epoch = self.next();
         operands.shown.write(board.cell(me, epoch));
         results
             .shown
             .write(board.cell(me, epoch).offset(SHOWN_BYTES as isize));
         self.pass(epoch)?;
-        let all: Vec<Theirs> = (0..board.members())
-            .map(|member| Theirs {
-                operands: Shown::read(board.cell(member, epoch)),
-                results: Shown::read(board.cell(member, epoch).offset(SHOWN_BYTES as isize)),
+        let all: Vec<MemberRegions> = (0..board.members())
+            .map(|member| MemberRegions {
+                operands: OfferRecord::read(board.cell(member, epoch)),
+                results: OfferRecord::read(board.cell(member, epoch).offset(SHOWN_BYTES as isize)),
             })
             .collect();
-        let refuses = |theirs: &Theirs| theirs.operands.is_refused() || theirs.results.is_refused();
+        let refuses =
+            |theirs: &MemberRegions| theirs.operands.is_refused() || theirs.results.is_refused();
         let Some(spare) = spare else { return Ok(false) };
         if all.iter().any(refuses) {
             return Ok(false);
@@ -88,7 +89,12 @@ impl Lanes<'_> {
     }
 
     /// The own slice.
-    fn combine_apart(&self, r: &Reduction<'_>, all: &[Theirs], spare: UserMem) -> Result<bool> {
+    fn combine_apart(
+        &self,
+        r: &Reduction<'_>,
+        all: &[MemberRegions],
+        spare: UserMem,
+    ) -> Result<bool> {
         let (me, n, size) = (self.place.me, self.members(), r.shape().size());
         let slice = part(r.count, n, me);
         let at = slice.start * size;
@@ -96,7 +102,7 @@ impl Lanes<'_> {
         let result = r.output.offset(at as isize);
         let mut outcome = Ok(true);
         let mut bring = |from: u32, offset: u64, into: &Data| {
-            let wanted = Wanted {
+            let wanted = ReadRequest {
                 from,
                 offset: at + offset,
                 into: into.clone(),
@@ -126,7 +132,7 @@ impl Lanes<'_> {
                 members: 0..n,
                 ends: (here, Some(result)),
             };
-            let room = Room {
+            let room = OperandRoom {
                 mem: spare,
                 each: limit::DIRECT_COMBINE,
             };
@@ -136,7 +142,7 @@ impl Lanes<'_> {
     }
 
     /// The slices of the others.
-    fn take_apart(&self, r: &Reduction<'_>, all: &[Theirs]) -> Result<bool> {
+    fn take_apart(&self, r: &Reduction<'_>, all: &[MemberRegions]) -> Result<bool> {
         let size = r.shape().size();
         for from in self.place.others() {
             let slice = part(r.count, self.members(), from);
@@ -146,7 +152,7 @@ impl Lanes<'_> {
                 (slice.end - slice.start) * size,
             );
             if let Some(theirs) = all.get(from as usize)
-                && !self.read_one(&theirs.results, &Wanted { from, offset, into })?
+                && !self.read_one(&theirs.results, &ReadRequest { from, offset, into })?
             {
                 return Ok(false);
             }

@@ -1,11 +1,11 @@
 //! Calls that move blocks through lanes as they are.
 
-use super::direct_read::{Offer, Wanted};
-use super::{Lanes, pieces, share, suits_alltoall};
-use crate::coll::autotune::{Pattern, Sort};
+use super::direct_read::{ReadOffer, ReadRequest};
+use super::{LaneTransfer, pieces, share, suits_alltoall};
+use crate::coll::autotune::{CallClass, TrafficPattern};
 use crate::coll::blocks::Blocks;
-use crate::coll::call_tag::Kind;
-use crate::coll::comm_segment::Style;
+use crate::coll::call_tag::CollectiveKind;
+use crate::coll::comm_segment::BarrierKind;
 use crate::coll::typed_buffer::{self, slice};
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
@@ -27,10 +27,10 @@ fn number(mem: UserMem, index: u32) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-impl Lanes<'_> {
+impl LaneTransfer<'_> {
     /// The root fills the next piece while the others read the last one.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
-        if self.place.style == Style::Flags {
+        if self.place.style == BarrierKind::Flags {
             return self.stream(root, data);
         }
         for (at, len) in pieces(data.len, self.lane_len()) {
@@ -111,7 +111,7 @@ impl Lanes<'_> {
             Some(mine) => mine.clone(),
             None => blocks.one(me),
         };
-        let mut wanted = self.place.others().map(|from| Wanted {
+        let mut wanted = self.place.others().map(|from| ReadRequest {
             from,
             offset: 0,
             into: blocks.one(from),
@@ -121,7 +121,7 @@ impl Lanes<'_> {
                 typed_buffer::copy_own(&own, &blocks.one(me));
             }
         };
-        self.read_directly(&Offer::Lend(own.clone()), &mut wanted, keep)
+        self.read_directly(&ReadOffer::Lend(own.clone()), &mut wanted, keep)
     }
 
     pub(super) fn scatter(
@@ -167,10 +167,10 @@ impl Lanes<'_> {
     ) -> Result<bool> {
         let (me, n) = (self.place.me, self.members());
         let offer = match send.one(0).mem == recv.one(0).mem {
-            true => Offer::InPlace,
-            false => Offer::Lend(send.run(0, n)),
+            true => ReadOffer::InPlace,
+            false => ReadOffer::Lend(send.run(0, n)),
         };
-        let mut wanted = self.place.others().map(|from| Wanted {
+        let mut wanted = self.place.others().map(|from| ReadRequest {
             from,
             offset: u64::from(me) * block,
             into: recv.one(from),
@@ -218,7 +218,12 @@ impl Lanes<'_> {
     /// # Errors
     /// `Truncate` for a block that is longer than the room for it; all blocks are moved as far as
     /// there is room.
-    pub(super) fn uneven(&self, kind: Kind, send: &Blocks<'_>, recv: &Blocks<'_>) -> Result<bool> {
+    pub(super) fn uneven(
+        &self,
+        kind: CollectiveKind,
+        send: &Blocks<'_>,
+        recv: &Blocks<'_>,
+    ) -> Result<bool> {
         let (me, n, epoch) = (self.place.me, self.members(), self.next());
         let lane = |member| self.place.board.lane(member, epoch);
         let own = (0..n).map(|to| send.len(to)).max().unwrap_or(0);
@@ -238,11 +243,11 @@ impl Lanes<'_> {
         if !suits_alltoall(self.place.board.lane_len(), n, longest) {
             return Ok(false);
         }
-        let sort = Sort {
-            pattern: Pattern::Alltoall,
+        let sort = CallClass {
+            pattern: TrafficPattern::Alltoall,
             len: longest,
         };
-        let open = self.open(Pattern::Alltoall, longest);
+        let open = self.open(TrafficPattern::Alltoall, longest);
         self.in_course(sort, open, |lanes, _| {
             lanes.exchange_blocks(longest, send, recv, &sent)
         })?;
@@ -250,7 +255,7 @@ impl Lanes<'_> {
     }
 
     #[cold]
-    fn too_long(&self, kind: Kind, from: u32, sent: u64, room: u64) -> Error {
+    fn too_long(&self, kind: CollectiveKind, from: u32, sent: u64, room: u64) -> Error {
         let text = format!(
             "{kind}: rank {from} sends {sent} B to rank {}, which has room for {room} B",
             self.place.me

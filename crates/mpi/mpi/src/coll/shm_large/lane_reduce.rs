@@ -1,16 +1,16 @@
 //! Calls that combine what lanes bring.
 
-use super::{LINE, Lanes, pieces};
-use crate::coll::algo::scan::Own;
+use super::{LINE, LaneTransfer, pieces};
+use crate::coll::algo::scan::ScanKind;
 use crate::coll::algo::{self, Reduction, part};
-use crate::coll::temp_buffer::Temporary;
+use crate::coll::temp_buffer::TempBuffer;
 use crate::coll::typed_buffer;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 
-impl Lanes<'_> {
+impl LaneTransfer<'_> {
     /// Two members: each puts everything down and combines all of it where it wants the result.
     pub(super) fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
         let (me, size) = (self.place.me, r.shape().size());
@@ -89,13 +89,19 @@ impl Lanes<'_> {
         Ok(())
     }
 
-    fn results(&self, slots: &Slots, member: u32, epoch: u32) -> UserMem {
+    fn results(&self, slots: &LaneLayout, member: u32, epoch: u32) -> UserMem {
         let there = self.place.board.lane(member, epoch);
         there.offset(slots.results as isize)
     }
 
     /// Puts down what the others combine of a piece.
-    fn put_slices(&self, r: &Reduction<'_>, slots: &Slots, (at, count): (u64, u64), epoch: u32) {
+    fn put_slices(
+        &self,
+        r: &Reduction<'_>,
+        slots: &LaneLayout,
+        (at, count): (u64, u64),
+        epoch: u32,
+    ) {
         let lane = self.place.board.lane(self.place.me, epoch);
         for to in self.place.others() {
             let range = part(count, self.members(), to);
@@ -112,7 +118,7 @@ impl Lanes<'_> {
     fn combine_slice(
         &self,
         r: &Reduction<'_>,
-        slots: &Slots,
+        slots: &LaneLayout,
         (at, count): (u64, u64),
         (epoch, root): (u32, Option<u32>),
     ) {
@@ -154,10 +160,10 @@ impl Lanes<'_> {
         let own = slice(me);
         // In place, the result goes where contributions of later pieces still are.
         let aside = match r.in_place() {
-            true => Some(Temporary::new(algo::len(&own) * slots.size)?),
+            true => Some(TempBuffer::new(algo::len(&own) * slots.size)?),
             false => None,
         };
-        let output = aside.as_ref().map_or(r.output, Temporary::mem);
+        let output = aside.as_ref().map_or(r.output, TempBuffer::mem);
         let longest = (0..n)
             .map(|member| algo::len(&slice(member)))
             .max()
@@ -191,11 +197,11 @@ impl Lanes<'_> {
     }
 
     /// Each member puts everything down, and combines what those before it put.
-    pub(super) fn scan(&self, r: &Reduction<'_>, own: Own) -> Result<()> {
+    pub(super) fn scan(&self, r: &Reduction<'_>, own: ScanKind) -> Result<()> {
         let (me, size) = (self.place.me, r.shape().size());
         let operands = match own {
-            Own::Included => 0..me + 1,
-            Own::Excluded => 0..me,
+            ScanKind::Inclusive => 0..me + 1,
+            ScanKind::Exclusive => 0..me,
         };
         for (at, count) in pieces(r.count, self.lane_len() / size) {
             let epoch = self.next();
@@ -230,7 +236,7 @@ impl Lanes<'_> {
                 into,
             );
         };
-        let room = Room {
+        let room = OperandRoom {
             mem: self.place.private.mem(),
             each: limit::COMBINE_BYTES,
         };
@@ -244,7 +250,7 @@ impl Lanes<'_> {
 }
 
 /// Room for two operands that are combined.
-pub(in crate::coll) struct Room {
+pub(in crate::coll) struct OperandRoom {
     pub mem: UserMem,
     /// Bytes of each.
     pub each: usize,
@@ -265,7 +271,7 @@ impl Operands {
         &self,
         r: &Reduction<'_>,
         count: u64,
-        room: Room,
+        room: OperandRoom,
         mut bring: impl FnMut(u32, u64, &Data),
         then: impl Fn(isize, &Data),
     ) {
@@ -299,7 +305,7 @@ impl Operands {
 }
 
 /// How a lane is divided for a reduction: contributions first, then the results of the own slice.
-pub(super) struct Slots {
+pub(super) struct LaneLayout {
     /// Elements of a slice.
     pub(super) each: u64,
     /// Bytes of an element.
@@ -308,7 +314,7 @@ pub(super) struct Slots {
     results: u64,
 }
 
-impl Slots {
+impl LaneLayout {
     fn at(&self, mem: UserMem, element: u64) -> UserMem {
         mem.offset((element * self.size) as isize)
     }
@@ -318,10 +324,10 @@ impl Slots {
     }
 }
 
-pub(super) fn slots(lane: usize, members: u32, size: u64) -> Slots {
+pub(super) fn slots(lane: usize, members: u32, size: u64) -> LaneLayout {
     let slice = lane / (members as usize + 1) / LINE * LINE;
     let fits = size > 0 && size <= limit::COMBINE_BYTES as u64;
-    Slots {
+    LaneLayout {
         each: if fits { slice as u64 / size } else { 0 },
         size,
         results: slice as u64 * u64::from(members),

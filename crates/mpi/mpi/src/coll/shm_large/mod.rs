@@ -1,7 +1,7 @@
 //! Larger blocking collectives through the lanes of a board, piece by piece, for communicators
 //! whose processes share a node.
 //!
-//! Called at the start of blocking collectives with their [`Table`]; says `false` where messages
+//! Called at the start of blocking collectives with their [`ShmSync`]; says `false` where messages
 //! must serve, for the same reasons on all processes. One meeting of all per piece replaces every
 //! other synchronisation, so ranks that share a core switch twice per piece however many they are;
 //! lanes are short enough that pieces stay in caches between writer and readers. Bounded by the
@@ -13,20 +13,22 @@ mod direct_reduce;
 mod lane_copy;
 mod lane_reduce;
 
-use super::algo::scan::Own;
+use super::algo::scan::ScanKind;
 use super::algo::{Reduction, minus};
-use super::autotune::{Course, Open, Pattern, Sort, Stroke, Strokes, Way};
+use super::autotune::{
+    AvailablePaths, CallClass, CopyKind, DataPath, LaneCopies, TrafficPattern, TunedCall,
+};
 use super::blocks::Blocks;
-use super::call_tag::Kind;
-use super::comm_segment::{Place, Style};
-use super::shm_sync::Table;
+use super::call_tag::CollectiveKind;
+use super::comm_segment::{Attachment, BarrierKind};
+use super::shm_sync::ShmSync;
 use super::typed_buffer;
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::Data;
 use lane_reduce::slots;
-pub(super) use lane_reduce::{Operands, Room};
+pub(super) use lane_reduce::{OperandRoom, Operands};
 use std::ops::Range;
 
 /// Bytes of a lane for so many members; 0: too many for lanes.
@@ -39,7 +41,7 @@ pub(super) fn lane_len(members: u32) -> usize {
 }
 
 /// What a collective is to lanes.
-pub(super) enum Large<'a> {
+pub(super) enum LargeOp<'a> {
     /// The bytes of this rank to all.
     Bcast(u32, Data),
     /// The block of every rank to all, or to one; the own contribution unless it is in place,
@@ -52,13 +54,13 @@ pub(super) enum Large<'a> {
     /// A block from every rank to every rank; in place, what is received replaces what was sent.
     Alltoall(u64, Blocks<'a>, Blocks<'a>),
     /// The same with blocks whose length only its two ranks know.
-    Uneven(Kind, Blocks<'a>, Blocks<'a>),
+    Uneven(CollectiveKind, Blocks<'a>, Blocks<'a>),
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
     /// Everybody's elements combined, a slice of the result to each rank.
     ReduceScatter(&'a Reduction<'a>, &'a dyn Fn(u32) -> Range<u64>),
     /// The elements of all lower ranks combined, with or without the own ones.
-    Scan(&'a Reduction<'a>, Own),
+    Scan(&'a Reduction<'a>, ScanKind),
 }
 
 /// Pieces of `total` bytes of at most `piece`.
@@ -91,45 +93,45 @@ pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
         && !r.fold.user()
 }
 
-impl Large<'_> {
+impl LargeOp<'_> {
     /// What it counts as where its way is chosen: by nothing but what all members know alike.
-    fn sort(&self, members: u32) -> Sort {
+    fn sort(&self, members: u32) -> CallClass {
         let whole = |r: &Reduction<'_>| r.count.saturating_mul(r.shape().size());
         let (pattern, len) = match self {
-            Large::Bcast(_, data) => (Pattern::Bcast, data.len),
-            Large::Gather(block, .., None) => (Pattern::Allgather, *block),
-            Large::Gather(block, .., Some(_)) => (Pattern::Gather, *block),
-            Large::Allgatherv(_, blocks) => {
+            LargeOp::Bcast(_, data) => (TrafficPattern::Bcast, data.len),
+            LargeOp::Gather(block, .., None) => (TrafficPattern::Allgather, *block),
+            LargeOp::Gather(block, .., Some(_)) => (TrafficPattern::Gather, *block),
+            LargeOp::Allgatherv(_, blocks) => {
                 let total = (0..members)
                     .map(|rank| blocks.len(rank))
                     .fold(0, u64::saturating_add);
-                (Pattern::Allgather, total / u64::from(members))
+                (TrafficPattern::Allgather, total / u64::from(members))
             }
-            Large::Scatter(block, ..) => (Pattern::Scatter, *block),
-            Large::Alltoall(block, ..) => (Pattern::Alltoall, *block),
+            LargeOp::Scatter(block, ..) => (TrafficPattern::Scatter, *block),
+            LargeOp::Alltoall(block, ..) => (TrafficPattern::Alltoall, *block),
             // Its length shows later.
-            Large::Uneven(..) => (Pattern::Alltoall, 0),
-            Large::Reduce(r, None) => (Pattern::Allreduce, whole(r)),
-            Large::Reduce(r, Some(_)) => (Pattern::Reduce, whole(r)),
-            Large::ReduceScatter(r, _) => (Pattern::ReduceScatter, whole(r)),
-            Large::Scan(r, _) => (Pattern::Scan, whole(r)),
+            LargeOp::Uneven(..) => (TrafficPattern::Alltoall, 0),
+            LargeOp::Reduce(r, None) => (TrafficPattern::Allreduce, whole(r)),
+            LargeOp::Reduce(r, Some(_)) => (TrafficPattern::Reduce, whole(r)),
+            LargeOp::ReduceScatter(r, _) => (TrafficPattern::ReduceScatter, whole(r)),
+            LargeOp::Scan(r, _) => (TrafficPattern::Scan, whole(r)),
         };
-        Sort { pattern, len }
+        CallClass { pattern, len }
     }
 
     /// The ways that it could go, likewise.
-    fn open(&self, lanes: &Lanes<'_>) -> Result<Open> {
+    fn open(&self, lanes: &LaneTransfer<'_>) -> Result<AvailablePaths> {
         let members = lanes.members();
-        let Sort { pattern, len } = self.sort(members);
+        let CallClass { pattern, len } = self.sort(members);
         let by_one = len / u64::from(members);
         let read = match pattern {
-            Pattern::Allgather | Pattern::Alltoall => len,
-            Pattern::Allreduce if lanes.place.style == Style::Flags => by_one,
+            TrafficPattern::Allgather | TrafficPattern::Alltoall => len,
+            TrafficPattern::Allreduce if lanes.place.style == BarrierKind::Flags => by_one,
             _ => 0,
         };
-        Ok(Open {
+        Ok(AvailablePaths {
             direct: read >= limit::DIRECT_BYTES && lanes.table.reads()?,
-            messages: pattern == Pattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
+            messages: pattern == TrafficPattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
             ..lanes.open(pattern, len)
         })
     }
@@ -138,34 +140,34 @@ impl Large<'_> {
     fn suits(&self, lane: usize, members: u32) -> bool {
         let combines = |r| is_plain(r) && slots(lane, members, r.shape().size()).each > 0;
         match self {
-            Large::Bcast(_, data) => data.len > 0,
-            Large::Gather(block, ..) => *block > 0,
-            Large::Allgatherv(_, blocks) => (0..members).any(|rank| blocks.len(rank) > 0),
-            Large::Scatter(block, ..) | Large::Alltoall(block, ..) => {
+            LargeOp::Bcast(_, data) => data.len > 0,
+            LargeOp::Gather(block, ..) => *block > 0,
+            LargeOp::Allgatherv(_, blocks) => (0..members).any(|rank| blocks.len(rank) > 0),
+            LargeOp::Scatter(block, ..) | LargeOp::Alltoall(block, ..) => {
                 suits_alltoall(lane, members, *block)
             }
             // Lengths are said in lanes first.
-            Large::Uneven(..) => (members as usize + 1) * 8 <= lane,
-            Large::Reduce(r, _) | Large::ReduceScatter(r, _) => combines(r),
-            Large::Scan(r, _) => members <= limit::LANE_SCAN_RANKS && combines(r),
+            LargeOp::Uneven(..) => (members as usize + 1) * 8 <= lane,
+            LargeOp::Reduce(r, _) | LargeOp::ReduceScatter(r, _) => combines(r),
+            LargeOp::Scan(r, _) => members <= limit::LANE_SCAN_RANKS && combines(r),
         }
     }
 }
 
 /// Carries out a collective through lanes; `false`: messages must serve.
-pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
+pub(super) fn meet(table: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
     let place = table.place;
     let (lane, members) = (place.board.lane_len(), place.board.members());
     if lane == 0 || !large.suits(lane, members) {
         return Ok(false);
     }
-    let lanes = Lanes {
+    let lanes = LaneTransfer {
         table,
         place,
-        strokes: Strokes::default(),
+        strokes: LaneCopies::default(),
     };
     // How much it is shows in its first meeting.
-    if let Large::Uneven(kind, send, recv) = large {
+    if let LargeOp::Uneven(kind, send, recv) = large {
         return lanes.uneven(*kind, send, recv);
     }
     lanes.in_course(large.sort(members), large.open(&lanes)?, |lanes, way| {
@@ -174,58 +176,60 @@ pub(super) fn meet(table: &Table<'_>, large: &Large<'_>) -> Result<bool> {
 }
 
 /// What a call moves through lanes.
-struct Lanes<'a> {
-    table: &'a Table<'a>,
-    place: &'a Place,
-    strokes: Strokes,
+struct LaneTransfer<'a> {
+    table: &'a ShmSync<'a>,
+    place: &'a Attachment,
+    strokes: LaneCopies,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> LaneTransfer<'a> {
     /// Lets a call of this sort go the way that it is its turn to go; `false`: by messages.
     fn in_course(
         &self,
-        sort: Sort,
-        open: Open,
-        go: impl FnOnce(&Lanes<'a>, Way) -> Result<()>,
+        sort: CallClass,
+        open: AvailablePaths,
+        go: impl FnOnce(&LaneTransfer<'a>, DataPath) -> Result<()>,
     ) -> Result<bool> {
-        if sort.len < limit::WAYS_FROM {
-            return go(self, Way::Lanes(self.strokes)).map(|()| true);
+        if sort.len < limit::TUNE_FROM {
+            return go(self, DataPath::Lanes(self.strokes)).map(|()| true);
         }
-        let mut course = Course::decide(self.table, sort, open);
+        let mut course = TunedCall::decide(self.table, sort, open);
         let strokes = match course.way() {
-            Way::Messages => {
+            DataPath::Messages => {
                 self.table.leave_to_messages(course);
                 return Ok(false);
             }
-            Way::Lanes(strokes) => strokes,
-            Way::Direct => self.strokes,
+            DataPath::Lanes(strokes) => strokes,
+            DataPath::Direct => self.strokes,
         };
         course.begin(self.table)?;
-        let lanes = Lanes { strokes, ..*self };
+        let lanes = LaneTransfer { strokes, ..*self };
         let outcome = go(&lanes, course.way());
         course.end(self.table, outcome).map(|()| true)
     }
 
-    fn carry_out(&self, large: &Large<'_>, way: Way) -> Result<()> {
+    fn carry_out(&self, large: &LargeOp<'_>, way: DataPath) -> Result<()> {
         // What cannot be lent goes through lanes after all; all members learn that alike.
-        if way == Way::Direct && self.carry_out_directly(large)? {
+        if way == DataPath::Direct && self.carry_out_directly(large)? {
             return Ok(());
         }
         match large {
-            Large::Bcast(root, data) => self.bcast(*root, data),
-            Large::Gather(block, mine, blocks, root) => {
+            LargeOp::Bcast(root, data) => self.bcast(*root, data),
+            LargeOp::Gather(block, mine, blocks, root) => {
                 self.gather(&|_| *block, mine, blocks, *root)
             }
-            Large::Allgatherv(mine, blocks) => {
+            LargeOp::Allgatherv(mine, blocks) => {
                 self.gather(&|rank| blocks.len(rank), mine, blocks, None)
             }
-            Large::Scatter(block, blocks, mine, root) => self.scatter(*block, blocks, mine, *root),
-            Large::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
-            Large::Uneven(..) => Ok(()),
-            Large::ReduceScatter(r, slice) => self.reduce_scatter(r, *slice),
-            Large::Scan(r, own) => self.scan(r, *own),
-            Large::Reduce(r, root) if self.members() == 2 => self.exchange(r, *root),
-            Large::Reduce(r, root) => self.reduce(r, *root),
+            LargeOp::Scatter(block, blocks, mine, root) => {
+                self.scatter(*block, blocks, mine, *root)
+            }
+            LargeOp::Alltoall(block, send, recv) => self.alltoall(*block, send, recv),
+            LargeOp::Uneven(..) => Ok(()),
+            LargeOp::ReduceScatter(r, slice) => self.reduce_scatter(r, *slice),
+            LargeOp::Scan(r, own) => self.scan(r, *own),
+            LargeOp::Reduce(r, root) if self.members() == 2 => self.exchange(r, *root),
+            LargeOp::Reduce(r, root) => self.reduce(r, *root),
         }
     }
 
@@ -242,8 +246,8 @@ impl<'a> Lanes<'a> {
     /// Moves what stays with this member.
     fn keep(&self, part: &Data, here: &Data) {
         match self.strokes.take {
-            Stroke::Streamed => self.take(part, here),
-            Stroke::Cached | Stroke::Library => typed_buffer::copy_own(part, here),
+            CopyKind::Streamed => self.take(part, here),
+            CopyKind::Cached | CopyKind::Library => typed_buffer::copy_own(part, here),
         }
     }
 
@@ -256,31 +260,31 @@ impl<'a> Lanes<'a> {
     }
 
     /// What is open to all calls of a pattern.
-    fn open(&self, pattern: Pattern, len: u64) -> Open {
+    fn open(&self, pattern: TrafficPattern, len: u64) -> AvailablePaths {
         let n = u64::from(self.members());
         // What all read and write, where the copies out of lanes are to where the data stays.
         let blocks = match pattern {
-            Pattern::Alltoall => 2 * n * n,
-            Pattern::Allgather => n + n * n,
-            Pattern::Scatter => 2 * n,
-            Pattern::Bcast => n,
+            TrafficPattern::Alltoall => 2 * n * n,
+            TrafficPattern::Allgather => n + n * n,
+            TrafficPattern::Scatter => 2 * n,
+            TrafficPattern::Bcast => n,
             _ => 0,
         };
-        Open {
+        AvailablePaths {
             streamed: len.saturating_mul(blocks) >= self.place.past_caches_from,
             library: self.place.library,
-            ..Open::default()
+            ..AvailablePaths::default()
         }
     }
 
     /// Reads from where it lies what is wanted. `false`: lanes must serve, and nothing was moved.
-    fn carry_out_directly(&self, large: &Large<'_>) -> Result<bool> {
+    fn carry_out_directly(&self, large: &LargeOp<'_>) -> Result<bool> {
         match large {
-            Large::Gather(_, mine, blocks, None) | Large::Allgatherv(mine, blocks) => {
+            LargeOp::Gather(_, mine, blocks, None) | LargeOp::Allgatherv(mine, blocks) => {
                 self.gather_directly(mine, blocks)
             }
-            Large::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
-            Large::Reduce(r, None) => self.reduce_apart(r),
+            LargeOp::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
+            LargeOp::Reduce(r, None) => self.reduce_apart(r),
             _ => Ok(false),
         }
     }
@@ -289,8 +293,8 @@ impl<'a> Lanes<'a> {
     /// member's copies go on beside another's, if all have a core, and no short ones.
     fn piece(&self, most: u64, total: u64) -> u64 {
         match self.place.style {
-            Style::Gate => most,
-            Style::Flags => {
+            BarrierKind::Counter => most,
+            BarrierKind::Flags => {
                 let half = total.div_ceil(2).next_multiple_of(LINE as u64);
                 most.min(half.max(limit::LANE_PIECE_MIN))
             }

@@ -3,12 +3,12 @@
 //! Pure. What lies at the member already, and its own block, which is nobody else's, do not count,
 //! as in a collective of messages.
 
-use super::shm_op::{Errand, To};
-use crate::coll::algo::scan::Own;
+use super::shm_op::{ReduceTarget, ShmOp};
+use crate::coll::algo::scan::ScanKind;
 
 /// What a member does in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SlotPhase {
     /// Puts down what it brings.
     Put,
     /// Combines for all, having come last.
@@ -19,7 +19,7 @@ pub enum Step {
 
 /// The round, as far as bytes depend on it.
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
+pub struct SlotGeometry {
     pub me: u32,
     pub members: u32,
     pub wide_len: usize,
@@ -27,92 +27,94 @@ pub struct Around {
     pub combined: bool,
 }
 
-impl Errand<'_> {
+impl ShmOp<'_> {
     /// Bytes that the member moves in this step.
-    pub fn moves(&self, step: Step, around: Around) -> u64 {
+    pub fn moves(&self, step: SlotPhase, around: SlotGeometry) -> u64 {
         match step {
-            Step::Put => self.puts_down(around),
-            Step::Combine => self.brings_together(around),
-            Step::Take => self.takes(around),
+            SlotPhase::Put => self.puts_down(around),
+            SlotPhase::Combine => self.brings_together(around),
+            SlotPhase::Take => self.takes(around),
         }
     }
 
     fn puts_down(
         &self,
-        Around {
+        SlotGeometry {
             me,
             members,
             wide_len,
             ..
-        }: Around,
+        }: SlotGeometry,
     ) -> u64 {
         match self {
-            Errand::Bcast(root, part) if *root == me => part.bytes(),
-            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.bytes(),
-            Errand::Allgather(Some(send), _) => send.bytes(),
-            Errand::Allgather(None, filled) => filled.blocks().len(me),
-            Errand::Alltoall(_, recv) => recv
+            ShmOp::Bcast(root, part) if *root == me => part.bytes(),
+            ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => combined.bytes(),
+            ShmOp::Allgather(Some(send), _) => send.bytes(),
+            ShmOp::Allgather(None, filled) => filled.blocks().len(me),
+            ShmOp::Alltoall(_, recv) => recv
                 .bytes()
                 .saturating_mul(members.saturating_sub(1).into()),
-            Errand::Gather(_, Some(mine), _) => mine.bytes(),
-            Errand::Scatter(root, _, Some(all)) if *root == me => {
+            ShmOp::Gather(_, Some(mine), _) => mine.bytes(),
+            ShmOp::Scatter(root, _, Some(all)) if *root == me => {
                 all.bytes().saturating_mul(members.into())
             }
-            Errand::Parcels(parcels) => parcels.short(true, me, members, wide_len),
-            Errand::Show
-            | Errand::Barrier
-            | Errand::Bcast(..)
-            | Errand::Gather(..)
-            | Errand::Scatter(..) => 0,
+            ShmOp::Parcels(parcels) => parcels.short(true, me, members, wide_len),
+            ShmOp::Show
+            | ShmOp::Barrier
+            | ShmOp::Bcast(..)
+            | ShmOp::Gather(..)
+            | ShmOp::Scatter(..) => 0,
         }
     }
 
-    fn brings_together(&self, around: Around) -> u64 {
+    fn brings_together(&self, around: SlotGeometry) -> u64 {
         match self {
-            Errand::Reduce(combined, _) => combined.bytes().saturating_mul(around.members.into()),
+            ShmOp::Reduce(combined, _) => combined.bytes().saturating_mul(around.members.into()),
             _ => 0,
         }
     }
 
     fn takes(
         &self,
-        Around {
+        SlotGeometry {
             me,
             members,
             wide_len,
             combined: is_combined,
-        }: Around,
+        }: SlotGeometry,
     ) -> u64 {
         let others = u64::from(members.saturating_sub(1));
         match self {
-            Errand::Bcast(root, part) if *root != me => part.bytes(),
-            Errand::Reduce(_, To::One(root)) if *root != me => 0,
-            Errand::Reduce(combined, to) => match (is_combined, to) {
-                (true, To::Slice(_, count)) => combined.datatype.size().saturating_mul(*count),
+            ShmOp::Bcast(root, part) if *root != me => part.bytes(),
+            ShmOp::Reduce(_, ReduceTarget::One(root)) if *root != me => 0,
+            ShmOp::Reduce(combined, to) => match (is_combined, to) {
+                (true, ReduceTarget::Slice(_, count)) => {
+                    combined.datatype.size().saturating_mul(*count)
+                }
                 (true, _) => combined.bytes(),
                 (false, _) => combined.bytes().saturating_mul(members.into()),
             },
-            Errand::Scan(combined, own) => {
-                let operands = me + u32::from(matches!(own, Own::Included));
+            ShmOp::Scan(combined, own) => {
+                let operands = me + u32::from(matches!(own, ScanKind::Inclusive));
                 combined.bytes().saturating_mul(operands.into())
             }
-            Errand::Allgather(_, filled) => {
+            ShmOp::Allgather(_, filled) => {
                 let (blocks, ranks) = (filled.blocks(), (0..members).filter(|&rank| rank != me));
                 ranks
                     .map(|rank| blocks.len(rank))
                     .fold(0, u64::saturating_add)
             }
-            Errand::Alltoall(_, recv) => recv.bytes().saturating_mul(others),
-            Errand::Gather(root, mine, Some(all)) if *root == me => all
+            ShmOp::Alltoall(_, recv) => recv.bytes().saturating_mul(others),
+            ShmOp::Gather(root, mine, Some(all)) if *root == me => all
                 .bytes()
                 .saturating_mul(others + u64::from(mine.is_some())),
-            Errand::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
-            Errand::Parcels(parcels) => parcels.short(false, me, members, wide_len),
-            Errand::Show
-            | Errand::Barrier
-            | Errand::Bcast(..)
-            | Errand::Gather(..)
-            | Errand::Scatter(..) => 0,
+            ShmOp::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
+            ShmOp::Parcels(parcels) => parcels.short(false, me, members, wide_len),
+            ShmOp::Show
+            | ShmOp::Barrier
+            | ShmOp::Bcast(..)
+            | ShmOp::Gather(..)
+            | ShmOp::Scatter(..) => 0,
         }
     }
 }
@@ -121,11 +123,11 @@ impl Errand<'_> {
 mod tests {
     use super::*;
     use crate::coll::buffers::Elements;
-    use crate::coll::shm_nonblocking::shm_op::{Filled, Part};
+    use crate::coll::shm_nonblocking::shm_op::{GatherBuffer, StoredElements};
     use crate::datatype::{Datatype, codes};
     use garonne_sync::user::UserMem;
 
-    const ROUND: Around = Around {
+    const ROUND: SlotGeometry = SlotGeometry {
         me: 1,
         members: 4,
         wide_len: 4096,
@@ -133,10 +135,10 @@ mod tests {
     };
 
     /// Bytes put down and taken by member 1 of four.
-    fn both(errand: &Errand<'_>) -> (u64, u64) {
+    fn both(errand: &ShmOp<'_>) -> (u64, u64) {
         (
-            errand.moves(Step::Put, ROUND),
-            errand.moves(Step::Take, ROUND),
+            errand.moves(SlotPhase::Put, ROUND),
+            errand.moves(SlotPhase::Take, ROUND),
         )
     }
 
@@ -145,30 +147,33 @@ mod tests {
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
         let part = |count| {
             let mem = UserMem::null();
-            Part::of(&Elements {
+            StoredElements::of(&Elements {
                 mem,
                 count,
                 datatype: &word,
             })
         };
-        assert_eq!(both(&Errand::Barrier), (0, 0));
-        assert_eq!(both(&Errand::Bcast(1, part(5))), (20, 0));
-        assert_eq!(both(&Errand::Bcast(0, part(5))), (0, 20));
+        assert_eq!(both(&ShmOp::Barrier), (0, 0));
+        assert_eq!(both(&ShmOp::Bcast(1, part(5))), (20, 0));
+        assert_eq!(both(&ShmOp::Bcast(0, part(5))), (0, 20));
         assert_eq!(
-            both(&Errand::Allgather(Some(part(5)), Filled::Even(part(5)))),
+            both(&ShmOp::Allgather(
+                Some(part(5)),
+                GatherBuffer::Even(part(5))
+            )),
             (20, 60)
         );
-        assert_eq!(both(&Errand::Alltoall(Some(part(5)), part(5))), (60, 60));
+        assert_eq!(both(&ShmOp::Alltoall(Some(part(5)), part(5))), (60, 60));
         assert_eq!(
-            both(&Errand::Gather(1, Some(part(5)), Some(part(5)))),
+            both(&ShmOp::Gather(1, Some(part(5)), Some(part(5)))),
             (20, 80)
         );
-        assert_eq!(both(&Errand::Gather(0, Some(part(5)), None)), (20, 0));
+        assert_eq!(both(&ShmOp::Gather(0, Some(part(5)), None)), (20, 0));
         // Its own block a root gives to itself.
         assert_eq!(
-            both(&Errand::Scatter(1, Some(part(5)), Some(part(5)))),
+            both(&ShmOp::Scatter(1, Some(part(5)), Some(part(5)))),
             (80, 0)
         );
-        assert_eq!(both(&Errand::Scatter(0, Some(part(5)), None)), (0, 20));
+        assert_eq!(both(&ShmOp::Scatter(0, Some(part(5)), None)), (0, 20));
     }
 }

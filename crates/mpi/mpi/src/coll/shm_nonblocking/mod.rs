@@ -11,7 +11,7 @@
 //! ([`super::segment_setup`]); and where several threads wait, one that polls looks for all, so there a
 //! call becomes a stepper when it is first waited for.
 //!
-//! What is longer than [`ROUND_SHORT`](limit::ROUND_SHORT) is worth taking on behalf of a member
+//! What is longer than [`SLOT_SHORT`](limit::SLOT_SHORT) is worth taking on behalf of a member
 //! that computes: such a call is a stepper from the beginning, which the host lends hands for, and
 //! whoever brings about what others wait for calls their helpers as well, once: at a gate the last
 //! to come, with flags who sees that all have come.
@@ -32,35 +32,35 @@ pub(super) mod shm_op;
 pub(super) mod shm_op_v;
 
 use super::Collective;
-use super::autotune::Stroke;
-use super::call_signature::{STATEMENT_BYTES, Statement};
-use super::call_tag::Series;
-use super::comm_segment::{self, Found, Place, Style};
-use super::execute::{Afloat, Running, Wire};
-use super::mismatch_report::{Said, disagreement, note_site};
+use super::autotune::CopyKind;
+use super::call_signature::{CallSignature, SIGNATURE_BYTES};
+use super::call_tag::CallSeries;
+use super::comm_segment::{self, Attachment, BarrierKind, Lookup};
+use super::execute::{CollContext, InFlight, RunningSchedule};
+use super::mismatch_report::{MemberCall, mismatch_error, note_site};
 use super::nonblocking::plan_of;
 use super::segment_allocator;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
-use bytes_moved::Step;
+use bytes_moved::SlotPhase;
 use garonne_sync::copy::StoreKind;
 use garonne_sync::nbc_slots::{
     ExitWindow, NbcSlots, ROUNDS, SlotDemand, SlotRequests, is_free, is_whole,
 };
 use garonne_sync::shm_barrier::{Agreement, Arrival, NOTE_BYTES};
 use garonne_sync::store_policy::{ReadCosts, ReadTimer, StoreChooser};
-use pending::{Berth, Open, State};
-use shm_op::{Course, Errand, Private, View};
-use shm_op_v::Misfit;
+use pending::{PendingCollective, PendingState, SlotKind};
+use shm_op::{CombineBuffer, Dependency, ShmOp, SlotView};
+use shm_op_v::LengthMismatch;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 /// A member's use of its board's rounds.
 #[derive(Default)]
-pub(crate) struct Visits {
+pub(crate) struct MemberSlots {
     /// Number of the last call that met there.
     last: AtomicU32,
     /// All members are known to have left all calls up to this one.
@@ -70,21 +70,21 @@ pub(crate) struct Visits {
     /// What this member asks for because it is not free.
     asks: Mutex<SlotRequests>,
     /// The calls that were not over when they returned, by round.
-    open: Mutex<[Weak<Open>; ROUNDS as usize]>,
+    open: Mutex<[Weak<PendingCollective>; ROUNDS as usize]>,
     /// For combining; made at first use.
-    private: Private,
+    private: CombineBuffer,
     /// By which stores long contributions are put down.
     writes: Mutex<StoreChooser>,
     reads: Mutex<ReadTimer>,
 }
 
-impl std::fmt::Debug for Visits {
+impl std::fmt::Debug for MemberSlots {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Visits({})", self.last.load(Ordering::Relaxed))
     }
 }
 
-impl Visits {
+impl MemberSlots {
     /// The number of the next call.
     fn next(&self) -> u32 {
         let number = self.last.load(Ordering::Relaxed).wrapping_add(1);
@@ -104,8 +104,8 @@ impl Visits {
 
     /// The calls that were not over when they returned and have to be left before this number,
     /// which comes `after` so many, may come.
-    fn before(&self, number: u32, after: u32) -> Vec<Weak<Open>> {
-        let is_before = |open: &&Weak<Open>| {
+    fn before(&self, number: u32, after: u32) -> Vec<Weak<PendingCollective>> {
+        let is_before = |open: &&Weak<PendingCollective>| {
             let open = open.upgrade();
             open.is_some_and(|open| (after..=ROUNDS).contains(&number.wrapping_sub(open.number)))
         };
@@ -115,7 +115,7 @@ impl Visits {
     /// After how many numbers this member may come to `number`. Others may need wide cells for it
     /// that come back sooner: they wait until all have left what was there, which a member that has
     /// nothing open from then does not hinder.
-    fn after(&self, number: u32, errand: &Errand<'_>, members: u32) -> u32 {
+    fn after(&self, number: u32, errand: &ShmOp<'_>, members: u32) -> u32 {
         let after = errand.comes_after(members);
         let is_ahead =
             after < ROUNDS && errand.is_small(members) && self.before(number, after).is_empty();
@@ -123,7 +123,7 @@ impl Visits {
     }
 
     /// Gives the call before it that has the same round, if it is still open.
-    fn opened(&self, open: &Arc<Open>) -> Option<Arc<Open>> {
+    fn opened(&self, open: &Arc<PendingCollective>) -> Option<Arc<PendingCollective>> {
         let place = &mut lock(&self.open)[(open.number % ROUNDS) as usize];
         std::mem::replace(place, Arc::downgrade(open)).upgrade()
     }
@@ -135,19 +135,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will
 /// hear of it.
-pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
+pub(super) fn start(
+    call: &impl Collective,
+    wire: &CollContext<'static>,
+) -> Option<Result<Request>> {
     let comm = wire.comm();
     let place = match comm_segment::look_for(comm, wire.origin()) {
-        Found::Place(place) => place,
-        Found::Nothing => return None,
-        Found::NotYet => return start_early(call, wire),
+        Lookup::Place(place) => place,
+        Lookup::Nothing => return None,
+        Lookup::NotYet => return start_early(call, wire),
     };
     let errand = call.errand(comm);
     let fits = errand.filter(|errand| errand.fits(comm.size(), place.rounds.wide_len()));
     let by_messages = fits.is_none();
     let started = start_at(
         place,
-        fits.unwrap_or(Errand::Show),
+        fits.unwrap_or(ShmOp::Show),
         call.statement(comm),
         wire,
     );
@@ -160,7 +163,7 @@ pub(super) fn start(call: &impl Collective, wire: &Wire<'static>) -> Option<Resu
 /// Starts `call` before it is known whether there are rounds: what may meet there waits for that in
 /// its request, with what it would do by messages.
 #[cold]
-fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Request>> {
+fn start_early(call: &impl Collective, wire: &CollContext<'static>) -> Option<Result<Request>> {
     let comm = wire.comm();
     let errand = call.errand(comm);
     let fits =
@@ -169,20 +172,24 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
     let otherwise = match by_messages {
         true => None,
         false => match plan_of(call, comm) {
-            Ok(schedule) => Some(Running::new(wire.clone(), schedule, Afloat::default())),
+            Ok(schedule) => Some(RunningSchedule::new(
+                wire.clone(),
+                schedule,
+                InFlight::default(),
+            )),
             Err(error) => return Some(Err(error)),
         },
     };
     let number = visits(comm).next();
-    let errand = fits.unwrap_or(Errand::Show);
+    let errand = fits.unwrap_or(ShmOp::Show);
     let after = errand.comes_after(comm.size());
     let before = visits(comm).before(number, after);
     let said = errand.said(call.statement(comm), comm.rank(), comm.size());
     let helped = errand.needs_hands(comm.size());
-    let open = Open::new(
-        Berth::Common(errand.keep(), after),
+    let open = PendingCollective::new(
+        SlotKind::Shared(errand.keep(), after),
         (number, said),
-        State::Unplaced(before, otherwise),
+        PendingState::AwaitingSegment(before, otherwise),
         wire,
         helped,
     );
@@ -193,31 +200,35 @@ fn start_early(call: &impl Collective, wire: &Wire<'static>) -> Option<Result<Re
 }
 
 /// What of `shm_op` goes by messages, not begun yet.
-fn also(errand: &Errand<'_>, place: &Place, wire: &Wire<'static>) -> Result<Option<Arc<Running>>> {
-    let Errand::Parcels(parcels) = errand else {
+fn also(
+    errand: &ShmOp<'_>,
+    place: &Attachment,
+    wire: &CollContext<'static>,
+) -> Result<Option<Arc<RunningSchedule>>> {
+    let ShmOp::Parcels(parcels) = errand else {
         return Ok(None);
     };
     let rounds = &place.rounds;
     let schedule = parcels.messages(place.me, rounds.members(), rounds.wide_len())?;
-    Ok(schedule.map(|schedule| Running::new(wire.clone(), schedule, Afloat::default())))
+    Ok(schedule.map(|schedule| RunningSchedule::new(wire.clone(), schedule, InFlight::default())))
 }
 
-fn visits(comm: &Comm) -> &Visits {
+fn visits(comm: &Comm) -> &MemberSlots {
     &comm.0.meeting.visits
 }
 
 fn start_at(
-    place: &Place,
-    errand: Errand<'_>,
-    said: Statement,
-    wire: &Wire<'static>,
+    place: &Attachment,
+    errand: ShmOp<'_>,
+    said: CallSignature,
+    wire: &CollContext<'static>,
 ) -> Result<Request> {
     let comm = wire.comm();
     let visits = visits(comm);
     let number = visits.next();
     let said = errand.said(said, place.me, comm.size());
     let after = visits.after(number, &errand, comm.size());
-    let visit = Visit {
+    let visit = SlotUse {
         place,
         rounds: &place.rounds,
         visits,
@@ -247,14 +258,14 @@ fn start_at(
             {
                 return outcome.map(|()| Request::done(comm, Status::EMPTY));
             }
-            State::Come(last)
+            PendingState::Arrived(last)
         }
-        false => State::Early(before, None),
+        false => PendingState::AwaitingSlot(before, None),
     };
     let helped = errand.needs_hands(comm.size());
     let kept = !free || also.is_some() || helped;
-    let berth = Berth::Common(errand.keep(), after);
-    let open = Open::new(berth, (number, said), state, wire, helped);
+    let berth = SlotKind::Shared(errand.keep(), after);
+    let open = PendingCollective::new(berth, (number, said), state, wire, helped);
     if let Some(also) = also {
         let _ = open.also.set(also);
     }
@@ -279,38 +290,39 @@ fn start_at(
 }
 
 /// One call in its round.
-struct Visit<'a> {
-    place: &'a Place,
+struct SlotUse<'a> {
+    place: &'a Attachment,
     rounds: &'a NbcSlots,
-    visits: &'a Visits,
-    errand: &'a Errand<'a>,
+    visits: &'a MemberSlots,
+    errand: &'a ShmOp<'a>,
     number: u32,
     /// It may come when all have left the number so many before.
     after: u32,
-    said: Statement,
-    wire: &'a Wire<'static>,
+    said: CallSignature,
+    wire: &'a CollContext<'static>,
     /// The rounds are one collective's alone: who came to a number has left the one before.
     is_own: bool,
 }
 
-impl Visit<'_> {
-    fn view<T>(&self, put: StoreKind, f: impl FnOnce(&View<'_>) -> T) -> T {
-        let (rounds, Place { me, .. }) = (self.rounds, self.place);
+impl SlotUse<'_> {
+    fn view<T>(&self, put: StoreKind, f: impl FnOnce(&SlotView<'_>) -> T) -> T {
+        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
         let members = rounds.members();
         let len = self.errand.len(members) as usize;
-        f(&View {
+        f(&SlotView {
             me: *me,
             members,
-            room: (rounds.room() as u64).min(limit::ROUND_MAX),
+            room: (rounds.room() as u64).min(limit::SLOT_BYTES_MAX),
             cell: &|member| rounds.cell(member, self.number, len),
             cell_len: rounds.cell_len(len) as u64,
             wide: &|member| rounds.wide_cell(member, self.number),
             wide_len: rounds.wide_len(),
-            result: (self.place.style == Style::Gate).then(|| rounds.result(self.number, len)),
+            result: (self.place.style == BarrierKind::Counter)
+                .then(|| rounds.result(self.number, len)),
             private: &self.visits.private,
             stroke: match put {
-                StoreKind::Cached => Stroke::Cached,
-                StoreKind::Streamed => Stroke::Streamed,
+                StoreKind::Cached => CopyKind::Cached,
+                StoreKind::Streamed => CopyKind::Streamed,
             },
             stores: &|member| self.stores_of(member),
             timed: &|stores, len, copy| self.time(stores, len as usize, copy),
@@ -318,14 +330,14 @@ impl Visit<'_> {
     }
 
     /// Moves bytes of the call, for those who watch.
-    fn moving<T>(&self, step: Step, act: impl FnOnce() -> T) -> T {
+    fn moving<T>(&self, step: SlotPhase, act: impl FnOnce() -> T) -> T {
         let bytes = || {
-            let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
-            let around = bytes_moved::Around {
+            let (rounds, Attachment { me, style, .. }) = (self.rounds, self.place);
+            let around = bytes_moved::SlotGeometry {
                 me: *me,
                 members: rounds.members(),
                 wide_len: rounds.wide_len(),
-                combined: *style == Style::Gate,
+                combined: *style == BarrierKind::Counter,
             };
             self.errand.moves(step, around)
         };
@@ -334,7 +346,7 @@ impl Visit<'_> {
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        if self.is_own && self.errand.course() == Course::Among {
+        if self.is_own && self.errand.course() == Dependency::AllOnAll {
             // All have come to the number before, and so have left the one before that.
             return true;
         }
@@ -379,7 +391,7 @@ impl Visit<'_> {
         match member {
             Some(member) => rounds
                 .note(member, self.number)
-                .read(STATEMENT_BYTES as isize, &mut said),
+                .read(SIGNATURE_BYTES as isize, &mut said),
             None => rounds.result(self.number, 0).read(0, &mut said),
         }
         match said {
@@ -402,7 +414,7 @@ impl Visit<'_> {
 
     /// Puts down what this member brings by the stores that are best for that, which it gives.
     fn put(&self, note: &mut [u8; NOTE_BYTES]) -> StoreKind {
-        let (rounds, Place { me, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
         let long = self
             .errand
             .puts(*me, rounds.members())
@@ -412,14 +424,14 @@ impl Visit<'_> {
             writes.prefer_caches(if self.place.apart() {
                 0
             } else {
-                limit::ROUND_DEAR
+                limit::SLOT_STREAM_MARGIN
             });
             writes.next(len)
         };
         let (stores, timed) = long.map_or((StoreKind::Cached, false), next);
-        note[STATEMENT_BYTES] = stores as u8;
+        note[SIGNATURE_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
-        self.moving(Step::Put, || {
+        self.moving(SlotPhase::Put, || {
             self.view(stores, |view| self.errand.put(view))
         });
         if let (Some(begun), Some(len)) = (begun, long) {
@@ -433,31 +445,31 @@ impl Visit<'_> {
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the
     /// words of those are like whom it saw: at a gate the last to come sees all.
     fn come(&self) -> Option<Agreement> {
-        let (rounds, Place { me, style, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, style, .. }) = (self.rounds, self.place);
         let word = self.said.word();
         let mut note = [0; NOTE_BYTES];
-        note[..STATEMENT_BYTES].copy_from_slice(&self.said.to_bytes());
+        note[..SIGNATURE_BYTES].copy_from_slice(&self.said.to_bytes());
         note_site(&mut note, self.wire.origin().site);
         let stores = self.put(&mut note);
         rounds.note(*me, self.number).write(0, &note);
         self.view(stores, |view| {
             rounds.flag(*me, self.number).raise(self.number, word);
             let seen = match style {
-                Style::Gate => self.arrive(view, word),
-                Style::Flags => self.show(),
+                BarrierKind::Counter => self.arrive(view, word),
+                BarrierKind::Flags => self.show(),
             };
             self.errand.keep_own(view);
             seen
         })
     }
 
-    fn arrive(&self, view: &View<'_>, word: u32) -> Option<Agreement> {
+    fn arrive(&self, view: &SlotView<'_>, word: u32) -> Option<Agreement> {
         let (place, gate) = (self.place, self.rounds.gate(self.number));
         let last = match gate.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
                 if words == Agreement::Same {
-                    self.moving(Step::Combine, || self.errand.combine(view));
+                    self.moving(SlotPhase::Combine, || self.errand.combine(view));
                     self.say_how(view);
                 }
                 gate.open(self.number, words);
@@ -465,11 +477,11 @@ impl Visit<'_> {
             }
         };
         match (self.errand.course(), last) {
-            (_, Some(Agreement::Different)) | (Course::Among, Some(Agreement::Same)) => {
+            (_, Some(Agreement::Different)) | (Dependency::AllOnAll, Some(Agreement::Same)) => {
                 self.tell(None, true)
             }
-            (Course::From(root), _) if root == place.me => self.tell(None, true),
-            (Course::To(root), Some(Agreement::Same)) if root != place.me => {
+            (Dependency::AllOnOne(root), _) if root == place.me => self.tell(None, true),
+            (Dependency::OneOnAll(root), Some(Agreement::Same)) if root != place.me => {
                 self.tell(Some(root), true)
             }
             _ => {}
@@ -478,9 +490,9 @@ impl Visit<'_> {
     }
 
     /// For whoever reads the result, where that is long.
-    fn say_how(&self, view: &View<'_>) {
-        if view.result.is_some() && self.errand.len(view.members) >= limit::ROUND_STORES_FROM {
-            let streamed = view.stroke == Stroke::Streamed;
+    fn say_how(&self, view: &SlotView<'_>) {
+        if view.result.is_some() && self.errand.len(view.members) >= limit::SLOT_STORES_FROM {
+            let streamed = view.stroke == CopyKind::Streamed;
             self.rounds
                 .result(self.number, 0)
                 .write(0, &[streamed.into()]);
@@ -507,10 +519,12 @@ impl Visit<'_> {
         let place = self.place;
         match self.errand.course() {
             // Others wait for all, or for this one.
-            Course::Among | Course::Alone => self.tell(None, self.is_seen_whole()),
-            Course::From(root) if root == place.me => self.tell(None, true),
-            Course::To(root) if root != place.me => self.tell(Some(root), self.is_seen_whole()),
-            Course::From(_) | Course::To(_) => {}
+            Dependency::AllOnAll | Dependency::None => self.tell(None, self.is_seen_whole()),
+            Dependency::AllOnOne(root) if root == place.me => self.tell(None, true),
+            Dependency::OneOnAll(root) if root != place.me => {
+                self.tell(Some(root), self.is_seen_whole())
+            }
+            Dependency::AllOnOne(_) | Dependency::OneOnAll(_) => {}
         }
         let differs = |member| {
             self.word_of(member)
@@ -533,7 +547,7 @@ impl Visit<'_> {
     /// that.
     fn calls_hands(&self) -> bool {
         self.needs_hands()
-            || self.place.style == Style::Gate && matches!(self.errand, Errand::Parcels(_))
+            || self.place.style == BarrierKind::Counter && matches!(self.errand, ShmOp::Parcels(_))
     }
 
     /// What `member` came with, if it has.
@@ -554,23 +568,23 @@ impl Visit<'_> {
             }
         };
         let alone = Some(seen.unwrap_or(Agreement::Same));
-        if let Errand::Parcels(parcels) = self.errand
+        if let ShmOp::Parcels(parcels) = self.errand
             && !parcels.takes_any(place.me, self.rounds.members(), self.rounds.wide_len())
         {
             return alone;
         }
         match (self.errand.course(), place.style) {
-            (Course::From(root), _) if root != place.me => {
+            (Dependency::AllOnOne(root), _) if root != place.me => {
                 let theirs = self.word_of(root)?;
                 Some(words(theirs == own && seen != Some(Agreement::Different)))
             }
-            (Course::To(root), _) if root != place.me => alone,
-            (Course::From(_) | Course::Alone, _) => alone,
-            (Course::Among | Course::To(_), Style::Gate) => {
+            (Dependency::OneOnAll(root), _) if root != place.me => alone,
+            (Dependency::AllOnOne(_) | Dependency::None, _) => alone,
+            (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Counter) => {
                 let gate = self.rounds.gate(self.number);
                 gate.passed(self.number).then(|| gate.words(self.number))
             }
-            (Course::Among | Course::To(_), Style::Flags) => {
+            (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Flags) => {
                 let mut same = true;
                 for member in place.others() {
                     same &= self.word_of(member)? == own;
@@ -587,13 +601,13 @@ impl Visit<'_> {
     fn end(&self, words: Agreement) -> Result<()> {
         let outcome = match words {
             Agreement::Same => self
-                .moving(Step::Take, || {
+                .moving(SlotPhase::Take, || {
                     self.view(StoreKind::Cached, |view| self.errand.take(view))
                 })
                 .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
             Agreement::Different => Err(self.disagreement()),
         };
-        let (rounds, Place { me, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
         let mut left = lock(&self.visits.left);
         // Under the lock: what another thread leaves later is said later.
         let through = left.add(self.number);
@@ -615,13 +629,13 @@ impl Visit<'_> {
 
     /// For those who watch: the call is over, unless its data went by messages.
     fn tell_over(&self) {
-        if self.errand.course() != Course::Alone {
+        if self.errand.course() != Dependency::None {
             self.wire.tell_over();
         }
     }
 
     #[cold]
-    fn misfit(&self, Misfit { from, sent, room }: Misfit) -> Error {
+    fn misfit(&self, LengthMismatch { from, sent, room }: LengthMismatch) -> Error {
         let (call, me) = (self.wire.call(), self.place.me);
         let text = format!(
             "error[G0107]: {call}: rank {from} sends {sent} B to rank {me}, which expects {room} B\n  \
@@ -632,20 +646,20 @@ impl Visit<'_> {
 
     #[cold]
     fn disagreement(&self) -> Error {
-        let (rounds, Place { me, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
         let noted = |member| {
             let mut note = [0; NOTE_BYTES];
             rounds.note(member, self.number).read(0, &mut note);
-            Said::noted(member, &note)
+            MemberCall::noted(member, &note)
         };
         let others = self.place.others();
         let others = others.filter(|member| self.word_of(*member).is_some());
         let all = std::iter::once(*me).chain(others).map(noted).collect();
         let call = self.wire.call();
         let what = match call.series {
-            Series::Persistent => "persistent collective",
-            Series::Blocking | Series::Nonblocking => "nonblocking collective",
+            CallSeries::Persistent => "persistent collective",
+            CallSeries::Blocking | CallSeries::Nonblocking => "nonblocking collective",
         };
-        disagreement(self.wire.comm(), (what, call.number), all)
+        mismatch_error(self.wire.comm(), (what, call.number), all)
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! Used by [`super`]; see there. Bounded by what the call itself keeps.
 
-use super::persistent_slots::Seat;
-use super::shm_op::{Course, Errand};
-use super::{Visit, also, visits};
-use crate::coll::call_signature::Statement;
-use crate::coll::comm_segment::{self, Found, Place};
-use crate::coll::execute::{Running, Wire};
+use super::persistent_slots::PersistentSlots;
+use super::shm_op::{Dependency, ShmOp};
+use super::{SlotUse, also, visits};
+use crate::coll::call_signature::CallSignature;
+use crate::coll::comm_segment::{self, Attachment, Lookup};
+use crate::coll::execute::{CollContext, RunningSchedule};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::limits::coll as limit;
@@ -22,45 +22,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// How far a call is that was not over when it returned.
-pub(super) enum State {
+pub(super) enum PendingState {
     /// Whether there are rounds is not known yet. The calls that have to leave the places that this
     /// one needs, and this one by messages, if its data waits for that.
-    Unplaced(Vec<Weak<Open>>, Option<Arc<Running>>),
+    AwaitingSegment(Vec<Weak<PendingCollective>>, Option<Arc<RunningSchedule>>),
     /// There is no room in rounds: by messages.
-    Sent(Arc<Running>),
+    ByMessages(Arc<RunningSchedule>),
     /// Its places were not free. These calls may still have to leave them first. And the call that
     /// comes to its round next, if that is left to this one.
-    Early(Vec<Weak<Open>>, Option<Arc<Open>>),
+    AwaitingSlot(Vec<Weak<PendingCollective>>, Option<Arc<PendingCollective>>),
     /// It arrived, and found this.
-    Come(Option<Agreement>),
+    Arrived(Option<Agreement>),
     /// It has left.
     Over(Option<Error>),
 }
 
-impl State {
-    fn instead(running: Option<Arc<Running>>) -> Self {
-        running.map_or(State::Over(None), State::Sent)
+impl PendingState {
+    fn instead(running: Option<Arc<RunningSchedule>>) -> Self {
+        running.map_or(PendingState::Over(None), PendingState::ByMessages)
     }
 }
 
 /// Where a call meets, and what it has to do there.
-pub(super) enum Berth {
+pub(super) enum SlotKind {
     /// In the rounds of its communicator, in which the calls of all follow each other, when all
     /// have left the one so many before.
-    Common(Errand<'static>, u32),
+    Shared(ShmOp<'static>, u32),
     /// In its own.
-    Own(Arc<Seat>),
+    Persistent(Arc<PersistentSlots>),
 }
 
 /// Such a call: its request, and where that is needed a stepper.
-pub(super) struct Open {
-    wire: Wire<'static>,
-    berth: Berth,
+pub(super) struct PendingCollective {
+    wire: CollContext<'static>,
+    berth: SlotKind,
     pub number: u32,
-    said: Statement,
-    pub state: SingleFlight<State>,
+    said: CallSignature,
+    pub state: SingleFlight<PendingState>,
     /// What of it goes by messages, where it is a stepper, too.
-    pub also: OnceLock<Arc<Running>>,
+    pub also: OnceLock<Arc<RunningSchedule>>,
     over: AtomicBool,
     waiter: AnyOfWaiter,
     /// It is a stepper.
@@ -70,36 +70,38 @@ pub(super) struct Open {
     unplaced: bool,
     /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
     helped: bool,
-    own: Weak<Open>,
+    own: Weak<PendingCollective>,
 }
 
-impl Berth {
-    fn errand(&self) -> &Errand<'static> {
+impl SlotKind {
+    fn errand(&self) -> &ShmOp<'static> {
         match self {
-            Berth::Common(errand, _) => errand,
-            Berth::Own(seat) => seat.errand(),
+            SlotKind::Shared(errand, _) => errand,
+            SlotKind::Persistent(seat) => seat.errand(),
         }
     }
 }
 
-impl Open {
+impl PendingCollective {
     pub fn new(
-        berth: Berth,
-        (number, said): (u32, Statement),
-        state: State,
-        wire: &Wire<'static>,
+        berth: SlotKind,
+        (number, said): (u32, CallSignature),
+        state: PendingState,
+        wire: &CollContext<'static>,
         helped: bool,
     ) -> Arc<Self> {
         // Those before are looked at, too.
         let before = match &state {
-            State::Early(before, _) | State::Unplaced(before, _) => &**before,
+            PendingState::AwaitingSlot(before, _) | PendingState::AwaitingSegment(before, _) => {
+                &**before
+            }
             _ => &[],
         };
         let mut before = before.iter().filter_map(Weak::upgrade);
         let runs_user_code = berth.errand().runs_user_code()
             || before.any(|before| before.runs_user_code)
-            || matches!(&state, State::Unplaced(_, Some(running)) if running.runs_user_code());
-        let unplaced = matches!(&state, State::Unplaced(..));
+            || matches!(&state, PendingState::AwaitingSegment(_, Some(running)) if running.runs_user_code());
+        let unplaced = matches!(&state, PendingState::AwaitingSegment(..));
         Arc::new_cyclic(|own| Self {
             wire: wire.clone(),
             berth,
@@ -139,24 +141,26 @@ impl Open {
         }
     }
 
-    fn go_on(&self, state: &mut State) {
-        if let State::Unplaced(before, otherwise) = state {
+    fn go_on(&self, state: &mut PendingState) {
+        if let PendingState::AwaitingSegment(before, otherwise) = state {
             *state = match self.found() {
-                Found::NotYet => return,
-                Found::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
-                Found::Nothing => State::instead(otherwise.take()),
+                Lookup::NotYet => return,
+                Lookup::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
+                Lookup::Nothing => PendingState::instead(otherwise.take()),
             };
         }
-        if let (Some(also), State::Early(..) | State::Come(_)) = (self.also.get(), &*state) {
+        if let (Some(also), PendingState::AwaitingSlot(..) | PendingState::Arrived(_)) =
+            (self.also.get(), &*state)
+        {
             also.carry();
         }
-        if let State::Sent(running) = state
+        if let PendingState::ByMessages(running) = state
             && running.carry()
         {
-            *state = State::Over(running.error());
+            *state = PendingState::Over(running.error());
             self.wire.tell_over();
         }
-        if let State::Over(_) = *state {
+        if let PendingState::Over(_) = *state {
             // SYNC(collective): Release the result and the program's buffers.
             self.over.store(true, Ordering::Release);
         }
@@ -165,26 +169,28 @@ impl Open {
         else {
             return;
         };
-        if let State::Early(before, next) = state {
+        if let PendingState::AwaitingSlot(before, next) = state {
             look_at(before);
             if !visit.is_free() {
                 return;
             }
             let next = next.take();
             visit.visits.ask_no_more(visit.rounds, self.asks());
-            *state = State::Come(visit.come());
+            *state = PendingState::Arrived(visit.come());
             if let Some(next) = next {
                 next.keep();
             }
         }
-        let State::Come(last) = *state else { return };
+        let PendingState::Arrived(last) = *state else {
+            return;
+        };
         if let Some(words) = visit.has_come(last) {
             *state = match (visit.end(words), self.also.get()) {
-                (Ok(()), Some(also)) if !also.carry() => State::Sent(also.clone()),
-                (Ok(()), Some(also)) => State::Over(also.error()),
-                (outcome, _) => State::Over(outcome.err()),
+                (Ok(()), Some(also)) if !also.carry() => PendingState::ByMessages(also.clone()),
+                (Ok(()), Some(also)) => PendingState::Over(also.error()),
+                (outcome, _) => PendingState::Over(outcome.err()),
             };
-            if let State::Sent(_) = *state {
+            if let PendingState::ByMessages(_) = *state {
                 return;
             }
             visit.tell_over();
@@ -194,20 +200,22 @@ impl Open {
     }
 
     /// What is known of its rounds.
-    fn found(&self) -> Found<'_> {
+    fn found(&self) -> Lookup<'_> {
         match &self.berth {
-            Berth::Common(..) => comm_segment::found(self.wire.comm()),
-            Berth::Own(seat) => seat.found(&self.wire),
+            SlotKind::Shared(..) => comm_segment::found(self.wire.comm()),
+            SlotKind::Persistent(seat) => seat.found(&self.wire),
         }
     }
 
     /// Its visit there; `None`: it has none, messages serve.
-    fn visit<'a>(&'a self, place: &'a Place) -> Option<Visit<'a>> {
+    fn visit<'a>(&'a self, place: &'a Attachment) -> Option<SlotUse<'a>> {
         let (rounds, visits, after) = match &self.berth {
-            Berth::Common(_, after) => (&place.rounds, visits(self.wire.comm()), *after),
-            Berth::Own(seat) => (seat.rounds()?, seat.visits(), seat.rounds()?.after(false)),
+            SlotKind::Shared(_, after) => (&place.rounds, visits(self.wire.comm()), *after),
+            SlotKind::Persistent(seat) => {
+                (seat.rounds()?, seat.visits(), seat.rounds()?.after(false))
+            }
         };
-        Some(Visit {
+        Some(SlotUse {
             place,
             rounds,
             visits,
@@ -216,7 +224,7 @@ impl Open {
             after,
             said: self.said,
             wire: &self.wire,
-            is_own: matches!(self.berth, Berth::Own(_)),
+            is_own: matches!(self.berth, SlotKind::Persistent(_)),
         })
     }
 
@@ -224,16 +232,16 @@ impl Open {
     /// there what it is.
     fn go_to(
         &self,
-        place: &Place,
-        before: Vec<Weak<Open>>,
-        otherwise: Option<Arc<Running>>,
-    ) -> State {
+        place: &Attachment,
+        before: Vec<Weak<PendingCollective>>,
+        otherwise: Option<Arc<RunningSchedule>>,
+    ) -> PendingState {
         let comm = self.wire.comm();
         let (errand, after) = match &self.berth {
-            Berth::Common(errand, after) => (errand, *after),
-            Berth::Own(seat) => {
+            SlotKind::Shared(errand, after) => (errand, *after),
+            SlotKind::Persistent(seat) => {
                 seat.ask(self.asks());
-                return State::Early(Vec::new(), None);
+                return PendingState::AwaitingSlot(Vec::new(), None);
             }
         };
         if errand.fits(comm.size(), place.rounds.wide_len()) {
@@ -241,15 +249,15 @@ impl Open {
                 Ok(also) => {
                     also.map(|also| self.also.set(also));
                     visits(comm).ask(&place.rounds, self.asks());
-                    State::Early(before, None)
+                    PendingState::AwaitingSlot(before, None)
                 }
-                Err(error) => State::Over(Some(error)),
+                Err(error) => PendingState::Over(Some(error)),
             };
         }
-        let shown = Open::new(
-            Berth::Common(Errand::Show, after),
+        let shown = PendingCollective::new(
+            SlotKind::Shared(ShmOp::Show, after),
             (self.number, self.said),
-            State::Early(before, None),
+            PendingState::AwaitingSlot(before, None),
             &self.wire,
             false,
         );
@@ -257,12 +265,12 @@ impl Open {
         visits(comm).opened(&shown);
         shown.kept.store(true, Ordering::Relaxed);
         comm.process().host.attach(shown);
-        State::instead(otherwise)
+        PendingState::instead(otherwise)
     }
 
     /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at:
     /// of many that are early only those are steppers whose round may be free.
-    pub fn precedes(&self, next: &Arc<Open>) -> bool {
+    pub fn precedes(&self, next: &Arc<PendingCollective>) -> bool {
         // What another thread looks at just now may come at any moment.
         if next.number != self.number.wrapping_add(ROUNDS) {
             return false;
@@ -271,7 +279,7 @@ impl Open {
             return false;
         };
         let precedes = match state.value() {
-            State::Early(_, after @ None) => {
+            PendingState::AwaitingSlot(_, after @ None) => {
                 *after = Some(next.clone());
                 true
             }
@@ -302,19 +310,22 @@ impl Open {
 
 /// Has those of these calls go as far as they can that have come. The others are steppers, and look
 /// at those before them.
-pub(super) fn look_at(open: &[Weak<Open>]) {
+pub(super) fn look_at(open: &[Weak<PendingCollective>]) {
     for open in open.iter().filter_map(Weak::upgrade) {
         let Some(mut state) = open.state.begin() else {
             continue;
         };
-        let has_come = matches!(state.value(), State::Come(_) | State::Sent(_));
+        let has_come = matches!(
+            state.value(),
+            PendingState::Arrived(_) | PendingState::ByMessages(_)
+        );
         if state.end() || has_come {
             open.look_beside();
         }
     }
 }
 
-impl Stepper for Open {
+impl Stepper for PendingCollective {
     fn step(&self, _host: &dyn Messaging) -> bool {
         if !self.is_over() {
             self.look();
@@ -343,7 +354,7 @@ impl Stepper for Open {
     }
 }
 
-impl Completion for Open {
+impl Completion for PendingCollective {
     fn is_done(&self) -> bool {
         self.is_over()
     }
@@ -370,7 +381,7 @@ impl Completion for Open {
         if self.helped || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
             return;
         }
-        for _ in 0..limit::ROUND_SPINS {
+        for _ in 0..limit::SLOT_SPINS {
             self.look();
             if self.is_over() {
                 return;
@@ -390,7 +401,7 @@ impl Completion for Open {
 
     fn peek(&self) -> Outcome {
         self.state.at_rest(|state| match state {
-            State::Over(Some(error)) => Err(error.clone()),
+            PendingState::Over(Some(error)) => Err(error.clone()),
             _ => Ok(Status::EMPTY),
         })
     }
@@ -408,7 +419,7 @@ impl Completion for Open {
     fn meeting(&self) -> Option<Meeting> {
         let comm = self.wire.comm();
         let awaited = match self.berth.errand().course() {
-            Course::From(root) => comm
+            Dependency::AllOnOne(root) => comm
                 .group()
                 .peer(root)
                 .map_or(Awaited::Members, Awaited::Leader),

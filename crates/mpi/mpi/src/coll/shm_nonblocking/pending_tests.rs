@@ -1,6 +1,6 @@
 //! Calls that are open, looked at and waited for by several threads.
 
-use super::pending::Open;
+use super::pending::PendingCollective;
 use super::{lock, visits};
 use crate::coll::tests::thread_world::world_of;
 use crate::coll::{Barrier, Comm, Origin};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The call of this rank that is open.
-fn only_open(comm: &Comm) -> Arc<Open> {
+fn only_open(comm: &Comm) -> Arc<PendingCollective> {
     let open = lock(&visits(comm).open);
     let mut open = open.iter().filter_map(std::sync::Weak::upgrade);
     open.next().unwrap()

@@ -8,19 +8,19 @@
 //! call: who starts before it has heard waits in its request. So all go the same way in all starts,
 //! also where they disagree. A place serves another collective when all members have let it go,
 //! with their requests, of which one that is freed under way lives until it is over. Bounded by
-//! [`OWN_ROUNDS_BYTES`](limit::OWN_ROUNDS_BYTES) of rank 0's commons; what finds no room there goes
+//! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of rank 0's commons; what finds no room there goes
 //! by messages.
 
-use super::pending::{Berth, Open, State};
-use super::shm_op::{Course, Errand};
-use super::{Visit, Visits, lock};
+use super::pending::{PendingCollective, PendingState, SlotKind};
+use super::shm_op::{Dependency, ShmOp};
+use super::{MemberSlots, SlotUse, lock};
 use crate::coll::Collective;
-use crate::coll::call_signature::Statement;
-use crate::coll::call_tag::{Call, Kind, Series};
-use crate::coll::comm_segment::{self, Found};
-use crate::coll::execute::{Afloat, Running, Wire};
-use crate::coll::plan::{Plan, Recorder, Schedule, scratch};
-use crate::coll::segment_allocator::{self, Boards};
+use crate::coll::call_signature::CallSignature;
+use crate::coll::call_tag::{CallId, CallSeries, CollectiveKind};
+use crate::coll::comm_segment::{self, Lookup};
+use crate::coll::execute::{CollContext, InFlight, RunningSchedule};
+use crate::coll::plan::{Plan, PlanRecorder, Schedule, scratch};
+use crate::coll::segment_allocator::{self, SegmentAllocator};
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
@@ -32,17 +32,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// See the module's paragraph.
-pub(in crate::coll) struct Seat {
-    visits: Visits,
-    errand: Errand<'static>,
-    said: Statement,
-    hearing: Mutex<Option<Arc<Hearing>>>,
+pub(in crate::coll) struct PersistentSlots {
+    visits: MemberSlots,
+    errand: ShmOp<'static>,
+    said: CallSignature,
+    hearing: Mutex<Option<Arc<GrantExchange>>>,
     /// Known from then on; `None`: messages serve.
-    lent: OnceLock<Option<Lent>>,
+    lent: OnceLock<Option<GrantedSlots>>,
 }
 
 /// A member's end of rounds that were lent to a persistent collective.
-struct Lent {
+struct GrantedSlots {
     /// There until it is dropped.
     rounds: Option<NbcSlots>,
     me: u32,
@@ -50,10 +50,10 @@ struct Lent {
     /// only comes to show what it is.
     is_misfit: bool,
     /// At the lender: where they begin.
-    lender: Option<(Arc<Boards>, usize)>,
+    lender: Option<(Arc<SegmentAllocator>, usize)>,
 }
 
-impl Drop for Lent {
+impl Drop for GrantedSlots {
     fn drop(&mut self) {
         let Some(rounds) = self.rounds.take() else {
             return;
@@ -70,12 +70,12 @@ impl Drop for Lent {
 const WORDS: usize = 4;
 
 /// The message that says so, not sent or received yet: all that needs memory of it.
-pub(in crate::coll) struct Word {
+pub(in crate::coll) struct GrantMessage {
     schedule: Schedule,
     memory: Scratch,
 }
 
-impl Word {
+impl GrantMessage {
     /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that
     /// there are none: what all of them know alike.
     ///
@@ -87,7 +87,7 @@ impl Word {
         }
         let memory = scratch(8 * WORDS as u64)?;
         let data = Data::contiguous(memory.mem(), 8 * WORDS as u64);
-        let mut steps = Recorder::new(comm.rank(), comm.size(), 0);
+        let mut steps = PlanRecorder::new(comm.rank(), comm.size(), 0);
         match comm.rank() {
             0 => (1..comm.size()).try_for_each(|rank| steps.send(rank, data.clone()).map(drop))?,
             _ => drop(steps.recv(0, data)?),
@@ -108,9 +108,9 @@ impl Word {
 
 /// A member that is to hear of them, or the lender whose messages have not left, which finalize
 /// waits for.
-struct Hearing {
-    wire: Wire<'static>,
-    running: Arc<Running>,
+struct GrantExchange {
+    wire: CollContext<'static>,
+    running: Arc<RunningSchedule>,
     /// There until it is dropped.
     words: Option<Scratch>,
     is_over: AtomicBool,
@@ -119,12 +119,16 @@ struct Hearing {
     len: Option<u64>,
 }
 
-impl Hearing {
-    fn new(wire: &Wire<'static>, word: Word, len: Option<u64>) -> Self {
-        let call = Call::new(wire.call().number, Series::Persistent, Kind::Internal);
-        let wire = Wire::keeping(wire.comm(), call, wire.origin());
+impl GrantExchange {
+    fn new(wire: &CollContext<'static>, word: GrantMessage, len: Option<u64>) -> Self {
+        let call = CallId::new(
+            wire.call().number,
+            CallSeries::Persistent,
+            CollectiveKind::Internal,
+        );
+        let wire = CollContext::keeping(wire.comm(), call, wire.origin());
         Self {
-            running: Running::new(wire.clone(), word.schedule, Afloat::default()),
+            running: RunningSchedule::new(wire.clone(), word.schedule, InFlight::default()),
             wire,
             words: Some(word.memory),
             is_over: AtomicBool::new(false),
@@ -141,7 +145,7 @@ impl Hearing {
     }
 
     /// The rounds that this member has heard of.
-    fn lent(&self) -> Option<Lent> {
+    fn lent(&self) -> Option<GrantedSlots> {
         if self.wire.me() == 0 || self.running.error().is_some() {
             return None;
         }
@@ -164,7 +168,7 @@ impl Hearing {
         }
         let len = NbcSlots::bytes(comm.size(), shape);
         let memory = segment_allocator::lent_part(&comm_segment::commons(comm)?, word(0)?, len)?;
-        Some(Lent {
+        Some(GrantedSlots {
             rounds: NbcSlots::new(memory, comm.size(), shape),
             me: comm.rank(),
             is_misfit: self.len.is_none_or(|len| len > shape.room() as u64),
@@ -173,7 +177,7 @@ impl Hearing {
     }
 }
 
-impl Drop for Hearing {
+impl Drop for GrantExchange {
     fn drop(&mut self) {
         if !self.is_over.load(Ordering::Relaxed) {
             // The engine is being taken down, and may still write there: better lost than reused.
@@ -183,7 +187,7 @@ impl Drop for Hearing {
 }
 
 /// Hears of rounds in the place of a collective that is gone, so that they can be lent again.
-impl Stepper for Hearing {
+impl Stepper for GrantExchange {
     fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.is_over();
         if over {
@@ -193,13 +197,13 @@ impl Stepper for Hearing {
     }
 }
 
-/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It
+/// What a lender still has to say, for [`SimProcess::retire`](crate::process::Process::retire). It
 /// keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
-struct Owed(Weak<Hearing>);
+struct UnsentGrant(Weak<GrantExchange>);
 
-impl Completion for Owed {
+impl Completion for UnsentGrant {
     fn is_done(&self) -> bool {
-        let said = |hearing: Arc<Hearing>| hearing.is_over.load(Ordering::Relaxed);
+        let said = |hearing: Arc<GrantExchange>| hearing.is_over.load(Ordering::Relaxed);
         self.0.upgrade().is_none_or(said)
     }
 
@@ -218,9 +222,13 @@ impl Completion for Owed {
     }
 }
 
-impl Seat {
+impl PersistentSlots {
     /// That of `call`, whose members are told of it, or hear, by `word`.
-    pub fn of(call: &impl Collective, wire: &Wire<'static>, word: Word) -> Arc<Self> {
+    pub fn of(
+        call: &impl Collective,
+        wire: &CollContext<'static>,
+        word: GrantMessage,
+    ) -> Arc<Self> {
         let comm = wire.comm();
         let members = comm.size();
         // Begins to find out about a board, of which such rounds need the bells.
@@ -231,19 +239,19 @@ impl Seat {
             .filter(|errand| Self::may_have(errand, members));
         let len = errand.as_ref().map(|errand| errand.len(members));
         let lent = match (comm.rank(), &errand, found) {
-            (0, None, _) | (0, _, Found::Nothing) => Some(None),
+            (0, None, _) | (0, _, Lookup::Nothing) => Some(None),
             (0, Some(errand), _) => Some(Self::lend(wire, errand)),
             _ => None,
         };
         if let Some(lent) = &lent {
             word.write(lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
         }
-        let hearing = Arc::new(Hearing::new(wire, word, len));
-        let owed = Owed(Arc::downgrade(&hearing));
+        let hearing = Arc::new(GrantExchange::new(wire, word, len));
+        let owed = UnsentGrant(Arc::downgrade(&hearing));
         // Who expects to meet nobody there comes, if it has to, only to show what it is.
-        let errand = errand.unwrap_or(Errand::Barrier);
+        let errand = errand.unwrap_or(ShmOp::Barrier);
         let seat = Self {
-            visits: Visits::default(),
+            visits: MemberSlots::default(),
             said: errand.said(statement, comm.rank(), members),
             errand: errand.keep(),
             hearing: Mutex::new(Some(hearing)),
@@ -262,18 +270,21 @@ impl Seat {
 
     /// Only what every member takes by itself, however much it computes: short, and of a length
     /// that all know.
-    fn may_have(errand: &Errand<'_>, members: u32) -> bool {
-        let is_known = !matches!(errand, Errand::Show | Errand::Parcels(_));
-        let is_short = errand.len(members) <= limit::ROUND_SHORT && !errand.needs_hands(members);
+    fn may_have(errand: &ShmOp<'_>, members: u32) -> bool {
+        let is_known = !matches!(errand, ShmOp::Show | ShmOp::Parcels(_));
+        let is_short = errand.len(members) <= limit::SLOT_SHORT && !errand.needs_hands(members);
         is_known && is_short && errand.fits(members, segment_allocator::wide_len(members))
     }
 
     /// Rounds out of this process's commons, and what the others are to be told.
-    fn lend(wire: &Wire<'static>, errand: &Errand<'_>) -> Option<(Lent, [u64; WORDS])> {
+    fn lend(
+        wire: &CollContext<'static>,
+        errand: &ShmOp<'_>,
+    ) -> Option<(GrantedSlots, [u64; WORDS])> {
         let comm = wire.comm();
         let rounds = match errand.course() {
-            Course::Among => limit::OWN_ROUNDS,
-            _ => limit::OWN_ROUNDS_AHEAD,
+            Dependency::AllOnAll => limit::PERSISTENT_SLOTS,
+            _ => limit::PERSISTENT_SLOTS_AHEAD,
         };
         let len = usize::try_from(errand.len(comm.size())).ok()?;
         let shape = NbcLayout::own(rounds, len);
@@ -288,7 +299,7 @@ impl Seat {
             shape.cell as u64,
             shape.wide as u64,
         ];
-        let lent = Lent {
+        let lent = GrantedSlots {
             rounds: Some(rounds),
             me: comm.rank(),
             is_misfit: false,
@@ -297,7 +308,7 @@ impl Seat {
         Some((lent, words))
     }
 
-    fn lent(&self) -> Option<&Lent> {
+    fn lent(&self) -> Option<&GrantedSlots> {
         self.lent.get().and_then(Option::as_ref)
     }
 
@@ -306,14 +317,14 @@ impl Seat {
         self.lent().and_then(|lent| lent.rounds.as_ref())
     }
 
-    pub(super) fn visits(&self) -> &Visits {
+    pub(super) fn visits(&self) -> &MemberSlots {
         &self.visits
     }
 
-    pub(super) fn errand(&self) -> &Errand<'static> {
+    pub(super) fn errand(&self) -> &ShmOp<'static> {
         match self.lent() {
             // What differs is told to all who wait for all.
-            Some(lent) if lent.is_misfit => &Errand::Barrier,
+            Some(lent) if lent.is_misfit => &ShmOp::Barrier,
             _ => &self.errand,
         }
     }
@@ -325,13 +336,13 @@ impl Seat {
     }
 
     /// What is known of its rounds.
-    pub(super) fn found<'a>(&self, wire: &'a Wire<'static>) -> Found<'a> {
+    pub(super) fn found<'a>(&self, wire: &'a CollContext<'static>) -> Lookup<'a> {
         if self.lent.get().is_none() {
             self.hear();
         }
         match self.lent.get() {
-            None => Found::NotYet,
-            Some(None) => Found::Nothing,
+            None => Lookup::NotYet,
+            Some(None) => Lookup::Nothing,
             Some(Some(_)) => comm_segment::found(wire.comm()),
         }
     }
@@ -348,19 +359,20 @@ impl Seat {
     /// to be done.
     pub fn start(
         self: &Arc<Self>,
-        wire: &Wire<'static>,
+        wire: &CollContext<'static>,
         schedule: &Arc<Schedule>,
     ) -> Option<Request> {
         let (process, number) = (wire.comm().process(), self.visits.next());
         let state = match self.found(wire) {
-            Found::Nothing => return None,
-            Found::NotYet => {
-                let running = Running::new(wire.clone(), schedule.clone(), Afloat::default());
-                State::Unplaced(Vec::new(), Some(running))
+            Lookup::Nothing => return None,
+            Lookup::NotYet => {
+                let running =
+                    RunningSchedule::new(wire.clone(), schedule.clone(), InFlight::default());
+                PendingState::AwaitingSegment(Vec::new(), Some(running))
             }
-            Found::Place(place) => {
+            Lookup::Place(place) => {
                 let rounds = self.rounds()?;
-                let visit = Visit {
+                let visit = SlotUse {
                     place,
                     rounds,
                     visits: &self.visits,
@@ -376,25 +388,28 @@ impl Seat {
                         // Before it is looked at again: who leaves from now on wakes this process
                         // if it sleeps.
                         self.ask(SlotDemand::Computes);
-                        State::Early(Vec::new(), None)
+                        PendingState::AwaitingSlot(Vec::new(), None)
                     }
                     true => {
                         let seen = visit.come();
                         match visit.ended(seen) {
-                            None => State::Come(seen),
+                            None => PendingState::Arrived(seen),
                             Some(Ok(())) => return Some(Request::done(process, Status::EMPTY)),
                             // Told by the wait or test, so that others started in the same call are
                             // started.
-                            Some(Err(error)) => State::Over(Some(error)),
+                            Some(Err(error)) => PendingState::Over(Some(error)),
                         }
                     }
                 }
             }
         };
         // What was not put down yet others wait for, also while this member computes.
-        let helped = matches!(state, State::Unplaced(..) | State::Early(..));
-        let open = Open::new(
-            Berth::Own(self.clone()),
+        let helped = matches!(
+            state,
+            PendingState::AwaitingSegment(..) | PendingState::AwaitingSlot(..)
+        );
+        let open = PendingCollective::new(
+            SlotKind::Persistent(self.clone()),
             (number, self.said),
             state,
             wire,
@@ -408,7 +423,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for PersistentSlots {
     fn drop(&mut self) {
         if let Some(hearing) = lock(&self.hearing).take() {
             let host = hearing.wire.comm().process().host.clone();

@@ -6,15 +6,15 @@
 //! communicator.
 
 use super::super::algo::Reduction;
-use super::super::algo::scan::Own;
-use super::super::autotune::Stroke;
-use super::super::blocks::{Blocks, Numbers};
-use super::super::buffers::{Elements, Uneven};
-use super::super::call_signature::Statement;
-use super::super::reductions::OpOn;
-use super::super::shm_large::{self, Operands, Room};
-use super::super::typed_buffer::{self, Typed};
-use super::shm_op_v::{Misfit, Parcels};
+use super::super::algo::scan::ScanKind;
+use super::super::autotune::CopyKind;
+use super::super::blocks::{Blocks, CountArray};
+use super::super::buffers::{Elements, ElementsV};
+use super::super::call_signature::CallSignature;
+use super::super::reductions::TypedOp;
+use super::super::shm_large::{self, OperandRoom, Operands};
+use super::super::typed_buffer::{self, TypedBuffer};
+use super::shm_op_v::{LengthMismatch, ShmOpV};
 use crate::datatype::Datatype;
 use crate::limits::coll as limit;
 use crate::op::Op;
@@ -28,13 +28,13 @@ use std::sync::{Mutex, PoisonError};
 
 /// Elements as a call describes them, in a form that may be kept.
 #[derive(Clone)]
-pub struct Part<'a> {
+pub struct StoredElements<'a> {
     mem: UserMem,
     count: u64,
     datatype: Cow<'a, Datatype>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> StoredElements<'a> {
     pub fn of(elements: &Elements<'a>) -> Self {
         Self {
             mem: elements.mem,
@@ -43,16 +43,16 @@ impl<'a> Part<'a> {
         }
     }
 
-    fn keep(self) -> Part<'static> {
-        Part {
+    fn keep(self) -> StoredElements<'static> {
+        StoredElements {
             mem: self.mem,
             count: self.count,
             datatype: Cow::Owned(self.datatype.into_owned()),
         }
     }
 
-    fn typed(&self) -> Typed<'_> {
-        Typed::new(self.mem, &*self.datatype)
+    fn typed(&self) -> TypedBuffer<'_> {
+        TypedBuffer::new(self.mem, &*self.datatype)
     }
 
     fn data(&self) -> Data {
@@ -74,7 +74,7 @@ impl<'a> Part<'a> {
 
 /// A block of its own length and place for every rank, likewise.
 #[derive(Clone)]
-pub struct Ragged<'a> {
+pub struct StoredElementsV<'a> {
     mem: UserMem,
     counts: Cow<'a, [i64]>,
     displs: Cow<'a, [i64]>,
@@ -83,10 +83,10 @@ pub struct Ragged<'a> {
     longest: u64,
 }
 
-impl<'a> Ragged<'a> {
-    pub fn of(uneven: &Uneven<'a>, ranks: u32) -> Self {
-        let numbers = |numbers: &Numbers<'a>| match *numbers {
-            Numbers::Wide(values) => Cow::Borrowed(values),
+impl<'a> StoredElementsV<'a> {
+    pub fn of(uneven: &ElementsV<'a>, ranks: u32) -> Self {
+        let numbers = |numbers: &CountArray<'a>| match *numbers {
+            CountArray::Wide(values) => Cow::Borrowed(values),
             other => (0..ranks).map(|rank| other.get(rank)).collect(),
         };
         let blocks = uneven.blocks();
@@ -104,8 +104,8 @@ impl<'a> Ragged<'a> {
         self.longest
     }
 
-    fn keep(self) -> Ragged<'static> {
-        Ragged {
+    fn keep(self) -> StoredElementsV<'static> {
+        StoredElementsV {
             mem: self.mem,
             counts: Cow::Owned(self.counts.into_owned()),
             displs: Cow::Owned(self.displs.into_owned()),
@@ -116,32 +116,32 @@ impl<'a> Ragged<'a> {
 
     fn blocks(&self) -> Blocks<'_> {
         Blocks::Uneven {
-            typed: Typed::new(self.mem, &*self.datatype),
-            counts: Numbers::Wide(&self.counts),
-            displs: Numbers::Wide(&self.displs),
+            typed: TypedBuffer::new(self.mem, &*self.datatype),
+            counts: CountArray::Wide(&self.counts),
+            displs: CountArray::Wide(&self.displs),
         }
     }
 }
 
 /// Blocks of all ranks that an allgather fills.
 #[derive(Clone)]
-pub enum Filled<'a> {
-    Even(Part<'a>),
-    Ragged(Ragged<'a>),
+pub enum GatherBuffer<'a> {
+    Even(StoredElements<'a>),
+    Uneven(StoredElementsV<'a>),
 }
 
-impl Filled<'_> {
+impl GatherBuffer<'_> {
     pub(in crate::coll) fn blocks(&self) -> Blocks<'_> {
         match self {
-            Filled::Even(part) => part.blocks(),
-            Filled::Ragged(ragged) => ragged.blocks(),
+            GatherBuffer::Even(part) => part.blocks(),
+            GatherBuffer::Uneven(ragged) => ragged.blocks(),
         }
     }
 }
 
 /// An operation and what it works on.
 #[derive(Clone)]
-pub struct Combined<'a> {
+pub struct StoredReduction<'a> {
     pub op: Cow<'a, Op>,
     pub datatype: Cow<'a, Datatype>,
     /// Contribution and, where there is one, result.
@@ -151,9 +151,9 @@ pub struct Combined<'a> {
     pub count: u64,
 }
 
-impl Combined<'_> {
-    fn keep(self) -> Combined<'static> {
-        Combined {
+impl StoredReduction<'_> {
+    fn keep(self) -> StoredReduction<'static> {
+        StoredReduction {
             op: Cow::Owned(self.op.into_owned()),
             datatype: Cow::Owned(self.datatype.into_owned()),
             ..self
@@ -161,7 +161,7 @@ impl Combined<'_> {
     }
 
     fn with<T>(&self, f: impl FnOnce(&Reduction<'_>) -> T) -> T {
-        let fold = OpOn::new(&self.op, &self.datatype);
+        let fold = TypedOp::new(&self.op, &self.datatype);
         f(&fold.reduction(Some(self.input), self.output, self.count))
     }
 
@@ -184,7 +184,7 @@ const ALIGN: u64 = 64;
 
 /// Who gets what was combined.
 #[derive(Clone, Copy)]
-pub enum To {
+pub enum ReduceTarget {
     All,
     One(u32),
     /// Each a slice: this member's begins at this element, and has so many.
@@ -193,41 +193,41 @@ pub enum To {
 
 /// See the module's paragraph.
 #[derive(Clone)]
-pub enum Errand<'a> {
+pub enum ShmOp<'a> {
     /// The data goes by messages.
     Show,
     Barrier,
-    Bcast(u32, Part<'a>),
-    Reduce(Combined<'a>, To),
-    Scan(Combined<'a>, Own),
+    Bcast(u32, StoredElements<'a>),
+    Reduce(StoredReduction<'a>, ReduceTarget),
+    Scan(StoredReduction<'a>, ScanKind),
     /// Without a contribution it lies in the result already.
-    Allgather(Option<Part<'a>>, Filled<'a>),
-    Alltoall(Option<Part<'a>>, Part<'a>),
+    Allgather(Option<StoredElements<'a>>, GatherBuffer<'a>),
+    Alltoall(Option<StoredElements<'a>>, StoredElements<'a>),
     /// Own block (the root may have none) and, at the root, those of all.
-    Gather(u32, Option<Part<'a>>, Option<Part<'a>>),
-    Scatter(u32, Option<Part<'a>>, Option<Part<'a>>),
+    Gather(u32, Option<StoredElements<'a>>, Option<StoredElements<'a>>),
+    Scatter(u32, Option<StoredElements<'a>>, Option<StoredElements<'a>>),
     /// Uneven blocks.
-    Parcels(Parcels),
+    Parcels(ShmOpV),
 }
 
 /// Which way data goes in a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum Dependency {
     /// All wait for all.
-    Among,
+    AllOnAll,
     /// All wait for this one, which waits for nobody.
-    From(u32),
+    AllOnOne(u32),
     /// This one waits for all, who wait for nobody.
-    To(u32),
+    OneOnAll(u32),
     /// Nobody waits for anybody.
-    Alone,
+    None,
 }
 
 /// Carries out what reads so many bytes that were put down so.
-type Timed<'a> = dyn Fn(StoreKind, u64, &mut dyn FnMut()) + 'a;
+type TimedCopy<'a> = dyn Fn(StoreKind, u64, &mut dyn FnMut()) + 'a;
 
 /// A round as one of its members sees it.
-pub struct View<'a> {
+pub struct SlotView<'a> {
     pub me: u32,
     pub members: u32,
     /// Bytes that a member can put down.
@@ -242,19 +242,19 @@ pub struct View<'a> {
     /// What the last combined; `None`: each combines for itself.
     pub result: Option<UserMem>,
     /// For combining.
-    pub private: &'a Private,
+    pub private: &'a CombineBuffer,
     /// How long contributions are put down, and how those of a member (`None`: the result) were.
-    pub(in crate::coll) stroke: Stroke,
+    pub(in crate::coll) stroke: CopyKind,
     pub stores: &'a dyn Fn(Option<u32>) -> StoreKind,
     /// Notes how long it takes as well.
-    pub timed: &'a Timed<'a>,
+    pub timed: &'a TimedCopy<'a>,
 }
 
-impl View<'_> {
+impl SlotView<'_> {
     /// Copies from the cell of `from`, or the result.
     pub fn bring(&self, from: Option<u32>, src: &Data, into: &Data) {
         let mut copy = || typed_buffer::copy(src, into);
-        match from == Some(self.me) || into.len < limit::ROUND_STORES_FROM {
+        match from == Some(self.me) || into.len < limit::SLOT_STORES_FROM {
             true => copy(),
             false => (self.timed)((self.stores)(from), into.len, &mut copy),
         }
@@ -263,9 +263,9 @@ impl View<'_> {
 
 /// A member's own room for two contributions, made at first use: shared memory is only copied.
 #[derive(Default)]
-pub struct Private(Mutex<Option<Scratch>>);
+pub struct CombineBuffer(Mutex<Option<Scratch>>);
 
-impl Private {
+impl CombineBuffer {
     /// Calls `f` with `len` bytes, always as many, unless there is no memory: without a few
     /// kilobytes nothing goes on in this process.
     fn with(&self, len: u64, f: impl FnOnce(UserMem)) {
@@ -279,30 +279,36 @@ impl Private {
     }
 }
 
-impl Errand<'_> {
+impl ShmOp<'_> {
     /// As it is kept after the call has returned.
-    pub fn keep(self) -> Errand<'static> {
+    pub fn keep(self) -> ShmOp<'static> {
         match self {
-            Errand::Show => Errand::Show,
-            Errand::Barrier => Errand::Barrier,
-            Errand::Bcast(root, part) => Errand::Bcast(root, part.keep()),
-            Errand::Reduce(combined, to) => Errand::Reduce(combined.keep(), to),
-            Errand::Scan(combined, own) => Errand::Scan(combined.keep(), own),
-            Errand::Allgather(send, filled) => Errand::Allgather(
-                send.map(Part::keep),
+            ShmOp::Show => ShmOp::Show,
+            ShmOp::Barrier => ShmOp::Barrier,
+            ShmOp::Bcast(root, part) => ShmOp::Bcast(root, part.keep()),
+            ShmOp::Reduce(combined, to) => ShmOp::Reduce(combined.keep(), to),
+            ShmOp::Scan(combined, own) => ShmOp::Scan(combined.keep(), own),
+            ShmOp::Allgather(send, filled) => ShmOp::Allgather(
+                send.map(StoredElements::keep),
                 match filled {
-                    Filled::Even(part) => Filled::Even(part.keep()),
-                    Filled::Ragged(ragged) => Filled::Ragged(ragged.keep()),
+                    GatherBuffer::Even(part) => GatherBuffer::Even(part.keep()),
+                    GatherBuffer::Uneven(ragged) => GatherBuffer::Uneven(ragged.keep()),
                 },
             ),
-            Errand::Alltoall(send, recv) => Errand::Alltoall(send.map(Part::keep), recv.keep()),
-            Errand::Gather(root, mine, all) => {
-                Errand::Gather(root, mine.map(Part::keep), all.map(Part::keep))
+            ShmOp::Alltoall(send, recv) => {
+                ShmOp::Alltoall(send.map(StoredElements::keep), recv.keep())
             }
-            Errand::Scatter(root, mine, all) => {
-                Errand::Scatter(root, mine.map(Part::keep), all.map(Part::keep))
-            }
-            Errand::Parcels(parcels) => Errand::Parcels(parcels),
+            ShmOp::Gather(root, mine, all) => ShmOp::Gather(
+                root,
+                mine.map(StoredElements::keep),
+                all.map(StoredElements::keep),
+            ),
+            ShmOp::Scatter(root, mine, all) => ShmOp::Scatter(
+                root,
+                mine.map(StoredElements::keep),
+                all.map(StoredElements::keep),
+            ),
+            ShmOp::Parcels(parcels) => ShmOp::Parcels(parcels),
         }
     }
 
@@ -310,38 +316,38 @@ impl Errand<'_> {
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
         let wide = wide_len.max(CELL_BYTES) as u64;
         let room = wide
-            .min(limit::ROUND_MAX)
-            .min(limit::ROUND_ALL / u64::from(members.max(1)));
+            .min(limit::SLOT_BYTES_MAX)
+            .min(limit::SLOT_BYTES_ALL / u64::from(members.max(1)));
         match self {
-            Errand::Parcels(parcels) => parcels.fit(members, wide_len),
+            ShmOp::Parcels(parcels) => parcels.fit(members, wide_len),
             // Each reads only what it gets.
-            Errand::Alltoall(_, recv) => {
-                recv.bytes() <= limit::ROUND_MAX && self.len(members) <= wide
+            ShmOp::Alltoall(_, recv) => {
+                recv.bytes() <= limit::SLOT_BYTES_MAX && self.len(members) <= wide
             }
             // Nobody else can combine these while their ranks compute, and at a gate one of them
             // would do it for all.
-            other if other.runs_user_code() => other.len(members) <= limit::ROUND_SHORT.min(room),
+            other if other.runs_user_code() => other.len(members) <= limit::SLOT_SHORT.min(room),
             other => other.len(members) <= room,
         }
     }
 
     /// Bytes of a cell that all of `members` must have room for; the same on all of them.
     pub fn len(&self, members: u32) -> u64 {
-        let blocks = |mine: &Option<Part<'_>>, all: &Option<Part<'_>>| {
+        let blocks = |mine: &Option<StoredElements<'_>>, all: &Option<StoredElements<'_>>| {
             let block = mine.as_ref().or(all.as_ref());
-            block.map_or(0, Part::bytes)
+            block.map_or(0, StoredElements::bytes)
         };
         match self {
-            Errand::Show | Errand::Barrier | Errand::Parcels(_) => 0,
-            Errand::Bcast(_, part) | Errand::Allgather(_, Filled::Even(part)) => part.bytes(),
-            Errand::Allgather(_, Filled::Ragged(ragged)) => ragged.longest,
-            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.len(),
+            ShmOp::Show | ShmOp::Barrier | ShmOp::Parcels(_) => 0,
+            ShmOp::Bcast(_, part) | ShmOp::Allgather(_, GatherBuffer::Even(part)) => part.bytes(),
+            ShmOp::Allgather(_, GatherBuffer::Uneven(ragged)) => ragged.longest,
+            ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => combined.len(),
             // Its own block a member gives to itself.
-            Errand::Alltoall(_, recv) => recv
+            ShmOp::Alltoall(_, recv) => recv
                 .bytes()
                 .saturating_mul(members.saturating_sub(1).into()),
-            Errand::Gather(_, mine, all) => blocks(mine, all),
-            Errand::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
+            ShmOp::Gather(_, mine, all) => blocks(mine, all),
+            ShmOp::Scatter(_, mine, all) => blocks(mine, all).saturating_mul(members.into()),
         }
     }
 
@@ -349,14 +355,14 @@ impl Errand<'_> {
     /// same for all members.
     pub fn comes_after(&self, members: u32) -> u32 {
         // How long the blocks of parcels are not all know.
-        let is_wide = matches!(self, Errand::Parcels(_)) || self.len(members) > CELL_BYTES as u64;
+        let is_wide = matches!(self, ShmOp::Parcels(_)) || self.len(members) > CELL_BYTES as u64;
         if is_wide { WIDE_SETS } else { ROUNDS }
     }
 
     /// Whether this member puts down nothing in wide cells, whatever others do.
     pub fn is_small(&self, members: u32) -> bool {
         match self {
-            Errand::Parcels(parcels) => parcels.are_small(),
+            ShmOp::Parcels(parcels) => parcels.are_small(),
             other => other.comes_after(members) == ROUNDS,
         }
     }
@@ -365,38 +371,40 @@ impl Errand<'_> {
     /// same, but where only some know how long blocks are.
     pub fn needs_hands(&self, members: u32) -> bool {
         match self {
-            Errand::Parcels(parcels) => parcels.is_long(),
-            other => other.len(members) > limit::ROUND_SHORT,
+            ShmOp::Parcels(parcels) => parcels.is_long(),
+            other => other.len(members) > limit::SLOT_SHORT,
         }
     }
 
     /// Bytes that this member puts down, if they are worth choosing how.
     pub fn puts(&self, me: u32, members: u32) -> Option<u64> {
         let len = match (self, self.course()) {
-            (Errand::Parcels(parcels), _) => parcels.gives(me),
-            (_, Course::From(root)) if root != me => 0,
+            (ShmOp::Parcels(parcels), _) => parcels.gives(me),
+            (_, Dependency::AllOnOne(root)) if root != me => 0,
             _ => self.len(members),
         };
-        (len >= limit::ROUND_STORES_FROM).then_some(len)
+        (len >= limit::SLOT_STORES_FROM).then_some(len)
     }
 
-    pub fn course(&self) -> Course {
+    pub fn course(&self) -> Dependency {
         match *self {
-            Errand::Show => Course::Alone,
-            Errand::Barrier | Errand::Scan(..) | Errand::Allgather(..) | Errand::Alltoall(..) => {
-                Course::Among
+            ShmOp::Show => Dependency::None,
+            ShmOp::Barrier | ShmOp::Scan(..) | ShmOp::Allgather(..) | ShmOp::Alltoall(..) => {
+                Dependency::AllOnAll
             }
-            Errand::Reduce(_, To::All | To::Slice(..)) => Course::Among,
-            Errand::Bcast(root, _) | Errand::Scatter(root, ..) => Course::From(root),
-            Errand::Reduce(_, To::One(root)) | Errand::Gather(root, ..) => Course::To(root),
-            Errand::Parcels(ref parcels) => parcels.course(),
+            ShmOp::Reduce(_, ReduceTarget::All | ReduceTarget::Slice(..)) => Dependency::AllOnAll,
+            ShmOp::Bcast(root, _) | ShmOp::Scatter(root, ..) => Dependency::AllOnOne(root),
+            ShmOp::Reduce(_, ReduceTarget::One(root)) | ShmOp::Gather(root, ..) => {
+                Dependency::OneOnAll(root)
+            }
+            ShmOp::Parcels(ref parcels) => parcels.course(),
         }
     }
 
     /// What the member says: the call's own statement, unless it brings another length to an
     /// allgather than its counts say.
-    pub fn said(&self, said: Statement, me: u32, members: u32) -> Statement {
-        let Errand::Allgather(Some(send), Filled::Ragged(ragged)) = self else {
+    pub fn said(&self, said: CallSignature, me: u32, members: u32) -> CallSignature {
+        let ShmOp::Allgather(Some(send), GatherBuffer::Uneven(ragged)) = self else {
             return said;
         };
         let blocks = ragged.blocks();
@@ -410,13 +418,13 @@ impl Errand<'_> {
     /// Whether it runs code of the program's.
     pub fn runs_user_code(&self) -> bool {
         match self {
-            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => combined.op.is_user(),
+            ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => combined.op.is_user(),
             _ => false,
         }
     }
 
     /// Puts down what the member brings.
-    pub fn put(&self, view: &View<'_>) {
+    pub fn put(&self, view: &SlotView<'_>) {
         let (me, members) = (view.me, view.members);
         // What a mistaken program brings may be longer than what all said.
         let put = |data: &Data| {
@@ -424,17 +432,17 @@ impl Errand<'_> {
             typed_buffer::copy_by(view.stroke, data, &cell);
         };
         match self {
-            Errand::Show | Errand::Barrier => {}
-            Errand::Parcels(parcels) => parcels.put(view),
-            Errand::Bcast(root, part) if *root == me => put(&part.data()),
-            Errand::Reduce(combined, _) | Errand::Scan(combined, _) => {
+            ShmOp::Show | ShmOp::Barrier => {}
+            ShmOp::Parcels(parcels) => parcels.put(view),
+            ShmOp::Bcast(root, part) if *root == me => put(&part.data()),
+            ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => {
                 combined.with(|r| {
                     typed_buffer::copy_by(view.stroke, &r.whole(r.input), &r.whole((view.cell)(me)))
                 });
             }
-            Errand::Allgather(Some(send), _) => put(&send.data()),
-            Errand::Allgather(None, filled) => put(&filled.blocks().one(me)),
-            Errand::Alltoall(send, recv) => {
+            ShmOp::Allgather(Some(send), _) => put(&send.data()),
+            ShmOp::Allgather(None, filled) => put(&filled.blocks().one(me)),
+            ShmOp::Alltoall(send, recv) => {
                 let blocks = send.as_ref().unwrap_or(recv).blocks();
                 let mut at = 0;
                 for data in [blocks.run(0, me), blocks.run(me + 1, members - me - 1)] {
@@ -444,32 +452,30 @@ impl Errand<'_> {
                     at += len;
                 }
             }
-            Errand::Gather(_, Some(mine), _) => put(&mine.data()),
-            Errand::Scatter(root, _, Some(all)) if *root == me => {
-                put(&all.blocks().run(0, members))
-            }
-            Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
+            ShmOp::Gather(_, Some(mine), _) => put(&mine.data()),
+            ShmOp::Scatter(root, _, Some(all)) if *root == me => put(&all.blocks().run(0, members)),
+            ShmOp::Bcast(..) | ShmOp::Gather(..) | ShmOp::Scatter(..) => {}
         }
     }
 
     /// What concerns nobody else: done when the member has come, while others may be on their way.
-    pub fn keep_own(&self, view: &View<'_>) {
+    pub fn keep_own(&self, view: &SlotView<'_>) {
         let me = view.me;
         match self {
-            Errand::Allgather(Some(send), filled) => {
+            ShmOp::Allgather(Some(send), filled) => {
                 typed_buffer::copy(&send.data(), &filled.blocks().one(me))
             }
-            Errand::Alltoall(Some(send), recv) => {
+            ShmOp::Alltoall(Some(send), recv) => {
                 typed_buffer::copy(&send.blocks().one(me), &recv.blocks().one(me));
             }
-            Errand::Parcels(parcels) => parcels.keep_own(view),
+            ShmOp::Parcels(parcels) => parcels.keep_own(view),
             _ => {}
         }
     }
 
     /// What the last to arrive does for all.
-    pub fn combine(&self, view: &View<'_>) {
-        if let (Errand::Reduce(combined, _), Some(result)) = (self, view.result) {
+    pub fn combine(&self, view: &SlotView<'_>) {
+        if let (ShmOp::Reduce(combined, _), Some(result)) = (self, view.result) {
             combined.with(|r| {
                 let operands = (0..view.members, None);
                 combine(r, combined.len(), view, operands, |from, sum| {
@@ -484,28 +490,28 @@ impl Errand<'_> {
     }
 
     /// Takes what the member came for; what it finds that it has no room for.
-    pub fn take(&self, view: &View<'_>) -> Option<Misfit> {
-        if let Errand::Parcels(parcels) = self {
+    pub fn take(&self, view: &SlotView<'_>) -> Option<LengthMismatch> {
+        if let ShmOp::Parcels(parcels) = self {
             return parcels.take(view);
         }
         self.take_whole(view);
         None
     }
 
-    fn take_whole(&self, view: &View<'_>) {
+    fn take_whole(&self, view: &SlotView<'_>) {
         let me = view.me;
         let get = |from: u32, at: u64, into: &Data| {
             let cell = (view.cell)(from).offset(at as isize);
             view.bring(Some(from), &Data::contiguous(cell, into.len), into);
         };
         match self {
-            Errand::Show | Errand::Barrier | Errand::Parcels(_) => {}
-            Errand::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
-            Errand::Reduce(_, To::One(root)) if *root != me => {}
-            Errand::Reduce(combined, to) => combined.with(|r| {
+            ShmOp::Show | ShmOp::Barrier | ShmOp::Parcels(_) => {}
+            ShmOp::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
+            ShmOp::Reduce(_, ReduceTarget::One(root)) if *root != me => {}
+            ShmOp::Reduce(combined, to) => combined.with(|r| {
                 let wanted = match to {
-                    To::Slice(first, count) => *first..first + count,
-                    To::All | To::One(_) => 0..r.count,
+                    ReduceTarget::Slice(first, count) => *first..first + count,
+                    ReduceTarget::All | ReduceTarget::One(_) => 0..r.count,
                 };
                 // Those elements of a part of the sum that are wanted.
                 let get_of = |part: Range<u64>, sum: UserMem, copy: &dyn Fn(&Data, &Data)| {
@@ -520,7 +526,7 @@ impl Errand<'_> {
                     }
                 };
                 let get = |part: Range<u64>, sum: UserMem| get_of(part, sum, &typed_buffer::copy);
-                let direct = (!matches!(to, To::Slice(..))).then_some(r.output);
+                let direct = (!matches!(to, ReduceTarget::Slice(..))).then_some(r.output);
                 match view.result {
                     Some(result) => get_of(0..r.count, result, &|from, into| {
                         view.bring(None, from, into)
@@ -528,10 +534,10 @@ impl Errand<'_> {
                     None => combine(r, combined.len(), view, (0..view.members, direct), get),
                 }
             }),
-            Errand::Scan(combined, own) => combined.with(|r| {
+            ShmOp::Scan(combined, own) => combined.with(|r| {
                 let operands = match own {
-                    Own::Included => 0..me + 1,
-                    Own::Excluded => 0..me,
+                    ScanKind::Inclusive => 0..me + 1,
+                    ScanKind::Exclusive => 0..me,
                 };
                 combine(
                     r,
@@ -546,30 +552,30 @@ impl Errand<'_> {
                     },
                 );
             }),
-            Errand::Allgather(_, filled) => {
+            ShmOp::Allgather(_, filled) => {
                 let blocks = filled.blocks();
                 for rank in (0..view.members).filter(|&rank| rank != me) {
                     get(rank, 0, &blocks.one(rank));
                 }
             }
-            Errand::Alltoall(_, recv) => {
+            ShmOp::Alltoall(_, recv) => {
                 let blocks = recv.blocks();
                 for rank in (0..view.members).filter(|&rank| rank != me) {
                     let place = if me < rank { me } else { me - 1 };
                     get(rank, recv.bytes() * u64::from(place), &blocks.one(rank));
                 }
             }
-            Errand::Gather(root, mine, Some(all)) if *root == me => {
+            ShmOp::Gather(root, mine, Some(all)) if *root == me => {
                 let blocks = all.blocks();
                 for rank in (0..view.members).filter(|&rank| mine.is_some() || rank != me) {
                     get(rank, 0, &blocks.one(rank));
                 }
             }
-            Errand::Scatter(root, Some(mine), all) => match all {
+            ShmOp::Scatter(root, Some(mine), all) => match all {
                 Some(all) if *root == me => typed_buffer::copy(&all.blocks().one(me), &mine.data()),
                 _ => get(*root, mine.bytes() * u64::from(me), &mine.data()),
             },
-            Errand::Bcast(..) | Errand::Gather(..) | Errand::Scatter(..) => {}
+            ShmOp::Bcast(..) | ShmOp::Gather(..) | ShmOp::Scatter(..) => {}
         }
     }
 }
@@ -580,7 +586,7 @@ impl Errand<'_> {
 fn combine(
     r: &Reduction<'_>,
     len: u64,
-    view: &View<'_>,
+    view: &SlotView<'_>,
     (mut members, direct): (Range<u32>, Option<UserMem>),
     get: impl Fn(Range<u64>, UserMem),
 ) {
@@ -597,7 +603,7 @@ fn combine(
             view.bring(Some(member), &Data::contiguous(there, into.len), into);
         };
         return view.private.with(2 * (view.room + ALIGN), |private| {
-            let room = Room {
+            let room = OperandRoom {
                 mem: private,
                 each: limit::COMBINE_BYTES
                     .min(view.room as usize / ALIGN as usize * ALIGN as usize),

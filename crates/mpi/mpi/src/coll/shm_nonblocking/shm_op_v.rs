@@ -9,9 +9,9 @@
 
 use super::super::algo::alltoall;
 use super::super::blocks::Blocks;
-use super::super::plan::{Recorder, Schedule};
+use super::super::plan::{PlanRecorder, Schedule};
 use super::super::typed_buffer;
-use super::shm_op::{Course, View};
+use super::shm_op::{Dependency, SlotView};
 use crate::error::Result;
 use crate::limits::coll as limit;
 use garonne_sync::shm_barrier::CELL_BYTES;
@@ -19,7 +19,7 @@ use garonne_sync::user::{Data, UserMem};
 
 /// Who gives to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ExchangePattern {
     /// All to all. `true`: what a member gives lies where it takes, and its own block is there
     /// already.
     Exchange(bool),
@@ -31,8 +31,8 @@ pub enum Way {
 
 /// The blocks that a member gives and takes; empty where there is none.
 #[derive(Clone)]
-pub struct Parcels {
-    way: Way,
+pub struct ShmOpV {
+    way: ExchangePattern,
     /// To each rank, as far as there are any.
     give: Vec<Data>,
     /// From each rank, likewise.
@@ -43,7 +43,7 @@ pub struct Parcels {
 
 /// A block that is longer than the taker has room for, or that it waits for elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct LengthMismatch {
     /// The giver.
     pub from: u32,
     /// What that one gives.
@@ -62,14 +62,14 @@ const ELSEWHERE: u32 = u32::MAX;
 const ALIGN: usize = 8;
 
 /// A member's cells: bytes of the small one come first.
-struct Cells {
+struct MemberCells {
     small: UserMem,
     wide: UserMem,
     wide_len: usize,
 }
 
-impl Cells {
-    fn of(view: &View<'_>, member: u32) -> Self {
+impl MemberCells {
+    fn of(view: &SlotView<'_>, member: u32) -> Self {
         Self {
             small: (view.cell)(member),
             wide: (view.wide)(member),
@@ -91,14 +91,14 @@ impl Cells {
 
 /// How a member's cells are used.
 #[derive(Clone, Copy)]
-struct Plot {
+struct CellLayout {
     /// Where the table begins.
     table: usize,
     /// The longest block for cells; 0: none.
     longest: u64,
 }
 
-impl Plot {
+impl CellLayout {
     /// Of members that give so many blocks at most.
     fn of(blocks: u32, wide_len: usize) -> Self {
         let (blocks, table_len) = (blocks as usize, blocks as usize * ENTRY);
@@ -111,12 +111,12 @@ impl Plot {
         };
         Self {
             table,
-            longest: ((room / blocks.max(1) / ALIGN * ALIGN) as u64).min(limit::ROUND_MAX),
+            longest: ((room / blocks.max(1) / ALIGN * ALIGN) as u64).min(limit::SLOT_BYTES_MAX),
         }
     }
 }
 
-impl Parcels {
+impl ShmOpV {
     /// All exchange blocks with all.
     pub(crate) fn exchange(
         ranks: u32,
@@ -130,10 +130,10 @@ impl Parcels {
         if send.is_none() {
             (take[me as usize], give[me as usize]) = (Data::empty(), Data::empty());
         }
-        Self::new(Way::Exchange(send.is_none()), ranks, give, take)
+        Self::new(ExchangePattern::Exchange(send.is_none()), ranks, give, take)
     }
 
-    fn new(way: Way, ranks: u32, give: Vec<Data>, take: Vec<Data>) -> Self {
+    fn new(way: ExchangePattern, ranks: u32, give: Vec<Data>, take: Vec<Data>) -> Self {
         let mut parcels = Self {
             way,
             give,
@@ -155,12 +155,12 @@ impl Parcels {
 
     /// A block of each (at the root `None`: in place) to or from the root, which has those of all.
     pub(crate) fn rooted(
-        way: Way,
+        way: ExchangePattern,
         (ranks, me): (u32, u32),
         mine: Option<Data>,
         all: Option<Blocks<'_>>,
     ) -> Self {
-        let (Way::Gather(root) | Way::Scatter(root)) = way else {
+        let (ExchangePattern::Gather(root) | ExchangePattern::Scatter(root)) = way else {
             unreachable!("an exchange has no root")
         };
         let own = me == root;
@@ -179,35 +179,35 @@ impl Parcels {
             })
             .collect();
         let (give, take) = match way {
-            Way::Gather(_) => (mine, all),
+            ExchangePattern::Gather(_) => (mine, all),
             _ => (all, mine),
         };
         Self::new(way, ranks, give, take)
     }
 
-    pub fn course(&self) -> Course {
+    pub fn course(&self) -> Dependency {
         match self.way {
-            Way::Exchange(_) => Course::Among,
-            Way::Gather(root) => Course::To(root),
-            Way::Scatter(root) => Course::From(root),
+            ExchangePattern::Exchange(_) => Dependency::AllOnAll,
+            ExchangePattern::Gather(root) => Dependency::OneOnAll(root),
+            ExchangePattern::Scatter(root) => Dependency::AllOnOne(root),
         }
     }
 
-    fn plot(&self, members: u32, wide_len: usize) -> Plot {
+    fn plot(&self, members: u32, wide_len: usize) -> CellLayout {
         // What the root of a gather or scatter has to do it would do alone.
-        let short = wide_len.min(limit::ROUND_SHORT as usize);
+        let short = wide_len.min(limit::SLOT_SHORT as usize);
         match self.way {
-            Way::Gather(_) => Plot::of(1, short),
-            Way::Scatter(_) => Plot::of(members, short),
-            Way::Exchange(_) => Plot::of(members, wide_len),
+            ExchangePattern::Gather(_) => CellLayout::of(1, short),
+            ExchangePattern::Scatter(_) => CellLayout::of(members, short),
+            ExchangePattern::Exchange(_) => CellLayout::of(members, wide_len),
         }
     }
 
     /// Where the entry of a block stands in its giver's table.
     fn entry(&self, to: u32) -> usize {
         match self.way {
-            Way::Gather(_) => 0,
-            Way::Exchange(_) | Way::Scatter(_) => to as usize * ENTRY,
+            ExchangePattern::Gather(_) => 0,
+            ExchangePattern::Exchange(_) | ExchangePattern::Scatter(_) => to as usize * ENTRY,
         }
     }
 
@@ -218,7 +218,7 @@ impl Parcels {
 
     /// Whether this member puts down a table.
     fn has_table(&self) -> bool {
-        matches!(self.way, Way::Exchange(_)) || !self.give.is_empty()
+        matches!(self.way, ExchangePattern::Exchange(_)) || !self.give.is_empty()
     }
 
     /// Whether all that this member puts down lies in its small cell.
@@ -238,8 +238,8 @@ impl Parcels {
                 .iter()
                 .fold(0u64, |sum, block| sum.saturating_add(block.len))
         };
-        all(&self.give).max(all(&self.take)) > limit::ROUND_SHORT
-            && matches!(self.way, Way::Exchange(_))
+        all(&self.give).max(all(&self.take)) > limit::SLOT_SHORT
+            && matches!(self.way, ExchangePattern::Exchange(_))
     }
 
     /// Bytes that this member may put down for others.
@@ -247,7 +247,7 @@ impl Parcels {
         let others = (0..).zip(&self.give).filter(|&(rank, _)| rank != me);
         let lens = others
             .map(|(_, block)| block.len)
-            .filter(|&len| len <= limit::ROUND_MAX);
+            .filter(|&len| len <= limit::SLOT_BYTES_MAX);
         lens.fold(0, u64::saturating_add)
     }
 
@@ -288,19 +288,19 @@ impl Parcels {
             (None, None) => return Ok(None),
             (give, take) => (give.unwrap_or_default(), take.unwrap_or_default()),
         };
-        let mut p = Recorder::new(me, members, 0);
+        let mut p = PlanRecorder::new(me, members, 0);
         let (give, take) = (Blocks::List(&give), Blocks::List(&take));
         match self.way {
-            Way::Exchange(true) => alltoall::in_place(&mut p, &take)?,
+            ExchangePattern::Exchange(true) => alltoall::in_place(&mut p, &take)?,
             _ => alltoall::linear(&mut p, &give, &take, limit::ALLTOALL_PARTNERS)?,
         }
         Ok(Some(p.finish()))
     }
 
     /// Puts down the table and what is short.
-    pub fn put(&self, view: &View<'_>) {
+    pub fn put(&self, view: &SlotView<'_>) {
         let plot = self.plot(view.members, view.wide_len);
-        let cells = Cells::of(view, view.me);
+        let cells = MemberCells::of(view, view.me);
         // Small blocks lie behind a short table, on lines that whoever looks for it fetches.
         let table_end = plot.table + self.table_end(view.members);
         let (mut small, mut wide) = match plot.table {
@@ -308,7 +308,7 @@ impl Parcels {
             _ => (CELL_BYTES, table_end),
         };
         for to in (0..view.members).filter(|_| self.has_table()) {
-            if matches!(self.way, Way::Gather(root) if root != to) {
+            if matches!(self.way, ExchangePattern::Gather(root) if root != to) {
                 continue;
             }
             let block = self.give.get(to as usize);
@@ -341,14 +341,14 @@ impl Parcels {
     }
 
     /// What the member gives to itself.
-    pub fn keep_own(&self, view: &View<'_>) {
+    pub fn keep_own(&self, view: &SlotView<'_>) {
         if let Some((own, place)) = self.own(view.me) {
             typed_buffer::copy(own, place);
         }
     }
 
     /// Takes what is short, and finds what does not fit.
-    pub fn take(&self, view: &View<'_>) -> Option<Misfit> {
+    pub fn take(&self, view: &SlotView<'_>) -> Option<LengthMismatch> {
         let (me, plot) = (view.me, self.plot(view.members, view.wide_len));
         let own = self.own(me).filter(|(own, place)| own.len > place.len);
         let mut misfit = own.map(|(own, place)| (me, own.len, place.len));
@@ -362,10 +362,10 @@ impl Parcels {
             .filter(|&(from, _)| from != me)
         {
             // Only the root of a scatter gives; in a gather only its root gets here.
-            if matches!(self.way, Way::Scatter(root) if root != from) {
+            if matches!(self.way, ExchangePattern::Scatter(root) if root != from) {
                 continue;
             }
-            let cells = Cells::of(view, from);
+            let cells = MemberCells::of(view, from);
             let mut entry = [0; ENTRY];
             if let Some(at) = cells.at(plot.table + self.entry(view.me), ENTRY) {
                 at.read(0, &mut entry);
@@ -384,7 +384,7 @@ impl Parcels {
                 misfit.get_or_insert((from, sent, block.len));
             }
         }
-        misfit.map(|(from, sent, room)| Misfit { from, sent, room })
+        misfit.map(|(from, sent, room)| LengthMismatch { from, sent, room })
     }
 }
 
@@ -396,7 +396,7 @@ mod tests {
     fn what_a_member_gives_at_most_has_room_in_its_cells() {
         for wide_len in [0, 256, 1024, 4096] {
             for blocks in 1..200 {
-                let plot = Plot::of(blocks, wide_len);
+                let plot = CellLayout::of(blocks, wide_len);
                 let (table, all) = (
                     blocks as usize * ENTRY,
                     blocks as usize * plot.longest as usize,
@@ -411,7 +411,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Plot::of(4, 4096).longest, 1024);
-        assert_eq!(Plot::of(1, 4096).longest, 4096);
+        assert_eq!(CellLayout::of(4, 4096).longest, 1024);
+        assert_eq!(CellLayout::of(1, 4096).longest, 4096);
     }
 }

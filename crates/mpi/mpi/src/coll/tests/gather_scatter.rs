@@ -2,8 +2,8 @@
 
 use super::support::*;
 use crate::coll::algo::{allgather, alltoall, gather};
-use crate::coll::blocks::{Blocks, Numbers};
-use crate::coll::plan::Recorder;
+use crate::coll::blocks::{Blocks, CountArray};
+use crate::coll::plan::PlanRecorder;
 use crate::error::Result;
 use garonne_sync::user::Data;
 
@@ -28,7 +28,7 @@ fn all_contributions(n: u32, count: u64) -> Vec<[u32; 2]> {
 
 #[test]
 fn every_gather_brings_the_blocks_to_the_root_in_rank_order() {
-    type Algorithm = fn(&mut Recorder, u32, u64, Option<&Data>, &Blocks<'_>) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, u32, u64, Option<&Data>, &Blocks<'_>) -> Result<()>;
     let algorithms: [Algorithm; 2] = [
         |p, root, _, mine, blocks| gather::linear_gather(p, root, mine, blocks),
         |p, root, block, mine, blocks| gather::binomial_gather(p, root, block, mine, blocks),
@@ -70,7 +70,7 @@ fn every_gather_brings_the_blocks_to_the_root_in_rank_order() {
 
 #[test]
 fn every_scatter_gives_each_rank_its_block() {
-    type Algorithm = fn(&mut Recorder, u32, u64, Option<&Data>, &Blocks<'_>) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, u32, u64, Option<&Data>, &Blocks<'_>) -> Result<()>;
     let algorithms: [Algorithm; 2] = [
         |p, root, _, mine, blocks| gather::linear_scatter(p, root, mine, blocks),
         |p, root, block, mine, blocks| gather::binomial_scatter(p, root, block, mine, blocks),
@@ -101,7 +101,7 @@ fn every_scatter_gives_each_rank_its_block() {
     }
 }
 
-type Allgather = fn(&mut Recorder, &Blocks<'_>) -> Result<()>;
+type Allgather = fn(&mut PlanRecorder, &Blocks<'_>) -> Result<()>;
 /// For which numbers of ranks.
 type Fits = fn(u32) -> bool;
 
@@ -183,8 +183,8 @@ fn every_allgather_of_uneven_blocks_keeps_to_counts_and_displacements() {
                 .collect();
             let blocks = |rank: u32| Blocks::Uneven {
                 typed: outputs[rank as usize].typed(),
-                counts: Numbers::Int(&counts),
-                displs: Numbers::Wide(&displs),
+                counts: CountArray::Int(&counts),
+                displs: CountArray::Wide(&displs),
             };
             (0..n).for_each(|rank| {
                 let own = contribution(rank, counts[rank as usize] as u64);
@@ -210,7 +210,7 @@ fn exchanged(from: u32, to: u32, count: u64) -> Vec<[u32; 2]> {
 
 #[test]
 fn every_alltoall_transposes_the_blocks() {
-    type Algorithm = fn(&mut Recorder, &Blocks<'_>, &Blocks<'_>) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, &Blocks<'_>, &Blocks<'_>) -> Result<()>;
     let algorithms: [Algorithm; 4] = [
         |p, s, r| alltoall::linear(p, s, r, 64),
         |p, s, r| alltoall::linear(p, s, r, 3),
@@ -287,7 +287,7 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
             }
             run(n, 5, |p, me| {
                 let uneven = |buffer: &'_ Buffer| {
-                    let typed = crate::coll::typed_buffer::Typed::new(
+                    let typed = crate::coll::typed_buffer::TypedBuffer::new(
                         buffer.mem(),
                         if buffer.shape == Test::Dense {
                             &Test::Dense
@@ -297,8 +297,8 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
                     );
                     (
                         typed,
-                        Numbers::Wide(&counts[me as usize]),
-                        Numbers::Wide(&displs),
+                        CountArray::Wide(&counts[me as usize]),
+                        CountArray::Wide(&displs),
                     )
                 };
                 let (typed, counts, displacements) = uneven(&outputs[me as usize]);
@@ -338,7 +338,7 @@ trait SizeIsEven {
     fn size_is_even(&self) -> bool;
 }
 
-impl SizeIsEven for Recorder {
+impl SizeIsEven for PlanRecorder {
     fn size_is_even(&self) -> bool {
         crate::coll::plan::Plan::size(self).is_multiple_of(2)
     }

@@ -3,11 +3,11 @@
 
 use super::support::*;
 use crate::coll::algo::{Reduction, part};
-use crate::coll::blocks::{Blocks, Numbers};
+use crate::coll::blocks::{Blocks, CountArray};
 use crate::coll::hierarchical;
-use crate::coll::node_map::Spread;
-use crate::coll::plan::{Plan, Recorder, Side, Step};
-use crate::coll::typed_buffer::{Shape, Typed};
+use crate::coll::node_map::NodeMap;
+use crate::coll::plan::{GroupSide, Plan, PlanRecorder, ScheduleStep};
+use crate::coll::typed_buffer::{ElementLayout, TypedBuffer};
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const PLACEMENTS: [&[u32]; 9] = [
 ];
 
 const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
-const SHAPE_OF: [&dyn Shape; 2] = [&Test::Dense, &Test::Gappy];
+const SHAPE_OF: [&dyn ElementLayout; 2] = [&Test::Dense, &Test::Gappy];
 const COUNTS: [u64; 3] = [1, 5, 40];
 
 fn runs(nodes: &[u32]) -> bool {
@@ -34,14 +34,18 @@ fn runs(nodes: &[u32]) -> bool {
 }
 
 /// What a rank of this placement plans with.
-fn placed(p: &mut Recorder, nodes: &[u32], rank: u32) -> Arc<Spread> {
-    let spread = || Spread::of(nodes.len() as u32, |rank| nodes[rank as usize], rank);
+fn placed(p: &mut PlanRecorder, nodes: &[u32], rank: u32) -> Arc<NodeMap> {
+    let spread = || NodeMap::of(nodes.len() as u32, |rank| nodes[rank as usize], rank);
     p.spread_over(spread());
     Arc::new(spread().unwrap())
 }
 
 /// Every rank plans and carries it out, under some orders of events.
-fn everywhere(nodes: &[u32], seed: u64, plan: impl Fn(&mut Recorder, &Spread, u32) -> Result<()>) {
+fn everywhere(
+    nodes: &[u32],
+    seed: u64,
+    plan: impl Fn(&mut PlanRecorder, &NodeMap, u32) -> Result<()>,
+) {
     run(nodes.len() as u32, seed, |p, rank| {
         let spread = placed(p, nodes, rank);
         plan(p, &spread, rank)
@@ -154,7 +158,7 @@ fn a_reduction_of_nodes_combines_the_operands_in_rank_order() {
 fn an_allreduce_of_nodes_gives_all_the_operands_in_rank_order() {
     reductions(|nodes, op, shape, count, in_place, seed| {
         let n = nodes.len() as u32;
-        let even = Spread::of(n, |rank| nodes[rank as usize], 0)
+        let even = NodeMap::of(n, |rank| nodes[rank as usize], 0)
             .unwrap()
             .grouping()
             .each
@@ -230,8 +234,8 @@ fn an_allgather_of_nodes_gives_all_the_blocks_of_all() {
                             true => Blocks::Even { typed, count },
                             false => Blocks::Uneven {
                                 typed,
-                                counts: Numbers::Wide(&counts),
-                                displs: Numbers::Wide(&displs),
+                                counts: CountArray::Wide(&counts),
+                                displs: CountArray::Wide(&displs),
                             },
                         };
                         match round {
@@ -273,7 +277,7 @@ fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
                 .collect();
             everywhere(nodes, u64::from(n) + count, |p, spread, me| {
                 let even = |buffer: &Buffer| Blocks::Even {
-                    typed: Typed::new(
+                    typed: TypedBuffer::new(
                         buffer.mem(),
                         SHAPE_OF[(buffer.shape == Test::Gappy) as usize],
                     ),
@@ -296,15 +300,18 @@ fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
 }
 
 /// Messages and bytes that leave a node.
-fn crossing(nodes: &[u32], plan: impl Fn(&mut Recorder, &Spread) -> Result<()>) -> (usize, u64) {
+fn crossing(
+    nodes: &[u32],
+    plan: impl Fn(&mut PlanRecorder, &NodeMap) -> Result<()>,
+) -> (usize, u64) {
     let mut crossed = (0, 0);
     for (rank, node) in (0..).zip(nodes) {
-        let mut recorder = Recorder::new(rank, nodes.len() as u32, 0);
+        let mut recorder = PlanRecorder::new(rank, nodes.len() as u32, 0);
         let spread = placed(&mut recorder, nodes, rank);
         plan(&mut recorder, &spread).unwrap();
         for step in recorder.finish().steps {
-            if let Step::Send(site, data) = step
-                && site.side == Side::Own
+            if let ScheduleStep::Send(site, data) = step
+                && site.side == GroupSide::Local
                 && nodes[site.rank as usize] != *node
             {
                 crossed = (crossed.0 + 1, crossed.1 + data.len);

@@ -1,7 +1,7 @@
 //! Intercommunicators: two groups of any sizes.
 
 use super::support::*;
-use crate::coll::algo::intercomm::{self, Role};
+use crate::coll::algo::intercomm::{self, RootRole};
 use crate::coll::algo::{Reduction, part};
 use crate::coll::blocks::Blocks;
 use garonne_sync::user::UserMem;
@@ -17,11 +17,11 @@ fn groups(mut f: impl FnMut(u32, u32, u64)) {
 }
 
 /// The role of a process when `root` of the first group is the root.
-fn role(group: usize, rank: u32, root: u32) -> Role {
+fn role(group: usize, rank: u32, root: u32) -> RootRole {
     match group {
-        0 if rank == root => Role::Root,
-        0 => Role::Bystander,
-        _ => Role::Peer(root),
+        0 if rank == root => RootRole::Root,
+        0 => RootRole::Bystander,
+        _ => RootRole::Peer(root),
     }
 }
 
@@ -117,7 +117,7 @@ fn reductions_give_each_group_the_sum_of_the_other() {
                 let result = Buffer::new(Test::Gappy, count);
                 run_groups(a, b, seed, |p, group, rank| {
                     let role = role(group, rank, a - 1);
-                    let output = if role == Role::Root {
+                    let output = if role == RootRole::Root {
                         result.mem()
                     } else {
                         UserMem::null()

@@ -3,7 +3,7 @@
 
 use super::thread_world::{Words, word};
 use super::user_operations::{compose, op};
-use crate::coll::schedule_sim::Random;
+use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, Predefined};
@@ -29,7 +29,7 @@ pub(super) struct Act {
 const ACTS: u32 = 22;
 
 impl Act {
-    pub fn random(random: &mut Random, n: u32, salt: u32) -> Self {
+    pub fn random(random: &mut SimRandom, n: u32, salt: u32) -> Self {
         // Small cells, wide ones, and what goes by messages.
         let counts = [1, 3, 63, 64, 65, 150, 1024, 1500, 4000, 9000];
         Self {
@@ -206,10 +206,10 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 }
             });
             let send = (!in_place).then(|| elements(&mine, len(me), datatype));
-            let recv = Uneven {
+            let recv = ElementsV {
                 mem: into.0.mem(),
-                counts: Numbers::Int(&counts),
-                displs: Numbers::Int(&displs),
+                counts: CountArray::Int(&counts),
+                displs: CountArray::Int(&displs),
                 datatype,
             };
             let request = comm.start_collective(&Allgatherv { send, recv }, call);
@@ -338,28 +338,28 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             let types = vec![datatype.clone(); n as usize];
             let request = match act.what {
                 15 => {
-                    let part = |words: &Words, counts| Uneven {
+                    let part = |words: &Words, counts| ElementsV {
                         mem: words.0.mem(),
                         counts,
-                        displs: Numbers::Wide(&places),
+                        displs: CountArray::Wide(&places),
                         datatype,
                     };
                     let call_of = Alltoallv {
-                        send: (!in_place).then(|| part(&out, Numbers::Wide(&sent))),
-                        recv: part(&into, Numbers::Wide(&taken)),
+                        send: (!in_place).then(|| part(&out, CountArray::Wide(&sent))),
+                        recv: part(&into, CountArray::Wide(&taken)),
                     };
                     comm.start_collective(&call_of, call)
                 }
                 _ => {
-                    let part = |words: &Words, counts| Mixed {
+                    let part = |words: &Words, counts| ElementsW {
                         mem: words.0.mem(),
                         counts,
-                        displs: Numbers::Wide(&bytes),
+                        displs: CountArray::Wide(&bytes),
                         datatypes: &types,
                     };
                     let call_of = Alltoallw {
-                        send: (!in_place).then(|| part(&out, Numbers::Wide(&sent))),
-                        recv: part(&into, Numbers::Wide(&taken)),
+                        send: (!in_place).then(|| part(&out, CountArray::Wide(&sent))),
+                        recv: part(&into, CountArray::Wide(&taken)),
                     };
                     comm.start_collective(&call_of, call)
                 }
@@ -376,10 +376,10 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
             let (counts, places) = (list(&len), list(&|rank| u64::from(rank) * count));
             let mine_is_there = in_place && at_root;
-            let part = |words: &Words| Uneven {
+            let part = |words: &Words| ElementsV {
                 mem: words.0.mem(),
-                counts: Numbers::Wide(&counts),
-                displs: Numbers::Wide(&places),
+                counts: CountArray::Wide(&counts),
+                displs: CountArray::Wide(&places),
                 datatype,
             };
             match act.what {
@@ -432,7 +432,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             let reduce_scatter = ReduceScatter {
                 send: (!in_place).then(|| out.0.mem()),
                 recv: into.0.mem(),
-                counts: Numbers::Wide(&counts),
+                counts: CountArray::Wide(&counts),
                 datatype,
                 op: sum,
             };

@@ -6,7 +6,7 @@ use super::shm_nonblocking::seeds;
 use super::thread_world::{Words, word, world, world_that_ends};
 use super::user_operations::{compose, op};
 use crate::coll::call_tag::NUMBERS;
-use crate::coll::schedule_sim::Random;
+use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
@@ -38,7 +38,7 @@ struct Plan {
 const PLANS: usize = 10;
 
 impl Plan {
-    fn random(random: &mut Random, comm: &Comm, salt: u32) -> Self {
+    fn random(random: &mut SimRandom, comm: &Comm, salt: u32) -> Self {
         // Small cells, wide ones, and what goes by messages.
         let counts = [1, 3, 22, 23, 64, 65, 150, 400, 2000];
         let (count, n) = (counts[random.below(counts.len())], u64::from(comm.size()));
@@ -215,8 +215,8 @@ impl Plan {
 
 /// All ranks initialise the same in one order, and start each so often, in an order of their own.
 fn play(comm: &Comm, seed: u64, plans: u32, times: u32) {
-    let mut common = Random::new(seed);
-    let mut random = Random::new(seed * 1000 + u64::from(comm.rank()));
+    let mut common = SimRandom::new(seed);
+    let mut random = SimRandom::new(seed * 1000 + u64::from(comm.rank()));
     let mut plans: Vec<_> = (0..plans)
         .map(|salt| Plan::random(&mut common, comm, salt))
         .collect();
@@ -373,7 +373,7 @@ fn leave_after(comm: &Comm, messages: u32, sent: &AtomicBool) {
 /// A member that takes for long what its leader takes for short is told, and so are the others.
 #[test]
 fn ranks_that_disagree_about_what_is_short_are_told() {
-    let long = crate::limits::coll::ROUND_SHORT + 4;
+    let long = crate::limits::coll::SLOT_SHORT + 4;
     for counts in [[1, 1, long], [1, long, 2 * long]] {
         world(3, |comm| {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
@@ -428,7 +428,7 @@ fn what_is_longer_than_its_place_is_not_put_down_over_others() {
     world(3, |comm| {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
-        let most = crate::limits::coll::ROUND_SHORT / 4;
+        let most = crate::limits::coll::SLOT_SHORT / 4;
         let init = |count: u64| {
             let (input, output) = (Words::new(count, |_| 7), Words::new(count, |_| 0));
             let allreduce = Allreduce {

@@ -3,8 +3,8 @@
 //! out.
 
 use super::support::{Buffer, Test, TestOp, bytes, combine, contribution, element, model, words};
-use crate::coll::schedule_sim::{Random, packed};
-use crate::coll::typed_buffer::{Shape, Typed};
+use crate::coll::schedule_sim::{SimRandom, packed};
+use crate::coll::typed_buffer::{ElementLayout, TypedBuffer};
 use crate::coll::*;
 use crate::datatype::{Constructor, Datatype, Form, codes};
 use crate::group::Group;
@@ -45,8 +45,8 @@ impl UserOp for Compose {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
         for index in 0..count as i64 {
             let (left, right) = (
-                Typed::new(invec, datatype).data(index, 1),
-                Typed::new(inoutvec, datatype).data(index, 1),
+                TypedBuffer::new(invec, datatype).data(index, 1),
+                TypedBuffer::new(inoutvec, datatype).data(index, 1),
             );
             let result = combine(
                 TestOp::Compose(Test::Dense),
@@ -60,7 +60,7 @@ impl UserOp for Compose {
 
 pub(super) struct Rank {
     pub(super) comm: Comm,
-    random: Random,
+    random: SimRandom,
     types: [Datatype; 2],
     compose: Op,
 }
@@ -193,10 +193,10 @@ fn uneven_gathers(rank: &mut Rank) {
     let count = counts[me as usize] as u64;
     let input = Buffer::of(mine, &contribution(me, count));
     let output = Buffer::new(Test::Gappy, room);
-    let varied = Uneven {
+    let varied = ElementsV {
         mem: output.mem(),
-        counts: Numbers::Int(&counts),
-        displs: Numbers::Wide(&displs),
+        counts: CountArray::Int(&counts),
+        displs: CountArray::Wide(&displs),
         datatype: &all_type,
     };
     let check = |what: &str| {
@@ -284,22 +284,22 @@ fn all_to_all(rank: &mut Rank) {
     assert_eq!(output.elements(), incoming);
 
     let displs: Vec<i64> = (0..n).map(|rank| i64::from(rank) * count as i64).collect();
-    let counts = Numbers::All(count as i64);
+    let counts = CountArray::All(count as i64);
     let output = if in_place {
         Buffer::of(all, &outgoing)
     } else {
         Buffer::new(all, count * u64::from(n))
     };
-    let send = Uneven {
+    let send = ElementsV {
         mem: input.mem(),
         counts,
-        displs: Numbers::Wide(&displs),
+        displs: CountArray::Wide(&displs),
         datatype: &mine_type,
     };
-    let recv = Uneven {
+    let recv = ElementsV {
         mem: output.mem(),
         counts,
-        displs: Numbers::Wide(&displs),
+        displs: CountArray::Wide(&displs),
         datatype: &all_type,
     };
     rank.go(&Alltoallv {
@@ -317,16 +317,16 @@ fn all_to_all(rank: &mut Rank) {
     } else {
         Buffer::new(all, count * u64::from(n))
     };
-    let send = Mixed {
+    let send = ElementsW {
         mem: input.mem(),
         counts,
-        displs: Numbers::Wide(&mine_displs),
+        displs: CountArray::Wide(&mine_displs),
         datatypes: &mine_types,
     };
-    let recv = Mixed {
+    let recv = ElementsW {
         mem: output.mem(),
         counts,
-        displs: Numbers::Wide(&all_displs),
+        displs: CountArray::Wide(&all_displs),
         datatypes: &all_types,
     };
     rank.go(&Alltoallw {
@@ -483,7 +483,7 @@ fn reduce_scatters(rank: &mut Rank) {
     rank.go(&ReduceScatter {
         send,
         recv: result.mem(),
-        counts: Numbers::Wide(&scaled),
+        counts: CountArray::Wide(&scaled),
         datatype,
         op,
     });
@@ -534,7 +534,7 @@ fn on_nodes(
         let compose = Op::user(Arc::new(Compose), Commutes::No);
         program(&mut Rank {
             comm,
-            random: Random::new(seed),
+            random: SimRandom::new(seed),
             types,
             compose,
         });

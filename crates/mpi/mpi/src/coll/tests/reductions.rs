@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::coll::algo::{Reduction, allreduce, barrier, bcast, part, reduce, reduce_scatter, scan};
-use crate::coll::plan::Recorder;
+use crate::coll::plan::PlanRecorder;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 
@@ -106,7 +106,7 @@ fn a_barrier_lets_nobody_leave_before_all_have_come() {
 
 #[test]
 fn every_broadcast_gives_the_roots_bytes_to_all() {
-    type Algorithm = fn(&mut Recorder, u32, &garonne_sync::user::Data) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, u32, &garonne_sync::user::Data) -> Result<()>;
     let algorithms: [Algorithm; 4] = [
         |p, root, data| bcast::binomial(p, root, data),
         |p, root, data| bcast::flat(p, root, data),
@@ -145,7 +145,7 @@ fn every_broadcast_gives_the_roots_bytes_to_all() {
 
 #[test]
 fn every_reduce_gives_the_root_the_operands_in_rank_order() {
-    type Algorithm = fn(&mut Recorder, u32, &Reduction<'_>) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, u32, &Reduction<'_>) -> Result<()>;
     let algorithms: [Algorithm; 2] = [
         |p, root, r| reduce::binomial(p, root, r),
         |p, root, r| reduce::sliced(p, root, r),
@@ -179,7 +179,7 @@ fn every_reduce_gives_the_root_the_operands_in_rank_order() {
 
 #[test]
 fn every_allreduce_gives_all_the_operands_in_rank_order() {
-    type Algorithm = fn(&mut Recorder, &Reduction<'_>) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, &Reduction<'_>) -> Result<()>;
     let ordered: [Algorithm; 2] = [
         |p, r| allreduce::recursive_doubling(p, r),
         |p, r| allreduce::sliced(p, r),
@@ -243,22 +243,22 @@ fn a_direct_reduce_scatter_leaves_every_rank_its_slice() {
 
 #[test]
 fn every_scan_combines_the_ranks_up_to_its_own() {
-    type Algorithm = fn(&mut Recorder, &Reduction<'_>, scan::Own) -> Result<()>;
+    type Algorithm = fn(&mut PlanRecorder, &Reduction<'_>, scan::ScanKind) -> Result<()>;
     let algorithms: [Algorithm; 2] = [
         |p, r, own| scan::recursive_doubling(p, r, own),
         |p, r, own| scan::chain(p, r, own, 3),
     ];
     cases(|n, shape, op, count, place, seed| {
-        for own in [scan::Own::Included, scan::Own::Excluded] {
+        for own in [scan::ScanKind::Inclusive, scan::ScanKind::Exclusive] {
             for algorithm in algorithms {
                 let case = Case::new(n, op, shape, count, place);
                 let untouched = case.outputs[0].elements();
                 run(n, seed, |p, rank| algorithm(p, &case.reduction(rank), own));
                 for rank in 0..n {
                     let want = match own {
-                        scan::Own::Included => model(op, 0..rank + 1, count),
-                        scan::Own::Excluded if rank == 0 => untouched.clone(),
-                        scan::Own::Excluded => model(op, 0..rank, count),
+                        scan::ScanKind::Inclusive => model(op, 0..rank + 1, count),
+                        scan::ScanKind::Exclusive if rank == 0 => untouched.clone(),
+                        scan::ScanKind::Exclusive => model(op, 0..rank, count),
                     };
                     assert_eq!(
                         case.outputs[rank as usize].elements(),

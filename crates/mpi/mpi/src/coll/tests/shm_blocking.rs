@@ -18,7 +18,7 @@ fn ranks_begin_again_at_another_board() {
     for spins in STYLES {
         let apart = std::sync::Barrier::new(3);
         ranks_of(3, (spins, false), &|host| {
-            let boards = Arc::new(Boards::default());
+            let boards = Arc::new(SegmentAllocator::default());
             for _ in 0..60 {
                 let process = Process::new(Config {
                     boards: boards.clone(),
@@ -434,7 +434,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
     for n in [2, 3, 5] {
         world(n, |comm| {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-            let mut random = schedule_sim::Random::new(u64::from(n));
+            let mut random = schedule_sim::SimRandom::new(u64::from(n));
             let memory = Words::new(64, |_| 0);
             for round in 0..30u32 {
                 let (choice, root, count) = (

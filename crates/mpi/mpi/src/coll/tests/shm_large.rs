@@ -48,10 +48,10 @@ fn expected(
 fn uneven(comm: &Comm, unit: u32, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
-    let describe = |words: &Words, counts, displs| Uneven {
+    let describe = |words: &Words, counts, displs| ElementsV {
         mem: words.0.mem(),
-        counts: Numbers::Int(counts),
-        displs: Numbers::Int(displs),
+        counts: CountArray::Int(counts),
+        displs: CountArray::Int(displs),
         datatype,
     };
     let pair = |from: u32, to: u32| match in_place {
@@ -114,7 +114,7 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     let reduced = ReduceScatter {
         send: (!in_place).then(|| own.0.mem()),
         recv: into.0.mem(),
-        counts: Numbers::Int(&counts),
+        counts: CountArray::Int(&counts),
         datatype,
         op,
     };
@@ -192,15 +192,15 @@ fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_
         let out: [i32; 3] = if me == 1 { [3, 3, 9] } else { [3; 3] };
         let words = Words::new(30, |index| word(me, 0, index));
         let taken = Words::new(30, |_| 5);
-        let describe = |words: &Words, counts| Uneven {
+        let describe = |words: &Words, counts| ElementsV {
             mem: words.0.mem(),
             counts,
-            displs: Numbers::Int(&places),
+            displs: CountArray::Int(&places),
             datatype,
         };
         let call = Alltoallv {
-            send: Some(describe(&words, Numbers::Int(&out))),
-            recv: describe(&taken, Numbers::All(3)),
+            send: Some(describe(&words, CountArray::Int(&out))),
+            recv: describe(&taken, CountArray::All(3)),
         };
         let outcome = comm.collective(&call, Origin::default());
         if me == 2 {

@@ -3,7 +3,7 @@
 
 use super::nonblocking_acts::{Act, Started, elements, start};
 use super::thread_world::{Words, word, world, world_of, world_that_lends};
-use crate::coll::schedule_sim::Random;
+use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, Predefined};
@@ -21,7 +21,7 @@ fn end(started: Started, outcome: Outcome) {
 }
 
 /// Ends one of those that are open, or some, in one of the ways that there are.
-fn end_some(open: &mut Vec<Started>, random: &mut Random) {
+fn end_some(open: &mut Vec<Started>, random: &mut SimRandom) {
     if open.is_empty() {
         return;
     }
@@ -64,8 +64,8 @@ fn end_some(open: &mut Vec<Started>, random: &mut Random) {
 /// What all ranks do, by a seed: they start the same in one order, and wait each in an order of its
 /// own.
 fn play(comm: &Comm, seed: u64, acts: u32, most_open: usize) {
-    let mut common = Random::new(seed);
-    let mut random = Random::new(seed * 1000 + u64::from(comm.rank()));
+    let mut common = SimRandom::new(seed);
+    let mut random = SimRandom::new(seed * 1000 + u64::from(comm.rank()));
     let mut open = Vec::new();
     for salt in 0..acts {
         let act = Act::random(&mut common, comm.size(), salt);
@@ -223,15 +223,15 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
                 Words::new(3 * PLACE, |index| word(me, 0, index)),
                 Words::new(3 * PLACE, |_| 5),
             );
-            let describe = |words: &Words, counts| Uneven {
+            let describe = |words: &Words, counts| ElementsV {
                 mem: words.0.mem(),
                 counts,
-                displs: Numbers::Int(&places),
+                displs: CountArray::Int(&places),
                 datatype,
             };
             let call = Alltoallv {
-                send: Some(describe(&words, Numbers::Int(&out))),
-                recv: describe(&taken, Numbers::All(3)),
+                send: Some(describe(&words, CountArray::Int(&out))),
+                recv: describe(&taken, CountArray::All(3)),
             };
             let outcome = match comm.start_collective(&call, Origin::default()) {
                 Ok(request) if me == 2 || sent == 9 => request::wait(&request).map(drop),
@@ -280,10 +280,10 @@ fn who_gives_little_goes_ahead_by_all_rounds() {
                     count: 2,
                     datatype,
                 }),
-                recv: (me == 0).then(|| Uneven {
+                recv: (me == 0).then(|| ElementsV {
                     mem: taken.0.mem(),
-                    counts: Numbers::Int(&[2, 2]),
-                    displs: Numbers::Int(&[0, 2]),
+                    counts: CountArray::Int(&[2, 2]),
+                    displs: CountArray::Int(&[0, 2]),
                     datatype,
                 }),
                 root: 0,
@@ -321,15 +321,15 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
             .collect();
         let taken: Vec<_> = (0..CALLS).map(|_| Words::new(200, |_| 5)).collect();
         let start = |(given, taken): (&Words, &Words)| {
-            let describe = |words: &Words, counts| Uneven {
+            let describe = |words: &Words, counts| ElementsV {
                 mem: words.0.mem(),
                 counts,
-                displs: Numbers::Int(&[0, 0]),
+                displs: CountArray::Int(&[0, 0]),
                 datatype,
             };
             let call = Alltoallv {
-                send: Some(describe(given, Numbers::Int(&out))),
-                recv: describe(taken, Numbers::Int(&into)),
+                send: Some(describe(given, CountArray::Int(&out))),
+                recv: describe(taken, CountArray::Int(&into)),
             };
             comm.start_collective(&call, Origin::default()).unwrap()
         };
@@ -357,17 +357,17 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
         comm.collective(&Barrier, call).unwrap();
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let (words, after) = (Words::new(SENT as u64, |_| 3), Words::new(1, |_| 0));
-        let describe = |counts| Uneven {
+        let describe = |counts| ElementsV {
             mem: words.0.mem(),
             counts,
-            displs: Numbers::All(0),
+            displs: CountArray::All(0),
             datatype,
         };
         let data = Data::contiguous(after.0.mem(), 4);
         if comm.rank() == 0 {
             let alltoallv = Alltoallv {
-                send: Some(describe(Numbers::Int(&[0, SENT]))),
-                recv: describe(Numbers::All(0)),
+                send: Some(describe(CountArray::Int(&[0, SENT]))),
+                recv: describe(CountArray::All(0)),
             };
             let request = comm.start_collective(&alltoallv, call).unwrap();
             let (dest, tag, mode, origin) = (1, 0, SendMode::Standard, call);
@@ -391,8 +391,8 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
             })
             .unwrap();
             let alltoallv = Alltoallv {
-                send: Some(describe(Numbers::All(0))),
-                recv: describe(Numbers::Int(&[SENT - 1, 0])),
+                send: Some(describe(CountArray::All(0))),
+                recv: describe(CountArray::Int(&[SENT - 1, 0])),
             };
             let started = comm.start_collective(&alltoallv, call);
             let outcome = started.and_then(|request| request::wait(&request));
@@ -488,8 +488,8 @@ fn long_calls_end_while_all_their_ranks_compute() {
     for n in [2, 3, 5] {
         world_that_lends(n, |comm| {
             comm.collective(&Barrier, Origin::default()).unwrap();
-            let mut common = Random::new(u64::from(n));
-            let mut random = Random::new(7 + u64::from(comm.rank()));
+            let mut common = SimRandom::new(u64::from(n));
+            let mut random = SimRandom::new(7 + u64::from(comm.rank()));
             let acts = (0..3 * ROUNDS).map(|salt| Act {
                 what: LONG[common.below(LONG.len())],
                 count: [1100, 1500][common.below(2)],

@@ -1,8 +1,8 @@
 //! Datatypes, operations and buffers for the tests, and the running of one collective on all ranks.
 
-use crate::coll::plan::{Recorder, Schedule};
-use crate::coll::schedule_sim::{World, packed};
-use crate::coll::typed_buffer::{Fold, Shape, Typed};
+use crate::coll::plan::{PlanRecorder, Schedule};
+use crate::coll::schedule_sim::{SimWorld, packed};
+use crate::coll::typed_buffer::{ElementLayout, ReduceOp, TypedBuffer};
 use crate::error::Result;
 use garonne_sync::user::{Data, Layout, Packed, Scratch, UserMem};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub enum Test {
     Gappy,
 }
 
-impl Shape for Test {
+impl ElementLayout for Test {
     fn size(&self) -> u64 {
         8
     }
@@ -102,11 +102,11 @@ pub fn combine(op: TestOp, left: [u32; 2], right: [u32; 2]) -> [u32; 2] {
     }
 }
 
-impl Fold for TestOp {
+impl ReduceOp for TestOp {
     fn fold(&self, left: UserMem, into: UserMem, count: u64) {
         let (left, into) = (
-            Typed::new(left, self.shape()),
-            Typed::new(into, self.shape()),
+            TypedBuffer::new(left, self.shape()),
+            TypedBuffer::new(into, self.shape()),
         );
         for index in 0..count as i64 {
             let right = words(&packed(&into.data(index, 1)))[0];
@@ -123,13 +123,13 @@ impl Fold for TestOp {
         !self.commutative()
     }
 
-    fn shape(&self) -> &dyn Shape {
+    fn shape(&self) -> &dyn ElementLayout {
         match self {
             TestOp::Add(shape) | TestOp::Compose(shape) => shape,
         }
     }
 
-    fn keep(&self) -> Arc<dyn Fold> {
+    fn keep(&self) -> Arc<dyn ReduceOp> {
         Arc::new(*self)
     }
 }
@@ -190,8 +190,8 @@ impl Buffer {
     }
 
     /// The elements, as algorithms see them.
-    pub fn typed(&self) -> Typed<'_> {
-        Typed::new(self.mem(), &self.shape)
+    pub fn typed(&self) -> TypedBuffer<'_> {
+        TypedBuffer::new(self.mem(), &self.shape)
     }
 
     /// What they hold. Checks that nothing was written between or around them.
@@ -237,7 +237,7 @@ pub fn model(op: TestOp, ranks: std::ops::Range<u32>, count: u64) -> Vec<[u32; 2
 }
 
 /// Plans one collective on every rank of one group and carries it out.
-pub fn run(n: u32, seed: u64, plan: impl Fn(&mut Recorder, u32) -> Result<()>) {
+pub fn run(n: u32, seed: u64, plan: impl Fn(&mut PlanRecorder, u32) -> Result<()>) {
     run_groups(n, 0, seed, |recorder, _, rank| plan(recorder, rank));
 }
 
@@ -246,7 +246,7 @@ pub fn run_groups(
     a: u32,
     b: u32,
     seed: u64,
-    plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>,
+    plan: impl Fn(&mut PlanRecorder, usize, u32) -> Result<()>,
 ) {
     if let Err(what) = world(a, b, seed, plan).run() {
         panic!("{a} + {b} ranks, seed {seed}: {what}");
@@ -254,7 +254,7 @@ pub fn run_groups(
 }
 
 /// Plans one collective and checks that nobody finishes it before everybody has taken a first step.
-pub fn run_barrier(a: u32, b: u32, seed: u64, plan: impl Fn(&mut Recorder) -> Result<()>) {
+pub fn run_barrier(a: u32, b: u32, seed: u64, plan: impl Fn(&mut PlanRecorder) -> Result<()>) {
     let watch = |taken: &[Option<usize>]| match taken.contains(&None) && taken.contains(&Some(0)) {
         true => Err("one process left before another came".into()),
         false => Ok(()),
@@ -268,15 +268,15 @@ fn world(
     a: u32,
     b: u32,
     seed: u64,
-    plan: impl Fn(&mut Recorder, usize, u32) -> Result<()>,
-) -> World {
+    plan: impl Fn(&mut PlanRecorder, usize, u32) -> Result<()>,
+) -> SimWorld {
     let mut schedules: Vec<Schedule> = Vec::new();
     for (group, size, across) in [(0, a, b), (1, b, a)] {
         for rank in 0..size {
-            let mut recorder = Recorder::new(rank, size, across);
+            let mut recorder = PlanRecorder::new(rank, size, across);
             plan(&mut recorder, group, rank).unwrap();
             schedules.push(recorder.finish());
         }
     }
-    World::new(schedules, a as usize, seed)
+    SimWorld::new(schedules, a as usize, seed)
 }
