@@ -10,7 +10,7 @@ use garonne_sync::user::Data;
 /// one for point-to-point and the odd one after it for collectives.
 ///
 /// Its highest bits name the shard in which it is, on all its processes ([`shard_of`]).
-pub type Context = u32;
+pub type ContextId = u32;
 
 /// Bits of a context below those that name its shard.
 pub const SHARD_SHIFT: u32 = 28;
@@ -21,7 +21,7 @@ pub const SHARDS_MAX: usize = 1 << (u32::BITS - SHARD_SHIFT);
 /// The shard in which the messages of a context are: an engine of its own, with its own matching,
 /// window, inbox and bell, on each process. All of them order and match for themselves.
 #[inline(always)]
-pub fn shard_of(context: Context) -> usize {
+pub fn shard_of(context: ContextId) -> usize {
     (context >> SHARD_SHIFT) as usize
 }
 
@@ -44,13 +44,13 @@ pub type Peer = u32;
 /// Where a call came from: an index into the caller's table of function names and a return address.
 /// Kept in every request and event for `who`, `why` and error messages; 0 when unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct CallOrigin {
     /// Index of the function in the table of the layer above.
     pub call: u16,
     /// Which type the data is of, in the numbers of the layer above.
     pub kind: u8,
     /// What both sides of a message compare of their types, where types are checked.
-    pub mark: TypeMark,
+    pub mark: TypeDigest,
     /// Return address of the call in the user's program.
     pub site: u64,
 }
@@ -58,9 +58,9 @@ pub struct Origin {
 /// A digest of a type signature, made by the layer above and compared where a message meets its
 /// receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TypeMark(pub u16);
+pub struct TypeDigest(pub u16);
 
-impl TypeMark {
+impl TypeDigest {
     /// Nothing is said of the type, which then agrees with all.
     pub const NONE: Self = Self(0);
     /// This bit: the digest is of a whole sequence of different elements. Without it all elements
@@ -78,7 +78,7 @@ impl TypeMark {
 
 /// When a send counts as complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum SendCompletion {
     /// When the buffer may be reused (standard, ready and buffered sends).
     Standard,
     /// When in addition the receiver has matched it (`MPI_Ssend`).
@@ -87,9 +87,9 @@ pub enum Mode {
 
 /// One message to send.
 #[derive(Clone, Debug)]
-pub struct Send {
+pub struct SendArgs {
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The process it goes to.
     pub peer: Peer,
     /// The sender's rank in the communicator, which the receiver matches and reports as source.
@@ -99,16 +99,16 @@ pub struct Send {
     /// The bytes. The memory stays valid and unchanged until completion.
     pub data: Data,
     /// Completion rule.
-    pub mode: Mode,
+    pub mode: SendCompletion,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// Which messages a receive or probe accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The rank and process of the one accepted sender; `None` accepts any (`MPI_ANY_SOURCE`).
     pub source: Option<Source>,
     /// The one accepted tag; `None` accepts any (`MPI_ANY_TAG`).
@@ -126,13 +126,13 @@ pub struct Source {
 
 /// One receive to post.
 #[derive(Clone, Debug)]
-pub struct Recv {
+pub struct RecvArgs {
     /// What it accepts.
     pub pattern: Pattern,
     /// Where the bytes go. The memory stays valid and untouched until completion.
     pub data: Data,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// How an operation ended.
@@ -171,7 +171,7 @@ pub struct Message {
 
 /// What starting an operation gave.
 #[derive(Clone, Debug)]
-pub enum Started {
+pub enum StartOutcome {
     /// It is complete already; nothing to wait for and nothing to release.
     Done(Status),
     /// It goes on; ask for it by this name.
@@ -182,9 +182,9 @@ pub enum Started {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The receive was smaller than the message.
-    Truncated(Box<Misfit>),
-    /// The types of message and receive differ (only where [`Origin::mark`] tells them).
-    Mistyped(Box<Misfit>),
+    Truncated(Box<MessageMismatch>),
+    /// The types of message and receive differ (only where [`CallOrigin::mark`] tells them).
+    Mistyped(Box<MessageMismatch>),
     /// The caller broke the contract (stale request, tag out of range …).
     Misuse(&'static str),
     /// The peer closed, died or misbehaved.
@@ -201,7 +201,7 @@ pub enum Error {
     },
     /// No way leads from one process to the other for want of something that the system gives.
     /// Neither is dead.
-    Unreached(Box<Shortage>),
+    Unreached(Box<UnreachableCause>),
     /// Memory, slots or another bounded thing ran out.
     Resource(&'static str),
     /// The operating system refused: operation and errno.
@@ -215,11 +215,11 @@ pub enum Error {
 
 /// What keeps two processes that live from reaching each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shortage {
+pub struct UnreachableCause {
     /// The other process.
     pub peer: Peer,
     /// Which of them lacks it.
-    pub side: Lacking,
+    pub side: LackingSide,
     /// What it could not map: so many bytes that are the other one's inbox.
     pub bytes: u64,
     /// What the system said: errno.
@@ -228,9 +228,9 @@ pub struct Shortage {
     pub limit: Option<u64>,
 }
 
-/// See [`Shortage::side`].
+/// See [`UnreachableCause::side`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lacking {
+pub enum LackingSide {
     /// This process, which can send the peer nothing.
     This,
     /// The peer, from which nothing can come.
@@ -239,7 +239,7 @@ pub enum Lacking {
 
 /// Both sides of a message that its receive should not have got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
+pub struct MessageMismatch {
     /// What was sent, in bytes.
     pub sent: u64,
     /// Room in the receive, in bytes.
@@ -249,5 +249,5 @@ pub struct Misfit {
     /// Envelope sequence (names the sender's event).
     pub sequence: u32,
     /// The receive's origin.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }

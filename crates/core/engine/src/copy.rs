@@ -6,7 +6,7 @@
 //! side is plain memory, or where stores are to bypass the caches.
 
 use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
-use crate::transport::Room;
+use crate::transport::PacketBuffer;
 use garonne_sync::copy::{StoreKind, copy_mem_with};
 use garonne_sync::user::{Data, Packed, UserMem};
 
@@ -15,12 +15,12 @@ const BLOCK_LARGE: u64 = 1024;
 
 /// Reused space for shaped copies.
 #[derive(Debug)]
-pub(crate) struct Bounce {
+pub(crate) struct BounceBuffer {
     bytes: Box<[u8]>,
     blocks: Vec<(isize, usize)>,
 }
 
-impl Bounce {
+impl BounceBuffer {
     pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; BOUNCE].into_boxed_slice(),
@@ -31,14 +31,14 @@ impl Bounce {
 
 /// Plain memory that is filled, and by which stores.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
+pub(crate) struct CopyTarget {
     mem: UserMem,
     stores: StoreKind,
 }
 
-impl Fill {
+impl CopyTarget {
     /// Room for a packet, behind its first `skip` bytes.
-    pub(crate) fn room(room: &Room, skip: usize) -> Self {
+    pub(crate) fn room(room: &PacketBuffer, skip: usize) -> Self {
         Self {
             mem: room.mem.offset(skip as isize),
             stores: room.stores,
@@ -103,7 +103,13 @@ fn by_blocks(
 
 /// Copies packed bytes `[from, from + len)` of `data` to `target`.
 #[inline]
-pub(crate) fn copy_out(data: &Data, from: u64, target: Fill, len: usize, bounce: &mut Bounce) {
+pub(crate) fn copy_out(
+    data: &Data,
+    from: u64,
+    target: CopyTarget,
+    len: usize,
+    bounce: &mut BounceBuffer,
+) {
     if data.layout.is_none() {
         return target.put(0, data.mem, from as isize, len);
     }
@@ -111,8 +117,14 @@ pub(crate) fn copy_out(data: &Data, from: u64, target: Fill, len: usize, bounce:
 }
 
 #[inline(never)]
-fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mut Bounce) {
-    let Bounce { bytes, blocks } = bounce;
+fn copy_out_shaped(
+    data: &Data,
+    from: u64,
+    target: CopyTarget,
+    len: usize,
+    bounce: &mut BounceBuffer,
+) {
+    let BounceBuffer { bytes, blocks } = bounce;
     let mut done = by_blocks(data, from, len as u64, blocks, |at, offset, length| {
         target.put(at as usize, data.mem, offset, length)
     }) as usize;
@@ -129,7 +141,13 @@ fn copy_out_shaped(data: &Data, from: u64, target: Fill, len: usize, bounce: &mu
 }
 
 /// Copies `len` bytes at `source` to packed bytes `[from, from + len)` of `data`.
-pub(crate) fn copy_in(data: &Data, from: u64, source: UserMem, len: usize, bounce: &mut Bounce) {
+pub(crate) fn copy_in(
+    data: &Data,
+    from: u64,
+    source: UserMem,
+    len: usize,
+    bounce: &mut BounceBuffer,
+) {
     copy_in_with(StoreKind::Cached, data, from, (source, len), bounce);
 }
 
@@ -140,7 +158,7 @@ pub(crate) fn copy_in_with(
     data: &Data,
     from: u64,
     (source, len): (UserMem, usize),
-    bounce: &mut Bounce,
+    bounce: &mut BounceBuffer,
 ) {
     let done = by_blocks(
         data,
@@ -165,9 +183,9 @@ pub(crate) fn copy_in_with(
 }
 
 /// Copies the first `len` packed bytes of `source` to those of `target`.
-pub(crate) fn copy_between(source: &Data, target: &Data, len: u64, bounce: &mut Bounce) {
+pub(crate) fn copy_between(source: &Data, target: &Data, len: u64, bounce: &mut BounceBuffer) {
     if target.layout.is_none() {
-        let target = Fill {
+        let target = CopyTarget {
             mem: target.mem,
             stores: StoreKind::Cached,
         };

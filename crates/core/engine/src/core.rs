@@ -1,33 +1,33 @@
 //! The core of an engine: everything that needs no rail. Envelopes in, matches and completions out,
 //! control packets queued.
 //!
-//! Owned by a [`crate::engine::Shard`], which couples it with a rail: the rail's polls call it
-//! through `Sink`, and what it wants to send leaves through its outbox and work lists when the
+//! Owned by a [`crate::engine::Engine`], which couples it with a rail: the rail's polls call it
+//! through `PollSink`, and what it wants to send leaves through its outbox and work lists when the
 //! shard pumps. Bounded by requests, credits and gates.
 
-use crate::api::{Context, Error, Peer, Status, TypeMark};
-use crate::copy::{Bounce, copy_between, copy_in};
-use crate::fast::recv::Expected;
-use crate::fast::recv_channel::Inlets;
-use crate::key_map::Lists;
+use crate::api::{ContextId, Error, Peer, Status, TypeDigest};
+use crate::copy::{BounceBuffer, copy_between, copy_in};
+use crate::fast::recv::ExpectedRecv;
+use crate::fast::recv_channel::RecvChannels;
+use crate::key_map::KeyedQueues;
 use crate::limits::{OUTBOX, SELF_CREDIT};
 use crate::matching::matcher::{Envelope, Matcher};
 pub(crate) use crate::matching::unexpected::misfit;
-use crate::matching::unexpected::{Body, Meta, Store};
-use crate::observe::completion_events::News;
-use crate::observe::counters::Counters;
-use crate::observe::events::{Events, What};
-use crate::observe::tracer::Watcher;
-use crate::peer::routes::Routes;
-use crate::peer::sequences::Streams;
-use crate::peer::state::{Gate, Quotas, stream_key, widen};
-use crate::protocol::early_rtr::Ahead;
-use crate::protocol::wire::{Announce, Bytes, Clear, Finish};
-use crate::requests::{Mark, Requests, Side, State, from_wire};
-use crate::schedule::order::Order;
-use crate::schedule::plugin::Loaded;
-use crate::schedule::priority::Priorities;
-use crate::transport::{Header, Kind, Reach};
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody, UnexpectedMessages};
+use crate::observe::completion_events::CompletionEvents;
+use crate::observe::counters::ExportedCounters;
+use crate::observe::events::{EventKind, EventLog};
+use crate::observe::tracer::OperationTracer;
+use crate::peer::routes::RouteCache;
+use crate::peer::sequences::Sequences;
+use crate::peer::state::{CreditQuotas, PeerState, stream_key, widen};
+use crate::protocol::early_rtr::EarlyRtrState;
+use crate::protocol::wire::{ControlPayload, Cts, Fin, Rts};
+use crate::requests::{OpFlag, OpSide, OpState, RequestTable, from_wire};
+use crate::schedule::order::OrderPolicy;
+use crate::schedule::plugin::CheckedPlugin;
+use crate::schedule::priority::PriorityTable;
+use crate::transport::{PacketHeader, PacketKind, PeerCapabilities};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
@@ -37,20 +37,20 @@ use std::sync::atomic::Ordering;
 
 /// One control packet that waits for room.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlPacket {
     pub peer: Peer,
-    pub header: Header,
-    pub bytes: Bytes,
+    pub header: PacketHeader,
+    pub bytes: ControlPayload,
 }
 
 /// Bytes that arrived or wait for their receive.
-pub(crate) enum Incoming {
+pub(crate) enum IncomingPayload {
     /// In memory: a packet's payload or a kept buffer.
     Payload(UserMem),
     /// In a buffer of the store.
-    Whole(Body),
+    Whole(UnexpectedBody),
     /// To be fetched.
-    Announced(Announce),
+    Announced(Rts),
     /// A send of this rank, by its slot.
     Local(u32),
 }
@@ -60,31 +60,31 @@ pub(crate) enum Incoming {
 pub(crate) struct Core {
     pub me: Peer,
     pub world: u32,
-    pub quotas: Quotas,
+    pub quotas: CreditQuotas,
     /// By peer: the number of its gate in `gates`, counted from 1; 0 is none. Zeros that were never
     /// written cost no memory, and most peers are never spoken to.
     gate_of: Vec<u32>,
-    pub gates: Vec<Gate>,
+    pub gates: Vec<PeerState>,
     /// Tells other processes where to read what the gates have counted.
-    pub counters: Counters,
-    pub streams: Streams,
+    pub counters: ExportedCounters,
+    pub streams: Sequences,
     /// Streams that have a track and their contexts, in the order in which their trails are linked,
     /// the newest last.
-    pub tracks: Vec<(Context, u32)>,
+    pub tracks: Vec<(ContextId, u32)>,
     /// Where the streams lie that were used lately.
-    pub routes: Routes,
+    pub routes: RouteCache,
     /// See `fast::recv`.
-    pub expected: Expected,
+    pub expected: ExpectedRecv,
     /// See `fast::recv_channel`.
-    pub inlets: Inlets,
+    pub inlets: RecvChannels,
     pub matcher: Matcher,
-    pub requests: Requests,
-    pub store: Store,
+    pub requests: RequestTable,
+    pub store: UnexpectedMessages,
     /// Sends in windows, in three kinds of list; see `remote_probe`.
-    pub window: Lists,
-    pub outbox: VecDeque<Control>,
+    pub window: KeyedQueues,
+    pub outbox: VecDeque<ControlPacket>,
     /// Control packets for peers that look at nothing any more, until this rank is in use again.
-    pub aside: VecDeque<Control>,
+    pub aside: VecDeque<ControlPacket>,
     /// Receives that read their sender's region.
     pub pulls: VecDeque<u32>,
     /// Sends that were cleared to send by packets, by peer, the oldest first; no queue is empty.
@@ -92,7 +92,7 @@ pub(crate) struct Core {
     /// Sends that may write to their receivers' memory.
     pub pushes: VecDeque<u32>,
     /// See `early_rtr`.
-    pub ahead: Ahead,
+    pub ahead: EarlyRtrState,
     /// Receives whose fetch is over, for the rail to learn from: their names, and whether the way
     /// could be gone.
     pub fetched: Vec<(u64, bool)>,
@@ -119,47 +119,47 @@ pub(crate) struct Core {
     /// Completions so far; changes tell waiters to look.
     pub completions: u64,
     /// What they were, as far as waiters need that.
-    pub news: News,
+    pub news: CompletionEvents,
     pub self_credit: u64,
-    pub events: Events,
+    pub events: EventLog,
     /// Where events and tracks lie; see `post_mortem`.
     pub area: Option<Arc<PostMortemArea>>,
     /// Where to show what was sent and what is kept.
     pub tally: Option<Segment>,
-    pub bounce: Bounce,
+    pub bounce: BounceBuffer,
     /// Who is told what happens; see `tracer`.
-    pub watcher: Option<Arc<dyn Watcher>>,
+    pub watcher: Option<Arc<dyn OperationTracer>>,
     /// Who is asked in which order messages leave; see `plan`.
-    pub loaded: Option<Arc<Loaded>>,
+    pub loaded: Option<Arc<CheckedPlugin>>,
     /// In which order messages leave where that does not say.
-    pub ordering: Order,
-    pub priorities: Priorities,
+    pub ordering: OrderPolicy,
+    pub priorities: PriorityTable,
 }
 
 impl Core {
-    pub(crate) fn new(me: Peer, world: u32, quotas: Quotas) -> Self {
+    pub(crate) fn new(me: Peer, world: u32, quotas: CreditQuotas) -> Self {
         Self {
             me,
             world,
             quotas,
             gate_of: vec![0; world as usize],
             gates: Vec::new(),
-            counters: Counters::new(&quotas),
-            streams: Streams::new(),
+            counters: ExportedCounters::new(&quotas),
+            streams: Sequences::new(),
             tracks: Vec::new(),
-            routes: Routes::new(),
-            expected: Expected::nothing(),
-            inlets: Inlets::new(),
+            routes: RouteCache::new(),
+            expected: ExpectedRecv::nothing(),
+            inlets: RecvChannels::new(),
             matcher: Matcher::new(),
-            requests: Requests::new(),
-            store: Store::new(),
-            window: Lists::new(),
+            requests: RequestTable::new(),
+            store: UnexpectedMessages::new(),
+            window: KeyedQueues::new(),
             outbox: VecDeque::with_capacity(OUTBOX),
             aside: VecDeque::new(),
             pulls: VecDeque::new(),
             streams_out: BTreeMap::new(),
             pushes: VecDeque::new(),
-            ahead: Ahead::default(),
+            ahead: EarlyRtrState::default(),
             fetched: Vec::new(),
             revokes: Vec::new(),
             blocked: Vec::new(),
@@ -172,16 +172,16 @@ impl Core {
             fresh_gates: false,
             runs: false,
             completions: 0,
-            news: News::default(),
+            news: CompletionEvents::default(),
             self_credit: SELF_CREDIT,
-            events: Events::new(None),
+            events: EventLog::new(None),
             area: None,
             tally: None,
-            bounce: Bounce::new(),
+            bounce: BounceBuffer::new(),
             watcher: None,
             loaded: None,
-            ordering: Order::default(),
-            priorities: Priorities::default(),
+            ordering: OrderPolicy::default(),
+            priorities: PriorityTable::default(),
         }
     }
 
@@ -193,19 +193,19 @@ impl Core {
 
     /// Opens the gate to `peer`, a process of the job.
     #[cold]
-    pub(crate) fn open_gate(&mut self, peer: Peer, reach: Reach) -> u32 {
+    pub(crate) fn open_gate(&mut self, peer: Peer, reach: PeerCapabilities) -> u32 {
         let gate = self.gates.len() as u32;
         self.counters.hide();
-        self.gates.push(Gate::new(peer, reach, self.quotas));
+        self.gates.push(PeerState::new(peer, reach, self.quotas));
         self.counters.show(&self.gates);
         self.gate_of[peer as usize] = gate + 1;
         gate
     }
 
     /// Queues a control packet.
-    pub(crate) fn tell(&mut self, peer: Peer, mut header: Header, bytes: Bytes) {
+    pub(crate) fn tell(&mut self, peer: Peer, mut header: PacketHeader, bytes: ControlPayload) {
         header.len = bytes.len as u32;
-        self.outbox.push_back(Control {
+        self.outbox.push_back(ControlPacket {
             peer,
             header,
             bytes,
@@ -216,7 +216,7 @@ impl Core {
     /// Ends the operation in slot `index`.
     pub(crate) fn complete(&mut self, index: u32, error: Option<Error>) {
         let operation = self.requests.at(index);
-        operation.state = State::Complete;
+        operation.state = OpState::Complete;
         operation.data.layout = None;
         operation.region = None;
         let fetched = operation.fetching.is_some();
@@ -229,14 +229,20 @@ impl Core {
         if self.requests.peek(index).marks != 0 {
             self.marked_over(index);
         }
-        if self.requests.peek(index).marked(Mark::Abandoned) {
+        if self.requests.peek(index).marked(OpFlag::Abandoned) {
             self.requests.close(index);
         }
     }
 
     /// A whole envelope arrived from a peer: in sequence it enters the matcher, else it waits.
     #[inline]
-    pub(crate) fn envelope(&mut self, gate: u32, header: &Header, meta: Meta, incoming: Incoming) {
+    pub(crate) fn envelope(
+        &mut self,
+        gate: u32,
+        header: &PacketHeader,
+        meta: MessageInfo,
+        incoming: IncomingPayload,
+    ) {
         let route = self
             .known_route(meta.context, meta.peer)
             .or_else(|| self.learn_route(meta.context, meta.peer));
@@ -258,7 +264,7 @@ impl Core {
 
     /// Hands an envelope whose turn it is to the receive it matches, or keeps it.
     #[inline]
-    pub(crate) fn deliver(&mut self, gate: u32, meta: Meta, incoming: Incoming) {
+    pub(crate) fn deliver(&mut self, gate: u32, meta: MessageInfo, incoming: IncomingPayload) {
         let envelope = Envelope {
             context: meta.context,
             peer: meta.peer,
@@ -270,7 +276,7 @@ impl Core {
                 self.fulfil(receive, meta, incoming);
             }
             None => match incoming {
-                Incoming::Payload(payload) if self.expected.accepts(&meta, &self.events) => {
+                IncomingPayload::Payload(payload) if self.expected.accepts(&meta, &self.events) => {
                     self.catch(gate, &meta, payload)
                 }
                 incoming => self.keep(gate, meta, incoming),
@@ -279,8 +285,8 @@ impl Core {
     }
 
     #[cold]
-    fn keep(&mut self, gate: u32, meta: Meta, incoming: Incoming) {
-        self.note(What::Keep, meta.peer, meta.context, meta.tag, meta.len);
+    fn keep(&mut self, gate: u32, meta: MessageInfo, incoming: IncomingPayload) {
+        self.note(EventKind::Keep, meta.peer, meta.context, meta.tag, meta.len);
         match self.bodied(&meta, incoming) {
             Ok(body) => {
                 let item = self.store.insert(meta, body);
@@ -305,12 +311,16 @@ impl Core {
     }
 
     /// Makes incoming bytes ours to keep.
-    pub(crate) fn bodied(&mut self, meta: &Meta, incoming: Incoming) -> Result<Body, Error> {
+    pub(crate) fn bodied(
+        &mut self,
+        meta: &MessageInfo,
+        incoming: IncomingPayload,
+    ) -> Result<UnexpectedBody, Error> {
         Ok(match incoming {
-            Incoming::Payload(payload) => self.store.copy(payload, meta.len as usize)?,
-            Incoming::Whole(body) => body,
-            Incoming::Announced(announce) => Body::Announced(Box::new(announce)),
-            Incoming::Local(send) => Body::Local(send),
+            IncomingPayload::Payload(payload) => self.store.copy(payload, meta.len as usize)?,
+            IncomingPayload::Whole(body) => body,
+            IncomingPayload::Announced(announce) => UnexpectedBody::Announced(Box::new(announce)),
+            IncomingPayload::Local(send) => UnexpectedBody::Local(send),
         })
     }
 
@@ -334,7 +344,7 @@ impl Core {
 
     /// Notes in a receive which message it got. Returns the error of one that does not fit.
     #[inline]
-    pub(crate) fn met(&mut self, receive: u32, meta: &Meta) -> Option<Error> {
+    pub(crate) fn met(&mut self, receive: u32, meta: &MessageInfo) -> Option<Error> {
         let operation = self.requests.at(receive);
         operation.peer = meta.peer;
         operation.source = meta.source;
@@ -352,12 +362,12 @@ impl Core {
 
     /// A message and its receive have met.
     #[inline]
-    pub(crate) fn fulfil(&mut self, receive: u32, meta: Meta, incoming: Incoming) {
+    pub(crate) fn fulfil(&mut self, receive: u32, meta: MessageInfo, incoming: IncomingPayload) {
         let error = self.met(receive, &meta);
         let operation = self.requests.at(receive);
         let room = operation.data.len;
         match incoming {
-            Incoming::Payload(payload) => {
+            IncomingPayload::Payload(payload) => {
                 let len = meta.len.min(room) as usize;
                 if operation.data.layout.is_none() {
                     operation.data.mem.copy_from(0, payload, 0, len);
@@ -369,16 +379,16 @@ impl Core {
                 }
                 self.end(receive, error);
             }
-            Incoming::Whole(body) => {
-                if let Body::Buffer(buffer) = &body {
+            IncomingPayload::Whole(body) => {
+                if let UnexpectedBody::Buffer(buffer) = &body {
                     let len = meta.len.min(room) as usize;
                     copy_in(&operation.data, 0, buffer.mem(), len, &mut self.bounce);
                 }
                 self.store.recycle(body);
                 self.end(receive, error);
             }
-            Incoming::Announced(announce) => self.fetch(receive, &meta, announce, error),
-            Incoming::Local(send) => self.meet(send, receive, error),
+            IncomingPayload::Announced(announce) => self.fetch(receive, &meta, announce, error),
+            IncomingPayload::Local(send) => self.meet(send, receive, error),
         }
     }
 
@@ -392,24 +402,24 @@ impl Core {
         }
         self.tell(
             peer,
-            Header {
-                kind: Kind::Finish as u8,
-                ..Header::default()
+            PacketHeader {
+                kind: PacketKind::Fin as u8,
+                ..PacketHeader::default()
             },
-            Finish { send }.encode(),
+            Fin { send }.encode(),
         );
     }
 
     /// Begins to fetch an announced message.
-    fn fetch(&mut self, receive: u32, meta: &Meta, announce: Announce, error: Option<Error>) {
-        self.note(What::Move, meta.peer, meta.context, meta.tag, meta.len);
+    fn fetch(&mut self, receive: u32, meta: &MessageInfo, announce: Rts, error: Option<Error>) {
+        self.note(EventKind::Move, meta.peer, meta.context, meta.tag, meta.len);
         if error.is_some() || meta.len == 0 {
             self.finish(meta.peer, announce.send);
             self.end(receive, error);
             return;
         }
         let operation = self.requests.at(receive);
-        operation.state = State::Active;
+        operation.state = OpState::Active;
         operation.remote = announce.send;
         match announce.region {
             Some(region) => {
@@ -417,7 +427,7 @@ impl Core {
                 self.pull_on(receive);
             }
             // The rail is asked first who has the memory.
-            None if operation.marked(Mark::Announced) => {
+            None if operation.marked(OpFlag::Announced) => {
                 self.pull_on(receive);
             }
             None => self.ask_for_packets(receive),
@@ -438,24 +448,24 @@ impl Core {
     /// fails, and packets that begin anew would be counted twice.
     pub(crate) fn ask_for_packets(&mut self, receive: u32) {
         self.pulls.retain(|&pull| pull != receive);
-        if self.requests.peek(receive).marked(Mark::Packets) {
+        if self.requests.peek(receive).marked(OpFlag::Packets) {
             return;
         }
         self.withdrawn(receive);
         let operation = self.requests.at(receive);
-        operation.mark(Mark::Packets);
+        operation.mark(OpFlag::Packets);
         operation.region = None;
         operation.moved = 0;
         let (peer, send) = (operation.peer, operation.remote);
-        let clear = Clear {
+        let clear = Cts {
             send,
             recv: crate::requests::to_wire(self.requests.name(receive)),
         };
         self.tell(
             peer,
-            Header {
-                kind: Kind::Clear as u8,
-                ..Header::default()
+            PacketHeader {
+                kind: PacketKind::Cts as u8,
+                ..PacketHeader::default()
             },
             clear.encode(),
         );
@@ -476,18 +486,20 @@ impl Core {
         let (meta, body) = self.store.remove(item);
         self.release_kept(&meta, &body);
         match body {
-            Body::Inline(bytes) => self.fulfil_from(receive, meta, &bytes),
-            Body::Buffer(buffer) => {
-                self.fulfil(receive, meta, Incoming::Payload(buffer.mem()));
-                self.store.recycle(Body::Buffer(buffer));
+            UnexpectedBody::Inline(bytes) => self.fulfil_from(receive, meta, &bytes),
+            UnexpectedBody::Buffer(buffer) => {
+                self.fulfil(receive, meta, IncomingPayload::Payload(buffer.mem()));
+                self.store.recycle(UnexpectedBody::Buffer(buffer));
             }
-            Body::Announced(announce) => self.fulfil(receive, meta, Incoming::Announced(*announce)),
-            Body::Local(send) => self.fulfil(receive, meta, Incoming::Local(send)),
-            Body::Free(_) | Body::Coming | Body::Awaited(_) => {}
+            UnexpectedBody::Announced(announce) => {
+                self.fulfil(receive, meta, IncomingPayload::Announced(*announce))
+            }
+            UnexpectedBody::Local(send) => self.fulfil(receive, meta, IncomingPayload::Local(send)),
+            UnexpectedBody::Free(_) | UnexpectedBody::Coming | UnexpectedBody::Awaited(_) => {}
         }
     }
 
-    fn fulfil_from(&mut self, receive: u32, mut meta: Meta, bytes: &[u8]) {
+    fn fulfil_from(&mut self, receive: u32, mut meta: MessageInfo, bytes: &[u8]) {
         // The few bytes lie in the record: they are written from here, and the rest of the way is
         // that of an empty payload.
         let len = meta.len;
@@ -496,10 +508,10 @@ impl Core {
         let moved = len.min(room) as usize;
         operation.data.unpack(0, &bytes[..moved]);
         let error = misfit(&meta, room, operation.origin);
-        (meta.len, meta.mark) = (0, TypeMark::NONE);
-        self.fulfil(receive, meta, Incoming::Payload(UserMem::null()));
+        (meta.len, meta.mark) = (0, TypeDigest::NONE);
+        self.fulfil(receive, meta, IncomingPayload::Payload(UserMem::null()));
         let operation = self.requests.at(receive);
-        if operation.state != State::Free {
+        if operation.state != OpState::Free {
             operation.total = len;
             operation.error = error;
         }
@@ -551,7 +563,7 @@ impl Core {
         self.drop_flow(gate);
         self.ahead.forget(peer);
         if !matches!(why, Error::Unreached(_)) {
-            self.note(What::Gone, peer, 0, 0, 0);
+            self.note(EventKind::Gone, peer, 0, 0, 0);
         }
         self.outbox.retain(|control| control.peer != peer);
         self.aside.retain(|control| control.peer != peer);
@@ -559,8 +571,8 @@ impl Core {
         let hit = self
             .requests
             .select(|operation| match (operation.side, operation.state) {
-                (_, State::Complete | State::Free) => false,
-                (Side::Recv, State::Posted) => operation
+                (_, OpState::Complete | OpState::Free) => false,
+                (OpSide::Recv, OpState::Posted) => operation
                     .pattern
                     .source
                     .is_some_and(|source| source.peer == peer),
@@ -569,12 +581,12 @@ impl Core {
         for index in hit {
             let operation = self.requests.peek(index);
             match operation.state {
-                State::Posted => {
+                OpState::Posted => {
                     let pattern = operation.pattern;
                     self.matcher.withdraw(&pattern, index);
                     self.requests.at(index).total = 0;
                 }
-                State::Held => self.unhold(index),
+                OpState::Held => self.unhold(index),
                 _ => {}
             }
             self.pushes.retain(|&send| send != index);

@@ -1,48 +1,49 @@
 //! A shard: one engine core coupled with its rail. The operations that hosts call.
 //!
 //! One value per rank (later several), owned by whoever holds its lock. A call starts an operation
-//! and returns; time passes only in [`Shard::progress`]. Bounded by the core.
+//! and returns; time passes only in [`Engine::progress`]. Bounded by the core.
 
 use crate::api::{
-    Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs, Source, StartOutcome,
+    Status,
 };
-use crate::core::{Core, Incoming};
+use crate::core::{Core, IncomingPayload};
 use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
-use crate::matching::unexpected::Meta;
-use crate::observe::events::{Action, Event, Events, Pending, What};
-use crate::peer::state::Quotas;
+use crate::matching::unexpected::MessageInfo;
+use crate::observe::events::{Event, EventKind, EventLog, PendingAction, PendingOperation};
+use crate::peer::state::CreditQuotas;
 use crate::protocol::dispatch::SELF_GATE;
-use crate::requests::{Fresh, Mark, Side, State};
-use crate::transport::{Limits, Rail};
+use crate::requests::{NewOperation, OpFlag, OpSide, OpState};
+use crate::transport::{Transport, TransportLimits};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
-/// Bytes of what [`Shard::show_in`] shows.
+/// Bytes of what [`Engine::show_in`] shows.
 pub const TALLY_BYTES: usize = 24;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub struct Shard<R> {
+pub struct Engine<R> {
     pub(crate) core: Core,
     pub(crate) rail: R,
-    pub(crate) limits: Limits,
+    pub(crate) limits: TransportLimits,
 }
 
-/// What [`Shard::look`] found.
+/// What [`Engine::look`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct PollOutcome {
     /// Bytes that large messages could move now.
     pub bytes: u64,
     /// It looked at no more than a poll may bring: there may be more.
     pub more: bool,
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job
     /// gets the same quotas.
-    pub fn new(rail: R, me: Peer, world: u32, quotas: Quotas) -> Self {
+    pub fn new(rail: R, me: Peer, world: u32, quotas: CreditQuotas) -> Self {
         let limits = rail.limits();
         Self {
             core: Core::new(me, world, quotas),
@@ -54,7 +55,7 @@ impl<R: Rail> Shard<R> {
     /// Has what happens from now on recorded in this area, for readers after the process's death
     /// ([`crate::observe::post_mortem`]). To be called before anything else.
     pub fn record_in(&mut self, area: Arc<PostMortemArea>) {
-        self.core.events = Events::new(Some(&area));
+        self.core.events = EventLog::new(Some(&area));
         self.core.area = Some(area);
     }
 
@@ -68,8 +69,8 @@ impl<R: Rail> Shard<R> {
     /// # Errors
     /// `Misuse` for a peer outside the world, `Peer` for one that is gone, `Resource` when no
     /// memory is left.
-    pub fn send(&mut self, send: Send) -> Result<Started, Error> {
-        let Send {
+    pub fn send(&mut self, send: SendArgs) -> Result<StartOutcome, Error> {
+        let SendArgs {
             context,
             peer,
             source,
@@ -90,7 +91,7 @@ impl<R: Rail> Shard<R> {
             context,
             tag,
             call: 0,
-            what: What::Send,
+            what: EventKind::Send,
             kind: 0,
         };
         let pattern = Pattern {
@@ -101,9 +102,9 @@ impl<R: Rail> Shard<R> {
         if peer != self.core.me {
             self.reach(peer)?;
         }
-        let index = self.core.requests.open(Fresh {
-            side: Side::Send,
-            state: State::Active,
+        let index = self.core.requests.open(NewOperation {
+            side: OpSide::Send,
+            state: OpState::Active,
             pattern,
             data,
             origin,
@@ -116,7 +117,7 @@ impl<R: Rail> Shard<R> {
         operation.source = source;
         operation.tag = tag;
         operation.remote = 0;
-        operation.synchronous = mode == crate::api::Mode::Synchronous;
+        operation.synchronous = mode == crate::api::SendCompletion::Synchronous;
         self.core.watch_send(index);
         if peer == self.core.me {
             self.send_to_self(index);
@@ -159,7 +160,7 @@ impl<R: Rail> Shard<R> {
 
     fn send_to_self(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
-        let meta = Meta {
+        let meta = MessageInfo {
             context: operation.context,
             peer: operation.peer,
             source: operation.source,
@@ -176,30 +177,32 @@ impl<R: Rail> Shard<R> {
         if buffered {
             let mem = operation.data.mem;
             let kept = self.core.store.alive();
-            self.core.deliver(SELF_GATE, meta, Incoming::Payload(mem));
+            self.core
+                .deliver(SELF_GATE, meta, IncomingPayload::Payload(mem));
             if self.core.store.alive() > kept {
                 self.core.self_credit -= meta.len;
             }
             self.core.complete(index, None);
         } else {
-            self.core.deliver(SELF_GATE, meta, Incoming::Local(index));
+            self.core
+                .deliver(SELF_GATE, meta, IncomingPayload::Local(index));
         }
     }
 
     /// What the caller learns of an operation just started.
-    fn started(&mut self, index: u32) -> Started {
+    fn started(&mut self, index: u32) -> StartOutcome {
         let operation = self.core.requests.peek(index);
-        if operation.state == State::Complete {
-            let receives = operation.side == Side::Recv;
+        if operation.state == OpState::Complete {
+            let receives = operation.side == OpSide::Recv;
             let status = self.core.requests.status(index);
             // A receive that failed tells whoever waits for it, and not who starts it: that would
             // depend on whether its message was there already.
             if status.error.is_none() || !receives {
                 self.core.requests.close(index);
-                return Started::Done(status);
+                return StartOutcome::Done(status);
             }
         }
-        Started::Pending(self.core.requests.name(index))
+        StartOutcome::Pending(self.core.requests.name(index))
     }
 
     /// Starts a receive.
@@ -208,8 +211,8 @@ impl<R: Rail> Shard<R> {
     /// `Misuse` for a source outside the world, `Peer` for one that is gone and left no matching
     /// message, `Resource`.
     #[inline]
-    pub fn recv(&mut self, recv: Recv) -> Result<Started, Error> {
-        let Recv {
+    pub fn recv(&mut self, recv: RecvArgs) -> Result<StartOutcome, Error> {
+        let RecvArgs {
             pattern,
             data,
             origin,
@@ -222,13 +225,13 @@ impl<R: Rail> Shard<R> {
             context: pattern.context,
             tag: pattern.tag.unwrap_or(-1),
             call: 0,
-            what: What::Recv,
+            what: EventKind::Recv,
             kind: 0,
         };
         self.core.note_call(event, origin);
-        let fresh = Fresh {
-            side: Side::Recv,
-            state: State::Active,
+        let fresh = NewOperation {
+            side: OpSide::Recv,
+            state: OpState::Active,
             pattern,
             data,
             origin,
@@ -253,13 +256,13 @@ impl<R: Rail> Shard<R> {
             }
             self.sender_lives(&pattern)?;
         }
-        let index = self.core.open(Fresh {
-            state: State::Posted,
+        let index = self.core.open(NewOperation {
+            state: OpState::Posted,
             ..fresh
         })?;
         self.core.matcher.post(&pattern, index);
         self.core.ask_for(index);
-        Ok(Started::Pending(self.core.requests.name(index)))
+        Ok(StartOutcome::Pending(self.core.requests.name(index)))
     }
 
     /// Looks for a message without receiving it.
@@ -308,8 +311,8 @@ impl<R: Rail> Shard<R> {
         &mut self,
         message: Message,
         data: Data,
-        origin: Origin,
-    ) -> Result<Started, Error> {
+        origin: CallOrigin,
+    ) -> Result<StartOutcome, Error> {
         let item = self
             .core
             .store
@@ -324,9 +327,9 @@ impl<R: Rail> Shard<R> {
             }),
             tag: Some(meta.tag),
         };
-        let index = self.core.open(Fresh {
-            side: Side::Recv,
-            state: State::Active,
+        let index = self.core.open(NewOperation {
+            side: OpSide::Recv,
+            state: OpState::Active,
             pattern,
             data,
             origin,
@@ -342,7 +345,7 @@ impl<R: Rail> Shard<R> {
     /// `Misuse` for a stale request.
     pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
         let index = self.find(request)?;
-        if self.core.requests.peek(index).state == State::Posted && self.withdraw_from(index) {
+        if self.core.requests.peek(index).state == OpState::Posted && self.withdraw_from(index) {
             let operation = self.core.requests.at(index);
             operation.cancelled = true;
             operation.total = 0;
@@ -367,7 +370,7 @@ impl<R: Rail> Shard<R> {
     #[inline]
     pub fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
         let index = self.find(request)?;
-        Ok((self.core.requests.peek(index).state == State::Complete)
+        Ok((self.core.requests.peek(index).state == OpState::Complete)
             .then(|| self.core.requests.status(index)))
     }
 
@@ -376,7 +379,7 @@ impl<R: Rail> Shard<R> {
     #[inline]
     pub fn finished_at(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
-        (operation.state == State::Complete).then_some(operation.finished)
+        (operation.state == OpState::Complete).then_some(operation.finished)
     }
 
     /// Whether the operation is complete.
@@ -385,29 +388,30 @@ impl<R: Rail> Shard<R> {
         self.core
             .requests
             .find(request)
-            .is_none_or(|index| self.core.requests.peek(index).state == State::Complete)
+            .is_none_or(|index| self.core.requests.peek(index).state == OpState::Complete)
     }
 
     /// Where the program started the operation, as its caller said; `None` if it is complete.
     pub fn open_site(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
-        (operation.state != State::Complete).then_some(operation.origin.site)
+        (operation.state != OpState::Complete).then_some(operation.origin.site)
     }
 
     /// What may be told of an operation that is not over; `None`: it is.
-    pub fn pending(&self, request: Request) -> Option<Pending> {
+    pub fn pending(&self, request: Request) -> Option<PendingOperation> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
-        (operation.state != State::Complete).then(|| operation.shown())
+        (operation.state != OpState::Complete).then(|| operation.shown())
     }
 
-    /// Whether the operation needs hands for which its peer cannot call ([`Rail::wants_calls`]).
+    /// Whether the operation needs hands for which its peer cannot call
+    /// ([`Transport::wants_calls`]).
     pub fn wants_calls(&self, request: Request) -> bool {
         let Some(index) = self.core.requests.find(request) else {
             return false;
         };
         let shown = self.core.requests.peek(index).shown();
         // A send that is still open waits for room or an answer, whatever its length.
-        let len = if shown.action == Action::Send {
+        let len = if shown.action == PendingAction::Send {
             u64::MAX
         } else {
             shown.bytes
@@ -422,7 +426,7 @@ impl<R: Rail> Shard<R> {
     #[inline]
     pub fn take(&mut self, request: Request) -> Result<Option<Status>, Error> {
         let index = self.find(request)?;
-        if self.core.requests.peek(index).state != State::Complete {
+        if self.core.requests.peek(index).state != OpState::Complete {
             return Ok(None);
         }
         let status = self.core.requests.status(index);
@@ -436,10 +440,10 @@ impl<R: Rail> Shard<R> {
     /// `Misuse` for a stale request.
     pub fn abandon(&mut self, request: Request) -> Result<(), Error> {
         let index = self.find(request)?;
-        if self.core.requests.peek(index).state == State::Complete {
+        if self.core.requests.peek(index).state == OpState::Complete {
             self.core.requests.close(index);
         } else {
-            self.core.requests.at(index).mark(Mark::Abandoned);
+            self.core.requests.at(index).mark(OpFlag::Abandoned);
         }
         Ok(())
     }
@@ -455,7 +459,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Polls the rail without moving what may be long.
-    pub fn look(&mut self) -> Looked {
+    pub fn look(&mut self) -> PollOutcome {
         let told = self.rail.poll(POLL_BUDGET, &mut self.core);
         let left = |index: &u32| {
             let operation = self.core.requests.peek(*index);
@@ -474,7 +478,7 @@ impl<R: Rail> Shard<R> {
         } else {
             0
         };
-        Looked {
+        PollOutcome {
             bytes,
             more: told >= POLL_BUDGET,
         }
@@ -546,7 +550,7 @@ impl<R: Rail> Shard<R> {
     }
 
     /// The last events.
-    pub fn events(&self) -> &Events {
+    pub fn events(&self) -> &EventLog {
         &self.core.events
     }
 

@@ -10,11 +10,11 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// Two words that name a list or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(pub u64, pub u64);
+pub(crate) struct TableKey(pub u64, pub u64);
 
 #[derive(Clone, Debug)]
-struct Node<V> {
-    key: Key,
+struct MapNode<V> {
+    key: TableKey,
     next: u32,
     value: V,
 }
@@ -24,7 +24,7 @@ struct Node<V> {
 pub(crate) struct KeyMap<V> {
     buckets: Vec<u32>,
     shift: u32,
-    nodes: Vec<Node<V>>,
+    nodes: Vec<MapNode<V>>,
     free: u32,
     used: usize,
 }
@@ -33,7 +33,7 @@ const BUCKETS_MIN_LOG2: u32 = 4;
 
 /// Fibonacci hashing of both words, without so many of the low bits.
 #[inline]
-pub(crate) fn digest(key: Key, shift: u32) -> u64 {
+pub(crate) fn digest(key: TableKey, shift: u32) -> u64 {
     let mixed =
         key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ key.1.wrapping_mul(0xd6e8_feb8_6659_fd93);
     mixed
@@ -45,7 +45,7 @@ pub(crate) fn digest(key: Key, shift: u32) -> u64 {
 
 /// The top bits select the bucket, so there are always enough of them.
 #[inline]
-fn place(key: Key, shift: u32) -> usize {
+fn place(key: TableKey, shift: u32) -> usize {
     digest(key, shift) as usize
 }
 
@@ -61,13 +61,13 @@ impl<V: Default> KeyMap<V> {
     }
 
     #[inline]
-    fn bucket(&self, key: Key) -> usize {
+    fn bucket(&self, key: TableKey) -> usize {
         place(key, self.shift)
     }
 
     /// The index of the entry of `key`.
     #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+    pub(crate) fn find(&self, key: TableKey) -> Option<u32> {
         let mut at = self.buckets[self.bucket(key)];
         while at != NONE {
             let node = &self.nodes[at as usize];
@@ -82,7 +82,7 @@ impl<V: Default> KeyMap<V> {
     /// Whether the living entry at `index` is that of `key`; `false` for an index beyond the
     /// entries.
     #[inline(always)]
-    fn has(&self, index: u32, key: Key) -> bool {
+    fn has(&self, index: u32, key: TableKey) -> bool {
         self.nodes
             .get(index as usize)
             .is_some_and(|node| node.key == key)
@@ -90,19 +90,19 @@ impl<V: Default> KeyMap<V> {
 
     /// The index of the entry of `key`, made with a default value if there was none.
     #[inline]
-    pub(crate) fn find_or_insert(&mut self, key: Key) -> u32 {
+    pub(crate) fn find_or_insert(&mut self, key: TableKey) -> u32 {
         match self.find(key) {
             Some(at) => at,
             None => self.insert(key),
         }
     }
 
-    fn insert(&mut self, key: Key) -> u32 {
+    fn insert(&mut self, key: TableKey) -> u32 {
         if self.used >= self.buckets.len() {
             self.grow();
         }
         let bucket = self.bucket(key);
-        let node = Node {
+        let node = MapNode {
             key,
             next: self.buckets[bucket],
             value: V::default(),
@@ -176,12 +176,12 @@ impl<V: Default> KeyMap<V> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct QueueEnds {
     head: u32,
     tail: u32,
 }
 
-impl Default for Ends {
+impl Default for QueueEnds {
     fn default() -> Self {
         Self {
             head: NONE,
@@ -191,13 +191,13 @@ impl Default for Ends {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct QueueLink {
     prev: u32,
     next: u32,
     list: u32,
 }
 
-const UNLINKED: Link = Link {
+const UNLINKED: QueueLink = QueueLink {
     prev: NONE,
     next: NONE,
     list: NONE,
@@ -206,14 +206,14 @@ const UNLINKED: Link = Link {
 /// First-in-first-out lists found by key, whose items can be unlinked from the middle. A link is a
 /// number that its owner chooses (an item in several lists owns several links).
 #[derive(Debug)]
-pub(crate) struct Lists {
-    keys: KeyMap<Ends>,
-    links: Vec<Link>,
+pub(crate) struct KeyedQueues {
+    keys: KeyMap<QueueEnds>,
+    links: Vec<QueueLink>,
     /// The list used last, if it lives: a series of messages is between two, with one tag.
     last: u32,
 }
 
-impl Lists {
+impl KeyedQueues {
     pub(crate) fn new() -> Self {
         Self {
             keys: KeyMap::new(),
@@ -224,7 +224,7 @@ impl Lists {
 
     /// The list of `key`, if there is one.
     #[inline(always)]
-    fn list(&mut self, key: Key) -> Option<u32> {
+    fn list(&mut self, key: TableKey) -> Option<u32> {
         if self.keys.has(self.last, key) {
             return Some(self.last);
         }
@@ -244,7 +244,7 @@ impl Lists {
 
     /// Appends `link` to the list of `key`.
     #[inline(always)]
-    pub(crate) fn push(&mut self, key: Key, link: u32) {
+    pub(crate) fn push(&mut self, key: TableKey, link: u32) {
         if link as usize >= self.links.len() {
             self.links.resize(link as usize + 1, UNLINKED);
         }
@@ -260,7 +260,7 @@ impl Lists {
         } else {
             self.links[prev as usize].next = link;
         }
-        self.links[link as usize] = Link {
+        self.links[link as usize] = QueueLink {
             prev,
             next: NONE,
             list,
@@ -268,7 +268,7 @@ impl Lists {
     }
 
     /// Puts `link` before all of the list of `key`, which holds something.
-    pub(crate) fn push_front(&mut self, key: Key, link: u32) {
+    pub(crate) fn push_front(&mut self, key: TableKey, link: u32) {
         let Some(list) = self.list(key) else {
             return self.push(key, link);
         };
@@ -277,7 +277,7 @@ impl Lists {
         }
         let next = std::mem::replace(&mut self.keys.get_mut(list).head, link);
         self.links[next as usize].prev = link;
-        self.links[link as usize] = Link {
+        self.links[link as usize] = QueueLink {
             prev: NONE,
             next,
             list,
@@ -287,7 +287,8 @@ impl Lists {
     /// Takes `link` out of its list. It must be in one.
     #[inline]
     pub(crate) fn remove(&mut self, link: u32) {
-        let Link { prev, next, list } = std::mem::replace(&mut self.links[link as usize], UNLINKED);
+        let QueueLink { prev, next, list } =
+            std::mem::replace(&mut self.links[link as usize], UNLINKED);
         assert_ne!(list, NONE, "a link that is in no list was removed");
         if prev == NONE && next == NONE {
             self.remove_list(list);
@@ -307,13 +308,13 @@ impl Lists {
 
     /// The oldest link in the list of `key`.
     #[inline]
-    pub(crate) fn head(&self, key: Key) -> Option<u32> {
+    pub(crate) fn head(&self, key: TableKey) -> Option<u32> {
         self.keys.find(key).map(|list| self.keys.get(list).head)
     }
 
     /// Takes the oldest link out of the list of `key`.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, key: Key) -> Option<u32> {
+    pub(crate) fn pop(&mut self, key: TableKey) -> Option<u32> {
         let list = self.list(key)?;
         let head = self.keys.get(list).head;
         let next = std::mem::replace(&mut self.links[head as usize], UNLINKED).next;
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn lists_behave_like_a_map_of_queues() {
-        let mut lists = Lists::new();
+        let mut lists = KeyedQueues::new();
         let mut model: HashMap<u64, VecDeque<u32>> = HashMap::new();
         let mut at: HashMap<u32, u64> = HashMap::new();
         let mut state = 88172645463325252u64;
@@ -366,23 +367,23 @@ mod tests {
             let link = (state % 300) as u32;
             let key = (state >> 20) % 97;
             if state.is_multiple_of(7) && !at.contains_key(&link) {
-                lists.push_front(Key(key, key * 3), link);
+                lists.push_front(TableKey(key, key * 3), link);
                 model.entry(key).or_default().push_front(link);
                 at.insert(link, key);
             } else if state.is_multiple_of(5) {
-                let popped = lists.pop(Key(key, key * 3));
+                let popped = lists.pop(TableKey(key, key * 3));
                 assert_eq!(popped, model.get_mut(&key).and_then(VecDeque::pop_front));
                 popped.map(|link| at.remove(&link));
             } else if let Some(key) = at.remove(&link) {
                 lists.remove(link);
                 model.get_mut(&key).unwrap().retain(|&other| other != link);
             } else {
-                lists.push(Key(key, key * 3), link);
+                lists.push(TableKey(key, key * 3), link);
                 model.entry(key).or_default().push_back(link);
                 at.insert(link, key);
             }
             assert_eq!(
-                lists.head(Key(key, key * 3)),
+                lists.head(TableKey(key, key * 3)),
                 model.get(&key).and_then(|queue| queue.front().copied())
             );
         }

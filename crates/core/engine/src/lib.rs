@@ -1,8 +1,8 @@
 //! The communication engine of one rank, sans-IO: matching, protocols, credits, packet formats.
 //!
 //! The engine makes no system call, reads no clock, starts no thread, has no global and no
-//! environment. The engine reaches the world through the `Rail` trait only, so the same code runs
-//! under real processes, threads as ranks, and the simulator.
+//! environment. The engine reaches the world through the `Transport` trait only, so the same code
+//! runs under real processes, threads as ranks, and the simulator.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,6 @@ mod requests;
 pub mod schedule;
 pub mod transport;
 
-pub use peer::state::Quotas;
+pub use peer::state::CreditQuotas;
 #[cfg(fuzzing)]
 pub use protocol::wire::decode_anything;

@@ -5,20 +5,21 @@
 //! peer, one bulk read per message), so that a caller who only wants to look gets its turn. What
 //! does not fit now stays queued and sets `pending`.
 
-use crate::api::{Error, Peer, TypeMark};
-use crate::copy::{Fill, copy_out};
-use crate::engine::Shard;
+use crate::api::{Error, Peer, TypeDigest};
+use crate::copy::{CopyTarget, copy_out};
+use crate::engine::Engine;
 use crate::limits::{
     AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
     TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
 use crate::peer::state::{GONE, stream_key};
-use crate::protocol::select::{self, Step, View};
-use crate::protocol::wire::{Announce, FLAG_REGION, FLAG_TAKEN};
-use crate::requests::{Mark, Operation, Side, State};
-use crate::schedule::priority::{Priorities, Priority};
+use crate::protocol::select::{self, SendStep, WindowHead};
+use crate::protocol::wire::{FLAG_REGION, FLAG_TAKEN, Rts};
+use crate::requests::{OpFlag, OpSide, OpState, Operation};
+use crate::schedule::priority::{Priority, PriorityTable};
 use crate::transport::{
-    Class, Ending, Exposing, Flowing, Header, Kind, Need, Rail, Reach, Refusal, need_of,
+    BulkStatus, ClaimError, ExposeResult, Fragmentation, PacketClass, PacketHeader, PacketKind,
+    PeerCapabilities, Transport, WakeReason, need_of,
 };
 
 /// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its
@@ -32,16 +33,16 @@ pub(crate) mod exposure {
 
 /// What a pass does about long copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copies {
+pub(crate) enum CopyPolicy {
     /// It carries them out.
     Now,
-    /// They are left to [`Shard::lift`].
+    /// They are left to [`Engine::lift`].
     Lifted,
 }
 
 /// Whether an envelope left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Emitted {
+enum EmitResult {
     Sent,
     /// No room on the rail, or the region is not ready.
     Later,
@@ -56,11 +57,11 @@ fn prefix(operation: &Operation) -> usize {
 
 /// Whether a message may go in pieces: the header of the first has no room for a mark, and one that
 /// is to stand in nobody's way is announced.
-fn may_flow(operation: &Operation, priorities: &Priorities) -> bool {
-    operation.origin.mark == TypeMark::NONE && priorities.of(operation.context) != Priority::Low
+fn may_flow(operation: &Operation, priorities: &PriorityTable) -> bool {
+    operation.origin.mark == TypeDigest::NONE && priorities.of(operation.context) != Priority::Low
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Numbers a send's envelope and sends it, or lets it join the window.
     pub(crate) fn submit(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
@@ -83,15 +84,15 @@ impl<R: Rail> Shard<R> {
     /// before a sleep only.
     pub fn transfer_polls(&self) -> u32 {
         let moving = |operation: &Operation| match operation.side {
-            Side::Send => operation.data.len,
-            Side::Recv => operation.total,
+            OpSide::Send => operation.data.len,
+            OpSide::Recv => operation.total,
         };
         let active = self
             .core
             .requests
             .iter()
             .take(WAITING_LOOK)
-            .filter(|(_, operation)| operation.state == State::Active);
+            .filter(|(_, operation)| operation.state == OpState::Active);
         let bytes = active
             .map(|(_, operation)| moving(operation))
             .max()
@@ -120,7 +121,7 @@ impl<R: Rail> Shard<R> {
         self.look_again(gate, index);
         let entry = &mut self.core.gates[gate as usize];
         entry.settle();
-        let Reach {
+        let PeerCapabilities {
             eager_max,
             flow_max,
             ..
@@ -139,8 +140,8 @@ impl<R: Rail> Shard<R> {
             let entry = &self.core.gates[gate as usize];
             let granted = entry.envelopes > 0 && entry.payload >= len;
             match self.rail.flow(operation.peer, len as usize) {
-                Flowing::Pieces(..) => eager_max = len,
-                Flowing::Soon if granted => {
+                Fragmentation::Pieces(..) => eager_max = len,
+                Fragmentation::Soon if granted => {
                     self.core.pending = true;
                     return false;
                 }
@@ -148,7 +149,7 @@ impl<R: Rail> Shard<R> {
             }
         }
         let entry = &self.core.gates[gate as usize];
-        let view = View {
+        let view = WindowHead {
             envelopes: entry.envelopes,
             payload: entry.payload,
             eager_max,
@@ -156,23 +157,23 @@ impl<R: Rail> Shard<R> {
         };
         let step = select::next(&view);
         let payload = match step {
-            Step::Hold => return false,
-            Step::Eager => operation.data.len,
-            Step::Announce => 0,
+            SendStep::Hold => return false,
+            SendStep::Eager => operation.data.len,
+            SendStep::Announce => 0,
         };
         match self.emit(index, step, 0) {
-            Emitted::Sent => {
+            EmitResult::Sent => {
                 let entry = &mut self.core.gates[gate as usize];
                 entry.envelopes -= 1;
                 entry.payload -= payload;
                 entry.announced += view.len - payload;
                 true
             }
-            Emitted::Later => {
+            EmitResult::Later => {
                 self.core.pending = true;
                 false
             }
-            Emitted::Gone => {
+            EmitResult::Gone => {
                 self.give_up(gate);
                 true
             }
@@ -180,37 +181,43 @@ impl<R: Rail> Shard<R> {
     }
 
     /// Sends the envelope of a send, with its payload or as an announcement.
-    fn emit(&mut self, index: u32, step: Step, flags: u8) -> Emitted {
+    fn emit(&mut self, index: u32, step: SendStep, flags: u8) -> EmitResult {
         let operation = self.core.requests.peek(index);
         let (peer, synchronous) = (operation.peer, operation.synchronous);
         let result = match step {
-            Step::Eager => self.emit_eager(index, flags),
+            SendStep::Eager => self.emit_eager(index, flags),
             _ => self.emit_announcement(index, flags),
         };
         match result {
             Ok(true) => {
                 // Who was offered the receiver's memory needs nothing of it.
-                let announced = step != Step::Eager && !self.core.will_write(index);
+                let announced = step != SendStep::Eager && !self.core.will_write(index);
                 let answer = announced || synchronous;
-                self.rail
-                    .nudge(peer, if answer { Need::Answer } else { Need::Look });
-                Emitted::Sent
+                self.rail.nudge(
+                    peer,
+                    if answer {
+                        WakeReason::Answer
+                    } else {
+                        WakeReason::Look
+                    },
+                );
+                EmitResult::Sent
             }
-            Ok(false) | Err(Refusal::Full) => Emitted::Later,
-            Err(Refusal::Gone) => Emitted::Gone,
+            Ok(false) | Err(ClaimError::Full) => EmitResult::Later,
+            Err(ClaimError::Gone) => EmitResult::Gone,
         }
     }
 
-    fn emit_eager(&mut self, index: u32, flags: u8) -> Result<bool, Refusal> {
+    fn emit_eager(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
         let name = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let len = operation.data.len as usize;
         let prefix = prefix(operation);
-        let header = Header {
+        let header = PacketHeader {
             kind: if operation.synchronous {
-                Kind::EagerSync
+                PacketKind::EagerSync
             } else {
-                Kind::Eager
+                PacketKind::Eager
             } as u8,
             flags,
             shard: operation.origin.mark.0,
@@ -227,43 +234,45 @@ impl<R: Rail> Shard<R> {
             && flags == 0
             && may_flow(operation, &self.core.priorities)
             && len as u64 <= FLOW_MAX
-            && let Flowing::Pieces(first, piece) = self.rail.flow(operation.peer, len)
+            && let Fragmentation::Pieces(first, piece) = self.rail.flow(operation.peer, len)
         {
             let (peer, data) = (operation.peer, operation.data.clone());
             self.emit_flow(peer, header, &data, (first, piece))?;
         } else {
-            let room = self.rail.claim(operation.peer, len + prefix, Class::Data)?;
+            let room = self
+                .rail
+                .claim(operation.peer, len + prefix, PacketClass::Data)?;
             if prefix != 0 {
                 room.mem.write(0, &name.to_le_bytes());
             }
-            let target = Fill::room(&room, prefix);
+            let target = CopyTarget::room(&room, prefix);
             copy_out(&operation.data, 0, target, len, &mut self.core.bounce);
             self.rail.commit(room, &header);
         }
         if prefix == 0 {
             self.core.complete(index, None);
         } else {
-            self.core.requests.at(index).state = State::Active;
+            self.core.requests.at(index).state = OpState::Active;
         }
         Ok(true)
     }
 
     /// `Ok(false)`: the region is not ready.
-    fn emit_announcement(&mut self, index: u32, flags: u8) -> Result<bool, Refusal> {
+    fn emit_announcement(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
         if !self.expose(index) {
             return Ok(false);
         }
         let send = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let region = operation.region.as_deref().copied();
-        let announce = Announce {
+        let announce = Rts {
             total: operation.data.len,
             send,
             region,
         };
         let bytes = announce.encode();
-        let header = Header {
-            kind: Kind::Announce as u8,
+        let header = PacketHeader {
+            kind: PacketKind::Rts as u8,
             flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
             shard: operation.origin.mark.0,
             len: bytes.len as u32,
@@ -272,11 +281,13 @@ impl<R: Rail> Shard<R> {
             tag: operation.tag,
             sequence: operation.sequence,
         };
-        let room = self.rail.claim(operation.peer, bytes.len, Class::Data)?;
+        let room = self
+            .rail
+            .claim(operation.peer, bytes.len, PacketClass::Data)?;
         room.mem.write(0, &bytes.bytes[..bytes.len]);
         self.rail.commit(room, &header);
         let operation = self.core.requests.at(index);
-        operation.state = State::Active;
+        operation.state = OpState::Active;
         operation.region = None;
         self.core.announced(index);
         Ok(true)
@@ -301,15 +312,15 @@ impl<R: Rail> Shard<R> {
         operation.remote = exposure::ANSWERED;
         if readable {
             match self.rail.expose(token, operation.peer, &operation.data) {
-                Exposing::Ready(descriptor) => {
+                ExposeResult::Ready(descriptor) => {
                     operation.exposed = true;
                     operation.region = Some(Box::new(descriptor));
                 }
-                Exposing::Later => {
+                ExposeResult::Later => {
                     operation.remote = exposure::ASKED;
                     return false;
                 }
-                Exposing::Unable => {}
+                ExposeResult::Unable => {}
             }
         }
         true
@@ -317,13 +328,13 @@ impl<R: Rail> Shard<R> {
 
     /// One pass over everything that is queued. `true` if anything moved.
     pub(crate) fn pump(&mut self) -> bool {
-        self.pass(Copies::Now)
+        self.pass(CopyPolicy::Now)
     }
 
     /// One pass, with long copies or without.
     #[cold]
     #[inline(never)]
-    pub(crate) fn pass(&mut self, copies: Copies) -> bool {
+    pub(crate) fn pass(&mut self, copies: CopyPolicy) -> bool {
         self.core.pending = false;
         for peer in std::mem::take(&mut self.core.lost) {
             self.rail.lost(peer);
@@ -334,7 +345,7 @@ impl<R: Rail> Shard<R> {
         let mut moved = self.flush();
         moved |= self.pump_taken();
         moved |= self.pump_windows();
-        if copies == Copies::Now {
+        if copies == CopyPolicy::Now {
             moved |= self.pump_pulls();
             moved |= self.pump_pushes();
             moved |= self.pump_writes();
@@ -377,10 +388,10 @@ impl<R: Rail> Shard<R> {
                 break;
             };
             let claimed = if full.contains(&control.peer) {
-                Err(Refusal::Full)
+                Err(ClaimError::Full)
             } else {
                 self.rail
-                    .claim(control.peer, control.bytes.len, Class::Control)
+                    .claim(control.peer, control.bytes.len, PacketClass::Control)
             };
             match claimed {
                 Ok(room) => {
@@ -392,12 +403,12 @@ impl<R: Rail> Shard<R> {
                     }
                     moved = true;
                 }
-                Err(Refusal::Full) => {
+                Err(ClaimError::Full) => {
                     full.push(control.peer);
                     self.core.outbox.push_back(control);
                     self.core.pending = true;
                 }
-                Err(Refusal::Gone) => {
+                Err(ClaimError::Gone) => {
                     if let Some(gate) = self.core.gate(control.peer) {
                         self.give_up(gate);
                         return true;
@@ -416,7 +427,7 @@ impl<R: Rail> Shard<R> {
                 break;
             };
             let operation = self.core.requests.peek(index);
-            if operation.state != State::Held {
+            if operation.state != OpState::Held {
                 continue;
             }
             let Some(gate) = self.core.gate(operation.peer) else {
@@ -425,24 +436,24 @@ impl<R: Rail> Shard<R> {
             let eager_max =
                 self.packet_max(self.core.gates[gate as usize].reach.eager_max, operation);
             let step = if operation.data.len <= eager_max {
-                Step::Eager
+                SendStep::Eager
             } else {
-                Step::Announce
+                SendStep::Announce
             };
             match self.emit(index, step, FLAG_TAKEN) {
-                Emitted::Sent => moved = true,
-                Emitted::Later => {
+                EmitResult::Sent => moved = true,
+                EmitResult::Later => {
                     self.core.taken.push_back(index);
                     self.core.pending = true;
                 }
-                Emitted::Gone => self.give_up(gate),
+                EmitResult::Gone => self.give_up(gate),
             }
         }
         moved
     }
 
     /// A few pieces of the messages that were cleared to be sent by packets.
-    fn pump_pieces(&mut self, copies: Copies) -> bool {
+    fn pump_pieces(&mut self, copies: CopyPolicy) -> bool {
         let (mut moved, mut next) = (false, 0);
         while let Some((&peer, _)) = self.core.streams_out.range(next..).next() {
             next = peer + 1;
@@ -460,7 +471,7 @@ impl<R: Rail> Shard<R> {
 
     /// Those of one peer, the oldest first, until it has no room: all behind would ask in vain, and
     /// there may be thousands.
-    fn pieces_for(&mut self, peer: Peer, copies: Copies) -> Result<bool, Refusal> {
+    fn pieces_for(&mut self, peer: Peer, copies: CopyPolicy) -> Result<bool, ClaimError> {
         let (mut moved, mut full, mut place) = (false, false, 0);
         while !full
             && let Some(&index) = self
@@ -471,10 +482,10 @@ impl<R: Rail> Shard<R> {
         {
             let operation = self.core.requests.peek(index);
             // One that ended while the peer had no room may have left its place to another.
-            let goes_on = operation.state == State::Active
-                && operation.side == Side::Send
+            let goes_on = operation.state == OpState::Active
+                && operation.side == OpSide::Send
                 && operation.peer == peer
-                && operation.marked(Mark::Packets);
+                && operation.marked(OpFlag::Packets);
             if goes_on {
                 let (sent, refused) = self.pieces_of(index, copies)?;
                 (moved, full) = (moved | sent, refused);
@@ -500,7 +511,7 @@ impl<R: Rail> Shard<R> {
 
     /// Sends pieces of one message until the pass's share or the room is used up: whether any left,
     /// and whether there was no room.
-    fn pieces_of(&mut self, index: u32, copies: Copies) -> Result<(bool, bool), Refusal> {
+    fn pieces_of(&mut self, index: u32, copies: CopyPolicy) -> Result<(bool, bool), ClaimError> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
             .rail
@@ -513,8 +524,8 @@ impl<R: Rail> Shard<R> {
         let (watch, before) = (self.core.stopwatch(), self.core.requests.peek(index).moved);
         let (mut moved, mut full) = (false, false);
         let most = match copies {
-            Copies::Now => PIECES_PER_PASS,
-            Copies::Lifted => 1,
+            CopyPolicy::Now => PIECES_PER_PASS,
+            CopyPolicy::Lifted => 1,
         };
         for _ in 0..most {
             let operation = self.core.requests.at(index);
@@ -523,9 +534,9 @@ impl<R: Rail> Shard<R> {
             if len == 0 {
                 break;
             }
-            let room = match self.rail.claim(peer, len, Class::Data) {
+            let room = match self.rail.claim(peer, len, PacketClass::Data) {
                 Ok(room) => room,
-                Err(Refusal::Full) => {
+                Err(ClaimError::Full) => {
                     full = true;
                     break;
                 }
@@ -534,12 +545,12 @@ impl<R: Rail> Shard<R> {
             copy_out(
                 &operation.data,
                 from,
-                Fill::room(&room, 0),
+                CopyTarget::room(&room, 0),
                 len,
                 &mut self.core.bounce,
             );
-            let header = Header {
-                kind: Kind::Piece as u8,
+            let header = PacketHeader {
+                kind: PacketKind::Data as u8,
                 flags: 0,
                 shard: 0,
                 len: len as u32,
@@ -555,7 +566,7 @@ impl<R: Rail> Shard<R> {
         if moved {
             let bytes = self.core.requests.peek(index).moved - before;
             watch.moved(self.core.wire_name(index), peer, bytes);
-            self.rail.nudge(peer, Need::Answer);
+            self.rail.nudge(peer, WakeReason::Answer);
         }
         Ok((moved, full))
     }
@@ -570,7 +581,7 @@ impl<R: Rail> Shard<R> {
                 continue;
             }
             let token = self.core.wire_name(index);
-            if self.rail.revoke(token) == Ending::Now {
+            if self.rail.revoke(token) == BulkStatus::Now {
                 self.core.unexposed(index);
             }
             moved = true;

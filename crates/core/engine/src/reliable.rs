@@ -1,7 +1,7 @@
 //! Reliability for rails that lose, repeat, reorder or change what they carry: checksums,
 //! numbering, acknowledgement, retransmission; sans-IO.
 //!
-//! Owned by a lossy rail, one [`Link`] per peer, over however many ways lead there; time is an
+//! Owned by a lossy rail, one [`QueueLink`] per peer, over however many ways lead there; time is an
 //! argument in nanoseconds of any clock. A link delivers every packet once and in order, or says
 //! that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and what
 //! does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at most
@@ -10,7 +10,7 @@
 
 mod frame;
 
-use crate::transport::Class;
+use crate::transport::PacketClass;
 pub use frame::{Frame, Packet, open, seal};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,10 +49,10 @@ const fn waits_ns() -> u64 {
 
 /// The peer did not answer for as long as is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost;
+pub struct LinkLost;
 
 #[derive(Debug)]
-struct Sent {
+struct UnackedPacket {
     packet: Packet,
     again_at_ns: u64,
     wait_ns: u64,
@@ -63,9 +63,9 @@ struct Sent {
 
 /// Both directions between this side and one peer.
 #[derive(Debug, Default)]
-pub struct Link {
+pub struct ReliableLink {
     /// Unacknowledged packets; the first has number `first`.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<UnackedPacket>,
     first: u64,
     /// Next number to deliver.
     next: u64,
@@ -75,11 +75,11 @@ pub struct Link {
     heard: u64,
 }
 
-impl Link {
+impl ReliableLink {
     /// Whether a packet of this class may be sent now.
-    pub fn has_room(&self, class: Class) -> bool {
+    pub fn has_room(&self, class: PacketClass) -> bool {
         self.sent.len()
-            < if class == Class::Data {
+            < if class == PacketClass::Data {
                 WINDOW - RESERVE
             } else {
                 WINDOW
@@ -100,7 +100,7 @@ impl Link {
     pub fn send(&mut self, packet: Packet, now_ns: u64) -> Frame {
         let number = self.first + self.sent.len() as u64;
         let again_at_ns = now_ns + RETRY_FIRST_NS;
-        self.sent.push_back(Sent {
+        self.sent.push_back(UnackedPacket {
             packet: packet.clone(),
             again_at_ns,
             wait_ns: RETRY_FIRST_NS,
@@ -141,8 +141,8 @@ impl Link {
     /// time.
     ///
     /// # Errors
-    /// [`Lost`] when a packet was tried too often and nothing came.
-    pub fn due(&mut self, now_ns: u64, transmit: &mut Vec<Frame>) -> Result<(), Lost> {
+    /// [`LinkLost`] when a packet was tried too often and nothing came.
+    pub fn due(&mut self, now_ns: u64, transmit: &mut Vec<Frame>) -> Result<(), LinkLost> {
         let (first, next) = (self.first, self.next);
         for (at, sent) in self.sent.iter_mut().enumerate() {
             if sent.again_at_ns > now_ns {
@@ -152,7 +152,7 @@ impl Link {
                 (sent.heard, sent.tries) = (self.heard, 0);
             }
             if sent.tries >= TRIES_MAX {
-                return Err(Lost);
+                return Err(LinkLost);
             }
             sent.tries += 1;
             sent.wait_ns = (sent.wait_ns * 2).min(RETRY_MAX_NS);
@@ -185,12 +185,12 @@ pub fn receive_anything(bytes: &[u8]) {
     if let Some(frame) = Frame::decode(bytes) {
         assert_eq!(frame.encode(), bytes);
     }
-    let (mut link, mut now_ns, mut rest) = (Link::default(), 0, bytes);
+    let (mut link, mut now_ns, mut rest) = (ReliableLink::default(), 0, bytes);
     let (mut delivered, mut out) = (Vec::new(), Vec::new());
     while let Some((len, after)) = rest.split_first() {
         let (frame, after) = after.split_at(after.len().min(usize::from(*len)));
         rest = after;
-        if link.has_room(Class::Data) {
+        if link.has_room(PacketClass::Data) {
             let packet = Packet {
                 header: Default::default(),
                 payload: Vec::new(),
@@ -217,15 +217,15 @@ pub fn receive_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Header;
+    use crate::transport::PacketHeader;
     use proptest::prelude::*;
 
     fn packet(number: u32) -> Packet {
         Packet {
-            header: Header {
+            header: PacketHeader {
                 sequence: number,
                 len: 3,
-                ..Header::default()
+                ..PacketHeader::default()
             },
             payload: vec![number as u8; 3],
         }
@@ -236,14 +236,14 @@ mod tests {
         fn every_packet_arrives_once_and_in_order_through_loss_damage_repeats_and_reordering(
             fates in proptest::collection::vec((0u8..10, any::<u32>()), 1..400), count in 1u32..120,
         ) {
-            let (mut near, mut far) = (Link::default(), Link::default());
+            let (mut near, mut far) = (ReliableLink::default(), ReliableLink::default());
             let mut fates = fates.into_iter();
             let (mut sent, mut now, mut arrived) = (0, 0, Vec::new());
             // Frames on the medium: (towards far, bytes). The fate of each: lost, doubled, delayed,
             // changed or passed; then the medium heals.
             let mut medium: VecDeque<(bool, Vec<u8>)> = VecDeque::new();
             for _ in 0..200_000 {
-                if sent < count && near.has_room(Class::Data) {
+                if sent < count && near.has_room(PacketClass::Data) {
                     medium.push_back((true, near.send(packet(sent), now).encode()));
                     sent += 1;
                 }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_never_answers_is_lost() {
-        let mut link = Link::default();
+        let mut link = ReliableLink::default();
         link.send(packet(0), 0);
         let mut now_ns = 0;
         while link.due(now_ns, &mut Vec::new()).is_ok() {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_misses_most_of_what_comes_but_answers_is_not_lost() {
-        let (mut near, mut far) = (Link::default(), Link::default());
+        let (mut near, mut far) = (ReliableLink::default(), ReliableLink::default());
         near.send(packet(0), 0);
         let mut now_ns = 0;
         for _ in 0..10 * TRIES_MAX {

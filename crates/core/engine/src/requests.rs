@@ -4,12 +4,12 @@
 //! error, never another's operation. Bounded by what the program leaves pending; grows by doubling
 //! when a new one finds no free slot.
 
-use crate::api::{Context, Error, Origin, Pattern, Peer, Request, SHARD_SHIFT, Status};
-use crate::fast::recv::{Catch, Caught, Ended};
+use crate::api::{CallOrigin, ContextId, Error, Pattern, Peer, Request, SHARD_SHIFT, Status};
+use crate::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
 use crate::key_map::NONE;
 use crate::limits::SHORT_GENERATION_BITS;
-use crate::observe::events::{Action, Pending};
-use crate::transport::{Bulk, Descriptor, Fetch, Token};
+use crate::observe::events::{PendingAction, PendingOperation};
+use crate::transport::{BulkToken, BulkTransfer, RegionDescriptor, RendezvousMode};
 use garonne_sync::allocator::may_fail;
 use garonne_sync::user::Data;
 
@@ -18,7 +18,7 @@ const SHORT_GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum OpState {
     /// The slot is free.
     Free,
     /// A receive that waits for its message, known to the matcher.
@@ -35,7 +35,7 @@ pub(crate) enum State {
 
 /// Which side of a message an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum OpSide {
     Send,
     Recv,
 }
@@ -46,9 +46,9 @@ pub(crate) enum Side {
 pub(crate) struct Operation {
     pub generation: u32,
     next_free: u32,
-    pub state: State,
-    pub side: Side,
-    /// A set of [`Mark`].
+    pub state: OpState,
+    pub side: OpSide,
+    /// A set of [`SendRecord`].
     pub marks: u16,
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
@@ -58,7 +58,7 @@ pub(crate) struct Operation {
     /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends
     /// after them.
     pub flights: u8,
-    pub context: Context,
+    pub context: ContextId,
     pub peer: Peer,
     pub source: u32,
     pub tag: i32,
@@ -66,16 +66,16 @@ pub(crate) struct Operation {
     /// What a receive accepts.
     pub pattern: Pattern,
     pub data: Data,
-    pub origin: Origin,
+    pub origin: CallOrigin,
     /// Bytes moved so far, of `total`.
     pub moved: u64,
     pub total: u64,
     /// The peer's name for its side.
     pub remote: u64,
     /// The peer's region, while it is read or written.
-    pub region: Option<Box<Descriptor>>,
+    pub region: Option<Box<RegionDescriptor>>,
     /// How a receive is fetched, once that was decided.
-    pub fetching: Option<Fetch>,
+    pub fetching: Option<RendezvousMode>,
     pub error: Option<Error>,
     pub cancelled: bool,
     /// Its place among the completions of this engine, once complete.
@@ -85,7 +85,7 @@ pub(crate) struct Operation {
 /// What the shortest way to an operation's end must not overlook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(crate) enum Mark {
+pub(crate) enum OpFlag {
     /// Its name is forgotten: it ends on its own.
     Abandoned = 1,
     /// A receive whose memory its sender may write unasked; it is exposed, too.
@@ -112,12 +112,12 @@ impl Operation {
     /// exposed.
     pub(crate) fn bulk<'a>(
         &'a self,
-        token: Token,
-        descriptor: &'a Descriptor,
+        token: BulkToken,
+        descriptor: &'a RegionDescriptor,
         from: u64,
         len: u64,
-    ) -> Bulk<'a> {
-        Bulk {
+    ) -> BulkTransfer<'a> {
+        BulkTransfer {
             token,
             peer: self.peer,
             descriptor,
@@ -129,11 +129,11 @@ impl Operation {
     }
 
     /// What others may see of it.
-    pub(crate) fn shown(&self) -> Pending {
-        let shown = Pending {
+    pub(crate) fn shown(&self) -> PendingOperation {
+        let shown = PendingOperation {
             action: match self.side {
-                Side::Send => Action::Send,
-                Side::Recv => Action::Receive,
+                OpSide::Send => PendingAction::Send,
+                OpSide::Recv => PendingAction::Receive,
             },
             context: self.context,
             peer: Some(self.peer),
@@ -141,13 +141,13 @@ impl Operation {
             bytes: self.data.len,
             origin: self.origin,
         };
-        if self.state == State::Posted {
+        if self.state == OpState::Posted {
             let Pattern {
                 context,
                 source,
                 tag,
             } = self.pattern;
-            return Pending {
+            return PendingOperation {
                 context,
                 peer: source.map(|source| source.peer),
                 tag,
@@ -157,15 +157,15 @@ impl Operation {
         shown
     }
 
-    pub(crate) fn marked(&self, mark: Mark) -> bool {
+    pub(crate) fn marked(&self, mark: OpFlag) -> bool {
         self.marks & mark as u16 != 0
     }
 
-    pub(crate) fn mark(&mut self, mark: Mark) {
+    pub(crate) fn mark(&mut self, mark: OpFlag) {
         self.marks |= mark as u16;
     }
 
-    pub(crate) fn unmark(&mut self, mark: Mark) {
+    pub(crate) fn unmark(&mut self, mark: OpFlag) {
         self.marks &= !(mark as u16);
     }
 }
@@ -186,23 +186,23 @@ pub(crate) fn from_wire(name: u64) -> Request {
 }
 
 /// What a new operation starts from.
-pub(crate) struct Fresh {
-    pub side: Side,
-    pub state: State,
+pub(crate) struct NewOperation {
+    pub side: OpSide,
+    pub state: OpState,
     pub pattern: Pattern,
     pub data: Data,
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// The slab.
 #[derive(Debug)]
-pub(crate) struct Requests {
+pub(crate) struct RequestTable {
     slots: Vec<Operation>,
     free: u32,
     alive: usize,
 }
 
-impl Requests {
+impl RequestTable {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -213,7 +213,7 @@ impl Requests {
 
     /// Opens an operation.
     #[inline]
-    pub(crate) fn open(&mut self, fresh: Fresh) -> Result<u32, Error> {
+    pub(crate) fn open(&mut self, fresh: NewOperation) -> Result<u32, Error> {
         let total = fresh.data.len;
         if self.free == NONE {
             self.grow()?;
@@ -235,9 +235,9 @@ impl Requests {
     }
 
     /// Opens a receive of contiguous bytes in a free slot, if there is one. What only other
-    /// operations use stays as [`Requests::close`] left it.
+    /// operations use stays as [`RequestTable::close`] left it.
     #[inline(always)]
-    pub(crate) fn open_plain(&mut self, catch: &Catch, state: State) -> Option<u32> {
+    pub(crate) fn open_plain(&mut self, catch: &FastRecv, state: OpState) -> Option<u32> {
         let index = self.free;
         let slot = match self.slots.get_mut(index as usize) {
             Some(slot) => slot,
@@ -246,7 +246,7 @@ impl Requests {
         self.free = slot.next_free;
         self.alive += 1;
         slot.state = state;
-        slot.side = Side::Recv;
+        slot.side = OpSide::Recv;
         slot.context = catch.context;
         slot.pattern = catch.pattern();
         slot.data.mem = catch.mem;
@@ -257,9 +257,9 @@ impl Requests {
 
     #[cold]
     #[inline(never)]
-    fn open_grown(&mut self, catch: &Catch, state: State) -> Option<u32> {
-        self.open(Fresh {
-            side: Side::Recv,
+    fn open_grown(&mut self, catch: &FastRecv, state: OpState) -> Option<u32> {
+        self.open(NewOperation {
+            side: OpSide::Recv,
             state,
             pattern: catch.pattern(),
             data: Data::contiguous(catch.mem, catch.room.into()),
@@ -285,16 +285,16 @@ impl Requests {
     #[inline(always)]
     pub(crate) fn open_ended(
         &mut self,
-        context: Context,
-        caught: Caught,
+        context: ContextId,
+        caught: ReceivedMessage,
         finished: u64,
     ) -> Option<Request> {
         let index = self.free;
         let slot = self.slots.get_mut(index as usize)?;
         self.free = slot.next_free;
         self.alive += 1;
-        slot.state = State::Complete;
-        slot.side = Side::Recv;
+        slot.state = OpState::Complete;
+        slot.side = OpSide::Recv;
         slot.context = context;
         slot.source = caught.source;
         slot.tag = caught.tag;
@@ -309,35 +309,35 @@ impl Requests {
     /// Ends a plain receive if it is over and came as it should. Of the name's generation the low
     /// bits count.
     #[inline(always)]
-    pub(crate) fn end_plain(&mut self, name: Request) -> Ended {
+    pub(crate) fn end_plain(&mut self, name: Request) -> PlainRecvStatus {
         let Some(slot) = self.slots.get_mut(name.index as usize) else {
-            return Ended::Otherwise;
+            return PlainRecvStatus::Otherwise;
         };
         let stale = (slot.generation ^ name.generation) & SHORT_GENERATION != 0;
-        if stale || slot.state != State::Complete {
-            let goes_on = !stale && slot.state != State::Free;
+        if stale || slot.state != OpState::Complete {
+            let goes_on = !stale && slot.state != OpState::Free;
             return if goes_on {
-                Ended::NotYet
+                PlainRecvStatus::NotYet
             } else {
-                Ended::Otherwise
+                PlainRecvStatus::Otherwise
             };
         }
         let (Ok(len), None, false) = (u32::try_from(slot.total), &slot.error, slot.cancelled)
         else {
-            return Ended::Otherwise;
+            return PlainRecvStatus::Otherwise;
         };
-        let caught = Caught {
+        let caught = ReceivedMessage {
             source: slot.source,
             tag: slot.tag,
             len,
         };
         // It has neither layout nor error, and none of the marks that `close` takes back.
         slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::Free;
+        slot.state = OpState::Free;
         slot.next_free = self.free;
         self.free = name.index;
         self.alive -= 1;
-        Ended::Plainly(caught)
+        PlainRecvStatus::Plainly(caught)
     }
 
     /// Adds free slots: the one place where the slab takes memory.
@@ -361,8 +361,8 @@ impl Requests {
             self.slots.push(Operation {
                 generation: 0,
                 next_free: next,
-                state: State::Free,
-                side: Side::Send,
+                state: OpState::Free,
+                side: OpSide::Send,
                 marks: 0,
                 waiter: 0,
                 synchronous: false,
@@ -379,7 +379,7 @@ impl Requests {
                     tag: None,
                 },
                 data: Data::empty(),
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
                 moved: 0,
                 total: 0,
                 remote: 0,
@@ -418,7 +418,7 @@ impl Requests {
     #[inline]
     pub(crate) fn find(&self, request: Request) -> Option<u32> {
         let slot = self.slots.get(request.index as usize)?;
-        (slot.generation == request.generation && slot.state != State::Free)
+        (slot.generation == request.generation && slot.state != OpState::Free)
             .then_some(request.index)
     }
 
@@ -427,7 +427,7 @@ impl Requests {
     pub(crate) fn close(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::Free;
+        slot.state = OpState::Free;
         slot.marks = 0;
         slot.synchronous = false;
         slot.cancelled = false;
@@ -445,7 +445,7 @@ impl Requests {
         Status {
             source: slot.source,
             tag: slot.tag,
-            len: if slot.side == Side::Recv {
+            len: if slot.side == OpSide::Recv {
                 slot.total
             } else {
                 slot.data.len
@@ -477,7 +477,7 @@ impl Requests {
     pub(crate) fn select(&self, mut test: impl FnMut(&Operation) -> bool) -> Vec<u32> {
         let slots = self.slots.iter().enumerate();
         slots
-            .filter(|(_, slot)| slot.state != State::Free && test(slot))
+            .filter(|(_, slot)| slot.state != OpState::Free && test(slot))
             .map(|(index, _)| index as u32)
             .collect()
     }
@@ -491,25 +491,25 @@ mod tests {
     fn records_stay_as_small_as_the_limits_page_says() {
         assert!(size_of::<Operation>() <= 256, "{}", size_of::<Operation>());
         assert!(
-            size_of::<crate::matching::unexpected::Item>() <= 128,
+            size_of::<crate::matching::unexpected::UnexpectedMessage>() <= 128,
             "{}",
-            size_of::<crate::matching::unexpected::Item>()
+            size_of::<crate::matching::unexpected::UnexpectedMessage>()
         );
     }
 
     #[test]
     fn the_name_of_a_closed_operation_is_stale_even_when_its_slot_is_used_again() {
-        let mut requests = Requests::new();
-        let fresh = || Fresh {
-            side: Side::Recv,
-            state: State::Posted,
+        let mut requests = RequestTable::new();
+        let fresh = || NewOperation {
+            side: OpSide::Recv,
+            state: OpState::Posted,
             pattern: Pattern {
                 context: 0,
                 source: None,
                 tag: None,
             },
             data: Data::empty(),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let first = requests.open(fresh()).unwrap();
         let name = requests.name(first);

@@ -3,17 +3,17 @@
 //! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and
 //! `sim`; called only by the engine that owns the rail, always through `&mut`, so an implementation
 //! needs no lock of its own towards its user. A rail never blocks, never aborts the process and
-//! never calls up except through the [`Sink`] of the poll that is running. [`Refusal::Full`] is
-//! back-pressure, not an error: the engine keeps what did not fit and tries again.
+//! never calls up except through the [`PollSink`] of the poll that is running. [`ClaimError::Full`]
+//! is back-pressure, not an error: the engine keeps what did not fit and tries again.
 //!
 //! Packets between two engines arrive in the order they were committed on rails that say so
-//! ([`Limits::ordered`]); on others they may overtake. Every packet arrives once or its peer is
-//! reported gone (lossy media wear a reliability layer).
+//! ([`TransportLimits::ordered`]); on others they may overtake. Every packet arrives once or its
+//! peer is reported gone (lossy media wear a reliability layer).
 
-use crate::api::{Error, Peer, Shortage};
+use crate::api::{Error, Peer, UnreachableCause};
 use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
-use crate::protocol::offload::{Lift, Lifted};
-pub use crate::protocol::packet::{Header, Kind, Pieces};
+use crate::protocol::offload::{OffloadKind, OffloadResult};
+pub use crate::protocol::packet::{Fragments, PacketHeader, PacketKind};
 use crate::protocol::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
 use garonne_sync::copy::StoreKind;
 use garonne_sync::shm::Segment;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// What kind of room a packet needs. Data can never use up the room that control packets need to
 /// make data flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum PacketClass {
     /// Envelopes and payload.
     Data,
     /// Credits, clear-to-send, finish, revoke, queries: served from reserved room.
@@ -35,11 +35,11 @@ pub enum Class {
 
 /// Why a rail gave no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ClaimError {
     /// No room at the moment; ask again after a poll.
     Full,
-    /// The peer is dead, or cannot be reached by this rail at all; [`Rail::unreached`] tells which.
-    /// It stays so.
+    /// The peer is dead, or cannot be reached by this rail at all; [`Transport::unreached`] tells
+    /// which. It stays so.
     Gone,
 }
 
@@ -49,7 +49,7 @@ pub enum Refusal {
 /// reference.
 #[derive(Debug)]
 #[must_use = "room is given back by commit or abandon"]
-pub struct Room {
+pub struct PacketBuffer {
     /// Where the payload goes.
     pub mem: UserMem,
     /// Bytes of room; at least what was asked for.
@@ -64,7 +64,7 @@ pub struct Room {
 
 /// A small packet that lies ready.
 #[derive(Clone, Copy, Debug)]
-pub struct Peeked {
+pub struct PeekedPacket {
     /// Its sender.
     pub peer: Peer,
     /// The words of its header; a claim of its sender but for the length, which the payload has.
@@ -75,17 +75,17 @@ pub struct Peeked {
 
 /// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to
 /// become one with its caller.
-pub trait Accept {
+pub trait PacketAcceptor {
     /// What is made of it.
     type Taken;
 
     /// Takes what the packet carries, or leaves it.
-    fn accept(self, peeked: &Peeked) -> Option<Self::Taken>;
+    fn accept(self, peeked: &PeekedPacket) -> Option<Self::Taken>;
 }
 
 /// What became of a look for a packet that lies ready.
 #[derive(Clone, Copy, Debug)]
-pub enum Ready<T> {
+pub enum PeekResult<T> {
     /// Only a poll knows what there is.
     Unknown,
     /// It was shown and is still there.
@@ -96,12 +96,12 @@ pub enum Ready<T> {
 
 /// What a rail can carry at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TransportLimits {
     /// Largest payload of `send_inline`: what shares the first cache line or two with the header.
     pub inline_max: usize,
-    /// Largest payload of a `Class::Data` packet.
+    /// Largest payload of a `PacketClass::Data` packet.
     pub packet_max: usize,
-    /// Largest payload of a `Class::Control` packet; at least
+    /// Largest payload of a `PacketClass::ControlPacket` packet; at least
     /// [`crate::limits::CONTROL_PAYLOAD_MAX`].
     pub control_max: usize,
     /// Whether packets from one peer arrive in the order of their commits (both classes together).
@@ -111,10 +111,10 @@ pub struct Limits {
 /// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again
 /// for each large message, so that a rail can correct itself while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct PeerCapabilities {
     /// Payloads up to this length travel with their envelope.
     pub eager_max: usize,
-    /// So do payloads up to this length if [`Rail::flow`] says in which pieces; 0: none.
+    /// So do payloads up to this length if [`Transport::flow`] says in which pieces; 0: none.
     pub flow_max: usize,
     /// This side may read regions that the peer exposed.
     pub can_read: bool,
@@ -127,9 +127,9 @@ pub struct Reach {
     pub read_chunk: u64,
 }
 
-/// How a message follows its envelope ([`Rail::flow`]).
+/// How a message follows its envelope ([`Transport::flow`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flowing {
+pub enum Fragmentation {
     /// One packet serves better, if it can hold it, or an announcement.
     No,
     /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of
@@ -143,7 +143,7 @@ pub enum Flowing {
 /// The right to read or write an exposed region, as it travels to the peer: our cookie and the
 /// rail's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
+pub struct RegionDescriptor {
     /// Names region and generation at its owner.
     pub cookie: u64,
     /// Bytes used in `blob`.
@@ -152,7 +152,7 @@ pub struct Descriptor {
     pub blob: [u8; DESCRIPTOR_BLOB_MAX],
 }
 
-impl Descriptor {
+impl RegionDescriptor {
     /// A descriptor with this cookie and blob; `None` if the blob is too long.
     pub fn new(cookie: u64, blob: &[u8]) -> Option<Self> {
         let mut bytes = [0; DESCRIPTOR_BLOB_MAX];
@@ -171,14 +171,14 @@ impl Descriptor {
 }
 
 /// Names an exposed region or a bulk operation; chosen by the engine, unique among those alive.
-pub type Token = u64;
+pub type BulkToken = u64;
 
 /// How exposing went so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exposing {
+pub enum ExposeResult {
     /// Ready to be announced.
-    Ready(Descriptor),
-    /// [`Sink::exposed`] will tell.
+    Ready(RegionDescriptor),
+    /// [`PollSink::exposed`] will tell.
     Later,
     /// This rail cannot expose such data to that peer; packets must do.
     Unable,
@@ -186,7 +186,7 @@ pub enum Exposing {
 
 /// Whether something finished within the call or its end comes through the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum BulkStatus {
     /// Finished now.
     Now,
     /// The sink will tell.
@@ -195,13 +195,13 @@ pub enum Ending {
 
 /// One bulk read or write between a peer's region and local data.
 #[derive(Clone, Copy, Debug)]
-pub struct Bulk<'a> {
-    /// Its name for [`Sink::bulk_done`].
-    pub token: Token,
+pub struct BulkTransfer<'a> {
+    /// Its name for [`PollSink::bulk_done`].
+    pub token: BulkToken,
     /// Owner of the region.
     pub peer: Peer,
     /// The right to it.
-    pub descriptor: &'a Descriptor,
+    pub descriptor: &'a RegionDescriptor,
     /// First byte in the region's packed stream.
     pub offset: u64,
     /// The local side. Valid until the operation's end was told.
@@ -214,7 +214,7 @@ pub struct Bulk<'a> {
 
 /// A way to fetch a message that its sender exposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fetch {
+pub enum RendezvousMode {
     /// The receiver reads the sender's memory.
     Read,
     /// The sender writes the receiver's memory.
@@ -229,7 +229,7 @@ pub enum Fetch {
 
 /// What one step of a push did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PartWritten {
     /// Bytes written.
     pub bytes: u64,
     /// Nothing is left that nobody took.
@@ -238,7 +238,7 @@ pub struct Step {
 
 /// Who has data that was offered to a peer ahead, once its owner wanted it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handover {
+pub enum WithdrawResult {
     /// The owner: the peer wrote nothing there and never will.
     Mine,
     /// The peer, which has begun to write; the data stays exposed.
@@ -247,7 +247,7 @@ pub enum Handover {
 
 /// What a packet just sent asks of a peer of which no thread is in the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum WakeReason {
     /// An answer, or hands that move bytes: without them this transfer stands still.
     Answer,
     /// A look, which matters only if something there waits for it, as a step of a collective does.
@@ -255,46 +255,46 @@ pub enum Need {
 }
 
 /// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
-pub(crate) fn need_of(header: &Header) -> Option<Need> {
-    use Kind::*;
-    match Kind::from_code(header.kind)? {
+pub(crate) fn need_of(header: &PacketHeader) -> Option<WakeReason> {
+    use PacketKind::*;
+    match PacketKind::from_code(header.kind)? {
         // Its receiver is there, and goes on alone.
-        Push if header.flags & FLAG_UNCALLED != 0 => Some(Need::Look),
-        Announce | EagerSync | Clear | Piece | Credit | Held | Query | Offer | Nothing | Take
-        | Push | Pushed => Some(Need::Answer),
+        Rtr if header.flags & FLAG_UNCALLED != 0 => Some(WakeReason::Look),
+        Rts | EagerSync | Cts | Data | Credit | Blocked | Probe | ProbeHit | ProbeMiss | Pull
+        | Rtr | RtrFin => Some(WakeReason::Answer),
         // Packets are to be asked for, or the sender is to be told that all is there.
-        Written if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(Need::Answer),
-        Eager | Finish | Written => Some(Need::Look),
+        EarlyFin if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(WakeReason::Answer),
+        Eager | Fin | EarlyFin => Some(WakeReason::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive
         // announced ahead waits for a send.
-        Head | Tail | Expect => None,
+        FragFirst | FragNext | EarlyRtr => None,
     }
 }
 
 /// What a poll tells its engine.
-pub trait Sink {
-    /// A packet arrived; of kinds [`Kind::Head`] and [`Kind::Tail`] perhaps a part of one, with a
-    /// header that says so. `payload` is valid during the call only, lies in memory that the peer
-    /// may still write, and is `len` bytes long; the header is a copy and as untrusted as its
-    /// sender.
-    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize);
+pub trait PollSink {
+    /// A packet arrived; of kinds [`PacketKind::FragFirst`] and [`PacketKind::FragNext`] perhaps a
+    /// part of one, with a header that says so. `payload` is valid during the call only, lies in
+    /// memory that the peer may still write, and is `len` bytes long; the header is a copy and as
+    /// untrusted as its sender.
+    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize);
     /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail
-    /// may put them there while its poll lasts, and tells with [`Sink::placed`] how many it did.
-    /// `None`: they are to come as a packet.
+    /// may put them there while its poll lasts, and tells with [`PollSink::placed`] how many it
+    /// did. `None`: they are to come as a packet.
     fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
         let _ = (peer, offset, len);
         None
     }
-    /// So many bytes were put where [`Sink::place`] said last.
+    /// So many bytes were put where [`PollSink::place`] said last.
     fn placed(&mut self, peer: Peer, len: usize) {
         let _ = (peer, len);
     }
     /// An `expose` that answered `Later` ended; `None`: this rail cannot expose the data after all.
-    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>);
+    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>);
     /// A `revoke` that answered `Later` ended: nobody will touch the memory any more.
-    fn revoked(&mut self, token: Token);
+    fn revoked(&mut self, token: BulkToken);
     /// A bulk operation that answered `Later` ended.
-    fn bulk_done(&mut self, token: Token, result: Result<(), Error>);
+    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>);
     /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it
     /// answer `Gone`.
     fn gone(&mut self, peer: Peer);
@@ -305,7 +305,7 @@ pub trait Sink {
     }
     /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from
     /// it.
-    fn unreached(&mut self, shortage: Shortage) {
+    fn unreached(&mut self, shortage: UnreachableCause) {
         self.gone(shortage.peer);
     }
 }
@@ -338,50 +338,60 @@ pub trait WakeSource: Send + Sync {
 }
 
 /// One way to reach peers. See the module's paragraph for the rules.
-pub trait Rail {
+pub trait Transport {
     /// What it can carry.
-    fn limits(&self) -> Limits;
+    fn limits(&self) -> TransportLimits;
 
     /// What it can do towards `peer`; `None` if it does not reach it.
-    fn reach(&self, peer: Peer) -> Option<Reach>;
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities>;
 
     /// How `len` bytes should follow their envelope.
-    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
         let _ = (peer, len);
-        Flowing::No
+        Fragmentation::No
     }
 
     /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has
     /// a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing happened.
-    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         let _ = (pieces, mem);
         Ok(false)
     }
 
     /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to
     /// it.
-    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
         let _ = peer;
         None
     }
 
     /// Lends room for a packet with `len` bytes of payload.
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal>;
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError>;
 
     /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if
     /// it is armed.
-    fn commit(&mut self, room: Room, header: &Header);
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader);
 
     /// Gives room back unused.
-    fn abandon(&mut self, room: Room);
+    fn abandon(&mut self, room: PacketBuffer);
 
     /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes
     /// (`header.len`), class Data.
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal>;
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError>;
 
     /// Where small plain packets to `peer` go without the rail being asked for each, once
-    /// [`Rail::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this rail
-    /// has no such thing towards the peer, or not yet.
+    /// [`Transport::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this
+    /// rail has no such thing towards the peer, or not yet.
     fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         let _ = peer;
         None
@@ -395,25 +405,25 @@ pub trait Rail {
 
     /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline`
     /// may know another way.
-    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
         let _ = (peer, header, bytes);
         false
     }
 
     /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the
     /// sink.
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32;
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32;
 
     /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out
     /// instead of delivering it if it is accepted.
-    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
+    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         let _ = accept;
-        Ready::Unknown
+        PeekResult::Unknown
     }
 
     /// Delivers one packet if that takes no more than a look at where the next one should lie;
     /// `false`: it delivered none, and only a poll knows why.
-    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll_one(&mut self, sink: &mut impl PollSink) -> bool {
         let _ = sink;
         false
     }
@@ -425,74 +435,80 @@ pub trait Rail {
     }
 
     /// Lets `peer` read and write `data` by descriptor until revoked.
-    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing;
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult;
 
     /// Withdraws a region. Ended means that nobody touches or will touch the memory.
-    fn revoke(&mut self, token: Token) -> Ending;
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus;
 
     /// Starts to copy from a peer's region to local data.
-    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
 
     /// Starts to copy from local data to a peer's region.
-    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error>;
+    fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
 
-    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`. [`Rail::fetched`]
-    /// tells how it went, so that a rail may learn from it.
-    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`.
+    /// [`Transport::fetched`] tells how it went, so that a rail may learn from it.
+    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         let _ = (token, len);
         match self.reach(peer) {
-            Some(reach) if reach.can_read => Fetch::Read,
-            _ => Fetch::Packets,
+            Some(reach) if reach.can_read => RendezvousMode::Read,
+            _ => RendezvousMode::Packets,
         }
     }
 
     /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
     /// gone.
-    fn fetched(&mut self, token: Token, worked: bool) {
+    fn fetched(&mut self, token: BulkToken, worked: bool) {
         let _ = (token, worked);
     }
 
-    /// Lets `peer` write to `data` until revoked, part by part with [`Rail::push_part`]; this side
-    /// takes parts with [`Rail::take_part`], and none is given twice. `None`: not this data, or
-    /// never. A rail that shares ends its reads at once.
-    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+    /// Lets `peer` write to `data` until revoked, part by part with [`Transport::push_part`]; this
+    /// side takes parts with [`Transport::take_part`], and none is given twice. `None`: not this
+    /// data, or never. A rail that shares ends its reads at once.
+    fn share(
+        &mut self,
+        token: BulkToken,
+        peer: Peer,
+        data: &Data,
+        way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         let _ = (token, peer, data, way);
         None
     }
 
     /// Takes the next part of shared data, of which `len` bytes are to be filled, for this side:
     /// offset and length. `None`: nothing is left.
-    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
         let _ = (token, len);
         Ok(None)
     }
 
     /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds
     /// all of it; offsets are 0 and `len` is that of the whole.
-    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         let _ = bulk;
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back shared data that its peer may write with [`Rail::write_ahead`] unasked. `Mine`
-    /// revokes it, too; `Theirs`: its peer took a part already.
-    fn withdraw(&mut self, token: Token) -> Handover {
+    /// Takes back shared data that its peer may write with [`Transport::write_ahead`] unasked.
+    /// `Mine` revokes it, too; `Theirs`: its peer took a part already.
+    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
         let _ = token;
-        Handover::Mine
+        WithdrawResult::Mine
     }
 
-    /// As the first [`Rail::push_part`] of data that its owner offered ahead. `None`: it was
+    /// As the first [`Transport::push_part`] of data that its owner offered ahead. `None`: it was
     /// withdrawn or revoked, or cannot be written from here.
-    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         let _ = bulk;
         Ok(None)
     }
 
     /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local
     /// side stays valid until the load is dropped.
-    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
         let _ = (bulk, what);
-        Ok(Lifted::Unable)
+        Ok(OffloadResult::Unable)
     }
 
     /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.
@@ -524,7 +540,7 @@ pub trait Rail {
     /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer`
     /// said that it has one for this. Never asked for with small messages that went the shortest
     /// way.
-    fn nudge(&mut self, peer: Peer, need: Need) {
+    fn nudge(&mut self, peer: Peer, need: WakeReason) {
         let _ = (peer, need);
     }
 

@@ -1,13 +1,14 @@
 //! A peer that says anything at all must not bring the engine down, touch memory that is not its
 //! message's, or make the engine keep more than its credits allow.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::*;
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::Catch;
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::FastRecv;
 use garonne_engine::transport::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Header, Kind, Limits, Rail, Reach,
-    Refusal, Room, Sink, Step, Token, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, PacketBuffer,
+    PacketClass, PacketHeader, PacketKind, PartWritten, PeerCapabilities, PollSink,
+    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -19,7 +20,7 @@ use std::time::Duration;
 /// Delivers what the test says came from peer 1, and swallows what is sent.
 #[derive(Default)]
 struct Mouth {
-    packets: VecDeque<(Header, Vec<u8>)>,
+    packets: VecDeque<(PacketHeader, Vec<u8>)>,
     lent: Vec<Scratch>,
     /// The peer reads nothing: there is no room for what is said to it.
     stuffed: bool,
@@ -28,8 +29,8 @@ struct Mouth {
     /// Regions are read in the background.
     slow: bool,
     /// Reads that began so, and are told of when the peer is lost.
-    reads: Vec<Token>,
-    over: Vec<Token>,
+    reads: Vec<BulkToken>,
+    over: Vec<BulkToken>,
 }
 
 struct Bed;
@@ -39,17 +40,17 @@ impl WakeSource for Bed {
     fn wake(&self) {}
 }
 
-impl Rail for Mouth {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for Mouth {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: 32,
             packet_max: 4096,
             control_max: 88,
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<Reach> {
-        Some(Reach {
+    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+        Some(PeerCapabilities {
             eager_max: 1024,
             flow_max: 1024,
             can_read: true,
@@ -58,12 +59,17 @@ impl Rail for Mouth {
             read_chunk: 1024,
         })
     }
-    fn claim(&mut self, peer: Peer, len: usize, _: Class) -> Result<Room, Refusal> {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        _: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
         if self.stuffed {
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
-        let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
-        let room = Room {
+        let scratch = Scratch::new(len).ok_or(ClaimError::Full)?;
+        let room = PacketBuffer {
             mem: scratch.mem(),
             len,
             peer,
@@ -73,20 +79,20 @@ impl Rail for Mouth {
         self.lent.push(scratch);
         Ok(room)
     }
-    fn commit(&mut self, _: Room, _: &Header) {
+    fn commit(&mut self, _: PacketBuffer, _: &PacketHeader) {
         self.lent.pop();
     }
-    fn abandon(&mut self, _: Room) {
+    fn abandon(&mut self, _: PacketBuffer) {
         self.lent.pop();
     }
-    fn send_inline(&mut self, _: Peer, _: &Header, _: UserMem) -> Result<(), Refusal> {
+    fn send_inline(&mut self, _: Peer, _: &PacketHeader, _: UserMem) -> Result<(), ClaimError> {
         Ok(())
     }
     fn lost(&mut self, peer: Peer) {
         assert_eq!(peer, 1);
         self.over.append(&mut self.reads);
     }
-    fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, _: u32, sink: &mut impl PollSink) -> u32 {
         for token in std::mem::take(&mut self.over) {
             sink.bulk_done(token, Ok(()));
         }
@@ -98,65 +104,71 @@ impl Rail for Mouth {
         sink.packet(1, header, memory.mem(), bytes.len());
         1
     }
-    fn flow(&mut self, _: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, _: Peer, len: usize) -> Fragmentation {
         match len {
-            ..=100 => Flowing::No,
-            _ => Flowing::Pieces(100, 100),
+            ..=100 => Fragmentation::No,
+            _ => Fragmentation::Pieces(100, 100),
         }
     }
-    fn fetch(&mut self, token: Token, _: Peer, len: u64) -> Fetch {
+    fn fetch(&mut self, token: BulkToken, _: Peer, len: u64) -> RendezvousMode {
         if self.slow {
-            return Fetch::Read;
+            return RendezvousMode::Read;
         }
         [
-            Fetch::Read,
-            Fetch::Push,
-            Fetch::Share,
-            Fetch::Packets,
-            Fetch::Late,
+            RendezvousMode::Read,
+            RendezvousMode::Push,
+            RendezvousMode::Share,
+            RendezvousMode::Packets,
+            RendezvousMode::Late,
         ][(token ^ len) as usize % 5]
     }
-    fn share(&mut self, _: Token, _: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+    fn share(
+        &mut self,
+        _: BulkToken,
+        _: Peer,
+        data: &Data,
+        way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         self.left = data.len;
-        (way != Fetch::Push || data.len.is_multiple_of(2))
-            .then(|| Descriptor::new(8, &[1; 16]))
+        (way != RendezvousMode::Push || data.len.is_multiple_of(2))
+            .then(|| RegionDescriptor::new(8, &[1; 16]))
             .flatten()
     }
-    fn take_part(&mut self, _: Token, _: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, _: BulkToken, _: u64) -> Result<Option<(u64, u64)>, Error> {
         let take = self.left.min(1000);
         self.left -= take;
         Ok((take > 0).then_some((self.left, take)))
     }
-    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         match bulk.descriptor.cookie % 3 {
-            0 => Ok(Step {
+            0 => Ok(PartWritten {
                 bytes: bulk.len,
                 last: true,
             }),
-            1 => Ok(Step {
+            1 => Ok(PartWritten {
                 bytes: 0,
                 last: true,
             }),
             _ => Err(Error::Resource("it cannot be written")),
         }
     }
-    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
-        Exposing::Unable
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
     }
-    fn revoke(&mut self, _: Token) -> Ending {
-        Ending::Now
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Now
     }
-    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         if self.slow {
             self.reads.push(bulk.token);
-            Ok(Ending::Later)
+            Ok(BulkStatus::Later)
         } else if bulk.descriptor.cookie.is_multiple_of(2) {
-            Ok(Ending::Now)
+            Ok(BulkStatus::Now)
         } else {
             Err(Error::Resource("the region is gone"))
         }
     }
-    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be written here"))
     }
     fn arm(&mut self) -> u32 {
@@ -174,7 +186,7 @@ fn small() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0u32..4, 1 => Just(u32::MAX), 1 => any::<u32>()]
 }
 
-fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
+fn packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
     let header = (0u8..18, 0u8..4, small(), small(), small(), small());
     let words = proptest::collection::vec(
         prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()],
@@ -186,7 +198,7 @@ fn packet() -> impl Strategy<Value = (Header, Vec<u8>)> {
             bytes.truncate(bytes.len().saturating_sub(cut));
             let len = bytes.len() as u32;
             (
-                Header {
+                PacketHeader {
                     kind,
                     flags,
                     shard: 0,
@@ -207,8 +219,8 @@ proptest! {
 
     #[test]
     fn a_mad_peer_gets_an_error_and_leaves_the_rest_sound(packets in proptest::collection::vec(packet(), 1..60)) {
-        let quotas = Quotas { envelopes: 4, payload: 256 };
-        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        let quotas = CreditQuotas { envelopes: 4, payload: 256 };
+        let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
         // A guard around each buffer shows writes beyond it.
         let rooms: Vec<Scratch> = (0..6).map(|_| Scratch::new(64).expect("memory")).collect();
         rooms.iter().for_each(|room| room.mem().write(0, &[0xee; 64]));
@@ -220,11 +232,11 @@ proptest! {
                 tag: (at % 3 != 0).then_some(at as i32 % 3),
             };
             let data = Data::contiguous(room.mem().offset(16), 32);
-            shard.recv(Recv { pattern, data, origin: Origin::default() }).expect("posted");
+            shard.recv(RecvArgs { pattern, data, origin: CallOrigin::default() }).expect("posted");
         }
         for len in [8u64, 5000, 8, 8, 8, 8, 5000] {
             let data = Data::contiguous(payload.mem(), len);
-            let send = Send { context: 0, peer: 1, source: 0, tag: 1, data, mode: Mode::Synchronous, origin: Origin::default() };
+            let send = SendArgs { context: 0, peer: 1, source: 0, tag: 1, data, mode: SendCompletion::Synchronous, origin: CallOrigin::default() };
             shard.send(send).expect("started");
         }
         for packet in packets {
@@ -239,26 +251,26 @@ proptest! {
         }
         // Whatever happened, talk with oneself still works.
         let data = Data::contiguous(payload.mem(), 8);
-        let send = Send { context: 9, peer: 0, source: 0, tag: 1, data, mode: Mode::Standard, origin: Origin::default() };
-        prop_assert!(matches!(shard.send(send), Ok(Started::Done(_))));
+        let send = SendArgs { context: 9, peer: 0, source: 0, tag: 1, data, mode: SendCompletion::Standard, origin: CallOrigin::default() };
+        prop_assert!(matches!(shard.send(send), Ok(StartOutcome::Done(_))));
         let data = Data::contiguous(rooms[0].mem(), 8);
         let pattern = Pattern { context: 9, source: Some(Source { rank: 0, peer: 0 }), tag: None };
-        let received = shard.recv(Recv { pattern, data, origin: Origin::default() });
-        let whole = matches!(received, Ok(Started::Done(Status { len: 8, error: None, .. })));
+        let received = shard.recv(RecvArgs { pattern, data, origin: CallOrigin::default() });
+        let whole = matches!(received, Ok(StartOutcome::Done(Status { len: 8, error: None, .. })));
         prop_assert!(whole, "a message to oneself did not arrive");
     }
 }
 
 /// A packet of a message of 300 bytes in three pieces; byte `i` is `i` modulo 251.
-fn piece(index: u32) -> (Header, Vec<u8>) {
+fn piece(index: u32) -> (PacketHeader, Vec<u8>) {
     let bytes: Vec<u8> = (100 * index..100 * index + 100)
         .map(|i| (i % 251) as u8)
         .collect();
     let (kind, sequence) = match index {
-        0 => (Kind::Head, 0),
-        _ => (Kind::Tail, 100 * index),
+        0 => (PacketKind::FragFirst, 0),
+        _ => (PacketKind::FragNext, 100 * index),
     };
-    let header = Header {
+    let header = PacketHeader {
         kind: kind as u8,
         len: bytes.len() as u32,
         context: 0,
@@ -266,7 +278,7 @@ fn piece(index: u32) -> (Header, Vec<u8>) {
         tag: 4,
         sequence,
         shard: if index == 0 { 300 } else { 0 },
-        ..Header::default()
+        ..PacketHeader::default()
     };
     (header, bytes)
 }
@@ -275,25 +287,25 @@ fn piece(index: u32) -> (Header, Vec<u8>) {
 fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one() {
     // The number of pieces that the quick receive sees.
     for seen in 0..3 {
-        let quotas = Quotas {
+        let quotas = CreditQuotas {
             envelopes: 4,
             payload: 1024,
         };
-        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
         let room = Scratch::new(300).expect("memory");
         let pattern = Pattern {
             context: 0,
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(4),
         };
-        let catch = Catch::of(pattern, (room.mem(), 300), Origin::default());
+        let catch = FastRecv::of(pattern, (room.mem(), 300), CallOrigin::default());
         (0..seen).for_each(|index| shard.rail().packets.push_back(piece(index)));
         assert_eq!(shard.recv_quick(&catch, 3), None);
         assert_eq!(shard.unexpected(), 0, "half a message is none yet");
         room.mem().write(0, &[0; 300]);
         let data = Data::contiguous(room.mem(), 300);
-        let origin = Origin::default();
-        let Ok(Started::Pending(request)) = shard.recv(Recv {
+        let origin = CallOrigin::default();
+        let Ok(StartOutcome::Pending(request)) = shard.recv(RecvArgs {
             pattern,
             data,
             origin,
@@ -332,7 +344,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             shard
                 .rail()
                 .packets
-                .push_back((Header { sequence, ..header }, bytes));
+                .push_back((PacketHeader { sequence, ..header }, bytes));
         }
         assert_eq!(
             shard.recv_quick(&catch, 3).map(|caught| caught.len),
@@ -343,56 +355,56 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
 }
 
 /// An envelope of this kind that brings so many bytes of payload.
-fn envelope(kind: Kind, sequence: u32, payload: u32) -> (Header, Vec<u8>) {
+fn envelope(kind: PacketKind, sequence: u32, payload: u32) -> (PacketHeader, Vec<u8>) {
     let (before, total, here) = match kind {
-        Kind::EagerSync => (8, 0, payload),
+        PacketKind::EagerSync => (8, 0, payload),
         // The rest would come in pieces.
-        Kind::Head => (0, payload, payload.min(100)),
+        PacketKind::FragFirst => (0, payload, payload.min(100)),
         _ => (0, 0, payload),
     };
     let bytes = vec![1; before + here as usize];
-    let header = Header {
+    let header = PacketHeader {
         kind: kind as u8,
         shard: total as u16,
         len: bytes.len() as u32,
         source: 1,
         tag: 4,
         sequence,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     (header, bytes)
 }
 
-fn control(kind: Kind, words: &[u64]) -> (Header, Vec<u8>) {
+fn control(kind: PacketKind, words: &[u64]) -> (PacketHeader, Vec<u8>) {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let header = Header {
+    let header = PacketHeader {
         kind: kind as u8,
         len: bytes.len() as u32,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     (header, bytes)
 }
 
 /// Whether peer 1 still counts as there.
-fn lives(shard: &mut Shard<Mouth>) -> bool {
-    let send = Send {
+fn lives(shard: &mut Engine<Mouth>) -> bool {
+    let send = SendArgs {
         context: 7,
         peer: 1,
         source: 0,
         tag: 1,
         data: Data::empty(),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     };
     shard.send(send).is_ok()
 }
 
-const PAYLOAD: Quotas = Quotas {
+const PAYLOAD: CreditQuotas = CreditQuotas {
     envelopes: 64,
     payload: 1000,
 };
 
-fn hears(shard: &mut Shard<Mouth>, packet: (Header, Vec<u8>)) -> bool {
+fn hears(shard: &mut Engine<Mouth>, packet: (PacketHeader, Vec<u8>)) -> bool {
     shard.rail().packets.push_back(packet);
     shard.progress();
     lives(shard)
@@ -400,40 +412,40 @@ fn hears(shard: &mut Shard<Mouth>, packet: (Header, Vec<u8>)) -> bool {
 
 #[test]
 fn a_peer_that_asks_again_before_it_has_read_the_answer_counts_as_gone() {
-    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    let mut shard = Engine::new(Mouth::default(), 0, 3, PAYLOAD);
     for _ in 0..100 {
         assert!(
-            hears(&mut shard, control(Kind::Query, &[])),
+            hears(&mut shard, control(PacketKind::Probe, &[])),
             "the answer left at once"
         );
     }
     shard.rail().stuffed = true;
-    assert!(hears(&mut shard, control(Kind::Query, &[])));
-    assert!(!hears(&mut shard, control(Kind::Query, &[])));
+    assert!(hears(&mut shard, control(PacketKind::Probe, &[])));
+    assert!(!hears(&mut shard, control(PacketKind::Probe, &[])));
 }
 
 #[test]
 fn a_peer_that_reads_nothing_is_answered_no_more_often_than_it_has_credit() {
-    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    let mut shard = Engine::new(Mouth::default(), 0, 3, PAYLOAD);
     let room = Scratch::new(8).expect("memory");
     shard.rail().stuffed = true;
     let mut heard = 0;
     // Each is received at once, and is to be answered.
     while heard <= PAYLOAD.envelopes {
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern: Pattern {
                 context: 0,
                 source: None,
                 tag: None,
             },
             data: Data::contiguous(room.mem(), 8),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
-        assert!(matches!(shard.recv(recv), Ok(Started::Pending(_))));
+        assert!(matches!(shard.recv(recv), Ok(StartOutcome::Pending(_))));
         shard
             .rail()
             .packets
-            .push_back(envelope(Kind::EagerSync, heard, 1));
+            .push_back(envelope(PacketKind::EagerSync, heard, 1));
         shard.progress();
         if !lives(&mut shard) {
             break;
@@ -445,30 +457,34 @@ fn a_peer_that_reads_nothing_is_answered_no_more_often_than_it_has_credit() {
 
 #[test]
 fn a_peer_that_lends_its_memory_twice_for_one_message_counts_as_gone() {
-    let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
+    let mut shard = Engine::new(Mouth::default(), 0, 3, PAYLOAD);
     let payload = Scratch::new(5000).expect("memory");
-    let send = Send {
+    let send = SendArgs {
         context: 0,
         peer: 1,
         source: 0,
         tag: 1,
         data: Data::contiguous(payload.mem(), 5000),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     };
-    assert!(matches!(shard.send(send), Ok(Started::Pending(_))));
+    assert!(matches!(shard.send(send), Ok(StartOutcome::Pending(_))));
     // The first send's name, a name of the peer's, and memory that cannot be written.
-    let push = || control(Kind::Push, &[0, 5, 2]);
+    let push = || control(PacketKind::Rtr, &[0, 5, 2]);
     assert!(hears(&mut shard, push()));
     assert!(!hears(&mut shard, push()));
 }
 
 #[test]
 fn a_peer_that_sends_more_payload_than_it_was_granted_counts_as_gone() {
-    for kind in [Kind::Eager, Kind::EagerSync, Kind::Head] {
+    for kind in [
+        PacketKind::Eager,
+        PacketKind::EagerSync,
+        PacketKind::FragFirst,
+    ] {
         for (first, second) in [(1000, 1), (0, 1001), (600, 600)] {
-            let mut shard = Shard::new(Mouth::default(), 0, 3, PAYLOAD);
-            assert!(hears(&mut shard, envelope(Kind::Eager, 0, first)));
+            let mut shard = Engine::new(Mouth::default(), 0, 3, PAYLOAD);
+            assert!(hears(&mut shard, envelope(PacketKind::Eager, 0, first)));
             // What is too early for its stream is kept as well.
             assert!(
                 !hears(&mut shard, envelope(kind, 3, second.max(2))),
@@ -482,35 +498,41 @@ fn a_peer_that_sends_more_payload_than_it_was_granted_counts_as_gone() {
 #[test]
 fn payload_that_was_received_and_announcements_are_no_overdraft() {
     // Half of it is returned as soon as it is received.
-    let quotas = Quotas {
+    let quotas = CreditQuotas {
         payload: 1200,
         ..PAYLOAD
     };
-    let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+    let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
     let room = Scratch::new(600).expect("memory");
     for round in 0..20 {
         // All that there is, and an announcement beside.
-        assert!(hears(&mut shard, envelope(Kind::Eager, 3 * round, 600)));
+        assert!(hears(
+            &mut shard,
+            envelope(PacketKind::Eager, 3 * round, 600)
+        ));
         let announced = [1u64 << 40, 7].map(u64::to_le_bytes).concat();
-        let (header, _) = envelope(Kind::Announce, 3 * round + 1, 16);
+        let (header, _) = envelope(PacketKind::Rts, 3 * round + 1, 16);
         assert!(hears(&mut shard, (header, announced)));
-        assert!(hears(&mut shard, envelope(Kind::Head, 3 * round + 2, 600)));
+        assert!(hears(
+            &mut shard,
+            envelope(PacketKind::FragFirst, 3 * round + 2, 600)
+        ));
         for tail in 1..6 {
             let (mut header, bytes) = piece(tail);
             header.sequence = 100 * tail;
             assert!(hears(&mut shard, (header, bytes)));
         }
         for len in [600; 3] {
-            let recv = Recv {
+            let recv = RecvArgs {
                 pattern: Pattern {
                     context: 0,
                     source: None,
                     tag: None,
                 },
                 data: Data::contiguous(room.mem(), len),
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             };
-            if let Ok(Started::Pending(request)) = shard.recv(recv) {
+            if let Ok(StartOutcome::Pending(request)) = shard.recv(recv) {
                 // The announcement, which is too long.
                 shard.progress();
                 let _ = shard.take(request);
@@ -525,24 +547,24 @@ fn payload_that_was_received_and_announcements_are_no_overdraft() {
 #[test]
 fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
     for wrong in [vec![1], vec![0, 2], vec![0, 0], vec![0, 1, 1]] {
-        let quotas = Quotas {
+        let quotas = CreditQuotas {
             envelopes: 4,
             payload: 1024,
         };
-        let mut shard = Shard::new(Mouth::default(), 0, 3, quotas);
+        let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
         for index in wrong {
             shard.rail().packets.push_back(piece(index));
             shard.progress();
         }
         let data = Data::empty();
-        let send = Send {
+        let send = SendArgs {
             context: 0,
             peer: 1,
             source: 0,
             tag: 1,
             data,
-            mode: Mode::Standard,
-            origin: Origin::default(),
+            mode: SendCompletion::Standard,
+            origin: CallOrigin::default(),
         };
         assert!(matches!(shard.send(send), Err(Error::Peer { .. })));
         assert!(shard.is_idle());
@@ -551,7 +573,7 @@ fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
 
 #[test]
 fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer_is_lost() {
-    let quotas = Quotas {
+    let quotas = CreditQuotas {
         envelopes: 4,
         payload: 1024,
     };
@@ -559,29 +581,29 @@ fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer
         slow: true,
         ..Mouth::default()
     };
-    let mut shard = Shard::new(mouth, 0, 3, quotas);
+    let mut shard = Engine::new(mouth, 0, 3, quotas);
     let room = Scratch::new(1000).expect("memory");
-    let recv = Recv {
+    let recv = RecvArgs {
         pattern: Pattern {
             context: 0,
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(4),
         },
         data: Data::contiguous(room.mem(), 1000),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
-    let Ok(Started::Pending(request)) = shard.recv(recv) else {
+    let Ok(StartOutcome::Pending(request)) = shard.recv(recv) else {
         panic!("it is not here yet")
     };
     // Its length, its name, the region.
     let bytes = [1000u64, 7, 2].map(u64::to_le_bytes).concat();
-    let announce = Header {
-        kind: Kind::Announce as u8,
+    let announce = PacketHeader {
+        kind: PacketKind::Rts as u8,
         flags: 1,
         len: bytes.len() as u32,
         tag: 4,
         source: 1,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     shard.rail().packets.push_back((announce, bytes));
     shard.progress();

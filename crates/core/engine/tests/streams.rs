@@ -1,12 +1,14 @@
 //! Many large messages at once by packets: what is asked of the rail does not grow with how many
 //! are open.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Peer, Recv, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Error, Pattern, Peer, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_engine::transport::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
-    WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
+    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -19,7 +21,7 @@ const PIECE: usize = 1024;
 const MESSAGE: usize = 16 * PIECE;
 
 /// A packet on its way: its sender, its header, its bytes.
-type Packet = (Peer, Header, Vec<u8>);
+type Packet = (Peer, PacketHeader, Vec<u8>);
 
 /// What arrived at each rank and was not taken yet.
 type Inboxes = Arc<Mutex<Vec<VecDeque<Packet>>>>;
@@ -42,34 +44,34 @@ impl WakeSource for Bed {
 }
 
 impl Pipe {
-    fn put(&self, peer: Peer, header: &Header, mem: UserMem) {
+    fn put(&self, peer: Peer, header: &PacketHeader, mem: UserMem) {
         let mut bytes = vec![0; header.len as usize];
         mem.read(0, &mut bytes);
         self.inboxes.lock().unwrap()[peer as usize].push_back((self.me, *header, bytes));
     }
 
-    fn take_room(&mut self, peer: Peer) -> Result<(), Refusal> {
+    fn take_room(&mut self, peer: Peer) -> Result<(), ClaimError> {
         let room = &mut self.room[peer as usize];
         if *room == 0 {
             self.refused[peer as usize] += 1;
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
         *room -= 1;
         Ok(())
     }
 }
 
-impl Rail for Pipe {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for Pipe {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: 32,
             packet_max: PIECE,
             control_max: 88,
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<Reach> {
-        Some(Reach {
+    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+        Some(PeerCapabilities {
             eager_max: PIECE,
             flow_max: 0,
             can_read: false,
@@ -78,12 +80,17 @@ impl Rail for Pipe {
             read_chunk: 1024,
         })
     }
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
-        if class == Class::Data {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
+        if class == PacketClass::Data {
             self.take_room(peer)?;
         }
-        let scratch = Scratch::new(len.max(1)).ok_or(Refusal::Full)?;
-        let room = Room {
+        let scratch = Scratch::new(len.max(1)).ok_or(ClaimError::Full)?;
+        let room = PacketBuffer {
             mem: scratch.mem(),
             len,
             peer,
@@ -93,19 +100,24 @@ impl Rail for Pipe {
         self.lent.push(scratch);
         Ok(room)
     }
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         self.put(room.peer, header, room.mem);
         self.lent.pop();
     }
-    fn abandon(&mut self, _: Room) {
+    fn abandon(&mut self, _: PacketBuffer) {
         self.lent.pop();
     }
-    fn send_inline(&mut self, peer: Peer, header: &Header, mem: UserMem) -> Result<(), Refusal> {
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        mem: UserMem,
+    ) -> Result<(), ClaimError> {
         self.take_room(peer)?;
         self.put(peer, header, mem);
         Ok(())
     }
-    fn poll(&mut self, _: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, _: u32, sink: &mut impl PollSink) -> u32 {
         let packets = std::mem::take(&mut self.inboxes.lock().unwrap()[self.me as usize]);
         let told = packets.len() as u32;
         for (peer, header, bytes) in packets {
@@ -115,16 +127,16 @@ impl Rail for Pipe {
         }
         told
     }
-    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
-        Exposing::Unable
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
     }
-    fn revoke(&mut self, _: Token) -> Ending {
-        Ending::Now
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Now
     }
-    fn read(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be read here"))
     }
-    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be written here"))
     }
     fn arm(&mut self) -> u32 {
@@ -137,8 +149,8 @@ impl Rail for Pipe {
     fn ring(&mut self, _: Peer) {}
 }
 
-fn ranks() -> Vec<Shard<Pipe>> {
-    let quotas = Quotas {
+fn ranks() -> Vec<Engine<Pipe>> {
+    let quotas = CreditQuotas {
         envelopes: 100_000,
         payload: 1 << 40,
     };
@@ -155,14 +167,14 @@ fn ranks() -> Vec<Shard<Pipe>> {
             refused: [0; RANKS as usize],
             lent: Vec::new(),
         };
-        Shard::new(rail, me, RANKS, quotas)
+        Engine::new(rail, me, RANKS, quotas)
     };
     (0..RANKS).map(rank).collect()
 }
 
-fn pending(started: Result<Started, Error>) -> garonne_engine::api::Request {
+fn pending(started: Result<StartOutcome, Error>) -> garonne_engine::api::Request {
     match started {
-        Ok(Started::Pending(request)) => request,
+        Ok(StartOutcome::Pending(request)) => request,
         other => panic!("it cannot be over: {other:?}"),
     }
 }
@@ -179,24 +191,24 @@ fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_
     for peer in [1, 2] {
         let count = if peer == 1 { OPEN } else { 3 };
         for _ in 0..count {
-            sends.push(pending(ranks[0].send(Send {
+            sends.push(pending(ranks[0].send(SendArgs {
                 context: 2,
                 peer,
                 source: 0,
                 tag: 0,
                 data: Data::contiguous(from.mem(), MESSAGE as u64),
-                mode: Mode::Standard,
-                origin: Origin::default(),
+                mode: SendCompletion::Standard,
+                origin: CallOrigin::default(),
             })));
             let source = Some(Source { rank: 0, peer: 0 });
-            let receive = pending(ranks[peer as usize].recv(Recv {
+            let receive = pending(ranks[peer as usize].recv(RecvArgs {
                 pattern: Pattern {
                     context: 2,
                     source,
                     tag: Some(0),
                 },
                 data: Data::contiguous(to.mem(), MESSAGE as u64),
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             }));
             receives.push((peer as usize, receive));
         }

@@ -1,18 +1,19 @@
 //! The order in which a window leaves by a rail that has room for few packets at a time, with and
 //! without a strategy of somebody else's.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Peer, Send};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{CallOrigin, Error, Peer, SendArgs, SendCompletion};
+use garonne_engine::engine::Engine;
 use garonne_engine::limits::{ORDER_LOOK_AHEAD, ORDER_PATIENCE};
-use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_engine::schedule::plugin::{
-    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
+    CheckedPlugin, DecisionCounts, DecisionKind, PluginAnswer, PluginDecisions, StrategyPlugin,
+    WindowView,
 };
 use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Rail, Reach, Refusal, Room, Sink, Token,
-    WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
+    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -34,17 +35,17 @@ impl WakeSource for Bed {
     fn wake(&self) {}
 }
 
-impl Rail for Narrow {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for Narrow {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: 32,
             packet_max: 16 << 10,
             control_max: 88,
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<Reach> {
-        Some(Reach {
+    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+        Some(PeerCapabilities {
             eager_max: 16 << 10,
             flow_max: 0,
             can_read: false,
@@ -53,12 +54,17 @@ impl Rail for Narrow {
             read_chunk: 1024,
         })
     }
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
-        if class == Class::Data && self.room == 0 {
-            return Err(Refusal::Full);
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
+        if class == PacketClass::Data && self.room == 0 {
+            return Err(ClaimError::Full);
         }
-        let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
-        let room = Room {
+        let scratch = Scratch::new(len).ok_or(ClaimError::Full)?;
+        let room = PacketBuffer {
             mem: scratch.mem(),
             len,
             peer,
@@ -68,32 +74,37 @@ impl Rail for Narrow {
         self.lent.push(scratch);
         Ok(room)
     }
-    fn commit(&mut self, _: Room, header: &Header) {
+    fn commit(&mut self, _: PacketBuffer, header: &PacketHeader) {
         self.lent.pop();
         self.room -= 1;
         self.sent.push(header.context);
     }
-    fn abandon(&mut self, _: Room) {
+    fn abandon(&mut self, _: PacketBuffer) {
         self.lent.pop();
     }
-    fn send_inline(&mut self, _: Peer, header: &Header, _: UserMem) -> Result<(), Refusal> {
-        self.room = self.room.checked_sub(1).ok_or(Refusal::Full)?;
+    fn send_inline(
+        &mut self,
+        _: Peer,
+        header: &PacketHeader,
+        _: UserMem,
+    ) -> Result<(), ClaimError> {
+        self.room = self.room.checked_sub(1).ok_or(ClaimError::Full)?;
         self.sent.push(header.context);
         Ok(())
     }
-    fn poll(&mut self, _: u32, _: &mut impl Sink) -> u32 {
+    fn poll(&mut self, _: u32, _: &mut impl PollSink) -> u32 {
         0
     }
-    fn expose(&mut self, _: Token, _: Peer, _: &Data) -> Exposing {
-        Exposing::Unable
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
     }
-    fn revoke(&mut self, _: Token) -> Ending {
-        Ending::Now
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Now
     }
-    fn read(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be read here"))
     }
-    fn write(&mut self, _: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be written here"))
     }
     fn arm(&mut self) -> u32 {
@@ -110,36 +121,36 @@ impl Rail for Narrow {
 #[derive(Debug)]
 struct LastIsOne;
 
-impl Strategy for LastIsOne {
-    fn decides(&self) -> Decides {
-        Decides {
+impl StrategyPlugin for LastIsOne {
+    fn decides(&self) -> PluginDecisions {
+        PluginDecisions {
             order: true,
-            ..Decides::default()
+            ..PluginDecisions::default()
         }
     }
 
-    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+    fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
         let (one, mut others): (Vec<_>, Vec<_>) =
             (0..window.chunks.len()).partition(|place| window.chunks[*place].context == 1);
         others.extend(one);
-        Answer::Decided(others)
+        PluginAnswer::Decided(others)
     }
 }
 
 struct Side {
-    shard: Shard<Narrow>,
-    loaded: Option<Arc<Loaded>>,
+    shard: Engine<Narrow>,
+    loaded: Option<Arc<CheckedPlugin>>,
     bytes: Scratch,
 }
 
 impl Side {
-    fn new(strategy: Option<Box<dyn Strategy>>) -> Self {
-        let quotas = Quotas {
+    fn new(strategy: Option<Box<dyn StrategyPlugin>>) -> Self {
+        let quotas = CreditQuotas {
             envelopes: 100_000,
             payload: 1 << 40,
         };
-        let mut shard = Shard::new(Narrow::default(), 0, 2, quotas);
-        let loaded = strategy.map(|strategy| Arc::new(Loaded::new(strategy, 2)));
+        let mut shard = Engine::new(Narrow::default(), 0, 2, quotas);
+        let loaded = strategy.map(|strategy| Arc::new(CheckedPlugin::new(strategy, 2)));
         if let Some(loaded) = &loaded {
             shard.consult(loaded.clone());
         }
@@ -152,14 +163,14 @@ impl Side {
     }
 
     fn send(&mut self, context: u32, len: u64) {
-        let send = Send {
+        let send = SendArgs {
             context,
             peer: 1,
             source: 0,
             tag: 0,
             data: Data::contiguous(self.bytes.mem(), len),
-            mode: Mode::Standard,
-            origin: Origin::default(),
+            mode: SendCompletion::Standard,
+            origin: CallOrigin::default(),
         };
         self.shard.send(send).expect("started");
     }
@@ -172,20 +183,20 @@ impl Side {
         std::mem::take(&mut self.shard.rail().sent)
     }
 
-    fn asked(&self) -> Counts {
+    fn asked(&self) -> DecisionCounts {
         let loaded = self.loaded.as_ref().expect("there is one");
-        loaded.counts(1)[Question::Order as usize]
+        loaded.counts(1)[DecisionKind::Order as usize]
     }
 }
 
 #[test]
 fn the_oldest_message_leaves_however_few_leave_at_a_time_and_whatever_a_plan_says() {
-    for strategy in [None, Some(Box::new(LastIsOne) as Box<dyn Strategy>)] {
+    for strategy in [None, Some(Box::new(LastIsOne) as Box<dyn StrategyPlugin>)] {
         for at_a_time in [1, 3, 7, 20] {
             let mut side = Side::new(
                 strategy
                     .as_ref()
-                    .map(|_| Box::new(LastIsOne) as Box<dyn Strategy>),
+                    .map(|_| Box::new(LastIsOne) as Box<dyn StrategyPlugin>),
             );
             side.send(1, 9000);
             (0..100).for_each(|_| side.send(2, 8));
@@ -216,12 +227,12 @@ fn a_loaded_strategy_orders_the_window_and_is_asked_only_where_there_is_somethin
     assert_eq!(side.leave(5), [1]);
     (0..3).for_each(|_| side.send(1, 9000));
     assert_eq!(side.leave(5), [1, 1, 1]);
-    assert_eq!(side.asked(), Counts::default());
+    assert_eq!(side.asked(), DecisionCounts::default());
     for context in [1, 2, 1, 3] {
         side.send(context, 8);
     }
     assert_eq!(side.leave(10), [2, 3, 1, 1]);
-    let Counts {
+    let DecisionCounts {
         asked, accepted, ..
     } = side.asked();
     assert!((1..=2).contains(&asked) && accepted == asked, "{asked}");
@@ -250,12 +261,12 @@ fn a_window_that_does_not_move_is_asked_about_once() {
 fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
     #[derive(Debug)]
     struct Says(Vec<usize>);
-    impl Strategy for Says {
-        fn decides(&self) -> Decides {
+    impl StrategyPlugin for Says {
+        fn decides(&self) -> PluginDecisions {
             LastIsOne.decides()
         }
-        fn order(&self, _: &Window<'_>) -> Answer<Vec<usize>> {
-            Answer::Decided(self.0.clone())
+        fn order(&self, _: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
+            PluginAnswer::Decided(self.0.clone())
         }
     }
     for plan in [
@@ -271,14 +282,14 @@ fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
         }
         // As without it.
         assert_eq!(side.leave(10), [2, 1, 1, 1], "{plan:?}");
-        let Counts { asked, refused, .. } = side.asked();
+        let DecisionCounts { asked, refused, .. } = side.asked();
         assert!(asked > 0 && refused == asked, "{plan:?}: {asked} {refused}");
     }
 }
 
 #[test]
 fn each_built_in_strategy_orders_the_window_as_its_name_says() {
-    for one in BuiltIn::ALL {
+    for one in BuiltinStrategy::ALL {
         let mut side = Side::new(None);
         side.shard.order_by(one.ordering());
         side.shard.prioritise(16..24, Priority::High);
@@ -286,8 +297,10 @@ fn each_built_in_strategy_orders_the_window_as_its_name_says() {
             side.send(context, len);
         }
         let expected = match one {
-            BuiltIn::Immediate => [17, 1, 2, 3, 2, 4],
-            BuiltIn::Aggregate | BuiltIn::Hold | BuiltIn::Adaptive => [17, 2, 4, 1, 3, 2],
+            BuiltinStrategy::Immediate => [17, 1, 2, 3, 2, 4],
+            BuiltinStrategy::Aggregate | BuiltinStrategy::Hold | BuiltinStrategy::Adaptive => {
+                [17, 2, 4, 1, 3, 2]
+            }
         };
         assert_eq!(side.leave(10), expected, "{one:?}");
     }

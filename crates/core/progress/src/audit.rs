@@ -4,16 +4,16 @@ use crate::environment::Environment;
 use crate::locked_engine::LockedEngine;
 use crate::messaging::Messaging;
 use crate::sharded::ShardedEngine;
-use garonne_engine::api::{Origin, Peer, in_shard, shard_of};
-use garonne_engine::observe::events::{Kept, Sent};
-use garonne_engine::transport::Rail;
+use garonne_engine::api::{CallOrigin, Peer, in_shard, shard_of};
+use garonne_engine::observe::events::{SentMessage, UnreceivedMessage};
+use garonne_engine::transport::Transport;
 
 /// What nobody received at a rank, and what is known of its own sends. For checks that a user asks
 /// for: each call takes the engine's lock.
 pub trait MessageAudit {
     /// Takes in all that has come, and lists the messages that no receive has. Ends when peers send
     /// nothing more, or have used up their credits.
-    fn unreceived(&self) -> Vec<Kept> {
+    fn unreceived(&self) -> Vec<UnreceivedMessage> {
         Vec::new()
     }
 
@@ -23,14 +23,14 @@ pub trait MessageAudit {
     }
 
     /// Who in this process may have made the send `sent`, as far as that is remembered.
-    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+    fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let _ = sent;
         Vec::new()
     }
 }
 
-impl<R: Rail + Send, S: Environment> MessageAudit for LockedEngine<R, S> {
-    fn unreceived(&self) -> Vec<Kept> {
+impl<R: Transport + Send, S: Environment> MessageAudit for LockedEngine<R, S> {
+    fn unreceived(&self) -> Vec<UnreceivedMessage> {
         while self.progress_surely() {}
         self.inspect(|shard| shard.unreceived().collect())
     }
@@ -39,13 +39,13 @@ impl<R: Rail + Send, S: Environment> MessageAudit for LockedEngine<R, S> {
         self.inspect(|shard| shard.peers().collect())
     }
 
-    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+    fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         self.inspect(|shard| shard.callers(sent))
     }
 }
 
-impl<R: Rail + Send + 'static, S: Environment + 'static> MessageAudit for ShardedEngine<R, S> {
-    fn unreceived(&self) -> Vec<Kept> {
+impl<R: Transport + Send + 'static, S: Environment + 'static> MessageAudit for ShardedEngine<R, S> {
+    fn unreceived(&self) -> Vec<UnreceivedMessage> {
         // Peers may have sent to shards in which this rank has not done anything yet.
         let shards = 0..self.shards();
         let hosts = shards.filter_map(|shard| self.host_of(in_shard(shard, 0)).ok());
@@ -57,7 +57,7 @@ impl<R: Rail + Send + 'static, S: Environment + 'static> MessageAudit for Sharde
         hosts.flat_map(MessageAudit::peers).collect()
     }
 
-    fn callers(&self, sent: &Sent) -> Vec<Origin> {
+    fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let host = self.known(shard_of(sent.context));
         host.map_or_else(Vec::new, |host| host.callers(sent))
     }

@@ -5,8 +5,8 @@
 //! the engine host.
 
 use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
-use garonne_engine::api::{Origin, Peer};
-use garonne_engine::observe::events::{Sent, Waiting};
+use garonne_engine::api::{CallOrigin, Peer};
+use garonne_engine::observe::events::{PendingReport, SentMessage};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub struct PossibleSenders {
     /// The process, by its id as seen from here.
     pub process: u32,
     /// One of these it was.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<CallOrigin>,
 }
 
 /// What others may know of a communicator. Where its list and its counters lie stays readable until
@@ -49,8 +49,8 @@ pub struct CommunicatorInfo<'a> {
     pub name: &'a str,
     /// Its members' processes.
     pub members: GroupMembers<'a>,
-    /// How many collectives this process has entered, by [`CollectiveCounter`]. They stay readable as long as
-    /// it is there.
+    /// How many collectives this process has entered, by [`CollectiveCounter`]. They stay readable
+    /// as long as it is there.
     pub counts: &'a CollectiveCounts,
 }
 
@@ -120,8 +120,8 @@ pub trait Environment: Send + Sync {
         }
     }
 
-    /// How long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so before it
-    /// sleeps, while that pays: others took the core, but may have been waiters as well.
+    /// How long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so before
+    /// it sleeps, while that pays: others took the core, but may have been waiters as well.
     fn yields_on(&self) -> Duration {
         Duration::ZERO
     }
@@ -133,7 +133,7 @@ pub trait Environment: Send + Sync {
 
     /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those
     /// who watch from outside. Called by one thread at a time.
-    fn waits(&self, _waiting: Option<&Waiting>) {}
+    fn waits(&self, _waiting: Option<&PendingReport>) {}
 
     /// There is a communicator of this number, name and members now, or no more
     /// ([`GroupMembers::Gone`]): for those who watch from outside.
@@ -183,7 +183,7 @@ pub trait Environment: Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &Sent) -> Option<PossibleSenders> {
+    fn senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }
 

@@ -1,4 +1,5 @@
-//! A [`Messaging`] over a real engine: the engine behind a lock that is tried, steppers, and waiting.
+//! A [`Messaging`] over a real engine: the engine behind a lock that is tried, steppers, and
+//! waiting.
 //!
 //! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A
 //! thread that finds the engine busy comes back after as long as a few operations take. One thread
@@ -30,16 +31,17 @@ use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, wai
 use async_progress::AsyncProgress;
 use external_waits::ExternalWaits;
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
+    CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs,
+    StartOutcome, Status,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
-use garonne_engine::fast::send_channel::Track;
-use garonne_engine::observe::contexts_in_use::InUse;
-use garonne_engine::observe::events::{Pending, Sent, Waiting};
-use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus, ReceivedMessage};
+use garonne_engine::fast::send_channel::SendChannel;
+use garonne_engine::observe::contexts_in_use::ContextsInUse;
+use garonne_engine::observe::events::{PendingOperation, PendingReport, SentMessage};
+use garonne_engine::observe::tracer::OperationTracer;
 use garonne_engine::schedule::priority::Priority;
-use garonne_engine::transport::{Rail, WakeSource};
+use garonne_engine::transport::{Transport, WakeSource};
 use garonne_sync::polled_predicates::PolledPredicates;
 use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::single_flight::SingleFlight;
@@ -61,7 +63,7 @@ use yield_before_park::YieldBeforePark;
 pub struct LockedEngine<R, S> {
     me: Peer,
     world: u32,
-    shard: TryLock<Shard<R>>,
+    shard: TryLock<Engine<R>>,
     /// Threads that found the engine busy and need it.
     wanted: AtomicU32,
     /// More than one thread may be in MPI at once.
@@ -123,9 +125,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Makes a rank of `shard`, process `me` of `world`.
-    pub fn new(mut shard: Shard<R>, me: Peer, world: u32, surroundings: S) -> Self {
+    pub fn new(mut shard: Engine<R>, me: Peer, world: u32, surroundings: S) -> Self {
         let source = shard.rail().wake_source();
         Self {
             me,
@@ -178,7 +180,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Calls `f` on the engine and tells waiters if that completed something.
     #[inline]
-    fn with<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
         let mut shard = self.enter();
         let before = shard.completions();
         let result = f(&mut shard);
@@ -220,7 +222,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
     #[inline(always)]
-    pub fn send_small(&self, small: &Small) -> bool {
+    pub fn send_small(&self, small: &FastSend) -> bool {
         if let Some(mut shard) = self.shard.try_alone() {
             return shard.send_small(small);
         }
@@ -230,13 +232,17 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use
     /// `recv_quick` or `recv`.
     #[inline(always)]
-    pub fn take_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
+    pub fn take_now(
+        &self,
+        catch: &FastRecv,
+        site: impl FnOnce(&AtomicU64),
+    ) -> Option<ReceivedMessage> {
         self.shard.try_alone()?.take_now(catch, site)
     }
 
     /// The same for a receive that has a name afterwards; `None`: use `post_plain` or `recv`.
     #[inline(always)]
-    pub fn post_now(&self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
+    pub fn post_now(&self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         self.shard.try_alone()?.post_now(catch, site)
     }
 
@@ -248,12 +254,12 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// The track of a stream that small messages took before, while one thread at a time is in MPI.
     /// It is of use until [`Messaging::forget`] is told of its context.
     #[cold]
-    pub fn track(&self, context: Context, peer: Peer) -> Option<PostMortemArc<Track>> {
+    pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
         self.shard.try_alone()?.track(context, peer)
     }
 
     #[inline(never)]
-    fn recv_quick_lent(&self, catch: Catch) -> Option<Caught> {
+    fn recv_quick_lent(&self, catch: FastRecv) -> Option<ReceivedMessage> {
         if self.shared.load(Ordering::Relaxed) {
             return self.recv_quick_among(&catch);
         }
@@ -270,7 +276,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     #[inline(never)]
-    fn post_plain_shared(&self, catch: Catch) -> Option<Request> {
+    fn post_plain_shared(&self, catch: FastRecv) -> Option<Request> {
         self.nothing_lent();
         if self.is_watched() {
             return None;
@@ -282,7 +288,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Calls `f` on the engine to end plain receives, several of them under one lock; it starts and
     /// completes nothing.
     #[inline(always)]
-    pub fn ending<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+    pub fn ending<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
         match self.shard.try_alone() {
             Some(mut shard) => f(&mut shard),
             None => f(&mut self.enter()),
@@ -290,7 +296,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     #[inline(never)]
-    fn send_small_shared(&self, small: Small) -> bool {
+    fn send_small_shared(&self, small: FastSend) -> bool {
         self.nothing_lent();
         if self.is_watched() {
             return false;
@@ -301,7 +307,7 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// What the engine waits for, and whether it is idle, for publishing.
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> PendingReport {
         let shard = self.enter();
         shard.publish();
         let mut waiting = shard.waiting();
@@ -323,12 +329,12 @@ impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Calls `f` on the engine, for inspection.
-    pub fn inspect<T>(&self, f: impl FnOnce(&mut Shard<R>) -> T) -> T {
+    pub fn inspect<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
         self.with(f)
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, S> {
+impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngine<R, S> {
     fn me(&self) -> Peer {
         self.me
     }
@@ -337,18 +343,18 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         self.world
     }
 
-    fn send(&self, send: Send) -> Result<Started, Error> {
+    fn send(&self, send: SendArgs) -> Result<StartOutcome, Error> {
         self.leaves();
         self.with(|shard| shard.send(send))
     }
 
     #[inline(always)]
-    fn send_small(&self, small: &Small) -> bool {
+    fn send_small(&self, small: &FastSend) -> bool {
         LockedEngine::send_small(self, small)
     }
 
     #[inline(always)]
-    fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
+    fn recv_quick(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         match self.shard.try_alone() {
             Some(mut shard) => shard.recv_quick(catch, self.surroundings.patience().spins),
             None => self.recv_quick_lent(*catch),
@@ -356,7 +362,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
     }
 
     #[inline(always)]
-    fn post_plain(&self, catch: &Catch) -> Option<Request> {
+    fn post_plain(&self, catch: &FastRecv) -> Option<Request> {
         match self.shard.try_alone() {
             Some(mut shard) => shard.post_plain(catch),
             None => self.post_plain_shared(*catch),
@@ -364,7 +370,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
     }
 
     #[inline(always)]
-    fn end_plain(&self, name: Request) -> Ended {
+    fn end_plain(&self, name: Request) -> PlainRecvStatus {
         self.ending(|shard| shard.end_plain(name))
     }
 
@@ -376,19 +382,19 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         }
     }
 
-    fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
+    fn whole_name(&self, name: Request) -> Option<(Request, ContextId)> {
         self.enter().whole_name(name)
     }
 
-    fn pending(&self, name: Request) -> Option<Pending> {
+    fn pending(&self, name: Request) -> Option<PendingOperation> {
         self.enter().pending(name)
     }
 
-    fn contexts_in_use(&self) -> InUse {
+    fn contexts_in_use(&self) -> ContextsInUse {
         self.enter().contexts_in_use()
     }
 
-    fn recv(&self, recv: Recv) -> Result<Started, Error> {
+    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
         self.leaves();
         self.with(|shard| shard.recv(recv))
     }
@@ -415,7 +421,12 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         Ok(found)
     }
 
-    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+    fn mrecv(
+        &self,
+        message: Message,
+        data: Data,
+        origin: CallOrigin,
+    ) -> Result<StartOutcome, Error> {
         self.leaves();
         self.with(|shard| shard.mrecv(message, data, origin))
     }
@@ -432,7 +443,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         self.enter().finished_at(request)
     }
 
-    fn completions(&self, _context: Context) -> u64 {
+    fn completions(&self, _context: ContextId) -> u64 {
         self.enter().completions()
     }
 
@@ -453,7 +464,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
     }
 
     #[inline(never)]
-    fn give_way(&self, _context: Context) -> bool {
+    fn give_way(&self, _context: ContextId) -> bool {
         let spins = self.surroundings.patience().spins;
         // With a core for every rank only threads of this rank can lack one, and then one look in
         // as many as a waiter spins gives way.
@@ -556,7 +567,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
     }
 
     #[inline]
-    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
         self.who_watches()
     }
 
@@ -564,11 +575,11 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         self.left_open(request);
     }
 
-    fn forget(&self, contexts: Range<Context>) {
+    fn forget(&self, contexts: Range<ContextId>) {
         self.with(|shard| shard.forget(&contexts));
     }
 
-    fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
+    fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
         self.with(|shard| shard.prioritise(contexts, priority));
         Ok(())
     }
@@ -581,7 +592,7 @@ impl<R: Rail + std::marker::Send, S: Environment> Messaging for LockedEngine<R, 
         self.surroundings.process_of(peer)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
+    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         self.surroundings.senders(sent)
     }
 

@@ -8,17 +8,17 @@
 use crate::audit::MessageAudit;
 use crate::environment::{CommunicatorInfo, PossibleSenders};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, Send, Started, Status,
-    without_shard,
+    CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs,
+    StartOutcome, Status, without_shard,
 };
-use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
+use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus, ReceivedMessage};
 use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::observe::completion_events;
-use garonne_engine::observe::contexts_in_use::InUse;
-use garonne_engine::observe::events::{Meeting, Pending, Sent};
-use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::observe::contexts_in_use::ContextsInUse;
+use garonne_engine::observe::events::{ExternalWait, PendingOperation, SentMessage};
+use garonne_engine::observe::tracer::OperationTracer;
 use garonne_engine::schedule::priority::Priority;
-use garonne_engine::transport::{Bulk, Descriptor, Token};
+use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::ops::Range;
@@ -119,8 +119,8 @@ pub enum WaitTarget {
     /// The same of the receive, of this pattern, that the thread's own call has started and is
     /// blocked in: it is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Messaging::any_of`], which gave this: all are seen
-    /// to in one shard.
+    /// The end of one of those that were named to [`Messaging::any_of`], which gave this: all are
+    /// seen to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
     AnyAnywhere(u32),
@@ -244,8 +244,8 @@ pub trait NodeShared {
     }
 
     /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
-    /// program looks at in the commons (`garonne_sync::progress_owner::ProgressWakeup`). `None`: there are
-    /// none.
+    /// program looks at in the commons (`garonne_sync::progress_owner::ProgressWakeup`). `None`:
+    /// there are none.
     fn hands(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
@@ -260,13 +260,13 @@ pub trait NodeShared {
     /// Lets the other processes of this node read `data`, which stays valid and unchanged, until
     /// `withdraw`. `name` is the caller's, with its highest bit set, and no other lending of this
     /// process bears it. `None`: this cannot be lent.
-    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         let _ = (name, data);
         None
     }
 
     /// Ends a lending that nobody reads any more.
-    fn withdraw(&self, name: Token) {
+    fn withdraw(&self, name: BulkToken) {
         let _ = name;
     }
 
@@ -274,7 +274,7 @@ pub trait NodeShared {
     ///
     /// # Errors
     /// `Peer` if it died or withdrew; what the system said.
-    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
         let peer = bulk.peer;
         Err(Error::Peer {
             peer,
@@ -286,7 +286,7 @@ pub trait NodeShared {
     /// meeting in the commons, a probe), or (`None`) it was: for those who watch from outside. It
     /// waits where messages of `context` complete; what is none of one communicator's messages is
     /// of context 0.
-    fn meets(&self, _context: Context, _meeting: Option<Meeting>) {}
+    fn meets(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
 /// One rank's communication, from the side of the MPI layer.
@@ -303,27 +303,27 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
 
     /// Starts a send.
-    fn send(&self, send: Send) -> Result<Started, Error>;
+    fn send(&self, send: SendArgs) -> Result<StartOutcome, Error>;
     /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
     /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
     /// called.
-    fn send_small(&self, _small: &Small) -> bool {
+    fn send_small(&self, _small: &FastSend) -> bool {
         false
     }
     /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
     /// happened and `recv` is to be called.
-    fn recv_quick(&self, _catch: &Catch) -> Option<Caught> {
+    fn recv_quick(&self, _catch: &FastRecv) -> Option<ReceivedMessage> {
         None
     }
     /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
     /// is to be called. The name is asked after with `end_plain`, or as any other.
-    fn post_plain(&self, _catch: &Catch) -> Option<Request> {
+    fn post_plain(&self, _catch: &FastRecv) -> Option<Request> {
         None
     }
     /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the
     /// name's generation only the low bits need to be right.
-    fn end_plain(&self, _name: Request) -> Ended {
-        Ended::Otherwise
+    fn end_plain(&self, _name: Request) -> PlainRecvStatus {
+        PlainRecvStatus::Otherwise
     }
     /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
     /// name counts as over.
@@ -332,28 +332,33 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
     /// The whole name and the context of a living operation of which the low bits of the generation
     /// are known.
-    fn whole_name(&self, _name: Request) -> Option<(Request, Context)> {
+    fn whole_name(&self, _name: Request) -> Option<(Request, ContextId)> {
         None
     }
     /// What may be told of an operation that is not over; `None`: it is.
-    fn pending(&self, _name: Request) -> Option<Pending> {
+    fn pending(&self, _name: Request) -> Option<PendingOperation> {
         None
     }
     /// The contexts in which operations are alive.
-    fn contexts_in_use(&self) -> InUse {
-        InUse::default()
+    fn contexts_in_use(&self) -> ContextsInUse {
+        ContextsInUse::default()
     }
     /// The caller of a receive just started goes on without waiting for it: its memory may be
     /// offered to the sender of its message.
     fn announce(&self, _name: Request) {}
     /// Starts a receive.
-    fn recv(&self, recv: Recv) -> Result<Started, Error>;
+    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error>;
     /// Looks for a message without receiving it. Makes progress once.
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error>;
     /// Takes a message out of matching. Makes progress once.
     fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error>;
     /// Receives a message taken by `mprobe`.
-    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error>;
+    fn mrecv(
+        &self,
+        message: Message,
+        data: Data,
+        origin: CallOrigin,
+    ) -> Result<StartOutcome, Error>;
     /// Asks to cancel a receive that has not matched; its completion tells whether that worked.
     fn cancel(&self, request: Request) -> Result<(), Error>;
 
@@ -364,7 +369,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// The place of a complete operation among this rank's completions; `None` while it goes on.
     fn finished_at(&self, request: Request) -> Option<u64>;
     /// The number of completions so far where messages of this context complete.
-    fn completions(&self, context: Context) -> u64;
+    fn completions(&self, context: ContextId) -> u64;
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
     fn abandon(&self, request: Request) -> Result<(), Error>;
 
@@ -374,7 +379,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// Programs call it again and again, so where a rank or thread that could answer may be waiting
     /// for this very core, the core is given away for a moment. `true`: it was, and another look is
     /// worth it.
-    fn give_way(&self, _context: Context) -> bool {
+    fn give_way(&self, _context: ContextId) -> bool {
         false
     }
     /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
@@ -406,8 +411,8 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
     /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
     /// one of them before it has come: operations, of whose names' generations the low bits count,
-    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something else
-    /// may end the wait. The engine is not in hand while they are asked for.
+    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something
+    /// else may end the wait. The engine is not in hand while they are asked for.
     ///
     /// To be asked after `done` said no. What is over already is to be found by the next `done`,
     /// before which there was news.
@@ -449,13 +454,13 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
 
     /// The communicator of these contexts is gone with all its operations, here and soon on all its
     /// members, and nobody uses a track of its again: what was kept for it is given back.
-    fn forget(&self, _contexts: Range<Context>) {}
+    fn forget(&self, _contexts: Range<ContextId>) {}
 
     /// From now on messages of these contexts have this priority.
     ///
     /// # Errors
     /// As for messages on them.
-    fn prioritise(&self, _contexts: Range<Context>, _priority: Priority) -> Result<(), Error> {
+    fn prioritise(&self, _contexts: Range<ContextId>, _priority: Priority) -> Result<(), Error> {
         Ok(())
     }
 
@@ -465,7 +470,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     fn leave_open(&self, _request: Request) {}
 
     /// Who is told what happens, if anybody is: for a trace.
-    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
         None
     }
 
@@ -475,7 +480,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &Sent) -> Option<PossibleSenders> {
+    fn senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }
 

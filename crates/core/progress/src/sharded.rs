@@ -13,16 +13,16 @@ use crate::locked_engine::LockedEngine;
 use crate::locked_engine::other_shards::ShardSet;
 use crate::messaging::{AnyOfWaiter, Messaging, NodeShared, Stepper, WaitTarget, waiter};
 use garonne_engine::api::{
-    Context, Error, Message, Origin, Pattern, Peer, Recv, Request, SHARDS_MAX, Send, Started,
-    Status, in_shard, shard_of, without_shard,
+    CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SHARDS_MAX, SendArgs,
+    StartOutcome, Status, in_shard, shard_of, without_shard,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::{Catch, Caught, Small};
-use garonne_engine::observe::contexts_in_use::InUse;
-use garonne_engine::observe::events::{Meeting, Pending, Sent};
-use garonne_engine::observe::tracer::{Watched, Watcher};
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::{FastRecv, FastSend, ReceivedMessage};
+use garonne_engine::observe::contexts_in_use::ContextsInUse;
+use garonne_engine::observe::events::{ExternalWait, PendingOperation, SentMessage};
+use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};
 use garonne_engine::schedule::priority::Priority;
-use garonne_engine::transport::{Bulk, Descriptor, Rail, Token};
+use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor, Transport};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use smallvec::SmallVec;
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What opens a rank's further shards: the engine of one, and its surroundings.
 pub type ShardOpener<R, S> =
-    Box<dyn Fn(usize) -> Result<(Shard<R>, S), Error> + std::marker::Send + Sync>;
+    Box<dyn Fn(usize) -> Result<(Engine<R>, S), Error> + std::marker::Send + Sync>;
 
 /// See the module's paragraph.
 pub struct ShardedEngine<R, S> {
@@ -41,24 +41,24 @@ pub struct ShardedEngine<R, S> {
     count: usize,
     open: ShardOpener<R, S>,
     /// Who watches; whoever opens a shard or changes this holds it.
-    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    watcher: Mutex<Option<Arc<dyn OperationTracer>>>,
     shards: Arc<ShardSet<R, S>>,
 }
 
 const NO_SHARD: Error = Error::Misuse("no such communicator in this process");
 const STALE: Error = Error::Misuse("no such operation");
 
-fn outward(shard: usize, started: Started) -> Started {
+fn outward(shard: usize, started: StartOutcome) -> StartOutcome {
     match started {
-        Started::Pending(name) => Started::Pending(Request {
+        StartOutcome::Pending(name) => StartOutcome::Pending(Request {
             index: in_shard(shard, name.index),
             ..name
         }),
-        done @ Started::Done(_) => done,
+        done @ StartOutcome::Done(_) => done,
     }
 }
 
-impl<R: Rail + std::marker::Send + 'static, S: Environment + 'static> ShardedEngine<R, S> {
+impl<R: Transport + std::marker::Send + 'static, S: Environment + 'static> ShardedEngine<R, S> {
     /// A rank whose first shard is `first`, with room for `count` in all. `open` opens the others.
     pub fn new(first: Arc<LockedEngine<R, S>>, count: usize, open: ShardOpener<R, S>) -> Arc<Self> {
         Arc::new_cyclic(|whole: &Weak<Self>| {
@@ -76,13 +76,13 @@ impl<R: Rail + std::marker::Send + 'static, S: Environment + 'static> ShardedEng
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
+impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     /// The first shard.
     pub fn first(&self) -> &Arc<LockedEngine<R, S>> {
         &self.first
     }
 
-    fn watching(&self) -> MutexGuard<'_, Option<Arc<dyn Watcher>>> {
+    fn watching(&self) -> MutexGuard<'_, Option<Arc<dyn OperationTracer>>> {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +105,7 @@ impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     /// # Errors
     /// `Misuse` if there is no such shard; what the system said.
     #[inline]
-    pub fn host_of(&self, context: Context) -> Result<&LockedEngine<R, S>, Error> {
+    pub fn host_of(&self, context: ContextId) -> Result<&LockedEngine<R, S>, Error> {
         let shard = shard_of(context);
         self.known(shard).map_or_else(|| self.opened(shard), Ok)
     }
@@ -145,7 +145,7 @@ impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     }
 
     /// Tells `watcher` from now on what happens; `None`: nobody any more.
-    pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+    pub fn watch(&self, watcher: Option<Arc<dyn OperationTracer>>) {
         let mut kept = self.watching();
         self.first.watch(watcher.clone());
         for (shard, place) in self.more.iter().enumerate() {
@@ -162,7 +162,7 @@ impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     }
 
     /// Calls `f` on each engine, for inspection.
-    pub fn inspect(&self, mut f: impl FnMut(&mut Shard<R>)) {
+    pub fn inspect(&self, mut f: impl FnMut(&mut Engine<R>)) {
         self.all().for_each(|host| host.inspect(&mut f));
     }
 
@@ -223,42 +223,43 @@ impl<R: Rail + std::marker::Send, S: Environment> ShardedEngine<R, S> {
 /// Adds the shard to the names of what is watched.
 #[derive(Debug)]
 struct ShardTagger {
-    watcher: Arc<dyn Watcher>,
+    watcher: Arc<dyn OperationTracer>,
     shard: u64,
 }
 
-fn tagged(shard: usize, watcher: &Arc<dyn Watcher>) -> Arc<dyn Watcher> {
+fn tagged(shard: usize, watcher: &Arc<dyn OperationTracer>) -> Arc<dyn OperationTracer> {
     Arc::new(ShardTagger {
         watcher: watcher.clone(),
         shard: u64::from(in_shard(shard, 0)),
     })
 }
 
-impl Watcher for ShardTagger {
+impl OperationTracer for ShardTagger {
     fn now(&self) -> u64 {
         self.watcher.now()
     }
 
-    fn started(&self, operation: &Watched) {
+    fn started(&self, operation: &TracedOperation) {
         let name = operation.name | self.shard;
-        self.watcher.started(&Watched { name, ..*operation });
+        self.watcher
+            .started(&TracedOperation { name, ..*operation });
     }
 
-    fn over(&self, operation: &Watched) {
+    fn over(&self, operation: &TracedOperation) {
         let name = operation.name | self.shard;
-        self.watcher.over(&Watched { name, ..*operation });
+        self.watcher.over(&TracedOperation { name, ..*operation });
     }
 
     fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64) {
         self.watcher.moved(name | self.shard, peer, bytes, since);
     }
 
-    fn collective(&self, context: Context, tag: i32) {
+    fn collective(&self, context: ContextId, tag: i32) {
         self.watcher.collective(context, tag);
     }
 }
 
-impl<R: Rail + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R, S> {
+impl<R: Transport + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R, S> {
     fn commons(&self, owner: Peer) -> Option<Segment> {
         self.first.commons(owner)
     }
@@ -279,19 +280,19 @@ impl<R: Rail + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R
         self.first.can_fetch(peer)
     }
 
-    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         self.first.lend(name, data)
     }
 
-    fn withdraw(&self, name: Token) {
+    fn withdraw(&self, name: BulkToken) {
         self.first.withdraw(name);
     }
 
-    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
         self.first.fetch(bulk)
     }
 
-    fn meets(&self, context: Context, meeting: Option<Meeting>) {
+    fn meets(&self, context: ContextId, meeting: Option<ExternalWait>) {
         if let Ok(host) = self.host_of(context) {
             host.meets(context, meeting);
         }
@@ -300,7 +301,7 @@ impl<R: Rail + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R
 
 impl<R, S> Messaging for ShardedEngine<R, S>
 where
-    R: Rail + std::marker::Send + 'static,
+    R: Transport + std::marker::Send + 'static,
     S: Environment + 'static,
 {
     fn me(&self) -> Peer {
@@ -315,30 +316,30 @@ where
         self.count
     }
 
-    fn send(&self, send: Send) -> Result<Started, Error> {
+    fn send(&self, send: SendArgs) -> Result<StartOutcome, Error> {
         let shard = shard_of(send.context);
         let started = self.host_of(send.context)?.send(send)?;
         Ok(outward(shard, started))
     }
 
     #[inline]
-    fn send_small(&self, small: &Small) -> bool {
+    fn send_small(&self, small: &FastSend) -> bool {
         self.host_of(small.context)
             .is_ok_and(|host| host.send_small(small))
     }
 
-    fn recv_quick(&self, catch: &Catch) -> Option<Caught> {
+    fn recv_quick(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         self.host_of(catch.context).ok()?.recv_quick(catch)
     }
 
-    fn pending(&self, name: Request) -> Option<Pending> {
+    fn pending(&self, name: Request) -> Option<PendingOperation> {
         let (host, name) = self.of_name(name).ok()?;
         host.pending(name)
     }
 
-    fn contexts_in_use(&self) -> InUse {
+    fn contexts_in_use(&self) -> ContextsInUse {
         let known = (0..self.count).filter_map(|shard| self.known(shard));
-        known.fold(InUse::default(), |all, host| {
+        known.fold(ContextsInUse::default(), |all, host| {
             all.and(host.contexts_in_use())
         })
     }
@@ -349,7 +350,7 @@ where
         }
     }
 
-    fn recv(&self, recv: Recv) -> Result<Started, Error> {
+    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
         let context = recv.pattern.context;
         let started = self.host_of(context)?.recv(recv)?;
         Ok(outward(shard_of(context), started))
@@ -368,7 +369,12 @@ where
         }))
     }
 
-    fn mrecv(&self, message: Message, data: Data, origin: Origin) -> Result<Started, Error> {
+    fn mrecv(
+        &self,
+        message: Message,
+        data: Data,
+        origin: CallOrigin,
+    ) -> Result<StartOutcome, Error> {
         let (host, index) = self.of(message.index)?;
         let started = host.mrecv(Message { index, ..message }, data, origin)?;
         Ok(outward(shard_of(message.index), started))
@@ -395,7 +401,7 @@ where
         host.finished_at(name)
     }
 
-    fn completions(&self, context: Context) -> u64 {
+    fn completions(&self, context: ContextId) -> u64 {
         self.host_of(context)
             .map_or(0, |host| host.completions(context))
     }
@@ -413,7 +419,7 @@ where
         moved
     }
 
-    fn give_way(&self, context: Context) -> bool {
+    fn give_way(&self, context: ContextId) -> bool {
         self.host_of(context)
             .is_ok_and(|host| host.give_way(context))
     }
@@ -516,7 +522,7 @@ where
         self.first.drive(stepper);
     }
 
-    fn watcher(&self) -> Option<Arc<dyn Watcher>> {
+    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
         self.first.watcher()
     }
 
@@ -530,13 +536,13 @@ where
         }
     }
 
-    fn forget(&self, contexts: Range<Context>) {
+    fn forget(&self, contexts: Range<ContextId>) {
         if let Some(host) = self.known(shard_of(contexts.start)) {
             host.forget(contexts);
         }
     }
 
-    fn prioritise(&self, contexts: Range<Context>, priority: Priority) -> Result<(), Error> {
+    fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
         self.host_of(contexts.start)?.prioritise(contexts, priority)
     }
 
@@ -548,7 +554,7 @@ where
         self.first.process_of(peer)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
+    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         // The ring of events that others can read is that of the first shard.
         (shard_of(sent.context) == 0).then(|| self.first.senders(sent))?
     }

@@ -14,8 +14,8 @@ use crate::checks;
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
-use garonne_engine::api::Context;
-use garonne_engine::observe::contexts_in_use::InUse;
+use garonne_engine::api::ContextId;
+use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_mpi::comm::{Comm, number};
 use garonne_mpi::process::Process;
 use garonne_mpi::unreceived_messages::Owner;
@@ -90,7 +90,7 @@ impl Known {
         if self.freed.len() <= self.sweep_at {
             return;
         }
-        let InUse {
+        let ContextsInUse {
             contexts,
             looked_at,
         } = process.contexts_in_use();
@@ -150,7 +150,7 @@ pub(crate) fn forget_freed() {
 }
 
 /// The communicator whose messages travel in this context.
-pub(crate) fn find(context: Context) -> Option<Comm> {
+pub(crate) fn find(context: ContextId) -> Option<Comm> {
     let mut predefined = [MPI_COMM_WORLD, MPI_COMM_SELF]
         .into_iter()
         .filter_map(find_comm);
@@ -171,7 +171,7 @@ pub(crate) fn find(context: Context) -> Option<Comm> {
 
 /// What is known of the communicator whose messages travel in this context, where messages are
 /// checked.
-pub(crate) fn owner(context: Context) -> Option<Owner> {
+pub(crate) fn owner(context: ContextId) -> Option<Owner> {
     let number = number(context);
     let is_it = |freed: &&(u32, Owner)| freed.0 == number;
     let freed = known().owners.iter().find(is_it).cloned();

@@ -9,7 +9,7 @@ use crate::exports::{NAMES, NOT_YET};
 use crate::handle::{
     MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win,
 };
-use garonne_engine::api::{Origin, TypeMark};
+use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
 use garonne_mpi::errhandler::Kind;
@@ -35,19 +35,19 @@ impl Call {
     /// What requests and events remember of this call. To be asked before any callback of the
     /// program runs.
     #[inline(always)]
-    pub fn origin(self) -> Origin {
-        Origin {
+    pub fn origin(self) -> CallOrigin {
+        CallOrigin {
             call: self.0,
             kind: 0,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site: crate::thunk::call_site(),
         }
     }
 
     /// The same, with the type of the data that this call sends or receives.
     #[inline(always)]
-    pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> Origin {
-        Origin {
+    pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
+        CallOrigin {
             kind: kind_of(datatype.0),
             mark: crate::checks::mark(count, datatype),
             ..self.origin()

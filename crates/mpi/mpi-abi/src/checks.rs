@@ -3,7 +3,7 @@
 
 use crate::handle::{MPI_Count, MPI_Datatype};
 use crate::objects::datatype;
-use garonne_engine::api::TypeMark;
+use garonne_engine::api::TypeDigest;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static TYPES: AtomicBool = AtomicBool::new(false);
@@ -57,20 +57,20 @@ pub(crate) fn begin() -> Result<(), String> {
 
 /// What a message or receive says of its type: nothing unless types are checked.
 #[inline(always)]
-pub(crate) fn mark(count: MPI_Count, handle: MPI_Datatype) -> TypeMark {
+pub(crate) fn mark(count: MPI_Count, handle: MPI_Datatype) -> TypeDigest {
     if types() {
         digest(count, handle)
     } else {
-        TypeMark::NONE
+        TypeDigest::NONE
     }
 }
 
 #[cold]
 #[inline(never)]
-fn digest(count: MPI_Count, handle: MPI_Datatype) -> TypeMark {
+fn digest(count: MPI_Count, handle: MPI_Datatype) -> TypeDigest {
     match (datatype(handle), u64::try_from(count)) {
         (Ok(datatype), Ok(count)) => datatype.mark(count),
         // What is wrong is said where it is used.
-        _ => TypeMark::NONE,
+        _ => TypeDigest::NONE,
     }
 }

@@ -10,7 +10,7 @@ use crate::handle::*;
 use crate::objects::{comm, committed, datatype, info_or_null};
 use crate::p2p::{bad_count, suspect};
 use crate::request::{give_reduction, give_request};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{
     Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements,
     ElementsV, ElementsW, Gather, Gatherv, Scatter, Scatterv,
@@ -34,7 +34,7 @@ pub(crate) enum Form {
 /// How a collective was called: on what, from where, and in which form.
 pub(crate) struct Way {
     pub comm: &'static Comm,
-    origin: Origin,
+    origin: CallOrigin,
     form: Form,
 }
 

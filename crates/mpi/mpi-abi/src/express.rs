@@ -18,9 +18,9 @@ use crate::plain;
 use crate::status::give_if;
 use crate::thunk::Site;
 use crate::world;
-use garonne_engine::api::{Context, Origin, Peer, TypeMark};
-use garonne_engine::fast::recv::{ANY_TAG, Catch, Small};
-use garonne_engine::fast::send_channel::Track;
+use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
+use garonne_engine::fast::recv::{ANY_TAG, FastRecv, FastSend};
+use garonne_engine::fast::send_channel::SendChannel;
 use garonne_mpi::datatype::{kind_of, run_bytes};
 use garonne_progress::limits::HANDS_FROM;
 use garonne_progress::messaging::Messaging;
@@ -39,7 +39,7 @@ const ENTRIES: usize = 64;
 #[repr(align(32))]
 struct Entry {
     comm: AtomicUsize,
-    track: AtomicPtr<Track>,
+    track: AtomicPtr<SendChannel>,
     rank: AtomicI32,
     context: AtomicU32,
     peer: AtomicU32,
@@ -74,7 +74,7 @@ fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
 }
 
 #[inline(always)]
-fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static Track> {
+fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
     // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its
     // communicator; a handle that is freed took its entries with it before.
     unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
@@ -95,7 +95,7 @@ fn is_alone() -> bool {
 /// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
 #[cold]
 #[inline(never)]
-pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer)) {
+pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Peer)) {
     // What goes the shortest way says nothing of its type.
     if checks::types() {
         return;
@@ -121,7 +121,7 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (Context, Peer
 /// As `learn` for a small message that was sent, unless its track is known. Where there is none it
 /// is asked for ever more rarely.
 #[inline(always)]
-pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &Small) {
+pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &FastSend) {
     if small.len > INLINE_MAX || !is_alone() {
         return;
     }
@@ -179,13 +179,13 @@ fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) ->
 }
 
 #[inline(always)]
-fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> Origin {
+fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> CallOrigin {
     debug_assert_eq!(datatype.0 as u8, kind_of(datatype.0), "of a plain type");
-    Origin {
+    CallOrigin {
         call: call.0,
         // What `kind_of` says of the codes of plain types, which `few` let through.
         kind: datatype.0 as u8,
-        mark: TypeMark::NONE,
+        mark: TypeDigest::NONE,
         site: site.address(),
     }
 }
@@ -238,10 +238,10 @@ fn catch(
     (count, datatype): (impl Elements, MPI_Datatype),
     (source, tag): (c_int, c_int),
     comm: MPI_Comm,
-) -> Option<Catch> {
+) -> Option<FastRecv> {
     let entry = find(comm, source)?;
     let room = few(buf, (count, datatype), u32::MAX)?;
-    Some(Catch {
+    Some(FastRecv {
         context: entry.context.load(Ordering::Relaxed),
         peer: entry.peer.load(Ordering::Relaxed),
         rank: source as u32,

@@ -9,7 +9,7 @@ use crate::request::give_request;
 use crate::status::{give, give_outcome};
 use crate::{express, plain, world};
 use garonne_engine::api::shard_of;
-use garonne_engine::fast::recv::Catch;
+use garonne_engine::fast::recv::FastRecv;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
@@ -221,7 +221,7 @@ fn catch_few(
     data: (MPI_Count, MPI_Datatype),
     (source, tag): (c_int, c_int),
     on: MPI_Comm,
-) -> Option<(&'static Comm, Catch)> {
+) -> Option<(&'static Comm, FastRecv)> {
     let comm = find_comm(on)?;
     let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
     if express::wants(on, source) {

@@ -19,10 +19,10 @@ use crate::request::give_request;
 use crate::status::{encode, give};
 use crate::{polling, state, world};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::Ended;
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::PlainRecvStatus;
 use garonne_engine::limits::SHORT_GENERATION_BITS;
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
@@ -96,14 +96,14 @@ fn shard_of(handle: MPI_Request) -> usize {
 
 /// The engine of one shard, for handles of that shard.
 #[derive(Clone, Copy)]
-struct Engine {
+struct ShardEngine {
     host: &'static RankHost,
     shard: usize,
     /// There are other shards.
     many: bool,
 }
 
-impl Engine {
+impl ShardEngine {
     /// Of the shard of this handle.
     #[inline(always)]
     fn of(handle: MPI_Request) -> Option<Self> {
@@ -155,7 +155,7 @@ pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
     if handle == DONE {
         return Ok(Some(Request::done(&state::process()?, Status::EMPTY)));
     }
-    let engine = Engine::of(handle);
+    let engine = ShardEngine::of(handle);
     let known = name(handle).and_then(|name| engine?.host.whole_name(name));
     let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
     Ok(known.and_then(|(name, context)| Some(posted(by_context::find(context)?, name))))
@@ -172,13 +172,13 @@ enum Stand {
 }
 
 #[inline(always)]
-fn stand<R: Rail>(shard: &mut Shard<R>, handle: MPI_Request) -> Stand {
+fn stand<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> Stand {
     if handle == DONE {
         return Stand::Over(Status::EMPTY);
     }
     match name(handle).map(|name| shard.end_plain(name)) {
-        Some(Ended::Plainly(caught)) => Stand::Over(caught.into()),
-        Some(Ended::NotYet) => Stand::Waits,
+        Some(PlainRecvStatus::Plainly(caught)) => Stand::Over(caught.into()),
+        Some(PlainRecvStatus::NotYet) => Stand::Waits,
         _ => Stand::Odd,
     }
 }
@@ -196,7 +196,7 @@ fn standing(host: &RankHost, handle: MPI_Request) -> Stand {
 #[inline(always)]
 fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, Stand)>> {
     let handle = place.get()?;
-    let Some(Engine { host, .. }) = Engine::of(handle) else {
+    let Some(ShardEngine { host, .. }) = ShardEngine::of(handle) else {
         return Ok(None);
     };
     Ok(is_plain(handle).then(|| (host, handle, standing(host, handle))))
@@ -277,7 +277,7 @@ pub(crate) fn wait_all(
     if begun == count || !is_plain(places.at(begun)?) {
         return Ok(begun);
     }
-    let Some(engine) = Engine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::of_first(count, places)? else {
         return Ok(begun);
     };
     let host = engine.host;
@@ -322,8 +322,8 @@ fn first_named(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
 
 /// The engine, if these requests are all plain or null, and of one shard.
 #[inline(always)]
-fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Engine>> {
-    let Some(engine) = Engine::of_first(count, places)? else {
+fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<ShardEngine>> {
+    let Some(engine) = ShardEngine::of_first(count, places)? else {
         return Ok(None);
     };
     for at in 0..count {
@@ -415,7 +415,7 @@ impl Several {
 
     /// Ends all that are over; how many. One that did not end as it should is left for the next
     /// call, unless it is the first.
-    fn sweep(self, engine: Engine, count: usize) -> Result<Found<usize>> {
+    fn sweep(self, engine: ShardEngine, count: usize) -> Result<Found<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
             let place = self.places.element(at);
@@ -487,7 +487,7 @@ impl Several {
 /// whether waiting is over.
 #[inline(never)]
 fn end_in_order(
-    engine: Engine,
+    engine: ShardEngine,
     (mut next, count): (usize, usize),
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
@@ -516,8 +516,8 @@ fn was_over(handle: MPI_Request) -> bool {
 
 /// Ends one request of several: whether it is over; `None` for the general way.
 #[inline(always)]
-fn end_at<R: Rail>(
-    shard: &mut Shard<R>,
+fn end_at<R: Transport>(
+    shard: &mut Engine<R>,
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {

@@ -11,7 +11,7 @@ use crate::call::{Call, Result};
 use crate::handle::MPI_Request;
 use crate::request;
 use crate::thunk::call_site;
-use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 use garonne_node::rank;
 use garonne_node::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
 use std::cell::{Cell, RefCell};
@@ -123,11 +123,11 @@ fn withdraw() {
 }
 
 /// What a call asks for.
-pub(crate) struct Asked(Vec<Pending>);
+pub(crate) struct Asked(Vec<PendingOperation>);
 
 impl Asked {
     /// One thing more, while there is room. Of what cannot be told nothing is said.
-    pub fn add(&mut self, operation: Result<Option<Pending>>) {
+    pub fn add(&mut self, operation: Result<Option<PendingOperation>>) {
         if let Ok(Some(operation)) = operation
             && !self.is_full()
         {

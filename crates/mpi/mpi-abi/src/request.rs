@@ -22,7 +22,7 @@ use crate::plain::looked;
 use crate::status::{encode, give_empty, give_outcome};
 use crate::thunk::call_site;
 use crate::{failures, grequest, plain};
-use garonne_engine::observe::events::Pending;
+use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
 use garonne_mpi::request::generalized::General;
@@ -162,7 +162,7 @@ fn find(handle: MPI_Request) -> Result<Found> {
 }
 
 /// What the request of a handle waits for, as others may see it.
-pub(crate) fn shown(handle: MPI_Request) -> Result<Option<Pending>> {
+pub(crate) fn shown(handle: MPI_Request) -> Result<Option<PendingOperation>> {
     Ok(find(handle)?.request().and_then(Request::shown))
 }
 

@@ -9,8 +9,8 @@
 use crate::call::Call;
 use crate::state::forked;
 use crate::world;
-use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::api::{CallOrigin, TypeDigest};
+use garonne_engine::observe::tracer::OperationTracer;
 use garonne_node::trace_recorder::{TraceRecorder, TraceRequest};
 use garonne_progress::tasks::watch_runs;
 use std::cell::Cell;
@@ -93,10 +93,10 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     if !tracer.is_on() {
         return Oddity::None;
     }
-    let origin = Origin {
+    let origin = CallOrigin {
         call: call.0,
         kind: 0,
-        mark: TypeMark::NONE,
+        mark: TypeDigest::NONE,
         site: crate::thunk::call_site(),
     };
     tracer.enter(origin, now);

@@ -2,8 +2,8 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::{checks, entered, env, site, state, tracing};
-use garonne_engine::api::{Context, Peer, shard_of};
-use garonne_engine::observe::tracer::Watcher;
+use garonne_engine::api::{ContextId, Peer, shard_of};
+use garonne_engine::observe::tracer::OperationTracer;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
@@ -53,7 +53,7 @@ pub(crate) fn host_of_shard(shard: usize) -> Option<&'static RankHost> {
 
 /// The engine for messages in this context.
 #[inline(always)]
-pub(crate) fn host_in(context: Context) -> Option<&'static RankHost> {
+pub(crate) fn host_in(context: ContextId) -> Option<&'static RankHost> {
     if shard_of(context) == 0 {
         host()
     } else {
@@ -199,7 +199,7 @@ pub(crate) fn leave() -> Result<()> {
 }
 
 /// Tells `watcher` from now on what happens; `None`: nobody any more.
-pub(crate) fn watch(watcher: Option<Arc<dyn Watcher>>) {
+pub(crate) fn watch(watcher: Option<Arc<dyn OperationTracer>>) {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     match rank.as_ref().map(|rank| (rank, rank.shards())) {
         Some((_, Some(shards))) => shards.watch(watcher),

@@ -1,9 +1,9 @@
 //! One rank as a value: its engine's host, its life cycle, and the tables of objects that belong to
 //! it.
 //!
-//! The edge makes one [`SimProcess`] when the first of `MPI_Init` or `MPI_Session_init` is called and
-//! keeps it while [`SimProcess::users`] is above zero; then it may drop the engine. Everything here is
-//! callable from any thread.
+//! The edge makes one [`SimProcess`] when the first of `MPI_Init` or `MPI_Session_init` is called
+//! and keeps it while [`SimProcess::users`] is above zero; then it may drop the engine. Everything
+//! here is callable from any thread.
 
 use crate::attr::Keyvals;
 use crate::coll::SegmentAllocator;
@@ -17,8 +17,8 @@ use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
 use crate::p2p::bsend_buffer::Buffers;
 use crate::request::Request;
 use crate::unmatched_sends;
-use garonne_engine::api::{self, Origin};
-use garonne_engine::observe::contexts_in_use::InUse;
+use garonne_engine::api::{self, CallOrigin};
+use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_progress::messaging::Messaging;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,10 +59,10 @@ pub struct Config {
     pub processor_name: String,
     /// The pairs of `MPI_INFO_ENV` (`command`, `argv`, `maxprocs`, `host`, `arch`, `wdir` …).
     pub env: Vec<(String, String)>,
-    /// Names of the edge's functions by [`Origin::call`].
+    /// Names of the edge's functions by [`CallOrigin::call`].
     pub call_name: fn(u16) -> &'static str,
-    /// A readable place for [`Origin::site`] in this process (`None`) or the one of this id; the
-    /// empty string when there is none.
+    /// A readable place for [`CallOrigin::site`] in this process (`None`) or the one of this id;
+    /// the empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
     /// The types of hardware resources of this node at this moment, the largest first.
     pub resources: fn() -> Vec<Resource>,
@@ -220,17 +220,17 @@ const EFAULT: i32 = 14;
 const ENOMEM: i32 = 12;
 
 /// What is said where a process and another that lives have no way to each other.
-fn unreached(shortage: &api::Shortage) -> Error {
-    let api::Shortage { peer, bytes, .. } = shortage;
+fn unreached(shortage: &api::UnreachableCause) -> Error {
+    let api::UnreachableCause { peer, bytes, .. } = shortage;
     let system = std::io::Error::from_raw_os_error(shortage.errno);
     let text = match (shortage.side, shortage.limit) {
-        (api::Lacking::This, None) => {
+        (api::LackingSide::This, None) => {
             format!("cannot map {bytes} B of shared memory, the inbox of process {peer}: {system}")
         }
-        (api::Lacking::This, Some(limit)) => format!(
+        (api::LackingSide::This, Some(limit)) => format!(
             "cannot map {bytes} B of shared memory, the inbox of process {peer}: {system}; this process may have {limit} B of addresses, which `ulimit -v` shows and sets in KiB"
         ),
-        (api::Lacking::Peer, _) => format!(
+        (api::LackingSide::Peer, _) => format!(
             "nothing can come from process {peer}, which cannot map {bytes} B of shared memory, the inbox of this process: {system}"
         ),
     };
@@ -415,7 +415,7 @@ impl Process {
     }
 
     /// Where a call came from, for people.
-    pub(crate) fn describe(&self, origin: Origin) -> (&'static str, String) {
+    pub(crate) fn describe(&self, origin: CallOrigin) -> (&'static str, String) {
         self.describe_in(None, origin)
     }
 
@@ -423,7 +423,7 @@ impl Process {
     pub(crate) fn describe_in(
         &self,
         process: Option<u32>,
-        origin: Origin,
+        origin: CallOrigin,
     ) -> (&'static str, String) {
         let site = (self.config.site_name)(process, origin.site);
         (
@@ -486,7 +486,7 @@ impl Process {
     }
 
     /// The contexts in which operations are alive.
-    pub fn contexts_in_use(&self) -> InUse {
+    pub fn contexts_in_use(&self) -> ContextsInUse {
         self.host.contexts_in_use()
     }
 

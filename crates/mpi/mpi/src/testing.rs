@@ -4,9 +4,9 @@
 
 use crate::comm::Comm;
 use crate::process::{Config, Process, Resource, ThreadLevel};
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::*;
-use garonne_engine::engine::Shard;
+use garonne_engine::engine::Engine;
 use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Environment;
 use garonne_progress::locked_engine::LockedEngine;
@@ -40,7 +40,7 @@ struct Rank {
 
 struct Parcel {
     from: Peer,
-    context: Context,
+    context: ContextId,
     source: u32,
     tag: i32,
     bytes: Vec<u8>,
@@ -100,12 +100,12 @@ fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
         );
     }
     let error = (len > data.len).then(|| {
-        Error::Truncated(Box::new(Misfit {
+        Error::Truncated(Box::new(MessageMismatch {
             sent: len,
             room: data.len,
             peer: parcel.from,
             sequence: 0,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         }))
     });
     let _ = to;
@@ -131,12 +131,12 @@ impl Messaging for NaiveHost {
         self.state().ranks.len() as u32
     }
 
-    fn send(&self, send: Send) -> Result<Started, Error> {
+    fn send(&self, send: SendArgs) -> Result<StartOutcome, Error> {
         let mut bytes = vec![0; send.data.len as usize];
         send.data.pack(0, &mut bytes);
         let mut state = self.state();
         let mine = &mut state.ranks[self.me as usize];
-        let sync = (send.mode == Mode::Synchronous).then(|| {
+        let sync = (send.mode == SendCompletion::Synchronous).then(|| {
             mine.next += 1;
             mine.requests.insert(mine.next, None);
             mine.next
@@ -166,11 +166,11 @@ impl Messaging for NaiveHost {
         }
         self.changed(&mut state);
         Ok(match sync {
-            Some(index) => Started::Pending(Request {
+            Some(index) => StartOutcome::Pending(Request {
                 index,
                 generation: 0,
             }),
-            None => Started::Done(Status {
+            None => StartOutcome::Done(Status {
                 source: 0,
                 tag: 0,
                 len: 0,
@@ -180,7 +180,7 @@ impl Messaging for NaiveHost {
         })
     }
 
-    fn recv(&self, recv: Recv) -> Result<Started, Error> {
+    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
         let mut state = self.state();
         let mine = &mut state.ranks[self.me as usize];
         if let Some(at) = mine
@@ -191,7 +191,7 @@ impl Messaging for NaiveHost {
             let parcel = mine.unexpected.remove(at).unwrap();
             let status = deliver(&mut state, self.me, parcel, &recv.data);
             self.changed(&mut state);
-            return Ok(Started::Done(status));
+            return Ok(StartOutcome::Done(status));
         }
         mine.next += 1;
         let name = mine.next;
@@ -201,7 +201,7 @@ impl Messaging for NaiveHost {
             data: recv.data,
             name,
         });
-        Ok(Started::Pending(Request {
+        Ok(StartOutcome::Pending(Request {
             index: name,
             generation: 0,
         }))
@@ -245,7 +245,7 @@ impl Messaging for NaiveHost {
         )))
     }
 
-    fn mrecv(&self, message: Message, data: Data, _: Origin) -> Result<Started, Error> {
+    fn mrecv(&self, message: Message, data: Data, _: CallOrigin) -> Result<StartOutcome, Error> {
         let mut state = self.state();
         let parcel = state.ranks[self.me as usize]
             .taken
@@ -253,7 +253,7 @@ impl Messaging for NaiveHost {
             .ok_or(Error::Misuse("stale message"))?;
         let status = deliver(&mut state, self.me, parcel, &data);
         self.changed(&mut state);
-        Ok(Started::Done(status))
+        Ok(StartOutcome::Done(status))
     }
 
     fn cancel(&self, request: Request) -> Result<(), Error> {
@@ -292,7 +292,7 @@ impl Messaging for NaiveHost {
         matches!(self.peek(request), Ok(Some(_))).then_some(0)
     }
 
-    fn completions(&self, _context: Context) -> u64 {
+    fn completions(&self, _context: ContextId) -> u64 {
         0
     }
 
@@ -426,7 +426,7 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
 pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOnce(&Comm)) {
     let neighbours = Threads::new(1).unwrap().pop().unwrap();
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
-    let shard = Shard::new(rail, 0, 1, Quotas::for_world(1));
+    let shard = Engine::new(rail, 0, 1, CreditQuotas::for_world(1));
     let host = LockedEngine::new(shard, 0, 1, surroundings);
     let process = Process::new(Config::plain(Arc::new(host)));
     process.init(ThreadLevel::Multiple).unwrap();

@@ -9,7 +9,7 @@ use crate::comm::Comm;
 use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_KNOWN, UNDELIVERED_LOOK};
 use crate::process::Process;
 use crate::request::Request;
-use garonne_engine::observe::events::Pending;
+use garonne_engine::observe::events::PendingOperation;
 use garonne_sync::user::Scratch;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use std::time::Instant;
 pub(crate) type Sent = (Request, Option<Scratch>);
 
 /// A send that goes on, and its communicator.
-type Open = (Pending, Comm);
+type Open = (PendingOperation, Comm);
 
 /// What the waiting thread tells the one that looks.
 struct Notes {
@@ -45,7 +45,7 @@ impl Notes {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
             let Some(sends) = &*open else { return };
-            let why = |send: &Pending| self.process.receives_no_more(send.peer?);
+            let why = |send: &PendingOperation| self.process.receives_no_more(send.peer?);
             let hopeless: Vec<(Open, &'static str)> = sends
                 .iter()
                 .filter_map(|open| Some((open.clone(), why(&open.0)?)))

@@ -10,8 +10,8 @@ use crate::comm::{Comm, context_ids, number};
 use crate::error::Result;
 use crate::limits::{CALLERS_NAMED, CONTEXTS_PER_COMM, UNRECEIVED_NAMED};
 use crate::process::Process;
-use garonne_engine::api::{Context, Origin, Peer};
-use garonne_engine::observe::events::{Kept, Sent};
+use garonne_engine::api::{CallOrigin, ContextId, Peer};
+use garonne_engine::observe::events::{SentMessage, UnreceivedMessage};
 use std::sync::Arc;
 
 /// What is known of the communicator in whose context a message travelled.
@@ -26,12 +26,12 @@ pub struct Owner {
 }
 
 /// Finds the communicator of a context, if it is still known.
-pub type OwnerOf<'a> = &'a dyn Fn(Context) -> Option<Owner>;
+pub type OwnerOf<'a> = &'a dyn Fn(ContextId) -> Option<Owner>;
 
 /// Equal messages that nobody received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Unreceived {
-    message: Kept,
+    message: UnreceivedMessage,
     to: Peer,
     count: u64,
     /// The communicator in words.
@@ -61,7 +61,7 @@ impl Process {
     /// The ranks could not meet.
     pub fn unreceived(
         self: &Arc<Self>,
-        origin: Origin,
+        origin: CallOrigin,
         owner_of: OwnerOf<'_>,
     ) -> Result<Option<String>> {
         let Some(world) = self.world() else {
@@ -140,7 +140,7 @@ impl Process {
     /// Meets all ranks of the world, so that what they have sent to this one has come. What a rank
     /// of the same host has sent lies here then. A rank of another host sends one message more,
     /// which comes after all others that it sent.
-    fn settle(&self, world: &Comm, origin: Origin) -> Result<()> {
+    fn settle(&self, world: &Comm, origin: CallOrigin) -> Result<()> {
         let me = self.host.me();
         let mut ways = Vec::new();
         for peer in self.host.peers() {
@@ -187,7 +187,7 @@ impl Process {
         kinds
     }
 
-    fn described(&self, process: Option<u32>, origins: &[Origin]) -> Vec<Caller> {
+    fn described(&self, process: Option<u32>, origins: &[CallOrigin]) -> Vec<Caller> {
         let origins = origins.iter().take(CALLERS_NAMED);
         let described = origins.map(|origin| self.describe_in(process, *origin));
         described.map(|(call, at)| (call.to_owned(), at)).collect()
@@ -195,14 +195,14 @@ impl Process {
 }
 
 impl Unreceived {
-    fn sent(&self) -> Sent {
-        let Kept {
+    fn sent(&self) -> SentMessage {
+        let UnreceivedMessage {
             context,
             peer: from,
             tag,
             bytes: len,
         } = self.message;
-        Sent {
+        SentMessage {
             from,
             to: self.to,
             context,
@@ -212,7 +212,7 @@ impl Unreceived {
     }
 
     fn line(&self, callers: &[Caller]) -> String {
-        let Kept {
+        let UnreceivedMessage {
             peer, tag, bytes, ..
         } = self.message;
         let times = match self.count {
@@ -230,7 +230,7 @@ impl Unreceived {
     }
 
     fn write(&self, bytes: &mut Vec<u8>) {
-        let Kept {
+        let UnreceivedMessage {
             context,
             peer,
             tag,
@@ -249,7 +249,7 @@ impl Unreceived {
     }
 
     fn read(bytes: &mut &[u8]) -> Option<Self> {
-        let message = Kept {
+        let message = UnreceivedMessage {
             context: take_word(bytes)? as u32,
             peer: take_word(bytes)? as u32,
             tag: take_word(bytes)? as i32,
@@ -265,7 +265,7 @@ impl Unreceived {
 }
 
 /// Tells all ranks, and hears what each told, in their order.
-fn exchange(world: &Comm, origin: Origin, bytes: Vec<u8>) -> Result<Vec<u8>> {
+fn exchange(world: &Comm, origin: CallOrigin, bytes: Vec<u8>) -> Result<Vec<u8>> {
     let channel = world.constructor_channel(origin);
     world.run(async move { channel.all_gather_sized(&bytes).await })
 }
@@ -277,11 +277,11 @@ fn read_caller(bytes: &mut &[u8]) -> Option<(u64, Caller)> {
 
 /// Whether a program's own messages travel there. Some of the library's are for nobody once a
 /// collective is over.
-fn is_programs(context: Context) -> bool {
+fn is_programs(context: ContextId) -> bool {
     context.is_multiple_of(CONTEXTS_PER_COMM) && number(context) != context_ids::BOOTSTRAP
 }
 
-fn label(owner: Option<Owner>, context: Context) -> String {
+fn label(owner: Option<Owner>, context: ContextId) -> String {
     match owner {
         Some(owner) if owner.is_freed => format!("{} (freed)", owner.label),
         Some(owner) => owner.label,
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     fn kind(tag: i32, comm: &str) -> Unreceived {
-        let message = Kept {
+        let message = UnreceivedMessage {
             context: 8,
             peer: 3,
             tag,

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use garonne_engine::observe::post_mortem::{self, AREA_BYTES, Recorded};
+use garonne_engine::observe::post_mortem::{self, AREA_BYTES, RecordedEvents};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::{MapAccess, Segment};
 
@@ -59,7 +59,7 @@ pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<PostMortemArea>
 }
 
 /// The last `most` events of a rank, from its area's file; `None`: it is no such file.
-pub fn read(file: &OwnedFd, most: usize) -> Option<Recorded> {
+pub fn read(file: &OwnedFd, most: usize) -> Option<RecordedEvents> {
     let file = File::from(file.try_clone().ok()?);
     if file.metadata().ok()?.len() < AREA_BYTES as u64 {
         return None;
@@ -134,7 +134,7 @@ mod tests {
     fn only_an_area_of_this_format_is_read() {
         let (_area, file) =
             PostMortemArea::new(&post_mortem::header(), &post_mortem::slots()).unwrap();
-        assert_eq!(read(&file, 9), Some(Recorded::default()));
+        assert_eq!(read(&file, 9), Some(RecordedEvents::default()));
         let (_area, file) = PostMortemArea::new(b"another", &post_mortem::slots()).unwrap();
         assert_eq!(read(&file, 9), None);
         let (_area, file) = PostMortemArea::new(&post_mortem::header(), &[]).unwrap();

@@ -30,11 +30,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{Error as EngineError, Peer};
-use garonne_engine::engine::Shard;
-use garonne_engine::schedule::builtin::BuiltIn;
-use garonne_engine::schedule::plugin::Loaded;
+use garonne_engine::engine::Engine;
+use garonne_engine::schedule::builtin::BuiltinStrategy;
+use garonne_engine::schedule::plugin::CheckedPlugin;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
@@ -73,7 +73,7 @@ pub struct Rank {
     further: Option<ShardFactory>,
     shards: Option<Arc<RankShards>>,
     /// The strategy that was loaded, whose counts others look at.
-    _loaded: Option<Arc<Loaded>>,
+    _loaded: Option<Arc<CheckedPlugin>>,
 }
 
 /// Facts about the hosts of a job on several, as a rank knows them.
@@ -99,14 +99,14 @@ impl Rank {
 
     /// Returns the strategy of the window: when and in which order messages leave, and how large
     /// data are split.
-    fn strategy(world: u32) -> Result<(BuiltIn, Option<Arc<Loaded>>)> {
+    fn strategy(world: u32) -> Result<(BuiltinStrategy, Option<Arc<CheckedPlugin>>)> {
         Ok(match StrategyChoice::from_environment()? {
             StrategyChoice::BuiltIn(one) => (one, None),
             StrategyChoice::Module(path) => {
                 let module = Box::new(StrategyModule::open(&path)?);
                 (
-                    BuiltIn::default(),
-                    Some(Arc::new(Loaded::new(module, world))),
+                    BuiltinStrategy::default(),
+                    Some(Arc::new(CheckedPlugin::new(module, world))),
                 )
             }
         })
@@ -175,7 +175,12 @@ impl Rank {
                 (rail, (world.nodes > 1).then_some(hosts))
             }
         };
-        let mut shard = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        let mut shard = Engine::new(
+            rail,
+            world.rank,
+            world.size,
+            CreditQuotas::for_world(world.size),
+        );
         if let Some(area) = flight_recorder::area_of(&client)? {
             shard.record_in(area);
         }
@@ -244,7 +249,12 @@ impl Rank {
         };
         let further = ShardFactory::new(None, place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(LockedEngine::new(
-            Shard::new(ComposedRail::of_node(rail), 0, 1, Quotas::for_world(1)),
+            Engine::new(
+                ComposedRail::of_node(rail),
+                0,
+                1,
+                CreditQuotas::for_world(1),
+            ),
             0,
             1,
             place,
@@ -316,7 +326,7 @@ impl Rank {
         }
     }
 
-    fn inspect(&self, f: &mut dyn FnMut(&mut Shard<ComposedRail>)) {
+    fn inspect(&self, f: &mut dyn FnMut(&mut Engine<ComposedRail>)) {
         match &self.shards {
             Some(shards) => shards.inspect(f),
             None => self.host.inspect(f),

@@ -40,8 +40,9 @@ pub fn of(board: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
     let Some(engines) = engines.collect::<Option<Vec<_>>>() else {
         return counted;
     };
-    let sum =
-        |value: fn(&counters::Counted) -> u64| engines.iter().map(value).fold(0, u64::wrapping_add);
+    let sum = |value: fn(&counters::CounterValues) -> u64| {
+        engines.iter().map(value).fold(0, u64::wrapping_add)
+    };
     // What was sent to a peer that is gone is counted no more, but was published.
     counted.tally.messages = published.messages.max(sum(|engine| engine.messages));
     counted.tally.bytes = published.bytes.max(sum(|engine| engine.bytes));

@@ -126,7 +126,7 @@ pub struct DetailedSnapshot {
 pub struct CollectivesEntered {
     /// The communicator's number.
     pub number: u32,
-    /// By what they are ([`garonne_progress::environment::Counted`]).
+    /// By what they are ([`garonne_progress::environment::CounterValues`]).
     pub counts: [u32; 4],
 }
 

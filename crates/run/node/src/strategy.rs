@@ -12,21 +12,24 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use garonne_engine::schedule::builtin::BuiltIn;
-use garonne_engine::schedule::plugin::{Answer, Decides, Flow, Message, Piece, Strategy, Window};
+use garonne_engine::schedule::builtin::BuiltinStrategy;
+use garonne_engine::schedule::plugin::{
+    CoalesceQuery, PluginAnswer, PluginDecisions, StrategyPlugin, StripePiece, StripeQuery,
+    WindowView,
+};
 
 use crate::codes;
 use crate::error::{Error, Result};
 
-/// When and in which order messages leave, and how large data are split: one of [`BuiltIn::ALL`],
-/// by name; or the path of a module that decides, which has a slash.
+/// When and in which order messages leave, and how large data are split: one of
+/// [`BuiltinStrategy::ALL`], by name; or the path of a module that decides, which has a slash.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// Value of the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StrategyChoice {
     /// A built-in strategy.
-    BuiltIn(BuiltIn),
+    BuiltIn(BuiltinStrategy),
     /// The module in this file; what it does not decide, the default does.
     Module(PathBuf),
 }
@@ -41,9 +44,11 @@ impl StrategyChoice {
         if trimmed.contains(&b'/') {
             return Ok(Self::Module(PathBuf::from(OsStr::from_bytes(trimmed))));
         }
-        let named = std::str::from_utf8(trimmed).ok().and_then(BuiltIn::named);
+        let named = std::str::from_utf8(trimmed)
+            .ok()
+            .and_then(BuiltinStrategy::named);
         named.map(Self::BuiltIn).ok_or_else(|| {
-            let names = BuiltIn::ALL.map(BuiltIn::name).join(", ");
+            let names = BuiltinStrategy::ALL.map(BuiltinStrategy::name).join(", ");
             Error::misuse(
                 codes::G0225,
                 format!("{ENV_STRATEGY}={said:?}; there are: {names}, or the path of a module, with a slash"),
@@ -55,7 +60,7 @@ impl StrategyChoice {
     pub(crate) fn from_environment() -> Result<Self> {
         match std::env::var_os(ENV_STRATEGY) {
             Some(said) => Self::read(&said),
-            None => Ok(Self::BuiltIn(BuiltIn::default())),
+            None => Ok(Self::BuiltIn(BuiltinStrategy::default())),
         }
     }
 }
@@ -64,7 +69,7 @@ impl StrategyChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveStrategy {
     /// A built-in one.
-    BuiltIn(BuiltIn),
+    BuiltIn(BuiltinStrategy),
     /// A module; where the counts of its answers lie in the rank's own memory. What it does not
     /// decide, the default does.
     Module(u64),
@@ -84,15 +89,15 @@ impl ActiveStrategy {
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         match word {
             Self::LOWEST.. => Some(Self::Module(word)),
-            code => BuiltIn::from_code(code).map(Self::BuiltIn),
+            code => BuiltinStrategy::from_code(code).map(Self::BuiltIn),
         }
     }
 
     /// The built-in strategy that decides what no module does.
-    pub fn built_in(self) -> BuiltIn {
+    pub fn built_in(self) -> BuiltinStrategy {
         match self {
             Self::BuiltIn(one) => one,
-            Self::Module(_) => BuiltIn::default(),
+            Self::Module(_) => BuiltinStrategy::default(),
         }
     }
 
@@ -146,20 +151,20 @@ impl StrategyModule {
     }
 }
 
-impl Strategy for StrategyModule {
-    fn decides(&self) -> Decides {
+impl StrategyPlugin for StrategyModule {
+    fn decides(&self) -> PluginDecisions {
         self.functions.decides()
     }
 
-    fn may_wait(&self, message: &Message) -> Answer<bool> {
+    fn may_wait(&self, message: &CoalesceQuery) -> PluginAnswer<bool> {
         self.functions.may_wait(message)
     }
 
-    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+    fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
         self.functions.order(window)
     }
 
-    fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
+    fn piece(&self, flow: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
         self.functions.piece(flow)
     }
 }
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_value_with_a_slash_is_a_module_and_any_other_a_name() {
-        for one in BuiltIn::ALL {
+        for one in BuiltinStrategy::ALL {
             let said = format!(" {} ", one.name());
             assert_eq!(
                 StrategyChoice::read(OsStr::new(&said)).unwrap(),
@@ -197,7 +202,9 @@ mod tests {
 
     #[test]
     fn what_is_followed_is_read_from_its_word() {
-        let all = BuiltIn::ALL.map(ActiveStrategy::BuiltIn).into_iter();
+        let all = BuiltinStrategy::ALL
+            .map(ActiveStrategy::BuiltIn)
+            .into_iter();
         for followed in all.chain([
             ActiveStrategy::Module(4096),
             ActiveStrategy::Module(u64::MAX),

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use garonne_engine::api::{Context, Origin, Peer};
-use garonne_engine::observe::tracer::{Does, Watched, Watcher};
+use garonne_engine::api::{CallOrigin, ContextId, Peer};
+use garonne_engine::observe::tracer::{OperationTracer, TracedKind, TracedOperation};
 use garonne_progress::tasks::{RunOutcome, RunWatcher};
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::trace_ring;
@@ -164,7 +164,7 @@ impl TraceRecorder {
     }
 
     /// The thread entered a call at the moment `now`.
-    pub fn enter(&self, origin: Origin, now: u64) {
+    pub fn enter(&self, origin: CallOrigin, now: u64) {
         self.write(Record {
             at_ns: now,
             call: origin.call,
@@ -198,15 +198,15 @@ impl TraceRecorder {
 
 /// Returns the record of an operation: none where no call asked for it, as for the messages by
 /// which ranks found communicators or agree on a place for collectives.
-fn about(kind: RecordKind, operation: &Watched) -> Option<Record> {
+fn about(kind: RecordKind, operation: &TracedOperation) -> Option<Record> {
     if operation.origin.call == 0 {
         return None;
     }
     Some(Record {
         side: match operation.does {
-            Does::Send => OperationKind::Send,
-            Does::Receive => OperationKind::Receive,
-            Does::Collective => OperationKind::Collective,
+            TracedKind::Send => OperationKind::Send,
+            TracedKind::Receive => OperationKind::Receive,
+            TracedKind::Collective => OperationKind::Collective,
         },
         call: operation.origin.call,
         site: operation.origin.site,
@@ -241,18 +241,18 @@ impl RunWatcher for TraceRecorder {
     }
 }
 
-impl Watcher for TraceRecorder {
+impl OperationTracer for TraceRecorder {
     fn now(&self) -> u64 {
         sys::monotonic_ns()
     }
 
-    fn started(&self, operation: &Watched) {
+    fn started(&self, operation: &TracedOperation) {
         about(RecordKind::Start, operation)
             .into_iter()
             .for_each(|record| self.write(record));
     }
 
-    fn over(&self, operation: &Watched) {
+    fn over(&self, operation: &TracedOperation) {
         about(RecordKind::Done, operation)
             .into_iter()
             .for_each(|record| self.write(record));
@@ -270,7 +270,7 @@ impl Watcher for TraceRecorder {
         });
     }
 
-    fn collective(&self, context: Context, tag: i32) {
+    fn collective(&self, context: ContextId, tag: i32) {
         self.write(Record {
             context,
             tag,
@@ -285,15 +285,15 @@ mod tests {
 
     #[test]
     fn messages_that_no_call_asked_for_are_nobodys() {
-        let mut operation = Watched {
+        let mut operation = TracedOperation {
             name: 1,
-            does: Does::Send,
+            does: TracedKind::Send,
             peer: Some(1),
             context: 2,
             tag: 0,
             sequence: 0,
             bytes: 16,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         for kind in [RecordKind::Start, RecordKind::Done] {
             operation.origin.call = 0;

@@ -10,8 +10,10 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
-use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::observe::events::{Action, KEPT_SHOWN, Kept, PENDING_SHOWN, Pending, Waiting};
+use garonne_engine::api::{CallOrigin, TypeDigest};
+use garonne_engine::observe::events::{
+    KEPT_SHOWN, PENDING_SHOWN, PendingAction, PendingOperation, PendingReport, UnreceivedMessage,
+};
 use garonne_progress::environment::{CommunicatorInfo, GroupMembers};
 
 use crate::limits::COMMS_SHOWN;
@@ -37,11 +39,11 @@ const WORDS: usize = POLLS_FROM + poll_report::WORDS;
 pub const BOOK_BYTES: usize = WORDS * 8;
 
 /// In the lowest bits of an operation's first word.
-const ACTIONS: [Action; 4] = [
-    Action::Receive,
-    Action::Send,
-    Action::Probe,
-    Action::Collective,
+const ACTIONS: [PendingAction; 4] = [
+    PendingAction::Receive,
+    PendingAction::Send,
+    PendingAction::Probe,
+    PendingAction::Collective,
 ];
 const ANY_PEER: u64 = 4;
 const ANY_TAG: u64 = 8;
@@ -58,13 +60,13 @@ pub struct WaitReport(Box<[AtomicU64]>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingOperations {
     /// Operations that are listed.
-    pub list: Vec<Pending>,
+    pub list: Vec<PendingOperation>,
     /// There are more.
     pub more: bool,
     /// Several threads may be in MPI.
     pub threads: bool,
     /// Messages that nobody has asked for, as far as they are listed.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<UnreceivedMessage>,
 }
 
 /// A communicator as its member shows it.
@@ -163,7 +165,7 @@ impl WaitReport {
     }
 
     /// Shows what the rank waits for. By one thread at a time.
-    pub fn show_waiting(&self, waiting: &Waiting) {
+    pub fn show_waiting(&self, waiting: &PendingReport) {
         let flags = if waiting.more { MORE } else { 0 } | if waiting.threads { THREADS } else { 0 };
         let counts = [
             waiting.listed().len() as u64 | flags,
@@ -230,7 +232,7 @@ fn comm_place(number: u32) -> usize {
 }
 
 /// An operation in words; what carries it to other hosts writes it so, too.
-pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
+pub(crate) fn operation_words(pending: &PendingOperation) -> [u64; OPERATION_WORDS] {
     let flag = |set: bool, bit| if set { bit } else { 0 };
     let flags = pending.action as u64
         | flag(pending.peer.is_none(), ANY_PEER)
@@ -248,25 +250,25 @@ pub(crate) fn operation_words(pending: &Pending) -> [u64; OPERATION_WORDS] {
 }
 
 /// Reads it.
-pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> Pending {
+pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> PendingOperation {
     let [head, ends, bytes, site] = *words;
-    Pending {
+    PendingOperation {
         action: ACTIONS[(head % ACTIONS.len() as u64) as usize],
         context: (head >> 32) as u32,
         peer: (head & ANY_PEER == 0).then_some(ends as u32),
         tag: (head & ANY_TAG == 0).then_some((ends >> 32) as i32),
         bytes,
-        origin: Origin {
+        origin: CallOrigin {
             call: (head >> 8) as u16,
             kind: (head >> 24) as u8,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site,
         },
     }
 }
 
 /// A message that nobody has asked for, in words.
-pub(crate) fn kept_words(kept: &Kept) -> [u64; KEPT_WORDS] {
+pub(crate) fn kept_words(kept: &UnreceivedMessage) -> [u64; KEPT_WORDS] {
     [
         kept.context.into(),
         u64::from(kept.peer) | u64::from(kept.tag as u32) << 32,
@@ -275,9 +277,9 @@ pub(crate) fn kept_words(kept: &Kept) -> [u64; KEPT_WORDS] {
 }
 
 /// Reads it.
-pub(crate) fn kept(words: &[u64; KEPT_WORDS]) -> Kept {
+pub(crate) fn kept(words: &[u64; KEPT_WORDS]) -> UnreceivedMessage {
     let [context, ends, bytes] = *words;
-    Kept {
+    UnreceivedMessage {
         context: context as u32,
         peer: ends as u32,
         tag: (ends >> 32) as i32,
@@ -452,35 +454,35 @@ mod tests {
     #[test]
     fn operations_read_back_as_they_were_shown() {
         let book = WaitReport::default();
-        let receive = Pending {
+        let receive = PendingOperation {
             context: 8,
             tag: Some(-7),
             bytes: 1 << 40,
-            origin: Origin {
+            origin: CallOrigin {
                 call: 500,
                 kind: 200,
-                mark: TypeMark::NONE,
+                mark: TypeDigest::NONE,
                 site: u64::MAX,
             },
-            ..Pending::default()
+            ..PendingOperation::default()
         };
-        let send = Pending {
-            action: Action::Send,
+        let send = PendingOperation {
+            action: PendingAction::Send,
             peer: Some(u32::MAX),
             tag: None,
             ..receive
         };
-        let message = Kept {
+        let message = UnreceivedMessage {
             context: 9,
             peer: 2,
             tag: -3,
             bytes: 4,
         };
-        let mut waiting = Waiting {
+        let mut waiting = PendingReport {
             shown: 2,
             more: true,
             kept_shown: 1,
-            ..Waiting::default()
+            ..PendingReport::default()
         };
         waiting.kept[0] = message;
         waiting.operations[..2].copy_from_slice(&[receive, send]);

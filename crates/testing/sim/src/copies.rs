@@ -6,8 +6,8 @@
 use crate::fabric::SimFabric;
 use crate::regions::{Permit, Want};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::protocol::offload::Load;
-use garonne_engine::transport::Step;
+use garonne_engine::protocol::offload::DetachedCopy;
+use garonne_engine::transport::PartWritten;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ pub(crate) struct Copy {
 
 impl Copy {
     /// What it moves.
-    pub(crate) fn step(&self) -> Step {
-        Step {
+    pub(crate) fn step(&self) -> PartWritten {
+        PartWritten {
             bytes: self.permit.len,
             last: self.permit.last,
         }
     }
 }
 
-impl Load for Copy {
+impl DetachedCopy for Copy {
     fn carry(&mut self) -> Result<(), Error> {
         let permit = &self.permit;
         self.fabric.perhaps_pause(self.me);

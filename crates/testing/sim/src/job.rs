@@ -7,9 +7,9 @@
 use crate::fabric::{Killed, SimFabric};
 use crate::faults::{Faults, Tally};
 use crate::rail::{Memory, SimRail};
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::Peer;
-use garonne_engine::engine::Shard;
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
@@ -30,7 +30,7 @@ pub struct Job {
     /// What the medium does.
     pub faults: Faults,
     /// Credits between any two ranks.
-    pub quotas: Quotas,
+    pub quotas: CreditQuotas,
     /// Whether ranks reach each other's memory.
     pub memory: Memory,
 }
@@ -151,7 +151,7 @@ pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome
 fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimHost>) + Sync)) {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         fabric.begin(me);
-        let shard = Shard::new(
+        let shard = Engine::new(
             SimRail::new(fabric.clone(), me, job.memory),
             me,
             job.world,

@@ -10,15 +10,15 @@ use crate::reads::{Ended, Reads, Word};
 use crate::regions::Want;
 use crate::ways::Ways;
 use garonne_engine::api::Peer;
-use garonne_engine::reliable::{Frame, Link, Packet};
-use garonne_engine::transport::{Bulk, Sink};
+use garonne_engine::reliable::{Frame, Packet, ReliableLink};
+use garonne_engine::transport::{BulkTransfer, PollSink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// What is between a rank and a peer.
 #[derive(Debug)]
 struct Line {
-    link: Link,
+    link: ReliableLink,
     ways: Ways,
 }
 
@@ -94,7 +94,7 @@ impl Lines {
     }
 
     /// Takes what arrived, until a packet can be delivered or nothing is left. How much was told.
-    pub(crate) fn look(&mut self, sink: &mut impl Sink) -> Option<u32> {
+    pub(crate) fn look(&mut self, sink: &mut impl PollSink) -> Option<u32> {
         match self.fabric.arrival(self.me)? {
             Arrival::Gone(peer) => Some(self.lose(peer, sink)),
             Arrival::Frame(sent) => {
@@ -115,7 +115,7 @@ impl Lines {
     }
 
     /// Starts a read of a peer's memory.
-    pub(crate) fn read(&mut self, bulk: &Bulk<'_>) {
+    pub(crate) fn read(&mut self, bulk: &BulkTransfer<'_>) {
         self.reads.begin(bulk);
         let now_ns = self.fabric.now_ns();
         // A peer that does not answer is lost in a poll.
@@ -125,7 +125,7 @@ impl Lines {
         }
     }
 
-    fn lose(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
+    fn lose(&mut self, peer: Peer, sink: &mut impl PollSink) -> u32 {
         self.lines.remove(&peer);
         if !self.gone.insert(peer) {
             return 0;
@@ -139,7 +139,7 @@ impl Lines {
     }
 
     /// Loses a peer that did not answer.
-    fn give_up(&mut self, peer: Peer, sink: &mut impl Sink) -> u32 {
+    fn give_up(&mut self, peer: Peer, sink: &mut impl PollSink) -> u32 {
         let told = self.lose(peer, sink);
         if told > 0 {
             self.fabric.given_up(self.me, peer);
@@ -148,7 +148,7 @@ impl Lines {
     }
 
     /// Tells of reads that are over.
-    pub(crate) fn tell(&mut self, sink: &mut impl Sink) -> u32 {
+    pub(crate) fn tell(&mut self, sink: &mut impl PollSink) -> u32 {
         let told = self.done.len() as u32;
         self.done
             .drain(..)
@@ -162,14 +162,14 @@ impl Lines {
         let ways = self.fabric.ways();
         there.then(|| {
             self.lines.entry(peer).or_insert_with(|| Line {
-                link: Link::default(),
+                link: ReliableLink::default(),
                 ways: Ways::new(ways),
             })
         })
     }
 
     /// The link to a peer that is not gone.
-    pub(crate) fn link(&mut self, peer: Peer) -> Option<&mut Link> {
+    pub(crate) fn link(&mut self, peer: Peer) -> Option<&mut ReliableLink> {
         self.line(peer).map(|line| &mut line.link)
     }
 
@@ -294,7 +294,7 @@ impl Lines {
     }
 
     /// Transmits acknowledgements and repeats that are due, and asks to be woken for the next.
-    pub(crate) fn keep_time(&mut self, sink: &mut impl Sink) -> u32 {
+    pub(crate) fn keep_time(&mut self, sink: &mut impl PollSink) -> u32 {
         let now_ns = self.fabric.now_ns();
         let mut told = 0;
         let mut frames: Vec<Frame> = Vec::new();

@@ -9,8 +9,8 @@
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
-    Bulk, Class, Ending, Exposing, Header, Limits, Need, Rail, Reach, Refusal, Room, Sink, Token,
-    WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
+    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeReason, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::futex;
@@ -30,7 +30,7 @@ const PACKET_MAX: usize = 8192;
 #[derive(Debug)]
 struct Packet {
     from: Peer,
-    header: Header,
+    header: PacketHeader,
     payload: Option<Scratch>,
 }
 
@@ -171,8 +171,8 @@ impl WakeSource for Mailslot {
 }
 
 impl LocalRail {
-    fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, Refusal> {
-        self.fabric.boxes.get(peer as usize).ok_or(Refusal::Gone)
+    fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, ClaimError> {
+        self.fabric.boxes.get(peer as usize).ok_or(ClaimError::Gone)
     }
 
     /// Gives way, or does not, or for a while.
@@ -196,7 +196,7 @@ impl LocalRail {
         (self.peer(peer).is_ok()).then(|| all.part(peer as usize * HANDS_BYTES, 8))
     }
 
-    fn push(&self, peer: Peer, header: Header, payload: Option<Scratch>) {
+    fn push(&self, peer: Peer, header: PacketHeader, payload: Option<Scratch>) {
         if let Ok(target) = self.peer(peer) {
             lock(&target.mail).packets.push_back(Packet {
                 from: self.me,
@@ -208,9 +208,9 @@ impl LocalRail {
     }
 }
 
-impl Rail for LocalRail {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for LocalRail {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: 32,
             packet_max: PACKET_MAX,
             control_max: CONTROL_PAYLOAD_MAX,
@@ -218,9 +218,9 @@ impl Rail for LocalRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<Reach> {
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
         self.peer(peer).ok()?;
-        Some(Reach {
+        Some(PeerCapabilities {
             eager_max: 4096,
             flow_max: 0,
             can_read: false,
@@ -230,19 +230,24 @@ impl Rail for LocalRail {
         })
     }
 
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
         let target = self.peer(peer)?;
-        if class == Class::Data {
+        if class == PacketClass::Data {
             let mut mail = lock(&target.mail);
             if mail.data >= DEPTH {
-                return Err(Refusal::Full);
+                return Err(ClaimError::Full);
             }
             mail.data += 1;
         }
-        let scratch = Scratch::new(len.max(1)).ok_or(Refusal::Full)?;
-        let token = self.next_token << 1 | u64::from(class == Class::Data);
+        let scratch = Scratch::new(len.max(1)).ok_or(ClaimError::Full)?;
+        let token = self.next_token << 1 | u64::from(class == PacketClass::Data);
         self.next_token += 1;
-        let room = Room {
+        let room = PacketBuffer {
             mem: scratch.mem(),
             len,
             peer,
@@ -253,7 +258,7 @@ impl Rail for LocalRail {
         Ok(room)
     }
 
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         self.shake();
         let payload = self.claimed.remove(&room.token);
         let mut header = *header;
@@ -263,13 +268,13 @@ impl Rail for LocalRail {
         self.shake();
     }
 
-    fn nudge(&mut self, peer: Peer, need: Need) {
+    fn nudge(&mut self, peer: Peer, need: WakeReason) {
         if self.fabric.looks.is_none()
             && let Some(words) = self.words(peer)
         {
             ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
-                Need::Answer => WakeupScope::Answers,
-                Need::Look => WakeupScope::Everything,
+                WakeReason::Answer => WakeupScope::Answers,
+                WakeReason::Look => WakeupScope::Everything,
             });
         }
     }
@@ -282,7 +287,7 @@ impl Rail for LocalRail {
         self.fabric.looks
     }
 
-    fn abandon(&mut self, room: Room) {
+    fn abandon(&mut self, room: PacketBuffer) {
         self.claimed.remove(&room.token);
         if room.token & 1 == 1
             && let Ok(target) = self.peer(room.peer)
@@ -291,15 +296,20 @@ impl Rail for LocalRail {
         }
     }
 
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError> {
         let len = header.len as usize;
-        let room = self.claim(peer, len, Class::Data)?;
+        let room = self.claim(peer, len, PacketClass::Data)?;
         room.mem.copy_from(0, bytes, 0, len);
         self.commit(room, header);
         Ok(())
     }
 
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         self.shake();
         let own = self.fabric.boxes[self.me as usize].clone();
         let mut told = 0;
@@ -335,19 +345,19 @@ impl Rail for LocalRail {
         told
     }
 
-    fn expose(&mut self, _token: Token, _peer: Peer, _data: &Data) -> Exposing {
-        Exposing::Unable
+    fn expose(&mut self, _token: BulkToken, _peer: Peer, _data: &Data) -> ExposeResult {
+        ExposeResult::Unable
     }
 
-    fn revoke(&mut self, _token: Token) -> Ending {
-        Ending::Now
+    fn revoke(&mut self, _token: BulkToken) -> BulkStatus {
+        BulkStatus::Now
     }
 
-    fn read(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("queues between threads have no regions"))
     }
 
-    fn write(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("queues between threads have no regions"))
     }
 

@@ -7,11 +7,12 @@ use crate::lines::Lines;
 use crate::regions::Want;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::protocol::offload::{Lift, Lifted, Load};
+use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
 use garonne_engine::reliable::Packet;
 use garonne_engine::transport::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Kind, Limits,
-    Pieces, Rail, Reach, Refusal, Room, Sink, Step, Token, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, Fragments,
+    PacketBuffer, PacketClass, PacketHeader, PacketKind, PartWritten, PeerCapabilities, PollSink,
+    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeSource, WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -102,7 +103,7 @@ impl SimRail {
     }
 
     /// Takes a lease on a peer's region. `None`: nothing is left of it.
-    fn lease(&self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Copy>, Error> {
+    fn lease(&self, bulk: &BulkTransfer<'_>, want: Want) -> Result<Option<Copy>, Error> {
         let (peer, cookie) = (bulk.peer, bulk.descriptor.cookie);
         let permit = self
             .fabric
@@ -121,7 +122,11 @@ impl SimRail {
 
     /// Takes a lease on a peer's region, lets others run, and moves the bytes if the region's owner
     /// still lives.
-    fn transfer(&mut self, bulk: &Bulk<'_>, want: Want) -> Result<Option<Step>, Error> {
+    fn transfer(
+        &mut self,
+        bulk: &BulkTransfer<'_>,
+        want: Want,
+    ) -> Result<Option<PartWritten>, Error> {
         let Some(mut copy) = self.lease(bulk, want)? else {
             return Ok(None);
         };
@@ -131,15 +136,22 @@ impl SimRail {
     /// Delivers a packet of which `done` bytes were delivered. What belongs to a message in pieces
     /// comes part by part, as chance has it, by way of the engine's memory or not, and the rest
     /// perhaps only with another poll: then `false`.
-    fn deliver(&mut self, from: Peer, packet: Packet, done: usize, sink: &mut impl Sink) -> bool {
+    fn deliver(
+        &mut self,
+        from: Peer,
+        packet: Packet,
+        done: usize,
+        sink: &mut impl PollSink,
+    ) -> bool {
         let (header, rest) = (packet.header, &packet.payload[done..]);
-        let begins = header.kind == Kind::Head as u8 && done == 0;
-        let is_piece = header.kind == Kind::Head as u8 || header.kind == Kind::Tail as u8;
+        let begins = header.kind == PacketKind::FragFirst as u8 && done == 0;
+        let is_piece =
+            header.kind == PacketKind::FragFirst as u8 || header.kind == PacketKind::FragNext as u8;
         let len = match is_piece {
             true if rest.len() > 1 => 1 + self.fabric.draw(rest.len() as u64) as usize,
             _ => rest.len(),
         };
-        let first = if header.kind == Kind::Tail as u8 {
+        let first = if header.kind == PacketKind::FragNext as u8 {
             header.sequence as usize
         } else {
             0
@@ -154,11 +166,11 @@ impl SimRail {
             sink.placed(from, len);
         } else {
             let header = match is_piece {
-                true if begins => Header {
+                true if begins => PacketHeader {
                     len: len as u32,
                     ..header
                 },
-                true => Pieces::tail(at, len),
+                true => Fragments::tail(at, len),
                 false => header,
             };
             let scratch = Scratch::new(len);
@@ -174,9 +186,9 @@ impl SimRail {
     }
 }
 
-impl Rail for SimRail {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for SimRail {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: 32,
             packet_max: PACKET_MAX,
             control_max: CONTROL_PAYLOAD_MAX,
@@ -184,11 +196,11 @@ impl Rail for SimRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<Reach> {
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
         if !self.lines.reaches(peer) {
             return None;
         }
-        Some(Reach {
+        Some(PeerCapabilities {
             eager_max: EAGER_MAX,
             flow_max: FLOW_MAX,
             can_read: self.memory != Memory::Apart,
@@ -201,33 +213,38 @@ impl Rail for SimRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
         let Some(link) = self.lines.link(peer) else {
-            return Flowing::No;
+            return Fragmentation::No;
         };
-        let room = link.has_room(Class::Data);
+        let room = link.has_room(PacketClass::Data);
         // Not always: engines must do without.
         if len > FLOW_MAX || self.fabric.draw(4) != 0 {
-            return Flowing::No;
+            return Fragmentation::No;
         }
         if !room {
-            return Flowing::Soon;
+            return Fragmentation::Soon;
         }
         let pieces = 1 + self.fabric.draw(4) as usize;
         self.promised = pieces + 1;
         let piece = len.div_ceil(pieces).max(1);
-        Flowing::Pieces(1 + self.fabric.draw(piece as u64) as usize, piece)
+        Fragmentation::Pieces(1 + self.fabric.draw(piece as u64) as usize, piece)
     }
 
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
-        let promised = class == Class::Data && self.promised > 0;
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
+        let promised = class == PacketClass::Data && self.promised > 0;
         self.promised -= usize::from(promised);
-        let link = self.lines.link(peer).ok_or(Refusal::Gone)?;
+        let link = self.lines.link(peer).ok_or(ClaimError::Gone)?;
         if !promised && !link.has_room(class) {
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
-        let scratch = Scratch::new(len).ok_or(Refusal::Full)?;
-        let room = Room {
+        let scratch = Scratch::new(len).ok_or(ClaimError::Full)?;
+        let room = PacketBuffer {
             mem: scratch.mem(),
             len,
             peer,
@@ -239,7 +256,7 @@ impl Rail for SimRail {
         Ok(room)
     }
 
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         let mut payload = vec![0; header.len as usize];
         room.mem.read(0, &mut payload);
         self.claimed.remove(&room.token);
@@ -250,18 +267,23 @@ impl Rail for SimRail {
         self.lines.send(room.peer, packet);
     }
 
-    fn abandon(&mut self, room: Room) {
+    fn abandon(&mut self, room: PacketBuffer) {
         self.claimed.remove(&room.token);
     }
 
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
-        let room = self.claim(peer, header.len as usize, Class::Data)?;
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError> {
+        let room = self.claim(peer, header.len as usize, PacketClass::Data)?;
         room.mem.copy_from(0, bytes, 0, header.len as usize);
         self.commit(room, header);
         Ok(())
     }
 
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         if self.lines.dawdles() {
             return self.found(0);
         }
@@ -290,22 +312,22 @@ impl Rail for SimRail {
         self.found(told)
     }
 
-    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         if self.memory == Memory::Apart {
-            return Exposing::Unable;
+            return ExposeResult::Unable;
         }
         let cookie = self
             .fabric
             .regions(|regions| regions.expose(self.me, token, peer, data));
-        Descriptor::new(cookie, &[]).map_or(Exposing::Unable, Exposing::Ready)
+        RegionDescriptor::new(cookie, &[]).map_or(ExposeResult::Unable, ExposeResult::Ready)
     }
 
-    fn revoke(&mut self, token: Token) -> Ending {
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         self.fabric
             .regions(|regions| regions.revoke(self.me, token))
     }
 
-    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         if self.memory == Memory::Asked {
             if !self.lines.reaches(bulk.peer) {
                 return Err(Error::Peer {
@@ -314,65 +336,71 @@ impl Rail for SimRail {
                 });
             }
             self.lines.read(&bulk);
-            return Ok(Ending::Later);
+            return Ok(BulkStatus::Later);
         }
         self.transfer(&bulk, Want::Bytes(bulk.offset, bulk.len))
-            .map(|_| Ending::Now)
+            .map(|_| BulkStatus::Now)
     }
 
-    fn write(&mut self, _bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("the simulated medium writes by parts only"))
     }
 
-    fn fetch(&mut self, _token: Token, _peer: Peer, _len: u64) -> Fetch {
+    fn fetch(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
         match self.memory {
-            Memory::Apart => Fetch::Packets,
-            Memory::Asked if self.fabric.draw(3) == 0 => Fetch::Packets,
-            Memory::Asked => Fetch::Read,
+            Memory::Apart => RendezvousMode::Packets,
+            Memory::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Packets,
+            Memory::Asked => RendezvousMode::Read,
             Memory::Reached => {
                 let ways = [
-                    Fetch::Read,
-                    Fetch::Push,
-                    Fetch::Share,
-                    Fetch::Late,
-                    Fetch::Packets,
+                    RendezvousMode::Read,
+                    RendezvousMode::Push,
+                    RendezvousMode::Share,
+                    RendezvousMode::Late,
+                    RendezvousMode::Packets,
                 ];
                 ways[self.fabric.draw(ways.len() as u64) as usize]
             }
         }
     }
 
-    fn share(&mut self, token: Token, peer: Peer, data: &Data, _way: Fetch) -> Option<Descriptor> {
+    fn share(
+        &mut self,
+        token: BulkToken,
+        peer: Peer,
+        data: &Data,
+        _way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         // Not always: engines must do without.
         if self.memory != Memory::Reached || self.fabric.draw(8) == 0 {
             return None;
         }
         match self.expose(token, peer, data) {
-            Exposing::Ready(descriptor) => Some(descriptor),
-            Exposing::Later | Exposing::Unable => None,
+            ExposeResult::Ready(descriptor) => Some(descriptor),
+            ExposeResult::Later | ExposeResult::Unable => None,
         }
     }
 
-    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
         Ok(self
             .fabric
             .regions(|regions| regions.take_front(self.me, token, len, PART)))
     }
 
-    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         let step = self.transfer(&bulk, Want::Back(bulk.len, PART))?;
-        Ok(step.unwrap_or(Step {
+        Ok(step.unwrap_or(PartWritten {
             bytes: 0,
             last: true,
         }))
     }
 
-    fn withdraw(&mut self, token: Token) -> Handover {
+    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
         self.fabric
             .regions(|regions| regions.withdraw(self.me, token))
     }
 
-    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         let cookie = bulk.descriptor.cookie;
         if !self.fabric.regions(|regions| regions.is_there(cookie)) {
             return Ok(None);
@@ -390,26 +418,26 @@ impl Rail for SimRail {
         }
     }
 
-    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
         // Not always: engines must do without.
         if self.memory != Memory::Reached || self.fabric.draw(4) == 0 {
-            return Ok(Lifted::Unable);
+            return Ok(OffloadResult::Unable);
         }
         let want = match what {
-            Lift::Read => Want::Bytes(bulk.offset, bulk.len),
-            Lift::Part | Lift::Ahead => Want::Back(bulk.len, PART),
+            OffloadKind::Read => Want::Bytes(bulk.offset, bulk.len),
+            OffloadKind::Part | OffloadKind::Ahead => Want::Back(bulk.len, PART),
         };
         let copy = match self.lease(&bulk, want) {
             Ok(Some(copy)) => copy,
-            Ok(None) => return Ok(Lifted::Nothing),
-            Err(_) if what == Lift::Ahead => return Ok(Lifted::Nothing),
+            Ok(None) => return Ok(OffloadResult::Nothing),
+            Err(_) if what == OffloadKind::Ahead => return Ok(OffloadResult::Nothing),
             Err(error) => return Err(error),
         };
-        if what == Lift::Ahead {
+        if what == OffloadKind::Ahead {
             self.fabric
                 .regions(|regions| regions.begun(bulk.descriptor.cookie));
         }
-        Ok(Lifted::Load(copy.step(), Box::new(copy)))
+        Ok(OffloadResult::Copy(copy.step(), Box::new(copy)))
     }
 
     fn looks(&self, _peer: Peer) -> bool {

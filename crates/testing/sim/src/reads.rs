@@ -7,7 +7,7 @@
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::reliable::{open, seal};
-use garonne_engine::transport::{Bulk, Token};
+use garonne_engine::transport::{BulkToken, BulkTransfer};
 use garonne_sync::user::Data;
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ impl Word {
 /// Something that the engine reads.
 #[derive(Debug)]
 struct Whole {
-    token: Token,
+    token: BulkToken,
     peer: Peer,
     cookie: u64,
     offset: u64,
@@ -108,7 +108,7 @@ struct Piece {
 /// What to ask whom.
 pub(crate) type Request = (Peer, u64, Word);
 /// A read that is over.
-pub(crate) type Ended = (Token, Result<(), Error>);
+pub(crate) type Ended = (BulkToken, Result<(), Error>);
 
 /// All reads of a rank.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Starts a read; [`Reads::due`] asks for it.
-    pub(crate) fn begin(&mut self, bulk: &Bulk<'_>) {
+    pub(crate) fn begin(&mut self, bulk: &BulkTransfer<'_>) {
         let whole = Whole {
             token: bulk.token,
             peer: bulk.peer,

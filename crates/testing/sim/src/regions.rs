@@ -6,7 +6,7 @@
 //! keeps its lease until its death is heard. Bounded by what ranks expose.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Ending, Handover, Token};
+use garonne_engine::transport::{BulkStatus, BulkToken, WithdrawResult};
 use garonne_sync::user::Data;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Region {
     owner: Peer,
-    token: Token,
+    token: BulkToken,
     /// Whoever may use it; its death ends its leases.
     peer: Peer,
     data: Data,
@@ -68,7 +68,7 @@ fn revoked(peer: Peer) -> Error {
 }
 
 impl Regions {
-    pub(crate) fn expose(&mut self, owner: Peer, token: Token, peer: Peer, data: &Data) -> u64 {
+    pub(crate) fn expose(&mut self, owner: Peer, token: BulkToken, peer: Peer, data: &Data) -> u64 {
         self.next += 1;
         let region = Region {
             owner,
@@ -87,38 +87,38 @@ impl Regions {
         self.next
     }
 
-    fn own(&mut self, owner: Peer, token: Token) -> Option<(u64, &mut Region)> {
+    fn own(&mut self, owner: Peer, token: BulkToken) -> Option<(u64, &mut Region)> {
         self.by_cookie
             .iter_mut()
             .find(|(_, region)| (region.owner, region.token) == (owner, token))
             .map(|(cookie, region)| (*cookie, region))
     }
 
-    pub(crate) fn revoke(&mut self, owner: Peer, token: Token) -> Ending {
+    pub(crate) fn revoke(&mut self, owner: Peer, token: BulkToken) -> BulkStatus {
         let Some((cookie, region)) = self.own(owner, token) else {
-            return Ending::Now;
+            return BulkStatus::Now;
         };
         region.closed = true;
         if region.leases > 0 {
             region.told = true;
-            return Ending::Later;
+            return BulkStatus::Later;
         }
         self.by_cookie.remove(&cookie);
-        Ending::Now
+        BulkStatus::Now
     }
 
-    pub(crate) fn withdraw(&mut self, owner: Peer, token: Token) -> Handover {
+    pub(crate) fn withdraw(&mut self, owner: Peer, token: BulkToken) -> WithdrawResult {
         let Some((cookie, region)) = self.own(owner, token) else {
-            return Handover::Mine;
+            return WithdrawResult::Mine;
         };
         if region.back > 0 {
-            return Handover::Theirs;
+            return WithdrawResult::Theirs;
         }
-        (region.withdrawn, region.closed, region.token) = (true, true, Token::MAX);
+        (region.withdrawn, region.closed, region.token) = (true, true, BulkToken::MAX);
         if region.leases == 0 {
             self.by_cookie.remove(&cookie);
         }
-        Handover::Mine
+        WithdrawResult::Mine
     }
 
     /// The owner takes up to `part` bytes from the front of what it shares, of which `all` are to
@@ -126,7 +126,7 @@ impl Regions {
     pub(crate) fn take_front(
         &mut self,
         owner: Peer,
-        token: Token,
+        token: BulkToken,
         all: u64,
         part: u64,
     ) -> Option<(u64, u64)> {
@@ -203,7 +203,7 @@ impl Regions {
     }
 
     /// Regions of `owner` that it waited for and that nobody uses any more.
-    pub(crate) fn drained(&mut self, owner: Peer) -> Vec<Token> {
+    pub(crate) fn drained(&mut self, owner: Peer) -> Vec<BulkToken> {
         let over = |region: &Region| region.owner == owner && region.told && region.leases == 0;
         let tokens = self
             .by_cookie
@@ -226,7 +226,7 @@ impl Regions {
         self.by_cookie.retain(|_, region| {
             (region.owner, region.peer) != (owner, peer)
                 || region.told
-                || region.token != Token::MAX
+                || region.token != BulkToken::MAX
         });
     }
 

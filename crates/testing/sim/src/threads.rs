@@ -5,9 +5,9 @@
 //! fails the test.
 
 use crate::local::{Fabric, LocalRail};
-use garonne_engine::Quotas;
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::CreditQuotas;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
@@ -28,7 +28,7 @@ pub struct Setup {
     /// Number of ranks.
     pub world: u32,
     /// Credits between any two.
-    pub quotas: Quotas,
+    pub quotas: CreditQuotas,
 }
 
 /// Where a rank that is a thread runs.
@@ -112,7 +112,7 @@ pub fn threads(world: u32, program: impl Fn(Arc<dyn Messaging>) + Send + Sync) {
     threads_with(
         Setup {
             world,
-            quotas: Quotas::for_world(world),
+            quotas: CreditQuotas::for_world(world),
         },
         |rank| program(rank),
     );
@@ -130,7 +130,7 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
             .map(|me| {
                 let (fabric, leaving, program) = (&fabric, &leaving, &program);
                 let run = move || {
-                    let shard = Shard::new(fabric.rail(me), me, setup.world, setup.quotas);
+                    let shard = Engine::new(fabric.rail(me), me, setup.world, setup.quotas);
                     let rank = Arc::new(LockedEngine::new(
                         shard,
                         me,
@@ -181,7 +181,7 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
 ///
 /// # Panics
 /// When another rank takes longer than anything that goes on, or something is left pending.
-pub fn leave_together<R: Rail + Send + 'static, S: Environment + 'static>(
+pub fn leave_together<R: Transport + Send + 'static, S: Environment + 'static>(
     host: &LockedEngine<R, S>,
     leaving: &AtomicU32,
     world: u32,
@@ -199,7 +199,7 @@ pub fn leave_together<R: Rail + Send + 'static, S: Environment + 'static>(
 ///
 /// # Panics
 /// As [`leave_together`].
-pub fn leave_sharded<R: Rail + Send + 'static, S: Environment + 'static>(
+pub fn leave_sharded<R: Transport + Send + 'static, S: Environment + 'static>(
     host: &ShardedEngine<R, S>,
     leaving: &AtomicU32,
     world: u32,

@@ -7,7 +7,8 @@
 use crate::job::SimHost;
 use crate::random::Random;
 use garonne_engine::api::{
-    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+    Status,
 };
 use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, Scratch};
@@ -39,7 +40,7 @@ pub struct Planned {
     /// Its place in the plan.
     pub number: u64,
     /// How it is sent.
-    pub mode: Mode,
+    pub mode: SendCompletion,
 }
 
 /// The messages of a job, of these lengths: the same on every rank.
@@ -54,9 +55,9 @@ pub fn plan(seed: u64, world: u32, count: u64, lens: &[usize]) -> Vec<Planned> {
             len: lens[random.below(lens.len() as u64) as usize],
             number,
             mode: if random.one_in(4) {
-                Mode::Synchronous
+                SendCompletion::Synchronous
             } else {
-                Mode::Standard
+                SendCompletion::Standard
             },
         })
         .collect()
@@ -72,10 +73,10 @@ fn byte(number: u64, at: usize) -> u8 {
 }
 
 /// Waits for the end of what was started.
-pub fn finish(host: &dyn Messaging, started: Started) -> Status {
+pub fn finish(host: &dyn Messaging, started: StartOutcome) -> Status {
     match started {
-        Started::Done(status) => status,
-        Started::Pending(request) => wait(host, request),
+        StartOutcome::Done(status) => status,
+        StartOutcome::Pending(request) => wait(host, request),
     }
 }
 
@@ -111,14 +112,14 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
         if send {
             let message = outgoing[next_out];
             let data = Data::contiguous(buffers[next_out].mem(), message.len as u64);
-            let started = host.send(Send {
+            let started = host.send(SendArgs {
                 context: message.context as u32 * 2,
                 peer: message.to,
                 source: me,
                 tag: message.tag,
                 data,
                 mode: message.mode,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             });
             sends.push((message, started));
             next_out += 1;
@@ -134,12 +135,12 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
                 tag: by_tag.then_some(message.tag),
             };
             let data = Data::contiguous(rooms[next_in].mem(), most as u64);
-            let started = host.recv(Recv {
+            let started = host.recv(RecvArgs {
                 pattern,
                 data,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             });
-            if let Ok(Started::Pending(name)) = started {
+            if let Ok(StartOutcome::Pending(name)) = started {
                 host.announce(name);
             }
             receives.push((pattern, next_in, started));

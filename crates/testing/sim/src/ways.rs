@@ -5,7 +5,7 @@
 //! carries only a try now and then. Answers go the way that was heard from last. Among the others
 //! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
 
-use garonne_engine::schedule::stripe::{self, Way};
+use garonne_engine::schedule::stripe::{self, RailEstimate};
 use std::collections::BTreeMap;
 
 /// Repeats after which a way is left alone.
@@ -86,9 +86,9 @@ impl Ways {
             .filter(|at| self.ways[*at].doubts < DOUBTS_MAX)
             .collect();
         let among = if trusted.is_empty() { others } else { trusted };
-        let ways: Vec<Way> = among
+        let ways: Vec<RailEstimate> = among
             .iter()
-            .map(|at| Way {
+            .map(|at| RailEstimate {
                 rate: 1.0,
                 latency: 1.0,
                 backlog: self.ways[*at].backlog,

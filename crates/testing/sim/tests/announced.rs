@@ -5,9 +5,11 @@
 //! standard says of the order of messages, and every byte of every buffer with what it must be,
 //! once when its receive ends and once more at the end of the run.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status};
-use garonne_engine::protocol::offload::Flight;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome, Status,
+};
+use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -30,7 +32,7 @@ struct Planned {
     tag: i32,
     len: usize,
     number: usize,
-    mode: Mode,
+    mode: SendCompletion,
 }
 
 /// The messages of a job, by sender in the order of their sends. Their lengths tell them apart.
@@ -47,9 +49,9 @@ fn plan(seed: u64, world: u32, count: usize) -> Vec<Planned> {
                 len: [10, 300, 1500, 4000][random.below(4) as usize] + number,
                 number,
                 mode: if random.one_in(6) {
-                    Mode::Synchronous
+                    SendCompletion::Synchronous
                 } else {
-                    Mode::Standard
+                    SendCompletion::Standard
                 },
             }
         })
@@ -89,7 +91,7 @@ struct Player<'a> {
     posted: Vec<Posted>,
     sends: Vec<(Request, Scratch)>,
     /// Copies that were taken out of the engine, and whether they were carried out.
-    flights: Vec<(Flight, bool)>,
+    flights: Vec<(CopyJob, bool)>,
 }
 
 fn accepts(pattern: &Pattern, message: &Planned) -> bool {
@@ -121,15 +123,15 @@ impl Player<'_> {
     fn post(&mut self, pattern: Pattern) -> usize {
         let room = Self::room();
         let data = Data::contiguous(room.mem(), ROOM as u64);
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern,
             data,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let started = self.host.recv(recv).expect("posted");
         let (request, status) = match started {
-            Started::Done(status) => (None, Some(status)),
-            Started::Pending(request) => (Some(request), None),
+            StartOutcome::Done(status) => (None, Some(status)),
+            StartOutcome::Pending(request) => (Some(request), None),
         };
         if let Some(request) = request
             && !self.random.one_in(5)
@@ -229,16 +231,16 @@ impl Player<'_> {
             .map(|at| byte(message.number, at))
             .collect();
         buffer.mem().write(0, &bytes);
-        let send = Send {
+        let send = SendArgs {
             context: message.context,
             peer: message.to,
             source: self.host.me(),
             tag: message.tag,
             data: Data::contiguous(buffer.mem(), message.len as u64),
             mode: message.mode,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
-        if let Started::Pending(request) = self.host.send(send).expect("started") {
+        if let StartOutcome::Pending(request) = self.host.send(send).expect("started") {
             self.sends.push((request, buffer));
         }
     }
@@ -285,11 +287,11 @@ impl Player<'_> {
         let data = Data::contiguous(room.mem(), ROOM as u64);
         let started = self
             .host
-            .mrecv(message, data, Origin::default())
+            .mrecv(message, data, CallOrigin::default())
             .expect("ours");
         let at = self.posted.len();
         match started {
-            Started::Done(status) => {
+            StartOutcome::Done(status) => {
                 let fate = Fate::Cancelled(0);
                 self.posted.push(Posted {
                     pattern,
@@ -298,7 +300,7 @@ impl Player<'_> {
                 });
                 self.ended(at, &status);
             }
-            Started::Pending(request) => {
+            StartOutcome::Pending(request) => {
                 let fate = Fate::Pending(request);
                 self.posted.push(Posted {
                     pattern,
@@ -555,7 +557,7 @@ fn job(seed: u64, world: u32) -> Job {
         world,
         seed,
         faults,
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: quota,
             payload: [300, 1 << 16][random.below(2) as usize],
         },

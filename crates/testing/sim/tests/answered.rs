@@ -1,9 +1,11 @@
 //! Who receives a message that was kept tells its sender, who waits for that, in the receive
 //! itself: the program may compute next.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
-use garonne_engine::fast::recv::{Catch, Ended};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -21,9 +23,9 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
         tag: Some(0),
     };
     let data = Data::contiguous(room.mem(), LEN as u64);
-    let origin = Origin::default();
+    let origin = CallOrigin::default();
     let started = host.inspect(|shard| match way {
-        0 => shard.recv(Recv {
+        0 => shard.recv(RecvArgs {
             pattern,
             data,
             origin,
@@ -36,14 +38,17 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
             shard.mrecv(message, data, origin)
         }
         _ => {
-            let catch = Catch::of(pattern, (room.mem(), LEN as u32), origin);
+            let catch = FastRecv::of(pattern, (room.mem(), LEN as u32), origin);
             let request = shard.post_plain(&catch).expect("nothing is in the way");
-            assert!(matches!(shard.end_plain(request), Ended::Plainly(_)));
-            Ok(Started::Pending(request))
+            assert!(matches!(
+                shard.end_plain(request),
+                PlainRecvStatus::Plainly(_)
+            ));
+            Ok(StartOutcome::Pending(request))
         }
     });
     assert!(
-        way > 1 || matches!(started, Ok(Started::Done(_))),
+        way > 1 || matches!(started, Ok(StartOutcome::Done(_))),
         "{started:?}"
     );
     assert!(
@@ -63,7 +68,7 @@ fn the_sender_of_a_kept_message_hears_of_its_receive_before_the_receiver_goes_on
             until_ns: 0,
             ..Faults::none()
         },
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: 1024,
             payload: 1 << 16,
         },
@@ -77,16 +82,16 @@ fn the_sender_of_a_kept_message_hears_of_its_receive_before_the_receiver_goes_on
                 receive(&host, way, &room);
                 continue;
             }
-            let send = Send {
+            let send = SendArgs {
                 context: 0,
                 peer: 1,
                 source: 0,
                 tag: 0,
                 data: Data::contiguous(room.mem(), LEN as u64),
-                mode: Mode::Synchronous,
-                origin: Origin::default(),
+                mode: SendCompletion::Synchronous,
+                origin: CallOrigin::default(),
             };
-            if let Started::Pending(request) = host.send(send).expect("started") {
+            if let StartOutcome::Pending(request) = host.send(send).expect("started") {
                 host.wait_until(&mut || host.take(request).expect("ours").is_some());
             }
         }

@@ -1,9 +1,12 @@
 //! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of
 //! its rank waits, which does the work, and ends one for a program that forks.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+    in_shard,
+};
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
 use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::locked_engine::LockedEngine;
@@ -70,10 +73,10 @@ impl Environment for Idle {
     }
 }
 
-fn open(host: &dyn Messaging, started: Started) -> Option<Request> {
+fn open(host: &dyn Messaging, started: StartOutcome) -> Option<Request> {
     match started {
-        Started::Done(_) => None,
-        Started::Pending(request) => {
+        StartOutcome::Done(_) => None,
+        StartOutcome::Pending(request) => {
             host.leave_open(request);
             Some(request)
         }
@@ -81,27 +84,27 @@ fn open(host: &dyn Messaging, started: Started) -> Option<Request> {
 }
 
 fn send(host: &dyn Messaging, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: in_shard(shard, 2),
         peer: 0,
         source: host.me(),
         tag,
         data: Data::contiguous(memory.mem(), memory.len() as u64),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
 
 fn recv(host: &dyn Messaging, (shard, tag): (usize, i32), memory: &Scratch) -> Option<Request> {
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             context: in_shard(shard, 2),
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(tag),
         },
         data: Data::contiguous(memory.mem(), memory.len() as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
@@ -117,7 +120,7 @@ fn wait(host: &dyn Messaging, request: Option<Request>) {
 /// A rank whose helper stays awake to the end, and that one's turns.
 fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<LockedEngine<LocalRail, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
-    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let host = Arc::new(LockedEngine::new(
         shard,
         me,
@@ -238,7 +241,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
     };
     let rank = |me, vigil| {
         let engine = move |fabric: &Arc<Fabric>| {
-            let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+            let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
             (shard, Idle(vigil, Arc::default()))
         };
         let (shard, surroundings) = engine(&fabrics[0]);

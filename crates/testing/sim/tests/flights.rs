@@ -1,12 +1,13 @@
 //! Copies that are under way when the operation that they are for ends: whatever ends it, its
 //! memory is nobody's before the last copy has landed.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Context, Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started,
+    CallOrigin, ContextId, Error, Pattern, Peer, RecvArgs, Request, SendArgs, SendCompletion,
+    Source, StartOutcome,
 };
-use garonne_engine::observe::tracer::{Watched, Watcher};
-use garonne_engine::protocol::offload::Flight;
+use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};
+use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -35,36 +36,36 @@ fn exchange(host: &SimHost, buffers: &[Scratch]) -> Vec<Request> {
     let mut open = Vec::new();
     for (at, buffer) in buffers.iter().enumerate() {
         let (tag, data) = (at as i32 / 2, Data::contiguous(buffer.mem(), LEN as u64));
-        let origin = Origin::default();
+        let origin = CallOrigin::default();
         let started = if at % 2 == 0 {
             let pattern = Pattern {
                 tag: Some(tag),
                 ..source(peer)
             };
-            host.recv(Recv {
+            host.recv(RecvArgs {
                 pattern,
                 data,
                 origin,
             })
         } else {
-            host.send(Send {
+            host.send(SendArgs {
                 context: 0,
                 peer,
                 source: host.me(),
                 tag,
                 data,
-                mode: Mode::Standard,
+                mode: SendCompletion::Standard,
                 origin,
             })
         };
         match started {
-            Ok(Started::Pending(request)) => {
+            Ok(StartOutcome::Pending(request)) => {
                 if at % 4 == 0 {
                     host.announce(request);
                 }
                 open.push(request);
             }
-            Ok(Started::Done(_)) | Err(Error::Peer { .. }) => {}
+            Ok(StartOutcome::Done(_)) | Err(Error::Peer { .. }) => {}
             Err(error) => panic!("{error:?}"),
         }
     }
@@ -78,7 +79,7 @@ fn survive(host: &SimHost) -> u32 {
         .map(|_| Scratch::new(LEN).expect("memory"))
         .collect();
     let open = exchange(host, &buffers);
-    let mut flights: Vec<Flight> = Vec::new();
+    let mut flights: Vec<CopyJob> = Vec::new();
     for _ in 0..TURNS {
         host.inspect(|shard| {
             shard.progress_briefly();
@@ -117,7 +118,7 @@ fn sound(seed: u64) -> Job {
         world: 2,
         seed,
         faults: Faults::none(),
-        quotas: Quotas::for_world(2),
+        quotas: CreditQuotas::for_world(2),
         memory: Memory::Reached,
     }
 }
@@ -133,7 +134,7 @@ fn what_a_death_ends_is_complete_after_its_last_copy() {
                 deaths: vec![(1, 3_000 + seed * 400)],
                 ..Faults::none()
             },
-            quotas: Quotas::for_world(2),
+            quotas: CreditQuotas::for_world(2),
             memory: Memory::Reached,
         };
         let outcome = run(&job, |host: Arc<SimHost>| {
@@ -158,16 +159,16 @@ fn what_a_death_ends_is_complete_after_its_last_copy() {
 #[derive(Debug, Default)]
 struct Counter(AtomicU64);
 
-impl Watcher for Counter {
+impl OperationTracer for Counter {
     fn now(&self) -> u64 {
         0
     }
-    fn started(&self, _operation: &Watched) {}
-    fn over(&self, _operation: &Watched) {}
+    fn started(&self, _operation: &TracedOperation) {}
+    fn over(&self, _operation: &TracedOperation) {}
     fn moved(&self, _name: u64, _peer: Option<Peer>, bytes: u64, _since: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
-    fn collective(&self, _context: Context, _tag: i32) {}
+    fn collective(&self, _context: ContextId, _tag: i32) {}
 }
 
 #[test]
@@ -198,31 +199,31 @@ fn who_watches_hears_of_copies_that_are_made_without_the_engine() {
 }
 
 fn receive(host: &SimHost, tag: i32, buffer: &Scratch) -> Option<Request> {
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             tag: Some(tag),
             ..source(1 - host.me())
         },
         data: Data::contiguous(buffer.mem(), LEN as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     match started.expect("there is room for it") {
-        Started::Pending(request) => Some(request),
-        Started::Done(_) => None,
+        StartOutcome::Pending(request) => Some(request),
+        StartOutcome::Done(_) => None,
     }
 }
 
 fn send(host: &SimHost, tag: i32, buffer: &Scratch, len: u64) {
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: 0,
         peer: 1 - host.me(),
         source: host.me(),
         tag,
         data: Data::contiguous(buffer.mem(), len),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
-    if let Started::Pending(request) = started.expect("there is room for it") {
+    if let StartOutcome::Pending(request) = started.expect("there is room for it") {
         finish(host, Some(request));
     }
 }
@@ -311,16 +312,16 @@ fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
             let word = Scratch::new(LEN).expect("memory");
             let told = receive(&host, ready, &word);
             finish(&host, told);
-            let started = host.send(Send {
+            let started = host.send(SendArgs {
                 context: 0,
                 peer: 0,
                 source: 1,
                 tag: long,
                 data: Data::contiguous(buffer.mem(), LEN as u64),
-                mode: Mode::Standard,
-                origin: Origin::default(),
+                mode: SendCompletion::Standard,
+                origin: CallOrigin::default(),
             });
-            if let Started::Pending(request) = started.expect("there is room for it") {
+            if let StartOutcome::Pending(request) = started.expect("there is room for it") {
                 counted.fetch_add(host.inspect(|shard| shard.look().bytes), Ordering::Relaxed);
                 finish(&host, Some(request));
             }

@@ -2,9 +2,11 @@
 //! took nothing back, and another comes for what is left open afterwards. Alone in its process: it
 //! counts threads.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
@@ -40,10 +42,10 @@ fn comes(what: &str, over: impl Fn() -> bool) {
     }
 }
 
-fn open(host: &Rank, started: Started) -> Option<Request> {
+fn open(host: &Rank, started: StartOutcome) -> Option<Request> {
     match started {
-        Started::Done(_) => None,
-        Started::Pending(request) => {
+        StartOutcome::Done(_) => None,
+        StartOutcome::Pending(request) => {
             host.leave_open(request);
             Some(request)
         }
@@ -51,27 +53,27 @@ fn open(host: &Rank, started: Started) -> Option<Request> {
 }
 
 fn send(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: 2,
         peer,
         source: host.me(),
         tag: 0,
         data: Data::contiguous(buffer.mem(), LARGE as u64),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
 
 fn recv(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             context: 2,
             source: Some(Source { rank: peer, peer }),
             tag: Some(0),
         },
         data: Data::contiguous(buffer.mem(), LARGE as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
@@ -93,7 +95,7 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
             for me in 0..2 {
                 let (fabric, leaving, ready) = (&fabric, &leaving, &ready);
                 scope.spawn(move || {
-                    let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
+                    let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
                     let host = Arc::new(LockedEngine::new(shard, me, 2, lending));
                     host.lend_hands(None);
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the

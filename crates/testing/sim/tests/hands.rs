@@ -2,10 +2,12 @@
 //! them is in the library, nothing is lost or done twice, and nobody sleeps for ever. Each seed
 //! gives every thread other moments to give way at.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
@@ -78,35 +80,35 @@ fn has_come(buffer: &Scratch, seed: u32) -> bool {
 }
 
 fn send(host: &Rank, peer: u32, tag: i32, buffer: &Scratch, len: usize) -> Option<Request> {
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: 2,
         peer,
         source: host.me(),
         tag,
         data: Data::contiguous(buffer.mem(), len as u64),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
 
 fn recv(host: &Rank, peer: u32, tag: i32, buffer: &Scratch) -> Option<Request> {
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             context: 2,
             source: Some(Source { rank: peer, peer }),
             tag: Some(tag),
         },
         data: Data::contiguous(buffer.mem(), buffer.len() as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     open(host, started.unwrap())
 }
 
-fn open(host: &Rank, started: Started) -> Option<Request> {
+fn open(host: &Rank, started: StartOutcome) -> Option<Request> {
     match started {
-        Started::Done(_) => None,
-        Started::Pending(request) => {
+        StartOutcome::Done(_) => None,
+        StartOutcome::Pending(request) => {
             host.leave_open(request);
             Some(request)
         }
@@ -193,33 +195,33 @@ impl Stepper for Ring {
                 Some(request) => request,
                 None => {
                     let started = if sends {
-                        host.send(Send {
+                        host.send(SendArgs {
                             context: 3,
                             peer,
                             source: me,
                             tag: self.tag,
                             data,
-                            mode: Mode::Standard,
-                            origin: Origin::default(),
+                            mode: SendCompletion::Standard,
+                            origin: CallOrigin::default(),
                         })
                     } else {
                         let source = Some(Source { rank: peer, peer });
-                        host.recv(Recv {
+                        host.recv(RecvArgs {
                             pattern: Pattern {
                                 context: 3,
                                 source,
                                 tag: Some(self.tag),
                             },
                             data,
-                            origin: Origin::default(),
+                            origin: CallOrigin::default(),
                         })
                     };
                     match started.unwrap() {
-                        Started::Done(_) => {
+                        StartOutcome::Done(_) => {
                             state.0 += 1;
                             continue;
                         }
-                        Started::Pending(request) => request,
+                        StartOutcome::Pending(request) => request,
                     }
                 }
             };
@@ -306,7 +308,7 @@ fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc
         for me in 0..WORLD {
             let (fabric, leaving, program) = (&fabric, &leaving, &program);
             scope.spawn(move || {
-                let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+                let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
                 let host = Arc::new(LockedEngine::new(shard, me, WORLD, lending));
                 host.lend_hands(None);
                 if threads == Threads::One {

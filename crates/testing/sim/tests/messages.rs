@@ -1,10 +1,11 @@
 //! What the engine promises, over ranks as threads with real concurrency.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+    Status,
 };
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::{Setup, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
@@ -15,25 +16,25 @@ fn send_op(
     tag: i32,
     buffer: &Scratch,
     len: usize,
-    mode: Mode,
-) -> Started {
+    mode: SendCompletion,
+) -> StartOutcome {
     let data = Data::contiguous(buffer.mem(), len as u64);
-    host.send(Send {
+    host.send(SendArgs {
         context: 2,
         peer,
         source: host.me(),
         tag,
         data,
         mode,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     })
     .unwrap()
 }
 
-fn wait(host: &dyn Messaging, started: Started) -> Status {
+fn wait(host: &dyn Messaging, started: StartOutcome) -> Status {
     match started {
-        Started::Done(status) => status,
-        Started::Pending(request) => finish(host, request),
+        StartOutcome::Done(status) => status,
+        StartOutcome::Pending(request) => finish(host, request),
     }
 }
 
@@ -59,12 +60,12 @@ fn recv_op(
     source: Option<u32>,
     tag: Option<i32>,
     buffer: &Scratch,
-) -> Started {
+) -> StartOutcome {
     let data = Data::contiguous(buffer.mem(), buffer.len() as u64);
-    host.recv(Recv {
+    host.recv(RecvArgs {
         pattern: pattern(source, tag),
         data,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     })
     .unwrap()
 }
@@ -96,7 +97,7 @@ fn assert_filled(buffer: &Scratch, len: usize, seed: u8) {
 fn messages_of_every_size_arrive_whole_in_both_modes() {
     threads(2, |host| {
         let host = &*host;
-        for mode in [Mode::Standard, Mode::Synchronous] {
+        for mode in [SendCompletion::Standard, SendCompletion::Synchronous] {
             for (round, len) in [0, 1, 8, 32, 33, 100, 4096, 4097, 8192, 100_000, 1 << 20]
                 .into_iter()
                 .enumerate()
@@ -126,7 +127,14 @@ fn a_message_longer_than_its_receive_is_an_error_that_names_both_sides() {
             if host.me() == 0 {
                 wait(
                     host,
-                    send_op(host, 1, 1, &filled(len, 0), len, Mode::Synchronous),
+                    send_op(
+                        host,
+                        1,
+                        1,
+                        &filled(len, 0),
+                        len,
+                        SendCompletion::Synchronous,
+                    ),
                 );
             } else {
                 let buffer = Scratch::new(16).unwrap();
@@ -153,11 +161,14 @@ fn sends_to_oneself_match_in_either_order_and_any_size() {
                 Scratch::new(len).unwrap(),
             );
             let posted = recv_op(host, None, Some(4), &first);
-            wait(host, send_op(host, 0, 4, &out, len, Mode::Standard));
+            wait(
+                host,
+                send_op(host, 0, 4, &out, len, SendCompletion::Standard),
+            );
             wait(host, posted);
             assert_filled(&first, len, 9);
-            let sent = send_op(host, 0, 5, &out, len, Mode::Synchronous);
-            assert!(matches!(sent, Started::Pending(_)));
+            let sent = send_op(host, 0, 5, &out, len, SendCompletion::Synchronous);
+            assert!(matches!(sent, StartOutcome::Pending(_)));
             assert_eq!(
                 host.probe(pattern(Some(0), None)).unwrap().unwrap().len,
                 len as u64
@@ -175,7 +186,7 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
         threads_with(
             Setup {
                 world: 2,
-                quotas: Quotas {
+                quotas: CreditQuotas {
                     envelopes: quota,
                     payload: 100,
                 },
@@ -186,11 +197,20 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
                 let large = filled(20_000, 4);
                 if host.me() == 0 {
                     let floods: Vec<_> = (0..flood)
-                        .map(|_| send_op(host, 1, 1, &small, 8, Mode::Standard))
+                        .map(|_| send_op(host, 1, 1, &small, 8, SendCompletion::Standard))
                         .collect();
-                    wait(host, send_op(host, 1, 2, &large, 20_000, Mode::Standard));
-                    wait(host, send_op(host, 1, 3, &small, 8, Mode::Synchronous));
-                    wait(host, send_op(host, 1, 4, &small, 8, Mode::Synchronous));
+                    wait(
+                        host,
+                        send_op(host, 1, 2, &large, 20_000, SendCompletion::Standard),
+                    );
+                    wait(
+                        host,
+                        send_op(host, 1, 3, &small, 8, SendCompletion::Synchronous),
+                    );
+                    wait(
+                        host,
+                        send_op(host, 1, 4, &small, 8, SendCompletion::Synchronous),
+                    );
                     floods
                         .into_iter()
                         .for_each(|started| drop(wait(host, started)));
@@ -220,7 +240,11 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
                     let (message, _) = taken.unwrap();
                     let data = Data::contiguous(buffer.mem(), 20_000);
                     assert_eq!(
-                        wait(host, host.mrecv(message, data, Origin::default()).unwrap()).tag,
+                        wait(
+                            host,
+                            host.mrecv(message, data, CallOrigin::default()).unwrap()
+                        )
+                        .tag,
                         4
                     );
                     assert!(
@@ -243,7 +267,7 @@ fn receives_see_the_order_of_sends_at_every_quota() {
         threads_with(
             Setup {
                 world: 3,
-                quotas: Quotas {
+                quotas: CreditQuotas {
                     envelopes: quota,
                     payload: 64,
                 },
@@ -288,7 +312,7 @@ fn receives_see_the_order_of_sends_at_every_quota() {
                                 (number % 5) as i32,
                                 &buffers[number as usize],
                                 8,
-                                Mode::Standard,
+                                SendCompletion::Standard,
                             )
                         })
                         .collect();
@@ -306,7 +330,7 @@ fn a_cancelled_receive_takes_no_message_and_says_so() {
     threads(1, |host| {
         let host = &*host;
         let buffer = Scratch::new(8).unwrap();
-        let Started::Pending(request) = recv_op(host, None, None, &buffer) else {
+        let StartOutcome::Pending(request) = recv_op(host, None, None, &buffer) else {
             panic!("nothing was sent yet")
         };
         host.cancel(request).unwrap();
@@ -317,7 +341,10 @@ fn a_cancelled_receive_takes_no_message_and_says_so() {
                 "the request is stale: it completed and was taken already"
             ))
         );
-        wait(host, send_op(host, 0, 1, &buffer, 8, Mode::Standard));
+        wait(
+            host,
+            send_op(host, 0, 1, &buffer, 8, SendCompletion::Standard),
+        );
         assert!(!wait(host, recv_op(host, None, None, &buffer)).cancelled);
     });
 }
@@ -328,7 +355,8 @@ fn an_abandoned_send_finishes_on_its_own() {
         let host = &*host;
         let buffer = filled(100_000, 1);
         if host.me() == 0 {
-            let Started::Pending(request) = send_op(host, 1, 1, &buffer, 100_000, Mode::Standard)
+            let StartOutcome::Pending(request) =
+                send_op(host, 1, 1, &buffer, 100_000, SendCompletion::Standard)
             else {
                 panic!("too large to be eager")
             };
@@ -341,7 +369,10 @@ fn an_abandoned_send_finishes_on_its_own() {
             assert!(host.peek(request).is_err());
         } else {
             wait(host, recv_op(host, Some(0), Some(1), &buffer));
-            wait(host, send_op(host, 0, 2, &buffer, 8, Mode::Standard));
+            wait(
+                host,
+                send_op(host, 0, 2, &buffer, 8, SendCompletion::Standard),
+            );
         }
     });
 }
@@ -371,7 +402,8 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
                         let len = [8, 20_000][(round % 2) as usize];
                         let first = if lane < 2 { lane == 0 } else { host.me() == 0 };
                         if first {
-                            let sent = send_op(host, to, out, &buffer, len, Mode::Synchronous);
+                            let sent =
+                                send_op(host, to, out, &buffer, len, SendCompletion::Synchronous);
                             wait(host, recv_op(host, Some(from), Some(back), &room));
                             wait(host, sent);
                         } else {
@@ -380,7 +412,7 @@ fn threads_of_one_rank_wake_each_other_whoever_polls() {
                             assert_filled(&room, status.len as usize, back as u8);
                             wait(
                                 host,
-                                send_op(host, to, out, &buffer, len, Mode::Synchronous),
+                                send_op(host, to, out, &buffer, len, SendCompletion::Synchronous),
                             );
                         }
                     }
@@ -397,7 +429,7 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
     let waited = std::sync::Barrier::new(2);
     let setup = Setup {
         world: 2,
-        quotas: Quotas::for_world(2),
+        quotas: CreditQuotas::for_world(2),
     };
     threads_with(setup, |host| {
         let host = &*host;
@@ -421,7 +453,14 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
             waited.wait();
             wait(
                 host,
-                send_op(host, 1 - host.me(), 7, &filled(8, 7), 8, Mode::Standard),
+                send_op(
+                    host,
+                    1 - host.me(),
+                    7,
+                    &filled(8, 7),
+                    8,
+                    SendCompletion::Standard,
+                ),
             );
         });
     });

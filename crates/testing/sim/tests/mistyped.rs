@@ -1,8 +1,11 @@
 //! Announced receives and messages of other elements than they wait for: an error on one side,
 //! which the other cannot know of when it writes.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source, Started, TypeMark};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Error, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
+    TypeDigest,
+};
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -22,7 +25,7 @@ fn job(seed: u64) -> Job {
         world: 2,
         seed,
         faults,
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: 1024,
             payload: 1 << 16,
         },
@@ -38,9 +41,9 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
         source: Some(Source { rank, peer: rank }),
         tag: Some(tag),
     };
-    let origin = |mark| Origin {
-        mark: TypeMark(mark),
-        ..Origin::default()
+    let origin = |mark| CallOrigin {
+        mark: TypeDigest(mark),
+        ..CallOrigin::default()
     };
     let mut written = 0;
     for seed in 0..60 {
@@ -48,8 +51,8 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
             let room = Scratch::new(4000).expect("memory");
             let data = |len| Data::contiguous(room.mem(), len);
             let end = |started| match started {
-                Started::Done(status) => status,
-                Started::Pending(request) => {
+                StartOutcome::Done(status) => status,
+                StartOutcome::Pending(request) => {
                     let mut status = None;
                     host.wait_until(&mut || {
                         status = status.take().or_else(|| host.take(request).expect("ours"));
@@ -58,16 +61,16 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
                     status.expect("ended")
                 }
             };
-            let send = |tag, len| Send {
+            let send = |tag, len| SendArgs {
                 context: 0,
                 peer: 1 - host.me(),
                 source: host.me(),
                 tag,
                 data: data(len),
-                mode: Mode::Standard,
+                mode: SendCompletion::Standard,
                 origin: origin(1),
             };
-            let recv = |rank, tag, len, mark| Recv {
+            let recv = |rank, tag, len, mark| RecvArgs {
                 pattern: pattern(rank, tag),
                 data: data(len),
                 origin: origin(mark),
@@ -81,7 +84,7 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
                 assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
             } else {
                 let started = host.recv(recv(0, 0, 4000, 2)).expect("posted");
-                if let Started::Pending(request) = started {
+                if let StartOutcome::Pending(request) = started {
                     host.announce(request);
                 }
                 assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);

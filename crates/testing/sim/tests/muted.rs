@@ -2,9 +2,11 @@
 //! what a program leaves open comes about all the same, also where the helper slept when that was
 //! lent.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
@@ -92,7 +94,7 @@ fn ranks<S: Environment + Clone + 'static>(
     surroundings: &S,
 ) -> [Arc<Rank<S>>; 2] {
     let ranks = [0, 1].map(|me| {
-        let shard = Shard::new(fabric.rail(me), me, 2, Quotas::for_world(2));
+        let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
         Arc::new(Rank::new(shard, me, 2, surroundings.clone()))
     });
     ranks[0].lend_hands(None);
@@ -126,16 +128,16 @@ impl Stepper for Takes {
 
 fn takes(host: &dyn Messaging, tag: i32) -> Arc<Takes> {
     let memory = Scratch::new(8).unwrap();
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             context: 3,
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(tag),
         },
         data: Data::contiguous(memory.mem(), 8),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
-    let Started::Pending(request) = started.unwrap() else {
+    let StartOutcome::Pending(request) = started.unwrap() else {
         panic!("nothing was sent yet")
     };
     Arc::new(Takes {
@@ -146,16 +148,16 @@ fn takes(host: &dyn Messaging, tag: i32) -> Arc<Takes> {
 }
 
 fn send(host: &dyn Messaging, tag: i32, memory: &Scratch) {
-    let send = Send {
+    let send = SendArgs {
         context: 3,
         peer: 0,
         source: 1,
         tag,
         data: Data::contiguous(memory.mem(), 8),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     };
-    assert!(matches!(host.send(send).unwrap(), Started::Done(_)));
+    assert!(matches!(host.send(send).unwrap(), StartOutcome::Done(_)));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Two ranks that do not agree about what one grants the other: whoever sends more than its
 //! receiver granted is found out, whatever it sends, and whoever does not is not.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_sim::course::course;
 use garonne_sim::local::{Fabric, LocalRail};
 use garonne_sim::random::Random;
@@ -11,12 +13,12 @@ use garonne_sync::user::{Data, Scratch};
 use std::collections::VecDeque;
 
 /// What the receiver grants.
-const GRANTED: Quotas = Quotas {
+const GRANTED: CreditQuotas = CreditQuotas {
     envelopes: 16,
     payload: 4000,
 };
 /// What the sender believes.
-const BELIEVED: Quotas = Quotas {
+const BELIEVED: CreditQuotas = CreditQuotas {
     envelopes: 64,
     payload: 64_000,
 };
@@ -26,7 +28,7 @@ const LEN_MAX: u64 = 4000;
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     /// The sender sends so many bytes, in this mode.
-    Sends(u64, Mode),
+    Sends(u64, SendCompletion),
     /// The receiver takes the oldest message, if there is one.
     Receives,
 }
@@ -39,25 +41,31 @@ fn deed(random: &mut Random) -> Deed {
     };
     match random.below(5) {
         0..2 => Deed::Receives,
-        2 => Deed::Sends(len, Mode::Synchronous),
-        _ => Deed::Sends(len, Mode::Standard),
+        2 => Deed::Sends(len, SendCompletion::Synchronous),
+        _ => Deed::Sends(len, SendCompletion::Standard),
     }
 }
 
-fn send(shard: &mut Shard<LocalRail>, peer: u32, memory: &Scratch, len: u64, mode: Mode) -> bool {
-    let send = Send {
+fn send(
+    shard: &mut Engine<LocalRail>,
+    peer: u32,
+    memory: &Scratch,
+    len: u64,
+    mode: SendCompletion,
+) -> bool {
+    let send = SendArgs {
         context: 0,
         peer,
         source: 1 - peer,
         tag: 5,
         data: Data::contiguous(memory.mem(), len),
         mode,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     shard.send(send).is_ok()
 }
 
-fn settle(shards: &mut [Shard<LocalRail>; 2]) {
+fn settle(shards: &mut [Engine<LocalRail>; 2]) {
     for _ in 0..20 {
         for shard in shards.iter_mut() {
             shard.progress();
@@ -71,7 +79,7 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
         let mut random = Random::new(seed);
         let fabric = Fabric::new(2);
         let quotas = [GRANTED, BELIEVED];
-        let mut shards = [0, 1].map(|me| Shard::new(fabric.rail(me), me, 2, quotas[me as usize]));
+        let mut shards = [0, 1].map(|me| Engine::new(fabric.rail(me), me, 2, quotas[me as usize]));
         let memory = Scratch::new(LEN_MAX as usize).unwrap();
         // What was sent and not received, and what was received without that its sender was told.
         let (mut waiting, mut owed) = (VecDeque::new(), (0u32, 0u64));
@@ -91,13 +99,13 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
                         source: Some(Source { rank: 1, peer: 1 }),
                         tag: Some(5),
                     };
-                    let recv = Recv {
+                    let recv = RecvArgs {
                         pattern,
                         data: Data::contiguous(memory.mem(), LEN_MAX),
-                        origin: Origin::default(),
+                        origin: CallOrigin::default(),
                     };
                     assert!(
-                        matches!(shards[0].recv(recv), Ok(Started::Done(_))),
+                        matches!(shards[0].recv(recv), Ok(StartOutcome::Done(_))),
                         "it lay there"
                     );
                     owed = (owed.0 + 1, owed.1 + len);
@@ -116,7 +124,7 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
             }
         }
         assert_eq!(
-            send(&mut shards[0], 1, &memory, 0, Mode::Standard),
+            send(&mut shards[0], 1, &memory, 0, SendCompletion::Standard),
             !overdrawn
         );
         assert!(shards[0].unexpected() <= GRANTED.envelopes as usize);

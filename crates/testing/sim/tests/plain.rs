@@ -1,8 +1,8 @@
 //! Plain receives, whose slots are used again at once.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Send, Source, Started};
-use garonne_engine::fast::recv::{Catch, Ended};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{CallOrigin, Pattern, SendArgs, SendCompletion, Source, StartOutcome};
+use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
 use garonne_sim::faults::Faults;
@@ -25,7 +25,7 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
             until_ns: 0,
             ..Faults::none()
         },
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: 1024,
             payload: 1 << 16,
         },
@@ -36,16 +36,16 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
         for number in 0..3u8 {
             if host.me() == 0 {
                 room.mem().write(0, &[number; LEN]);
-                let send = Send {
+                let send = SendArgs {
                     context: 0,
                     peer: 1,
                     source: 0,
                     tag: 0,
                     data: Data::contiguous(room.mem(), LEN as u64),
-                    mode: Mode::Standard,
-                    origin: Origin::default(),
+                    mode: SendCompletion::Standard,
+                    origin: CallOrigin::default(),
                 };
-                if let Started::Pending(request) = host.send(send).expect("started") {
+                if let StartOutcome::Pending(request) = host.send(send).expect("started") {
                     host.wait_until(&mut || host.take(request).expect("ours").is_some());
                 }
                 continue;
@@ -55,15 +55,15 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
                 source: Some(Source { rank: 0, peer: 0 }),
                 tag: Some(0),
             };
-            let catch = Catch::of(pattern, (room.mem(), LEN as u32), Origin::default());
+            let catch = FastRecv::of(pattern, (room.mem(), LEN as u32), CallOrigin::default());
             let request = host
                 .inspect(|shard| shard.post_plain(&catch))
                 .expect("nothing is in the way");
             host.wait_until(
                 &mut || match host.inspect(|shard| shard.end_plain(request)) {
-                    Ended::NotYet => false,
-                    Ended::Plainly(caught) => caught.len as usize == LEN,
-                    Ended::Otherwise => panic!("it ended otherwise"),
+                    PlainRecvStatus::NotYet => false,
+                    PlainRecvStatus::Plainly(caught) => caught.len as usize == LEN,
+                    PlainRecvStatus::Otherwise => panic!("it ended otherwise"),
                 },
             );
             room.mem()

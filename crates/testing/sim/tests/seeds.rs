@@ -1,9 +1,10 @@
 //! Simulated jobs of random programs under faults, each seed run twice.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Send, Source};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source};
 use garonne_engine::schedule::plugin::{
-    Answer, Counts, Decides, Loaded, Question, Strategy, Window,
+    CheckedPlugin, DecisionCounts, DecisionKind, PluginAnswer, PluginDecisions, StrategyPlugin,
+    WindowView,
 };
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
@@ -30,7 +31,7 @@ fn job(seed: u64, world: u32) -> Job {
         world,
         seed,
         faults,
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: quota,
             payload,
         },
@@ -57,15 +58,15 @@ fn every_message_arrives_once_intact_and_in_order_through_delay_loss_repeats_and
 #[derive(Debug)]
 struct Mad(Mutex<Random>);
 
-impl Strategy for Mad {
-    fn decides(&self) -> Decides {
-        Decides {
+impl StrategyPlugin for Mad {
+    fn decides(&self) -> PluginDecisions {
+        PluginDecisions {
             order: true,
-            ..Decides::default()
+            ..PluginDecisions::default()
         }
     }
 
-    fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+    fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
         assert!(
             window.chunks.len() > 1 && window.envelopes > 0,
             "asked without need"
@@ -73,11 +74,11 @@ impl Strategy for Mad {
         let mut random = self.0.lock().expect("no panic");
         let all = window.chunks.len();
         match random.below(6) {
-            0 => Answer::Yours,
-            1 => Answer::Rubbish,
-            2 => Answer::Decided(Vec::new()),
-            3 => Answer::Decided((0..all).rev().collect()),
-            4 => Answer::Decided(
+            0 => PluginAnswer::Yours,
+            1 => PluginAnswer::Rubbish,
+            2 => PluginAnswer::Decided(Vec::new()),
+            3 => PluginAnswer::Decided((0..all).rev().collect()),
+            4 => PluginAnswer::Decided(
                 (0..all)
                     .map(|_| random.below(all as u64 + 1) as usize)
                     .collect(),
@@ -94,7 +95,7 @@ impl Strategy for Mad {
                         .position(|at| window.chunks[*at].context == context);
                     order.push(left.remove(first.expect("it is there")));
                 }
-                Answer::Decided(order)
+                PluginAnswer::Decided(order)
             }
         }
     }
@@ -108,12 +109,12 @@ fn nothing_is_lost_damaged_or_out_of_order_however_mad_the_strategy() {
         let plan = plan(seed, world, 90, &LENS);
         check(&job(seed, world), |host: Arc<SimHost>| {
             let mad = Mad(Mutex::new(Random::new(seed ^ u64::from(host.me()) << 32)));
-            let loaded = Arc::new(Loaded::new(Box::new(mad), world));
+            let loaded = Arc::new(CheckedPlugin::new(Box::new(mad), world));
             host.inspect(|shard| shard.consult(loaded.clone()));
             play(&host, &plan, |_| false);
-            let counts = (0..world).map(|peer| loaded.counts(peer)[Question::Order as usize]);
+            let counts = (0..world).map(|peer| loaded.counts(peer)[DecisionKind::Order as usize]);
             let mut total = total.lock().expect("no panic");
-            for Counts {
+            for DecisionCounts {
                 asked,
                 accepted,
                 refused,
@@ -169,7 +170,7 @@ fn a_job_of_hundreds_of_ranks_exchanges_with_its_neighbours() {
                     tag: 1,
                     len: 600,
                     number: u64::from(me) * 10 + round,
-                    mode: Mode::Standard,
+                    mode: SendCompletion::Standard,
                 };
                 let (out, room) = (filled(&message), Scratch::new(600).expect("memory"));
                 let pattern = Pattern {
@@ -182,21 +183,21 @@ fn a_job_of_hundreds_of_ranks_exchanges_with_its_neighbours() {
                 };
                 let data = Data::contiguous(room.mem(), 600);
                 let receive = host
-                    .recv(Recv {
+                    .recv(RecvArgs {
                         pattern,
                         data,
-                        origin: Origin::default(),
+                        origin: CallOrigin::default(),
                     })
                     .expect("posted");
                 let data = Data::contiguous(out.mem(), 600);
-                let send = Send {
+                let send = SendArgs {
                     context: 0,
                     peer: right,
                     source: me,
                     tag: 1,
                     data,
-                    mode: Mode::Standard,
-                    origin: Origin::default(),
+                    mode: SendCompletion::Standard,
+                    origin: CallOrigin::default(),
                 };
                 let send = host.send(send).expect("started");
                 assert_eq!(finish(host, receive).len, 600);
@@ -225,10 +226,10 @@ fn a_program_that_waits_for_a_message_nobody_sends_is_reported_with_its_seed() {
             };
             let data = Data::contiguous(room.mem(), 8);
             let receive = host
-                .recv(Recv {
+                .recv(RecvArgs {
                     pattern,
                     data,
-                    origin: Origin::default(),
+                    origin: CallOrigin::default(),
                 })
                 .expect("posted");
             finish(&*host, receive);

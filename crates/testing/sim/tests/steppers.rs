@@ -1,9 +1,11 @@
 //! What starting a stepper costs those that are open already: nothing. Counted in steps, with many
 //! open at a time.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
@@ -39,37 +41,40 @@ type Rank = LockedEngine<LocalRail, Quiet>;
 
 fn alone() -> Arc<Rank> {
     let fabric = Fabric::shaken(1, 1);
-    let shard = Shard::new(fabric.rail(0), 0, 1, Quotas::for_world(1));
+    let shard = Engine::new(fabric.rail(0), 0, 1, CreditQuotas::for_world(1));
     Arc::new(Rank::new(shard, 0, 1, Quiet))
 }
 
 fn recv(host: &dyn Messaging, tag: i32, memory: &Scratch) -> Request {
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern {
             context: 3,
             source: Some(Source { rank: 0, peer: 0 }),
             tag: Some(tag),
         },
         data: Data::contiguous(memory.mem(), 8),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     match started.unwrap() {
-        Started::Pending(request) => request,
-        Started::Done(_) => panic!("nothing was sent yet"),
+        StartOutcome::Pending(request) => request,
+        StartOutcome::Done(_) => panic!("nothing was sent yet"),
     }
 }
 
 fn send(host: &dyn Messaging, tag: i32, memory: &Scratch) {
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: 3,
         peer: 0,
         source: 0,
         tag,
         data: Data::contiguous(memory.mem(), 8),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
-    assert!(matches!(started.unwrap(), Started::Done(_)), "it is short");
+    assert!(
+        matches!(started.unwrap(), StartOutcome::Done(_)),
+        "it is short"
+    );
 }
 
 /// Receives a message of its rank's own, and counts its steps.

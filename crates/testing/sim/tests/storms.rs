@@ -1,8 +1,8 @@
 //! Simulated jobs under all that a medium may do: damage, partitions, several ways that fail, slow
 //! ranks and deaths, alone and at once. Each seed runs twice.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Send, Source};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{CallOrigin, Error, Pattern, RecvArgs, SendArgs, SendCompletion, Source};
 use garonne_engine::reliable::LOST_AFTER_NS;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::Memory;
@@ -30,7 +30,7 @@ fn job(seed: u64, world: u32, faults: Faults) -> Job {
         world,
         seed,
         faults,
-        quotas: Quotas { envelopes, payload },
+        quotas: CreditQuotas { envelopes, payload },
         memory: [Memory::Apart, Memory::Asked, Memory::Asked, Memory::Reached]
             [random.below(4) as usize],
     }
@@ -141,17 +141,17 @@ fn a_partition_that_heals_loses_nothing() {
 /// The virtual time at which a rank hears that `peer` is gone: it waits for it, with a message or
 /// for one.
 fn loses(host: &SimHost, peer: u32, speaks: bool) -> u64 {
-    let (source, origin) = (Source { rank: peer, peer }, Origin::default());
+    let (source, origin) = (Source { rank: peer, peer }, CallOrigin::default());
     let memory = Scratch::new(8).expect("memory");
     let data = Data::contiguous(memory.mem(), 8);
     let started = if speaks {
-        host.send(Send {
+        host.send(SendArgs {
             context: UNUSED,
             peer,
             source: host.me(),
             tag: 1,
             data,
-            mode: Mode::Synchronous,
+            mode: SendCompletion::Synchronous,
             origin,
         })
     } else {
@@ -160,7 +160,7 @@ fn loses(host: &SimHost, peer: u32, speaks: bool) -> u64 {
             source: Some(source),
             tag: Some(1),
         };
-        host.recv(Recv {
+        host.recv(RecvArgs {
             pattern,
             data,
             origin,

@@ -2,9 +2,11 @@
 //! same, and what others do in a thread's place wakes who waits for it. Another thread holds the
 //! engine nearly all the time, and never looks at the rail itself.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
@@ -42,33 +44,33 @@ type Rank = LockedEngine<LocalRail, Lending>;
 fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
-        let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+        let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
         Arc::new(LockedEngine::new(shard, me, WORLD, LENDING))
     })
 }
 
-fn message(host: &Rank, peer: u32, tag: i32, memory: &Scratch) -> Started {
-    let send = Send {
+fn message(host: &Rank, peer: u32, tag: i32, memory: &Scratch) -> StartOutcome {
+    let send = SendArgs {
         context: 3,
         peer,
         source: host.me(),
         tag,
         data: Data::contiguous(memory.mem(), 8),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     };
     host.send(send).unwrap()
 }
 
-fn receive(host: &dyn Messaging, peer: u32, tag: i32, memory: &Scratch) -> Started {
-    let recv = Recv {
+fn receive(host: &dyn Messaging, peer: u32, tag: i32, memory: &Scratch) -> StartOutcome {
+    let recv = RecvArgs {
         pattern: Pattern {
             context: 3,
             source: Some(Source { rank: peer, peer }),
             tag: Some(tag),
         },
         data: Data::contiguous(memory.mem(), 8),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     host.recv(recv).unwrap()
 }
@@ -105,8 +107,8 @@ impl Stepper for Expects {
         let over = match *request {
             Some(request) => host.take(request).unwrap().is_some(),
             None => match receive(host, 0, self.tag, &self.memory) {
-                Started::Done(_) => true,
-                Started::Pending(pending) => {
+                StartOutcome::Done(_) => true,
+                StartOutcome::Pending(pending) => {
                     *request = Some(pending);
                     false
                 }
@@ -152,7 +154,7 @@ fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
         held(&rank, || {
             assert!(matches!(
                 message(&sender, 1, tag, &memory),
-                Started::Done(_)
+                StartOutcome::Done(_)
             ));
         });
         let until = Instant::now() + GIVE_UP;
@@ -174,7 +176,7 @@ fn a_waiter_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
         held(&rank, || {
             assert!(matches!(
                 message(&sender, 1, tag, &memory),
-                Started::Done(_)
+                StartOutcome::Done(_)
             ));
             rank.wait_until(&mut || expects.is_over());
         });
@@ -190,7 +192,7 @@ fn what_a_thread_does_in_the_place_of_another_wakes_who_waits_for_it() {
             let memory = Scratch::new(8).unwrap();
             for tag in 0..MANY {
                 // In its place it is whoever asks that sends.
-                if let Started::Pending(request) = message(&rank, 1, tag, &memory) {
+                if let StartOutcome::Pending(request) = message(&rank, 1, tag, &memory) {
                     rank.wait_until(&mut || rank.take(request).unwrap().is_some());
                 }
             }
@@ -202,7 +204,7 @@ fn what_a_thread_does_in_the_place_of_another_wakes_who_waits_for_it() {
         });
         let memory = Scratch::new(8).unwrap();
         for tag in 0..MANY {
-            if let Started::Pending(request) = receive(&*rank, 1, tag, &memory) {
+            if let StartOutcome::Pending(request) = receive(&*rank, 1, tag, &memory) {
                 rank.wait_until(&mut || rank.take(request).unwrap().is_some());
             }
         }

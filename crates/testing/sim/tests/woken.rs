@@ -1,11 +1,12 @@
 //! Threads of a rank that sleep while messages come for another: each is woken by what it waits
 //! for, and by nothing else.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
+    CallOrigin, ContextId, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source,
+    StartOutcome, in_shard,
 };
-use garonne_engine::engine::Shard;
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
@@ -27,8 +28,8 @@ const BUSY: i32 = 1000;
 
 type Rank = LockedEngine<LocalRail, Lending>;
 
-fn engine(fabric: &Arc<Fabric>, me: u32) -> (Shard<LocalRail>, Lending) {
-    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalRail>, Lending) {
+    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let lending = Lending {
         patience: SpinBudget {
             spins: 0,
@@ -60,17 +61,17 @@ fn post(host: &dyn Messaging, tag: i32) -> (Option<Request>, Scratch) {
     post_in(host, CONTEXT, tag)
 }
 
-fn post_in(host: &dyn Messaging, context: Context, tag: i32) -> (Option<Request>, Scratch) {
+fn post_in(host: &dyn Messaging, context: ContextId, tag: i32) -> (Option<Request>, Scratch) {
     let room = Scratch::new(8).unwrap();
     let pattern = pattern(host, tag);
-    let started = host.recv(Recv {
+    let started = host.recv(RecvArgs {
         pattern: Pattern { context, ..pattern },
         data: Data::contiguous(room.mem(), 8),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     match started.unwrap() {
-        Started::Done(_) => (None, room),
-        Started::Pending(request) => (Some(request), room),
+        StartOutcome::Done(_) => (None, room),
+        StartOutcome::Pending(request) => (Some(request), room),
     }
 }
 
@@ -78,7 +79,7 @@ fn receive(host: &dyn Messaging, tag: i32) {
     receive_in(host, CONTEXT, tag);
 }
 
-fn receive_in(host: &dyn Messaging, context: Context, tag: i32) {
+fn receive_in(host: &dyn Messaging, context: ContextId, tag: i32) {
     if let (Some(request), _room) = post_in(host, context, tag) {
         host.wait_for(&|| WaitTarget::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
@@ -86,15 +87,15 @@ fn receive_in(host: &dyn Messaging, context: Context, tag: i32) {
     }
 }
 
-fn of(host: &dyn Messaging, tag: i32, memory: &Scratch) -> Send {
-    Send {
+fn of(host: &dyn Messaging, tag: i32, memory: &Scratch) -> SendArgs {
+    SendArgs {
         context: CONTEXT,
         peer: 1 - host.me(),
         source: host.me(),
         tag,
         data: Data::contiguous(memory.mem(), 8),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     }
 }
 
@@ -102,13 +103,13 @@ fn send(host: &dyn Messaging, tag: i32) {
     send_in(host, CONTEXT, tag);
 }
 
-fn send_in(host: &dyn Messaging, context: Context, tag: i32) {
+fn send_in(host: &dyn Messaging, context: ContextId, tag: i32) {
     let memory = Scratch::new(8).unwrap();
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context,
         ..of(host, tag, &memory)
     });
-    assert!(matches!(started.unwrap(), Started::Done(_)));
+    assert!(matches!(started.unwrap(), StartOutcome::Done(_)));
 }
 
 /// How many threads are woken while messages come for another one, of so many that wait in this
@@ -440,7 +441,7 @@ fn wait_for_a_stepper(host: &Rank, tag: i32) {
 #[test]
 fn who_probes_for_what_its_sender_holds_back_finds_it() {
     // Twice as many as may be kept.
-    let many = 2 * Quotas::for_world(WORLD).envelopes as i32;
+    let many = 2 * CreditQuotas::for_world(WORLD).envelopes as i32;
     let (fabric, leaving) = (Fabric::new(WORLD), AtomicU32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -452,7 +453,7 @@ fn who_probes_for_what_its_sender_holds_back_finds_it() {
                 .chain((0..WAITERS).map(start))
                 .collect();
             for started in sends {
-                if let Started::Pending(request) = started {
+                if let StartOutcome::Pending(request) = started {
                     host.wait_for(&|| WaitTarget::Operation(request), &mut || {
                         host.take(request).unwrap().is_some()
                     });

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{collectives, gossip, mpi};
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::Job;
 use garonne_sim::random::Random;
@@ -24,7 +24,7 @@ fn job(seed: u64, world: u32) -> Job {
         seed,
         faults,
         memory: garonne_sim::Memory::Apart,
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes,
             payload: 1024,
         },
@@ -48,7 +48,7 @@ fn jobs_of_hundreds_of_ranks_split_reduce_and_gossip() {
                 .split(
                     (world.rank() % 2) as i32,
                     0,
-                    garonne_engine::api::Origin::default(),
+                    garonne_engine::api::CallOrigin::default(),
                 )
                 .expect("split")
                 .expect("everybody has a colour");

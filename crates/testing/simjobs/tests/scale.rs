@@ -5,8 +5,8 @@
 //! which is the point. Memory is what the kernel says that the process has written, so each figure
 //! comes from a process of its own: this program calls itself.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::Origin;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{Allreduce, Barrier, Bcast, Elements};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, codes};
@@ -34,7 +34,7 @@ fn job(world: u32) -> Job {
         world,
         seed: 7,
         faults: Faults::none(),
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes: 64,
             payload: 1024,
         },
@@ -44,7 +44,7 @@ fn job(world: u32) -> Job {
 
 /// A barrier, a sum and a broadcast.
 fn meet(comm: &Comm) {
-    let origin = Origin::default();
+    let origin = CallOrigin::default();
     comm.collective(&Barrier, origin).expect("barrier");
     let (mine, all) = (
         Scratch::new(8).expect("memory"),
@@ -104,7 +104,7 @@ fn child() {
         let world = process.world().expect("the world");
         let group = world.group().incl(&ranks).expect("a group");
         let met = world
-            .create_group(&group, 3, Origin::default())
+            .create_group(&group, 3, CallOrigin::default())
             .expect("a communicator")
             .expect("all are members");
         meet(&met);

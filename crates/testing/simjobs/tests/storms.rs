@@ -4,8 +4,8 @@
 mod common;
 
 use common::{collectives, gossip, hopeless, mpi, shift};
-use garonne_engine::Quotas;
-use garonne_engine::api::Origin;
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::CallOrigin;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_sim::Memory;
@@ -28,7 +28,7 @@ fn job(seed: u64, world: u32, faults: Faults) -> Job {
         seed,
         faults,
         memory: [Memory::Apart, Memory::Asked][random.below(2) as usize],
-        quotas: Quotas {
+        quotas: CreditQuotas {
             envelopes,
             payload: 1024,
         },
@@ -45,7 +45,7 @@ fn meet(world: &Comm, ranks: &[u32], seed: u64) {
     let ranks: Vec<i32> = ranks.iter().map(|rank| *rank as i32).collect();
     let group = world.group().incl(&ranks).expect("a group");
     let met = world
-        .create_group(&group, 5, Origin::default())
+        .create_group(&group, 5, CallOrigin::default())
         .expect("a communicator")
         .expect("all are members");
     collectives(&met, seed, count(&met));
@@ -55,7 +55,7 @@ fn meet(world: &Comm, ranks: &[u32], seed: u64) {
 /// Collectives and messages of both kinds, among all and among halves.
 fn everything(world: &Comm, seed: u64) {
     let half = world
-        .split((world.rank() % 2) as i32, 0, Origin::default())
+        .split((world.rank() % 2) as i32, 0, CallOrigin::default())
         .expect("split")
         .expect("everybody has a colour");
     collectives(&half, seed, count(&half));

@@ -10,8 +10,8 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use garonne_engine::observe::events::{Event, What};
-use garonne_engine::observe::post_mortem::Recorded;
+use garonne_engine::observe::events::{Event, EventKind};
+use garonne_engine::observe::post_mortem::RecordedEvents;
 use garonne_node::flight_recorder::{self, FlightRecording};
 use garonne_node::printable::line;
 use garonne_node::{bounded_read, call_names, launcher};
@@ -155,19 +155,19 @@ fn communicator(context: u32) -> String {
     }
 }
 
-fn what(what: What) -> &'static str {
+fn what(what: EventKind) -> &'static str {
     match what {
-        What::Nothing => "nothing",
-        What::Send => "sends",
-        What::Recv => "posts a receive",
-        What::Match => "a message meets its receive",
-        What::Keep => "a message comes that nobody has asked for yet",
-        What::Hold => "a send waits for room or credit",
-        What::Move => "a large message begins to move",
-        What::Complete => "an operation is over",
-        What::Gone => "a peer is gone",
-        What::Broken => "a peer broke the format",
-        What::Take => "receives what lay ready",
+        EventKind::Nothing => "nothing",
+        EventKind::Send => "sends",
+        EventKind::Recv => "posts a receive",
+        EventKind::Match => "a message meets its receive",
+        EventKind::Keep => "a message comes that nobody has asked for yet",
+        EventKind::Hold => "a send waits for room or credit",
+        EventKind::Move => "a large message begins to move",
+        EventKind::Complete => "an operation is over",
+        EventKind::Gone => "a peer is gone",
+        EventKind::Broken => "a peer broke the format",
+        EventKind::Take => "receives what lay ready",
     }
 }
 
@@ -180,7 +180,7 @@ fn event_value((number, event): &(u64, Event), names: &mut PlaceNames<'_>) -> Va
 
 fn rank_value(
     (rank, process): (u32, u32),
-    recorded: &Recorded,
+    recorded: &RecordedEvents,
     remains: &FlightRecording,
     names: &mut PlaceNames<'_>,
 ) -> Value {

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use garonne_engine::schedule::plugin::{Decides, Question, Strategy};
-use garonne_engine::schedule::plugin_check::{self, Report};
+use garonne_engine::schedule::plugin::{DecisionKind, PluginDecisions, StrategyPlugin};
+use garonne_engine::schedule::plugin_check::{self, PluginReport};
 use garonne_node::strategy::StrategyModule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -74,7 +74,7 @@ pub struct CheckReport {
     pub findings: Vec<ReportedFinding>,
 }
 
-/// See [`plugin_check::Finding`].
+/// See [`plugin_check::PluginFinding`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportedFinding {
     /// What it was asked, by its place among all questions.
@@ -118,7 +118,7 @@ pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
             return 1;
         }
     };
-    let Decides {
+    let PluginDecisions {
         waiting,
         order,
         pieces,
@@ -129,7 +129,7 @@ pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
     }));
     if what == CheckStep::Examine {
         let mut before =
-            |question: Question, case| tell(&CheckerLine::Asks(question as usize, case));
+            |question: DecisionKind, case| tell(&CheckerLine::Asks(question as usize, case));
         tell(&CheckerLine::Report(told(&plugin_check::examine(
             &module,
             seed,
@@ -139,8 +139,8 @@ pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
     0
 }
 
-fn told(report: &Report) -> CheckReport {
-    let finding = |finding: &plugin_check::Finding| ReportedFinding {
+fn told(report: &PluginReport) -> CheckReport {
+    let finding = |finding: &plugin_check::PluginFinding| ReportedFinding {
         question: finding.question as usize,
         case: finding.case,
         property: finding.property.text().to_owned(),

@@ -3,7 +3,10 @@
 //! interleaved in one run. `cargo run --release -p garonne-rails --example tcp_floor`
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Header, Rail, Sink, Token};
+use garonne_engine::transport::{
+    BulkStatus, BulkToken, BulkTransfer, ExposeResult, PacketHeader, PollSink, RegionDescriptor,
+    Transport,
+};
 use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::fs::File;
@@ -41,16 +44,16 @@ struct Got {
     done: bool,
 }
 
-impl Sink for Got {
-    fn packet(&mut self, _: Peer, _: Header, payload: UserMem, len: usize) {
+impl PollSink for Got {
+    fn packet(&mut self, _: Peer, _: PacketHeader, payload: UserMem, len: usize) {
         let mut word = [0; 8];
         payload.read(0, &mut word[..len.min(8)]);
         self.cookie = u64::from_le_bytes(word);
         self.packets += 1;
     }
-    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
-    fn revoked(&mut self, _: Token) {}
-    fn bulk_done(&mut self, _: Token, result: Result<(), Error>) {
+    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn revoked(&mut self, _: BulkToken) {}
+    fn bulk_done(&mut self, _: BulkToken, result: Result<(), Error>) {
         result.expect("the bulk data arrive");
         self.done = true;
     }
@@ -60,10 +63,10 @@ impl Sink for Got {
 }
 
 fn send(rail: &mut TcpRail, peer: Peer, memory: &Scratch) {
-    let header = Header {
+    let header = PacketHeader {
         kind: 1,
         len: memory.len() as u32,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     while rail.send_inline(peer, &header, memory.mem()).is_err() {
         rail.poll(8, &mut Got::default());
@@ -104,18 +107,18 @@ fn rail_bulks(rail: &mut TcpRail, me: Peer) -> Vec<f64> {
     let mut times = Vec::new();
     for n in 0..BULKS as u64 {
         if me == 1 {
-            let Exposing::Ready(descriptor) = rail.expose(n, 0, &data) else {
+            let ExposeResult::Ready(descriptor) = rail.expose(n, 0, &data) else {
                 panic!("one region at a time")
             };
             word.mem().write(0, &descriptor.cookie.to_le_bytes());
             send(rail, 0, &word);
             await_packet(rail);
-            assert_eq!(rail.revoke(n), Ending::Now);
+            assert_eq!(rail.revoke(n), BulkStatus::Now);
         } else {
             let mut got = await_packet(rail);
             let begun = Instant::now();
-            let descriptor = Descriptor::new(got.cookie, &[]).expect("short");
-            let bulk = Bulk {
+            let descriptor = RegionDescriptor::new(got.cookie, &[]).expect("short");
+            let bulk = BulkTransfer {
                 token: n,
                 peer: 1,
                 descriptor: &descriptor,

@@ -1,15 +1,15 @@
 //! The rail of a rank: shared memory to the peers of its node, and TCP to the others, if the job
 //! has any.
 //!
-//! Implements the engine's `Rail` by asking the rail of each peer; which one that is was said when
-//! it was made and does not change. A rank sleeps on its doorbell, as with shared memory alone; a
-//! thread of its own, started at the first sleep, watches the sockets and rings that doorbell when
-//! one is ready, once for each time the rank arms. The same thread sees to it that messages which
-//! are kept for others to leave with them leave in time, so TCP's part is behind a lock; nobody
-//! else ever takes it. While nothing comes by TCP its sockets, which cost a system call, are looked
-//! at ever more seldom between looks at shared memory. In a job of one node there is no second
-//! part, and what that costs is one comparison where a peer is named. Large data between ranks of
-//! one host may also go by both at once (`joint`), where somebody asks for that.
+//! Implements the engine's `Transport` by asking the rail of each peer; which one that is was said
+//! when it was made and does not change. A rank sleeps on its doorbell, as with shared memory
+//! alone; a thread of its own, started at the first sleep, watches the sockets and rings that
+//! doorbell when one is ready, once for each time the rank arms. The same thread sees to it that
+//! messages which are kept for others to leave with them leave in time, so TCP's part is behind a
+//! lock; nobody else ever takes it. While nothing comes by TCP its sockets, which cost a system
+//! call, are looked at ever more seldom between looks at shared memory. In a job of one node there
+//! is no second part, and what that costs is one comparison where a peer is named. Large data
+//! between ranks of one host may also go by both at once (`joint`), where somebody asks for that.
 
 mod joint;
 mod watcher;
@@ -17,11 +17,13 @@ mod watcher;
 use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
 use crate::shm::ShmRail;
 use crate::tcp::{Sockets, TcpRail};
-use garonne_engine::api::{Error, Peer, Shortage};
-use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::api::{Error, Peer, UnreachableCause};
+use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
-    Need, Pieces, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, Fragments,
+    PacketAcceptor, PacketBuffer, PacketClass, PacketHeader, PartWritten, PeekResult,
+    PeerCapabilities, PollSink, RegionDescriptor, RendezvousMode, Transport, TransportLimits,
+    WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::{Segment, SharedWord};
@@ -173,7 +175,7 @@ impl Far {
     }
 
     #[inline(never)]
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let told = lock(&self.tcp).poll(budget, sink);
         let every = if told > 0 { 1 } else { self.tcp_every * 2 };
         self.tcp_every = every.min(self.tcp_every_max);
@@ -280,13 +282,13 @@ macro_rules! of {
     };
 }
 
-impl Rail for ComposedRail {
-    fn limits(&self) -> Limits {
+impl Transport for ComposedRail {
+    fn limits(&self) -> TransportLimits {
         let near = self.shm.limits();
         let Some(far) = self.far.as_ref().map(|far| lock(&far.tcp).limits()) else {
             return near;
         };
-        Limits {
+        TransportLimits {
             inline_max: near.inline_max.min(far.inline_max),
             packet_max: near.packet_max.min(far.packet_max),
             control_max: near.control_max.min(far.control_max),
@@ -294,30 +296,30 @@ impl Rail for ComposedRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<Reach> {
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
         let Some(far) = self.far.as_ref().filter(|far| !far.is_near(peer)) else {
             let reach = self.shm.reach(peer)?;
             // What goes by both is read at once; it is cut here.
             let both = self.far.as_ref().is_some_and(|far| far.has_both(peer));
-            return Some(Reach {
+            return Some(PeerCapabilities {
                 read_chunk: if both { u64::MAX } else { reach.read_chunk },
                 ..reach
             });
         };
         let most = self.limits().packet_max;
         let reach = lock(&far.tcp).reach(peer)?;
-        Some(Reach {
+        Some(PeerCapabilities {
             eager_max: reach.eager_max.min(most),
             pipeline_chunk: reach.pipeline_chunk.min(most),
             ..reach
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
         of!(self, peer, rail => rail.flow(peer, len))
     }
 
-    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         match &mut self.far {
             Some(far) if !far.is_near(pieces.peer) => far.send(|tcp| tcp.send_pieces(pieces, mem)),
             _ => self.shm.send_pieces(pieces, mem),
@@ -325,23 +327,33 @@ impl Rail for ComposedRail {
     }
 
     #[inline]
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
         of!(self, peer, rail => rail.claim(peer, len, class))
     }
 
     #[inline]
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         match &mut self.far {
             Some(far) if !far.is_near(room.peer) => far.send(|tcp| tcp.commit(room, header)),
             _ => self.shm.commit(room, header),
         }
     }
 
-    fn abandon(&mut self, room: Room) {
+    fn abandon(&mut self, room: PacketBuffer) {
         of!(self, room.peer, rail => rail.abandon(room));
     }
 
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError> {
         match &mut self.far {
             Some(far) if !far.is_near(peer) => far.send(|tcp| tcp.send_inline(peer, header, bytes)),
             _ => self.shm.send_inline(peer, header, bytes),
@@ -366,12 +378,12 @@ impl Rail for ComposedRail {
     }
 
     #[inline(always)]
-    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
         self.is_near(peer) && self.shm.send_at_once(peer, header, bytes)
     }
 
     #[inline]
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let Some(far) = &mut self.far else {
             return self.shm.poll(budget, sink);
         };
@@ -392,12 +404,12 @@ impl Rail for ComposedRail {
     }
 
     #[inline(always)]
-    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
+    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         self.shm.take_ready(accept)
     }
 
     #[inline(always)]
-    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll_one(&mut self, sink: &mut impl PollSink) -> bool {
         self.shm.poll_one(sink)
     }
 
@@ -407,7 +419,7 @@ impl Rail for ComposedRail {
         self.far.is_none() && self.shm.is_quiet()
     }
 
-    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         match &mut self.far {
             Some(far) if far.joins(peer, data.len) => {
                 far.expose_to_both(&mut self.shm, (token, peer, data))
@@ -416,17 +428,17 @@ impl Rail for ComposedRail {
         }
     }
 
-    fn revoke(&mut self, token: Token) -> Ending {
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         // Tokens are unique among both, and a rail that does not know one has nothing to end.
         if let Some(far) = &mut self.far
-            && lock(&far.tcp).revoke(token) == Ending::Later
+            && lock(&far.tcp).revoke(token) == BulkStatus::Later
         {
-            return Ending::Later;
+            return BulkStatus::Later;
         }
         self.shm.revoke(token)
     }
 
-    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         match &mut self.far {
             Some(far)
                 if far.has_both(bulk.peer)
@@ -438,23 +450,29 @@ impl Rail for ComposedRail {
         }
     }
 
-    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         of!(self, bulk.peer, rail => rail.write(bulk))
     }
 
-    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
             return self.shm.fetch_beside();
         }
         of!(self, peer, rail => rail.fetch(token, peer, len))
     }
 
-    fn fetched(&mut self, token: Token, worked: bool) {
+    fn fetched(&mut self, token: BulkToken, worked: bool) {
         // Only shared memory learns from it.
         self.shm.fetched(token, worked);
     }
 
-    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+    fn share(
+        &mut self,
+        token: BulkToken,
+        peer: Peer,
+        data: &Data,
+        way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         // Of what goes by both nobody takes parts by himself.
         if self
             .far
@@ -466,31 +484,34 @@ impl Rail for ComposedRail {
         of!(self, peer, rail => rail.share(token, peer, data, way))
     }
 
-    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
         self.shm.take_part(token, len)
     }
 
-    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         of!(self, bulk.peer, rail => rail.push_part(bulk))
     }
 
-    fn withdraw(&mut self, token: Token) -> Handover {
+    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
         // Only data of the node's peers was offered.
         self.shm.withdraw(token)
     }
 
-    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         of!(self, bulk.peer, rail => rail.write_ahead(bulk))
     }
 
-    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
-        if what == Lift::Read && self.far.is_some() && joint::split(bulk.descriptor).is_some() {
-            return Ok(Lifted::Unable);
+    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
+        if what == OffloadKind::Read
+            && self.far.is_some()
+            && joint::split(bulk.descriptor).is_some()
+        {
+            return Ok(OffloadResult::Unable);
         }
         of!(self, bulk.peer, rail => rail.lift(bulk, what))
     }
 
-    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
         // The way to other nodes knows no such thing.
         self.shm.unreached(peer)
     }
@@ -531,7 +552,7 @@ impl Rail for ComposedRail {
         of!(self, peer, rail => rail.ring(peer));
     }
 
-    fn nudge(&mut self, peer: Peer, need: Need) {
+    fn nudge(&mut self, peer: Peer, need: WakeReason) {
         of!(self, peer, rail => rail.nudge(peer, need));
     }
 

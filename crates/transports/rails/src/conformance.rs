@@ -5,17 +5,17 @@
 //! Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    Bulk, Class, Descriptor, Ending, Exposing, Fetch, Handover, Header, Rail, Refusal, Sink, Step,
-    Token,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketClass, PacketHeader,
+    PartWritten, PollSink, RegionDescriptor, RendezvousMode, Transport, WithdrawResult,
 };
 use garonne_sync::user::{Data, Scratch, UserMem};
 
 /// Two rails that reach each other: peer 0 and peer 1.
 pub trait World {
     /// The kind of rail.
-    type Rail: Rail;
+    type Rail: Transport;
     /// The rail of peer 0 or 1.
     fn rail(&mut self, peer: Peer) -> &mut Self::Rail;
     /// Lets time pass on rails whose packets need some.
@@ -29,32 +29,32 @@ pub trait World {
 #[derive(Debug, Default)]
 pub struct Told {
     /// Packets: sender, header, payload.
-    pub packets: Vec<(Peer, Header, Vec<u8>)>,
+    pub packets: Vec<(Peer, PacketHeader, Vec<u8>)>,
     /// Peers reported gone.
     pub gone: Vec<Peer>,
     /// Why, of those where the rail said so.
     pub reasons: Vec<&'static str>,
     /// Regions whose revocation ended.
-    pub revoked: Vec<Token>,
+    pub revoked: Vec<BulkToken>,
     /// Exposures that ended.
-    pub exposed: Vec<(Token, Option<Descriptor>)>,
+    pub exposed: Vec<(BulkToken, Option<RegionDescriptor>)>,
     /// Bulk operations that ended.
-    pub done: Vec<(Token, Result<(), Error>)>,
+    pub done: Vec<(BulkToken, Result<(), Error>)>,
 }
 
-impl Sink for Told {
-    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+impl PollSink for Told {
+    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
         let mut bytes = vec![0; len];
         payload.read(0, &mut bytes);
         self.packets.push((peer, header, bytes));
     }
-    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
+    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
         self.exposed.push((token, descriptor));
     }
-    fn revoked(&mut self, token: Token) {
+    fn revoked(&mut self, token: BulkToken) {
         self.revoked.push(token);
     }
-    fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
+    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
         self.done.push((token, result));
     }
     fn gone(&mut self, peer: Peer) {
@@ -90,15 +90,15 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-fn header(len: usize, sequence: usize) -> Header {
-    Header {
+fn header(len: usize, sequence: usize) -> PacketHeader {
+    PacketHeader {
         kind: 1,
         len: len as u32,
         sequence: sequence as u32,
         tag: -7,
         context: 3,
         source: 9,
-        ..Header::default()
+        ..PacketHeader::default()
     }
 }
 
@@ -112,14 +112,14 @@ fn scratch(bytes: &[u8]) -> Scratch {
 
 /// Sends one packet the way its length and class suggest.
 pub fn send(
-    rail: &mut impl Rail,
+    rail: &mut impl Transport,
     peer: Peer,
     bytes: &[u8],
     sequence: usize,
-    class: Class,
-) -> Result<(), Refusal> {
+    class: PacketClass,
+) -> Result<(), ClaimError> {
     let header = header(bytes.len(), sequence);
-    if class == Class::Data && bytes.len() <= rail.limits().inline_max {
+    if class == PacketClass::Data && bytes.len() <= rail.limits().inline_max {
         let memory = scratch(bytes);
         return rail.send_inline(peer, &header, memory.mem());
     }
@@ -159,7 +159,7 @@ fn boundaries_hold<W: World>(mut world: W) {
     {
         let bytes = pattern(len, n);
         assert_eq!(
-            send(world.rail(0), 1, &bytes, n, Class::Data),
+            send(world.rail(0), 1, &bytes, n, PacketClass::Data),
             Ok(()),
             "an empty rail has room"
         );
@@ -171,7 +171,10 @@ fn boundaries_hold<W: World>(mut world: W) {
         );
     }
     let control = pattern(limits.control_max, 5);
-    assert_eq!(send(world.rail(0), 1, &control, 1, Class::Control), Ok(()));
+    assert_eq!(
+        send(world.rail(0), 1, &control, 1, PacketClass::Control),
+        Ok(())
+    );
     assert_eq!(receive(&mut world, 1, 1).packets[0].2, control);
 }
 
@@ -184,11 +187,11 @@ fn order_holds<W: World>(mut world: W) {
         for _ in 0..1 + sent % 7 {
             let len = [0, 8, 40, 700, 3000][sent % 5];
             let class = if sent % 11 == 3 {
-                Class::Control
+                PacketClass::Control
             } else {
-                Class::Data
+                PacketClass::Data
             };
-            let len = if class == Class::Control {
+            let len = if class == PacketClass::Control {
                 len.min(world.rail(0).limits().control_max)
             } else {
                 len
@@ -219,10 +222,16 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
     for round in 0..3 {
         let mut sent = 0;
         while sent < 100_000 {
-            match send(world.rail(0), 1, &pattern(500, sent), sent, Class::Data) {
+            match send(
+                world.rail(0),
+                1,
+                &pattern(500, sent),
+                sent,
+                PacketClass::Data,
+            ) {
                 Ok(()) => sent += 1,
                 Err(refusal) => {
-                    assert_eq!(refusal, Refusal::Full, "a rail without room says so");
+                    assert_eq!(refusal, ClaimError::Full, "a rail without room says so");
                     break;
                 }
             }
@@ -249,15 +258,23 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
 
 fn control_passes_full_data<W: World>(mut world: W) {
     let mut sent = 0;
-    while send(world.rail(0), 1, &pattern(3000, sent), sent, Class::Data).is_ok() {
+    while send(
+        world.rail(0),
+        1,
+        &pattern(3000, sent),
+        sent,
+        PacketClass::Data,
+    )
+    .is_ok()
+    {
         sent += 1;
     }
-    while send(world.rail(0), 1, &[1], sent, Class::Data).is_ok() {
+    while send(world.rail(0), 1, &[1], sent, PacketClass::Data).is_ok() {
         sent += 1;
     }
     let bytes = pattern(world.rail(0).limits().control_max, 1);
     assert_eq!(
-        send(world.rail(0), 1, &bytes, sent, Class::Control),
+        send(world.rail(0), 1, &bytes, sent, PacketClass::Control),
         Ok(()),
         "data cannot use up the room of control packets"
     );
@@ -267,11 +284,11 @@ fn control_passes_full_data<W: World>(mut world: W) {
 fn claims_given_back_leave_no_trace<W: World>(mut world: W) {
     for n in 0..500 {
         let len = [10, 100, 5000][n % 3];
-        match world.rail(0).claim(1, len, Class::Data) {
+        match world.rail(0).claim(1, len, PacketClass::Data) {
             Ok(room) => world.rail(0).abandon(room),
             Err(refusal) => panic!("{refusal:?} after {n} claims that were given back"),
         }
-        send(world.rail(0), 1, &[n as u8], n, Class::Data)
+        send(world.rail(0), 1, &[n as u8], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let told = receive(&mut world, 1, 1);
         assert_eq!(
@@ -286,7 +303,7 @@ fn arming_misses_nothing<W: World>(mut world: W) {
     let source = world.rail(1).wake_source();
     for n in 0..50 {
         // Sent before arming: the poll after arming finds it.
-        send(world.rail(0), 1, &[1], n, Class::Data)
+        send(world.rail(0), 1, &[1], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
         world.rail(1).arm();
@@ -297,7 +314,7 @@ fn arming_misses_nothing<W: World>(mut world: W) {
         let mut told = Told::default();
         world.rail(1).poll(16, &mut told);
         assert!(told.packets.is_empty());
-        send(world.rail(0), 1, &[2], n, Class::Data)
+        send(world.rail(0), 1, &[2], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
         source.sleep(ticket, None);
@@ -315,9 +332,10 @@ fn arming_misses_nothing<W: World>(mut world: W) {
 }
 
 fn death_is_told_once_and_refuses<W: World>(mut world: W) {
-    send(world.rail(1), 0, &[5], 1, Class::Data).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    send(world.rail(1), 0, &[5], 1, PacketClass::Data)
+        .unwrap_or_else(|refusal| panic!("{refusal:?}"));
     // It dies between claim and commit.
-    let claimed = world.rail(1).claim(0, 700, Class::Data);
+    let claimed = world.rail(1).claim(0, 700, PacketClass::Data);
     assert!(claimed.is_ok());
     world.kill_second();
     let mut told = Told::default();
@@ -338,20 +356,25 @@ fn death_is_told_once_and_refuses<W: World>(mut world: W) {
         "what a peer had sent before its death arrives, and nothing else"
     );
     assert_eq!(
-        world.rail(0).claim(1, 8, Class::Data).err(),
-        Some(Refusal::Gone)
+        world.rail(0).claim(1, 8, PacketClass::Data).err(),
+        Some(ClaimError::Gone)
     );
     assert_eq!(
-        send(world.rail(0), 1, &[1], 1, Class::Data),
-        Err(Refusal::Gone)
+        send(world.rail(0), 1, &[1], 1, PacketClass::Data),
+        Err(ClaimError::Gone)
     );
 }
 
-fn expose<W: World>(world: &mut W, peer: Peer, token: Token, data: &Data) -> Option<Descriptor> {
+fn expose<W: World>(
+    world: &mut W,
+    peer: Peer,
+    token: BulkToken,
+    data: &Data,
+) -> Option<RegionDescriptor> {
     match world.rail(peer).expose(token, 1 - peer, data) {
-        Exposing::Ready(descriptor) => Some(descriptor),
-        Exposing::Unable => None,
-        Exposing::Later => {
+        ExposeResult::Ready(descriptor) => Some(descriptor),
+        ExposeResult::Unable => None,
+        ExposeResult::Later => {
             let mut told = Told::default();
             while told.exposed.is_empty() {
                 world.settle();
@@ -369,7 +392,7 @@ enum Bulky {
     Write,
 }
 
-fn bulk<W: World>(world: &mut W, way: Bulky, bulk: Bulk<'_>) -> Result<(), Error> {
+fn bulk<W: World>(world: &mut W, way: Bulky, bulk: BulkTransfer<'_>) -> Result<(), Error> {
     let token = bulk.token;
     let rail = world.rail(0);
     let ending = if way == Bulky::Read {
@@ -377,7 +400,7 @@ fn bulk<W: World>(world: &mut W, way: Bulky, bulk: Bulk<'_>) -> Result<(), Error
     } else {
         rail.write(bulk)?
     };
-    if ending == Ending::Now {
+    if ending == BulkStatus::Now {
         return Ok(());
     }
     let mut told = Told::default();
@@ -408,7 +431,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
         );
         return;
     };
-    let part = |token| Bulk {
+    let part = |token| BulkTransfer {
         token,
         peer: 1,
         descriptor: &descriptor,
@@ -452,7 +475,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
     }
     assert_eq!(
         world.rail(1).revoke(7),
-        Ending::Now,
+        BulkStatus::Now,
         "an unused region is withdrawn at once"
     );
 }
@@ -467,12 +490,13 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
     );
     for withdrawn in [true, false] {
         // A rail may decline now and then.
-        let mut tries = (0..PATIENCE).map(|_| world.rail(1).share(9, 0, &into, Fetch::Push));
+        let mut tries =
+            (0..PATIENCE).map(|_| world.rail(1).share(9, 0, &into, RendezvousMode::Push));
         let Some(offer) = tries.find_map(|offer| offer) else {
             // One that never shares is not asked to write.
             return;
         };
-        let part = |token| Bulk {
+        let part = |token| BulkTransfer {
             token,
             peer: 1,
             descriptor: &offer,
@@ -482,7 +506,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             len: from.len,
         };
         if withdrawn {
-            assert_eq!(world.rail(1).withdraw(9), Handover::Mine);
+            assert_eq!(world.rail(1).withdraw(9), WithdrawResult::Mine);
         }
         let first = world
             .rail(0)
@@ -493,7 +517,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             can_write && !withdrawn,
             "an offer is written exactly if it was not withdrawn"
         );
-        let mut step = first.unwrap_or(Step {
+        let mut step = first.unwrap_or(PartWritten {
             bytes: 0,
             last: true,
         });
@@ -501,7 +525,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
         if first.is_some() {
             assert_eq!(
                 world.rail(1).withdraw(9),
-                Handover::Theirs,
+                WithdrawResult::Theirs,
                 "what was taken is not given back"
             );
         }
@@ -525,7 +549,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             got[len..].iter().all(|byte| *byte == 0),
             "and touches nothing else"
         );
-        assert_eq!(world.rail(1).revoke(9), Ending::Now);
+        assert_eq!(world.rail(1).revoke(9), BulkStatus::Now);
         assert_eq!(
             world.rail(0).write_ahead(part(6)),
             Ok(None),
@@ -544,16 +568,16 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
     let Some(stale) = expose(&mut world, 1, 1, &exposed) else {
         panic!("a rail that reads exposes contiguous data")
     };
-    assert_eq!(world.rail(1).revoke(1), Ending::Now);
+    assert_eq!(world.rail(1).revoke(1), BulkStatus::Now);
     let Some(fresh) = expose(&mut world, 1, 2, &exposed) else {
         panic!("a table entry is used again")
     };
-    let wrong = Descriptor {
+    let wrong = RegionDescriptor {
         cookie: fresh.cookie ^ 0xffff,
         ..fresh
     };
     for descriptor in [&stale, &wrong] {
-        let part = |token| Bulk {
+        let part = |token| BulkTransfer {
             token,
             peer: 1,
             descriptor,
@@ -589,7 +613,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     let Some(descriptor) = expose(&mut world, 1, 1, &Data::contiguous(remote.mem(), 4096)) else {
         return;
     };
-    let part = Bulk {
+    let part = BulkTransfer {
         token: 3,
         peer: 1,
         descriptor: &descriptor,
@@ -598,8 +622,8 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
         local_offset: 0,
         len: 4000,
     };
-    let mut lift = || match world.rail(0).lift(part, Lift::Read) {
-        Ok(Lifted::Load(step, load)) => Some((step.bytes, load)),
+    let mut lift = || match world.rail(0).lift(part, OffloadKind::Read) {
+        Ok(OffloadResult::Copy(step, load)) => Some((step.bytes, load)),
         _ => None,
     };
     let (Some((bytes_said, mut load)), other) = (lift(), lift()) else {
@@ -609,7 +633,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     drop(other);
     assert_eq!(
         world.rail(1).revoke(1),
-        Ending::Later,
+        BulkStatus::Later,
         "a copy is under way"
     );
     let carried = std::thread::scope(|scope| scope.spawn(|| load.carry()).join());
@@ -624,7 +648,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     world.rail(1).poll(16, &mut told);
     assert_eq!(told.revoked, [1], "now nobody uses it");
     assert!(
-        world.rail(0).lift(part, Lift::Read).is_err(),
+        world.rail(0).lift(part, OffloadKind::Read).is_err(),
         "nor can anybody"
     );
 }

@@ -9,7 +9,7 @@
 
 use crate::limits::PACKET_MAX;
 use crate::shm::pace::WAYS;
-use garonne_engine::transport::Fetch;
+use garonne_engine::transport::RendezvousMode;
 use garonne_sync::copy::{self, Routine, copy_mem_by};
 use garonne_sync::shm::Segment;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -168,7 +168,7 @@ impl CostModel {
     }
 
     /// What the model says of fetches, as a rail starts with: way, length in bytes and nanoseconds.
-    pub fn fetch_times(&self) -> impl Iterator<Item = (Fetch, u64, f64)> {
+    pub fn fetch_times(&self) -> impl Iterator<Item = (RendezvousMode, u64, f64)> {
         self.ways.iter().flat_map(|cost| {
             let len = cost.bytes as u64;
             WAYS.into_iter()

@@ -1,9 +1,9 @@
 //! The built-in rails: shared memory between the processes of a node, and between ranks that are
 //! threads; TCP between hosts.
 //!
-//! Implements the engine's `Rail`; made by whoever assembles a rank. Both rails over shared memory
-//! are one implementation over a [`shm::Neighbours`], which says where inboxes and doorbells lie
-//! and how a peer's memory can be reached; [`tcp::Hosts`] says where the ranks of other hosts
+//! Implements the engine's `Transport`; made by whoever assembles a rank. Both rails over shared
+//! memory are one implementation over a [`shm::Neighbours`], which says where inboxes and doorbells
+//! lie and how a peer's memory can be reached; [`tcp::Hosts`] says where the ranks of other hosts
 //! listen. No unsafe code outside `sys.rs`.
 
 #![deny(unsafe_code)]

@@ -8,7 +8,7 @@
 //!
 //! Order: records of one peer are delivered in the order of their claims, also when it changes
 //! between mailbox and lane (`intake` says how). Bounded by the sizes in `limits`; no room is
-//! `Refusal::Full`, and the reader rings whoever found none.
+//! `ClaimError::Full`, and the reader rings whoever found none.
 
 mod blocks;
 mod intake;
@@ -32,12 +32,14 @@ use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES,
     HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
-use garonne_engine::api::{Error, Peer, Shortage};
+use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
-use garonne_engine::protocol::offload::{Lift, Lifted};
+use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    Accept, Bulk, Class, Descriptor, Ending, Exposing, Fetch, Flowing, Handover, Header, Limits,
-    Need, Rail, Reach, Ready, Refusal, Room, Sink, Step, Token, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, PacketAcceptor,
+    PacketBuffer, PacketClass, PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink,
+    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeReason, WakeSource,
+    WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::doorbell::{ArmTicket, Doorbell};
@@ -156,9 +158,9 @@ impl ShmRail {
 
     /// A message is fetched by this rail and another at once, which says nothing of its own ways.
     /// How to fetch it.
-    pub(crate) fn fetch_beside(&mut self) -> Fetch {
+    pub(crate) fn fetch_beside(&mut self) -> RendezvousMode {
         self.paces.begin_unmeasured();
-        Fetch::Read
+        RendezvousMode::Read
     }
 
     /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records
@@ -177,7 +179,7 @@ impl ShmRail {
     fn has_hands(&self, peer: Peer, len: u64) -> bool {
         let reads = self
             .known_pace(peer, len)
-            .is_some_and(|known| known.preferred == Fetch::Read);
+            .is_some_and(|known| known.preferred == RendezvousMode::Read);
         let looks = || self.regions.looks(&*self.neighbours, peer);
         let least = if reads { 1 } else { HANDS_LOOKS };
         let waits = (len / HANDS_LOOK_BYTES).clamp(least, HANDS_LOOKS_MAX);
@@ -194,22 +196,22 @@ impl ShmRail {
     }
 
     #[inline(always)]
-    fn out(&mut self, peer: Peer) -> Result<&mut Out, Refusal> {
+    fn out(&mut self, peer: Peer) -> Result<&mut Out, ClaimError> {
         // The borrow checker wants the common path to look twice; the second look is free.
         if !matches!(self.outs.get(peer as usize), Some(Some(_))) {
             self.open(peer)?;
         }
         match &mut self.outs[peer as usize] {
             Some(out) => Ok(out),
-            None => Err(Refusal::Gone),
+            None => Err(ClaimError::Gone),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn open(&mut self, peer: Peer) -> Result<(), Refusal> {
+    fn open(&mut self, peer: Peer) -> Result<(), ClaimError> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         }
         let out = self.unreached.open(&*self.neighbours, self.me, peer)?;
         self.outs[peer as usize] = Some(Box::new(out));
@@ -223,7 +225,7 @@ impl ShmRail {
         peer: Peer,
         header: [u64; 3],
         (bytes, len): (UserMem, usize),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ClaimError> {
         let out = self.out(peer)?;
         match out.outlet().send(header, bytes, len, StoreKind::Cached) {
             Ok(()) => {
@@ -237,15 +239,15 @@ impl ShmRail {
     /// A peer whose ring has no room: it may sleep on a full inbox.
     #[cold]
     #[inline(never)]
-    fn full(&mut self, peer: Peer) -> Refusal {
+    fn full(&mut self, peer: Peer) -> ClaimError {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
-            return Refusal::Gone;
+            return ClaimError::Gone;
         }
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.bell().ring_fenced();
             out.nudge(WakeupScope::Answers);
         }
-        Refusal::Full
+        ClaimError::Full
     }
 
     /// Wakes the writers that found no room here.
@@ -261,7 +263,7 @@ impl ShmRail {
 
     #[cold]
     #[inline(never)]
-    fn tell_gone(&mut self, sink: &mut impl Sink) -> u32 {
+    fn tell_gone(&mut self, sink: &mut impl PollSink) -> u32 {
         let untold = std::mem::take(&mut self.untold);
         for peer in &untold {
             if !self.gone[*peer as usize] {
@@ -280,9 +282,9 @@ impl ShmRail {
     }
 }
 
-impl Rail for ShmRail {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for ShmRail {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: INLINE_MAX,
             packet_max: PACKET_MAX,
             control_max: CONTROL_PAYLOAD_MAX,
@@ -290,12 +292,12 @@ impl Rail for ShmRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<Reach> {
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return None;
         }
         let means = self.regions.means(&*self.neighbours, peer);
-        Some(Reach {
+        Some(PeerCapabilities {
             eager_max: EAGER_MAX,
             flow_max: EAGER_MAX,
             can_read: means.can_read,
@@ -306,34 +308,39 @@ impl Rail for ShmRail {
     }
 
     #[cold]
-    fn unreached(&self, peer: Peer) -> Option<Shortage> {
+    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
         self.unreached.of(peer).cloned()
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
         if len < FLOW_FROM {
-            return Flowing::No;
+            return Fragmentation::No;
         }
         let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
         let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
         let Ok(out) = self.out(peer) else {
-            return Flowing::No;
+            return Fragmentation::No;
         };
         // A mailbox has other writers, who may take the room between two pieces.
         match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
-            true => Flowing::Pieces(piece, piece),
-            false => Flowing::No,
+            true => Fragmentation::Pieces(piece, piece),
+            false => Fragmentation::No,
         }
     }
 
     #[inline]
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
         if len > PACKET_MAX {
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
         let priority = match class {
-            Class::Data => RecordClass::Data,
-            Class::Control => RecordClass::Control,
+            PacketClass::Data => RecordClass::Data,
+            PacketClass::Control => RecordClass::Control,
         };
         let out = self.out(peer)?;
         let lane = out.uses_lane();
@@ -358,7 +365,7 @@ impl Rail for ShmRail {
                 self.claims.len() - 1
             }
         };
-        Ok(Room {
+        Ok(PacketBuffer {
             mem: claimed.mem,
             len: claimed.len,
             peer,
@@ -368,7 +375,7 @@ impl Rail for ShmRail {
     }
 
     #[inline]
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         let lent = self
             .claims
             .get_mut(room.token as usize)
@@ -383,7 +390,7 @@ impl Rail for ShmRail {
         }
     }
 
-    fn abandon(&mut self, room: Room) {
+    fn abandon(&mut self, room: PacketBuffer) {
         let lent = self
             .claims
             .get_mut(room.token as usize)
@@ -393,7 +400,12 @@ impl Rail for ShmRail {
         }
     }
 
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError> {
         if self.send_at_once(peer, *header, bytes) {
             return Ok(());
         }
@@ -401,7 +413,7 @@ impl Rail for ShmRail {
     }
 
     #[inline(always)]
-    fn send_at_once(&mut self, peer: Peer, header: Header, bytes: UserMem) -> bool {
+    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
         let len = header.len as usize;
         match self.outs.get_mut(peer as usize) {
             Some(Some(out)) if len <= SLOT_MAX => out.send_inline(header.to_words(), bytes, len),
@@ -422,7 +434,7 @@ impl Rail for ShmRail {
     }
 
     #[inline]
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = self.inbox.poll(budget, sink);
         if self.inbox.take_starving() {
             self.ring_starving();
@@ -443,9 +455,9 @@ impl Rail for ShmRail {
     }
 
     #[inline(always)]
-    fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
+    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         let found = self.inbox.take_ready(accept);
-        if let Ready::Taken(_) = found {
+        if let PeekResult::Taken(_) = found {
             self.wake.moved();
             if self.inbox.is_starving() {
                 self.inbox.take_starving();
@@ -456,7 +468,7 @@ impl Rail for ShmRail {
     }
 
     #[inline(always)]
-    fn poll_one(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll_one(&mut self, sink: &mut impl PollSink) -> bool {
         if !self.inbox.take_one(sink) {
             return false;
         }
@@ -472,72 +484,80 @@ impl Rail for ShmRail {
         self.inbox.is_empty() && !self.any_gone && !self.regions.busy() && self.untold.is_empty()
     }
 
-    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         self.regions.expose(token, peer, data)
     }
 
-    fn revoke(&mut self, token: Token) -> Ending {
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         self.regions.revoke(token)
     }
 
-    fn read(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions
             .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)
     }
 
-    fn write(&mut self, bulk: Bulk<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions
             .transfer(&*self.neighbours, bulk, crate::sys::Way::Write)
     }
 
-    fn fetch(&mut self, token: Token, peer: Peer, len: u64) -> Fetch {
+    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         let means = self.regions.means(&*self.neighbours, peer);
         let hands = !means.can_read || self.has_hands(peer, len);
         if !hands && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
             // It computes, and does its part if it comes back before this side is through. That
             // says nothing of the way.
             self.paces.begin_unmeasured();
-            return Fetch::Late;
+            return RendezvousMode::Late;
         }
         if hands && len <= PACE_UNWORN_MAX && !self.inbox.is_worn_in(peer) {
             // The system's pages for the lane take many times what the bytes do. They come once,
             // and then packets are measured as they will be.
             self.paces.begin_unmeasured();
-            return Fetch::Packets;
+            return RendezvousMode::Packets;
         }
         self.paces.begin(token, peer, len, |way| match way {
-            Fetch::Read => means.can_read,
+            RendezvousMode::Read => means.can_read,
             // The peer has to write here; whether it can shows when it tries.
-            Fetch::Push | Fetch::Share | Fetch::Late => means.can_read && means.can_write && hands,
-            Fetch::Packets => hands,
+            RendezvousMode::Push | RendezvousMode::Share | RendezvousMode::Late => {
+                means.can_read && means.can_write && hands
+            }
+            RendezvousMode::Packets => hands,
         })
     }
 
-    fn fetched(&mut self, token: Token, worked: bool) {
+    fn fetched(&mut self, token: BulkToken, worked: bool) {
         self.paces.end(token, worked);
     }
 
-    fn share(&mut self, token: Token, peer: Peer, data: &Data, way: Fetch) -> Option<Descriptor> {
+    fn share(
+        &mut self,
+        token: BulkToken,
+        peer: Peer,
+        data: &Data,
+        way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         self.regions.share(token, peer, data, way)
     }
 
-    fn take_part(&mut self, token: Token, len: u64) -> Result<Option<(u64, u64)>, Error> {
+    fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
         self.regions.take_part(token, len)
     }
 
-    fn push_part(&mut self, bulk: Bulk<'_>) -> Result<Step, Error> {
+    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         self.regions.push(&*self.neighbours, bulk)
     }
 
-    fn withdraw(&mut self, token: Token) -> Handover {
+    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
         self.regions.withdraw(token)
     }
 
-    fn write_ahead(&mut self, bulk: Bulk<'_>) -> Result<Option<Step>, Error> {
+    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         self.regions.write_ahead(&*self.neighbours, bulk)
     }
 
-    fn lift(&mut self, bulk: Bulk<'_>, what: Lift) -> Result<Lifted, Error> {
+    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
         self.regions.lift(&self.neighbours, bulk, what)
     }
 
@@ -578,11 +598,11 @@ impl Rail for ShmRail {
         }
     }
 
-    fn nudge(&mut self, peer: Peer, need: Need) {
+    fn nudge(&mut self, peer: Peer, need: WakeReason) {
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.nudge(match need {
-                Need::Answer => WakeupScope::Answers,
-                Need::Look => WakeupScope::Everything,
+                WakeReason::Answer => WakeupScope::Answers,
+                WakeReason::Look => WakeupScope::Everything,
             });
         }
     }

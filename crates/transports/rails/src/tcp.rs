@@ -9,7 +9,7 @@
 //! sleeps (`wake`).
 //!
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is
-//! `Refusal::Full`. Peers that are gone are told once.
+//! `ClaimError::Full`. Peers that are gone are told once.
 
 mod alarm;
 mod asked;
@@ -86,8 +86,9 @@ use crate::tcp::wake::TcpWake;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
-    Bulk as BulkCopy, Class, Descriptor, Ending, Exposing, Flowing, Header, Limits, Pieces, Rail,
-    Reach, Refusal, Room, Sink, Token, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer as BulkCopy, ClaimError, ExposeResult, Fragmentation,
+    Fragments, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities, PollSink,
+    RegionDescriptor, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -106,7 +107,7 @@ struct Claim {
 /// Memory that a peer may ask for.
 #[derive(Debug)]
 struct Region {
-    token: Token,
+    token: BulkToken,
     peer: Peer,
     data: Data,
 }
@@ -120,7 +121,7 @@ enum Untold {
     /// A peer counts as gone, and why.
     Gone(Peer, &'static str),
     /// A region that was to be withdrawn is.
-    Revoked(Token),
+    Revoked(BulkToken),
 }
 
 /// One rank's TCP rail.
@@ -144,7 +145,7 @@ pub struct TcpRail {
     regions: HashMap<u64, Region>,
     next_cookie: u64,
     /// Bulk reads that ended.
-    done: Vec<(Token, Result<(), Error>)>,
+    done: Vec<(BulkToken, Result<(), Error>)>,
     /// Peers from which something may be taken.
     ready: Vec<Peer>,
     /// Those of them whose turn it is; empty between two polls.
@@ -182,7 +183,7 @@ pub struct TcpRail {
     no_fabric: Option<Unused>,
     opener: Opener,
     /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
-    recalled: Vec<(Peer, u64, Token)>,
+    recalled: Vec<(Peer, u64, BulkToken)>,
     /// By peer; empty: none. See `beside`.
     beside: Vec<bool>,
     /// Those of them from which something is read, in turn.
@@ -299,9 +300,9 @@ impl TcpRail {
         }
     }
 
-    fn remote(&mut self, peer: Peer) -> Result<&mut Box<Remote>, Refusal> {
+    fn remote(&mut self, peer: Peer) -> Result<&mut Box<Remote>, ClaimError> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         }
         let slot = &mut self.remotes[peer as usize];
         if slot.is_none() {
@@ -309,7 +310,7 @@ impl TcpRail {
         }
         let remote = slot.get_or_insert_with(Default::default);
         if remote.link.heard_bye || remote.condemned {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         }
         Ok(remote)
     }
@@ -328,7 +329,7 @@ impl TcpRail {
         }
     }
 
-    fn tell(&mut self, sink: &mut impl Sink) -> u32 {
+    fn tell(&mut self, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         for (token, result) in self.done.drain(..) {
             sink.bulk_done(token, result);
@@ -345,9 +346,9 @@ impl TcpRail {
     }
 }
 
-impl Rail for TcpRail {
-    fn limits(&self) -> Limits {
-        Limits {
+impl Transport for TcpRail {
+    fn limits(&self) -> TransportLimits {
+        TransportLimits {
             inline_max: TCP_INLINE_MAX,
             packet_max: TCP_PACKET_MAX,
             control_max: CONTROL_PAYLOAD_MAX,
@@ -355,11 +356,11 @@ impl Rail for TcpRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<Reach> {
+    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
             return None;
         }
-        Some(Reach {
+        Some(PeerCapabilities {
             eager_max: TCP_EAGER_MAX,
             flow_max: TCP_FLOW_MAX,
             can_read: true,
@@ -369,21 +370,26 @@ impl Rail for TcpRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Flowing {
+    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
         self.flow_of(peer, len)
     }
 
-    fn send_pieces(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         self.send_from(pieces, mem)
     }
 
-    fn claim(&mut self, peer: Peer, len: usize, class: Class) -> Result<Room, Refusal> {
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError> {
         let remote = self.remote(peer)?;
         if len > TCP_PACKET_MAX || !remote.link.log.has_room(HEADER + len, class) {
             self.want(peer, Stream::Small);
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
-        let room = self.blocks.take().ok_or(Refusal::Full)?;
+        let room = self.blocks.take().ok_or(ClaimError::Full)?;
         let mem = room.mem().offset(BEFORE as isize);
         let free = match self.claims.iter().position(Option::is_none) {
             Some(free) => free,
@@ -393,7 +399,7 @@ impl Rail for TcpRail {
             }
         };
         self.claims[free] = Some(Claim { room });
-        Ok(Room {
+        Ok(PacketBuffer {
             mem,
             len,
             peer,
@@ -402,7 +408,7 @@ impl Rail for TcpRail {
         })
     }
 
-    fn commit(&mut self, room: Room, header: &Header) {
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
         let claim = self
             .claims
             .get_mut(room.token as usize)
@@ -431,7 +437,7 @@ impl Rail for TcpRail {
         self.leaves(room.peer, header);
     }
 
-    fn abandon(&mut self, room: Room) {
+    fn abandon(&mut self, room: PacketBuffer) {
         if let Some(claim) = self
             .claims
             .get_mut(room.token as usize)
@@ -441,27 +447,32 @@ impl Rail for TcpRail {
         }
     }
 
-    fn send_inline(&mut self, peer: Peer, header: &Header, bytes: UserMem) -> Result<(), Refusal> {
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError> {
         let remote = self.remote(peer)?;
         let len = header.len as usize;
-        if !remote.link.log.has_room(HEADER + len, Class::Data) {
+        if !remote.link.log.has_room(HEADER + len, PacketClass::Data) {
             self.want(peer, Stream::Small);
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         };
         if !remote
             .link
             .send_copy(&mut self.blocks, header, (bytes, len))
         {
-            return Err(Refusal::Full);
+            return Err(ClaimError::Full);
         }
         self.leaves(peer, header);
         Ok(())
     }
 
-    fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         self.let_go();
         let mut is_due = true;
@@ -486,9 +497,9 @@ impl Rail for TcpRail {
         told.max(std::mem::take(&mut self.sliced).into())
     }
 
-    fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         if self.regions.len() >= TCP_REGIONS {
-            return Exposing::Unable;
+            return ExposeResult::Unable;
         }
         let cookie = self.next_cookie;
         self.next_cookie += 1;
@@ -496,13 +507,13 @@ impl Rail for TcpRail {
         let data = data.clone();
         self.regions.insert(cookie, Region { token, peer, data });
         let blob = ahead.to_le_bytes();
-        match Descriptor::new(cookie, if ahead > 0 { &blob } else { &[] }) {
-            Some(descriptor) => Exposing::Ready(descriptor),
-            None => Exposing::Unable,
+        match RegionDescriptor::new(cookie, if ahead > 0 { &blob } else { &[] }) {
+            Some(descriptor) => ExposeResult::Ready(descriptor),
+            None => ExposeResult::Unable,
         }
     }
 
-    fn revoke(&mut self, token: Token) -> Ending {
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         let found = self
             .regions
             .iter()
@@ -521,14 +532,14 @@ impl Rail for TcpRail {
                 }
                 if lends {
                     self.recall(peer, cookie, token);
-                    return Ending::Later;
+                    return BulkStatus::Later;
                 }
             }
         }
-        Ending::Now
+        BulkStatus::Now
     }
 
-    fn read(&mut self, bulk: BulkCopy<'_>) -> Result<Ending, Error> {
+    fn read(&mut self, bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
         let peer = bulk.peer;
         if bulk
             .local_offset
@@ -540,7 +551,7 @@ impl Rail for TcpRail {
         let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
         if bulk.len == 0 {
-            return Ok(Ending::Now);
+            return Ok(BulkStatus::Now);
         }
         let ask = Ask {
             cookie: bulk.descriptor.cookie,
@@ -557,14 +568,14 @@ impl Rail for TcpRail {
         }
         self.widen(peer);
         self.spread(peer);
-        Ok(Ending::Later)
+        Ok(BulkStatus::Later)
     }
 
     fn lost(&mut self, peer: Peer) {
         self.lose(peer);
     }
 
-    fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<Ending, Error> {
+    fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse(
             "regions of ranks on other hosts are not written",
         ))

@@ -1,13 +1,14 @@
 //! Announced receives over the shared-memory rail, as threads and by the system calls that
 //! processes use: what ends without whose hands.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+    Status,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::{Catch, Small};
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::{FastRecv, FastSend};
+use garonne_engine::transport::Transport;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ const TAG: i32 = 5;
 const LOOKS: usize = 100;
 
 struct Pair {
-    sender: Shard<ShmRail>,
-    receiver: Shard<ShmRail>,
+    sender: Engine<ShmRail>,
+    receiver: Engine<ShmRail>,
 }
 
 fn pattern() -> Pattern {
@@ -59,11 +60,11 @@ impl Pair {
                     Some(process) => Arc::new(ReachedAs(rank, process)),
                 };
                 let me = neighbours.me();
-                Shard::new(
+                Engine::new(
                     ShmRail::new(neighbours).unwrap(),
                     me,
                     2,
-                    Quotas::for_world(2),
+                    CreditQuotas::for_world(2),
                 )
             });
             Self {
@@ -74,24 +75,24 @@ impl Pair {
     }
 
     fn send(&mut self, memory: &Scratch) -> Request {
-        let started = self.sender.send(Send {
+        let started = self.sender.send(SendArgs {
             context: 2,
             peer: 1,
             source: 0,
             tag: TAG,
             data: Data::contiguous(memory.mem(), memory.len() as u64),
-            mode: Mode::Standard,
-            origin: Origin::default(),
+            mode: SendCompletion::Standard,
+            origin: CallOrigin::default(),
         });
         match started.unwrap() {
-            Started::Pending(request) => request,
-            Started::Done(_) => panic!("a large message is not over at once"),
+            StartOutcome::Pending(request) => request,
+            StartOutcome::Done(_) => panic!("a large message is not over at once"),
         }
     }
 
     fn post(&mut self, memory: &Scratch) -> Request {
         let place = (memory.mem(), memory.len() as u32);
-        let catch = Catch::of(pattern(), place, Origin::default());
+        let catch = FastRecv::of(pattern(), place, CallOrigin::default());
         self.receiver.post_plain(&catch).unwrap()
     }
 
@@ -101,33 +102,33 @@ impl Pair {
             tag: Some(tag),
             ..pattern()
         };
-        let catch = Catch::of(wanted, (room.mem(), 100), Origin::default());
+        let catch = FastRecv::of(wanted, (room.mem(), 100), CallOrigin::default());
         (self.receiver.post_plain(&catch).unwrap(), room)
     }
 
     /// Sends a message that is over at once, in a slot of its own if it may be.
     fn send_eager(&mut self, tag: i32, len: usize) {
         let memory = filled(len, 3);
-        let small = Small {
+        let small = FastSend {
             context: 2,
             peer: 1,
             source: 0,
             tag,
             mem: memory.mem(),
             len,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         if len > 32 || !self.sender.send_small(&small) {
-            let sent = self.sender.send(Send {
+            let sent = self.sender.send(SendArgs {
                 context: 2,
                 peer: 1,
                 source: 0,
                 tag,
                 data: Data::contiguous(memory.mem(), len as u64),
-                mode: Mode::Standard,
-                origin: Origin::default(),
+                mode: SendCompletion::Standard,
+                origin: CallOrigin::default(),
             });
-            assert!(matches!(sent, Ok(Started::Done(_))));
+            assert!(matches!(sent, Ok(StartOutcome::Done(_))));
         }
     }
 
@@ -344,16 +345,16 @@ fn a_receive_whose_message_was_written_can_not_be_cancelled_nor_can_one_before_i
         let (small, message) = (filled(100, 3), filled(1 << 20, 7));
         let (first, second) = (filled(ROOM, 1), filled(ROOM, 2));
         let receives = [pair.post(&first), pair.post(&second)];
-        let sent = pair.sender.send(Send {
+        let sent = pair.sender.send(SendArgs {
             context: 2,
             peer: 1,
             source: 0,
             tag: TAG,
             data: Data::contiguous(small.mem(), 100),
-            mode: Mode::Standard,
-            origin: Origin::default(),
+            mode: SendCompletion::Standard,
+            origin: CallOrigin::default(),
         });
-        assert!(matches!(sent, Ok(Started::Done(_))));
+        assert!(matches!(sent, Ok(StartOutcome::Done(_))));
         let send = pair.send(&message);
         assert!(pair.sender_ends(send));
         pair.sender.take(send).unwrap();
@@ -374,12 +375,12 @@ fn a_message_that_does_not_fit_is_an_error_and_writes_nothing_behind_the_room() 
     for mut pair in Pair::each() {
         let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
         let data = Data::contiguous(room.mem(), 100_000);
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern: pattern(),
             data,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
-        let Ok(Started::Pending(receive)) = pair.receiver.recv(recv) else {
+        let Ok(StartOutcome::Pending(receive)) = pair.receiver.recv(recv) else {
             panic!("nothing was sent")
         };
         pair.receiver.announce(receive);
@@ -419,15 +420,15 @@ fn a_receive_ends_with_an_error_when_its_sender_dies_and_its_memory_is_its_own_a
 fn what_may_go_to_a_wildcard_posted_before_is_not_announced() {
     for mut pair in Pair::each() {
         let (message, any, room) = (filled(1 << 20, 7), filled(ROOM, 1), filled(ROOM, 2));
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern: Pattern {
                 source: None,
                 ..pattern()
             },
             data: Data::contiguous(any.mem(), ROOM as u64),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
-        let Ok(Started::Pending(wildcard)) = pair.receiver.recv(recv) else {
+        let Ok(StartOutcome::Pending(wildcard)) = pair.receiver.recv(recv) else {
             panic!("nothing was sent")
         };
         pair.receiver.announce(wildcard);
@@ -453,18 +454,18 @@ fn small_messages_taken_as_they_lie_ready_do_not_mislead_the_sender_of_the_next_
         let (small, large, room) = (filled(8, 3), filled(1 << 20, 7), filled(ROOM, 1));
         for round in 0..40 {
             for _ in 0..round % 4 {
-                let sent = pair.sender.send(Send {
+                let sent = pair.sender.send(SendArgs {
                     context: 2,
                     peer: 1,
                     source: 0,
                     tag: TAG,
                     data: Data::contiguous(small.mem(), 8),
-                    mode: Mode::Standard,
-                    origin: Origin::default(),
+                    mode: SendCompletion::Standard,
+                    origin: CallOrigin::default(),
                 });
-                assert!(matches!(sent, Ok(Started::Done(_))));
+                assert!(matches!(sent, Ok(StartOutcome::Done(_))));
                 let taken = filled(8, 1);
-                let catch = Catch::of(pattern(), (taken.mem(), 8), Origin::default());
+                let catch = FastRecv::of(pattern(), (taken.mem(), 8), CallOrigin::default());
                 assert!(pair.receiver.recv_quick(&catch, 0).is_some() && all(&taken, 0, 8, 3));
             }
             room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
@@ -497,30 +498,30 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
             room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
             let early = (round % 2 == 0).then(|| pair.post(&room));
             for (tag, way) in sends {
-                let small = Small {
+                let small = FastSend {
                     context: 2,
                     peer: 1,
                     source: 0,
                     tag,
                     mem: eager.mem(),
                     len: [8, 100, 100][way % 3],
-                    origin: Origin::default(),
+                    origin: CallOrigin::default(),
                 };
                 let track = pair.sender.track(2, 1).filter(|_| small.len == 8);
                 let data = (small.mem, small.len as u32);
                 if track.is_some_and(|track| track.send(tag, data, small.origin, |_| {})) {
                     on_track += 1;
                 } else if way % 3 == 2 || !pair.sender.send_small(&small) {
-                    let sent = pair.sender.send(Send {
+                    let sent = pair.sender.send(SendArgs {
                         context: 2,
                         peer: 1,
                         source: 0,
                         tag,
                         data: Data::contiguous(small.mem, small.len as u64),
-                        mode: Mode::Standard,
-                        origin: Origin::default(),
+                        mode: SendCompletion::Standard,
+                        origin: CallOrigin::default(),
                     });
-                    assert!(matches!(sent, Ok(Started::Done(_))));
+                    assert!(matches!(sent, Ok(StartOutcome::Done(_))));
                 }
             }
             // Offered late, it is for one behind what was sent.

@@ -1,10 +1,12 @@
 //! What engines keep for a communicator, and that nothing of it is left once both sides have
 //! forgotten it, whatever was still on its way.
 
-use garonne_engine::Quotas;
-use garonne_engine::api::{Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::{Catch, Small};
+use garonne_engine::CreditQuotas;
+use garonne_engine::api::{
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::{FastRecv, FastSend};
 use garonne_rails::shm::{ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::ops::Range;
@@ -21,8 +23,8 @@ const LEN: usize = 8;
 const LOOKS: usize = 100;
 
 struct Pair {
-    sender: Shard<ShmRail>,
-    receiver: Shard<ShmRail>,
+    sender: Engine<ShmRail>,
+    receiver: Engine<ShmRail>,
     memory: Scratch,
     room: Scratch,
 }
@@ -36,10 +38,10 @@ fn pattern(context: u32) -> Pattern {
 }
 
 impl Pair {
-    fn new(quotas: Quotas) -> Self {
+    fn new(quotas: CreditQuotas) -> Self {
         let ranks = Threads::new(2).unwrap().into_iter().enumerate();
         let mut shards = ranks.map(|(me, rank)| {
-            Shard::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas)
+            Engine::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas)
         });
         let (mut sender, receiver) = (shards.next().unwrap(), shards.next().unwrap());
         sender.allow_runs(true);
@@ -52,13 +54,13 @@ impl Pair {
     }
 
     fn plenty() -> Self {
-        Self::new(Quotas::for_world(2))
+        Self::new(CreditQuotas::for_world(2))
     }
 
     /// The send, unless it is over.
     fn send(&mut self, context: u32) -> Option<Request> {
-        let (mem, origin) = (self.memory.mem(), Origin::default());
-        let small = Small {
+        let (mem, origin) = (self.memory.mem(), CallOrigin::default());
+        let small = FastSend {
             context,
             peer: 1,
             source: 0,
@@ -70,26 +72,26 @@ impl Pair {
         if self.sender.send_small(&small) {
             return None;
         }
-        let send = Send {
+        let send = SendArgs {
             context,
             peer: 1,
             source: 0,
             tag: TAG,
             data: Data::contiguous(mem, LEN as u64),
-            mode: Mode::Standard,
+            mode: SendCompletion::Standard,
             origin,
         };
         match self.sender.send(send).unwrap() {
-            Started::Done(_) => None,
-            Started::Pending(request) => Some(request),
+            StartOutcome::Done(_) => None,
+            StartOutcome::Pending(request) => Some(request),
         }
     }
 
-    fn post(&mut self, context: u32) -> Started {
-        let recv = Recv {
+    fn post(&mut self, context: u32) -> StartOutcome {
+        let recv = RecvArgs {
             pattern: pattern(context),
             data: Data::contiguous(self.room.mem(), LEN as u64),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         self.receiver.recv(recv).unwrap()
     }
@@ -108,8 +110,8 @@ impl Pair {
     fn passes(&mut self, context: u32) {
         self.send(context);
         match self.post(context) {
-            Started::Done(status) => assert_eq!(status.error, None),
-            Started::Pending(receive) => assert!(self.ends(receive)),
+            StartOutcome::Done(status) => assert_eq!(status.error, None),
+            StartOutcome::Pending(receive) => assert!(self.ends(receive)),
         }
     }
 
@@ -146,7 +148,7 @@ fn an_offer_that_comes_after_its_communicator_was_freed_is_nobodys_fault() {
             pair.passes(CONTEXT);
         }
         let place = (pair.room.mem(), 1 << 20);
-        let catch = Catch::of(pattern(CONTEXT), place, Origin::default());
+        let catch = FastRecv::of(pattern(CONTEXT), place, CallOrigin::default());
         let receive = pair.receiver.post_plain(&catch).unwrap();
         pair.receiver.announce(receive);
         // Before it has heard of that.
@@ -163,7 +165,7 @@ fn an_offer_that_comes_after_its_communicator_was_freed_is_nobodys_fault() {
 
 #[test]
 fn a_question_whose_answer_comes_after_its_communicator_was_freed_holds_up_no_other() {
-    let quotas = Quotas {
+    let quotas = CreditQuotas {
         envelopes: 2,
         payload: 1 << 20,
     };
@@ -186,8 +188,8 @@ fn a_question_whose_answer_comes_after_its_communicator_was_freed_holds_up_no_ot
         }
         pair.receiver.forget(&CONTEXTS);
         match pair.post(THIRD) {
-            Started::Done(status) => assert_eq!(status.error, None),
-            Started::Pending(receive) => assert!(pair.ends(receive), "{answered}"),
+            StartOutcome::Done(status) => assert_eq!(status.error, None),
+            StartOutcome::Pending(receive) => assert!(pair.ends(receive), "{answered}"),
         }
     }
 }

@@ -2,8 +2,11 @@
 //! calls processes use.
 
 use garonne_engine::api::Error;
-use garonne_engine::protocol::offload::{Lift, Lifted};
-use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Fetch, Handover, Rail, Step};
+use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
+use garonne_engine::transport::{
+    BulkStatus, BulkTransfer, ExposeResult, PartWritten, RegionDescriptor, RendezvousMode,
+    Transport, WithdrawResult,
+};
 use garonne_rails::conformance::Told;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
@@ -41,20 +44,20 @@ fn vector(count: u64, block: u64, stride: u64) -> (Scratch, Data) {
     vector_of(count * block, block, stride)
 }
 
-fn ready(exposing: Exposing) -> Descriptor {
+fn ready(exposing: ExposeResult) -> RegionDescriptor {
     match exposing {
-        Exposing::Ready(descriptor) => descriptor,
+        ExposeResult::Ready(descriptor) => descriptor,
         other => panic!("{other:?}"),
     }
 }
 
 fn read(
     reader: &mut ShmRail,
-    descriptor: &Descriptor,
+    descriptor: &RegionDescriptor,
     local: &Data,
     range: (u64, u64),
-) -> Result<Ending, Error> {
-    let bulk = Bulk {
+) -> Result<BulkStatus, Error> {
+    let bulk = BulkTransfer {
         token: 9,
         peer: 1,
         descriptor,
@@ -80,7 +83,7 @@ fn blocks_of_one_shape_are_read_into_blocks_of_another_in_any_pieces() {
         let len = step.min(remote.len - at);
         assert_eq!(
             read(&mut reader, &descriptor, &local, (at, len)),
-            Ok(Ending::Now)
+            Ok(BulkStatus::Now)
         );
         at += len;
         step = step * 3 + 1001;
@@ -94,7 +97,7 @@ fn blocks_of_one_shape_are_read_into_blocks_of_another_in_any_pieces() {
 fn many_tiny_blocks_are_left_to_packets() {
     let (_, mut owner, _) = pair(std::process::id());
     let (_memory, data) = vector(4000, 8, 16);
-    assert_eq!(owner.expose(1, 0, &data), Exposing::Unable);
+    assert_eq!(owner.expose(1, 0, &data), ExposeResult::Unable);
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_revoked_region_is_given_back_when_the_last_lease_ends() {
     let descriptor = ready(owner.expose(7, 0, &Data::contiguous(memory.mem(), 4096)));
     let state = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64);
     state.fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(7), Ending::Later, "somebody reads it");
+    assert_eq!(owner.revoke(7), BulkStatus::Later, "somebody reads it");
     let mut told = Told::default();
     owner.poll(16, &mut told);
     assert!(told.revoked.is_empty());
@@ -120,7 +123,7 @@ fn a_part_of_a_region_that_its_owner_took_back_is_refused_without_waiting_for_a_
     let memory = Scratch::new(1 << 20).unwrap();
     let data = Data::contiguous(memory.mem(), 1 << 20);
     let descriptor = ready(owner.expose(7, 0, &data));
-    let bulk = Bulk {
+    let bulk = BulkTransfer {
         token: 9,
         peer: 1,
         descriptor: &descriptor,
@@ -130,13 +133,13 @@ fn a_part_of_a_region_that_its_owner_took_back_is_refused_without_waiting_for_a_
         len: 1 << 20,
     };
     assert!(matches!(
-        writer.lift(bulk, Lift::Part),
-        Ok(Lifted::Load(..))
+        writer.lift(bulk, OffloadKind::Part),
+        Ok(OffloadResult::Copy(..))
     ));
-    assert_eq!(owner.revoke(7), Ending::Now);
+    assert_eq!(owner.revoke(7), BulkStatus::Now);
     ASKED.set(0);
     assert!(matches!(
-        writer.lift(bulk, Lift::Part),
+        writer.lift(bulk, OffloadKind::Part),
         Err(Error::Peer { .. })
     ));
     assert!(
@@ -153,7 +156,7 @@ fn a_lease_dies_with_its_holder() {
     inbox
         .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
         .fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(7), Ending::Later);
+    assert_eq!(owner.revoke(7), BulkStatus::Later);
     owner.peer_gone(0);
     let mut told = Told::default();
     for _ in 0..3 {
@@ -211,7 +214,7 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
         wrong.blob[at ^ 1] = value;
         let _ = read(&mut reader, &wrong, &local, (0, 16_384));
     }
-    let unmapped = Descriptor {
+    let unmapped = RegionDescriptor {
         blob: [0; 40],
         blob_len: 8,
         ..descriptor
@@ -231,8 +234,12 @@ fn sharers() -> (ShmRail, ShmRail, Segment) {
     (rail(writer), rail(owner), inbox)
 }
 
-fn push(writer: &mut ShmRail, descriptor: &Descriptor, local: &Data) -> Result<Step, Error> {
-    writer.push_part(Bulk {
+fn push(
+    writer: &mut ShmRail,
+    descriptor: &RegionDescriptor,
+    local: &Data,
+) -> Result<PartWritten, Error> {
+    writer.push_part(BulkTransfer {
         token: 3,
         peer: 1,
         descriptor,
@@ -253,7 +260,7 @@ proptest! {
         let (source, target) = (Scratch::new(len as usize).unwrap(), Scratch::new(len as usize).unwrap());
         source.mem().write(0, &bytes);
         let (from, into) = (Data::contiguous(source.mem(), len), Data::contiguous(target.mem(), len));
-        let way = if pushing { Fetch::Push } else { Fetch::Share };
+        let way = if pushing { RendezvousMode::Push } else { RendezvousMode::Share };
         let descriptor = owner.share(5, 0, &into, way).unwrap();
         let (mut ours, mut theirs, mut turn) = (0, 0, 0);
         while ours + theirs < len {
@@ -273,9 +280,9 @@ proptest! {
             }
         }
         prop_assert_eq!(owner.take_part(5, len), Ok(None));
-        prop_assert_eq!(push(&mut writer, &descriptor, &from), Ok(Step { bytes: 0, last: true }));
+        prop_assert_eq!(push(&mut writer, &descriptor, &from), Ok(PartWritten { bytes: 0, last: true }));
         target.mem().with(0, len as usize, |got| assert!(got == bytes));
-        prop_assert_eq!(owner.revoke(5), Ending::Now);
+        prop_assert_eq!(owner.revoke(5), BulkStatus::Now);
         prop_assert!(push(&mut writer, &descriptor, &from).is_err(), "nothing is written after the end");
     }
 
@@ -297,9 +304,9 @@ proptest! {
         if let Some(count) = count {
             near.blob[8..10].copy_from_slice(&count.to_le_bytes());
         }
-        let wild = Descriptor::new(if same_cookie { honest.cookie } else { cookie }, &blob).unwrap();
+        let wild = RegionDescriptor::new(if same_cookie { honest.cookie } else { cookie }, &blob).unwrap();
         for descriptor in [near, wild] {
-            let bulk = Bulk {
+            let bulk = BulkTransfer {
                 token: 9,
                 peer: 1,
                 descriptor: &descriptor,
@@ -314,7 +321,7 @@ proptest! {
             let beyond = bytes[..1 << 16].iter().chain(&bytes[(1 << 16) + usize::from(len)..]);
             assert!(beyond.copied().all(|byte| byte == 0xee), "it wrote beyond the room");
         });
-        prop_assert_eq!(owner.revoke(1), Ending::Now, "no lease was left behind");
+        prop_assert_eq!(owner.revoke(1), BulkStatus::Now, "no lease was left behind");
     }
 }
 
@@ -323,7 +330,7 @@ fn a_division_that_cannot_be_true_is_the_peers_error_and_takes_nothing() {
     let (mut writer, mut owner, inbox) = sharers();
     let memory = Scratch::new(1 << 20).unwrap();
     let data = Data::contiguous(memory.mem(), 1 << 20);
-    let descriptor = owner.share(5, 0, &data, Fetch::Share).unwrap();
+    let descriptor = owner.share(5, 0, &data, RendezvousMode::Share).unwrap();
     let word = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64 + 8);
     for wrong in [1, 1000 << 32, u64::MAX, 1 << 63] {
         word.store(wrong, Ordering::Relaxed);
@@ -342,14 +349,14 @@ fn a_writer_that_dies_gives_its_lease_back() {
     let (_, mut owner, inbox) = sharers();
     let memory = Scratch::new(1 << 20).unwrap();
     let data = Data::contiguous(memory.mem(), 1 << 20);
-    let descriptor = owner.share(5, 0, &data, Fetch::Push).unwrap();
+    let descriptor = owner.share(5, 0, &data, RendezvousMode::Push).unwrap();
     inbox
         .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
         .fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(5), Ending::Later, "it is being written");
+    assert_eq!(owner.revoke(5), BulkStatus::Later, "it is being written");
     assert_eq!(
         owner.revoke(5),
-        Ending::Later,
+        BulkStatus::Later,
         "asking twice changes nothing"
     );
     owner.peer_gone(0);
@@ -365,16 +372,16 @@ fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
     let (mut writer, mut owner, _) = pair(std::process::id());
     let memory = Scratch::new(4096).unwrap();
     let data = Data::contiguous(memory.mem(), 4096);
-    let descriptor = owner.share(5, 0, &data, Fetch::Push).unwrap();
+    let descriptor = owner.share(5, 0, &data, RendezvousMode::Push).unwrap();
     assert!(push(&mut writer, &descriptor, &data).is_err());
 }
 
 fn write_ahead(
     writer: &mut ShmRail,
-    descriptor: &Descriptor,
+    descriptor: &RegionDescriptor,
     local: &Data,
-) -> Result<Option<Step>, Error> {
-    writer.write_ahead(Bulk {
+) -> Result<Option<PartWritten>, Error> {
+    writer.write_ahead(BulkTransfer {
         token: 3,
         peer: 1,
         descriptor,
@@ -405,29 +412,29 @@ fn data_offered_ahead_goes_to_the_writer_or_back_to_its_owner_and_never_to_both(
             );
         });
     };
-    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
-    assert_eq!(owner.withdraw(5), Handover::Mine);
+    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
+    assert_eq!(owner.withdraw(5), WithdrawResult::Mine);
     assert_eq!(
         write_ahead(&mut writer, &offer, &from),
         Ok(None),
         "it was withdrawn"
     );
-    assert_eq!(owner.revoke(5), Ending::Now, "and needs no revoking");
+    assert_eq!(owner.revoke(5), BulkStatus::Now, "and needs no revoking");
     written(0);
-    let again = owner.share(6, 0, &into, Fetch::Push).unwrap();
+    let again = owner.share(6, 0, &into, RendezvousMode::Push).unwrap();
     assert_eq!(
         write_ahead(&mut writer, &offer, &from),
         Ok(None),
         "an old offer of the same place"
     );
-    let step = Step {
+    let step = PartWritten {
         bytes: 40_000,
         last: true,
     };
     assert_eq!(write_ahead(&mut writer, &again, &from), Ok(Some(step)));
-    assert_eq!(owner.withdraw(6), Handover::Theirs);
+    assert_eq!(owner.withdraw(6), WithdrawResult::Theirs);
     written(40_000);
-    assert_eq!(owner.revoke(6), Ending::Now);
+    assert_eq!(owner.revoke(6), BulkStatus::Now);
     assert_eq!(
         write_ahead(&mut writer, &again, &from),
         Ok(None),
@@ -440,15 +447,15 @@ fn a_writer_that_looks_in_vain_keeps_no_owner_waiting() {
     let (mut writer, mut owner, inbox) = sharers();
     let (_source, from) = filled(40_000, 7);
     let (_room, into) = filled(40_000, 1);
-    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
     let state = inbox.atomic_u64(2048 + (offer.cookie as u32) as usize * 64);
     state.fetch_add(1, Ordering::Relaxed);
     assert_eq!(
         owner.withdraw(5),
-        Handover::Mine,
+        WithdrawResult::Mine,
         "it has a lease, but took nothing"
     );
-    let second = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    let second = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
     assert_ne!(offer.cookie, second.cookie, "the first is not free yet");
     state.fetch_sub(1, Ordering::Relaxed);
     let mut told = Told::default();
@@ -465,12 +472,12 @@ fn nothing_is_written_ahead_where_a_process_id_could_be_reused_or_by_a_descripto
     let (_source, from) = filled(40_000, 7);
     let (mut writer, mut owner, _) = pair(std::process::id());
     let (_room, into) = filled(40_000, 1);
-    let offer = owner.share(5, 0, &into, Fetch::Push).unwrap();
+    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
     assert_eq!(write_ahead(&mut writer, &offer, &from), Ok(None));
-    assert_eq!(owner.withdraw(5), Handover::Mine);
+    assert_eq!(owner.withdraw(5), WithdrawResult::Mine);
     let (mut writer, _owner, _) = sharers();
     for cookie in [0, 64, u64::MAX, 1 << 32] {
-        let wild = Descriptor { cookie, ..offer };
+        let wild = RegionDescriptor { cookie, ..offer };
         assert_eq!(
             write_ahead(&mut writer, &wild, &from),
             Ok(None),

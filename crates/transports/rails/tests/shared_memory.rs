@@ -2,7 +2,7 @@
 //! system calls that processes use, and what only this rail promises.
 
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Class, Rail};
+use garonne_engine::transport::{PacketClass, Transport};
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use std::sync::Arc;
@@ -71,8 +71,14 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                     for peer in (0..8).filter(|peer| *peer != me) {
                         let n = &mut sent[peer as usize];
                         if *n < 1500
-                            && send(&mut rail, peer, &vec![*n as u8; *n % 300], *n, Class::Data)
-                                .is_ok()
+                            && send(
+                                &mut rail,
+                                peer,
+                                &vec![*n as u8; *n % 300],
+                                *n,
+                                PacketClass::Data,
+                            )
+                            .is_ok()
                         {
                             *n += 1;
                         }

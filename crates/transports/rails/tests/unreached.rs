@@ -1,12 +1,13 @@
 //! A rank that has no room for a peer's inbox: both hear why, neither takes the other for dead, and
 //! others are reached as before.
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Error, Lacking, Mode, Origin, Pattern, Peer, Recv, Request, Send, Shortage, Source, Started,
+    CallOrigin, Error, LackingSide, Pattern, Peer, RecvArgs, Request, SendArgs, SendCompletion,
+    Source, StartOutcome, UnreachableCause,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};
@@ -33,9 +34,9 @@ impl Neighbours for Narrow {
         if (self.me(), peer) != (0, 1) {
             return self.0.map_inbox(peer);
         }
-        Err(Error::Unreached(Box::new(Shortage {
+        Err(Error::Unreached(Box::new(UnreachableCause {
             peer,
-            side: Lacking::This,
+            side: LackingSide::This,
             bytes: self.own_inbox().len() as u64,
             errno: ENOMEM,
             limit: Some(LIMIT),
@@ -59,60 +60,60 @@ impl Neighbours for Narrow {
     }
 }
 
-fn ranks() -> Vec<Shard<ShmRail>> {
+fn ranks() -> Vec<Engine<ShmRail>> {
     let ranks = Threads::new(3).unwrap().into_iter();
     ranks
         .map(|rank| {
             let me = rank.me();
             let rail = ShmRail::new(Arc::new(Narrow(rank))).unwrap();
-            Shard::new(rail, me, 3, Quotas::for_world(3))
+            Engine::new(rail, me, 3, CreditQuotas::for_world(3))
         })
         .collect()
 }
 
 fn send(
-    shard: &mut Shard<ShmRail>,
+    shard: &mut Engine<ShmRail>,
     peer: Peer,
     source: u32,
     memory: &Scratch,
-) -> Result<Started, Error> {
-    shard.send(Send {
+) -> Result<StartOutcome, Error> {
+    shard.send(SendArgs {
         context: 2,
         peer,
         source,
         tag: 0,
         data: Data::contiguous(memory.mem(), memory.len() as u64),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     })
 }
 
-fn recv(shard: &mut Shard<ShmRail>, peer: Peer, memory: &Scratch) -> Result<Request, Error> {
+fn recv(shard: &mut Engine<ShmRail>, peer: Peer, memory: &Scratch) -> Result<Request, Error> {
     let source = Some(Source { rank: peer, peer });
-    let started = shard.recv(Recv {
+    let started = shard.recv(RecvArgs {
         pattern: Pattern {
             context: 2,
             source,
             tag: Some(0),
         },
         data: Data::contiguous(memory.mem(), memory.len() as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     })?;
     match started {
-        Started::Pending(request) => Ok(request),
-        Started::Done(status) => panic!("{status:?}"),
+        StartOutcome::Pending(request) => Ok(request),
+        StartOutcome::Done(status) => panic!("{status:?}"),
     }
 }
 
 /// As one that is about to sleep looks once more.
-fn settle(shard: &mut Shard<ShmRail>) {
+fn settle(shard: &mut Engine<ShmRail>) {
     shard.progress();
     shard.rail().arm();
     while shard.progress() {}
     shard.rail().disarm();
 }
 
-fn side_of(error: Option<Error>) -> Lacking {
+fn side_of(error: Option<Error>) -> LackingSide {
     match error {
         Some(Error::Unreached(shortage)) => {
             assert_eq!(shortage.errno, ENOMEM);
@@ -122,15 +123,15 @@ fn side_of(error: Option<Error>) -> Lacking {
     }
 }
 
-fn error_of(started: Result<Started, Error>) -> Option<Error> {
+fn error_of(started: Result<StartOutcome, Error>) -> Option<Error> {
     match started {
         Err(error) => Some(error),
-        Ok(Started::Done(status)) => status.error,
-        Ok(Started::Pending(_)) => None,
+        Ok(StartOutcome::Done(status)) => status.error,
+        Ok(StartOutcome::Pending(_)) => None,
     }
 }
 
-fn ended(shard: &mut Shard<ShmRail>, request: Request) -> Option<Error> {
+fn ended(shard: &mut Engine<ShmRail>, request: Request) -> Option<Error> {
     shard.take(request).unwrap().expect("it goes on").error
 }
 
@@ -142,16 +143,19 @@ fn a_send_without_room_for_the_inbox_fails_and_the_receiver_hears_of_it() {
     for _ in 0..2 {
         assert_eq!(
             side_of(error_of(send(&mut ranks[0], 1, 0, &memory))),
-            Lacking::This
+            LackingSide::This
         );
     }
     settle(&mut ranks[1]);
-    assert_eq!(side_of(ended(&mut ranks[1], waiting)), Lacking::Peer);
+    assert_eq!(side_of(ended(&mut ranks[1], waiting)), LackingSide::Peer);
     // Whoever asks later is told as much.
-    assert_eq!(side_of(recv(&mut ranks[1], 0, &room).err()), Lacking::Peer);
+    assert_eq!(
+        side_of(recv(&mut ranks[1], 0, &room).err()),
+        LackingSide::Peer
+    );
     assert_eq!(
         side_of(error_of(send(&mut ranks[1], 0, 1, &memory))),
-        Lacking::Peer
+        LackingSide::Peer
     );
 }
 
@@ -163,13 +167,13 @@ fn a_receive_that_has_to_answer_fails_with_its_send() {
         Scratch::new(3 << 20).unwrap(),
     );
     let receive = recv(&mut ranks[0], 1, &room).unwrap();
-    let Ok(Started::Pending(send)) = send(&mut ranks[1], 0, 1, &memory) else {
+    let Ok(StartOutcome::Pending(send)) = send(&mut ranks[1], 0, 1, &memory) else {
         panic!("it cannot be over");
     };
     settle(&mut ranks[0]);
-    assert_eq!(side_of(ended(&mut ranks[0], receive)), Lacking::This);
+    assert_eq!(side_of(ended(&mut ranks[0], receive)), LackingSide::This);
     settle(&mut ranks[1]);
-    assert_eq!(side_of(ended(&mut ranks[1], send)), Lacking::Peer);
+    assert_eq!(side_of(ended(&mut ranks[1], send)), LackingSide::Peer);
 }
 
 #[test]

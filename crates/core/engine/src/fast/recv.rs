@@ -3,28 +3,28 @@
 //!
 //! Guards in front of the general ways of `engine`: whenever something is not plain they say so,
 //! having changed nothing, and the caller goes the general way. Owned by the shard; an expected
-//! message exists only inside [`Shard::recv_quick`]. Bounded: one message is expected.
+//! message exists only inside [`Engine::recv_quick`]. Bounded: one message is expected.
 
-use crate::api::{Context, Origin, Pattern, Peer, Request, Source, TypeMark};
-use crate::core::{Core, Incoming};
-use crate::engine::Shard;
+use crate::api::{CallOrigin, ContextId, Pattern, Peer, Request, Source, TypeDigest};
+use crate::core::{Core, IncomingPayload};
+use crate::engine::Engine;
 use crate::key_map::NONE;
 use crate::limits::AHEAD_FROM;
 use crate::matching::matcher::{Envelope, Matcher};
-use crate::matching::unexpected::{Body, Meta};
-use crate::observe::events::{Event, Events, What};
-use crate::peer::routes::Route;
-use crate::peer::state::Stream;
-use crate::requests::State;
-use crate::transport::{Header, Kind, Rail};
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
+use crate::observe::events::{Event, EventKind, EventLog};
+use crate::peer::routes::PeerRoute;
+use crate::peer::state::Sequence;
+use crate::requests::OpState;
+use crate::transport::{PacketHeader, PacketKind, Transport};
 use garonne_sync::user::UserMem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A small contiguous standard-mode send.
 #[derive(Clone, Copy, Debug)]
-pub struct Small {
+pub struct FastSend {
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The process it goes to.
     pub peer: Peer,
     /// The sender's rank in the communicator.
@@ -36,14 +36,14 @@ pub struct Small {
     /// How many.
     pub len: usize,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// A receive of contiguous bytes, in words that are compared as they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Catch {
+pub struct FastRecv {
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The one accepted sender, or [`ANY_PEER`].
     pub peer: Peer,
     /// Its rank in the communicator.
@@ -55,7 +55,7 @@ pub struct Catch {
     /// Room there.
     pub room: u32,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// Any sender. No peer is this one.
@@ -65,9 +65,9 @@ pub const ANY_PEER: Peer = u32::MAX;
 /// to translate it.
 pub const ANY_TAG: i32 = -2;
 
-impl Catch {
+impl FastRecv {
     /// A receive of what `pattern` accepts into `room` bytes at `mem`.
-    pub fn of(pattern: Pattern, (mem, room): (UserMem, u32), origin: Origin) -> Self {
+    pub fn of(pattern: Pattern, (mem, room): (UserMem, u32), origin: CallOrigin) -> Self {
         Self {
             context: pattern.context,
             peer: pattern.source.map_or(ANY_PEER, |source| source.peer),
@@ -94,7 +94,7 @@ impl Catch {
 
 /// The pattern of these words, the sender's rank in the communicator beside its process.
 #[inline]
-fn pattern(context: Context, (peer, rank): (Peer, u32), tag: i32) -> Pattern {
+fn pattern(context: ContextId, (peer, rank): (Peer, u32), tag: i32) -> Pattern {
     Pattern {
         context,
         source: (peer != ANY_PEER).then_some(Source { rank, peer }),
@@ -102,21 +102,21 @@ fn pattern(context: Context, (peer, rank): (Peer, u32), tag: i32) -> Pattern {
     }
 }
 
-/// How a receive that [`Shard::post_plain`] posted stands.
+/// How a receive that [`Engine::post_plain`] posted stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum PlainRecvStatus {
     /// It goes on.
     NotYet,
     /// It received this message; its name is gone.
-    Plainly(Caught),
+    Plainly(ReceivedMessage),
     /// It ended otherwise (an error, cancelled, longer than 4 GB), or the name is stale:
-    /// [`Shard::take`] tells.
+    /// [`Engine::take`] tells.
     Otherwise,
 }
 
 /// The envelope of a message that was caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caught {
+pub struct ReceivedMessage {
     /// The sender's rank in the communicator.
     pub source: u32,
     /// Tag.
@@ -125,10 +125,10 @@ pub struct Caught {
     pub len: u32,
 }
 
-/// The message that the running [`Shard::recv_quick`] would take.
+/// The message that the running [`Engine::recv_quick`] would take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected {
-    context: Context,
+pub(crate) struct ExpectedRecv {
+    context: ContextId,
     /// Or [`ANY_PEER`].
     peer: Peer,
     /// Negative: any.
@@ -139,7 +139,7 @@ pub(crate) struct Expected {
     overtakes: bool,
     /// Room; [`NOTHING`] is expected, or the message is [`FLOWING`] in.
     room: i64,
-    caught: Caught,
+    caught: ReceivedMessage,
 }
 
 /// Nothing is expected (any more).
@@ -147,9 +147,9 @@ const NOTHING: i64 = -1;
 /// The expected message has begun to come in pieces.
 const FLOWING: i64 = -2;
 
-impl Expected {
+impl ExpectedRecv {
     pub(crate) fn nothing() -> Self {
-        let caught = Caught {
+        let caught = ReceivedMessage {
             source: 0,
             tag: 0,
             len: 0,
@@ -173,9 +173,9 @@ impl Expected {
 
     /// All of it is here.
     #[inline(always)]
-    pub(crate) fn flowed(&mut self, meta: &Meta) {
+    pub(crate) fn flowed(&mut self, meta: &MessageInfo) {
         self.room = NOTHING;
-        self.caught = Caught {
+        self.caught = ReceivedMessage {
             source: meta.source,
             tag: meta.tag,
             len: meta.len as u32,
@@ -184,25 +184,25 @@ impl Expected {
 
     /// Whether it takes this message, none of the posted receives having matched. Then it has to.
     #[inline(always)]
-    pub(crate) fn accepts(&mut self, meta: &Meta, events: &Events) -> bool {
+    pub(crate) fn accepts(&mut self, meta: &MessageInfo, events: &EventLog) -> bool {
         self.room >= meta.len as i64
             && self.context == meta.context
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
-            && meta.mark == TypeMark::NONE
+            && meta.mark == TypeDigest::NONE
             && (self.peer == meta.peer || self.accepts_from_any(meta, events))
     }
 
     /// Takes and notes a message of any peer.
     #[cold]
     #[inline(never)]
-    fn accepts_from_any(&mut self, meta: &Meta, events: &Events) -> bool {
+    fn accepts_from_any(&mut self, meta: &MessageInfo, events: &EventLog) -> bool {
         if self.peer != ANY_PEER {
             return false;
         }
         // The receive itself, with its site, is noted when `recv_polled` ends.
         self.peer = meta.peer;
-        events.note_from_any(meta, Origin::default());
+        events.note_from_any(meta, CallOrigin::default());
         true
     }
 
@@ -210,7 +210,7 @@ impl Expected {
     /// since that was last asked.
     #[cold]
     #[inline(never)]
-    fn goes_before(&mut self, matcher: &Matcher, meta: &Meta, events: &Events) -> bool {
+    fn goes_before(&mut self, matcher: &Matcher, meta: &MessageInfo, events: &EventLog) -> bool {
         // What accepts a message has to take it, so that is asked last.
         matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag))
             && self.accepts(meta, events)
@@ -218,7 +218,7 @@ impl Expected {
 
     /// Takes a message that it accepts.
     #[inline(always)]
-    fn take(&mut self, meta: &Meta, payload: UserMem) {
+    fn take(&mut self, meta: &MessageInfo, payload: UserMem) {
         self.mem.copy_from(0, payload, 0, meta.len as usize);
         self.flowed(meta);
     }
@@ -229,8 +229,13 @@ impl Core {
     /// the next of its stream, and no wildcard posted that could be older. `false`: nothing
     /// happened.
     #[inline(always)]
-    pub(crate) fn catch_packet(&mut self, header: &Header, meta: &Meta, payload: UserMem) -> bool {
-        if header.kind != Kind::Eager as u8 || header.flags != 0 || header.shard != 0 {
+    pub(crate) fn catch_packet(
+        &mut self,
+        header: &PacketHeader,
+        meta: &MessageInfo,
+        payload: UserMem,
+    ) -> bool {
+        if header.kind != PacketKind::Eager as u8 || header.flags != 0 || header.shard != 0 {
             return false;
         }
         let Some(route) = self.known_route(meta.context, meta.peer) else {
@@ -280,11 +285,11 @@ impl Core {
 
     /// Ends a posted receive with the eager message that it matched.
     #[inline(always)]
-    fn fill(&mut self, receive: u32, meta: &Meta, payload: UserMem) {
+    fn fill(&mut self, receive: u32, meta: &MessageInfo, payload: UserMem) {
         let operation = self.requests.at(receive);
         if operation.data.layout.is_some() || operation.marks != 0 || meta.len > operation.data.len
         {
-            return self.fulfil(receive, *meta, Incoming::Payload(payload));
+            return self.fulfil(receive, *meta, IncomingPayload::Payload(payload));
         }
         operation
             .data
@@ -296,14 +301,14 @@ impl Core {
         operation.sequence = meta.sequence;
         operation.total = meta.len;
         // A receive that was only posted has neither region nor error.
-        operation.state = State::Complete;
+        operation.state = OpState::Complete;
         self.completions += 1;
         operation.finished = self.completions;
     }
 
     /// Gives a message to the expected receive, which accepts it.
     #[inline(always)]
-    pub(crate) fn catch(&mut self, gate: u32, meta: &Meta, payload: UserMem) {
+    pub(crate) fn catch(&mut self, gate: u32, meta: &MessageInfo, payload: UserMem) {
         self.release_credits(gate, meta.len);
         self.expected.take(meta, payload);
     }
@@ -312,7 +317,7 @@ impl Core {
 impl Core {
     /// Notes that a plain receive was posted.
     #[inline(always)]
-    fn note_posted(&mut self, catch: &Catch) {
+    fn note_posted(&mut self, catch: &FastRecv) {
         self.events.push(Event {
             len: catch.room.into(),
             site: catch.origin.site,
@@ -320,14 +325,14 @@ impl Core {
             context: catch.context,
             tag: catch.tag,
             call: catch.origin.call,
-            what: What::Recv,
+            what: EventKind::Recv,
             kind: catch.origin.kind,
         });
     }
 
     /// Notes the receive of a caught message.
     #[inline(always)]
-    fn note_caught(&mut self, catch: &Catch, peer: Peer, caught: Caught) {
+    fn note_caught(&mut self, catch: &FastRecv, peer: Peer, caught: ReceivedMessage) {
         self.events.push(Event {
             len: u64::from(caught.len),
             site: catch.origin.site,
@@ -335,15 +340,15 @@ impl Core {
             context: catch.context,
             tag: caught.tag,
             call: catch.origin.call,
-            what: What::Recv,
+            what: EventKind::Recv,
             kind: catch.origin.kind,
         });
     }
 
     /// Opens a receive for a kept message.
     #[cold]
-    fn post_to_kept(&mut self, catch: &Catch, item: u32) -> Option<Request> {
-        let index = self.requests.open_plain(catch, State::Active)?;
+    fn post_to_kept(&mut self, catch: &FastRecv, item: u32) -> Option<Request> {
+        let index = self.requests.open_plain(catch, OpState::Active)?;
         self.note_posted(catch);
         self.matcher.drop_kept(item);
         self.hand_over(index, item);
@@ -369,13 +374,15 @@ impl Core {
     /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing
     /// happened.
     #[inline(never)]
-    fn catch_kept(&mut self, catch: &Catch, item: u32) -> Option<Caught> {
+    fn catch_kept(&mut self, catch: &FastRecv, item: u32) -> Option<ReceivedMessage> {
         let kept = self.store.get(item);
         let meta = &kept.meta;
-        let Body::Inline(bytes) = &kept.body else {
+        let UnexpectedBody::Inline(bytes) = &kept.body else {
             return None;
         };
-        if meta.len > u64::from(catch.room) || meta.waiting.is_some() || meta.mark != TypeMark::NONE
+        if meta.len > u64::from(catch.room)
+            || meta.waiting.is_some()
+            || meta.mark != TypeDigest::NONE
         {
             return None;
         }
@@ -383,13 +390,13 @@ impl Core {
         self.matcher.drop_kept(item);
         let (meta, body) = self.store.remove(item);
         self.release_kept(&meta, &body);
-        let caught = Caught {
+        let caught = ReceivedMessage {
             source: meta.source,
             tag: meta.tag,
             len: meta.len as u32,
         };
         if catch.peer == ANY_PEER {
-            self.events.note_from_any(&meta, Origin::default());
+            self.events.note_from_any(&meta, CallOrigin::default());
         }
         self.note_caught(catch, meta.peer, caught);
         Some(caught)
@@ -398,9 +405,9 @@ impl Core {
 
 /// The header of the next envelope of a stream.
 #[inline(always)]
-pub(crate) fn header_of(small: &Small, stream: &Stream) -> Header {
-    Header {
-        kind: Kind::Eager as u8,
+pub(crate) fn header_of(small: &FastSend, stream: &Sequence) -> PacketHeader {
+    PacketHeader {
+        kind: PacketKind::Eager as u8,
         flags: 0,
         shard: small.origin.mark.0,
         len: small.len as u32,
@@ -413,7 +420,7 @@ pub(crate) fn header_of(small: &Small, stream: &Stream) -> Header {
 
 /// The event of a small message that left.
 #[inline(always)]
-pub(crate) fn sent(small: &Small) -> Event {
+pub(crate) fn sent(small: &FastSend) -> Event {
     Event {
         len: small.len as u64,
         site: small.origin.site,
@@ -421,16 +428,16 @@ pub(crate) fn sent(small: &Small) -> Event {
         context: small.context,
         tag: small.tag,
         call: small.origin.call,
-        what: What::Send,
+        what: EventKind::Send,
         kind: small.origin.kind,
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the
     /// general way.
     #[inline(always)]
-    pub fn send_small(&mut self, small: &Small) -> bool {
+    pub fn send_small(&mut self, small: &FastSend) -> bool {
         let core = &mut self.core;
         let Some(route) = core
             .known_route(small.context, small.peer)
@@ -463,7 +470,7 @@ impl<R: Rail> Shard<R> {
 
     /// Sends a small message by another way than the rail's shortest.
     #[inline(never)]
-    fn send_small_otherwise(&mut self, small: Small, route: Route) -> bool {
+    fn send_small_otherwise(&mut self, small: FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
         let stream = core.streams.get_mut(route.stream);
         let header = header_of(&small, stream);
@@ -483,7 +490,7 @@ impl<R: Rail> Shard<R> {
     }
 
     #[inline(never)]
-    pub(crate) fn recv_kept(&mut self, catch: Catch, item: u32) -> Option<Caught> {
+    pub(crate) fn recv_kept(&mut self, catch: FastRecv, item: u32) -> Option<ReceivedMessage> {
         let caught = self.core.catch_kept(&catch, item);
         if self.core.pending {
             // Credits to return.
@@ -495,7 +502,11 @@ impl<R: Rail> Shard<R> {
     /// Polls for one packet, or for the pieces of one message, and receives it if it is the one.
     /// What comes behind is for later receives.
     #[inline(never)]
-    pub(crate) fn recv_polled(&mut self, catch: Catch, mut left: u32) -> Option<Caught> {
+    pub(crate) fn recv_polled(
+        &mut self,
+        catch: FastRecv,
+        mut left: u32,
+    ) -> Option<ReceivedMessage> {
         let overtakes =
             !self.core.matcher.nothing_posted() && self.core.matcher.may_overtake(&catch.pattern());
         let expected = &mut self.core.expected;
@@ -535,9 +546,9 @@ impl<R: Rail> Shard<R> {
         Some(caught)
     }
 
-    /// As [`Shard::post_plain`] where no message lies ready.
+    /// As [`Engine::post_plain`] where no message lies ready.
     #[inline(never)]
-    pub(crate) fn post_unready(&mut self, catch: Catch) -> Option<Request> {
+    pub(crate) fn post_unready(&mut self, catch: FastRecv) -> Option<Request> {
         let core = &mut self.core;
         // One that comes in pieces already may match.
         if core.flows != 0 || catch.peer != ANY_PEER && !core.may_hear(catch.peer) {
@@ -552,7 +563,7 @@ impl<R: Rail> Shard<R> {
             }
             return Some(name);
         }
-        let index = core.requests.open_plain(&catch, State::Posted)?;
+        let index = core.requests.open_plain(&catch, OpState::Posted)?;
         core.note_posted(&catch);
         core.matcher.post(&pattern, index);
         core.ask_for(index);
@@ -566,7 +577,7 @@ impl<R: Rail> Shard<R> {
     /// Ends a posted receive if it is over and all is plain. Of the name's generation the low
     /// [`crate::limits::SHORT_GENERATION_BITS`] count.
     #[inline(always)]
-    pub fn end_plain(&mut self, name: Request) -> Ended {
+    pub fn end_plain(&mut self, name: Request) -> PlainRecvStatus {
         self.core.requests.end_plain(name)
     }
 
@@ -575,17 +586,17 @@ impl<R: Rail> Shard<R> {
     #[inline(always)]
     pub fn plain_ended_at(&self, name: Request) -> Option<u64> {
         match self.core.requests.short(name) {
-            Some(operation) if operation.state == State::Complete => Some(operation.finished),
-            Some(operation) if operation.state != State::Free => None,
+            Some(operation) if operation.state == OpState::Complete => Some(operation.finished),
+            Some(operation) if operation.state != OpState::Free => None,
             _ => Some(0),
         }
     }
 
     /// The whole name and the context of a living operation of which the low bits of the generation
     /// are known.
-    pub fn whole_name(&self, name: Request) -> Option<(Request, Context)> {
+    pub fn whole_name(&self, name: Request) -> Option<(Request, ContextId)> {
         let operation = self.core.requests.short(name)?;
-        (operation.state != State::Free)
+        (operation.state != OpState::Free)
             .then(|| (self.core.requests.name(name.index), operation.context))
     }
 }

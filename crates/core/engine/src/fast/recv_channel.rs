@@ -6,28 +6,30 @@
 //! `fast::recv` and `engine` see to it.
 //!
 //! What a stream and its gate have to say about each envelope (its turn, the credits it used and
-//! that are owed for it) an [`Inlet`] says for many: opened for as many as nothing can go wrong
-//! with, and settled before the engine looks at a packet in any other way. An inlet is open only
-//! while all is calm, and only packets and posted receives end that, so `settle` has one caller
-//! besides its own. So it is with what is recorded: an inlet has at hand what its last receive was,
-//! and leaves one event for all that it took when it closes. Owned by the core. Bounded by
-//! [`INLETS`].
+//! that are owed for it) an [`RecvChannel`] says for many: opened for as many as nothing can go
+//! wrong with, and settled before the engine looks at a packet in any other way. An inlet is open
+//! only while all is calm, and only packets and posted receives end that, so `settle` has one
+//! caller besides its own. So it is with what is recorded: an inlet has at hand what its last
+//! receive was, and leaves one event for all that it took when it closes. Owned by the core.
+//! Bounded by [`INLETS`].
 
-use crate::api::{Context, Peer, Request};
+use crate::api::{ContextId, Peer, Request};
 use crate::core::Core;
-use crate::engine::Shard;
-use crate::fast::recv::{ANY_PEER, ANY_TAG, Catch, Caught};
+use crate::engine::Engine;
+use crate::fast::recv::{ANY_PEER, ANY_TAG, FastRecv, ReceivedMessage};
 use crate::fast::send_channel::RUN_PAYLOAD_MAX;
 use crate::limits::INLETS;
-use crate::observe::events::{Event, What};
+use crate::observe::events::{Event, EventKind};
 use crate::peer::state::stream_key;
-use crate::transport::{Accept, Header, Kind, Peeked, Rail, Ready};
+use crate::transport::{
+    PacketAcceptor, PacketHeader, PacketKind, PeekResult, PeekedPacket, Transport,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A stream whose next small envelopes may be taken. A line long, so that one shift finds it.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Inlet {
+struct RecvChannel {
     /// That of the stream, or [`CLOSED`].
     key: u64,
     /// Tag and number of the last envelope, as its header has them: the number's low half is the
@@ -48,20 +50,20 @@ struct Inlet {
     site: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Inlet>() == 64, "a line");
+const _: () = assert!(size_of::<RecvChannel>() == 64, "a line");
 
 /// No stream has this key: no peer is `u32::MAX`.
 const CLOSED: u64 = u64::MAX;
 
 /// The inlets, each in the one place that its peer names.
 #[derive(Debug)]
-pub(crate) struct Inlets {
-    places: [Inlet; INLETS],
+pub(crate) struct RecvChannels {
+    places: [RecvChannel; INLETS],
     /// Some may be open.
     open: bool,
 }
 
-impl Inlet {
+impl RecvChannel {
     const fn closed() -> Self {
         Self {
             key: CLOSED,
@@ -92,44 +94,44 @@ impl Inlet {
             context: (key >> 32) as u32,
             tag: self.last as u32 as i32,
             call: self.call,
-            what: What::Take,
+            what: EventKind::Take,
             kind: self.kind,
         }
     }
 }
 
-impl Inlets {
+impl RecvChannels {
     pub(crate) fn new() -> Self {
         Self {
-            places: [const { Inlet::closed() }; INLETS],
+            places: [const { RecvChannel::closed() }; INLETS],
             open: false,
         }
     }
 }
 
 /// A receive that takes what lies ready, and what stores its site.
-struct Grab<'a, S> {
+struct ReadyPacketTaker<'a, S> {
     core: &'a mut Core,
-    catch: &'a Catch,
+    catch: &'a FastRecv,
     site: S,
 }
 
-impl<S: FnOnce(&AtomicU64)> Accept for Grab<'_, S> {
-    type Taken = Caught;
+impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
+    type Taken = ReceivedMessage;
 
     /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream
     /// and all is plain.
     #[inline(always)]
-    fn accept(self, peeked: &Peeked) -> Option<Caught> {
+    fn accept(self, peeked: &PeekedPacket) -> Option<ReceivedMessage> {
         let Self { core, catch, site } = self;
         let [first, second, third] = peeked.words;
-        let caught = Caught {
+        let caught = ReceivedMessage {
             source: (second >> 32) as u32,
             tag: third as u32 as i32,
-            len: Header::len_in(&peeked.words),
+            len: PacketHeader::len_in(&peeked.words),
         };
         // Neither flags nor shard: the half has the kind alone.
-        let wanted = first as u32 == Kind::Eager as u32
+        let wanted = first as u32 == PacketKind::Eager as u32
             && second as u32 == catch.context
             && (peeked.peer == catch.peer || catch.peer == ANY_PEER)
             && (caught.tag == catch.tag || catch.tag == ANY_TAG)
@@ -179,7 +181,7 @@ impl Core {
     /// so.
     #[cold]
     #[inline(never)]
-    fn open_inlet(&mut self, context: Context, peer: Peer) -> bool {
+    fn open_inlet(&mut self, context: ContextId, peer: Peer) -> bool {
         let place = peer as usize % INLETS;
         self.close_inlet(place);
         let Some(route) = self.known_route(context, peer) else {
@@ -191,14 +193,14 @@ impl Core {
             return false;
         }
         let allowed = gate.takeable(&self.quotas, RUN_PAYLOAD_MAX as u64);
-        self.inlets.places[place] = Inlet {
+        self.inlets.places[place] = RecvChannel {
             key: stream_key(context, peer).0,
             last: u64::from((stream.next_rx as u32).wrapping_sub(1)) << 32,
             left: allowed,
             granted: allowed,
             gate: route.gate,
             stream: route.stream,
-            ..Inlet::closed()
+            ..RecvChannel::closed()
         };
         self.inlets.open = true;
         true
@@ -242,24 +244,28 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Receives the message that lies ready, if all is plain; `None`: nothing happened, take
     /// another way. Looks once. The site, which the origin need not have, is stored by `site`,
     /// since its caller knows in what kind of register it is.
     #[inline(always)]
-    pub fn take_now(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Caught> {
+    pub fn take_now(
+        &mut self,
+        catch: &FastRecv,
+        site: impl FnOnce(&AtomicU64),
+    ) -> Option<ReceivedMessage> {
         if !self.core.is_calm() {
             return None;
         }
         match self.take_ready(catch, site) {
-            Ready::Taken(caught) => Some(caught),
+            PeekResult::Taken(caught) => Some(caught),
             _ => None,
         }
     }
 
     /// The same for a receive that has a name afterwards, which is over.
     #[inline(always)]
-    pub fn post_now(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
+    pub fn post_now(&mut self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         if !self.core.requests.has_room() {
             return None;
         }
@@ -273,12 +279,12 @@ impl<R: Rail> Shard<R> {
     /// Receives at once if a matching small message was kept, or is the next thing that arrives
     /// within `spins` looks at a quiet rail; `None`: nothing was received, take the general way.
     #[inline(always)]
-    pub fn recv_quick(&mut self, catch: &Catch, spins: u32) -> Option<Caught> {
+    pub fn recv_quick(&mut self, catch: &FastRecv, spins: u32) -> Option<ReceivedMessage> {
         let mut left = spins;
         while self.core.is_calm() {
             match self.take_ready(catch, |word| catch.note_site(word)) {
-                Ready::Taken(caught) => return Some(caught),
-                Ready::Unknown if self.rail.is_quiet() => {}
+                PeekResult::Taken(caught) => return Some(caught),
+                PeekResult::Unknown if self.rail.is_quiet() => {}
                 _ => return self.recv_polled(*catch, left),
             }
             if left == 0 {
@@ -290,9 +296,9 @@ impl<R: Rail> Shard<R> {
         self.recv_troubled(*catch, spins)
     }
 
-    /// Whether [`Shard::recv_quick`], which just received nothing, may do so when more comes, as
+    /// Whether [`Engine::recv_quick`], which just received nothing, may do so when more comes, as
     /// far as that is known.
-    pub fn may_catch(&self, catch: &Catch) -> bool {
+    pub fn may_catch(&self, catch: &FastRecv) -> bool {
         let core = &self.core;
         let troubled = core.pending || core.holders != 0 || core.flows != 0;
         !troubled && (core.matcher.is_empty() || core.matcher.find(&catch.pattern()).is_none())
@@ -300,9 +306,13 @@ impl<R: Rail> Shard<R> {
 
     /// Receives the message that lies ready, if it is one for `catch`; the engine is calm.
     #[inline(always)]
-    fn take_ready(&mut self, catch: &Catch, site: impl FnOnce(&AtomicU64)) -> Ready<Caught> {
+    fn take_ready(
+        &mut self,
+        catch: &FastRecv,
+        site: impl FnOnce(&AtomicU64),
+    ) -> PeekResult<ReceivedMessage> {
         let core = &mut self.core;
-        let found = self.rail.take_ready(Grab { core, catch, site });
+        let found = self.rail.take_ready(ReadyPacketTaker { core, catch, site });
         if self.core.pending {
             // Credits to return.
             self.pump();
@@ -313,7 +323,7 @@ impl<R: Rail> Shard<R> {
     /// The same where messages are kept or receives posted.
     #[cold]
     #[inline(never)]
-    fn recv_troubled(&mut self, catch: Catch, spins: u32) -> Option<Caught> {
+    fn recv_troubled(&mut self, catch: FastRecv, spins: u32) -> Option<ReceivedMessage> {
         // Held messages may match, or one that comes in pieces already, and queued work must not
         // wait for this.
         if self.core.pending || self.core.holders != 0 || self.core.flows != 0 {
@@ -327,9 +337,9 @@ impl<R: Rail> Shard<R> {
 
     /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or
     /// is posted. `None`: nothing happened, take the general way. Its end is asked for with
-    /// [`Shard::end_plain`] or with `take`.
+    /// [`Engine::end_plain`] or with `take`.
     #[inline]
-    pub fn post_plain(&mut self, catch: &Catch) -> Option<Request> {
+    pub fn post_plain(&mut self, catch: &FastRecv) -> Option<Request> {
         self.post_now(catch, |word| catch.note_site(word))
             .or_else(|| self.post_unready(*catch))
     }

@@ -3,24 +3,24 @@
 //!
 //! Most programs send small messages to few destinations. Whether one may leave is the same
 //! question each time: does the peer live, is there credit and room, does nothing wait that it must
-//! not overtake? A gate answers it for many messages at once by opening the rail's [`SlotBatch`]; a track
-//! joins the run with what is the stream's own (its envelope's constant part and its numbers) and
-//! with its trail. Whatever changes an answer closes the run, and the next message goes the general
-//! way, which opens it again.
+//! not overtake? A gate answers it for many messages at once by opening the rail's [`SlotBatch`]; a
+//! track joins the run with what is the stream's own (its envelope's constant part and its numbers)
+//! and with its trail. Whatever changes an answer closes the run, and the next message goes the
+//! general way, which opens it again.
 //!
 //! Made by the engine, owned by its stream, used by one thread at a time as that thread promised
-//! (see [`Shard::allow_runs`]); were that broken, messages could be lost or numbered twice, no
+//! (see [`Engine::allow_runs`]); were that broken, messages could be lost or numbered twice, no
 //! memory be harmed. Bounded by the streams.
 
-use crate::api::{Context, Origin, Peer, TypeMark};
+use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::core::Core;
-use crate::engine::Shard;
-use crate::fast::recv::Small;
-use crate::fast::send_log::Trail;
+use crate::engine::Engine;
+use crate::fast::recv::FastSend;
+use crate::fast::send_log::SendLog;
 use crate::limits::AHEAD_LOG;
-use crate::observe::events::{Events, parties};
-use crate::peer::routes::Route;
-use crate::transport::{Kind, Rail};
+use crate::observe::events::{EventLog, parties};
+use crate::peer::routes::PeerRoute;
+use crate::transport::{PacketKind, Transport};
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
 use garonne_sync::slot_batch::{HeaderWords, SlotBatch};
@@ -35,22 +35,22 @@ pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 /// See the module's paragraph.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Track {
+pub struct SendChannel {
     run: Arc<SlotBatch>,
     /// Context and source of the envelopes, as their header has them.
     from: u64,
     /// The number of the next envelope.
     next: AtomicU64,
-    trail: Trail,
+    trail: SendLog,
 }
 
 /// Bytes of a track, and where in it the number of the next envelope and the trail lie, as they are
 /// read after the process's death.
-pub(crate) const TRACK_BYTES: usize = size_of::<Track>();
-pub(crate) const NEXT_AT: usize = std::mem::offset_of!(Track, next);
-pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(Track, trail);
+pub(crate) const TRACK_BYTES: usize = size_of::<SendChannel>();
+pub(crate) const NEXT_AT: usize = std::mem::offset_of!(SendChannel, next);
+pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(SendChannel, trail);
 
-impl Track {
+impl SendChannel {
     /// The number of the next envelope of the stream.
     #[inline(always)]
     pub(crate) fn next(&self) -> u64 {
@@ -69,7 +69,7 @@ impl Track {
     }
 
     /// Who may have made a send of this tag and length that took the track.
-    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = Origin> + '_ {
+    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = CallOrigin> + '_ {
         self.trail.callers(tag, len)
     }
 
@@ -87,7 +87,7 @@ impl Track {
         &self,
         tag: i32,
         (mem, len): (UserMem, u32),
-        origin: Origin,
+        origin: CallOrigin,
         site: impl FnOnce(&AtomicU64),
     ) -> bool {
         let Some(place) = self.run.next() else {
@@ -95,7 +95,7 @@ impl Track {
         };
         let number = self.next();
         let begun = place.begin(HeaderWords {
-            first: [Kind::Eager as u32, len],
+            first: [PacketKind::Eager as u32, len],
             second: self.from,
             third: [tag as u32, number as u32],
         });
@@ -123,15 +123,15 @@ const _: () = assert!(
 fn lay(
     run: &Arc<SlotBatch>,
     numbers: Range<u64>,
-    (events, area): (&Events, Option<&Arc<PostMortemArea>>),
-    small: &Small,
-) -> PostMortemArc<Track> {
+    (events, area): (&EventLog, Option<&Arc<PostMortemArea>>),
+    small: &FastSend,
+) -> PostMortemArc<SendChannel> {
     let next = numbers.end;
-    let track = Track {
+    let track = SendChannel {
         run: run.clone(),
         from: u64::from(small.context) | u64::from(small.source) << 32,
         next: AtomicU64::new(next),
-        trail: Trail::new(parties(small.peer, small.context), events.newest_trail()),
+        trail: SendLog::new(parties(small.peer, small.context), events.newest_trail()),
     };
     let track = PostMortemArc::new(area, track);
     let past = numbers.start.max(next.saturating_sub(AHEAD_LOG))..next;
@@ -144,7 +144,7 @@ fn lay(
 
 impl Core {
     /// Ends the tracks in these contexts.
-    pub(crate) fn end_tracks(&mut self, contexts: &Range<Context>) {
+    pub(crate) fn end_tracks(&mut self, contexts: &Range<ContextId>) {
         let Some(first) = self
             .tracks
             .iter()
@@ -180,7 +180,7 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Says whether tracks may be used: while one thread at a time calls, as it promised. Taking
     /// that back ends all runs.
     pub fn allow_runs(&mut self, allowed: bool) {
@@ -191,29 +191,29 @@ impl<R: Rail> Shard<R> {
     }
 
     /// The track of a stream that small messages took before, if it has one.
-    pub fn track(&self, context: Context, peer: Peer) -> Option<PostMortemArc<Track>> {
+    pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
         let route = self.core.known_route(context, peer)?;
         self.core.streams.get(route.stream).track.clone()
     }
 
     /// Ends the tracks in these contexts, and 8 KB with each, while their streams go on. Whoever
     /// still has one must not use it again.
-    pub fn end_tracks(&mut self, contexts: &Range<Context>) {
+    pub fn end_tracks(&mut self, contexts: &Range<ContextId>) {
         self.core.end_tracks(contexts);
     }
 
     /// Sends a small message on its stream's track, opening the run of its gate if that may be;
     /// `false`: nothing happened.
     #[inline(always)]
-    pub(crate) fn send_on_track(&mut self, small: &Small, route: Route) -> bool {
+    pub(crate) fn send_on_track(&mut self, small: &FastSend, route: PeerRoute) -> bool {
         self.core.runs
             && small.len <= RUN_PAYLOAD_MAX
-            && small.origin.mark == TypeMark::NONE
+            && small.origin.mark == TypeDigest::NONE
             && self.try_track(small, route)
     }
 
     #[inline(never)]
-    fn try_track(&mut self, small: &Small, route: Route) -> bool {
+    fn try_track(&mut self, small: &FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
         let gate = &mut core.gates[route.gate as usize];
         // A gate whose peer is gone has no credits.

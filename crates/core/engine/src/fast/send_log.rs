@@ -11,9 +11,9 @@
 //! owner writes or dies. A trail goes with its track when its communicator is freed. Bounded by
 //! [`TRAIL`] sends.
 
-use crate::api::{Origin, TypeMark};
+use crate::api::{CallOrigin, TypeDigest};
 use crate::limits::{AHEAD_LOG, TRAIL};
-use crate::observe::events::{CALL_BITS, Sent, What, act, parties, what_of};
+use crate::observe::events::{CALL_BITS, EventKind, SentMessage, act, parties, what_of};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 /// index.
 #[derive(Debug)]
 #[repr(C)]
-struct Mark {
+struct SendRecord {
     tag: AtomicI32,
     /// As in an event; no call: it went another way, and its event tells the rest.
     act: AtomicU16,
@@ -29,7 +29,7 @@ struct Mark {
     len: AtomicU8,
 }
 
-impl Mark {
+impl SendRecord {
     const fn empty() -> Self {
         Self {
             tag: AtomicI32::new(0),
@@ -43,13 +43,13 @@ impl Mark {
 /// See the module's paragraph.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Trail {
+pub(crate) struct SendLog {
     /// Peer and context, as events have them.
     parties: u64,
     /// Where the trail lies that was made before it, 0: it is the first.
     older: AtomicU64,
     sites: [AtomicU64; TRAIL],
-    marks: [Mark; TRAIL],
+    marks: [SendRecord; TRAIL],
 }
 
 const _: () = assert!(
@@ -57,14 +57,14 @@ const _: () = assert!(
     "what an offer may count is there"
 );
 
-impl Trail {
+impl SendLog {
     /// An empty one.
     pub(crate) fn new(parties: u64, older: u64) -> Self {
         Self {
             parties,
             older: AtomicU64::new(older),
             sites: [const { AtomicU64::new(0) }; TRAIL],
-            marks: [const { Mark::empty() }; TRAIL],
+            marks: [const { SendRecord::empty() }; TRAIL],
         }
     }
 
@@ -74,7 +74,7 @@ impl Trail {
         &self,
         number: u64,
         (tag, len): (i32, u8),
-        origin: Origin,
+        origin: CallOrigin,
         site: impl FnOnce(&AtomicU64),
     ) {
         let at = number as usize % TRAIL;
@@ -82,14 +82,14 @@ impl Trail {
         let mark = &self.marks[at];
         mark.tag.store(tag, Ordering::Relaxed);
         mark.act
-            .store(act(origin.call, What::Send), Ordering::Relaxed);
+            .store(act(origin.call, EventKind::Send), Ordering::Relaxed);
         mark.kind.store(origin.kind, Ordering::Relaxed);
         mark.len.store(len, Ordering::Relaxed);
     }
 
     /// Notes the tag of a number, the next, that goes another way.
     pub(crate) fn note_other(&self, number: u64, tag: i32) {
-        self.note(number, (tag, 0), Origin::default(), |_| {});
+        self.note(number, (tag, 0), CallOrigin::default(), |_| {});
     }
 
     /// The tag of a number: one of the last [`TRAIL`] that were noted; `None`: it was not.
@@ -99,20 +99,20 @@ impl Trail {
     }
 
     /// Who may have made a send of this tag and length, as far as the trail reaches back.
-    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = Origin> + '_ {
+    pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = CallOrigin> + '_ {
         self.marks
             .iter()
             .zip(&self.sites)
             .filter_map(move |(mark, site)| {
                 let act = mark.act.load(Ordering::Relaxed);
                 let call = act & ((1 << CALL_BITS) - 1);
-                let is_it = what_of(act) == What::Send
+                let is_it = what_of(act) == EventKind::Send
                     && mark.tag.load(Ordering::Relaxed) == tag
                     && u64::from(mark.len.load(Ordering::Relaxed)) == len;
-                (is_it && call != 0).then(|| Origin {
+                (is_it && call != 0).then(|| CallOrigin {
                     call,
                     kind: mark.kind.load(Ordering::Relaxed),
-                    mark: TypeMark::NONE,
+                    mark: TypeDigest::NONE,
                     site: site.load(Ordering::Relaxed),
                 })
             })
@@ -131,12 +131,12 @@ impl Trail {
 }
 
 /// Bytes at the beginning of a trail that say whose it is.
-pub(crate) const HEAD_BYTES: usize = offset_of!(Trail, sites);
+pub(crate) const HEAD_BYTES: usize = offset_of!(SendLog, sites);
 /// Bytes of a trail.
-pub(crate) const TRAIL_BYTES: usize = size_of::<Trail>();
+pub(crate) const TRAIL_BYTES: usize = size_of::<SendLog>();
 
-const MARKS: usize = offset_of!(Trail, marks);
-const MARK_BYTES: usize = size_of::<Mark>();
+const MARKS: usize = offset_of!(SendLog, marks);
+const MARK_BYTES: usize = size_of::<SendRecord>();
 
 const _: () = assert!(
     HEAD_BYTES == 16
@@ -146,7 +146,9 @@ const _: () = assert!(
     "as it is read from other processes"
 );
 const _: () = assert!(
-    offset_of!(Mark, act) == 4 && offset_of!(Mark, kind) == 6 && offset_of!(Mark, len) == 7,
+    offset_of!(SendRecord, act) == 4
+        && offset_of!(SendRecord, kind) == 6
+        && offset_of!(SendRecord, len) == 7,
     "as it is read from other processes"
 );
 
@@ -157,7 +159,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Whether the trail that begins with these bytes is that of a send, and the address of the one
 /// made before.
-pub(crate) fn head(bytes: &[u8], sent: &Sent) -> Option<(bool, u64)> {
+pub(crate) fn head(bytes: &[u8], sent: &SentMessage) -> Option<(bool, u64)> {
     let whose = parties(sent.to, sent.context);
     Some((word(bytes, 0)? == whose, word(bytes, 8)?))
 }
@@ -169,13 +171,16 @@ pub(crate) fn sent(bytes: &[u8], number: u64) -> Option<(i32, u8, u16, u8, u64)>
     let [t0, t1, t2, t3, a0, a1, kind, len] = word(bytes, MARKS + MARK_BYTES * at)?.to_ne_bytes();
     let act = u16::from_ne_bytes([a0, a1]);
     let call = act & ((1 << CALL_BITS) - 1);
-    let is_send = what_of(act) == What::Send && call != 0;
+    let is_send = what_of(act) == EventKind::Send && call != 0;
     is_send.then_some((i32::from_ne_bytes([t0, t1, t2, t3]), len, call, kind, site))
 }
 
 /// Who may have made the send `sent`, from the memory of its stream's trail, whose bytes may be
 /// any.
-pub(crate) fn callers<'a>(bytes: &'a [u8], sent: &'a Sent) -> impl Iterator<Item = Origin> + 'a {
+pub(crate) fn callers<'a>(
+    bytes: &'a [u8],
+    sent: &'a SentMessage,
+) -> impl Iterator<Item = CallOrigin> + 'a {
     (0..TRAIL).filter_map(move |at| {
         let site = word(bytes, HEAD_BYTES + 8 * at)?;
         let [t0, t1, t2, t3, a0, a1, kind, len] =
@@ -185,13 +190,13 @@ pub(crate) fn callers<'a>(bytes: &'a [u8], sent: &'a Sent) -> impl Iterator<Item
             u16::from_ne_bytes([a0, a1]),
         );
         let call = act & ((1 << CALL_BITS) - 1);
-        let fits = what_of(act) == What::Send
+        let fits = what_of(act) == EventKind::Send
             && call != 0
             && (tag, u64::from(len)) == (sent.tag, sent.len);
-        fits.then_some(Origin {
+        fits.then_some(CallOrigin {
             call,
             kind,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site,
         })
     })
@@ -200,18 +205,18 @@ pub(crate) fn callers<'a>(bytes: &'a [u8], sent: &'a Sent) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::events::{Events, senders};
+    use crate::observe::events::{EventLog, senders};
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    const ORIGIN: Origin = Origin {
+    const ORIGIN: CallOrigin = CallOrigin {
         call: 39,
         kind: 9,
-        mark: TypeMark::NONE,
+        mark: TypeDigest::NONE,
         site: 0x1234,
     };
 
-    fn noted(trail: &Trail, number: u64, tag: i32) {
+    fn noted(trail: &SendLog, number: u64, tag: i32) {
         trail.note(number, (tag, 8), ORIGIN, |site| {
             site.store(ORIGIN.site, Ordering::Relaxed);
         });
@@ -225,7 +230,7 @@ mod tests {
         Some(bytes)
     }
 
-    const SENT: Sent = Sent {
+    const SENT: SentMessage = SentMessage {
         from: 3,
         to: 5,
         context: 8,
@@ -235,11 +240,11 @@ mod tests {
 
     #[test]
     fn a_sender_is_found_in_the_trail_of_its_stream_alone() {
-        let events = Events::new(None);
-        let find = |sent: Sent| senders(events.address() as u64, &sent, own_memory).unwrap();
+        let events = EventLog::new(None);
+        let find = |sent: SentMessage| senders(events.address() as u64, &sent, own_memory).unwrap();
         assert_eq!(find(SENT), [], "there is no trail yet");
         let trails = [(5, 8), (6, 8), (5, 9)].map(|(peer, context)| {
-            let trail = Box::new(Trail::new(parties(peer, context), events.newest_trail()));
+            let trail = Box::new(SendLog::new(parties(peer, context), events.newest_trail()));
             events.link_trail(trail.address());
             trail
         });
@@ -248,12 +253,12 @@ mod tests {
         noted(&trails[0], TRAIL as u64 - 1, 7);
         assert_eq!(find(SENT), [ORIGIN], "each caller once");
         let others = [
-            Sent { to: 6, ..SENT },
-            Sent { to: 7, ..SENT },
-            Sent { context: 9, ..SENT },
-            Sent { tag: 8, ..SENT },
-            Sent { len: 264, ..SENT },
-            Sent {
+            SentMessage { to: 6, ..SENT },
+            SentMessage { to: 7, ..SENT },
+            SentMessage { context: 9, ..SENT },
+            SentMessage { tag: 8, ..SENT },
+            SentMessage { len: 264, ..SENT },
+            SentMessage {
                 tag: 9,
                 len: 0,
                 ..SENT
@@ -274,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_last_sends_are_known_by_number() {
-        let trail = Box::new(Trail::new(parties(5, 8), 0));
+        let trail = Box::new(SendLog::new(parties(5, 8), 0));
         assert_eq!(trail.tag(7), None, "never noted");
         let numbers = 3..TRAIL as u64 + 10;
         for number in numbers.clone() {

@@ -3,15 +3,15 @@
 //! Receives that several threads are blocked in at once are concurrent in MPI's sense: of two with
 //! one pattern either may match the message that comes first (MPI 5.0, 3.5, "Order"). So the thread
 //! that looks for messages gets it, and nobody is woken. What the matcher keeps of that is one bit
-//! of a posted receive; a receive that is not posted yet is [`Shard::recv_quick`]'s.
+//! of a posted receive; a receive that is not posted yet is [`Engine::recv_quick`]'s.
 
 use crate::api::Request;
-use crate::engine::Shard;
+use crate::engine::Engine;
 use crate::limits::AHEAD_FROM;
-use crate::requests::State;
-use crate::transport::Rail;
+use crate::requests::OpState;
+use crate::transport::Transport;
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// The calling thread is blocked in this receive: of several threads that block in receives of
     /// one pattern any may have the message that comes first. `polls`: it is the one that looks for
     /// messages now, so that nobody has to be woken for the next if it has that. `false`: it is
@@ -21,7 +21,7 @@ impl<R: Rail> Shard<R> {
         let Some(operation) = core.requests.short(receive) else {
             return false;
         };
-        if operation.state != State::Posted || operation.data.len > AHEAD_FROM.into() {
+        if operation.state != OpState::Posted || operation.data.len > AHEAD_FROM.into() {
             // The memory of long ones may be offered to the sender of the message whose turn they
             // have.
             return false;

@@ -6,8 +6,8 @@
 //! lists, where the oldest posting wins; messages that came too early stand in one list for each
 //! kind of pattern that could find them. Bounded by the requests and the unexpected store.
 
-use crate::api::{Context, Pattern, Peer};
-use crate::key_map::{Key, Lists};
+use crate::api::{ContextId, Pattern, Peer};
+use crate::key_map::{KeyedQueues, TableKey};
 
 const ANY_PEER: u32 = u32::MAX;
 const ANY_TAG: u64 = 1 << 32;
@@ -15,14 +15,14 @@ const ANY_TAG: u64 = 1 << 32;
 /// What the matcher sees of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
-    pub context: Context,
+    pub context: ContextId,
     pub peer: Peer,
     pub tag: i32,
 }
 
 #[inline]
-fn key(context: Context, peer: Peer, tag: u64) -> Key {
-    Key(u64::from(context) << 32 | u64::from(peer), tag)
+fn key(context: ContextId, peer: Peer, tag: u64) -> TableKey {
+    TableKey(u64::from(context) << 32 | u64::from(peer), tag)
 }
 
 #[inline]
@@ -41,7 +41,7 @@ pub(crate) const KINDS: usize = 4;
 
 /// The list of a pattern, and its kind.
 #[inline]
-pub(crate) fn pattern_key(pattern: &Pattern) -> (Key, usize) {
+pub(crate) fn pattern_key(pattern: &Pattern) -> (TableKey, usize) {
     let peer = pattern.source.map_or(ANY_PEER, |source| source.peer);
     let tag = pattern.tag.map_or(ANY_TAG, tag_word);
     let kind = usize::from(pattern.source.is_none()) | usize::from(pattern.tag.is_none()) << 1;
@@ -51,7 +51,7 @@ pub(crate) fn pattern_key(pattern: &Pattern) -> (Key, usize) {
 impl Envelope {
     /// The four lists that may concern this message, by kind of pattern.
     #[inline]
-    pub(crate) fn key(&self, kind: usize) -> Key {
+    pub(crate) fn key(&self, kind: usize) -> TableKey {
         let peer = if kind & 1 == 0 { self.peer } else { ANY_PEER };
         let tag = if kind & 2 == 0 {
             tag_word(self.tag)
@@ -75,24 +75,24 @@ fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct Matcher {
-    posted: Lists,
+    posted: KeyedQueues,
     /// Posting order, by receive slot, in steps of [`ORDER_STEP`]; with [`OVERTAKEN`], where
     /// another thread's receive may go before.
     order: Vec<u64>,
     next_order: u64,
     /// Receives posted, by kind of pattern; spares the look into lists that cannot hold anything.
     posted_of: [u32; KINDS],
-    unexpected: Lists,
+    unexpected: KeyedQueues,
 }
 
 impl Matcher {
     pub(crate) fn new() -> Self {
         Self {
-            posted: Lists::new(),
+            posted: KeyedQueues::new(),
             order: Vec::new(),
             next_order: 0,
             posted_of: [0; KINDS],
-            unexpected: Lists::new(),
+            unexpected: KeyedQueues::new(),
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum MatchStep {
         Post(Pattern),
         Arrive(Envelope),
         Probe(Pattern),
@@ -306,12 +306,12 @@ mod tests {
             })
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = MatchStep> {
         prop_oneof![
-            4 => pattern().prop_map(Step::Post),
-            4 => (0u32..2, 0u32..3, 0i32..3).prop_map(|(context, peer, tag)| Step::Arrive(Envelope { context, peer, tag })),
-            1 => pattern().prop_map(Step::Probe),
-            1 => (0usize..8).prop_map(Step::Withdraw),
+            4 => pattern().prop_map(MatchStep::Post),
+            4 => (0u32..2, 0u32..3, 0i32..3).prop_map(|(context, peer, tag)| MatchStep::Arrive(Envelope { context, peer, tag })),
+            1 => pattern().prop_map(MatchStep::Probe),
+            1 => (0usize..8).prop_map(MatchStep::Withdraw),
         ]
     }
 
@@ -395,7 +395,7 @@ mod tests {
             for step in steps {
                 next += 1;
                 match step {
-                    Step::Post(pattern) => {
+                    MatchStep::Post(pattern) => {
                         let model = kept.iter().position(|(_, envelope)| accepts(&pattern, envelope));
                         let found = matcher.find(&pattern);
                         prop_assert_eq!(found, model.map(|at| kept[at].0));
@@ -407,7 +407,7 @@ mod tests {
                             }
                         }
                     }
-                    Step::Arrive(envelope) => {
+                    MatchStep::Arrive(envelope) => {
                         let model = posted.iter().position(|(_, pattern)| accepts(pattern, &envelope));
                         prop_assert_eq!(matcher.arrive(&envelope), model.map(|at| posted[at].0));
                         match model {
@@ -418,11 +418,11 @@ mod tests {
                             }
                         }
                     }
-                    Step::Probe(pattern) => {
+                    MatchStep::Probe(pattern) => {
                         let model = kept.iter().find(|(_, envelope)| accepts(&pattern, envelope)).map(|kept| kept.0);
                         prop_assert_eq!(matcher.find(&pattern), model);
                     }
-                    Step::Withdraw(at) => {
+                    MatchStep::Withdraw(at) => {
                         if at < posted.len() {
                             let (receive, pattern) = posted.remove(at);
                             matcher.withdraw(&pattern, receive);

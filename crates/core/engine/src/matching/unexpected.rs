@@ -1,19 +1,19 @@
 //! Messages that arrived before anybody asked for them.
 //!
-//! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message`
-//! names one); payload lies inside the record, or in buffers of powers of two that are reused.
-//! Bounded by the credits that peers were given.
+//! Owned by the engine's core. Records live in a slab with generations (a matched probe's
+//! `CoalesceQuery` names one); payload lies inside the record, or in buffers of powers of two that
+//! are reused. Bounded by the credits that peers were given.
 
-use crate::api::{Context, Error, Message, Misfit, Origin, Peer, TypeMark};
+use crate::api::{CallOrigin, ContextId, Error, Message, MessageMismatch, Peer, TypeDigest};
 use crate::key_map::NONE;
 use crate::limits::{KEPT_BUFFER_LOG2_MAX, KEPT_BUFFERS, KEPT_INLINE};
-use crate::protocol::wire::Announce;
+use crate::protocol::wire::Rts;
 use garonne_sync::user::{Scratch, UserMem};
 
 /// What is known of a message beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meta {
-    pub context: Context,
+pub(crate) struct MessageInfo {
+    pub context: ContextId,
     pub peer: Peer,
     pub source: u32,
     pub tag: i32,
@@ -25,16 +25,16 @@ pub(crate) struct Meta {
     /// It counts against its sender's credits.
     pub credited: bool,
     /// What its sender says of the type.
-    pub mark: TypeMark,
+    pub mark: TypeDigest,
 }
 
 /// Where a kept message's bytes are.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum UnexpectedBody {
     Free(u32),
     Inline([u8; KEPT_INLINE]),
     Buffer(Scratch),
-    Announced(Box<Announce>),
+    Announced(Box<Rts>),
     /// A send of this very rank, by its slot.
     Local(u32),
     /// Taken out of its sender's window by a matched probe; the envelope is on its way.
@@ -45,24 +45,24 @@ pub(crate) enum Body {
 
 /// One kept message.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct UnexpectedMessage {
     generation: u32,
-    pub meta: Meta,
-    pub body: Body,
+    pub meta: MessageInfo,
+    pub body: UnexpectedBody,
     /// Taken by a matched probe: no longer in the matcher.
     pub taken: bool,
 }
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Store {
-    items: Vec<Item>,
+pub(crate) struct UnexpectedMessages {
+    items: Vec<UnexpectedMessage>,
     free: u32,
     alive: usize,
     buffers: Vec<Vec<Scratch>>,
 }
 
-impl Store {
+impl UnexpectedMessages {
     pub(crate) fn new() -> Self {
         Self {
             items: Vec::new(),
@@ -73,15 +73,15 @@ impl Store {
     }
 
     /// Copies payload that must be kept.
-    pub(crate) fn copy(&mut self, payload: UserMem, len: usize) -> Result<Body, Error> {
+    pub(crate) fn copy(&mut self, payload: UserMem, len: usize) -> Result<UnexpectedBody, Error> {
         if len <= KEPT_INLINE {
             let mut bytes = [0; KEPT_INLINE];
             payload.read(0, &mut bytes[..len]);
-            return Ok(Body::Inline(bytes));
+            return Ok(UnexpectedBody::Inline(bytes));
         }
         let buffer = self.buffer(len)?;
         buffer.mem().copy_from(0, payload, 0, len);
-        Ok(Body::Buffer(buffer))
+        Ok(UnexpectedBody::Buffer(buffer))
     }
 
     /// A buffer for at least `len` bytes.
@@ -95,8 +95,8 @@ impl Store {
     }
 
     /// Gives a buffer back for reuse.
-    pub(crate) fn recycle(&mut self, body: Body) {
-        if let Body::Buffer(buffer) = body {
+    pub(crate) fn recycle(&mut self, body: UnexpectedBody) {
+        if let UnexpectedBody::Buffer(buffer) = body {
             let class = buffer.len().trailing_zeros() as usize;
             if let Some(kept) = self.buffers.get_mut(class)
                 && kept.len() < KEPT_BUFFERS
@@ -107,12 +107,12 @@ impl Store {
     }
 
     /// Keeps a message.
-    pub(crate) fn insert(&mut self, meta: Meta, body: Body) -> u32 {
+    pub(crate) fn insert(&mut self, meta: MessageInfo, body: UnexpectedBody) -> u32 {
         self.alive += 1;
         if self.free != NONE {
             let index = self.free;
             let item = &mut self.items[index as usize];
-            if let Body::Free(next) = item.body {
+            if let UnexpectedBody::Free(next) = item.body {
                 self.free = next;
             }
             item.meta = meta;
@@ -120,7 +120,7 @@ impl Store {
             item.taken = false;
             return index;
         }
-        self.items.push(Item {
+        self.items.push(UnexpectedMessage {
             generation: 0,
             meta,
             body,
@@ -129,7 +129,7 @@ impl Store {
         (self.items.len() - 1) as u32
     }
 
-    pub(crate) fn get(&self, index: u32) -> &Item {
+    pub(crate) fn get(&self, index: u32) -> &UnexpectedMessage {
         &self.items[index as usize]
     }
 
@@ -146,14 +146,16 @@ impl Store {
     /// The slot of a taken message, if the name is not stale.
     pub(crate) fn find_taken(&self, message: Message) -> Option<u32> {
         let item = self.items.get(message.index as usize)?;
-        (item.taken && item.generation == message.generation && !matches!(item.body, Body::Free(_)))
-            .then_some(message.index)
+        (item.taken
+            && item.generation == message.generation
+            && !matches!(item.body, UnexpectedBody::Free(_)))
+        .then_some(message.index)
     }
 
     /// Takes a message out for good.
-    pub(crate) fn remove(&mut self, index: u32) -> (Meta, Body) {
+    pub(crate) fn remove(&mut self, index: u32) -> (MessageInfo, UnexpectedBody) {
         let item = &mut self.items[index as usize];
-        let body = std::mem::replace(&mut item.body, Body::Free(self.free));
+        let body = std::mem::replace(&mut item.body, UnexpectedBody::Free(self.free));
         item.generation = item.generation.wrapping_add(1);
         item.taken = false;
         self.free = index;
@@ -163,25 +165,32 @@ impl Store {
 
     /// A receive waits for the envelope of a taken message.
     pub(crate) fn await_for(&mut self, index: u32, receive: u32) {
-        self.items[index as usize].body = Body::Awaited(receive);
+        self.items[index as usize].body = UnexpectedBody::Awaited(receive);
     }
 
     /// The envelope of a taken message arrived.
-    pub(crate) fn fill(&mut self, index: u32, meta: Meta, body: Body) {
+    pub(crate) fn fill(&mut self, index: u32, meta: MessageInfo, body: UnexpectedBody) {
         let item = &mut self.items[index as usize];
         item.meta = meta;
         item.body = body;
     }
 
     /// The messages that no receive or matched probe has taken.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = &Meta> {
-        let is_kept = |item: &&Item| !item.taken && !matches!(item.body, Body::Free(_));
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &MessageInfo> {
+        let is_kept = |item: &&UnexpectedMessage| {
+            !item.taken && !matches!(item.body, UnexpectedBody::Free(_))
+        };
         self.items.iter().filter(is_kept).map(|item| &item.meta)
     }
 
     /// The messages that no receive has, those among them that a matched probe has taken.
-    pub(crate) fn unreceived(&self) -> impl Iterator<Item = &Meta> {
-        let is_unreceived = |item: &&Item| !matches!(item.body, Body::Free(_) | Body::Awaited(_));
+    pub(crate) fn unreceived(&self) -> impl Iterator<Item = &MessageInfo> {
+        let is_unreceived = |item: &&UnexpectedMessage| {
+            !matches!(
+                item.body,
+                UnexpectedBody::Free(_) | UnexpectedBody::Awaited(_)
+            )
+        };
         self.items
             .iter()
             .filter(is_unreceived)
@@ -196,15 +205,15 @@ impl Store {
 
 /// What is wrong with a message for a receive of `room` bytes, if anything.
 #[inline]
-pub(crate) fn misfit(meta: &Meta, room: u64, origin: Origin) -> Option<Error> {
+pub(crate) fn misfit(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Option<Error> {
     let mistyped =
-        meta.mark != TypeMark::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
+        meta.mark != TypeDigest::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
     (meta.len > room || mistyped).then(|| told(meta, room, origin))
 }
 
 #[cold]
-fn told(meta: &Meta, room: u64, origin: Origin) -> Error {
-    let both = Box::new(Misfit {
+fn told(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Error {
+    let both = Box::new(MessageMismatch {
         sent: meta.len,
         room,
         peer: meta.peer,

@@ -8,12 +8,12 @@
 //! who waits for something else asks once in vain.
 
 use crate::api::{Pattern, Request};
-use crate::engine::Shard;
+use crate::engine::Engine;
 use crate::key_map::digest;
 use crate::limits::NEWS_MAX;
 use crate::matching::matcher::{Envelope, KINDS, pattern_key};
-use crate::requests::Mark;
-use crate::transport::Rail;
+use crate::requests::OpFlag;
+use crate::transport::Transport;
 
 /// Bits of what [`word`] gives.
 pub const WORD_BITS: u32 = 56;
@@ -25,7 +25,7 @@ pub fn word(pattern: &Pattern) -> u64 {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct CompletionEvents {
     /// Messages that are kept, by the words of the patterns that accept them.
     kept: Vec<[u64; KINDS]>,
     /// Any message may have come, or have become impossible.
@@ -35,7 +35,7 @@ pub(crate) struct News {
     any_ended: bool,
 }
 
-impl News {
+impl CompletionEvents {
     /// A message is kept.
     #[inline]
     pub(crate) fn keep(&mut self, envelope: &Envelope) {
@@ -84,8 +84,8 @@ impl News {
     }
 }
 
-impl<R: Rail> Shard<R> {
-    /// Whether, since [`Shard::forget_news`], a message may have come that a pattern of this word
+impl<R: Transport> Engine<R> {
+    /// Whether, since [`Engine::forget_news`], a message may have come that a pattern of this word
     /// ([`word`]) accepts, or its sender may be gone.
     #[inline]
     pub fn has_kept(&self, word: u64) -> bool {
@@ -103,7 +103,7 @@ impl<R: Rail> Shard<R> {
             let goes_on = self.plain_ended_at(name).is_none();
             if goes_on {
                 let operation = self.core.requests.at(name.index);
-                operation.mark(Mark::Awaited);
+                operation.mark(OpFlag::Awaited);
                 operation.waiter = waiter;
             }
             all &= goes_on;
@@ -111,7 +111,8 @@ impl<R: Rail> Shard<R> {
         all
     }
 
-    /// Whether, since [`Shard::forget_news`], an operation may have ended that this one waited for.
+    /// Whether, since [`Engine::forget_news`], an operation may have ended that this one waited
+    /// for.
     #[inline]
     pub fn has_ended_for(&self, waiter: u32) -> bool {
         self.core.news.has_ended(waiter)
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_kept_message_is_news_for_the_patterns_that_accept_it_until_it_is_told() {
-        let mut news = News::default();
+        let mut news = CompletionEvents::default();
         news.keep(&envelope(5));
         for (peer, tag, due) in [
             (Some(3), Some(5), true),
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_nobody_tells_is_bounded_and_news_for_all() {
-        let mut news = News::default();
+        let mut news = CompletionEvents::default();
         (0..2 * NEWS_MAX).for_each(|tag| news.keep(&envelope(tag as i32)));
         (1..2 * NEWS_MAX).for_each(|waiter| news.end(waiter as u32));
         assert!(news.kept.len() <= NEWS_MAX && news.ended.len() <= NEWS_MAX);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use garonne_sync::mailbox::UNIT;
 use garonne_sync::slot_batch::SlotBatch;
 
-use crate::peer::state::{Credit, Gate, PLACES, Quotas};
+use crate::peer::state::{CreditQuotas, CreditWords, PLACES, PeerState};
 
 /// What the first word is while the engine lives.
 const MARK: u64 = 0x6761_726f_6e6e_6531;
@@ -47,21 +47,21 @@ const RUN_BYTES_MAX: u64 = 256;
 
 /// Addresses of the three words of a gate's run: its place, where it began, its payload; zeros: it
 /// has none.
-type Words = [u64; 3];
+type BatchAddresses = [u64; 3];
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ExportedCounters {
     header: Box<[AtomicU64; HEADER_WORDS]>,
-    runs: Vec<Words>,
+    runs: Vec<BatchAddresses>,
 }
 
-impl Counters {
-    pub fn new(quotas: &Quotas) -> Self {
+impl ExportedCounters {
+    pub fn new(quotas: &CreditQuotas) -> Self {
         let header: [AtomicU64; HEADER_WORDS] = std::array::from_fn(|_| AtomicU64::new(0));
         let set = |word: usize, value: u64| header[word].store(value, Ordering::Relaxed);
         set(at::MARK, MARK);
-        set(at::STRIDE, size_of::<Gate>() as u64);
+        set(at::STRIDE, size_of::<PeerState>() as u64);
         set(at::RECORD, UNIT as u64);
         set(at::ENVELOPES, quotas.envelopes.into());
         set(at::PAYLOAD, quotas.payload);
@@ -94,7 +94,7 @@ impl Counters {
     }
 
     /// These are all gates now.
-    pub fn show(&mut self, gates: &[Gate]) {
+    pub fn show(&mut self, gates: &[PeerState]) {
         self.runs.resize(gates.len(), [0; 3]);
         self.set(at::GATES, gates.len());
         self.set(at::FIRST, gates.as_ptr().addr());
@@ -110,7 +110,7 @@ impl Counters {
     }
 }
 
-impl Drop for Counters {
+impl Drop for ExportedCounters {
     fn drop(&mut self) {
         // Who still has the address finds that nobody counts there any more.
         self.header[at::MARK].store(0, Ordering::SeqCst);
@@ -119,7 +119,7 @@ impl Drop for Counters {
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CounterValues {
     /// Messages sent.
     pub messages: u64,
     /// Their bytes.
@@ -132,8 +132,8 @@ pub struct Counted {
 /// bytes at an address, or `None`. `address` is what the engine's shard gave as `counters`. `None`:
 /// it cannot be read, or changes all the time, as with a rank that sends without a pause: such a
 /// rank often publishes its counters itself.
-pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Counted> {
-    let memory = Memory { read };
+pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<CounterValues> {
+    let memory = RemoteMemory { read };
     let header = memory.header(address)?;
     let sequence = header[at::SEQUENCE];
     let sane = header[at::MARK] == MARK
@@ -148,25 +148,25 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
     }
     let gates = header[at::GATES] as usize;
     let stride = header[at::STRIDE] as usize;
-    let quotas = Quotas {
+    let quotas = CreditQuotas {
         envelopes: header[at::ENVELOPES] as u32,
         payload: header[at::PAYLOAD],
     };
-    let mut sum = Counted::default();
+    let mut sum = CounterValues::default();
     if gates > 0 {
-        let runs = memory.bytes(header[at::RUNS], gates * size_of::<Words>())?;
+        let runs = memory.bytes(header[at::RUNS], gates * size_of::<BatchAddresses>())?;
         let all = memory.bytes(header[at::FIRST], gates * stride)?;
         let places = &header[at::PLACES..];
         let rows = all.chunks_exact(stride).zip(runs.as_chunks::<24>().0);
         for ((bytes, run), number) in rows.zip(0u64..) {
-            let run: Words = words(run);
+            let run: BatchAddresses = words(run);
             let at = header[at::FIRST] + number * stride as u64;
-            let (credit, used) = memory.settled(Credit::of(bytes, places)?, |credit| {
+            let (credit, used) = memory.settled(CreditWords::of(bytes, places)?, |credit| {
                 let used = match credit.granted {
                     0 => (0, 0),
                     _ => memory.used(run, header[at::RECORD])?,
                 };
-                Some((used, Credit::of(&memory.bytes(at, stride)?, places)?))
+                Some((used, CreditWords::of(&memory.bytes(at, stride)?, places)?))
             })?;
             let (messages, bytes) = credit.sent(used, &quotas);
             sum.messages = sum.messages.wrapping_add(messages);
@@ -187,11 +187,11 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 }
 
 /// Memory of another process.
-struct Memory<R> {
+struct RemoteMemory<R> {
     read: R,
 }
 
-impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
+impl<R: Fn(u64, usize) -> Option<Vec<u8>>> RemoteMemory<R> {
     fn bytes(&self, at: u64, len: usize) -> Option<Vec<u8>> {
         (self.read)(at, len).filter(|bytes| bytes.len() == len)
     }
@@ -201,7 +201,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
     }
 
     /// Records and payload of a run since it was opened.
-    fn used(&self, run: Words, record: u64) -> Option<(u32, u64)> {
+    fn used(&self, run: BatchAddresses, record: u64) -> Option<(u32, u64)> {
         let (first, last) = (*run.iter().min()?, *run.iter().max()?);
         if first == 0 || last - first > RUN_BYTES_MAX {
             return Some((0, 0));
@@ -220,9 +220,9 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
     /// then the gate anew.
     fn settled(
         &self,
-        mut credit: Credit,
-        again: impl Fn(&Credit) -> Option<((u32, u64), Credit)>,
-    ) -> Option<(Credit, (u32, u64))> {
+        mut credit: CreditWords,
+        again: impl Fn(&CreditWords) -> Option<((u32, u64), CreditWords)>,
+    ) -> Option<(CreditWords, (u32, u64))> {
         for _ in 0..TRIES {
             let (used, after) = again(&credit)?;
             if after == credit {
@@ -237,12 +237,12 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> Memory<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Reach;
+    use crate::transport::PeerCapabilities;
     use std::collections::BTreeMap;
 
     /// Opens so many gates.
-    fn open(counters: &mut Counters, gates: &mut Vec<Gate>, count: u32) {
-        let reach = Reach {
+    fn open(counters: &mut ExportedCounters, gates: &mut Vec<PeerState>, count: u32) {
+        let reach = PeerCapabilities {
             eager_max: 0,
             flow_max: 0,
             can_read: false,
@@ -252,7 +252,7 @@ mod tests {
         };
         for peer in 0..count {
             counters.hide();
-            gates.push(Gate::new(peer, reach, Quotas::for_world(4)));
+            gates.push(PeerState::new(peer, reach, CreditQuotas::for_world(4)));
             counters.show(gates);
         }
     }
@@ -267,7 +267,7 @@ mod tests {
         ])
     }
 
-    fn of(memory: &BTreeMap<u64, Vec<u8>>) -> Option<Counted> {
+    fn of(memory: &BTreeMap<u64, Vec<u8>>) -> Option<CounterValues> {
         read(1000, |at, len| {
             let (begin, bytes) = memory.range(..=at).next_back()?;
             let from = (at - begin) as usize;
@@ -299,13 +299,13 @@ mod tests {
     #[test]
     fn what_gates_have_sent_is_read_from_their_memory() {
         let all = [gate(4096, 1 << 20, 0), gate(4090, (1 << 20) - 48, 2048)].concat();
-        let counted = Counted {
+        let counted = CounterValues {
             messages: 2048 + 6,
             bytes: 48,
             received: 0,
         };
         assert_eq!(of(&memory(header(2), &all)), Some(counted));
-        assert_eq!(of(&memory(header(0), &[])), Some(Counted::default()));
+        assert_eq!(of(&memory(header(0), &[])), Some(CounterValues::default()));
     }
 
     #[test]
@@ -334,10 +334,12 @@ mod tests {
 
     #[test]
     fn the_header_follows_gates_that_move_and_ends_with_its_engine() {
-        let mut counters = Counters::new(&Quotas::for_world(4));
+        let mut counters = ExportedCounters::new(&CreditQuotas::for_world(4));
         let mut all = Vec::new();
         open(&mut counters, &mut all, 40);
-        let word = |counters: &Counters, word: usize| counters.header[word].load(Ordering::Relaxed);
+        let word = |counters: &ExportedCounters, word: usize| {
+            counters.header[word].load(Ordering::Relaxed)
+        };
         assert_eq!(word(&counters, at::FIRST), all.as_ptr().addr() as u64);
         assert_eq!(
             (word(&counters, at::GATES), word(&counters, at::SEQUENCE)),

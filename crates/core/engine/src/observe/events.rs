@@ -6,13 +6,14 @@
 //! ready leave one event for many, when their inlet closes (`fast::recv_channel`). No clock is read
 //! here.
 
-use crate::api::{Context, Origin, Peer, TypeMark};
+use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::core::Core;
 use crate::fast::send_log;
 use crate::limits::{EVENTS, TRAILS_READ};
-use crate::matching::unexpected::Meta;
+use crate::matching::unexpected::MessageInfo;
 pub use crate::observe::pending::{
-    Action, Awaited, KEPT_SHOWN, Kept, Meeting, PENDING_SHOWN, Pending, Waiting,
+    AwaitedRanks, ExternalWait, KEPT_SHOWN, PENDING_SHOWN, PendingAction, PendingOperation,
+    PendingReport, UnreceivedMessage,
 };
 use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum What {
+pub enum EventKind {
     /// The record was never written.
     #[default]
     Nothing = 0,
@@ -30,7 +31,7 @@ pub enum What {
     /// A receive was posted.
     Recv = 2,
     /// A message of this peer met a receive from any source. Without a site it is the receive that
-    /// the next [`What::Recv`] of the same peer, context and tag tells.
+    /// the next [`EventKind::RecvArgs`] of the same peer, context and tag tells.
     Match = 3,
     /// A message was kept for later.
     Keep = 4,
@@ -59,21 +60,21 @@ pub struct Event {
     /// The other process.
     pub peer: Peer,
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// Tag of the envelope.
     pub tag: i32,
     /// Index of the function called.
     pub call: u16,
     /// What happened.
-    pub what: What,
-    /// Which type the data is of, as in [`Origin`].
+    pub what: EventKind,
+    /// Which type the data is of, as in [`CallOrigin`].
     pub kind: u8,
 }
 
 /// An event as it lies in the ring: 32 bytes, in which each word is stored as it is at hand.
 #[derive(Debug, bytemuck::Zeroable)]
 #[repr(C)]
-struct Record {
+struct EventRecord {
     len: AtomicU64,
     site: AtomicU64,
     /// Peer below context: [`parties`].
@@ -89,18 +90,18 @@ pub(crate) const CALL_BITS: u32 = 12;
 
 /// Who an event is about, in one word.
 #[inline(always)]
-pub(crate) fn parties(peer: Peer, context: Context) -> u64 {
+pub(crate) fn parties(peer: Peer, context: ContextId) -> u64 {
     u64::from(peer) | u64::from(context) << 32
 }
 
 #[inline(always)]
-pub(crate) fn act(call: u16, what: What) -> u16 {
+pub(crate) fn act(call: u16, what: EventKind) -> u16 {
     call & ((1 << CALL_BITS) - 1) | (what as u16) << CALL_BITS
 }
 
-pub(crate) fn what_of(act: u16) -> What {
-    use What::*;
-    const ALL: [What; 11] = [
+pub(crate) fn what_of(act: u16) -> EventKind {
+    use EventKind::*;
+    const ALL: [EventKind; 11] = [
         Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken, Take,
     ];
     ALL.get(usize::from(act >> CALL_BITS))
@@ -111,15 +112,15 @@ pub(crate) fn what_of(act: u16) -> What {
 /// The ring, written by one thread at a time: its words need no order.
 #[derive(Debug, bytemuck::Zeroable)]
 #[repr(C)]
-pub(crate) struct Log {
-    ring: [Record; EVENTS],
+pub(crate) struct EventRing {
+    ring: [EventRecord; EVENTS],
     /// Where the newest trail lies, 0: there is none.
     newest: AtomicU64,
     /// Bytes written so far, each event being [`EVENT_BYTES`] long.
     at: AtomicU64,
 }
 
-impl Log {
+impl EventRing {
     /// Writes one event over the oldest.
     #[inline(always)]
     pub(crate) fn push(&self, event: Event) {
@@ -161,9 +162,9 @@ impl Log {
 
 /// The ring as its owner sees it.
 #[derive(Debug)]
-pub struct Events(PostMortemArc<Log>);
+pub struct EventLog(PostMortemArc<EventRing>);
 
-impl Events {
+impl EventLog {
     /// No events so far; their ring lies in this area, if there is one and it has room.
     pub(crate) fn new(area: Option<&Arc<PostMortemArea>>) -> Self {
         Self(PostMortemArc::zeroed(area))
@@ -180,17 +181,17 @@ impl Events {
     }
 
     /// Tags of the sends of a stream that are among the events, newest first.
-    pub(crate) fn tags(&self, peer: Peer, context: Context) -> impl Iterator<Item = i32> {
+    pub(crate) fn tags(&self, peer: Peer, context: ContextId) -> impl Iterator<Item = i32> {
         self.iter()
             .rev()
             .filter(move |(_, event)| {
-                event.what == What::Send && (event.peer, event.context) == (peer, context)
+                event.what == EventKind::Send && (event.peer, event.context) == (peer, context)
             })
             .map(|(_, event)| event.tag)
     }
 
     /// Who may have made the send `sent`, as far as the events reach back: each caller once.
-    pub(crate) fn callers(&self, sent: &Sent) -> Vec<Origin> {
+    pub(crate) fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let mut found = Vec::new();
         let callers = self.iter().filter_map(|(_, event)| event.caller_of(sent));
         callers.for_each(|origin| add(&mut found, origin));
@@ -206,7 +207,7 @@ impl Events {
     /// Notes that a receive from any source got a message.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_from_any(&self, meta: &Meta, origin: Origin) {
+    pub(crate) fn note_from_any(&self, meta: &MessageInfo, origin: CallOrigin) {
         self.push(Event {
             len: meta.len,
             site: origin.site,
@@ -214,7 +215,7 @@ impl Events {
             context: meta.context,
             tag: meta.tag,
             call: origin.call,
-            what: What::Match,
+            what: EventKind::Match,
             kind: origin.kind,
         });
     }
@@ -241,7 +242,7 @@ impl Events {
 impl Core {
     /// Notes an event that is not the direct result of a call.
     #[inline]
-    pub(crate) fn note(&mut self, what: What, peer: Peer, context: u32, tag: i32, len: u64) {
+    pub(crate) fn note(&mut self, what: EventKind, peer: Peer, context: u32, tag: i32, len: u64) {
         self.events.push(Event {
             len,
             site: 0,
@@ -255,7 +256,7 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn note_call(&mut self, event: Event, origin: Origin) {
+    pub(crate) fn note_call(&mut self, event: Event, origin: CallOrigin) {
         self.events.push(Event {
             site: origin.site,
             call: origin.call,
@@ -267,48 +268,51 @@ impl Core {
 
 /// A send as its receiver knows it, to find it among the sender's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// The process that sent.
     pub from: Peer,
     /// The process that it was sent to.
     pub to: Peer,
     /// Context of the envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// Tag of the envelope.
     pub tag: i32,
     /// Bytes.
     pub len: u64,
 }
 
-/// Bytes of the ring of a rank, as [`Events::address`] tells where it is. Behind it lies the
+/// Bytes of the ring of a rank, as [`EventLog::address`] tells where it is. Behind it lies the
 /// address of the newest trail.
 pub(crate) const RING_BYTES: usize = EVENTS * EVENT_BYTES;
 pub(crate) const EVENT_BYTES: usize = 32;
 /// Bytes of a log, and where the bytes written so far are counted in it.
-pub(crate) const LOG_BYTES: usize = size_of::<Log>();
-pub(crate) const LOG_AT: usize = std::mem::offset_of!(Log, at);
+pub(crate) const LOG_BYTES: usize = size_of::<EventRing>();
+pub(crate) const LOG_AT: usize = std::mem::offset_of!(EventRing, at);
 
-const _: () = assert!(size_of::<Record>() == EVENT_BYTES, "as `decode` reads it");
 const _: () = assert!(
-    std::mem::offset_of!(Log, ring) == 0
-        && std::mem::offset_of!(Log, newest) == RING_BYTES
-        && std::mem::offset_of!(Log, at) == RING_BYTES + size_of::<u64>(),
+    size_of::<EventRecord>() == EVENT_BYTES,
+    "as `decode` reads it"
+);
+const _: () = assert!(
+    std::mem::offset_of!(EventRing, ring) == 0
+        && std::mem::offset_of!(EventRing, newest) == RING_BYTES
+        && std::mem::offset_of!(EventRing, at) == RING_BYTES + size_of::<u64>(),
     "as `senders` and `taken_from_any` read it"
 );
 
 impl Event {
     /// An event as it lies in the memory of a process with this version of the engine. Any bytes
-    /// will do: numbers that mean nothing become `Nothing`.
+    /// will do: numbers that mean nothing become `ProbeMiss`.
     pub(crate) fn decode(bytes: &[u8; EVENT_BYTES]) -> Self {
         let long = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         const {
             assert!(
-                std::mem::offset_of!(Record, parties) == 16
-                    && std::mem::offset_of!(Record, act) == 28
+                std::mem::offset_of!(EventRecord, parties) == 16
+                    && std::mem::offset_of!(EventRecord, act) == 28
             )
         };
-        const { assert!(std::mem::offset_of!(Record, kind) == 30) };
+        const { assert!(std::mem::offset_of!(EventRecord, kind) == 30) };
         let act = u16::from_ne_bytes([bytes[28], bytes[29]]);
         Self {
             len: long(0),
@@ -323,14 +327,14 @@ impl Event {
     }
 
     /// Who made the send `sent`, if this event may be that send.
-    fn caller_of(&self, sent: &Sent) -> Option<Origin> {
-        let is_it = self.what == What::Send
+    fn caller_of(&self, sent: &SentMessage) -> Option<CallOrigin> {
+        let is_it = self.what == EventKind::Send
             && (self.peer, self.context, self.tag, self.len)
                 == (sent.to, sent.context, sent.tag, sent.len);
-        (is_it && self.call != 0).then_some(Origin {
+        (is_it && self.call != 0).then_some(CallOrigin {
             call: self.call,
             kind: self.kind,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site: self.site,
         })
     }
@@ -340,9 +344,9 @@ impl Event {
 /// `peer`, context and tag (`None`: any), and its tag. Read like [`senders`].
 pub fn taken_from_any(
     ring: u64,
-    (peer, context, tag): (Peer, Context, Option<i32>),
+    (peer, context, tag): (Peer, ContextId, Option<i32>),
     read: impl Fn(u64, usize) -> Option<Vec<u8>>,
-) -> Option<(i32, Origin)> {
+) -> Option<(i32, CallOrigin)> {
     let memory = read(ring, RING_BYTES + 2 * size_of::<u64>())?;
     let (ring, at) = memory.split_last_chunk()?;
     let next = u64::from_ne_bytes(*at) as usize / EVENT_BYTES;
@@ -355,19 +359,19 @@ pub fn taken_from_any(
             continue;
         }
         let receive = match event.what {
-            What::Match if event.site != 0 => Some(event),
-            What::Match => later.filter(|later| later.tag == event.tag),
-            What::Recv => {
+            EventKind::Match if event.site != 0 => Some(event),
+            EventKind::Match => later.filter(|later| later.tag == event.tag),
+            EventKind::Recv => {
                 later = Some(event);
                 continue;
             }
             _ => continue,
         };
         if let Some(receive) = receive {
-            let origin = Origin {
+            let origin = CallOrigin {
                 call: receive.call,
                 kind: receive.kind,
-                mark: TypeMark::NONE,
+                mark: TypeDigest::NONE,
                 site: receive.site,
             };
             return Some((event.tag, origin));
@@ -378,13 +382,13 @@ pub fn taken_from_any(
 
 /// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many
 /// bytes at an address, or `None`: each caller once. `ring` is what the sender's
-/// [`Events::address`] gave it. It is read while its owner may write, so this is a hint for people,
-/// never for decisions. `None`: nothing could be read.
+/// [`EventLog::address`] gave it. It is read while its owner may write, so this is a hint for
+/// people, never for decisions. `None`: nothing could be read.
 pub fn senders(
     ring: u64,
-    sent: &Sent,
+    sent: &SentMessage,
     read: impl Fn(u64, usize) -> Option<Vec<u8>>,
-) -> Option<Vec<Origin>> {
+) -> Option<Vec<CallOrigin>> {
     let memory = read(ring, RING_BYTES + size_of::<u64>())?;
     let (ring, newest) = memory.split_last_chunk()?;
     let mut found = in_ring(ring, sent);
@@ -407,14 +411,14 @@ pub fn senders(
     Some(found)
 }
 
-pub(crate) fn add(found: &mut Vec<Origin>, origin: Origin) {
+pub(crate) fn add(found: &mut Vec<CallOrigin>, origin: CallOrigin) {
     if !found.contains(&origin) {
         found.push(origin);
     }
 }
 
 /// Those among the events.
-fn in_ring(ring: &[u8], sent: &Sent) -> Vec<Origin> {
+fn in_ring(ring: &[u8], sent: &SentMessage) -> Vec<CallOrigin> {
     let mut found = Vec::new();
     let events = ring.as_chunks::<EVENT_BYTES>().0.iter().map(Event::decode);
     let callers = events.filter_map(|event| event.caller_of(sent));
@@ -442,7 +446,7 @@ mod tests {
 
     #[test]
     fn a_sender_is_found_by_what_its_receiver_knows() {
-        let sent = Sent {
+        let sent = SentMessage {
             from: 3,
             to: 5,
             context: 8,
@@ -456,12 +460,12 @@ mod tests {
             context: 8,
             tag: 7,
             call: 2,
-            what: What::Send,
+            what: EventKind::Send,
             kind: 9,
         };
         let others = [
             Event {
-                what: What::Recv,
+                what: EventKind::Recv,
                 ..event
             },
             Event { peer: 4, ..event },
@@ -479,15 +483,15 @@ mod tests {
             &[event, event, Event { site: 12, ..event }],
         ]
         .concat();
-        let origin = Origin {
+        let origin = CallOrigin {
             call: 2,
             kind: 9,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site: 11,
         };
         assert_eq!(
             in_ring(&memory(&all), &sent),
-            [origin, Origin { site: 12, ..origin }]
+            [origin, CallOrigin { site: 12, ..origin }]
         );
         assert_eq!(
             in_ring(&memory(&all)[1..], &sent),

@@ -1,20 +1,20 @@
 //! What a rank waits for, as others may see it: its operations that are not over, and the messages
 //! that nobody has asked for.
 //!
-//! Plain data, made by [`Shard::waiting`] before a thread sleeps for long, and by nobody on a
+//! Plain data, made by [`Engine::waiting`] before a thread sleeps for long, and by nobody on a
 //! message's way. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
 //! most [`WAITING_LOOK`] of each.
 
-use crate::api::{Context, Origin, Pattern, Peer};
-use crate::engine::Shard;
+use crate::api::{CallOrigin, ContextId, Pattern, Peer};
+use crate::engine::Engine;
 use crate::limits::WAITING_LOOK;
-use crate::matching::unexpected::Meta;
-use crate::requests::{Mark, Operation, Side, State};
-use crate::transport::Rail;
+use crate::matching::unexpected::MessageInfo;
+use crate::requests::{OpFlag, OpSide, OpState, Operation};
+use crate::transport::Transport;
 
 /// Whom a wait that the layer above tells of is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedRanks {
     /// The other members of the communicator, through shared memory.
     Members,
     /// Those of them who have not yet come to a collective well before this one.
@@ -28,20 +28,20 @@ pub enum Awaited {
 /// A wait that the engine knows nothing of, told by the layer above: a meeting of ranks through
 /// shared memory, named as its messages would be, or a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meeting {
+pub struct ExternalWait {
     /// Whom it is for.
-    pub awaited: Awaited,
+    pub awaited: AwaitedRanks,
     /// Context of the messages.
-    pub context: Context,
+    pub context: ContextId,
     /// Their tag; negative for a probe that takes any.
     pub tag: i32,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// What an operation that is not over does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Action {
+pub enum PendingAction {
     /// It receives a message.
     #[default]
     Receive,
@@ -55,11 +55,11 @@ pub enum Action {
 
 /// An operation that is not over, as others may see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingOperation {
     /// What it does.
-    pub action: Action,
+    pub action: PendingAction,
     /// Context of its envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The other process; `None`: any, or all members of a collective.
     pub peer: Option<Peer>,
     /// Tag; `None`: any.
@@ -67,18 +67,18 @@ pub struct Pending {
     /// Bytes of a send, room of a receive.
     pub bytes: u64,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
-impl Meeting {
+impl ExternalWait {
     /// The same among the operations of a rank.
-    pub fn shown(&self) -> Pending {
+    pub fn shown(&self) -> PendingOperation {
         let (action, peer) = match self.awaited {
-            Awaited::Members | Awaited::Laggards => (Action::Collective, None),
-            Awaited::Leader(peer) => (Action::Collective, Some(peer)),
-            Awaited::Sender(peer) => (Action::Probe, peer),
+            AwaitedRanks::Members | AwaitedRanks::Laggards => (PendingAction::Collective, None),
+            AwaitedRanks::Leader(peer) => (PendingAction::Collective, Some(peer)),
+            AwaitedRanks::Sender(peer) => (PendingAction::Probe, peer),
         };
-        Pending {
+        PendingOperation {
             action,
             context: self.context,
             peer,
@@ -91,9 +91,9 @@ impl Meeting {
 
 /// A message that came and that nobody has asked for yet, as others may see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct UnreceivedMessage {
     /// Context of its envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// The process that sent it.
     pub peer: Peer,
     /// Its tag.
@@ -102,45 +102,45 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Operations that [`Waiting`] lists.
+/// Operations that [`PendingReport`] lists.
 pub const PENDING_SHOWN: usize = 16;
-/// Messages that [`Waiting`] lists.
+/// Messages that [`PendingReport`] lists.
 pub const KEPT_SHOWN: usize = 16;
 
 /// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how
 /// much is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub struct PendingReport {
     /// Receives posted and not matched.
     pub posted: u32,
     /// The oldest of them: context, source process (`None`: any), tag (`None`: any), and who asked.
-    pub oldest_receive: Option<(Context, Option<Peer>, Option<i32>, Origin)>,
+    pub oldest_receive: Option<(ContextId, Option<Peer>, Option<i32>, CallOrigin)>,
     /// Operations under way or held.
     pub pending: u32,
     /// Messages kept for later.
     pub unexpected: u32,
     /// A send that cannot go on: context, peer, tag, bytes, and who asked.
-    pub blocked_send: Option<(Context, Peer, i32, u64, Origin)>,
+    pub blocked_send: Option<(ContextId, Peer, i32, u64, CallOrigin)>,
     /// What the layer above told of.
-    pub meeting: Option<Meeting>,
+    pub meeting: Option<ExternalWait>,
     /// Operations that are not over, in no order: the first `shown` count.
-    pub operations: [Pending; PENDING_SHOWN],
+    pub operations: [PendingOperation; PENDING_SHOWN],
     /// How many of them there are.
     pub shown: usize,
     /// There are more operations than those.
     pub more: bool,
     /// Messages kept for later: the first `kept_shown` count. Those that a posted receive nearly
     /// wanted come first.
-    pub kept: [Kept; KEPT_SHOWN],
+    pub kept: [UnreceivedMessage; KEPT_SHOWN],
     /// How many of them there are.
     pub kept_shown: usize,
     /// Several threads of the process may be in MPI: others than the one that waits may act.
     pub threads: bool,
 }
 
-impl Waiting {
+impl PendingReport {
     /// Lists one more operation, if there is room.
-    pub fn add(&mut self, operation: Pending) {
+    pub fn add(&mut self, operation: PendingOperation) {
         match self.operations.get_mut(self.shown) {
             Some(place) => {
                 *place = operation;
@@ -151,7 +151,7 @@ impl Waiting {
     }
 
     /// Lists one more message kept for later, if there is room.
-    pub(crate) fn keep(&mut self, message: Kept) {
+    pub(crate) fn keep(&mut self, message: UnreceivedMessage) {
         if let Some(place) = self.kept.get_mut(self.kept_shown) {
             *place = message;
             self.kept_shown += 1;
@@ -160,7 +160,7 @@ impl Waiting {
 
     /// What another thread of the same process waits for elsewhere, too. Of what there can be one,
     /// this one's is kept.
-    pub fn join(&mut self, other: &Waiting) {
+    pub fn join(&mut self, other: &PendingReport) {
         self.posted += other.posted;
         self.pending += other.pending;
         self.unexpected += other.unexpected;
@@ -177,37 +177,37 @@ impl Waiting {
     }
 
     /// The operations listed.
-    pub fn listed(&self) -> &[Pending] {
+    pub fn listed(&self) -> &[PendingOperation] {
         self.operations.get(..self.shown).unwrap_or_default()
     }
 
     /// The messages listed.
-    pub fn kept(&self) -> &[Kept] {
+    pub fn kept(&self) -> &[UnreceivedMessage] {
         self.kept.get(..self.kept_shown).unwrap_or_default()
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// What this rank waits for.
-    pub fn waiting(&self) -> Waiting {
+    pub fn waiting(&self) -> PendingReport {
         let core = &self.core;
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
-        let mut list = Waiting::default();
+        let mut list = PendingReport::default();
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
-            if !matches!(operation.state, State::Free | State::Complete)
-                && !operation.marked(Mark::Abandoned)
+            if !matches!(operation.state, OpState::Free | OpState::Complete)
+                && !operation.marked(OpFlag::Abandoned)
             {
                 list.add(operation.shown());
             }
             match (operation.side, operation.state) {
-                (Side::Recv, State::Posted)
+                (OpSide::Recv, OpState::Posted)
                     if receive.is_none_or(|other| {
                         core.matcher.order(slot) < core.matcher.order(other)
                     }) =>
                 {
                     receive = Some(slot);
                 }
-                (Side::Send, State::Held | State::Active) if send.is_none() => {
+                (OpSide::Send, OpState::Held | OpState::Active) if send.is_none() => {
                     send = Some(operation)
                 }
                 _ => {}
@@ -215,7 +215,7 @@ impl<R: Rail> Shard<R> {
         }
         let receive = receive.map(|slot| core.requests.peek(slot));
         self.list_kept(&mut list, receive.map(|operation| &operation.pattern));
-        Waiting {
+        PendingReport {
             posted: core.matcher.posted_len(),
             oldest_receive: receive.map(|operation| {
                 let pattern = &operation.pattern;
@@ -244,9 +244,9 @@ impl<R: Rail> Shard<R> {
 
     /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts
     /// in one thing alone.
-    fn list_kept(&self, list: &mut Waiting, wanted: Option<&Pattern>) {
+    fn list_kept(&self, list: &mut PendingReport, wanted: Option<&Pattern>) {
         let kept = || self.core.store.kept().take(WAITING_LOOK);
-        let is_near = |meta: &Meta| {
+        let is_near = |meta: &MessageInfo| {
             wanted.is_some_and(|pattern| {
                 let same_peer = pattern.source.is_none_or(|source| source.peer == meta.peer);
                 let same_tag = pattern.tag.is_none_or(|tag| tag == meta.tag);
@@ -261,8 +261,8 @@ impl<R: Rail> Shard<R> {
     }
 }
 
-pub(crate) fn as_kept(meta: &Meta) -> Kept {
-    Kept {
+pub(crate) fn as_kept(meta: &MessageInfo) -> UnreceivedMessage {
+    UnreceivedMessage {
         context: meta.context,
         peer: meta.peer,
         tag: meta.tag,

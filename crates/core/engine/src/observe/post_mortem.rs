@@ -5,11 +5,11 @@
 //! streams of small messages that have a track. What is read comes from another process, which may
 //! have died at any instruction: any bytes are read as something or nothing.
 
-use crate::api::{Context, Origin, Peer, TypeMark};
+use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::fast::send_channel::{NEXT_AT, TRACK_BYTES, TRAIL_AT};
 use crate::fast::send_log;
 use crate::limits::{EVENTS, TRACKS_KEPT, TRAIL};
-use crate::observe::events::{EVENT_BYTES, Event, LOG_AT, LOG_BYTES, What};
+use crate::observe::events::{EVENT_BYTES, Event, EventKind, LOG_AT, LOG_BYTES};
 use garonne_sync::post_mortem::{HEADER_BYTES, VALUE_AT, slot_bytes};
 
 /// First eight bytes of an area.
@@ -47,7 +47,7 @@ pub struct SmallSend {
     /// Its bytes.
     pub len: u8,
     /// Who called.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// The last small sends of a stream.
@@ -56,7 +56,7 @@ pub struct SmallSends {
     /// The other process.
     pub peer: Peer,
     /// Their context.
-    pub context: Context,
+    pub context: ContextId,
     /// Sends of the stream, whatever their way.
     pub sent: u64,
     /// Those on the shortest way, oldest first.
@@ -65,7 +65,7 @@ pub struct SmallSends {
 
 /// What a rank left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedEvents {
     /// Its last events with their numbers, oldest first.
     pub events: Vec<(u64, Event)>,
     /// Its last small sends, by stream. How they and the events follow each other is not recorded.
@@ -84,7 +84,7 @@ fn value(bytes: &[u8], slot: usize, len: usize) -> Option<&[u8]> {
 
 /// The last `most` events, and the last `most` small sends of each stream, of the area with these
 /// bytes; `None`: it is none of this format.
-pub fn read(bytes: &[u8], most: usize) -> Option<Recorded> {
+pub fn read(bytes: &[u8], most: usize) -> Option<RecordedEvents> {
     if !bytes.starts_with(&header()) {
         return None;
     }
@@ -93,7 +93,7 @@ pub fn read(bytes: &[u8], most: usize) -> Option<Recorded> {
         let slot = HEADER_BYTES + LOG_SLOT + track * TRACK_SLOT;
         small_sends(value(bytes, slot, TRACK_BYTES)?, most)
     });
-    Some(Recorded {
+    Some(RecordedEvents {
         events: log.and_then(|log| events(log, most)).unwrap_or_default(),
         small: tracks.filter(|sends| !sends.list.is_empty()).collect(),
     })
@@ -105,7 +105,7 @@ fn events(log: &[u8], most: usize) -> Option<Vec<(u64, Event)>> {
     let event = |number: u64| {
         let at = number as usize % EVENTS * EVENT_BYTES;
         let event = Event::decode(log.get(at..)?.first_chunk()?);
-        (event.what != What::Nothing).then_some((number, event))
+        (event.what != EventKind::Nothing).then_some((number, event))
     };
     Some((first..next).filter_map(event).collect())
 }
@@ -117,10 +117,10 @@ fn small_sends(track: &[u8], most: usize) -> Option<SmallSends> {
     let first = sent.saturating_sub(most.min(TRAIL) as u64);
     let send = |number: u64| {
         let (tag, len, call, kind, site) = send_log::sent(trail, number)?;
-        let origin = Origin {
+        let origin = CallOrigin {
             call,
             kind,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
             site,
         };
         Some(SmallSend {
@@ -141,7 +141,7 @@ fn small_sends(track: &[u8], most: usize) -> Option<SmallSends> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::events::Events;
+    use crate::observe::events::EventLog;
     use garonne_sync::post_mortem::PostMortemArea;
     use proptest::prelude::*;
     use std::fs::File;
@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn the_last_events_are_read_with_their_numbers() {
         let (area, file) = PostMortemArea::new(&header(), &slots()).unwrap();
-        assert_eq!(read(&bytes(&file), 9), Some(Recorded::default()));
-        let events = Events::new(Some(&area));
+        assert_eq!(read(&bytes(&file), 9), Some(RecordedEvents::default()));
+        let events = EventLog::new(Some(&area));
         let event = |len| Event {
             len,
             site: 77,
@@ -170,7 +170,7 @@ mod tests {
             context: 8,
             tag: -1,
             call: 41,
-            what: What::Recv,
+            what: EventKind::Recv,
             kind: 9,
         };
         (0..EVENTS as u64 + 5).for_each(|len| events.push(event(len)));
@@ -184,7 +184,7 @@ mod tests {
         drop(events);
         assert_eq!(
             read(&bytes(&file), 9),
-            Some(Recorded::default()),
+            Some(RecordedEvents::default()),
             "no owner"
         );
     }

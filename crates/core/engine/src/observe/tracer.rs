@@ -1,20 +1,21 @@
 //! Telling a host that traces what happens to operations and who moves their bytes.
 //!
-//! The host gives a [`Watcher`], which has the clock that the engine lacks; without one nothing
-//! here is on any message's way. Operations that were started under a watcher bear a mark, which
-//! keeps them off the shortest ways and has their ends told. Nothing is decided by what is told.
+//! The host gives a [`OperationTracer`], which has the clock that the engine lacks; without one
+//! nothing here is on any message's way. Operations that were started under a watcher bear a mark,
+//! which keeps them off the shortest ways and has their ends told. Nothing is decided by what is
+//! told.
 
-use crate::api::{Context, Error, Origin, Peer};
+use crate::api::{CallOrigin, ContextId, Error, Peer};
 use crate::core::Core;
-use crate::engine::Shard;
-use crate::requests::{Fresh, Mark, Side, to_wire};
-use crate::transport::Rail;
+use crate::engine::Engine;
+use crate::requests::{NewOperation, OpFlag, OpSide, to_wire};
+use crate::transport::Transport;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
+pub enum TracedKind {
     /// It sends.
     Send,
     /// It receives.
@@ -25,15 +26,15 @@ pub enum Does {
 
 /// An operation that was started, or that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct TracedOperation {
     /// Its name; none of another that is open bears it.
     pub name: u64,
     /// What it is.
-    pub does: Does,
+    pub does: TracedKind,
     /// The other process; `None` for any or several.
     pub peer: Option<Peer>,
     /// Context of its envelope.
-    pub context: Context,
+    pub context: ContextId,
     /// Its tag; -1 for any.
     pub tag: i32,
     /// Number of its envelope in the stream, known when it is over.
@@ -41,30 +42,30 @@ pub struct Watched {
     /// Bytes.
     pub bytes: u64,
     /// Who asked.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// Hears what happens, with a clock at hand. Called under the engine's lock and without it: it
 /// neither blocks nor calls back.
-pub trait Watcher: Debug + Send + Sync {
+pub trait OperationTracer: Debug + Send + Sync {
     /// Nanoseconds since a fixed point.
     fn now(&self) -> u64;
     /// An operation was started.
-    fn started(&self, operation: &Watched);
+    fn started(&self, operation: &TracedOperation);
     /// It is over.
-    fn over(&self, operation: &Watched);
+    fn over(&self, operation: &TracedOperation);
     /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several
     /// have to do with them), since `since`.
     fn moved(&self, name: u64, peer: Option<Peer>, bytes: u64, since: u64);
     /// The calling thread's call is this collective.
-    fn collective(&self, context: Context, tag: i32);
+    fn collective(&self, context: ContextId, tag: i32);
 }
 
 /// The beginning of moving bytes; nothing if nobody watches.
 #[derive(Clone, Debug)]
-pub(crate) struct Stopwatch(Option<(Arc<dyn Watcher>, u64)>);
+pub(crate) struct TransferTimer(Option<(Arc<dyn OperationTracer>, u64)>);
 
-impl Stopwatch {
+impl TransferTimer {
     /// Some bytes of an operation were moved.
     pub(crate) fn moved(&self, name: u64, peer: Peer, bytes: u64) {
         if let Some((watcher, since)) = &self.0
@@ -78,8 +79,8 @@ impl Stopwatch {
 impl Core {
     /// Begins to move bytes.
     #[inline]
-    pub(crate) fn stopwatch(&self) -> Stopwatch {
-        Stopwatch(
+    pub(crate) fn stopwatch(&self) -> TransferTimer {
+        TransferTimer(
             self.watcher
                 .as_ref()
                 .map(|watcher| (watcher.clone(), watcher.now())),
@@ -89,22 +90,22 @@ impl Core {
     /// Opens an operation; a receive is told at once, a send when all about it is known
     /// ([`Core::watch_send`]).
     #[inline]
-    pub(crate) fn open(&mut self, fresh: Fresh) -> Result<u32, Error> {
-        if self.watcher.is_some() && fresh.side == Side::Recv {
+    pub(crate) fn open(&mut self, fresh: NewOperation) -> Result<u32, Error> {
+        if self.watcher.is_some() && fresh.side == OpSide::Recv {
             return self.open_watched(fresh);
         }
         self.requests.open(fresh)
     }
 
     #[cold]
-    fn open_watched(&mut self, fresh: Fresh) -> Result<u32, Error> {
+    fn open_watched(&mut self, fresh: NewOperation) -> Result<u32, Error> {
         let pattern = fresh.pattern;
         let (bytes, origin) = (fresh.data.len, fresh.origin);
         let index = self.requests.open(fresh)?;
-        self.requests.at(index).mark(Mark::Watched);
-        let receive = Watched {
+        self.requests.at(index).mark(OpFlag::Watched);
+        let receive = TracedOperation {
             name: to_wire(self.requests.name(index)),
-            does: Does::Receive,
+            does: TracedKind::Receive,
             peer: pattern.source.map(|source| source.peer),
             context: pattern.context,
             tag: pattern.tag.unwrap_or(-1),
@@ -122,7 +123,7 @@ impl Core {
     #[inline]
     pub(crate) fn watch_send(&mut self, index: u32) {
         if self.watcher.is_some() {
-            self.requests.at(index).mark(Mark::Watched);
+            self.requests.at(index).mark(OpFlag::Watched);
             let send = self.watched(index);
             self.watcher
                 .iter()
@@ -136,27 +137,27 @@ impl Core {
         self.withdrawn(index);
         // A plain receive leaves its slot without a look at its marks.
         let operation = self.requests.at(index);
-        operation.unmark(Mark::Packets);
-        if operation.marked(Mark::Awaited) {
-            operation.unmark(Mark::Awaited);
+        operation.unmark(OpFlag::Packets);
+        if operation.marked(OpFlag::Awaited) {
+            operation.unmark(OpFlag::Awaited);
             self.news.end(operation.waiter);
         }
-        if !self.requests.peek(index).marked(Mark::Watched) {
+        if !self.requests.peek(index).marked(OpFlag::Watched) {
             return;
         }
         let over = self.watched(index);
         self.watcher.iter().for_each(|watcher| watcher.over(&over));
     }
 
-    fn watched(&self, index: u32) -> Watched {
+    fn watched(&self, index: u32) -> TracedOperation {
         let operation = self.requests.peek(index);
         // A receive that never met a message has no peer.
         let met = operation.error.is_none() && !operation.cancelled;
-        Watched {
+        TracedOperation {
             name: to_wire(self.requests.name(index)),
             does: match operation.side {
-                Side::Send => Does::Send,
-                Side::Recv => Does::Receive,
+                OpSide::Send => TracedKind::Send,
+                OpSide::Recv => TracedKind::Receive,
             },
             peer: met.then_some(operation.peer),
             context: operation.context,
@@ -168,9 +169,9 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Who is told from now on what happens; `None`: nobody.
-    pub fn watch(&mut self, watcher: Option<Arc<dyn Watcher>>) {
+    pub fn watch(&mut self, watcher: Option<Arc<dyn OperationTracer>>) {
         self.core.watcher = watcher;
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! Reads what the engine keeps for other purposes; nothing here is on a message's way.
 
-use crate::api::{Origin, Peer};
-use crate::engine::Shard;
-use crate::observe::events::{self, Kept, Sent};
+use crate::api::{CallOrigin, Peer};
+use crate::engine::Engine;
+use crate::observe::events::{self, SentMessage, UnreceivedMessage};
 use crate::observe::pending::as_kept;
 use crate::peer::state::stream_key;
-use crate::transport::Rail;
+use crate::transport::Transport;
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// The messages that have come and that no receive has.
-    pub fn unreceived(&self) -> impl Iterator<Item = Kept> + '_ {
+    pub fn unreceived(&self) -> impl Iterator<Item = UnreceivedMessage> + '_ {
         self.core.store.unreceived().map(as_kept)
     }
 
@@ -22,7 +22,7 @@ impl<R: Rail> Shard<R> {
 
     /// Who in this process may have made the send `sent`, as far as that is remembered: each caller
     /// once.
-    pub fn callers(&self, sent: &Sent) -> Vec<Origin> {
+    pub fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let core = &self.core;
         let mut found = core.events.callers(sent);
         let stream = core.streams.find(stream_key(sent.context, sent.to));

@@ -4,17 +4,20 @@
 //! returns it has left: nobody can have known of it before.
 
 use crate::api::Peer;
-use crate::core::{Core, Incoming};
+use crate::core::{Core, IncomingPayload};
 use crate::key_map::NONE;
-use crate::matching::unexpected::{Body, Meta};
-use crate::protocol::wire::Bytes;
-use crate::transport::{Header, Kind};
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
+use crate::protocol::wire::ControlPayload;
+use crate::transport::{PacketHeader, PacketKind};
 
 impl Core {
     /// Returns the credits of an envelope that left the unexpected store or never entered it.
     #[inline]
-    pub(crate) fn release(&mut self, gate: u32, incoming: &Incoming, len: u64) {
-        let payload = if matches!(incoming, Incoming::Payload(_) | Incoming::Whole(_)) {
+    pub(crate) fn release(&mut self, gate: u32, incoming: &IncomingPayload, len: u64) {
+        let payload = if matches!(
+            incoming,
+            IncomingPayload::Payload(_) | IncomingPayload::Whole(_)
+        ) {
             len
         } else {
             0
@@ -42,32 +45,31 @@ impl Core {
         let Some((envelopes, payload)) = gate.pay() else {
             return;
         };
-        let header = Header {
-            kind: Kind::Credit as u8,
+        let header = PacketHeader {
+            kind: PacketKind::Credit as u8,
             context: envelopes,
             source: payload as u32,
-            ..Header::default()
+            ..PacketHeader::default()
         };
         let peer = gate.peer;
         self.publish();
         // Credits that found no room yet take these along: a peer that reads nothing is owed one
         // packet, however many messages come.
-        let unsent = self
-            .outbox
-            .iter_mut()
-            .find(|control| control.peer == peer && control.header.kind == Kind::Credit as u8);
+        let unsent = self.outbox.iter_mut().find(|control| {
+            control.peer == peer && control.header.kind == PacketKind::Credit as u8
+        });
         match unsent {
             Some(unsent) => {
                 unsent.header.context += header.context;
                 unsent.header.source += header.source;
             }
-            None => self.tell(peer, header, Bytes::new()),
+            None => self.tell(peer, header, ControlPayload::new()),
         }
     }
 
     /// Returns the credits of a message that leaves the store.
-    pub(crate) fn release_kept(&mut self, meta: &Meta, body: &Body) {
-        let payload = if matches!(body, Body::Inline(_) | Body::Buffer(_)) {
+    pub(crate) fn release_kept(&mut self, meta: &MessageInfo, body: &UnexpectedBody) {
+        let payload = if matches!(body, UnexpectedBody::Inline(_) | UnexpectedBody::Buffer(_)) {
             meta.len
         } else {
             0
@@ -82,8 +84,8 @@ impl Core {
     }
 
     /// A control packet left.
-    pub(crate) fn told(&mut self, peer: Peer, header: &Header) {
-        if header.kind == Kind::Credit as u8
+    pub(crate) fn told(&mut self, peer: Peer, header: &PacketHeader) {
+        if header.kind == PacketKind::Credit as u8
             && let Some(gate) = self.gate(peer)
         {
             self.gates[gate as usize].paid(header.context, header.source.into());
@@ -91,8 +93,8 @@ impl Core {
     }
 
     /// Whether an answer of one of these kinds to a peer has not left yet.
-    pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[Kind]) -> bool {
-        let is_one = |header: &Header| kinds.iter().any(|kind| *kind as u8 == header.kind);
+    pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[PacketKind]) -> bool {
+        let is_one = |header: &PacketHeader| kinds.iter().any(|kind| *kind as u8 == header.kind);
         let waiting = self.outbox.iter().chain(&self.aside);
         waiting
             .filter(|control| control.peer == peer)

@@ -3,7 +3,7 @@
 //!
 //! Owned by the core, asked on the way of every message. Bounded by [`ROUTES`].
 
-use crate::api::{Context, Peer};
+use crate::api::{ContextId, Peer};
 use crate::core::Core;
 use crate::key_map::NONE;
 use crate::limits::ROUTES;
@@ -13,13 +13,13 @@ use std::ops::Range;
 /// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives,
 /// the stream until its context is forgotten.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Route {
+pub(crate) struct PeerRoute {
     key: u64,
     pub gate: u32,
     pub stream: u32,
 }
 
-impl Route {
+impl PeerRoute {
     /// No peer is `u32::MAX`, so no stream has this key.
     const NOWHERE: Self = Self {
         key: u64::MAX,
@@ -30,19 +30,19 @@ impl Route {
 
 /// Routes used lately, each in the one place that its key names.
 #[derive(Debug)]
-pub(crate) struct Routes([Route; ROUTES]);
+pub(crate) struct RouteCache([PeerRoute; ROUTES]);
 
-impl Routes {
+impl RouteCache {
     pub(crate) fn new() -> Self {
-        Self([Route::NOWHERE; ROUTES])
+        Self([PeerRoute::NOWHERE; ROUTES])
     }
 
     /// Forgets those of these contexts, whose streams are forgotten.
-    pub(crate) fn forget(&mut self, contexts: &Range<Context>) {
+    pub(crate) fn forget(&mut self, contexts: &Range<ContextId>) {
         let within = stream_keys(contexts);
         for route in &mut self.0 {
             if within.contains(&route.key) {
-                *route = Route::NOWHERE;
+                *route = PeerRoute::NOWHERE;
             }
         }
     }
@@ -51,7 +51,7 @@ impl Routes {
 impl Core {
     /// The route of (context, peer) if it was used lately.
     #[inline(always)]
-    pub(crate) fn known_route(&self, context: Context, peer: Peer) -> Option<Route> {
+    pub(crate) fn known_route(&self, context: ContextId, peer: Peer) -> Option<PeerRoute> {
         let route = self.routes.0[(context ^ peer) as usize % ROUTES];
         (route.key == stream_key(context, peer).0).then_some(route)
     }
@@ -59,10 +59,10 @@ impl Core {
     /// Remembers the route of (context, peer), whose gate is open.
     #[cold]
     #[inline(never)]
-    pub(crate) fn learn_route(&mut self, context: Context, peer: Peer) -> Option<Route> {
+    pub(crate) fn learn_route(&mut self, context: ContextId, peer: Peer) -> Option<PeerRoute> {
         let gate = self.gate(peer)?;
         let key = stream_key(context, peer);
-        let route = Route {
+        let route = PeerRoute {
             key: key.0,
             gate,
             stream: self.streams.find_or_insert(key),

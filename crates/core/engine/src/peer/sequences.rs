@@ -7,24 +7,24 @@
 //! message that comes still later, is left behind. Bounded by the contexts of living communicators
 //! and the peers spoken to in each.
 
-use crate::api::Context;
+use crate::api::ContextId;
 use crate::core::Core;
-use crate::engine::Shard;
-use crate::key_map::{Key, KeyMap};
-use crate::peer::state::{Asker, Asking, Stream, stream_keys};
-use crate::transport::Rail;
+use crate::engine::Engine;
+use crate::key_map::{KeyMap, TableKey};
+use crate::peer::state::{ProbeAsker, RemoteWindow, Sequence, stream_keys};
+use crate::transport::Transport;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Streams {
-    map: KeyMap<Stream>,
+pub(crate) struct Sequences {
+    map: KeyMap<Sequence>,
     /// First words of their keys (the second is 0): those of a context lie together.
     keys: BTreeSet<u64>,
 }
 
-impl Streams {
+impl Sequences {
     pub(crate) fn new() -> Self {
         Self {
             map: KeyMap::new(),
@@ -34,13 +34,13 @@ impl Streams {
 
     /// Where the stream of this key lies, until it is forgotten.
     #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+    pub(crate) fn find(&self, key: TableKey) -> Option<u32> {
         self.map.find(key)
     }
 
     /// The same; it begins if there was none.
     #[inline]
-    pub(crate) fn find_or_insert(&mut self, key: Key) -> u32 {
+    pub(crate) fn find_or_insert(&mut self, key: TableKey) -> u32 {
         match self.map.find(key) {
             Some(at) => at,
             None => self.begin(key),
@@ -48,26 +48,26 @@ impl Streams {
     }
 
     #[cold]
-    fn begin(&mut self, key: Key) -> u32 {
+    fn begin(&mut self, key: TableKey) -> u32 {
         self.keys.insert(key.0);
         self.map.find_or_insert(key)
     }
 
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> &Stream {
+    pub(crate) fn get(&self, at: u32) -> &Sequence {
         self.map.get(at)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, at: u32) -> &mut Stream {
+    pub(crate) fn get_mut(&mut self, at: u32) -> &mut Sequence {
         self.map.get_mut(at)
     }
 
     /// Forgets those in these contexts, of which no track is left, but for what is out of sequence.
-    fn forget(&mut self, contexts: &Range<Context>) {
+    fn forget(&mut self, contexts: &Range<ContextId>) {
         let keys: Vec<u64> = self.keys.range(stream_keys(contexts)).copied().collect();
         for key in keys {
-            let found = self.map.find(Key(key, 0));
+            let found = self.map.find(TableKey(key, 0));
             if let Some(at) = found.filter(|&at| self.map.get(at).odd.is_none()) {
                 self.map.remove(at);
                 self.keys.remove(&key);
@@ -76,10 +76,10 @@ impl Streams {
     }
 }
 
-impl Asking {
+impl RemoteWindow {
     /// What was asked for in these contexts is of no use any more. `true`: another question may
     /// follow.
-    fn forget(&mut self, contexts: &Range<Context>) -> bool {
+    fn forget(&mut self, contexts: &Range<ContextId>) -> bool {
         self.queue
             .retain(|question| !contexts.contains(&question.context));
         self.denied
@@ -93,7 +93,7 @@ impl Asking {
             return false;
         }
         // The peer answers in any case.
-        question.asker = Asker::Nobody;
+        question.asker = ProbeAsker::Nobody;
         let is_answered = self.offer.take().is_some();
         if is_answered {
             self.asked = None;
@@ -103,7 +103,7 @@ impl Asking {
 }
 
 impl Core {
-    fn forget(&mut self, contexts: &Range<Context>) {
+    fn forget(&mut self, contexts: &Range<ContextId>) {
         // They name streams.
         self.settle_inlets();
         self.end_tracks(contexts);
@@ -118,11 +118,11 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// The communicator of these contexts is gone, here and soon on all its members, with all
     /// operations on it: its streams and their tracks end. Whoever still has one of those must not
     /// use it again.
-    pub fn forget(&mut self, contexts: &Range<Context>) {
+    pub fn forget(&mut self, contexts: &Range<ContextId>) {
         self.core.forget(contexts);
     }
 

@@ -5,16 +5,16 @@
 //! the per-context streams that number envelopes. Bounded by the peers spoken to and the contexts
 //! used with them.
 
-use crate::api::{Context, Error, Peer};
-use crate::fast::send_channel::{RUN_PAYLOAD_MAX, Track};
-use crate::key_map::Key;
+use crate::api::{ContextId, Error, Peer};
+use crate::fast::send_channel::{RUN_PAYLOAD_MAX, SendChannel};
+use crate::key_map::TableKey;
 use crate::limits::{
     ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN,
     PAYLOAD_TOTAL,
 };
-use crate::protocol::fragments::Flow;
-use crate::schedule::plan::Planned;
-use crate::transport::Reach;
+use crate::protocol::fragments::FragmentedMessage;
+use crate::schedule::plan::CachedPlan;
+use crate::transport::PeerCapabilities;
 use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::slot_batch::SlotBatch;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,14 +27,14 @@ pub(crate) const GONE: &str = "it died or cut the connection";
 
 /// What every engine of a job grants its peers; both sides compute it from the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quotas {
+pub struct CreditQuotas {
     /// Envelopes that a peer may have sent and that were not matched.
     pub envelopes: u32,
     /// Payload bytes in them.
     pub payload: u64,
 }
 
-impl Quotas {
+impl CreditQuotas {
     /// The quotas of a job of `world` processes.
     pub fn for_world(world: u32) -> Self {
         let share = PAYLOAD_TOTAL / u64::from(world.max(1));
@@ -47,7 +47,7 @@ impl Quotas {
 
 /// A receive or probe that asks the peer's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum ProbeAsker {
     /// The receive of this slot and generation.
     Receive(u32, u32),
     /// A probe.
@@ -58,16 +58,16 @@ pub(crate) enum Asker {
 
 /// One question to a peer's window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
-    pub asker: Asker,
-    pub context: Context,
+pub(crate) struct RemoteProbe {
+    pub asker: ProbeAsker,
+    pub context: ContextId,
     pub tag: Option<i32>,
 }
 
 /// A peer's answer that probes may use: this envelope is held there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub context: Context,
+pub(crate) struct BlockedEnvelope {
+    pub context: ContextId,
     pub source: u32,
     pub tag: i32,
     pub sequence: u64,
@@ -76,26 +76,26 @@ pub(crate) struct Held {
 
 /// The receiving side's view of a peer's window.
 #[derive(Debug, Default)]
-pub(crate) struct Asking {
+pub(crate) struct RemoteWindow {
     /// The peer holds envelopes back, as far as known.
     pub held: bool,
     /// Its window's epoch, as far as known.
     pub epoch: u32,
     /// Questions of this pass, oldest posting first.
-    pub queue: VecDeque<Question>,
+    pub queue: VecDeque<RemoteProbe>,
     /// The one that is on its way.
-    pub asked: Option<Question>,
+    pub asked: Option<RemoteProbe>,
     /// An offer that waits for envelopes sent before it.
-    pub offer: Option<(Held, u64)>,
+    pub offer: Option<(BlockedEnvelope, u64)>,
     /// Probes answered in this epoch with "nothing".
-    pub denied: Vec<(Context, Option<i32>)>,
+    pub denied: Vec<(ContextId, Option<i32>)>,
     /// What probes were offered and nobody took yet, with the tag they asked for.
-    pub offers: Vec<(Option<i32>, Held)>,
+    pub offers: Vec<(Option<i32>, BlockedEnvelope)>,
 }
 
 /// What of a gate says how much was sent through it, as it is at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Credit {
+pub(crate) struct CreditWords {
     gone: bool,
     envelopes: u32,
     payload: u64,
@@ -109,18 +109,18 @@ pub(crate) struct Credit {
 
 /// Where these words lie in a gate, in their order.
 pub(crate) const PLACES: [usize; 9] = [
-    offset_of!(Gate, gone),
-    offset_of!(Gate, envelopes),
-    offset_of!(Gate, payload),
-    offset_of!(Gate, granted),
-    offset_of!(Gate, returned_envelopes),
-    offset_of!(Gate, returned_payload),
-    offset_of!(Gate, announced),
-    offset_of!(Gate, owed_envelopes),
-    offset_of!(Gate, outstanding),
+    offset_of!(PeerState, gone),
+    offset_of!(PeerState, envelopes),
+    offset_of!(PeerState, payload),
+    offset_of!(PeerState, granted),
+    offset_of!(PeerState, returned_envelopes),
+    offset_of!(PeerState, returned_payload),
+    offset_of!(PeerState, announced),
+    offset_of!(PeerState, owed_envelopes),
+    offset_of!(PeerState, outstanding),
 ];
 
-impl Credit {
+impl CreditWords {
     /// Reads it from the bytes of a gate in another process, where its words lie at `places`.
     pub fn of(bytes: &[u8], places: &[u64]) -> Option<Self> {
         let long = |word: usize| {
@@ -146,7 +146,7 @@ impl Credit {
     }
 
     /// Messages and bytes sent, where of the run that is open so many records and bytes are used.
-    pub fn sent(&self, used: (u32, u64), quotas: &Quotas) -> (u64, u64) {
+    pub fn sent(&self, used: (u32, u64), quotas: &CreditQuotas) -> (u64, u64) {
         if self.gone {
             return (0, 0);
         }
@@ -185,9 +185,9 @@ impl Credit {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct PeerState {
     pub peer: Peer,
-    pub reach: Reach,
+    pub reach: PeerCapabilities,
     pub gone: bool,
     /// Why it is, then.
     pub why: Option<Box<Error>>,
@@ -196,7 +196,7 @@ pub(crate) struct Gate {
     pub payload: u64,
     /// The rail's shortest way to the peer, once it was asked for, and the records it was opened
     /// for: their envelopes, and as much payload as they can carry, are not counted above until
-    /// [`Gate::settle`].
+    /// [`PeerState::settle`].
     pub run: Option<Arc<SlotBatch>>,
     granted: u32,
     /// Sends in the window.
@@ -204,7 +204,7 @@ pub(crate) struct Gate {
     /// Messages that overtook the oldest of the window.
     pub overtaken: u32,
     /// The plan of a strategy that was loaded, for as long as nothing moves.
-    pub planned: Option<Box<Planned>>,
+    pub planned: Option<Box<CachedPlan>>,
     /// Changes when an envelope joins a window that a query found without a match.
     pub epoch: u32,
     /// Such a query was answered in this epoch.
@@ -226,12 +226,12 @@ pub(crate) struct Gate {
     pub returned_envelopes: u64,
     pub returned_payload: u64,
     pub announced: u64,
-    pub asking: Asking,
+    pub asking: RemoteWindow,
     /// The message of the peer that is coming in, piece by piece.
-    pub flow: Option<Flow>,
+    pub flow: Option<FragmentedMessage>,
 }
 
-impl Gate {
+impl PeerState {
     /// What whoever wants something of a peer that is gone is told.
     #[cold]
     pub(crate) fn ended(&self) -> Error {
@@ -242,12 +242,12 @@ impl Gate {
     }
 
     /// Messages and bytes sent through it, as far as it lives.
-    pub(crate) fn sent(&self, quotas: &Quotas) -> (u64, u64) {
+    pub(crate) fn sent(&self, quotas: &CreditQuotas) -> (u64, u64) {
         self.credit().sent(self.used(), quotas)
     }
 
-    fn credit(&self) -> Credit {
-        Credit {
+    fn credit(&self) -> CreditWords {
+        CreditWords {
             gone: self.gone,
             envelopes: self.envelopes,
             payload: self.payload,
@@ -301,13 +301,13 @@ impl Gate {
 
     /// Whether the peer may send one envelope more: it is alive and has credit for it.
     #[inline]
-    pub(crate) fn may_send(&self, quotas: &Quotas) -> bool {
+    pub(crate) fn may_send(&self, quotas: &CreditQuotas) -> bool {
         !self.gone && self.outstanding < quotas.envelopes
     }
 
     /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be
     /// returned: at least one, if it may send one.
-    pub(crate) fn takeable(&self, quotas: &Quotas, each: u64) -> u32 {
+    pub(crate) fn takeable(&self, quotas: &CreditQuotas, each: u64) -> u32 {
         let sent = quotas.envelopes - self.outstanding.min(quotas.envelopes);
         let envelopes = (quotas.envelopes / 2)
             .saturating_sub(self.owed_envelopes)
@@ -319,7 +319,7 @@ impl Gate {
 
     /// So many envelopes of the peer's came and were received. `true`: it is time to return their
     /// credits.
-    pub(crate) fn took(&mut self, envelopes: u32, payload: u64, quotas: &Quotas) -> bool {
+    pub(crate) fn took(&mut self, envelopes: u32, payload: u64, quotas: &CreditQuotas) -> bool {
         self.outstanding += envelopes;
         self.owe_all(envelopes, payload, quotas)
     }
@@ -327,12 +327,12 @@ impl Gate {
     /// Owes the peer one envelope's credit and `payload` bytes of credit more. `true`: it is time
     /// to return them.
     #[inline(always)]
-    pub(crate) fn owe(&mut self, payload: u64, quotas: &Quotas) -> bool {
+    pub(crate) fn owe(&mut self, payload: u64, quotas: &CreditQuotas) -> bool {
         self.owe_all(1, payload, quotas)
     }
 
     #[inline(always)]
-    fn owe_all(&mut self, envelopes: u32, payload: u64, quotas: &Quotas) -> bool {
+    fn owe_all(&mut self, envelopes: u32, payload: u64, quotas: &CreditQuotas) -> bool {
         self.owed_envelopes += envelopes;
         self.owed_payload += payload;
         self.owed_envelopes * 2 >= quotas.envelopes
@@ -343,7 +343,7 @@ impl Gate {
     /// One more envelope came, with so many bytes of payload; whether the peer had no credit left
     /// for either.
     #[inline]
-    pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &Quotas) -> bool {
+    pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &CreditQuotas) -> bool {
         self.outstanding += 1;
         self.unreceived += payload;
         let payload = self.unreceived + self.owed_payload + self.returning;
@@ -377,7 +377,7 @@ impl Gate {
         self.unreceived = self.unreceived.saturating_sub(payload);
     }
 
-    pub(crate) fn new(peer: Peer, reach: Reach, quotas: Quotas) -> Self {
+    pub(crate) fn new(peer: Peer, reach: PeerCapabilities, quotas: CreditQuotas) -> Self {
         Self {
             peer,
             reach,
@@ -401,7 +401,7 @@ impl Gate {
             returned_envelopes: 0,
             returned_payload: 0,
             announced: 0,
-            asking: Asking::default(),
+            asking: RemoteWindow::default(),
             flow: None,
         }
     }
@@ -409,21 +409,21 @@ impl Gate {
 
 /// The numbering of envelopes of one context between this rank and one peer.
 #[derive(Debug, Default)]
-pub(crate) struct Stream {
+pub(crate) struct Sequence {
     /// Next number to send, while there is no track.
     tx: u64,
     /// The shortest way of this stream's small messages, which then numbers all.
-    pub track: Option<PostMortemArc<Track>>,
+    pub track: Option<PostMortemArc<SendChannel>>,
     /// Numbers below were given while there was a track that is gone: what was sent under them is
     /// not known any more.
     pub forgotten: u64,
     /// Next number to enter the matcher.
     pub next_rx: u64,
     /// Present only while something is out of sequence.
-    pub odd: Option<Box<Odd>>,
+    pub odd: Option<Box<Reorder>>,
 }
 
-impl Stream {
+impl Sequence {
     /// The next number to send.
     #[inline(always)]
     pub(crate) fn next_tx(&self) -> u64 {
@@ -431,7 +431,7 @@ impl Stream {
     }
 
     /// Its track is of no use any more.
-    pub(crate) fn end_track(&mut self) -> Option<PostMortemArc<Track>> {
+    pub(crate) fn end_track(&mut self) -> Option<PostMortemArc<SendChannel>> {
         let track = self.track.take()?;
         (self.tx, self.forgotten) = (track.next(), track.next());
         Some(track)
@@ -449,26 +449,26 @@ impl Stream {
 
 /// What is out of sequence in a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Odd {
+pub(crate) struct Reorder {
     /// Envelopes that arrived early, by number: slots of the store.
     pub early: BTreeMap<u64, u32>,
     /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or
     /// a taken probe's message.
-    pub bound: BTreeMap<u64, Bound>,
+    pub bound: BTreeMap<u64, ReservedFor>,
     /// Numbers that already were delivered out of sequence, as ranges start to end (exclusive).
     pub done: BTreeMap<u64, u64>,
 }
 
 /// Who gets an envelope that was taken out of sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub(crate) enum ReservedFor {
     /// The receive in this slot.
     Receive(u32),
     /// The message in this slot of the store, taken by a matched probe.
     Message(u32),
 }
 
-impl Odd {
+impl Reorder {
     /// Nothing is out of sequence any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.early.is_empty() && self.bound.is_empty() && self.done.is_empty()
@@ -500,12 +500,12 @@ impl Odd {
 
 /// The key of the stream between this rank and `peer` in `context`.
 #[inline]
-pub(crate) fn stream_key(context: Context, peer: Peer) -> Key {
-    Key(u64::from(context) << 32 | u64::from(peer), 0)
+pub(crate) fn stream_key(context: ContextId, peer: Peer) -> TableKey {
+    TableKey(u64::from(context) << 32 | u64::from(peer), 0)
 }
 
 /// The first words of the keys of all streams in these contexts.
-pub(crate) fn stream_keys(contexts: &Range<Context>) -> Range<u64> {
+pub(crate) fn stream_keys(contexts: &Range<ContextId>) -> Range<u64> {
     let first = |context| stream_key(context, 0).0;
     first(contexts.start)..first(contexts.end)
 }
@@ -530,11 +530,11 @@ mod tests {
 
     #[test]
     fn a_peer_overdraws_payload_that_was_neither_received_nor_returned() {
-        let quotas = Quotas {
+        let quotas = CreditQuotas {
             envelopes: 10,
             payload: 100,
         };
-        let reach = Reach {
+        let reach = PeerCapabilities {
             eager_max: 100,
             flow_max: 0,
             can_read: false,
@@ -542,7 +542,7 @@ mod tests {
             pipeline_chunk: 100,
             read_chunk: 100,
         };
-        let mut gate = Gate::new(1, reach, quotas);
+        let mut gate = PeerState::new(1, reach, quotas);
         assert!(!gate.overdrawn(60, &quotas));
         assert!(!gate.overdrawn(40, &quotas), "all of it is its own");
         gate.received(60);
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn delivered_numbers_join_into_ranges() {
-        let mut odd = Odd::default();
+        let mut odd = Reorder::default();
         for number in [5, 7, 6, 1, 9, 8] {
             odd.finish(number);
         }

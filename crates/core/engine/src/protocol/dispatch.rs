@@ -4,23 +4,25 @@
 //! numbers are checked, and a peer that breaks the format is treated as gone, which bounds what it
 //! can do to its own messages.
 
-use crate::api::{Error, Peer, Shortage, TypeMark};
+use crate::api::{Error, Peer, TypeDigest, UnreachableCause};
 use crate::copy::copy_in_with;
-use crate::core::{Core, Incoming};
+use crate::core::{Core, IncomingPayload};
 use crate::key_map::NONE;
-use crate::matching::unexpected::Meta;
-use crate::observe::events::What;
-use crate::peer::state::{Bound, GONE, Odd, Stream, stream_key, widen};
+use crate::matching::unexpected::MessageInfo;
+use crate::observe::events::EventKind;
+use crate::peer::state::{GONE, Reorder, ReservedFor, Sequence, stream_key, widen};
 use crate::protocol::wire::{
-    Announce, Bytes, Clear, Expect, FLAG_FAILED, FLAG_TAKEN, Finish, Push, Pushed, Written,
+    ControlPayload, Cts, EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_TAKEN, Fin, Rtr, RtrFin, Rts,
 };
-use crate::requests::{Mark, Side, State, from_wire, to_wire};
-use crate::transport::{Descriptor, Header, Kind, Reach, Sink, Token};
+use crate::requests::{OpFlag, OpSide, OpState, from_wire, to_wire};
+use crate::transport::{
+    BulkToken, PacketHeader, PacketKind, PeerCapabilities, PollSink, RegionDescriptor,
+};
 use garonne_sync::copy::stores_for_message;
 use garonne_sync::user::UserMem;
 
 /// What a gate assumes of its peer until the rail was asked.
-const UNKNOWN: Reach = Reach {
+const UNKNOWN: PeerCapabilities = PeerCapabilities {
     eager_max: 0,
     flow_max: 0,
     can_read: false,
@@ -29,11 +31,11 @@ const UNKNOWN: Reach = Reach {
     read_chunk: u64::MAX,
 };
 
-impl Sink for Core {
+impl PollSink for Core {
     #[inline(always)]
-    fn packet(&mut self, peer: Peer, header: Header, payload: UserMem, len: usize) {
+    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
         self.settle_inlets();
-        let meta = Meta {
+        let meta = MessageInfo {
             context: header.context,
             peer,
             source: header.source,
@@ -43,7 +45,7 @@ impl Sink for Core {
             waiting: None,
             credited: true,
             // Not of a head, which says so.
-            mark: TypeMark(header.shard),
+            mark: TypeDigest(header.shard),
         };
         if !self.catch_packet(&header, &meta, payload) {
             self.any_packet(header, meta, payload);
@@ -61,7 +63,7 @@ impl Sink for Core {
         }
     }
 
-    fn exposed(&mut self, token: Token, descriptor: Option<Descriptor>) {
+    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
         let Some(index) = self.requests.find(from_wire(token)) else {
             return;
         };
@@ -72,13 +74,13 @@ impl Sink for Core {
         self.pending = true;
     }
 
-    fn revoked(&mut self, token: Token) {
+    fn revoked(&mut self, token: BulkToken) {
         if let Some(index) = self.requests.find(from_wire(token)) {
             self.unexposed(index);
         }
     }
 
-    fn bulk_done(&mut self, token: Token, result: Result<(), Error>) {
+    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
         if let Some(index) = self.requests.find(from_wire(token))
             && self.copy_is_over(index)
         {
@@ -96,7 +98,7 @@ impl Sink for Core {
         }
     }
 
-    fn unreached(&mut self, shortage: Shortage) {
+    fn unreached(&mut self, shortage: UnreachableCause) {
         if let Some(gate) = self.hear(shortage.peer) {
             self.part(gate, Error::Unreached(Box::new(shortage)));
         }
@@ -106,20 +108,20 @@ impl Sink for Core {
 impl Core {
     /// A packet of any kind.
     #[inline(never)]
-    fn any_packet(&mut self, header: Header, meta: Meta, payload: UserMem) {
+    fn any_packet(&mut self, header: PacketHeader, meta: MessageInfo, payload: UserMem) {
         let Some(gate) = self.hear(meta.peer) else {
             return;
         };
-        if header.kind == Kind::Eager as u8
+        if header.kind == PacketKind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
             && !self.gates[gate as usize].overdrawn(meta.len, &self.quotas)
         {
-            self.envelope(gate, &header, meta, Incoming::Payload(payload));
+            self.envelope(gate, &header, meta, IncomingPayload::Payload(payload));
             return;
         }
         if self.other(gate, header, meta, payload).is_none() {
             self.note(
-                What::Broken,
+                EventKind::Broken,
                 meta.peer,
                 header.context,
                 header.tag,
@@ -145,64 +147,85 @@ impl Core {
     /// Every kind but the plain eager envelope. `None`: the peer broke the format.
     #[cold]
     #[inline(never)]
-    fn other(&mut self, gate: u32, header: Header, mut meta: Meta, payload: UserMem) -> Option<()> {
-        let kind = Kind::from_code(header.kind)?;
+    fn other(
+        &mut self,
+        gate: u32,
+        header: PacketHeader,
+        mut meta: MessageInfo,
+        payload: UserMem,
+    ) -> Option<()> {
+        let kind = PacketKind::from_code(header.kind)?;
         let len = meta.len as usize;
         match kind {
-            Kind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
-            Kind::Eager => {
+            PacketKind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
+            PacketKind::Eager => {
                 self.count(gate, &header, meta.len)?;
-                self.envelope(gate, &header, meta, Incoming::Payload(payload));
+                self.envelope(gate, &header, meta, IncomingPayload::Payload(payload));
             }
-            Kind::EagerSync => {
+            PacketKind::EagerSync => {
                 let body = len.checked_sub(8)?;
                 let mut name = [0; 8];
                 payload.read(0, &mut name);
                 meta.waiting = Some(u64::from_le_bytes(name));
                 meta.len = body as u64;
                 self.count(gate, &header, meta.len)?;
-                self.envelope(gate, &header, meta, Incoming::Payload(payload.offset(8)));
+                self.envelope(
+                    gate,
+                    &header,
+                    meta,
+                    IncomingPayload::Payload(payload.offset(8)),
+                );
             }
-            Kind::Announce => {
-                let announce = Announce::decode(&Bytes::copy(payload, len)?, header.flags)?;
+            PacketKind::Rts => {
+                let announce = Rts::decode(&ControlPayload::copy(payload, len)?, header.flags)?;
                 meta.len = announce.total;
                 self.count(gate, &header, 0)?;
-                self.envelope(gate, &header, meta, Incoming::Announced(announce));
+                self.envelope(gate, &header, meta, IncomingPayload::Announced(announce));
             }
-            Kind::Head => self.head(gate, header, meta, payload)?,
-            Kind::Tail => self.tail(gate, &header, payload, len)?,
-            Kind::Piece => self.piece(meta.peer, &header, payload, len)?,
-            Kind::Clear => self.cleared(meta.peer, Clear::decode(&Bytes::copy(payload, len)?)?)?,
-            Kind::Finish => {
-                let finish = Finish::decode(&Bytes::copy(payload, len)?)?;
+            PacketKind::FragFirst => self.head(gate, header, meta, payload)?,
+            PacketKind::FragNext => self.tail(gate, &header, payload, len)?,
+            PacketKind::Data => self.piece(meta.peer, &header, payload, len)?,
+            PacketKind::Cts => self.cleared(
+                meta.peer,
+                Cts::decode(&ControlPayload::copy(payload, len)?)?,
+            )?,
+            PacketKind::Fin => {
+                let finish = Fin::decode(&ControlPayload::copy(payload, len)?)?;
                 // A send that ended meanwhile (abandoned by an error) is no fault of the peer's.
                 if let Some(index) = self.requests.find(from_wire(finish.send)) {
                     let operation = self.requests.peek(index);
-                    if operation.side != Side::Send
+                    if operation.side != OpSide::Send
                         || operation.peer != meta.peer
-                        || operation.state != State::Active
+                        || operation.state != OpState::Active
                     {
                         return None;
                     }
                     self.end(index, None);
                 }
             }
-            Kind::Push => self.may_push(meta.peer, Push::decode(&Bytes::copy(payload, len)?)?)?,
-            Kind::Pushed => {
-                let pushed = Pushed::decode(&Bytes::copy(payload, len)?)?;
+            PacketKind::Rtr => self.may_push(
+                meta.peer,
+                Rtr::decode(&ControlPayload::copy(payload, len)?)?,
+            )?,
+            PacketKind::RtrFin => {
+                let pushed = RtrFin::decode(&ControlPayload::copy(payload, len)?)?;
                 self.pushed(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
             }
-            Kind::Expect => {
-                let expect = Expect::decode(&Bytes::copy(payload, len)?)?;
+            PacketKind::EarlyRtr => {
+                let expect = EarlyRtr::decode(&ControlPayload::copy(payload, len)?)?;
                 self.expect(gate, &header, expect)?;
             }
-            Kind::Written => {
-                let written = Written::decode(&Bytes::copy(payload, len)?)?;
+            PacketKind::EarlyFin => {
+                let written = EarlyFin::decode(&ControlPayload::copy(payload, len)?)?;
                 self.written(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
             }
-            Kind::Credit => self.credited(gate, header.context, header.source)?,
-            Kind::Held | Kind::Query | Kind::Offer | Kind::Nothing | Kind::Take => {
-                self.about_window(gate, kind, &header, &Bytes::copy(payload, len)?)?;
+            PacketKind::Credit => self.credited(gate, header.context, header.source)?,
+            PacketKind::Blocked
+            | PacketKind::Probe
+            | PacketKind::ProbeHit
+            | PacketKind::ProbeMiss
+            | PacketKind::Pull => {
+                self.about_window(gate, kind, &header, &ControlPayload::copy(payload, len)?)?;
             }
         }
         Some(())
@@ -210,7 +233,7 @@ impl Core {
 
     /// Counts an envelope and the payload that it brings against its sender's quota unless this
     /// side took it out of sequence, as it then must have.
-    pub(crate) fn count(&mut self, gate: u32, header: &Header, payload: u64) -> Option<()> {
+    pub(crate) fn count(&mut self, gate: u32, header: &PacketHeader, payload: u64) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
             let overdrawn = self.gates[gate as usize].overdrawn(payload, &self.quotas);
             return (!overdrawn).then_some(());
@@ -247,7 +270,13 @@ impl Core {
     }
 
     /// A piece of a message that this side asked for by packets.
-    fn piece(&mut self, peer: Peer, header: &Header, payload: UserMem, len: usize) -> Option<()> {
+    fn piece(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        payload: UserMem,
+        len: usize,
+    ) -> Option<()> {
         let name = u64::from(header.context) | u64::from(header.source) << 32;
         let from = u64::from(header.tag as u32) | u64::from(header.sequence) << 32;
         let Some(index) = self.requests.find(from_wire(name)) else {
@@ -258,9 +287,9 @@ impl Core {
         let fits = from
             .checked_add(len as u64)
             .is_some_and(|end| end <= operation.total.min(operation.data.len));
-        if operation.side != Side::Recv
+        if operation.side != OpSide::Recv
             || operation.peer != peer
-            || operation.state != State::Active
+            || operation.state != OpState::Active
             || !fits
         {
             return None;
@@ -284,14 +313,14 @@ impl Core {
     }
 
     /// A send may stream its message.
-    fn cleared(&mut self, peer: Peer, clear: Clear) -> Option<()> {
+    fn cleared(&mut self, peer: Peer, clear: Cts) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(clear.send)) else {
             return Some(());
         };
         let operation = self.requests.at(index);
-        if operation.side != Side::Send
+        if operation.side != OpSide::Send
             || operation.peer != peer
-            || operation.state != State::Active
+            || operation.state != OpState::Active
         {
             return None;
         }
@@ -300,8 +329,8 @@ impl Core {
         operation.region = None;
         self.pushes.retain(|&push| push != index);
         // A peer that repeats itself must not have it twice among them.
-        if !operation.marked(Mark::Packets) {
-            operation.mark(Mark::Packets);
+        if !operation.marked(OpFlag::Packets) {
+            operation.mark(OpFlag::Packets);
             self.streams_out.entry(peer).or_default().push_back(index);
         }
         self.pending = true;
@@ -316,8 +345,8 @@ impl Core {
         at: u32,
         number: u64,
         flags: u8,
-        meta: Meta,
-        incoming: Incoming,
+        meta: MessageInfo,
+        incoming: IncomingPayload,
     ) {
         let stream = self.streams.get_mut(at);
         let next = stream.next_rx;
@@ -353,7 +382,7 @@ impl Core {
     /// Lets everything enter whose turn has come.
     pub(crate) fn catch_up(&mut self, at: u32) {
         loop {
-            let stream: &mut Stream = self.streams.get_mut(at);
+            let stream: &mut Sequence = self.streams.get_mut(at);
             let next = stream.next_rx;
             let Some(odd) = stream.odd.as_deref_mut() else {
                 return;
@@ -364,7 +393,7 @@ impl Core {
                 stream.next_rx += 1;
                 self.enter_kept(item);
             } else {
-                if Odd::is_empty(odd) {
+                if Reorder::is_empty(odd) {
                     stream.odd = None;
                 }
                 return;
@@ -387,10 +416,10 @@ impl Core {
     }
 
     /// Gives an envelope that a query took to whom it was taken for.
-    fn deliver_bound(&mut self, bound: Bound, meta: Meta, incoming: Incoming) {
+    fn deliver_bound(&mut self, bound: ReservedFor, meta: MessageInfo, incoming: IncomingPayload) {
         match bound {
-            Bound::Receive(receive) => self.fulfil(receive, meta, incoming),
-            Bound::Message(item) => self.fill_message(item, meta, incoming),
+            ReservedFor::Receive(receive) => self.fulfil(receive, meta, incoming),
+            ReservedFor::Message(item) => self.fill_message(item, meta, incoming),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Receives announced ahead, so that the sender of the message writes it where it belongs while its
 //! receiver computes.
 //!
-//! A receive of a large message from one named sender with one tag offers its memory (`Expect`), if
-//! nothing posted before it with a wildcard may take its message. The offer says which envelope it
-//! is for: of those with its tag, from a sequence number on, the one after `skip` others. The
+//! A receive of a large message from one named sender with one tag offers its memory (`EarlyRtr`),
+//! if nothing posted before it with a wildcard may take its message. The offer says which envelope
+//! it is for: of those with its tag, from a sequence number on, the one after `skip` others. The
 //! sender knows what it sent from its events and trails, so no message pays for that. Envelopes
 //! travel and match as ever; an offer only says where bytes may go, and the sender that uses it
 //! does so after its envelope left. The rail hands memory over once: of what a sender began to
@@ -13,21 +13,21 @@
 //! receive leaves its place without a message, and when windows are queried. Bounded by `AHEAD_MAX`
 //! offers of all peers together.
 
-use crate::api::{Context, Pattern, Peer, Request};
+use crate::api::{ContextId, Pattern, Peer, Request};
 use crate::core::Core;
-use crate::engine::Shard;
+use crate::engine::Engine;
 use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
 use crate::matching::matcher::pattern_key;
 use crate::peer::state::{stream_key, widen};
-use crate::protocol::wire::{Expect, FLAG_FAILED, FLAG_PART, Written};
-use crate::requests::{Mark, Side, State, from_wire};
-use crate::transport::{Fetch, Handover, Header, Kind, Rail};
+use crate::protocol::wire::{EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_PART};
+use crate::requests::{OpFlag, OpSide, OpState, from_wire};
+use crate::transport::{PacketHeader, PacketKind, RendezvousMode, Transport, WithdrawResult};
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// A peer's receive that may be written when its message is sent.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct ReceivedOffer {
     peer: Peer,
     context: u32,
     tag: i32,
@@ -35,12 +35,12 @@ struct Wanted {
     from: u64,
     /// … the one with this tag that comes after so many others with it.
     skip: u32,
-    expect: Expect,
+    expect: EarlyRtr,
 }
 
 /// Where the envelope is that an offer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
+enum OfferTarget {
     /// Not sent yet.
     Future,
     /// It had this number.
@@ -51,25 +51,25 @@ enum Aim {
 
 /// A send whose message may be written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Write {
+pub(crate) struct EarlyWrite {
     pub send: Request,
-    pub expect: Expect,
+    pub expect: EarlyRtr,
 }
 
 /// What an engine knows of offers. See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
-    wanted: VecDeque<Wanted>,
+pub(crate) struct EarlyRtrState {
+    wanted: VecDeque<ReceivedOffer>,
     /// Sends announced to their receivers lately.
     announced: VecDeque<Request>,
-    writes: VecDeque<Write>,
+    writes: VecDeque<EarlyWrite>,
     /// Slots of the receives of this rank whose memory is offered.
     offered: Vec<u32>,
     /// Peers that began to hold envelopes back: offers to them are withdrawn.
     pub doubtful: Vec<Peer>,
 }
 
-impl Ahead {
+impl EarlyRtrState {
     /// Whether a peer offered a receive that messages of this context and tag go to.
     #[inline]
     fn wants(&self, peer: Peer, context: u32, tag: i32) -> bool {
@@ -83,7 +83,7 @@ impl Ahead {
     }
 
     /// A message is still to be written.
-    pub(crate) fn write_again(&mut self, write: Write) {
+    pub(crate) fn write_again(&mut self, write: EarlyWrite) {
         self.writes.push_front(write);
     }
 
@@ -98,7 +98,7 @@ impl Ahead {
     }
 
     /// Nothing is sent in these contexts any more.
-    pub(crate) fn forget_contexts(&mut self, contexts: &Range<Context>) {
+    pub(crate) fn forget_contexts(&mut self, contexts: &Range<ContextId>) {
         self.wanted
             .retain(|wanted| !contexts.contains(&wanted.context));
     }
@@ -127,11 +127,16 @@ impl Core {
     // The sender's side.
 
     /// A peer offers a receive's memory. `None`: it broke the format.
-    pub(crate) fn expect(&mut self, gate: u32, header: &Header, expect: Expect) -> Option<()> {
+    pub(crate) fn expect(
+        &mut self,
+        gate: u32,
+        header: &PacketHeader,
+        expect: EarlyRtr,
+    ) -> Option<()> {
         let peer = self.gates[gate as usize].peer;
         let stream = self.streams.find(stream_key(header.context, peer));
         let next = stream.map_or(0, |at| self.streams.get(at).next_tx());
-        let mut wanted = Wanted {
+        let mut wanted = ReceivedOffer {
             peer,
             context: header.context,
             tag: header.tag,
@@ -144,7 +149,7 @@ impl Core {
         if wanted.from > next {
             return (next == 0).then_some(());
         }
-        if self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none() {
+        if self.aim(&mut wanted, next) != OfferTarget::Lost && self.hit(&wanted, next).is_none() {
             remember(&mut self.ahead.wanted, wanted);
         }
         Some(())
@@ -152,16 +157,16 @@ impl Core {
 
     /// Looks for the envelope that an offer is for, among what was sent. `next` is the number of
     /// the next one.
-    fn aim(&self, wanted: &mut Wanted, next: u64) -> Aim {
+    fn aim(&self, wanted: &mut ReceivedOffer, next: u64) -> OfferTarget {
         let sent = next - wanted.from;
         if sent > AHEAD_LOG {
-            return Aim::Lost;
+            return OfferTarget::Lost;
         }
         let (peer, context) = (wanted.peer, wanted.context);
         let stream = self.streams.find(stream_key(context, peer));
         let stream = stream.map(|at| self.streams.get(at));
         if stream.is_some_and(|stream| wanted.from < stream.forgotten) {
-            return Aim::Lost;
+            return OfferTarget::Lost;
         }
         let track = stream.and_then(|stream| stream.track.as_deref());
         // A stream that has a track has them in its trail, each by its number; others among the
@@ -177,37 +182,37 @@ impl Core {
             tags.take(sent as usize)
         };
         if tags().count() as u64 != sent {
-            return Aim::Lost;
+            return OfferTarget::Lost;
         }
         let hits = tags().filter(|tag| *tag == wanted.tag).count();
         let Some(newer) = hits.checked_sub(wanted.skip as usize + 1) else {
             wanted.skip -= hits as u32;
             wanted.from = next;
-            return Aim::Future;
+            return OfferTarget::Future;
         };
         let back = tags()
             .enumerate()
             .filter(|(_, tag)| *tag == wanted.tag)
             .nth(newer)
             .map(|(back, _)| back as u64);
-        back.map_or(Aim::Lost, |back| Aim::Sent(next - 1 - back))
+        back.map_or(OfferTarget::Lost, |back| OfferTarget::Sent(next - 1 - back))
     }
 
     /// If an offer's envelope was sent: begins the write if that can be, and says that the offer is
     /// spent. `None`: keep it.
-    fn hit(&mut self, wanted: &Wanted, next: u64) -> Option<()> {
+    fn hit(&mut self, wanted: &ReceivedOffer, next: u64) -> Option<()> {
         let number = match self.aim(&mut wanted.clone(), next) {
-            Aim::Future => return None,
-            Aim::Lost => return Some(()),
-            Aim::Sent(number) => number,
+            OfferTarget::Future => return None,
+            OfferTarget::Lost => return Some(()),
+            OfferTarget::Sent(number) => number,
         };
         let send = self.ahead.announced.iter().copied().find(|send| {
             self.requests.find(*send).is_some_and(|index| {
                 let operation = self.requests.peek(index);
                 (operation.peer, operation.context, operation.sequence)
                     == (wanted.peer, wanted.context, number as u32)
-                    && operation.side == Side::Send
-                    && operation.state == State::Active
+                    && operation.side == OpSide::Send
+                    && operation.state == OpState::Active
             })
         });
         let Some(send) = send else {
@@ -220,7 +225,7 @@ impl Core {
         let len = self.requests.peek(send.index).data.len;
         // What is too long is its receiver's error, found the usual way.
         if len <= wanted.expect.room.min(AHEAD_TO) {
-            self.ahead.writes.push_back(Write {
+            self.ahead.writes.push_back(EarlyWrite {
                 send,
                 expect: wanted.expect,
             });
@@ -253,7 +258,8 @@ impl Core {
             let same = (wanted.peer, wanted.context, wanted.tag) == (peer, context, tag);
             // The numbers are brought up to date while the events still reach back that far.
             if !same
-                || self.aim(&mut wanted, next) != Aim::Lost && self.hit(&wanted, next).is_none()
+                || self.aim(&mut wanted, next) != OfferTarget::Lost
+                    && self.hit(&wanted, next).is_none()
             {
                 self.ahead.wanted.push_back(wanted);
             }
@@ -271,32 +277,32 @@ impl Core {
     /// A receive's memory is not offered any more.
     pub(crate) fn withdrawn(&mut self, index: u32) {
         let operation = self.requests.at(index);
-        if operation.marked(Mark::Announced) {
-            operation.unmark(Mark::Announced);
+        if operation.marked(OpFlag::Announced) {
+            operation.unmark(OpFlag::Announced);
             self.ahead.offered.retain(|&offered| offered != index);
         }
     }
 
     /// The sender of an announced receive wrote its message. `None`: it broke the format.
-    pub(crate) fn written(&mut self, peer: Peer, written: &Written, worked: bool) -> Option<()> {
+    pub(crate) fn written(&mut self, peer: Peer, written: &EarlyFin, worked: bool) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(written.recv)) else {
             return Some(());
         };
         let operation = self.requests.at(index);
-        let expects = (operation.side, operation.peer) == (Side::Recv, peer);
-        let failed = operation.state == State::Complete || operation.error.is_some();
-        if expects && (operation.marked(Mark::Packets) || failed) {
+        let expects = (operation.side, operation.peer) == (OpSide::Recv, peer);
+        let failed = operation.state == OpState::Complete || operation.error.is_some();
+        if expects && (operation.marked(OpFlag::Packets) || failed) {
             // It comes anew, or the message met it and was not what it waits for, which its sender
             // could not know.
             return Some(());
         }
         let known = expects
-            && (operation.state, operation.remote) == (State::Active, written.send)
-            && operation.marked(Mark::Announced);
+            && (operation.state, operation.remote) == (OpState::Active, written.send)
+            && operation.marked(OpFlag::Announced);
         if !known {
             return None;
         }
-        let joined = operation.fetching == Some(Fetch::Share);
+        let joined = operation.fetching == Some(RendezvousMode::Share);
         if worked {
             operation.moved = operation
                 .moved
@@ -320,7 +326,7 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Whether a message is better written where it belongs than sent with its envelope: its
     /// receiver offered that, and computes.
     #[inline]
@@ -343,8 +349,8 @@ impl<R: Rail> Shard<R> {
     #[inline(never)]
     pub(crate) fn announce_slot(&mut self, index: u32) {
         match self.core.requests.peek(index).state {
-            State::Posted => drop(self.try_announce(index)),
-            State::Active => self.fetch_by_both(index),
+            OpState::Posted => drop(self.try_announce(index)),
+            OpState::Active => self.fetch_by_both(index),
             _ => {}
         }
     }
@@ -353,15 +359,15 @@ impl<R: Rail> Shard<R> {
     /// Whoever of both has hands moves it.
     fn fetch_by_both(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
-        let fits = operation.side == Side::Recv
+        let fits = operation.side == OpSide::Recv
             && operation.region.is_some()
             && operation.fetching.is_none()
-            && operation.marks & !(Mark::Watched as u16 | Mark::Awaited as u16) == 0;
+            && operation.marks & !(OpFlag::Watched as u16 | OpFlag::Awaited as u16) == 0;
         let peer = operation.peer;
         if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
             return;
         }
-        if self.share_with_sender(index, Fetch::Late, 0) {
+        if self.share_with_sender(index, RendezvousMode::Late, 0) {
             self.fetch_unasked(index);
         }
     }
@@ -376,7 +382,7 @@ impl<R: Rail> Shard<R> {
         let pattern = operation.pattern;
         let (source, tag) = (pattern.source?, pattern.tag?);
         let fits =
-            operation.state == State::Posted && !operation.exposed && source.peer != self.core.me;
+            operation.state == OpState::Posted && !operation.exposed && source.peer != self.core.me;
         // Nor is anything added to what found no room.
         let room = self.core.ahead.offered.len() < AHEAD_OFFERS && self.core.outbox.is_empty();
         if !fits || !self.limits.ordered || !room {
@@ -409,18 +415,18 @@ impl<R: Rail> Shard<R> {
         let operation = self.core.requests.at(index);
         let region = self
             .rail
-            .share(token, source.peer, &operation.data, Fetch::Late)?;
+            .share(token, source.peer, &operation.data, RendezvousMode::Late)?;
         operation.exposed = true;
-        operation.mark(Mark::Announced);
+        operation.mark(OpFlag::Announced);
         self.core.ahead.offered.push(index);
-        let header = Header {
-            kind: Kind::Expect as u8,
+        let header = PacketHeader {
+            kind: PacketKind::EarlyRtr as u8,
             context: pattern.context,
             tag,
             sequence,
-            ..Header::default()
+            ..PacketHeader::default()
         };
-        let expect = Expect {
+        let expect = EarlyRtr {
             recv: token,
             room: len,
             skip,
@@ -434,13 +440,13 @@ impl<R: Rail> Shard<R> {
 
     /// Takes the memory of an announced receive back. `false`: its sender was quicker.
     pub(crate) fn withdraw(&mut self, index: u32) -> bool {
-        if !self.core.requests.peek(index).marked(Mark::Announced) {
+        if !self.core.requests.peek(index).marked(OpFlag::Announced) {
             return true;
         }
         let token = self.core.wire_name(index);
         match self.rail.withdraw(token) {
-            Handover::Theirs => false,
-            Handover::Mine => {
+            WithdrawResult::Theirs => false,
+            WithdrawResult::Mine => {
                 self.core.requests.at(index).exposed = false;
                 self.core.withdrawn(index);
                 true
@@ -466,7 +472,7 @@ impl<R: Rail> Shard<R> {
         let (pattern, age) = (core.requests.peek(index).pattern, core.matcher.order(index));
         let counts_on = |&offered: &u32| {
             let operation = core.requests.peek(offered);
-            operation.state == State::Posted
+            operation.state == OpState::Posted
                 && core.matcher.order(offered) > age
                 && pattern_key(&operation.pattern) == pattern_key(&pattern)
         };
@@ -487,7 +493,7 @@ impl<R: Rail> Shard<R> {
         for index in self.core.ahead.offered.clone() {
             let operation = self.core.requests.peek(index);
             let source = operation.pattern.source.map(|source| source.peer);
-            if operation.state == State::Posted
+            if operation.state == OpState::Posted
                 && source.is_some_and(|source| doubtful.contains(&source))
             {
                 self.withdraw(index);
@@ -506,7 +512,7 @@ impl<R: Rail> Shard<R> {
                 continue;
             };
             let operation = self.core.requests.peek(index);
-            if operation.state != State::Active || operation.region.is_some() {
+            if operation.state != OpState::Active || operation.region.is_some() {
                 continue;
             }
             if self.rail.looks(operation.peer) {
@@ -523,16 +529,16 @@ impl<R: Rail> Shard<R> {
 
     /// The next message that is to be written ahead, if its receiver does not look for it: its slot
     /// and where it goes.
-    pub(crate) fn next_write(&mut self) -> Option<(u32, Expect)> {
+    pub(crate) fn next_write(&mut self) -> Option<(u32, EarlyRtr)> {
         for _ in 0..self.core.ahead.writes.len() {
             let write = self.core.ahead.writes.pop_front()?;
             let Some(index) = self.core.requests.find(write.send) else {
                 continue;
             };
             let operation = self.core.requests.peek(index);
-            if operation.state != State::Active
+            if operation.state != OpState::Active
                 || operation.region.is_some()
-                || operation.marked(Mark::Ending)
+                || operation.marked(OpFlag::Ending)
             {
                 continue;
             }
@@ -547,7 +553,7 @@ impl<R: Rail> Shard<R> {
 
     /// Writes a message as far as its receiver does not: who begins does not leave it waiting for
     /// the rest. `None`: the offer was withdrawn; else how many bytes, if that worked.
-    fn write(&mut self, index: u32, expect: &Expect) -> Option<Option<u64>> {
+    fn write(&mut self, index: u32, expect: &EarlyRtr) -> Option<Option<u64>> {
         let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
@@ -572,7 +578,7 @@ impl<R: Rail> Shard<R> {
     /// A message that was written part by part is written, or could not be.
     pub(crate) fn end_ahead(&mut self, index: u32, worked: bool) {
         let operation = self.core.requests.at(index);
-        operation.unmark(Mark::Ahead);
+        operation.unmark(OpFlag::Ahead);
         operation.region = None;
         let (recv, moved) = (operation.remote, operation.moved);
         self.end_write(index, recv, worked.then_some(moved));
@@ -583,16 +589,16 @@ impl<R: Rail> Shard<R> {
     fn end_write(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
         let operation = self.core.requests.peek(index);
         let (peer, len) = (operation.peer, operation.data.len);
-        let header = Header {
-            kind: Kind::Written as u8,
+        let header = PacketHeader {
+            kind: PacketKind::EarlyFin as u8,
             flags: match bytes {
                 None => FLAG_FAILED,
                 Some(bytes) if bytes < len => FLAG_PART,
                 Some(_) => 0,
             },
-            ..Header::default()
+            ..PacketHeader::default()
         };
-        let written = Written {
+        let written = EarlyFin {
             recv,
             send: self.core.wire_name(index),
             bytes: bytes.unwrap_or(0),

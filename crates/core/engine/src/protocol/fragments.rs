@@ -8,24 +8,24 @@
 //! so nothing ever sees half a message. Bounded by one flow per gate, its length and the gate's
 //! credits.
 
-use crate::api::{Pattern, Peer, TypeMark};
-use crate::copy::{Fill, copy_in, copy_out};
-use crate::core::{Core, Incoming, misfit};
-use crate::engine::Shard;
-use crate::fast::recv::{Small, header_of, sent};
+use crate::api::{Pattern, Peer, TypeDigest};
+use crate::copy::{CopyTarget, copy_in, copy_out};
+use crate::core::{Core, IncomingPayload, misfit};
+use crate::engine::Engine;
+use crate::fast::recv::{FastSend, header_of, sent};
 use crate::limits::FLOW_MAX;
 use crate::matching::matcher::Envelope;
-use crate::matching::unexpected::{Body, Meta};
-use crate::peer::routes::Route;
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
+use crate::peer::routes::PeerRoute;
 use crate::peer::state::stream_key;
-use crate::protocol::packet::{Pieces, total};
-use crate::requests::State;
-use crate::transport::{Class, Flowing, Header, Rail, Refusal};
+use crate::protocol::packet::{Fragments, total};
+use crate::requests::OpState;
+use crate::transport::{ClaimError, Fragmentation, PacketClass, PacketHeader, Transport};
 use garonne_sync::user::{Data, Scratch, UserMem};
 
 /// Where the pieces of a flow go.
 #[derive(Debug)]
-enum Target {
+enum FragmentTarget {
     /// The receive in this slot, which is active and stays so until the flow or its peer ends.
     Receive(u32),
     /// Nobody asked for it yet.
@@ -36,19 +36,19 @@ enum Target {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Flow {
-    header: Header,
-    meta: Meta,
+pub(crate) struct FragmentedMessage {
+    header: PacketHeader,
+    meta: MessageInfo,
     /// Bytes here.
     got: u64,
-    target: Target,
+    target: FragmentTarget,
     /// No receive that is posted is for it: it has been its turn since it began.
     in_turn: bool,
 }
 
 const _: () = assert!(FLOW_MAX < 1 << 24, "what a head can tell");
 
-fn envelope(meta: &Meta) -> Envelope {
+fn envelope(meta: &MessageInfo) -> Envelope {
     Envelope {
         context: meta.context,
         peer: meta.peer,
@@ -61,13 +61,13 @@ impl Core {
     pub(crate) fn head(
         &mut self,
         gate: u32,
-        mut header: Header,
-        mut meta: Meta,
+        mut header: PacketHeader,
+        mut meta: MessageInfo,
         payload: UserMem,
     ) -> Option<()> {
         let first = meta.len as usize;
         meta.len = total(&header);
-        (header.flags, header.shard, meta.mark) = (0, 0, TypeMark::NONE);
+        (header.flags, header.shard, meta.mark) = (0, 0, TypeDigest::NONE);
         let sane = first > 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
         if !sane || self.gates[gate as usize].flow.is_some() {
             return None;
@@ -80,14 +80,14 @@ impl Core {
             None
         };
         let target = match wanted {
-            Some(receive) => Target::Receive(receive),
+            Some(receive) => FragmentTarget::Receive(receive),
             None if in_turn && self.expected.accepts(&meta, &self.events) => {
-                Target::Caught(self.expected.flows())
+                FragmentTarget::Caught(self.expected.flows())
             }
             None => match self.store.buffer(meta.len as usize) {
                 Ok(buffer) => {
                     self.flows += 1;
-                    Target::Kept(buffer)
+                    FragmentTarget::Kept(buffer)
                 }
                 Err(_) => {
                     self.lose(gate, "its message could not be kept for want of memory");
@@ -95,7 +95,7 @@ impl Core {
                 }
             },
         };
-        let mut flow = Flow {
+        let mut flow = FragmentedMessage {
             header,
             meta,
             got: 0,
@@ -109,14 +109,14 @@ impl Core {
 
     /// The receive for a message that begins to come and whose turn it is, if one is posted. Then
     /// the message counts as matched.
-    fn wanted(&mut self, gate: u32, meta: &Meta) -> Option<u32> {
+    fn wanted(&mut self, gate: u32, meta: &MessageInfo) -> Option<u32> {
         let receive = self.matcher.arrive(&envelope(meta))?;
         self.begin_flow(gate, receive, meta);
         Some(receive)
     }
 
     /// Whether an envelope is the next of its stream.
-    fn has_turn(&mut self, header: &Header, meta: &Meta) -> bool {
+    fn has_turn(&mut self, header: &PacketHeader, meta: &MessageInfo) -> bool {
         let at = self
             .streams
             .find_or_insert(stream_key(meta.context, meta.peer));
@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// A message whose turn it was is matched.
-    fn count_flow(&mut self, gate: u32, meta: &Meta) {
+    fn count_flow(&mut self, gate: u32, meta: &MessageInfo) {
         let at = self
             .streams
             .find_or_insert(stream_key(meta.context, meta.peer));
@@ -134,19 +134,21 @@ impl Core {
     }
 
     /// A message whose turn it is goes to this receive.
-    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &Meta) {
+    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &MessageInfo) {
         self.count_flow(gate, meta);
         // A message that is too long is an error only when all of it is here.
         let _ = self.met(receive, meta);
-        self.requests.at(receive).state = State::Active;
+        self.requests.at(receive).state = OpState::Active;
     }
 
     /// Copies a piece to where the flow goes.
-    fn take_piece(&mut self, flow: &mut Flow, payload: UserMem, len: usize) {
+    fn take_piece(&mut self, flow: &mut FragmentedMessage, payload: UserMem, len: usize) {
         match &flow.target {
-            Target::Kept(buffer) => buffer.mem().copy_from(flow.got as isize, payload, 0, len),
-            Target::Caught(mem) => mem.copy_from(flow.got as isize, payload, 0, len),
-            Target::Receive(receive) => {
+            FragmentTarget::Kept(buffer) => {
+                buffer.mem().copy_from(flow.got as isize, payload, 0, len)
+            }
+            FragmentTarget::Caught(mem) => mem.copy_from(flow.got as isize, payload, 0, len),
+            FragmentTarget::Receive(receive) => {
                 let operation = self.requests.at(*receive);
                 let fits = operation.data.len.saturating_sub(flow.got).min(len as u64) as usize;
                 if operation.data.layout.is_none() {
@@ -168,7 +170,7 @@ impl Core {
     pub(crate) fn tail(
         &mut self,
         gate: u32,
-        header: &Header,
+        header: &PacketHeader,
         payload: UserMem,
         len: usize,
     ) -> Option<()> {
@@ -192,9 +194,9 @@ impl Core {
             return None;
         }
         let mem = match &flow.target {
-            Target::Kept(buffer) => buffer.mem(),
-            Target::Caught(mem) => *mem,
-            Target::Receive(receive) => {
+            FragmentTarget::Kept(buffer) => buffer.mem(),
+            FragmentTarget::Caught(mem) => *mem,
+            FragmentTarget::Receive(receive) => {
                 let operation = self.requests.peek(*receive);
                 if operation.data.layout.is_some() || end > operation.data.len {
                     return None;
@@ -211,36 +213,36 @@ impl Core {
             return;
         };
         flow.got += len as u64;
-        if let Target::Receive(receive) = flow.target {
+        if let FragmentTarget::Receive(receive) = flow.target {
             self.requests.at(receive).moved = flow.got;
         }
         self.go_on(gate, flow);
     }
 
     /// A piece came: the rest is waited for, or the message is whole.
-    fn go_on(&mut self, gate: u32, flow: Flow) {
+    fn go_on(&mut self, gate: u32, flow: FragmentedMessage) {
         if flow.got < flow.meta.len {
             self.gates[gate as usize].flow = Some(flow);
             return;
         }
         match flow.target {
-            Target::Receive(receive) => {
+            FragmentTarget::Receive(receive) => {
                 let operation = self.requests.peek(receive);
                 let (room, origin) = (operation.data.len, operation.origin);
                 let error = misfit(&flow.meta, room, origin);
                 self.end(receive, error);
             }
-            Target::Caught(_) => {
+            FragmentTarget::Caught(_) => {
                 self.count_flow(gate, &flow.meta);
                 self.expected.flowed(&flow.meta);
             }
-            Target::Kept(buffer) => {
+            FragmentTarget::Kept(buffer) => {
                 self.flows -= 1;
                 self.envelope(
                     gate,
                     &flow.header,
                     flow.meta,
-                    Incoming::Whole(Body::Buffer(buffer)),
+                    IncomingPayload::Whole(UnexpectedBody::Buffer(buffer)),
                 );
             }
         }
@@ -250,13 +252,15 @@ impl Core {
     /// before.
     #[cold]
     pub(crate) fn flow_for(&mut self, pattern: &Pattern) -> Option<u32> {
-        let matches = |meta: &Meta| {
+        let matches = |meta: &MessageInfo| {
             meta.context == pattern.context
                 && pattern.source.is_none_or(|source| source.peer == meta.peer)
                 && pattern.tag.is_none_or(|tag| tag == meta.tag)
         };
         for at in 0..self.gates.len() {
-            let kept = |flow: &&Flow| matches!(flow.target, Target::Kept(_)) && matches(&flow.meta);
+            let kept = |flow: &&FragmentedMessage| {
+                matches!(flow.target, FragmentTarget::Kept(_)) && matches(&flow.meta)
+            };
             let Some(flow) = self.gates[at].flow.as_ref().filter(kept) else {
                 continue;
             };
@@ -281,13 +285,14 @@ impl Core {
             return;
         };
         let got = flow.got as usize;
-        if let Target::Kept(buffer) = std::mem::replace(&mut flow.target, Target::Receive(receive))
+        if let FragmentTarget::Kept(buffer) =
+            std::mem::replace(&mut flow.target, FragmentTarget::Receive(receive))
         {
             self.flows -= 1;
             self.begin_flow(gate, receive, &flow.meta);
             flow.got = 0;
             self.take_piece(&mut flow, buffer.mem(), got);
-            self.store.recycle(Body::Buffer(buffer));
+            self.store.recycle(UnexpectedBody::Buffer(buffer));
         }
         self.gates[gate as usize].flow = Some(flow);
     }
@@ -300,13 +305,13 @@ impl Core {
             let Some(flow) = &mut self.gates[gate].flow else {
                 continue;
             };
-            let Target::Caught(mem) = flow.target else {
+            let FragmentTarget::Caught(mem) = flow.target else {
                 continue;
             };
             match self.store.buffer(flow.meta.len as usize) {
                 Ok(buffer) => {
                     buffer.mem().copy_from(0, mem, 0, flow.got as usize);
-                    flow.target = Target::Kept(buffer);
+                    flow.target = FragmentTarget::Kept(buffer);
                     self.flows += 1;
                 }
                 Err(_) => self.lose(
@@ -321,19 +326,19 @@ impl Core {
     /// with those of the peer.
     pub(crate) fn drop_flow(&mut self, gate: u32) {
         if let Some(flow) = self.gates[gate as usize].flow.take()
-            && let Target::Kept(buffer) = flow.target
+            && let FragmentTarget::Kept(buffer) = flow.target
         {
             self.flows -= 1;
-            self.store.recycle(Body::Buffer(buffer));
+            self.store.recycle(UnexpectedBody::Buffer(buffer));
         }
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// Sends a message that is not small but travels with its envelope, if there is room for all of
     /// it.
     #[inline(never)]
-    pub(crate) fn send_medium(&mut self, medium: Small, route: Route) -> bool {
+    pub(crate) fn send_medium(&mut self, medium: FastSend, route: PeerRoute) -> bool {
         let Some(reach) = self.rail.reach(medium.peer) else {
             return false;
         };
@@ -355,24 +360,24 @@ impl<R: Rail> Shard<R> {
         let data = Data::contiguous(medium.mem, medium.len as u64);
         // The header of a message in pieces has no room for a mark.
         let pieces = match medium.origin.mark {
-            TypeMark::NONE if medium.len <= reach.flow_max => {
+            TypeDigest::NONE if medium.len <= reach.flow_max => {
                 self.rail.flow(medium.peer, medium.len)
             }
-            _ => Flowing::No,
+            _ => Fragmentation::No,
         };
         let left = match pieces {
-            Flowing::Pieces(first, piece) => {
+            Fragmentation::Pieces(first, piece) => {
                 self.emit_flow(medium.peer, header, &data, (first, piece))
             }
             _ if medium.len > self.limits.packet_max.min(reach.eager_max) => return false,
             _ => self
                 .rail
-                .claim(medium.peer, medium.len, Class::Data)
+                .claim(medium.peer, medium.len, PacketClass::Data)
                 .map(|room| {
                     copy_out(
                         &data,
                         0,
-                        Fill::room(&room, 0),
+                        CopyTarget::room(&room, 0),
                         medium.len,
                         &mut self.core.bounce,
                     );
@@ -381,8 +386,8 @@ impl<R: Rail> Shard<R> {
         };
         let core = &mut self.core;
         match left {
-            Err(Refusal::Full) => return false,
-            Err(Refusal::Gone) => {
+            Err(ClaimError::Full) => return false,
+            Err(ClaimError::Gone) => {
                 self.give_up(route.gate);
                 return false;
             }
@@ -401,11 +406,11 @@ impl<R: Rail> Shard<R> {
     pub(crate) fn emit_flow(
         &mut self,
         peer: Peer,
-        envelope: Header,
+        envelope: PacketHeader,
         data: &Data,
         (first, piece): (usize, usize),
-    ) -> Result<(), Refusal> {
-        let pieces = Pieces {
+    ) -> Result<(), ClaimError> {
+        let pieces = Fragments {
             peer,
             envelope,
             total: data.len as usize,
@@ -416,14 +421,14 @@ impl<R: Rail> Shard<R> {
             return Ok(());
         }
         for (header, at, len) in pieces.packets() {
-            let room = match self.rail.claim(peer, len, Class::Data) {
-                Err(Refusal::Full) if at > 0 => return Err(Refusal::Gone),
+            let room = match self.rail.claim(peer, len, PacketClass::Data) {
+                Err(ClaimError::Full) if at > 0 => return Err(ClaimError::Gone),
                 claimed => claimed?,
             };
             copy_out(
                 data,
                 at as u64,
-                Fill::room(&room, 0),
+                CopyTarget::room(&room, 0),
                 len,
                 &mut self.core.bounce,
             );

@@ -1,7 +1,7 @@
 //! Long copies without the engine: taken out under its lock, carried out by any thread, their ends
 //! told under the lock again.
 //!
-//! For hosts whose engine several threads share. A [`Flight`] is one copy of one message; while it
+//! For hosts whose engine several threads share. A [`CopyJob`] is one copy of one message; while it
 //! is under way the engine may do whatever else it likes, also end the operation (its peer died,
 //! packets take over), which then is complete only after its last flight has landed: until then
 //! somebody may touch its memory. A message that both sides fill may have several flights at a
@@ -9,30 +9,30 @@
 
 use crate::api::{Error, Peer, Request};
 use crate::core::Core;
-use crate::engine::Shard;
+use crate::engine::Engine;
 use crate::limits::{BRIEF_BUDGET, LIFT_MAX};
-use crate::observe::tracer::Stopwatch;
-use crate::progress::Copies;
-use crate::protocol::early_rtr::Write;
-use crate::protocol::rendezvous::Turn;
-use crate::protocol::wire::Expect;
-use crate::requests::{Mark, Side, State, to_wire};
-use crate::transport::{Fetch, Rail, Step};
+use crate::observe::tracer::TransferTimer;
+use crate::progress::CopyPolicy;
+use crate::protocol::early_rtr::EarlyWrite;
+use crate::protocol::rendezvous::NextTransfer;
+use crate::protocol::wire::EarlyRtr;
+use crate::requests::{OpFlag, OpSide, OpState, to_wire};
+use crate::transport::{PartWritten, RendezvousMode, Transport};
 
 /// For what a copy is lifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lift {
-    /// As [`Rail::read`].
+pub enum OffloadKind {
+    /// As [`Transport::read`].
     Read,
-    /// As [`Rail::push_part`].
+    /// As [`Transport::push_part`].
     Part,
-    /// As [`Rail::write_ahead`].
+    /// As [`Transport::write_ahead`].
     Ahead,
 }
 
 /// A copy between local memory and a peer's region, for any thread to carry out without the rail.
 /// It holds what it needs (a lease); dropped, it lets go of it.
-pub trait Load: Send {
+pub trait DetachedCopy: Send {
     /// Moves the bytes, and makes sure that they were the region's. Called once at most.
     ///
     /// # Errors
@@ -41,29 +41,29 @@ pub trait Load: Send {
 }
 
 /// What became of a copy that was to be lifted.
-pub enum Lifted {
+pub enum OffloadResult {
     /// This rail does it itself: the operation that it stands for is to be called.
     Unable,
     /// Nothing is left that nobody took, or it was withdrawn.
     Nothing,
     /// This is to be carried, and does so much.
-    Load(Step, Box<dyn Load>),
+    Copy(PartWritten, Box<dyn DetachedCopy>),
 }
 
 /// A copy that was taken out of an engine, to be carried out and given back to it.
-pub struct Flight {
+pub struct CopyJob {
     operation: Request,
-    what: Lift,
-    step: Step,
-    load: Box<dyn Load>,
+    what: OffloadKind,
+    step: PartWritten,
+    copy: Box<dyn DetachedCopy>,
     result: Result<(), Error>,
     /// A message that was begun to be written ahead waits for the rest.
     more: bool,
     peer: Peer,
-    watch: Stopwatch,
+    watch: TransferTimer,
 }
 
-impl Flight {
+impl CopyJob {
     /// The operation that it is for.
     pub fn operation(&self) -> Request {
         self.operation
@@ -71,7 +71,7 @@ impl Flight {
 
     /// Moves the bytes, and tells who watches. Without the engine.
     pub fn carry(&mut self) {
-        self.result = self.load.carry();
+        self.result = self.copy.carry();
         let bytes = if self.result.is_ok() {
             self.step.bytes
         } else {
@@ -97,13 +97,13 @@ impl Core {
         }
         let operation = self.requests.at(index);
         if operation.exposed || operation.flights > 0 {
-            if !operation.marked(Mark::Ending) {
+            if !operation.marked(OpFlag::Ending) {
                 operation.error = error;
             }
             // A receive that was posted is not any more.
-            operation.state = State::Active;
+            operation.state = OpState::Active;
             if operation.flights > 0 {
-                operation.mark(Mark::Ending);
+                operation.mark(OpFlag::Ending);
             } else {
                 self.revokes.push(index);
                 self.pending = true;
@@ -118,11 +118,11 @@ impl Core {
     pub(crate) fn copy_is_over(&mut self, index: u32) -> bool {
         let operation = self.requests.at(index);
         operation.flights = operation.flights.saturating_sub(1);
-        if !operation.marked(Mark::Ending) {
+        if !operation.marked(OpFlag::Ending) {
             return true;
         }
         if operation.flights == 0 {
-            operation.unmark(Mark::Ending);
+            operation.unmark(OpFlag::Ending);
             let error = operation.error.take();
             self.end(index, error);
         }
@@ -143,19 +143,19 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
-    /// As [`Shard::progress`] for hosts whose other threads wait meanwhile: long copies are left to
-    /// [`Shard::lift`].
+impl<R: Transport> Engine<R> {
+    /// As [`Engine::progress`] for hosts whose other threads wait meanwhile: long copies are left
+    /// to [`Engine::lift`].
     pub fn progress_briefly(&mut self) -> bool {
         let told = self.rail.poll(BRIEF_BUDGET, &mut self.core);
         if self.core.pending {
-            return self.pass(Copies::Lifted) || told != 0;
+            return self.pass(CopyPolicy::Lifted) || told != 0;
         }
         told != 0
     }
 
     /// Takes out the next long copy. What cannot be carried out without the engine is done here.
-    pub fn lift(&mut self) -> Option<Flight> {
+    pub fn lift(&mut self) -> Option<CopyJob> {
         if !self.core.has_copies() {
             return None;
         }
@@ -165,16 +165,21 @@ impl<R: Rail> Shard<R> {
     }
 
     /// A flight of the operation in slot `index`.
-    fn depart(&mut self, index: u32, what: Lift, (step, load): (Step, Box<dyn Load>)) -> Flight {
+    fn depart(
+        &mut self,
+        index: u32,
+        what: OffloadKind,
+        (step, load): (PartWritten, Box<dyn DetachedCopy>),
+    ) -> CopyJob {
         let watch = self.core.stopwatch();
         let operation = self.core.requests.at(index);
         operation.flights += 1;
         let peer = operation.peer;
-        Flight {
+        CopyJob {
             operation: self.core.requests.name(index),
             what,
             step,
-            load,
+            copy: load,
             result: Ok(()),
             more: false,
             peer,
@@ -182,15 +187,15 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    fn lift_pull(&mut self) -> Option<Flight> {
+    fn lift_pull(&mut self) -> Option<CopyJob> {
         for _ in 0..self.core.pulls.len() {
             let index = self.core.pulls.pop_front()?;
-            let Turn::Read(from, len) = self.pull_turn(index) else {
+            let NextTransfer::Read(from, len) = self.pull_turn(index) else {
                 continue;
             };
             let token = self.core.wire_name(index);
             let operation = self.core.requests.peek(index);
-            let shared = operation.fetching == Some(Fetch::Share);
+            let shared = operation.fetching == Some(RendezvousMode::Share);
             // A part that was taken is to be read as a whole.
             let brief = if shared { len } else { len.min(LIFT_MAX) };
             let Some(region) = operation
@@ -201,41 +206,43 @@ impl<R: Rail> Shard<R> {
                 self.pull(index, from, len);
                 continue;
             };
-            match self
-                .rail
-                .lift(operation.bulk(token, region, from, brief), Lift::Read)
-            {
-                Ok(Lifted::Load(step, load)) => {
+            match self.rail.lift(
+                operation.bulk(token, region, from, brief),
+                OffloadKind::Read,
+            ) {
+                Ok(OffloadResult::Copy(step, load)) => {
                     if shared {
                         // The next part is anybody's.
                         self.core.pull_on(index);
                     }
-                    return Some(self.depart(index, Lift::Read, (step, load)));
+                    return Some(self.depart(index, OffloadKind::Read, (step, load)));
                 }
                 // What the rail does by itself it is asked for at once: it may have several ways
                 // for much.
-                Ok(Lifted::Unable | Lifted::Nothing) => drop(self.pull(index, from, len)),
+                Ok(OffloadResult::Unable | OffloadResult::Nothing) => {
+                    drop(self.pull(index, from, len))
+                }
                 Err(error) => self.core.bulk_moved(index, Err(error)),
             }
         }
         None
     }
 
-    fn lift_push(&mut self) -> Option<Flight> {
+    fn lift_push(&mut self) -> Option<CopyJob> {
         for _ in 0..self.core.pushes.len() {
             let index = *self.core.pushes.front()?;
             let operation = self.core.requests.peek(index);
-            let goes_on = operation.state == State::Active
-                && operation.side == Side::Send
+            let goes_on = operation.state == OpState::Active
+                && operation.side == OpSide::Send
                 && operation.region.is_some()
-                && !operation.marked(Mark::Ending);
+                && !operation.marked(OpFlag::Ending);
             if !goes_on {
                 self.core.pushes.pop_front();
                 continue;
             }
-            let ahead = operation.marked(Mark::Ahead);
-            match self.lift_part(index, Lift::Part, None) {
-                Ok(Lifted::Load(step, load)) => {
+            let ahead = operation.marked(OpFlag::Ahead);
+            match self.lift_part(index, OffloadKind::Part, None) {
+                Ok(OffloadResult::Copy(step, load)) => {
                     // Others' turn, but for one that was begun unasked.
                     self.core.pushes.pop_front();
                     match (step.last, ahead) {
@@ -243,15 +250,15 @@ impl<R: Rail> Shard<R> {
                         (false, true) => self.core.pushes.push_front(index),
                         (false, false) => self.core.pushes.push_back(index),
                     }
-                    let mut flight = self.depart(index, Lift::Part, (step, load));
+                    let mut flight = self.depart(index, OffloadKind::Part, (step, load));
                     flight.more = ahead && !step.last;
                     return Some(flight);
                 }
-                Ok(Lifted::Unable) => {
+                Ok(OffloadResult::Unable) => {
                     self.pump_pushes();
                     return None;
                 }
-                Ok(Lifted::Nothing) => {
+                Ok(OffloadResult::Nothing) => {
                     self.core.pushes.pop_front();
                     if self.core.requests.peek(index).flights == 0 {
                         self.end_push(index, true);
@@ -270,27 +277,27 @@ impl<R: Rail> Shard<R> {
     fn lift_part(
         &mut self,
         index: u32,
-        what: Lift,
-        expect: Option<&Expect>,
-    ) -> Result<Lifted, Error> {
+        what: OffloadKind,
+        expect: Option<&EarlyRtr>,
+    ) -> Result<OffloadResult, Error> {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
         let region = expect
             .map(|expect| &expect.region)
             .or(operation.region.as_deref());
         let Some(descriptor) = region.filter(|_| operation.flights < u8::MAX) else {
-            return Ok(Lifted::Unable);
+            return Ok(OffloadResult::Unable);
         };
         let bulk = operation.bulk(token, descriptor, 0, operation.data.len);
         self.rail.lift(bulk, what)
     }
 
-    fn lift_write(&mut self) -> Option<Flight> {
+    fn lift_write(&mut self) -> Option<CopyJob> {
         while let Some((index, expect)) = self.next_write() {
-            match self.lift_part(index, Lift::Ahead, Some(&expect)) {
-                Ok(Lifted::Load(step, load)) => {
+            match self.lift_part(index, OffloadKind::Ahead, Some(&expect)) {
+                Ok(OffloadResult::Copy(step, load)) => {
                     let operation = self.core.requests.at(index);
-                    operation.mark(Mark::Ahead);
+                    operation.mark(OpFlag::Ahead);
                     operation.remote = expect.recv;
                     operation.moved = 0;
                     operation.region = Some(Box::new(expect.region));
@@ -298,17 +305,17 @@ impl<R: Rail> Shard<R> {
                         self.core.pushes.push_front(index);
                         self.core.pending = true;
                     }
-                    let mut flight = self.depart(index, Lift::Ahead, (step, load));
+                    let mut flight = self.depart(index, OffloadKind::Ahead, (step, load));
                     flight.more = !step.last;
                     return Some(flight);
                 }
-                Ok(Lifted::Unable) => {
+                Ok(OffloadResult::Unable) => {
                     let send = self.core.requests.name(index);
-                    self.core.ahead.write_again(Write { send, expect });
+                    self.core.ahead.write_again(EarlyWrite { send, expect });
                     self.pump_writes();
                     return None;
                 }
-                Ok(Lifted::Nothing) | Err(_) => {}
+                Ok(OffloadResult::Nothing) | Err(_) => {}
             }
         }
         None
@@ -316,19 +323,19 @@ impl<R: Rail> Shard<R> {
 
     /// A copy is over: its bytes count now, if they still matter, and whoever waits for them is
     /// told.
-    pub fn land(&mut self, flight: Flight) {
+    pub fn land(&mut self, flight: CopyJob) {
         self.landed(flight);
         if self.core.pending {
-            self.pass(Copies::Lifted);
+            self.pass(CopyPolicy::Lifted);
         }
     }
 
-    fn landed(&mut self, flight: Flight) {
-        let Flight {
+    fn landed(&mut self, flight: CopyJob) {
+        let CopyJob {
             operation,
             what,
             step,
-            load,
+            copy: load,
             result,
             ..
         } = flight;
@@ -341,19 +348,19 @@ impl<R: Rail> Shard<R> {
             return;
         }
         match what {
-            Lift::Read => self.landed_read(index, step, result),
-            Lift::Part | Lift::Ahead => self.landed_part(index, step, result),
+            OffloadKind::Read => self.landed_read(index, step, result),
+            OffloadKind::Part | OffloadKind::Ahead => self.landed_part(index, step, result),
         }
     }
 
-    fn landed_read(&mut self, index: u32, step: Step, result: Result<(), Error>) {
+    fn landed_read(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
         let operation = self.core.requests.at(index);
         match (operation.fetching, result) {
-            (Some(Fetch::Read), Ok(())) => {
+            (Some(RendezvousMode::Read), Ok(())) => {
                 operation.moved += step.bytes;
                 self.core.bulk_moved(index, Ok(()));
             }
-            (Some(Fetch::Share), Ok(())) => {
+            (Some(RendezvousMode::Share), Ok(())) => {
                 operation.moved += step.bytes;
                 if operation.moved >= operation.total {
                     self.core.bulk_moved(index, Ok(()));
@@ -365,7 +372,7 @@ impl<R: Rail> Shard<R> {
         }
     }
 
-    fn landed_part(&mut self, index: u32, step: Step, result: Result<(), Error>) {
+    fn landed_part(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
         let operation = self.core.requests.at(index);
         if operation.region.is_none() {
             // Packets are asked for instead, or another part failed.

@@ -9,77 +9,77 @@ use crate::api::Peer;
 /// peer's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PacketKind {
     /// Envelope with its whole payload.
     Eager = 1,
     /// Envelope of a synchronous send with its whole payload, preceded by the send's name (8
     /// bytes).
     EagerSync = 2,
-    /// Envelope without payload: a request to send. Payload: `wire::Announce`.
-    Announce = 3,
-    /// Clear to send by packets. Payload: `wire::Clear`.
-    Clear = 4,
-    /// A piece of a message after `Clear`. `context`/`source`: the receive's name;
+    /// Envelope without payload: a request to send. Payload: `wire::Rts`.
+    Rts = 3,
+    /// Clear to send by packets. Payload: `wire::Cts`.
+    Cts = 4,
+    /// A piece of a message after `Cts`. `context`/`source`: the receive's name;
     /// `tag`/`sequence`: low and high half of the offset.
-    Piece = 5,
-    /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Finish`.
-    Finish = 6,
+    Data = 5,
+    /// The named send is received (or was matched, for a synchronous one). Payload: `wire::Fin`.
+    Fin = 6,
     /// Credits return: `context` envelopes, `source` payload bytes.
     Credit = 7,
     /// The sender holds envelopes back, or has new ones: its window's epoch in `sequence`.
-    Held = 8,
+    Blocked = 8,
     /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`:
     /// echoed.
-    Query = 9,
-    /// Answer: the first held envelope that matches. Payload: `wire::Offer`.
-    Offer = 10,
+    Probe = 9,
+    /// Answer: the first held envelope that matches. Payload: `wire::ProbeHit`.
+    ProbeHit = 10,
     /// Answer: nothing held matches (epoch in `sequence`), or the query's epoch is stale (`flags`).
-    Nothing = 11,
+    ProbeMiss = 11,
     /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
-    Take = 12,
-    /// The sender may write to the receiver's memory. Payload: `wire::Push`.
-    Push = 13,
+    Pull = 12,
+    /// The sender may write to the receiver's memory. Payload: `wire::Rtr`.
+    Rtr = 13,
     /// What the sender could take of that is written; `flags`: it could not. Payload:
-    /// `wire::Pushed`.
-    Pushed = 14,
+    /// `wire::RtrFin`.
+    RtrFin = 14,
     /// Envelope with the beginning of its payload, whose rest follows at once. The last eight
     /// bytes: length of the message.
-    Head = 15,
-    /// The next piece of the message that the last `Head` of this peer began. `sequence`: its
+    FragFirst = 15,
+    /// The next piece of the message that the last `FragFirst` of this peer began. `sequence`: its
     /// offset.
-    Tail = 16,
+    FragNext = 16,
     /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`:
-    /// the first envelope that the receiver has not seen. Payload: `wire::Expect`.
-    Expect = 17,
+    /// the first envelope that the receiver has not seen. Payload: `wire::EarlyRtr`.
+    EarlyRtr = 17,
     /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began
-    /// and failed. Payload: `wire::Written`.
-    Written = 18,
+    /// and failed. Payload: `wire::EarlyFin`.
+    EarlyFin = 18,
 }
 
-impl Kind {
+impl PacketKind {
     /// The kind with this code.
     #[inline]
     pub fn from_code(code: u8) -> Option<Self> {
-        use Kind::*;
+        use PacketKind::*;
         Some(match code {
             1 => Eager,
             2 => EagerSync,
-            3 => Announce,
-            4 => Clear,
-            5 => Piece,
-            6 => Finish,
+            3 => Rts,
+            4 => Cts,
+            5 => Data,
+            6 => Fin,
             7 => Credit,
-            8 => Held,
-            9 => Query,
-            10 => Offer,
-            11 => Nothing,
-            12 => Take,
-            13 => Push,
-            14 => Pushed,
-            15 => Head,
-            16 => Tail,
-            17 => Expect,
-            18 => Written,
+            8 => Blocked,
+            9 => Probe,
+            10 => ProbeHit,
+            11 => ProbeMiss,
+            12 => Pull,
+            13 => Rtr,
+            14 => RtrFin,
+            15 => FragFirst,
+            16 => FragNext,
+            17 => EarlyRtr,
+            18 => EarlyFin,
             _ => return None,
         })
     }
@@ -88,12 +88,12 @@ impl Kind {
 /// The header of every packet: 24 bytes, three little-endian words, so that header, sender, slot
 /// sequence and 32 bytes of payload share one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Header {
-    /// A [`Kind`] as it arrived; the engine validates it.
+pub struct PacketHeader {
+    /// A [`PacketKind`] as it arrived; the engine validates it.
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Of an envelope: what its sender says of the type ([`crate::api::TypeMark`]), 0 while types
+    /// Of an envelope: what its sender says of the type ([`crate::api::TypeDigest`]), 0 while types
     /// are not checked; or as the kind says.
     pub shard: u16,
     /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
@@ -108,11 +108,16 @@ pub struct Header {
     pub sequence: u32,
 }
 
-impl Header {
+impl PacketHeader {
     /// It is a message's first packet, and not what the engine says by itself.
     #[inline]
     pub fn is_envelope(&self) -> bool {
-        const ENVELOPES: [Kind; 4] = [Kind::Eager, Kind::EagerSync, Kind::Announce, Kind::Head];
+        const ENVELOPES: [PacketKind; 4] = [
+            PacketKind::Eager,
+            PacketKind::EagerSync,
+            PacketKind::Rts,
+            PacketKind::FragFirst,
+        ];
         ENVELOPES.iter().any(|kind| self.kind == *kind as u8)
     }
 
@@ -154,18 +159,18 @@ impl Header {
 /// The length of the message, which a head's header carries where others have flags and shard: one
 /// look at it tells the receiver where the bytes go, without another line of the payload.
 #[inline]
-pub(crate) fn total(header: &Header) -> u64 {
+pub(crate) fn total(header: &PacketHeader) -> u64 {
     u64::from(header.shard) | u64::from(header.flags) << 16
 }
 
 /// A message that leaves in packets that follow each other: a head with its envelope, and tails; or
 /// its envelope alone, if that holds it.
 #[derive(Clone, Copy, Debug)]
-pub struct Pieces {
+pub struct Fragments {
     /// Who it goes to.
     pub peer: Peer,
     /// Its envelope, as if it left in one packet.
-    pub envelope: Header,
+    pub envelope: PacketHeader,
     /// Its bytes, at least one, fewer than 2^24.
     pub total: usize,
     /// Bytes of the first packet and of each other but the last, at least one each.
@@ -174,7 +179,7 @@ pub struct Pieces {
     pub piece: usize,
 }
 
-impl Pieces {
+impl Fragments {
     /// How many packets there are.
     pub fn count(&self) -> usize {
         1 + self
@@ -184,7 +189,7 @@ impl Pieces {
     }
 
     /// The packets in their order: header, first byte, bytes.
-    pub fn packets(&self) -> impl Iterator<Item = (Header, usize, usize)> + use<> {
+    pub fn packets(&self) -> impl Iterator<Item = (PacketHeader, usize, usize)> + use<> {
         let pieces = *self;
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -209,9 +214,9 @@ impl Pieces {
     }
 
     /// The header of the first `len` of `total` bytes.
-    pub fn head(envelope: &Header, total: usize, len: usize) -> Header {
-        Header {
-            kind: Kind::Head as u8,
+    pub fn head(envelope: &PacketHeader, total: usize, len: usize) -> PacketHeader {
+        PacketHeader {
+            kind: PacketKind::FragFirst as u8,
             flags: (total >> 16) as u8,
             shard: total as u16,
             len: len as u32,
@@ -220,12 +225,12 @@ impl Pieces {
     }
 
     /// The header of `len` bytes from `at` on behind a head.
-    pub fn tail(at: usize, len: usize) -> Header {
-        Header {
-            kind: Kind::Tail as u8,
+    pub fn tail(at: usize, len: usize) -> PacketHeader {
+        PacketHeader {
+            kind: PacketKind::FragNext as u8,
             sequence: at as u32,
             len: len as u32,
-            ..Header::default()
+            ..PacketHeader::default()
         }
     }
 }
@@ -236,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_header_survives_its_words() {
-        let header = Header {
+        let header = PacketHeader {
             kind: 3,
             flags: 0x81,
             shard: 7,
@@ -246,7 +251,7 @@ mod tests {
             tag: -2,
             sequence: 0x8000_0001,
         };
-        assert_eq!(Header::from_words(header.to_words()), header);
+        assert_eq!(PacketHeader::from_words(header.to_words()), header);
     }
 
     #[test]
@@ -259,15 +264,15 @@ mod tests {
             (500, 500, 500),
             (500, 4096, 65_536),
         ] {
-            let envelope = Header {
-                kind: Kind::Eager as u8,
+            let envelope = PacketHeader {
+                kind: PacketKind::Eager as u8,
                 len: total as u32,
                 context: 3,
                 tag: 4,
                 sequence: 5,
-                ..Header::default()
+                ..PacketHeader::default()
             };
-            let pieces = Pieces {
+            let pieces = Fragments {
                 peer: 1,
                 envelope,
                 total,
@@ -284,12 +289,12 @@ mod tests {
                     assert_eq!(super::total(&header), total as u64);
                     assert_eq!(
                         (header.kind, header.tag, header.sequence),
-                        (Kind::Head as u8, 4, 5)
+                        (PacketKind::FragFirst as u8, 4, 5)
                     );
                 } else {
                     assert_eq!(
                         (header.kind, header.sequence as usize),
-                        (Kind::Tail as u8, at)
+                        (PacketKind::FragNext as u8, at)
                     );
                 }
                 next += len;

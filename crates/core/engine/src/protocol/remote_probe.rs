@@ -1,28 +1,30 @@
 //! Windows that credits closed, and the queries that reach into them: a legal program never waits
 //! for a credit.
 //!
-//! A sender without envelope credits holds its envelopes and says so once (`Held`). A receiver with
-//! an unsatisfied receive or probe then asks, one question per peer at a time and oldest posting
-//! first (`Query`); the sender offers the first held envelope that matches (`Offer`) or says
-//! `Nothing`. The receiver takes an offer (`Take`), and that envelope travels at once, outside the
-//! credits, to the receive it was taken for. Whenever an envelope joins a window in which a
-//! question found nothing, the window's epoch changes and the receiver starts its questions again;
-//! answers to questions of an older epoch say so. Since all older receives were answered "nothing"
-//! in the same epoch, an offer never jumps over the receive that posting order entitles to it.
-//! Bounded by the sends and receives that the two programs leave pending.
+//! A sender without envelope credits holds its envelopes and says so once (`Blocked`). A receiver
+//! with an unsatisfied receive or probe then asks, one question per peer at a time and oldest
+//! posting first (`Probe`); the sender offers the first held envelope that matches (`ProbeHit`) or
+//! says `ProbeMiss`. The receiver takes an offer (`Pull`), and that envelope travels at once,
+//! outside the credits, to the receive it was taken for. Whenever an envelope joins a window in
+//! which a question found nothing, the window's epoch changes and the receiver starts its questions
+//! again; answers to questions of an older epoch say so. Since all older receives were answered
+//! "nothing" in the same epoch, an offer never jumps over the receive that posting order entitles
+//! to it. Bounded by the sends and receives that the two programs leave pending.
 
-use crate::api::{Message, Pattern, Peer, Status, TypeMark};
-use crate::core::{Core, Incoming};
-use crate::key_map::Key;
+use crate::api::{Message, Pattern, Peer, Status, TypeDigest};
+use crate::core::{Core, IncomingPayload};
+use crate::key_map::TableKey;
 use crate::limits::ORDER_LOOK_AHEAD;
 use crate::matching::matcher::Envelope;
-use crate::matching::unexpected::{Body, Meta};
-use crate::observe::events::What;
-use crate::peer::state::{Asker, Bound, Held, Question, stream_key, widen};
-use crate::protocol::wire::{Bytes, FLAG_ANY_TAG, FLAG_STALE, Offer};
-use crate::requests::State;
-use crate::schedule::order::Chunk;
-use crate::transport::{Header, Kind};
+use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
+use crate::observe::events::EventKind;
+use crate::peer::state::{
+    BlockedEnvelope, ProbeAsker, RemoteProbe, ReservedFor, stream_key, widen,
+};
+use crate::protocol::wire::{ControlPayload, FLAG_ANY_TAG, FLAG_STALE, ProbeHit};
+use crate::requests::OpState;
+use crate::schedule::order::WindowEntry;
+use crate::transport::{PacketHeader, PacketKind};
 
 /// Links of a held send: by (context, tag), by context, and in the whole window.
 const LINKS: u32 = 3;
@@ -33,15 +35,15 @@ const WHOLE: u64 = 2 << 32;
 /// Patterns of probes remembered as denied per epoch; a probe beyond them asks again.
 const DENIED_MAX: usize = 64;
 
-fn tag_key(context: u32, peer: Peer, tag: Option<i32>) -> Key {
-    Key(
+fn tag_key(context: u32, peer: Peer, tag: Option<i32>) -> TableKey {
+    TableKey(
         u64::from(context) << 32 | u64::from(peer),
         tag.map_or(ANY_TAG, |tag| u64::from(tag as u32)),
     )
 }
 
-fn whole_key(peer: Peer) -> Key {
-    Key(u64::from(peer), WHOLE)
+fn whole_key(peer: Peer) -> TableKey {
+    TableKey(u64::from(peer), WHOLE)
 }
 
 impl Core {
@@ -50,7 +52,7 @@ impl Core {
     /// A send joins the window of its gate.
     pub(crate) fn hold(&mut self, gate: u32, index: u32) {
         let operation = self.requests.at(index);
-        operation.state = State::Held;
+        operation.state = OpState::Held;
         let (context, peer, tag, len) = (
             operation.context,
             operation.peer,
@@ -62,7 +64,7 @@ impl Core {
         self.window
             .push(tag_key(context, peer, None), index * LINKS + 1);
         self.window.push(whole_key(peer), index * LINKS + 2);
-        self.note(What::Hold, peer, context, tag, len);
+        self.note(EventKind::Hold, peer, context, tag, len);
         let entry = &mut self.gates[gate as usize];
         entry.settle();
         entry.held += 1;
@@ -111,13 +113,13 @@ impl Core {
     }
 
     /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
-    pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<Chunk>) {
+    pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<WindowEntry>) {
         let (mut indices, mut chunks) = (Vec::new(), Vec::new());
         let mut at = self.window.head(whole_key(self.gates[gate as usize].peer));
         while let Some(link) = at.filter(|_| indices.len() < ORDER_LOOK_AHEAD) {
             let operation = self.requests.peek(link / LINKS);
             indices.push(link / LINKS);
-            chunks.push(Chunk {
+            chunks.push(WindowEntry {
                 context: operation.context,
                 tag: operation.tag,
                 len: operation.data.len,
@@ -149,28 +151,28 @@ impl Core {
     fn tell_held(&mut self, gate: u32, held: bool) {
         let entry = &mut self.gates[gate as usize];
         entry.told = held;
-        let header = Header {
-            kind: Kind::Held as u8,
+        let header = PacketHeader {
+            kind: PacketKind::Blocked as u8,
             context: u32::from(held),
             sequence: entry.epoch,
-            ..Header::default()
+            ..PacketHeader::default()
         };
         let peer = entry.peer;
-        self.tell(peer, header, Bytes::new());
+        self.tell(peer, header, ControlPayload::new());
     }
 
     /// A receiver looks into this window.
-    fn query(&mut self, gate: u32, header: &Header) {
+    fn query(&mut self, gate: u32, header: &PacketHeader) {
         let entry = &mut self.gates[gate as usize];
         let peer = entry.peer;
         if header.sequence != entry.epoch {
-            let answer = Header {
-                kind: Kind::Nothing as u8,
+            let answer = PacketHeader {
+                kind: PacketKind::ProbeMiss as u8,
                 flags: FLAG_STALE,
                 sequence: entry.epoch,
-                ..Header::default()
+                ..PacketHeader::default()
             };
-            return self.tell(peer, answer, Bytes::new());
+            return self.tell(peer, answer, ControlPayload::new());
         }
         let epoch = entry.epoch;
         let tag = if header.flags & FLAG_ANY_TAG == 0 {
@@ -180,12 +182,12 @@ impl Core {
         };
         let Some(link) = self.window.head(tag_key(header.context, peer, tag)) else {
             entry.denied = true;
-            let answer = Header {
-                kind: Kind::Nothing as u8,
+            let answer = PacketHeader {
+                kind: PacketKind::ProbeMiss as u8,
                 sequence: epoch,
-                ..Header::default()
+                ..PacketHeader::default()
             };
-            return self.tell(peer, answer, Bytes::new());
+            return self.tell(peer, answer, ControlPayload::new());
         };
         let first = self
             .window
@@ -193,24 +195,24 @@ impl Core {
             .unwrap_or(link);
         let sent_before = self.requests.peek(first / LINKS).sequence;
         let operation = self.requests.peek(link / LINKS);
-        let offer = Offer {
+        let offer = ProbeHit {
             len: operation.data.len,
             sent_before,
             epoch,
         };
-        let answer = Header {
-            kind: Kind::Offer as u8,
+        let answer = PacketHeader {
+            kind: PacketKind::ProbeHit as u8,
             context: operation.context,
             source: operation.source,
             tag: operation.tag,
             sequence: operation.sequence,
-            ..Header::default()
+            ..PacketHeader::default()
         };
         self.tell(peer, answer, offer.encode());
     }
 
     /// A receiver takes a held envelope. One that is no longer held is on its way already.
-    fn take_held(&mut self, gate: u32, header: &Header) {
+    fn take_held(&mut self, gate: u32, header: &PacketHeader) {
         let peer = self.gates[gate as usize].peer;
         let mut at = self
             .window
@@ -233,32 +235,32 @@ impl Core {
     pub(crate) fn about_window(
         &mut self,
         gate: u32,
-        kind: Kind,
-        header: &Header,
-        bytes: &Bytes,
+        kind: PacketKind,
+        header: &PacketHeader,
+        bytes: &ControlPayload,
     ) -> Option<()> {
         match kind {
-            Kind::Held => self.peer_holds(gate, header.context != 0, header.sequence),
+            PacketKind::Blocked => self.peer_holds(gate, header.context != 0, header.sequence),
             // One question at a time: whoever asks the next one has read the answer to the last.
-            Kind::Query
+            PacketKind::Probe
                 if self.owes_answer(
                     self.gates[gate as usize].peer,
-                    &[Kind::Offer, Kind::Nothing],
+                    &[PacketKind::ProbeHit, PacketKind::ProbeMiss],
                 ) =>
             {
                 return None;
             }
-            Kind::Query => self.query(gate, header),
-            Kind::Take => self.take_held(gate, header),
-            Kind::Offer => {
-                let offer = Offer::decode(bytes)?;
+            PacketKind::Probe => self.query(gate, header),
+            PacketKind::Pull => self.take_held(gate, header),
+            PacketKind::ProbeHit => {
+                let offer = ProbeHit::decode(bytes)?;
                 let question = self.gates[gate as usize].asking.asked.as_ref()?;
                 if question.context != header.context
                     || question.tag.is_some_and(|tag| tag != header.tag)
                 {
                     return None;
                 }
-                if question.asker == Asker::Nobody {
+                if question.asker == ProbeAsker::Nobody {
                     self.gates[gate as usize].asking.asked = None;
                     self.ask_next(gate);
                     return Some(());
@@ -268,7 +270,7 @@ impl Core {
                     .streams
                     .find_or_insert(stream_key(header.context, peer));
                 let next = self.streams.get(at).next_rx;
-                let held = Held {
+                let held = BlockedEnvelope {
                     context: header.context,
                     source: header.source,
                     tag: header.tag,
@@ -279,13 +281,13 @@ impl Core {
                     Some((held, widen(next, offer.sent_before)));
                 self.pending = true;
             }
-            Kind::Nothing => {
+            PacketKind::ProbeMiss => {
                 let asking = &mut self.gates[gate as usize].asking;
                 let question = asking.asked.take()?;
                 if header.flags & FLAG_STALE != 0 {
                     self.ask_again(gate, header.sequence);
                 } else {
-                    if question.asker == Asker::Probe && asking.denied.len() < DENIED_MAX {
+                    if question.asker == ProbeAsker::Probe && asking.denied.len() < DENIED_MAX {
                         asking.denied.push((question.context, question.tag));
                     }
                     self.ask_next(gate);
@@ -317,7 +319,7 @@ impl Core {
     fn ask_again(&mut self, gate: u32, epoch: u32) {
         let peer = self.gates[gate as usize].peer;
         let mut posted = self.requests.select(|operation| {
-            operation.state == State::Posted
+            operation.state == OpState::Posted
                 && operation
                     .pattern
                     .source
@@ -336,10 +338,10 @@ impl Core {
         self.ask_next(gate);
     }
 
-    fn question(&self, receive: u32) -> Question {
+    fn question(&self, receive: u32) -> RemoteProbe {
         let operation = self.requests.peek(receive);
-        let asker = Asker::Receive(receive, operation.generation);
-        Question {
+        let asker = ProbeAsker::Receive(receive, operation.generation);
+        RemoteProbe {
             asker,
             context: operation.pattern.context,
             tag: operation.pattern.tag,
@@ -386,15 +388,15 @@ impl Core {
             return;
         }
         while let Some(question) = asking.queue.pop_front() {
-            if let Asker::Receive(receive, generation) = question.asker {
+            if let ProbeAsker::Receive(receive, generation) = question.asker {
                 let operation = self.requests.peek(receive);
-                if operation.generation != generation || operation.state != State::Posted {
+                if operation.generation != generation || operation.state != OpState::Posted {
                     continue;
                 }
             }
             asking.asked = Some(question);
-            let header = Header {
-                kind: Kind::Query as u8,
+            let header = PacketHeader {
+                kind: PacketKind::Probe as u8,
                 flags: if question.tag.is_none() {
                     FLAG_ANY_TAG
                 } else {
@@ -403,10 +405,10 @@ impl Core {
                 context: question.context,
                 tag: question.tag.unwrap_or(0),
                 sequence: asking.epoch,
-                ..Header::default()
+                ..PacketHeader::default()
             };
             let peer = self.gates[gate as usize].peer;
-            return self.tell(peer, header, Bytes::new());
+            return self.tell(peer, header, ControlPayload::new());
         }
     }
 
@@ -437,33 +439,33 @@ impl Core {
         }
     }
 
-    fn settle(&mut self, gate: u32, question: Question, held: Held) {
+    fn settle(&mut self, gate: u32, question: RemoteProbe, held: BlockedEnvelope) {
         let fresh = self.still_held(gate, &held);
         let asking = &mut self.gates[gate as usize].asking;
         match question.asker {
             // Its offers are not kept.
-            Asker::Nobody => {}
+            ProbeAsker::Nobody => {}
             _ if !fresh => asking.queue.push_front(question),
-            Asker::Probe => {
+            ProbeAsker::Probe => {
                 asking.offers.push((question.tag, held));
                 self.completions += 1;
             }
-            Asker::Receive(receive, generation) => {
+            ProbeAsker::Receive(receive, generation) => {
                 let operation = self.requests.at(receive);
-                if operation.generation != generation || operation.state != State::Posted {
+                if operation.generation != generation || operation.state != OpState::Posted {
                     return;
                 }
-                operation.state = State::Bound;
+                operation.state = OpState::Bound;
                 operation.peer = self.gates[gate as usize].peer;
                 let pattern = operation.pattern;
                 self.matcher.withdraw(&pattern, receive);
-                self.bind(gate, &held, Bound::Receive(receive));
+                self.bind(gate, &held, ReservedFor::Receive(receive));
             }
         }
     }
 
     /// Whether an offered envelope neither arrived nor was taken meanwhile.
-    fn still_held(&mut self, gate: u32, held: &Held) -> bool {
+    fn still_held(&mut self, gate: u32, held: &BlockedEnvelope) -> bool {
         let peer = self.gates[gate as usize].peer;
         let at = self.streams.find_or_insert(stream_key(held.context, peer));
         let stream = self.streams.get(at);
@@ -477,7 +479,7 @@ impl Core {
     }
 
     /// Whether a posted receive waits for an offered envelope.
-    fn is_wanted(&self, gate: u32, held: &Held) -> bool {
+    fn is_wanted(&self, gate: u32, held: &BlockedEnvelope) -> bool {
         self.matcher.is_wanted(&Envelope {
             context: held.context,
             peer: self.gates[gate as usize].peer,
@@ -486,7 +488,7 @@ impl Core {
     }
 
     /// Takes an offered envelope for `bound`.
-    fn bind(&mut self, gate: u32, held: &Held, bound: Bound) {
+    fn bind(&mut self, gate: u32, held: &BlockedEnvelope, bound: ReservedFor) {
         let peer = self.gates[gate as usize].peer;
         let at = self.streams.find_or_insert(stream_key(held.context, peer));
         self.streams
@@ -495,14 +497,14 @@ impl Core {
             .get_or_insert_default()
             .bound
             .insert(held.sequence, bound);
-        let header = Header {
-            kind: Kind::Take as u8,
+        let header = PacketHeader {
+            kind: PacketKind::Pull as u8,
             context: held.context,
             tag: held.tag,
             sequence: held.sequence as u32,
-            ..Header::default()
+            ..PacketHeader::default()
         };
-        self.tell(peer, header, Bytes::new());
+        self.tell(peer, header, ControlPayload::new());
     }
 
     /// The offer that answers a probe, from a window that may satisfy it; windows not asked yet are
@@ -528,15 +530,15 @@ impl Core {
             {
                 return Some((gate, at));
             }
-            let same = |question: &Question| {
-                question.asker == Asker::Probe && (question.context, question.tag) == wanted
+            let same = |question: &RemoteProbe| {
+                question.asker == ProbeAsker::Probe && (question.context, question.tag) == wanted
             };
             let known = asking.denied.contains(&wanted)
                 || asking.asked.iter().any(same)
                 || asking.queue.iter().any(same);
             if !known {
-                asking.queue.push_back(Question {
-                    asker: Asker::Probe,
+                asking.queue.push_back(RemoteProbe {
+                    asker: ProbeAsker::Probe,
                     context: pattern.context,
                     tag: pattern.tag,
                 });
@@ -563,7 +565,7 @@ impl Core {
     pub(crate) fn take_from_windows(&mut self, pattern: &Pattern) -> Option<(Message, Status)> {
         let (gate, at) = self.offered(pattern)?;
         let (_, held) = self.gates[gate as usize].asking.offers.swap_remove(at);
-        let meta = Meta {
+        let meta = MessageInfo {
             context: held.context,
             peer: self.gates[gate as usize].peer,
             source: held.source,
@@ -572,11 +574,11 @@ impl Core {
             len: held.len,
             waiting: None,
             credited: false,
-            mark: TypeMark::NONE,
+            mark: TypeDigest::NONE,
         };
-        let item = self.store.insert(meta, Body::Coming);
+        let item = self.store.insert(meta, UnexpectedBody::Coming);
         let message = self.store.take(item);
-        self.bind(gate, &held, Bound::Message(item));
+        self.bind(gate, &held, ReservedFor::Message(item));
         let status = Status {
             source: held.source,
             tag: held.tag,
@@ -589,10 +591,10 @@ impl Core {
 
     /// Receives a message that a matched probe took, arrived or not.
     pub(crate) fn receive_taken(&mut self, receive: u32, item: u32) {
-        if matches!(self.store.get(item).body, Body::Coming) {
+        if matches!(self.store.get(item).body, UnexpectedBody::Coming) {
             let peer = self.store.get(item).meta.peer;
             let operation = self.requests.at(receive);
-            operation.state = State::Bound;
+            operation.state = OpState::Bound;
             operation.peer = peer;
             self.store.await_for(item, receive);
         } else {
@@ -601,9 +603,14 @@ impl Core {
     }
 
     /// The envelope of a message that a matched probe took arrived.
-    pub(crate) fn fill_message(&mut self, item: u32, mut meta: Meta, incoming: Incoming) {
+    pub(crate) fn fill_message(
+        &mut self,
+        item: u32,
+        mut meta: MessageInfo,
+        incoming: IncomingPayload,
+    ) {
         meta.credited = false;
-        if let Body::Awaited(receive) = self.store.get(item).body {
+        if let UnexpectedBody::Awaited(receive) = self.store.get(item).body {
             self.store.remove(item);
             return self.fulfil(receive, meta, incoming);
         }

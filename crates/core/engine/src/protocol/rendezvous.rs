@@ -7,15 +7,15 @@
 
 use crate::api::{Error, Peer};
 use crate::core::Core;
-use crate::engine::Shard;
-use crate::protocol::wire::{FLAG_FAILED, FLAG_UNCALLED, Push, Pushed};
-use crate::requests::{Mark, Side, State, from_wire};
-use crate::transport::{Ending, Fetch, Header, Kind, Rail};
+use crate::engine::Engine;
+use crate::protocol::wire::{FLAG_FAILED, FLAG_UNCALLED, Rtr, RtrFin};
+use crate::requests::{OpFlag, OpSide, OpState, from_wire};
+use crate::transport::{BulkStatus, PacketHeader, PacketKind, RendezvousMode, Transport};
 use garonne_sync::user::Data;
 
 /// What a message that is fetched does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum NextTransfer {
     /// Nothing: it is somebody else's turn.
     Idle,
     /// Something else than a read was done.
@@ -29,8 +29,8 @@ impl Core {
     #[cold]
     pub(crate) fn fetch_is_over(&mut self, index: u32, worked: bool) {
         let operation = self.requests.at(index);
-        let chosen = !operation.marked(Mark::Unasked);
-        operation.unmark(Mark::Unasked);
+        let chosen = !operation.marked(OpFlag::Unasked);
+        operation.unmark(OpFlag::Unasked);
         if operation.fetching.take().is_some() && chosen {
             let name = self.wire_name(index);
             self.fetched.push((name, worked));
@@ -39,21 +39,21 @@ impl Core {
     }
 
     /// A send may write to its receiver's memory.
-    pub(crate) fn may_push(&mut self, peer: Peer, push: Push) -> Option<()> {
+    pub(crate) fn may_push(&mut self, peer: Peer, push: Rtr) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(push.send)) else {
             return Some(());
         };
         let operation = self.requests.at(index);
         // Each time is answered, and a receiver has no second one.
-        let again = operation.marked(Mark::Lent);
-        if operation.side != Side::Send
+        let again = operation.marked(OpFlag::Lent);
+        if operation.side != OpSide::Send
             || operation.peer != peer
-            || operation.state != State::Active
+            || operation.state != OpState::Active
             || again
         {
             return None;
         }
-        operation.mark(Mark::Lent);
+        operation.mark(OpFlag::Lent);
         operation.remote = push.recv;
         operation.moved = 0;
         operation.region = Some(Box::new(push.region));
@@ -65,17 +65,20 @@ impl Core {
     }
 
     /// The sender wrote what it could take of a receive, or (`worked` is false) cannot write there.
-    pub(crate) fn pushed(&mut self, peer: Peer, pushed: &Pushed, worked: bool) -> Option<()> {
+    pub(crate) fn pushed(&mut self, peer: Peer, pushed: &RtrFin, worked: bool) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(pushed.recv)) else {
             return Some(());
         };
         let operation = self.requests.at(index);
-        if operation.side != Side::Recv || operation.peer != peer {
+        if operation.side != OpSide::Recv || operation.peer != peer {
             return None;
         }
         // A receive that took to packets meanwhile needs none of it.
-        let shared = matches!(operation.fetching, Some(Fetch::Push | Fetch::Share));
-        if operation.state != State::Active || !shared {
+        let shared = matches!(
+            operation.fetching,
+            Some(RendezvousMode::Push | RendezvousMode::Share)
+        );
+        if operation.state != OpState::Active || !shared {
             return Some(());
         }
         if !worked {
@@ -108,7 +111,7 @@ impl Core {
     /// A bulk read moved bytes, or failed: then packets must do.
     pub(crate) fn bulk_moved(&mut self, index: u32, result: Result<(), Error>) {
         let operation = self.requests.at(index);
-        if operation.state != State::Active || operation.side != Side::Recv {
+        if operation.state != OpState::Active || operation.side != OpSide::Recv {
             return;
         }
         match result {
@@ -125,7 +128,7 @@ impl Core {
     }
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// One bulk read for every message that is fetched.
     pub(crate) fn pump_pulls(&mut self) -> bool {
         let mut moved = false;
@@ -134,24 +137,24 @@ impl<R: Rail> Shard<R> {
                 break;
             };
             moved |= match self.pull_turn(index) {
-                Turn::Idle => false,
-                Turn::Moved => true,
-                Turn::Read(from, len) => self.pull_parts(index, from, len),
+                NextTransfer::Idle => false,
+                NextTransfer::Moved => true,
+                NextTransfer::Read(from, len) => self.pull_parts(index, from, len),
             };
         }
         moved
     }
 
     /// What a message that is fetched does next.
-    pub(crate) fn pull_turn(&mut self, index: u32) -> Turn {
+    pub(crate) fn pull_turn(&mut self, index: u32) -> NextTransfer {
         let operation = self.core.requests.peek(index);
         let (readable, offered) = (
             operation.region.is_some(),
-            operation.marked(Mark::Announced),
+            operation.marked(OpFlag::Announced),
         );
-        let goes_on = operation.state == State::Active && !operation.marked(Mark::Ending);
-        if !goes_on || operation.side != Side::Recv || !readable && !offered {
-            return Turn::Idle;
+        let goes_on = operation.state == OpState::Active && !operation.marked(OpFlag::Ending);
+        if !goes_on || operation.side != OpSide::Recv || !readable && !offered {
+            return NextTransfer::Idle;
         }
         let known = operation.fetching;
         let way = match known {
@@ -159,18 +162,18 @@ impl<R: Rail> Shard<R> {
             // Its sender writes it and will say so; what it has not taken yet, this side takes.
             None if !self.withdraw(index) => {
                 if !readable {
-                    return Turn::Idle;
+                    return NextTransfer::Idle;
                 }
                 self.fetch_unasked(index)
             }
             None if !readable => {
                 self.core.ask_for_packets(index);
-                return Turn::Idle;
+                return NextTransfer::Idle;
             }
             None => self.begin_fetch(index),
         };
         match way {
-            Fetch::Read => {
+            RendezvousMode::Read => {
                 let operation = self.core.requests.peek(index);
                 let chunk = self
                     .rail
@@ -179,44 +182,52 @@ impl<R: Rail> Shard<R> {
                 let (from, total) = (operation.moved, operation.total);
                 if from >= total {
                     // All is asked for, and the rail tells when it is there.
-                    return Turn::Idle;
+                    return NextTransfer::Idle;
                 }
-                Turn::Read(from, (total - from).min(chunk.max(1)))
+                NextTransfer::Read(from, (total - from).min(chunk.max(1)))
             }
-            Fetch::Share | Fetch::Late => self.next_part(index),
-            Fetch::Push | Fetch::Packets => Turn::Moved,
+            RendezvousMode::Share | RendezvousMode::Late => self.next_part(index),
+            RendezvousMode::Push | RendezvousMode::Packets => NextTransfer::Moved,
         }
     }
 
     /// Decides how a message is fetched, and tells its sender if it has a part in it.
-    fn begin_fetch(&mut self, index: u32) -> Fetch {
+    fn begin_fetch(&mut self, index: u32) -> RendezvousMode {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let (peer, total) = (operation.peer, operation.total);
         let mut way = self.rail.fetch(token, peer, total);
         way = match way {
-            Fetch::Late if self.share_with_sender(index, way, FLAG_UNCALLED) => Fetch::Share,
-            Fetch::Push | Fetch::Share if self.share_with_sender(index, way, 0) => way,
-            Fetch::Push | Fetch::Share | Fetch::Late => Fetch::Read,
-            Fetch::Read | Fetch::Packets => way,
+            RendezvousMode::Late if self.share_with_sender(index, way, FLAG_UNCALLED) => {
+                RendezvousMode::Share
+            }
+            RendezvousMode::Push | RendezvousMode::Share
+                if self.share_with_sender(index, way, 0) =>
+            {
+                way
+            }
+            RendezvousMode::Push | RendezvousMode::Share | RendezvousMode::Late => {
+                RendezvousMode::Read
+            }
+            RendezvousMode::Read | RendezvousMode::Packets => way,
         };
         self.core.requests.at(index).fetching = Some(way);
-        if way == Fetch::Packets {
+        if way == RendezvousMode::Packets {
             self.core.ask_for_packets(index);
         }
         way
     }
 
     /// A message is fetched by both sides, without the rail's having been asked.
-    pub(crate) fn fetch_unasked(&mut self, index: u32) -> Fetch {
+    pub(crate) fn fetch_unasked(&mut self, index: u32) -> RendezvousMode {
         let operation = self.core.requests.at(index);
-        operation.fetching = Some(Fetch::Share);
-        operation.mark(Mark::Unasked);
-        Fetch::Share
+        operation.fetching = Some(RendezvousMode::Share);
+        operation.mark(OpFlag::Unasked);
+        RendezvousMode::Share
     }
 
     /// Lets the sender of an announced message write to its receive. `false`: that cannot be.
-    pub(crate) fn share_with_sender(&mut self, index: u32, way: Fetch, flags: u8) -> bool {
+    pub(crate) fn share_with_sender(&mut self, index: u32, way: RendezvousMode, flags: u8) -> bool {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let peer = operation.peer;
@@ -229,15 +240,15 @@ impl<R: Rail> Shard<R> {
             return false;
         };
         operation.exposed = true;
-        let push = Push {
+        let push = Rtr {
             send: operation.remote,
             recv: token,
             region,
         };
-        let header = Header {
-            kind: Kind::Push as u8,
+        let header = PacketHeader {
+            kind: PacketKind::Rtr as u8,
             flags,
-            ..Header::default()
+            ..PacketHeader::default()
         };
         self.core.tell(peer, header, push.encode());
         // At once: the sender works while this side does its part, or something else.
@@ -246,16 +257,16 @@ impl<R: Rail> Shard<R> {
     }
 
     /// The next part of a message that its sender writes at the same time.
-    fn next_part(&mut self, index: u32) -> Turn {
+    fn next_part(&mut self, index: u32) -> NextTransfer {
         let token = self.core.wire_name(index);
         let total = self.core.requests.peek(index).total;
         match self.rail.take_part(token, total) {
-            Ok(Some((from, len))) => Turn::Read(from, len),
+            Ok(Some((from, len))) => NextTransfer::Read(from, len),
             // The sender's word will tell when its parts are done.
-            Ok(None) => Turn::Idle,
+            Ok(None) => NextTransfer::Idle,
             Err(error) => {
                 self.core.bulk_moved(index, Err(error));
-                Turn::Moved
+                NextTransfer::Moved
             }
         }
     }
@@ -271,11 +282,11 @@ impl<R: Rail> Shard<R> {
             .map_or(0, |reach| reach.read_chunk);
         let mut done = len;
         while done < most && self.core.pulls.back() == Some(&index) {
-            if self.core.requests.peek(index).fetching != Some(Fetch::Share) {
+            if self.core.requests.peek(index).fetching != Some(RendezvousMode::Share) {
                 break;
             }
             self.core.pulls.pop_back();
-            let Turn::Read(from, len) = self.pull_turn(index) else {
+            let NextTransfer::Read(from, len) = self.pull_turn(index) else {
                 break;
             };
             moved |= self.pull(index, from, len);
@@ -294,15 +305,15 @@ impl<R: Rail> Shard<R> {
         };
         let result = self.rail.read(operation.bulk(token, region, from, len));
         let operation = self.core.requests.at(index);
-        if result == Ok(Ending::Now) {
+        if result == Ok(BulkStatus::Now) {
             watch.moved(token, operation.peer, len);
         }
         match result {
-            Ok(Ending::Now) => {
+            Ok(BulkStatus::Now) => {
                 operation.moved += len;
                 self.core.bulk_moved(index, Ok(()));
             }
-            Ok(Ending::Later) => {
+            Ok(BulkStatus::Later) => {
                 operation.moved += len;
                 // Until its end is told the rail may write there, whatever becomes of the
                 // operation.
@@ -323,11 +334,11 @@ impl<R: Rail> Shard<R> {
             let watch = self.core.stopwatch();
             let token = self.core.wire_name(index);
             let operation = self.core.requests.at(index);
-            let (State::Active, Side::Send, Some(region), false) = (
+            let (OpState::Active, OpSide::Send, Some(region), false) = (
                 operation.state,
                 operation.side,
                 operation.region.as_deref(),
-                operation.marked(Mark::Ending),
+                operation.marked(OpFlag::Ending),
             ) else {
                 continue;
             };
@@ -356,21 +367,21 @@ impl<R: Rail> Shard<R> {
 
     /// Tells the receiver what was written to its memory.
     pub(crate) fn end_push(&mut self, index: u32, worked: bool) {
-        if self.core.requests.peek(index).marked(Mark::Ahead) {
+        if self.core.requests.peek(index).marked(OpFlag::Ahead) {
             return self.end_ahead(index, worked);
         }
         let operation = self.core.requests.at(index);
         operation.region = None;
         let (peer, bytes, recv) = (operation.peer, operation.moved, operation.remote);
         let whole = worked && bytes >= operation.data.len;
-        let header = Header {
-            kind: Kind::Pushed as u8,
+        let header = PacketHeader {
+            kind: PacketKind::RtrFin as u8,
             flags: if worked { 0 } else { FLAG_FAILED },
-            ..Header::default()
+            ..PacketHeader::default()
         };
         if bytes > 0 || !worked {
             self.core
-                .tell(peer, header, Pushed { recv, bytes }.encode());
+                .tell(peer, header, RtrFin { recv, bytes }.encode());
         }
         if whole {
             self.core.end(index, None);

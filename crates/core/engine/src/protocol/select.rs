@@ -8,7 +8,7 @@
 
 /// What a strategy sees of a window's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct WindowHead {
     /// Envelopes that the peer still accepts.
     pub envelopes: u32,
     /// Payload bytes that the peer still accepts unasked.
@@ -21,7 +21,7 @@ pub struct View {
 
 /// What to do with the head of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SendStep {
     /// Send envelope and payload together.
     Eager,
     /// Send the envelope; the payload follows when the receiver wants it.
@@ -31,12 +31,12 @@ pub enum Step {
 }
 
 /// The step for the head of a window.
-pub fn next(view: &View) -> Step {
+pub fn next(view: &WindowHead) -> SendStep {
     if view.envelopes == 0 {
-        Step::Hold
+        SendStep::Hold
     } else if view.len <= view.eager_max && view.len <= view.payload {
-        Step::Eager
+        SendStep::Eager
     } else {
-        Step::Announce
+        SendStep::Announce
     }
 }

@@ -4,37 +4,37 @@
 //! never trusts a count.
 
 use crate::limits::{CONTROL_PAYLOAD_MAX, DESCRIPTOR_BLOB_MAX};
-use crate::transport::Descriptor;
+use crate::transport::RegionDescriptor;
 use garonne_sync::user::UserMem;
 
 /// Set in the flags of a query: its tag is any tag.
 pub(crate) const FLAG_ANY_TAG: u8 = 1;
-/// Set in the flags of `Nothing`: the query's epoch was stale.
+/// Set in the flags of `ProbeMiss`: the query's epoch was stale.
 pub(crate) const FLAG_STALE: u8 = 1;
 /// Set in the flags of an announcement: a descriptor follows.
 pub(crate) const FLAG_REGION: u8 = 1;
 /// Set in the flags of an envelope that its receiver took out of sequence.
 pub(crate) const FLAG_TAKEN: u8 = 2;
 
-/// Set in the flags of `Push`: the receiver copies by itself as long as it is alone, so nobody is
+/// Set in the flags of `Rtr`: the receiver copies by itself as long as it is alone, so nobody is
 /// called for it.
 pub(crate) const FLAG_UNCALLED: u8 = 1;
 
-/// Set in the flags of `Written`: its receiver took a part of the message, too, so its sender waits
-/// for word.
+/// Set in the flags of `EarlyFin`: its receiver took a part of the message, too, so its sender
+/// waits for word.
 pub(crate) const FLAG_PART: u8 = 2;
 
-/// Set in the flags of `Pushed` and `Written`: the receiver's memory could not be written.
+/// Set in the flags of `RtrFin` and `EarlyFin`: the receiver's memory could not be written.
 pub(crate) const FLAG_FAILED: u8 = 1;
 
 /// Bytes of a payload in the making or just copied out of a packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes {
+pub(crate) struct ControlPayload {
     pub len: usize,
     pub bytes: [u8; CONTROL_PAYLOAD_MAX],
 }
 
-impl Bytes {
+impl ControlPayload {
     pub(crate) fn new() -> Self {
         Self {
             len: 0,
@@ -69,25 +69,25 @@ impl Bytes {
 
 /// A request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Announce {
+pub(crate) struct Rts {
     /// Length of the message.
     pub total: u64,
     /// The send's name.
     pub send: u64,
     /// The region to read it from.
-    pub region: Option<Descriptor>,
+    pub region: Option<RegionDescriptor>,
 }
 
-impl Announce {
-    pub(crate) fn encode(&self) -> Bytes {
-        let bytes = Bytes::new().word(self.total).word(self.send);
+impl Rts {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        let bytes = ControlPayload::new().word(self.total).word(self.send);
         match &self.region {
             None => bytes,
             Some(region) => bytes.word(region.cookie).put(region.blob()),
         }
     }
 
-    pub(crate) fn decode(bytes: &Bytes, flags: u8) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload, flags: u8) -> Option<Self> {
         let region = if flags & FLAG_REGION == 0 {
             None
         } else {
@@ -95,7 +95,7 @@ impl Announce {
             if blob.len() > DESCRIPTOR_BLOB_MAX {
                 return None;
             }
-            Some(Descriptor::new(bytes.read(16)?, blob)?)
+            Some(RegionDescriptor::new(bytes.read(16)?, blob)?)
         };
         Some(Self {
             total: bytes.read(0)?,
@@ -107,17 +107,17 @@ impl Announce {
 
 /// Clear to send by packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Clear {
+pub(crate) struct Cts {
     pub send: u64,
     pub recv: u64,
 }
 
-impl Clear {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.send).word(self.recv)
+impl Cts {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new().word(self.send).word(self.recv)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         Some(Self {
             send: bytes.read(0)?,
             recv: bytes.read(8)?,
@@ -127,45 +127,45 @@ impl Clear {
 
 /// The send may write to the region, part by part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Push {
+pub(crate) struct Rtr {
     pub send: u64,
     pub recv: u64,
     /// Where the receiver's data is.
-    pub region: Descriptor,
+    pub region: RegionDescriptor,
 }
 
-impl Push {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new()
+impl Rtr {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new()
             .word(self.send)
             .word(self.recv)
             .word(self.region.cookie)
             .put(self.region.blob())
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         let blob = bytes.bytes.get(24..bytes.len)?;
         Some(Self {
             send: bytes.read(0)?,
             recv: bytes.read(8)?,
-            region: Descriptor::new(bytes.read(16)?, blob)?,
+            region: RegionDescriptor::new(bytes.read(16)?, blob)?,
         })
     }
 }
 
 /// So many bytes of the receive were written by the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pushed {
+pub(crate) struct RtrFin {
     pub recv: u64,
     pub bytes: u64,
 }
 
-impl Pushed {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.recv).word(self.bytes)
+impl RtrFin {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new().word(self.recv).word(self.bytes)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         Some(Self {
             recv: bytes.read(0)?,
             bytes: bytes.read(8)?,
@@ -176,7 +176,7 @@ impl Pushed {
 /// A receive that may be written unasked by the sender of its message. Context, tag and sequence
 /// are in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Expect {
+pub(crate) struct EarlyRtr {
     /// The receive's name.
     pub recv: u64,
     /// Its length: the message may be shorter.
@@ -184,12 +184,12 @@ pub(crate) struct Expect {
     /// Envelopes with its tag that go elsewhere before, counted from the header's sequence on.
     pub skip: u32,
     /// Where it is.
-    pub region: Descriptor,
+    pub region: RegionDescriptor,
 }
 
-impl Expect {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new()
+impl EarlyRtr {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new()
             .word(self.recv)
             .word(self.room)
             .word(u64::from(self.skip))
@@ -197,13 +197,13 @@ impl Expect {
             .put(self.region.blob())
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         let blob = bytes.bytes.get(32..bytes.len)?;
         Some(Self {
             recv: bytes.read(0)?,
             room: bytes.read(8)?,
             skip: u32::try_from(bytes.read(16)?).ok()?,
-            region: Descriptor::new(bytes.read(24)?, blob)?,
+            region: RegionDescriptor::new(bytes.read(24)?, blob)?,
         })
     }
 }
@@ -211,21 +211,21 @@ impl Expect {
 /// So many bytes of this send's message were written to this receive ahead, and its sender takes no
 /// more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct EarlyFin {
     pub recv: u64,
     pub send: u64,
     pub bytes: u64,
 }
 
-impl Written {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new()
+impl EarlyFin {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new()
             .word(self.recv)
             .word(self.send)
             .word(self.bytes)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         Some(Self {
             recv: bytes.read(0)?,
             send: bytes.read(8)?,
@@ -236,16 +236,16 @@ impl Written {
 
 /// The send of this name needs nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Finish {
+pub(crate) struct Fin {
     pub send: u64,
 }
 
-impl Finish {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new().word(self.send)
+impl Fin {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new().word(self.send)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         Some(Self {
             send: bytes.read(0)?,
         })
@@ -254,7 +254,7 @@ impl Finish {
 
 /// A held envelope, offered to a query. Context, tag and sequence are in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct ProbeHit {
     /// Length of the message.
     pub len: u64,
     /// Sequence of the first envelope of this context that was not sent when the offer was made.
@@ -263,14 +263,14 @@ pub(crate) struct Offer {
     pub epoch: u32,
 }
 
-impl Offer {
-    pub(crate) fn encode(&self) -> Bytes {
-        Bytes::new()
+impl ProbeHit {
+    pub(crate) fn encode(&self) -> ControlPayload {
+        ControlPayload::new()
             .word(self.len)
             .word(u64::from(self.sent_before) | u64::from(self.epoch) << 32)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
+    pub(crate) fn decode(bytes: &ControlPayload) -> Option<Self> {
         let word = bytes.read(8)?;
         Some(Self {
             len: bytes.read(0)?,
@@ -288,34 +288,34 @@ pub fn decode_anything(bytes: &[u8]) {
         return;
     };
     let len = rest.len().min(CONTROL_PAYLOAD_MAX);
-    let mut payload = Bytes::new().put(&rest[..len]);
+    let mut payload = ControlPayload::new().put(&rest[..len]);
     payload.len = len;
-    let same = |again: Bytes| assert_eq!(again.bytes[..again.len], rest[..again.len]);
-    if let Some(announce) = Announce::decode(&payload, flags) {
+    let same = |again: ControlPayload| assert_eq!(again.bytes[..again.len], rest[..again.len]);
+    if let Some(announce) = Rts::decode(&payload, flags) {
         same(announce.encode());
     }
-    Clear::decode(&payload)
+    Cts::decode(&payload)
         .iter()
         .for_each(|clear| same(clear.encode()));
-    Push::decode(&payload)
+    Rtr::decode(&payload)
         .iter()
         .for_each(|push| same(push.encode()));
-    Pushed::decode(&payload)
+    RtrFin::decode(&payload)
         .iter()
         .for_each(|pushed| same(pushed.encode()));
-    Expect::decode(&payload)
+    EarlyRtr::decode(&payload)
         .iter()
         .for_each(|expect| same(expect.encode()));
-    Written::decode(&payload)
+    EarlyFin::decode(&payload)
         .iter()
         .for_each(|written| same(written.encode()));
-    Finish::decode(&payload)
+    Fin::decode(&payload)
         .iter()
         .for_each(|finish| same(finish.encode()));
-    Offer::decode(&payload)
+    ProbeHit::decode(&payload)
         .iter()
         .for_each(|offer| same(offer.encode()));
-    let sent = crate::observe::events::Sent {
+    let sent = crate::observe::events::SentMessage {
         from: 0,
         to: 1,
         context: 2,
@@ -346,8 +346,8 @@ mod tests {
 
         #[test]
         fn any_words_are_a_header_that_reads_back(words in any::<[u64; 3]>()) {
-            let header = crate::transport::Header::from_words(words);
-            prop_assert_eq!(crate::transport::Header::from_words(header.to_words()), header);
+            let header = crate::transport::PacketHeader::from_words(words);
+            prop_assert_eq!(crate::transport::PacketHeader::from_words(header.to_words()), header);
         }
     }
 
@@ -365,73 +365,70 @@ mod tests {
     #[test]
     fn announcements_survive_the_wire_with_and_without_a_region() {
         for blob in [0usize, 1, 8, DESCRIPTOR_BLOB_MAX] {
-            let region = Descriptor::new(77, &vec![9; blob]);
-            let announce = Announce {
+            let region = RegionDescriptor::new(77, &vec![9; blob]);
+            let announce = Rts {
                 total: 1 << 40,
                 send: 3,
                 region,
             };
-            assert_eq!(
-                Announce::decode(&announce.encode(), FLAG_REGION),
-                Some(announce)
-            );
+            assert_eq!(Rts::decode(&announce.encode(), FLAG_REGION), Some(announce));
         }
-        let bare = Announce {
+        let bare = Rts {
             total: 5,
             send: 6,
             region: None,
         };
-        assert_eq!(Announce::decode(&bare.encode(), 0), Some(bare));
+        assert_eq!(Rts::decode(&bare.encode(), 0), Some(bare));
     }
 
     #[test]
     fn words_about_pushing_survive_the_wire() {
         for blob in [0usize, 16, DESCRIPTOR_BLOB_MAX] {
-            let Some(region) = Descriptor::new(7 << 32 | 1, &vec![3; blob]) else {
+            let Some(region) = RegionDescriptor::new(7 << 32 | 1, &vec![3; blob]) else {
                 panic!("the blob is short enough")
             };
-            let push = Push {
+            let push = Rtr {
                 send: 1 << 40,
                 recv: 9,
                 region,
             };
-            assert_eq!(Push::decode(&push.encode()), Some(push));
+            assert_eq!(Rtr::decode(&push.encode()), Some(push));
         }
-        let pushed = Pushed {
+        let pushed = RtrFin {
             recv: 5,
             bytes: 1 << 33,
         };
-        assert_eq!(Pushed::decode(&pushed.encode()), Some(pushed));
+        assert_eq!(RtrFin::decode(&pushed.encode()), Some(pushed));
     }
 
     #[test]
     fn words_about_announced_receives_survive_the_wire() {
         for blob in [0usize, 8, DESCRIPTOR_BLOB_MAX] {
-            let Some(region) = Descriptor::new(7 << 32 | 1, &vec![3; blob]) else {
+            let Some(region) = RegionDescriptor::new(7 << 32 | 1, &vec![3; blob]) else {
                 panic!("the blob is short enough")
             };
-            let expect = Expect {
+            let expect = EarlyRtr {
                 recv: 1 << 40,
                 room: 9,
                 skip: 3,
                 region,
             };
-            assert_eq!(Expect::decode(&expect.encode()), Some(expect));
+            assert_eq!(EarlyRtr::decode(&expect.encode()), Some(expect));
         }
-        let written = Written {
+        let written = EarlyFin {
             recv: 5,
             send: 1 << 33,
             bytes: 12,
         };
-        assert_eq!(Written::decode(&written.encode()), Some(written));
+        assert_eq!(EarlyFin::decode(&written.encode()), Some(written));
     }
 
     #[test]
     fn truncated_payloads_are_refused() {
-        let mut bytes = Clear { send: 1, recv: 2 }.encode();
+        let mut bytes = Cts { send: 1, recv: 2 }.encode();
         bytes.len = 15;
-        assert_eq!(Clear::decode(&bytes), None);
+        assert_eq!(Cts::decode(&bytes), None);
         bytes.len = 20;
-        assert_eq!(Announce::decode(&bytes, FLAG_REGION), None);
+        assert_eq!(Rts::decode(&bytes, FLAG_REGION), None);
     }
 }

@@ -6,7 +6,7 @@
 //! to three bits changed or one burst of up to 32, else but once in four thousand million. That is
 //! no protection against somebody who wants to deceive; rails between hosts have one.
 
-use crate::transport::Header;
+use crate::transport::PacketHeader;
 
 /// Bytes of the checksum.
 const SUM: usize = 4;
@@ -21,7 +21,7 @@ const BARE: u8 = 0;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Its header.
-    pub header: Header,
+    pub header: PacketHeader,
     /// Its payload, of `header.len` bytes.
     pub payload: Vec<u8>,
 }
@@ -87,7 +87,7 @@ impl Frame {
                 let number = word(&mut rest)?;
                 let words = [word(&mut rest)?, word(&mut rest)?, word(&mut rest)?];
                 let (header, payload) = (
-                    Header::from_words(words),
+                    PacketHeader::from_words(words),
                     std::mem::take(&mut rest).to_vec(),
                 );
                 if header.len as usize != payload.len() {
@@ -118,7 +118,7 @@ mod tests {
 
     fn frame(acknowledged: u64, packet: Option<(u64, [u64; 3], Vec<u8>)>) -> Frame {
         let packet = packet.map(|(number, words, payload)| {
-            let mut header = Header::from_words(words);
+            let mut header = PacketHeader::from_words(words);
             header.len = payload.len() as u32;
             (number, Packet { header, payload })
         });

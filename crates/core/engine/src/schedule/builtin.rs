@@ -4,13 +4,13 @@
 //! Pure, and no more than a choice: what is decided, and how, is in [`coalesce`](super::coalesce),
 //! [`order`](super::order) and [`stripe`](super::stripe).
 
-use crate::schedule::coalesce::Leaving;
-use crate::schedule::order::Order;
-use crate::schedule::stripe::Splitting;
+use crate::schedule::coalesce::CoalescePolicy;
+use crate::schedule::order::OrderPolicy;
+use crate::schedule::stripe::StripePolicy;
 
 /// One of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BuiltIn {
+pub enum BuiltinStrategy {
     /// Nothing waits for anything that could be better.
     Immediate,
     /// As few writes and requests as can be had without putting off what could leave now.
@@ -22,7 +22,7 @@ pub enum BuiltIn {
     Adaptive,
 }
 
-impl BuiltIn {
+impl BuiltinStrategy {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
 
@@ -41,7 +41,7 @@ impl BuiltIn {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// A number that stands for it, above 0 and at most [`BuiltIn::ALL`]'s length.
+    /// A number that stands for it, above 0 and at most [`BuiltinStrategy::ALL`]'s length.
     pub fn code(self) -> u64 {
         1 + self as u64
     }
@@ -52,30 +52,30 @@ impl BuiltIn {
     }
 
     /// When small messages leave.
-    pub fn leaving(self) -> Leaving {
+    pub fn leaving(self) -> CoalescePolicy {
         match self {
-            Self::Immediate => Leaving::Immediate,
-            Self::Aggregate => Leaving::Aggregate,
-            Self::Hold => Leaving::Hold,
-            Self::Adaptive => Leaving::Adaptive,
+            Self::Immediate => CoalescePolicy::Immediate,
+            Self::Aggregate => CoalescePolicy::Aggregate,
+            Self::Hold => CoalescePolicy::Hold,
+            Self::Adaptive => CoalescePolicy::Adaptive,
         }
     }
 
     /// In which order a window's messages leave.
-    pub fn ordering(self) -> Order {
+    pub fn ordering(self) -> OrderPolicy {
         match self {
-            Self::Immediate => Order::AsSent,
-            Self::Aggregate | Self::Hold | Self::Adaptive => Order::SmallFirst,
+            Self::Immediate => OrderPolicy::AsSent,
+            Self::Aggregate | Self::Hold | Self::Adaptive => OrderPolicy::SmallFirst,
         }
     }
 
     /// How large data are split.
-    pub fn splitting(self) -> Splitting {
+    pub fn splitting(self) -> StripePolicy {
         match self {
-            Self::Immediate => Splitting::Equal,
-            Self::Aggregate => Splitting::Shares,
-            Self::Hold => Splitting::Quickest,
-            Self::Adaptive => Splitting::Balanced,
+            Self::Immediate => StripePolicy::Equal,
+            Self::Aggregate => StripePolicy::Shares,
+            Self::Hold => StripePolicy::Quickest,
+            Self::Adaptive => StripePolicy::Balanced,
         }
     }
 }
@@ -86,19 +86,22 @@ mod tests {
 
     #[test]
     fn names_and_codes_lead_back() {
-        for one in BuiltIn::ALL {
-            assert_eq!(BuiltIn::named(one.name()), Some(one));
-            assert_eq!(BuiltIn::from_code(one.code()), Some(one));
+        for one in BuiltinStrategy::ALL {
+            assert_eq!(BuiltinStrategy::named(one.name()), Some(one));
+            assert_eq!(BuiltinStrategy::from_code(one.code()), Some(one));
         }
-        assert_eq!(BuiltIn::named("sometimes"), None);
-        assert_eq!((BuiltIn::from_code(0), BuiltIn::from_code(5)), (None, None));
+        assert_eq!(BuiltinStrategy::named("sometimes"), None);
+        assert_eq!(
+            (BuiltinStrategy::from_code(0), BuiltinStrategy::from_code(5)),
+            (None, None)
+        );
     }
 
     #[test]
     fn no_two_decide_alike() {
-        let decisions = |one: BuiltIn| (one.leaving(), one.ordering(), one.splitting());
-        for (at, one) in BuiltIn::ALL.into_iter().enumerate() {
-            for other in &BuiltIn::ALL[at + 1..] {
+        let decisions = |one: BuiltinStrategy| (one.leaving(), one.ordering(), one.splitting());
+        for (at, one) in BuiltinStrategy::ALL.into_iter().enumerate() {
+            for other in &BuiltinStrategy::ALL[at + 1..] {
                 assert_ne!(decisions(one), decisions(*other));
             }
         }

@@ -13,7 +13,7 @@ use crate::limits::{
 
 /// Which decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leaving {
+pub enum CoalescePolicy {
     /// Every message leaves at once.
     Immediate,
     /// The first message leaves at once; those that follow before the rank looks leave together.
@@ -27,7 +27,7 @@ pub enum Leaving {
     Adaptive,
 }
 
-impl Leaving {
+impl CoalescePolicy {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
 
@@ -44,7 +44,7 @@ impl Leaving {
 
 /// What happened to the messages to one peer so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct History {
+pub struct SendHistory {
     /// Messages since the rank looked last.
     since_look: u32,
     /// How many were sent between the two looks before, and how many series in a row had that
@@ -59,7 +59,7 @@ pub struct History {
     in_time: u32,
 }
 
-impl History {
+impl SendHistory {
     /// A message was sent.
     pub fn sent(&mut self) {
         self.since_look = self.since_look.saturating_add(1);
@@ -124,7 +124,7 @@ impl History {
 
 /// A message that is sent now, and what it would leave with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct CoalesceCandidate {
     /// Its bytes.
     pub len: usize,
     /// Its receiver answers at once, or somebody waits for it already.
@@ -133,7 +133,7 @@ pub struct Candidate {
     pub kept: usize,
 }
 
-impl Candidate {
+impl CoalesceCandidate {
     /// Whether it leaves now, whatever a strategy says.
     pub fn must_leave(&self) -> bool {
         self.urgent || self.len > GATHER_EACH_MAX || self.kept >= GATHER_BYTES
@@ -142,16 +142,20 @@ impl Candidate {
 
 /// Whether the message may wait for the rank's next look. It leaves with all that is kept
 /// otherwise.
-pub fn may_wait(leaving: Leaving, candidate: &Candidate, history: &History) -> bool {
+pub fn may_wait(
+    leaving: CoalescePolicy,
+    candidate: &CoalesceCandidate,
+    history: &SendHistory,
+) -> bool {
     if candidate.must_leave() {
         return false;
     }
     let first = history.since_look == 0;
     match leaving {
-        Leaving::Immediate => false,
-        Leaving::Aggregate => !first,
-        Leaving::Hold => true,
-        Leaving::Adaptive => history
+        CoalescePolicy::Immediate => false,
+        CoalescePolicy::Aggregate => !first,
+        CoalescePolicy::Hold => true,
+        CoalescePolicy::Adaptive => history
             .expects_more()
             .unwrap_or(!first && history.backoff == 0),
     }
@@ -164,7 +168,7 @@ mod tests {
 
     /// What a rank does between two looks.
     #[derive(Clone, Copy, Debug)]
-    struct Round {
+    struct SendRound {
         messages: u32,
         len: usize,
         /// Nanoseconds of computing between the last message and the look.
@@ -178,11 +182,11 @@ mod tests {
 
     /// What one round costs: the time that it takes of cores, and the time until the receiver has
     /// its last message.
-    fn round(leaving: Leaving, round: &Round, history: &mut History) -> u64 {
+    fn round(leaving: CoalescePolicy, round: &SendRound, history: &mut SendHistory) -> u64 {
         let (mut now, mut kept, mut arrived) = (0, 0, 0);
         for _ in 0..round.messages {
             now += COPY;
-            let candidate = Candidate {
+            let candidate = CoalesceCandidate {
                 len: round.len,
                 urgent: false,
                 kept: kept + round.len,
@@ -209,8 +213,8 @@ mod tests {
         now + arrived
     }
 
-    fn total(leaving: Leaving, rounds: impl Iterator<Item = Round>) -> u64 {
-        let mut history = History::default();
+    fn total(leaving: CoalescePolicy, rounds: impl Iterator<Item = SendRound>) -> u64 {
+        let mut history = SendHistory::default();
         rounds.map(|each| round(leaving, &each, &mut history)).sum()
     }
 
@@ -222,9 +226,9 @@ mod tests {
             messages in 1u32..80, len in 1usize..GATHER_EACH_MAX, computes in prop::sample::select(vec![0u64, 200, 5_000, 100_000, 600_000, 5_000_000]),
         ) {
             // A program does the same for long; what it pays to learn that counts, too.
-            let rounds = || std::iter::repeat_n(Round { messages, len, computes }, 2_000);
-            let adaptive = total(Leaving::Adaptive, rounds());
-            for other in Leaving::ALL {
+            let rounds = || std::iter::repeat_n(SendRound { messages, len, computes }, 2_000);
+            let adaptive = total(CoalescePolicy::Adaptive, rounds());
+            for other in CoalescePolicy::ALL {
                 let theirs = total(other, rounds());
                 prop_assert!(adaptive as f64 <= theirs as f64 * 1.05, "{adaptive} after {theirs} of {other:?}");
             }
@@ -232,11 +236,11 @@ mod tests {
 
         #[test]
         fn what_is_kept_is_bounded(
-            leaving in prop::sample::select(Leaving::ALL.to_vec()), lens in prop::collection::vec((1usize..3 * GATHER_EACH_MAX, any::<bool>(), 0u8..20), 1..200),
+            leaving in prop::sample::select(CoalescePolicy::ALL.to_vec()), lens in prop::collection::vec((1usize..3 * GATHER_EACH_MAX, any::<bool>(), 0u8..20), 1..200),
         ) {
-            let (mut history, mut kept) = (History::default(), 0);
+            let (mut history, mut kept) = (SendHistory::default(), 0);
             for (len, urgent, then) in lens {
-                let waits = may_wait(leaving, &Candidate { len, urgent, kept: kept + len }, &history);
+                let waits = may_wait(leaving, &CoalesceCandidate { len, urgent, kept: kept + len }, &history);
                 prop_assert!(!(waits && urgent), "urgent messages do not wait");
                 history.sent();
                 kept = if waits { kept + len } else { 0 };
@@ -250,20 +254,20 @@ mod tests {
         }
     }
 
-    fn decide(history: &mut History) -> bool {
-        let candidate = Candidate {
+    fn decide(history: &mut SendHistory) -> bool {
+        let candidate = CoalesceCandidate {
             len: 8,
             urgent: false,
             kept: 8,
         };
-        let waits = may_wait(Leaving::Adaptive, &candidate, history);
+        let waits = may_wait(CoalescePolicy::Adaptive, &candidate, history);
         history.sent();
         waits
     }
 
     #[test]
     fn a_message_alone_leaves_at_once() {
-        let mut history = History::default();
+        let mut history = SendHistory::default();
         for _ in 0..100 {
             assert!(!decide(&mut history));
             history.looked(false);
@@ -277,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_last_of_a_series_takes_those_before_it_along() {
-        let mut history = History::default();
+        let mut history = SendHistory::default();
         for _ in 0..GATHER_SERIES {
             assert_eq!(
                 [(); 4].map(|()| decide(&mut history)),
@@ -307,7 +311,7 @@ mod tests {
 
     #[test]
     fn who_computes_after_sending_is_not_waited_for_again_and_again() {
-        let mut history = History::default();
+        let mut history = SendHistory::default();
         let (mut overdue, mut turn, rounds) = (0, 0, 10_000);
         for _ in 0..rounds {
             // Of no one length.

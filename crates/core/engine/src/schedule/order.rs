@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 /// Which decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum OrderPolicy {
     /// What was sent first leaves first, but for priorities.
     AsSent,
     /// Small messages leave before large ones.
@@ -20,7 +20,7 @@ pub enum Order {
     SmallFirst,
 }
 
-impl Order {
+impl OrderPolicy {
     /// All of them.
     #[cfg(test)]
     const ALL: [Self; 2] = [Self::AsSent, Self::SmallFirst];
@@ -34,7 +34,7 @@ impl Order {
     }
 
     /// How soon a message may leave by itself, 0 first.
-    fn class(self, chunk: &Chunk) -> usize {
+    fn class(self, chunk: &WindowEntry) -> usize {
         let small = self == Self::AsSent || is_small(chunk.len);
         match chunk.priority {
             Priority::High => 0,
@@ -53,7 +53,7 @@ impl Order {
 
 /// A message that waits in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chunk {
+pub struct WindowEntry {
     /// The context that its envelope belongs to.
     pub context: u32,
     /// Its tag.
@@ -74,7 +74,7 @@ const CLASSES: usize = 4;
 /// Places in the window, in the order in which they leave: class by class, but every
 /// [`ORDER_FAIR`]th place goes to the oldest that is left, so that a large one moves on however
 /// many small ones come. At most [`ORDER_LOOK_AHEAD`] chunks are looked at.
-pub fn plan(ordering: Order, window: &[Chunk]) -> Vec<usize> {
+pub fn plan(ordering: OrderPolicy, window: &[WindowEntry]) -> Vec<usize> {
     let window = &window[..window.len().min(ORDER_LOOK_AHEAD)];
     // Nothing of a communicator overtakes what is before it there: what is behind is in its class
     // at best.
@@ -109,7 +109,7 @@ pub fn plan(ordering: Order, window: &[Chunk]) -> Vec<usize> {
 
 /// Whether a plan may be carried out: every place is in the window and named once at most, and of
 /// each context the oldest come first, without a gap.
-pub fn check(window: &[Chunk], order: &[usize]) -> bool {
+pub fn check(window: &[WindowEntry], order: &[usize]) -> bool {
     let mut named = vec![false; window.len()];
     order.iter().all(|&at| {
         let fresh = at < window.len() && !named[at];
@@ -137,10 +137,10 @@ mod tests {
         }
     }
 
-    fn chunks() -> impl Strategy<Value = Vec<Chunk>> {
+    fn chunks() -> impl Strategy<Value = Vec<WindowEntry>> {
         let len = prop_oneof![0u64..=ORDER_SMALL_MAX as u64, 5_000u64..100_000];
         prop::collection::vec(
-            (0u32..6, len).prop_map(|(context, len)| Chunk {
+            (0u32..6, len).prop_map(|(context, len)| WindowEntry {
                 context,
                 tag: 0,
                 len,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// The order of each context's places.
-    fn by_context(window: &[Chunk], order: &[usize]) -> HashMap<u32, Vec<usize>> {
+    fn by_context(window: &[WindowEntry], order: &[usize]) -> HashMap<u32, Vec<usize>> {
         let mut found: HashMap<u32, Vec<usize>> = HashMap::new();
         for &at in order {
             found.entry(window[at].context).or_default().push(at);
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plans_hold_every_chunk_that_is_looked_at_once_and_every_communicator_in_order(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
+        fn plans_hold_every_chunk_that_is_looked_at_once_and_every_communicator_in_order(window in chunks(), ordering in prop::sample::select(OrderPolicy::ALL.to_vec())) {
             let order = plan(ordering, &window);
             prop_assert!(check(&window, &order));
             let mut sorted = order.clone();
@@ -177,8 +177,8 @@ mod tests {
             let mut window = window;
             window.truncate(ORDER_LOOK_AHEAD - 1);
             window.retain(|chunk| chunk.priority != Priority::High);
-            window.push(Chunk { context, len: 8, ..Chunk::default() });
-            let order = plan(Order::SmallFirst, &window);
+            window.push(WindowEntry { context, len: 8, ..WindowEntry::default() });
+            let order = plan(OrderPolicy::SmallFirst, &window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let large = order[..at].iter().filter(|at| !is_small(window[**at].len)).count();
             prop_assert!(large <= at / ORDER_FAIR + 1, "{large} large ones among {at} before it");
@@ -187,11 +187,11 @@ mod tests {
         #[test]
         fn a_large_message_is_not_put_off_for_ever(context in 0u32..6, smalls in 1usize..1000) {
             // Small ones of other communicators join as fast as they leave.
-            let small = |number: usize| Chunk { context: 10 + number as u32, len: 8, ..Chunk::default() };
-            let mut window = vec![Chunk { context, len: 100_000, priority: of(context), ..Chunk::default() }];
+            let small = |number: usize| WindowEntry { context: 10 + number as u32, len: 8, ..WindowEntry::default() };
+            let mut window = vec![WindowEntry { context, len: 100_000, priority: of(context), ..WindowEntry::default() }];
             window.extend((0..ORDER_LOOK_AHEAD).map(small));
             for number in 0..smalls {
-                let first = plan(Order::SmallFirst, &window);
+                let first = plan(OrderPolicy::SmallFirst, &window);
                 let leave: Vec<usize> = first.into_iter().take(ORDER_FAIR).collect();
                 if leave.contains(&0) {
                     return Ok(());
@@ -202,11 +202,11 @@ mod tests {
 
         #[test]
         fn a_message_of_high_priority_is_behind_its_like_and_few_others(
-            window in chunks(), len in 1u64..1_000_000, ordering in prop::sample::select(Order::ALL.to_vec()),
+            window in chunks(), len in 1u64..1_000_000, ordering in prop::sample::select(OrderPolicy::ALL.to_vec()),
         ) {
             let mut window = window;
             window.truncate(ORDER_LOOK_AHEAD - 1);
-            window.push(Chunk { context: 100, len, priority: Priority::High, ..Chunk::default() });
+            window.push(WindowEntry { context: 100, len, priority: Priority::High, ..WindowEntry::default() });
             let order = plan(ordering, &window);
             let at = order.iter().position(|at| *at == window.len() - 1).unwrap();
             let others = order[..at].iter().filter(|at| window[**at].priority != Priority::High).count();
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn low_ones_leave_last_but_for_the_oldest_now_and_then(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
+        fn low_ones_leave_last_but_for_the_oldest_now_and_then(window in chunks(), ordering in prop::sample::select(OrderPolicy::ALL.to_vec())) {
             let order = plan(ordering, &window);
             let early = order.iter().enumerate().filter(|(place, at)| {
                 let others_wait = order[*place..].iter().any(|at| window[*at].priority != Priority::Low);
@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn what_leads_is_first_in_the_plan(window in chunks(), ordering in prop::sample::select(Order::ALL.to_vec())) {
+        fn what_leads_is_first_in_the_plan(window in chunks(), ordering in prop::sample::select(OrderPolicy::ALL.to_vec())) {
             let usual = window.iter().all(|chunk| chunk.priority == Priority::Normal);
             if let Some(head) = window.first() && ordering.leads(head.len, head.priority, usual) {
                 prop_assert_eq!(plan(ordering, &window)[0], 0);
@@ -237,7 +237,7 @@ mod tests {
         fn what_is_to_leave_as_it_was_sent_does(window in chunks()) {
             let mut window = window;
             window.iter_mut().for_each(|chunk| chunk.priority = Priority::Normal);
-            let order = plan(Order::AsSent, &window);
+            let order = plan(OrderPolicy::AsSent, &window);
             prop_assert_eq!(order, (0..window.len().min(ORDER_LOOK_AHEAD)).collect::<Vec<_>>());
         }
 

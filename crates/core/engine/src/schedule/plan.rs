@@ -4,39 +4,39 @@
 //! the built-in one, and only where there is something to decide. However plans go, the oldest
 //! message of a window is not overtaken for ever.
 
-use crate::api::Context;
-use crate::engine::Shard;
+use crate::api::ContextId;
+use crate::engine::Engine;
 use crate::limits::ORDER_PATIENCE;
-use crate::schedule::order::{self, Chunk, Order};
-use crate::schedule::plugin::{Loaded, Window};
+use crate::schedule::order::{self, OrderPolicy, WindowEntry};
+use crate::schedule::plugin::{CheckedPlugin, WindowView};
 use crate::schedule::priority::Priority;
-use crate::transport::Rail;
+use crate::transport::Transport;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// What was asked last about a window, and the answer. The same question has the same answer, and a
 /// rail without room asks it again and again.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct CachedPlan {
     credits: (u32, u64),
-    chunks: Vec<Chunk>,
+    chunks: Vec<WindowEntry>,
     order: Option<Vec<usize>>,
 }
 
-impl<R: Rail> Shard<R> {
+impl<R: Transport> Engine<R> {
     /// From now on messages leave in this order, where no other strategy decides.
-    pub fn order_by(&mut self, ordering: Order) {
+    pub fn order_by(&mut self, ordering: OrderPolicy) {
         self.core.ordering = ordering;
     }
 
     /// From now on this strategy is asked in which order messages leave. The rail is told
     /// separately.
-    pub fn consult(&mut self, loaded: Arc<Loaded>) {
+    pub fn consult(&mut self, loaded: Arc<CheckedPlugin>) {
         self.core.loaded = loaded.decides().order.then_some(loaded);
     }
 
     /// From now on messages of these contexts have this priority.
-    pub fn prioritise(&mut self, contexts: Range<Context>, priority: Priority) {
+    pub fn prioritise(&mut self, contexts: Range<ContextId>, priority: Priority) {
         self.core.priorities.set(contexts, priority);
         self.rail.yield_to_small(self.core.priorities.any_low());
     }
@@ -98,7 +98,7 @@ impl<R: Rail> Shard<R> {
         ordering.leads(head.data.len, priority, priorities.are_usual())
     }
 
-    fn planned(&mut self, gate: u32, chunks: &[Chunk]) -> Vec<usize> {
+    fn planned(&mut self, gate: u32, chunks: &[WindowEntry]) -> Vec<usize> {
         if let Some(loaded) = &self.core.loaded {
             // Of one context there is one order only.
             if chunks
@@ -109,15 +109,15 @@ impl<R: Rail> Shard<R> {
             }
             let entry = &mut self.core.gates[gate as usize];
             let credits = (entry.envelopes, entry.payload);
-            let is_same = |last: &Planned| last.credits == credits && last.chunks == chunks;
+            let is_same = |last: &CachedPlan| last.credits == credits && last.chunks == chunks;
             if !entry.planned.as_deref().is_some_and(is_same) {
-                let order = loaded.order(&Window {
+                let order = loaded.order(&WindowView {
                     peer: entry.peer,
                     envelopes: entry.envelopes,
                     payload: entry.payload,
                     chunks,
                 });
-                entry.planned = Some(Box::new(Planned {
+                entry.planned = Some(Box::new(CachedPlan {
                     credits,
                     chunks: chunks.to_vec(),
                     order,

@@ -6,16 +6,16 @@
 //! strategy decides. So a bad one can be slow, never wrong. Bounded by one row of counts for each
 //! peer.
 
-use crate::api::{Context, Peer};
+use crate::api::{ContextId, Peer};
 use crate::limits::{SPLIT_LEAST, SPLIT_WAYS};
-use crate::schedule::order::{self, Chunk};
-use crate::schedule::stripe::{self, Way};
+use crate::schedule::order::{self, WindowEntry};
+use crate::schedule::stripe::{self, RailEstimate};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a strategy says when it is asked.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer<T> {
+pub enum PluginAnswer<T> {
     /// This.
     Decided(T),
     /// The built-in strategy may decide.
@@ -26,22 +26,22 @@ pub enum Answer<T> {
 
 /// What a strategy decides at all; for the rest it is not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decides {
-    /// [`Strategy::may_wait`].
+pub struct PluginDecisions {
+    /// [`StrategyPlugin::may_wait`].
     pub waiting: bool,
-    /// [`Strategy::order`].
+    /// [`StrategyPlugin::order`].
     pub order: bool,
-    /// [`Strategy::piece`].
+    /// [`StrategyPlugin::piece`].
     pub pieces: bool,
 }
 
 /// A small message that is sent now, and could wait for others to leave in one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct CoalesceQuery {
     /// To whom.
     pub peer: Peer,
     /// The context that its envelope belongs to: all messages of one kind of one communicator.
-    pub context: Context,
+    pub context: ContextId,
     /// Its tag.
     pub tag: i32,
     /// Messages to this peer since the rank looked at its connections, without it.
@@ -59,7 +59,7 @@ pub struct Message {
 
 /// The oldest messages of a peer's window.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub struct WindowView<'a> {
     /// To whom.
     pub peer: Peer,
     /// Envelopes that the peer still accepts: so many messages may leave now, at most.
@@ -67,14 +67,14 @@ pub struct Window<'a> {
     /// Payload bytes that it still accepts unasked.
     pub payload: u64,
     /// The messages, from the oldest on: at least two, of more than one context.
-    pub chunks: &'a [Chunk],
+    pub chunks: &'a [WindowEntry],
 }
 
 /// One of the ways of large data.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lane {
+pub struct RailView {
     /// Rate, latency and backlog.
-    pub way: Way,
+    pub way: RailEstimate,
     /// Pieces that it has been asked for and has not brought.
     pub asked: u32,
     /// Pieces that it may be asked for now.
@@ -83,10 +83,10 @@ pub struct Lane {
     pub most: u64,
 }
 
-impl Lane {
+impl RailView {
     /// A way that has been asked for so many pieces, and may be for so many more; `known`: what it
     /// does has been seen.
-    pub fn new(way: Way, asked: u32, room: u32, known: bool) -> Self {
+    pub fn new(way: RailEstimate, asked: u32, room: u32, known: bool) -> Self {
         // Of a way that nobody knows little is asked until it has shown what it does.
         let most = if known {
             stripe::most(&way)
@@ -104,7 +104,7 @@ impl Lane {
 
 /// Large data that are to be read from a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow<'a> {
+pub struct StripeQuery<'a> {
     /// From whom.
     pub peer: Peer,
     /// Bytes that nobody was asked for.
@@ -112,12 +112,12 @@ pub struct Flow<'a> {
     /// Bytes of the next piece at least, and at most what its way says.
     pub least: u64,
     /// The ways, at most [`SPLIT_WAYS`].
-    pub ways: &'a [Lane],
+    pub ways: &'a [RailView],
 }
 
 /// A piece of large data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct StripePiece {
     /// The way that it is asked for on.
     pub way: usize,
     /// Its bytes.
@@ -127,47 +127,47 @@ pub struct Piece {
 /// Decisions of the optimisation window. Pure functions: the same question gets the same answer,
 /// whenever and wherever it is asked. They are called by whichever thread moves messages, of which
 /// there may be several, while the rank's other threads wait.
-pub trait Strategy: std::fmt::Debug + Send + Sync {
+pub trait StrategyPlugin: std::fmt::Debug + Send + Sync {
     /// What it decides.
-    fn decides(&self) -> Decides;
+    fn decides(&self) -> PluginDecisions;
 
     /// Whether a message may wait for the rank's next look at its connections. It leaves with all
     /// that waits otherwise.
-    fn may_wait(&self, _message: &Message) -> Answer<bool> {
-        Answer::Yours
+    fn may_wait(&self, _message: &CoalesceQuery) -> PluginAnswer<bool> {
+        PluginAnswer::Yours
     }
 
     /// Places in the window, in the order in which its messages are to leave: all of them, and
     /// those of one context in their order.
-    fn order(&self, _window: &Window<'_>) -> Answer<Vec<usize>> {
-        Answer::Yours
+    fn order(&self, _window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
+        PluginAnswer::Yours
     }
 
     /// The next piece and its way; none: nothing more until one that was asked for has come.
-    fn piece(&self, _flow: &Flow<'_>) -> Answer<Option<Piece>> {
-        Answer::Yours
+    fn piece(&self, _flow: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
+        PluginAnswer::Yours
     }
 }
 
 /// A kind of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// [`Strategy::may_wait`].
+pub enum DecisionKind {
+    /// [`StrategyPlugin::may_wait`].
     Waiting,
-    /// [`Strategy::order`].
+    /// [`StrategyPlugin::order`].
     Order,
-    /// [`Strategy::piece`].
+    /// [`StrategyPlugin::piece`].
     Piece,
 }
 
-impl Question {
+impl DecisionKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Order, Self::Piece];
 }
 
 /// How often a strategy was asked a kind of question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DecisionCounts {
     /// Times it was asked.
     pub asked: u64,
     /// Answers that were carried out.
@@ -177,7 +177,7 @@ pub struct Counts {
 }
 
 /// Words of a row of counts.
-const ROW: usize = 3 * Question::ALL.len();
+const ROW: usize = 3 * DecisionKind::ALL.len();
 
 /// Bytes of the counts of an engine in a world of so many.
 pub fn counts_bytes(world: u32) -> usize {
@@ -185,13 +185,13 @@ pub fn counts_bytes(world: u32) -> usize {
 }
 
 /// The counts of a peer in a table that was read from another process, which may be anything.
-pub fn read_counts(table: &[u8], peer: Peer) -> Option<[Counts; 3]> {
+pub fn read_counts(table: &[u8], peer: Peer) -> Option<[DecisionCounts; 3]> {
     let words = table.as_chunks().0;
     let row = words.chunks_exact(ROW).nth(peer as usize)?;
     let word = |at: usize| u64::from_le_bytes(row[at]);
-    Some(Question::ALL.map(|question| {
+    Some(DecisionKind::ALL.map(|question| {
         let at = 3 * question as usize;
-        Counts {
+        DecisionCounts {
             asked: word(at),
             accepted: word(at + 1),
             refused: word(at + 2),
@@ -201,16 +201,16 @@ pub fn read_counts(table: &[u8], peer: Peer) -> Option<[Counts; 3]> {
 
 /// A strategy with the counts of its answers. Shared by engine and rail of one rank.
 #[derive(Debug)]
-pub struct Loaded {
-    strategy: Box<dyn Strategy>,
-    decides: Decides,
+pub struct CheckedPlugin {
+    strategy: Box<dyn StrategyPlugin>,
+    decides: PluginDecisions,
     /// Relaxed: each word is right by itself, for those who watch from outside.
     counts: Box<[AtomicU64]>,
 }
 
-impl Loaded {
+impl CheckedPlugin {
     /// For a rank of a world of so many.
-    pub fn new(strategy: Box<dyn Strategy>, world: u32) -> Self {
+    pub fn new(strategy: Box<dyn StrategyPlugin>, world: u32) -> Self {
         Self {
             decides: strategy.decides(),
             strategy,
@@ -221,7 +221,7 @@ impl Loaded {
     }
 
     /// What it decides.
-    pub fn decides(&self) -> Decides {
+    pub fn decides(&self) -> PluginDecisions {
         self.decides
     }
 
@@ -232,13 +232,13 @@ impl Loaded {
     }
 
     /// The counts of a peer.
-    pub fn counts(&self, peer: Peer) -> [Counts; 3] {
-        Question::ALL.map(|question| {
+    pub fn counts(&self, peer: Peer) -> [DecisionCounts; 3] {
+        DecisionKind::ALL.map(|question| {
             let [asked, accepted, refused] = [0, 1, 2].map(|at| {
                 let word = self.word(peer, question, at);
                 word.map_or(0, |word| word.load(Relaxed))
             });
-            Counts {
+            DecisionCounts {
                 asked,
                 accepted,
                 refused,
@@ -246,7 +246,7 @@ impl Loaded {
         })
     }
 
-    fn word(&self, peer: Peer, question: Question, at: usize) -> Option<&AtomicU64> {
+    fn word(&self, peer: Peer, question: DecisionKind, at: usize) -> Option<&AtomicU64> {
         self.counts
             .get(peer as usize * ROW + 3 * question as usize + at)
     }
@@ -255,8 +255,8 @@ impl Loaded {
     fn count<T>(
         &self,
         peer: Peer,
-        question: Question,
-        answer: Answer<T>,
+        question: DecisionKind,
+        answer: PluginAnswer<T>,
         check: impl FnOnce(T) -> Option<T>,
     ) -> Option<T> {
         let add = |at: usize| {
@@ -266,9 +266,9 @@ impl Loaded {
         };
         add(0);
         let (at, accepted) = match answer {
-            Answer::Yours => return None,
-            Answer::Rubbish => (2, None),
-            Answer::Decided(said) => match check(said) {
+            PluginAnswer::Yours => return None,
+            PluginAnswer::Rubbish => (2, None),
+            PluginAnswer::Decided(said) => match check(said) {
                 Some(said) => (1, Some(said)),
                 None => (2, None),
             },
@@ -278,16 +278,16 @@ impl Loaded {
     }
 
     /// Whether a message may wait, if the strategy says it. Not asked of messages that must leave.
-    pub fn may_wait(&self, message: &Message) -> Option<bool> {
+    pub fn may_wait(&self, message: &CoalesceQuery) -> Option<bool> {
         if !self.decides.waiting {
             return None;
         }
         let answer = self.strategy.may_wait(message);
-        self.count(message.peer, Question::Waiting, answer, Some)
+        self.count(message.peer, DecisionKind::Waiting, answer, Some)
     }
 
     /// The order of a window's messages, if the strategy gives one that may be carried out.
-    pub fn order(&self, window: &Window<'_>) -> Option<Vec<usize>> {
+    pub fn order(&self, window: &WindowView<'_>) -> Option<Vec<usize>> {
         if !self.decides.order {
             return None;
         }
@@ -296,17 +296,17 @@ impl Loaded {
             let whole = order.len() == window.chunks.len() && order::check(window.chunks, &order);
             whole.then_some(order)
         };
-        self.count(window.peer, Question::Order, answer, whole)
+        self.count(window.peer, DecisionKind::Order, answer, whole)
     }
 
     /// The next piece, of an allowed length, on a way that has room, if the strategy names one;
     /// `Some(None)`: none before one that was asked for has come.
-    pub fn piece(&self, flow: &Flow<'_>) -> Option<Option<Piece>> {
+    pub fn piece(&self, flow: &StripeQuery<'_>) -> Option<Option<StripePiece>> {
         if !self.decides.pieces || flow.ways.len() > SPLIT_WAYS {
             return None;
         }
         let answer = self.strategy.piece(flow);
-        self.count(flow.peer, Question::Piece, answer, |said| {
+        self.count(flow.peer, DecisionKind::Piece, answer, |said| {
             allowed(flow, said)
         })
     }
@@ -314,14 +314,14 @@ impl Loaded {
 
 /// What is carried out of an answer about a piece: nobody waits for what nobody was asked for, and
 /// lengths are brought within their bounds.
-fn allowed(flow: &Flow<'_>, said: Option<Piece>) -> Option<Option<Piece>> {
-    let Some(Piece { way, len }) = said else {
+fn allowed(flow: &StripeQuery<'_>, said: Option<StripePiece>) -> Option<Option<StripePiece>> {
+    let Some(StripePiece { way, len }) = said else {
         return flow.ways.iter().any(|lane| lane.asked > 0).then_some(None);
     };
     let lane = flow.ways.get(way).filter(|lane| lane.room > 0)?;
     let most = lane.most.max(flow.least);
     let len = len.clamp(flow.least, most).min(flow.left);
-    Some(Some(Piece { way, len }))
+    Some(Some(StripePiece { way, len }))
 }
 
 #[cfg(test)]

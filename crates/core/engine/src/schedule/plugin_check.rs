@@ -8,26 +8,29 @@ use crate::limits::{
     EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS, GATHER_BYTES, GATHER_EACH_MAX,
     ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, SPLIT_LEAST, SPLIT_WAYS,
 };
-use crate::schedule::order::{self, Chunk};
-use crate::schedule::plugin::{Answer, Flow, Lane, Message, Piece, Question, Strategy, Window};
-use crate::schedule::stripe::Way;
+use crate::schedule::order::{self, WindowEntry};
+use crate::schedule::plugin::{
+    CoalesceQuery, DecisionKind, PluginAnswer, RailView, StrategyPlugin, StripePiece, StripeQuery,
+    WindowView,
+};
+use crate::schedule::stripe::RailEstimate;
 
 /// Something wrong with a strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct PluginFinding {
     /// What it was asked.
-    pub question: Question,
+    pub question: DecisionKind,
     /// Which of the questions of this kind, or which stream of messages, from 0 on.
     pub case: u64,
     /// The property that does not hold.
-    pub property: Property,
+    pub property: PluginProperty,
     /// How it does not.
     pub how: String,
 }
 
 /// What holds for every good strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Property {
+pub enum PluginProperty {
     /// Answers mean something.
     Sense,
     /// A plan names every message of the window, and once.
@@ -43,7 +46,7 @@ pub enum Property {
     Purity,
 }
 
-impl Property {
+impl PluginProperty {
     /// It, in words.
     pub fn text(self) -> &'static str {
         match self {
@@ -59,21 +62,21 @@ impl Property {
 
 /// What was found, and how it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct PluginReport {
     /// Answers by kind of question.
     pub asked: [u64; 3],
     /// Those of them that left the decision to the built-in strategy.
     pub left: [u64; 3],
     /// The first case of each property that does not hold.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<PluginFinding>,
 }
 
-impl Report {
-    fn find(&mut self, question: Question, case: u64, property: Property, how: String) {
+impl PluginReport {
+    fn find(&mut self, question: DecisionKind, case: u64, property: PluginProperty, how: String) {
         let known =
-            |finding: &Finding| (finding.question, finding.property) == (question, property);
+            |finding: &PluginFinding| (finding.question, finding.property) == (question, property);
         if !self.findings.iter().any(known) {
-            self.findings.push(Finding {
+            self.findings.push(PluginFinding {
                 question,
                 case,
                 property,
@@ -83,19 +86,19 @@ impl Report {
     }
 
     /// Counts an answer. What it decided, if it is one that decides.
-    fn hear<T>(&mut self, question: Question, case: u64, answer: &Answer<T>) -> Option<T>
+    fn hear<T>(&mut self, question: DecisionKind, case: u64, answer: &PluginAnswer<T>) -> Option<T>
     where
         T: Clone,
     {
         self.asked[question as usize] += 1;
         match answer {
-            Answer::Decided(said) => return Some(said.clone()),
-            Answer::Yours => self.left[question as usize] += 1,
-            Answer::Rubbish => {
+            PluginAnswer::Decided(said) => return Some(said.clone()),
+            PluginAnswer::Yours => self.left[question as usize] += 1,
+            PluginAnswer::Rubbish => {
                 self.find(
                     question,
                     case,
-                    Property::Sense,
+                    PluginProperty::Sense,
                     String::from("it says nothing that is in the interface"),
                 );
             }
@@ -107,17 +110,17 @@ impl Report {
 /// Examines a strategy. `before` is told of each question before it is asked, in case no answer
 /// comes.
 pub fn examine(
-    strategy: &dyn Strategy,
+    strategy: &dyn StrategyPlugin,
     seed: u64,
-    before: &mut dyn FnMut(Question, u64),
-) -> Report {
-    let (mut report, decides) = (Report::default(), strategy.decides());
-    let mut chance = Chance(seed);
+    before: &mut dyn FnMut(DecisionKind, u64),
+) -> PluginReport {
+    let (mut report, decides) = (PluginReport::default(), strategy.decides());
+    let mut chance = CheckRng(seed);
     if decides.waiting {
         let cases: Vec<_> = (0..EXAMINE_CASES).map(|_| message(&mut chance)).collect();
-        let ask = |message: &Message| strategy.may_wait(message);
+        let ask = |message: &CoalesceQuery| strategy.may_wait(message);
         twice(
-            Question::Waiting,
+            DecisionKind::Waiting,
             &cases,
             &ask,
             before,
@@ -127,9 +130,9 @@ pub fn examine(
     }
     if decides.order {
         let cases: Vec<_> = (0..EXAMINE_CASES).map(|_| window(&mut chance)).collect();
-        let ask = |case: &(Window<'static>, Vec<Chunk>)| strategy.order(&seen(case));
+        let ask = |case: &(WindowView<'static>, Vec<WindowEntry>)| strategy.order(&seen(case));
         twice(
-            Question::Order,
+            DecisionKind::Order,
             &cases,
             &ask,
             before,
@@ -137,15 +140,15 @@ pub fn examine(
             &mut check_order,
         );
         for stream in 0..EXAMINE_STREAMS {
-            before(Question::Order, EXAMINE_CASES + stream);
+            before(DecisionKind::Order, EXAMINE_CASES + stream);
             starve(strategy, stream, &mut chance, &mut report);
         }
     }
     if decides.pieces {
         let cases: Vec<_> = (0..EXAMINE_CASES).map(|_| flow(&mut chance)).collect();
-        let ask = |case: &(Flow<'static>, Vec<Lane>)| strategy.piece(&with_ways(case));
+        let ask = |case: &(StripeQuery<'static>, Vec<RailView>)| strategy.piece(&with_ways(case));
         twice(
-            Question::Piece,
+            DecisionKind::Piece,
             &cases,
             &ask,
             before,
@@ -159,12 +162,12 @@ pub fn examine(
 /// Asks all questions of a kind, checks the answers, and asks again from the last to the first:
 /// whoever remembers anything answers differently then.
 fn twice<C, T: Clone + PartialEq>(
-    question: Question,
+    question: DecisionKind,
     cases: &[C],
-    ask: &dyn Fn(&C) -> Answer<T>,
-    before: &mut dyn FnMut(Question, u64),
-    report: &mut Report,
-    check: &mut dyn FnMut(&C, u64, &mut Report, T),
+    ask: &dyn Fn(&C) -> PluginAnswer<T>,
+    before: &mut dyn FnMut(DecisionKind, u64),
+    report: &mut PluginReport,
+    check: &mut dyn FnMut(&C, u64, &mut PluginReport, T),
 ) {
     let mut answers = Vec::with_capacity(cases.len());
     for (number, case) in cases.iter().enumerate() {
@@ -183,25 +186,25 @@ fn twice<C, T: Clone + PartialEq>(
             report.find(
                 question,
                 number as u64,
-                Property::Purity,
+                PluginProperty::Purity,
                 String::from("asked again, it answers something else"),
             );
         }
     }
 }
 
-fn seen<'a>((window, chunks): &'a (Window<'static>, Vec<Chunk>)) -> Window<'a> {
-    Window { chunks, ..*window }
+fn seen<'a>((window, chunks): &'a (WindowView<'static>, Vec<WindowEntry>)) -> WindowView<'a> {
+    WindowView { chunks, ..*window }
 }
 
-fn with_ways<'a>((flow, ways): &'a (Flow<'static>, Vec<Lane>)) -> Flow<'a> {
-    Flow { ways, ..*flow }
+fn with_ways<'a>((flow, ways): &'a (StripeQuery<'static>, Vec<RailView>)) -> StripeQuery<'a> {
+    StripeQuery { ways, ..*flow }
 }
 
 fn check_order(
-    (_, chunks): &(Window<'static>, Vec<Chunk>),
+    (_, chunks): &(WindowView<'static>, Vec<WindowEntry>),
     case: u64,
-    report: &mut Report,
+    report: &mut PluginReport,
     order: Vec<usize>,
 ) {
     let all = chunks.len();
@@ -215,19 +218,24 @@ fn check_order(
                 continue;
             }
         };
-        return report.find(Question::Order, case, Property::Permutation, how);
+        return report.find(DecisionKind::Order, case, PluginProperty::Permutation, how);
     }
     if order.len() < all {
         let how = format!("{} of {all} messages", order.len());
-        return report.find(Question::Order, case, Property::Permutation, how);
+        return report.find(DecisionKind::Order, case, PluginProperty::Permutation, how);
     }
     if !order::check(chunks, &order) {
         let how = overtaking(chunks, &order);
-        report.find(Question::Order, case, Property::EnvelopeOrder, how);
+        report.find(
+            DecisionKind::Order,
+            case,
+            PluginProperty::EnvelopeOrder,
+            how,
+        );
     }
 }
 
-fn overtaking(chunks: &[Chunk], order: &[usize]) -> String {
+fn overtaking(chunks: &[WindowEntry], order: &[usize]) -> String {
     for (at, place) in order.iter().enumerate() {
         let context = chunks[*place].context;
         let later = order[at + 1..]
@@ -241,32 +249,37 @@ fn overtaking(chunks: &[Chunk], order: &[usize]) -> String {
 }
 
 /// A long message waits while short ones of other contexts join as fast as messages leave.
-fn starve(strategy: &dyn Strategy, stream: u64, chance: &mut Chance, report: &mut Report) {
-    let small = |chance: &mut Chance| Chunk {
+fn starve(
+    strategy: &dyn StrategyPlugin,
+    stream: u64,
+    chance: &mut CheckRng,
+    report: &mut PluginReport,
+) {
+    let small = |chance: &mut CheckRng| WindowEntry {
         context: 10 + chance.below(50) as u32,
         tag: chance.below(4) as i32,
         len: 1 + chance.below(256),
-        ..Chunk::default()
+        ..WindowEntry::default()
     };
-    let large = Chunk {
+    let large = WindowEntry {
         context: 1,
         tag: 0,
         len: ORDER_SMALL_MAX as u64 + 1 + chance.below(1 << 20),
-        ..Chunk::default()
+        ..WindowEntry::default()
     };
     let mut window = vec![large];
     window.extend((1..ORDER_LOOK_AHEAD).map(|_| small(chance)));
     let mut overtaken = 0;
     while overtaken <= EXAMINE_STARVED {
         let leave = 1 + chance.below(ORDER_LOOK_AHEAD as u64 / 2) as usize;
-        let view = Window {
+        let view = WindowView {
             peer: 1,
             envelopes: leave as u32,
             payload: 1 << 16,
             chunks: &window,
         };
         let answer = strategy.order(&view);
-        let Some(order) = report.hear(Question::Order, EXAMINE_CASES + stream, &answer) else {
+        let Some(order) = report.hear(DecisionKind::Order, EXAMINE_CASES + stream, &answer) else {
             return;
         };
         // What is wrong otherwise is found elsewhere.
@@ -289,26 +302,26 @@ fn starve(strategy: &dyn Strategy, stream: u64, chance: &mut Chance, report: &mu
         large.len
     );
     report.find(
-        Question::Order,
+        DecisionKind::Order,
         EXAMINE_CASES + stream,
-        Property::NoStarvation,
+        PluginProperty::NoStarvation,
         how,
     );
 }
 
 fn check_piece(
-    (flow, ways): &(Flow<'static>, Vec<Lane>),
+    (flow, ways): &(StripeQuery<'static>, Vec<RailView>),
     case: u64,
-    report: &mut Report,
-    said: Option<Piece>,
+    report: &mut PluginReport,
+    said: Option<StripePiece>,
 ) {
-    let Some(Piece { way, len }) = said else {
+    let Some(StripePiece { way, len }) = said else {
         if ways.iter().all(|lane| lane.asked == 0) {
             let how = format!(
                 "{} bytes are left, and it waits while nobody is asked for any",
                 flow.left
             );
-            report.find(Question::Piece, case, Property::NoStarvation, how);
+            report.find(DecisionKind::Piece, case, PluginProperty::NoStarvation, how);
         }
         return;
     };
@@ -326,17 +339,17 @@ fn check_piece(
             )
         }
     };
-    report.find(Question::Piece, case, Property::Bounds, how);
+    report.find(DecisionKind::Piece, case, PluginProperty::Bounds, how);
 }
 
-fn message(chance: &mut Chance) -> Message {
+fn message(chance: &mut CheckRng) -> CoalesceQuery {
     let len = match chance.below(3) {
         0 => chance.below(64),
         1 => chance.below(1024),
         _ => chance.below(GATHER_EACH_MAX as u64 + 1),
     };
     let before = chance.below(GATHER_BYTES as u64 - len);
-    Message {
+    CoalesceQuery {
         peer: chance.below(1000) as u32,
         context: chance.below(20) as u32,
         tag: chance.below(100) as i32,
@@ -348,9 +361,9 @@ fn message(chance: &mut Chance) -> Message {
     }
 }
 
-fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
+fn window(chance: &mut CheckRng) -> (WindowView<'static>, Vec<WindowEntry>) {
     let contexts = 2 + chance.below(6);
-    let of = |chance: &mut Chance, context: u64| Chunk {
+    let of = |chance: &mut CheckRng, context: u64| WindowEntry {
         context: 2 * context as u32,
         tag: chance.below(4) as i32,
         len: match chance.below(3) {
@@ -359,7 +372,7 @@ fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
             // Many of one length.
             _ => 8 << (4 * chance.below(4)),
         },
-        ..Chunk::default()
+        ..WindowEntry::default()
     };
     // At least two, of two contexts.
     let mut chunks = vec![of(chance, 0), of(chance, 1)];
@@ -368,7 +381,7 @@ fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
         let at = chance.below(chunks.len() as u64 + 1) as usize;
         chunks.insert(at, of(chance, context));
     }
-    let window = Window {
+    let window = WindowView {
         peer: chance.below(1000) as u32,
         envelopes: 1 + chance.below(1024) as u32,
         payload: chance.below(1 << 20),
@@ -377,7 +390,7 @@ fn window(chance: &mut Chance) -> (Window<'static>, Vec<Chunk>) {
     (window, chunks)
 }
 
-fn flow(chance: &mut Chance) -> (Flow<'static>, Vec<Lane>) {
+fn flow(chance: &mut CheckRng) -> (StripeQuery<'static>, Vec<RailView>) {
     let whole = chance.below(4) == 0;
     let left = match whole {
         true => 1 + chance.below(512 << 10),
@@ -387,21 +400,21 @@ fn flow(chance: &mut Chance) -> (Flow<'static>, Vec<Lane>) {
         }
     };
     let ready = chance.below(SPLIT_WAYS as u64 - 1) as u32;
-    let lane = |number: u32, chance: &mut Chance| {
+    let lane = |number: u32, chance: &mut CheckRng| {
         // One has room at least.
         let asked = if number == ready {
             chance.below(2)
         } else {
             chance.below(3)
         } as u32;
-        let way = Way {
+        let way = RailEstimate {
             rate: 1.0 + chance.below(5000) as f64,
             latency: chance.below(5000) as f64,
             backlog: (0..asked).map(|_| 1 + chance.below(1 << 20)).sum(),
         };
         let room = if whole { 1 } else { 2 - asked };
-        let lane = Lane::new(way, asked, room, chance.below(4) != 0);
-        Lane {
+        let lane = RailView::new(way, asked, room, chance.below(4) != 0);
+        RailView {
             most: if whole { left } else { lane.most },
             ..lane
         }
@@ -409,7 +422,7 @@ fn flow(chance: &mut Chance) -> (Flow<'static>, Vec<Lane>) {
     let several = (ready + 1).max(2)
         + chance.below(u64::from(SPLIT_WAYS as u32 - (ready + 1).max(2)) + 1) as u32;
     let ways = (0..several).map(|number| lane(number, chance)).collect();
-    let flow = Flow {
+    let flow = StripeQuery {
         peer: chance.below(1000) as u32,
         left,
         least: if whole { left } else { SPLIT_LEAST.min(left) },
@@ -419,9 +432,9 @@ fn flow(chance: &mut Chance) -> (Flow<'static>, Vec<Lane>) {
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Chance(u64);
+struct CheckRng(u64);
 
-impl Chance {
+impl CheckRng {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -433,13 +446,13 @@ impl Chance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::coalesce::{Candidate, History, Leaving, may_wait};
-    use crate::schedule::order::Order;
-    use crate::schedule::plugin::Decides;
-    use crate::schedule::stripe::Splitting;
+    use crate::schedule::coalesce::{CoalesceCandidate, CoalescePolicy, SendHistory, may_wait};
+    use crate::schedule::order::OrderPolicy;
+    use crate::schedule::plugin::PluginDecisions;
+    use crate::schedule::stripe::StripePolicy;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    const ALL: Decides = Decides {
+    const ALL: PluginDecisions = PluginDecisions {
         waiting: true,
         order: true,
         pieces: true,
@@ -447,95 +460,103 @@ mod tests {
 
     /// The built-in strategies, asked as one that was loaded is.
     #[derive(Debug)]
-    struct BuiltIn;
+    struct BuiltinPlugin;
 
-    impl Strategy for BuiltIn {
-        fn decides(&self) -> Decides {
+    impl StrategyPlugin for BuiltinPlugin {
+        fn decides(&self) -> PluginDecisions {
             ALL
         }
 
-        fn may_wait(&self, message: &Message) -> Answer<bool> {
-            let candidate = Candidate {
+        fn may_wait(&self, message: &CoalesceQuery) -> PluginAnswer<bool> {
+            let candidate = CoalesceCandidate {
                 len: message.len as usize,
                 urgent: false,
                 kept: message.kept as usize,
             };
-            Answer::Decided(may_wait(Leaving::Hold, &candidate, &History::default()))
+            PluginAnswer::Decided(may_wait(
+                CoalescePolicy::Hold,
+                &candidate,
+                &SendHistory::default(),
+            ))
         }
 
-        fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
-            Answer::Decided(order::plan(Order::default(), window.chunks))
+        fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
+            PluginAnswer::Decided(order::plan(OrderPolicy::default(), window.chunks))
         }
 
-        fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
-            let ways: Vec<Way> = flow.ways.iter().map(|lane| lane.way).collect();
-            let of = |(way, lane): (usize, &Lane)| {
-                let len = Splitting::default()
+        fn piece(&self, flow: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
+            let ways: Vec<RailEstimate> = flow.ways.iter().map(|lane| lane.way).collect();
+            let of = |(way, lane): (usize, &RailView)| {
+                let len = StripePolicy::default()
                     .piece(&ways, way, flow.left)
                     .min(lane.most);
-                (lane.room > 0 && len > 0).then(|| Piece {
+                (lane.room > 0 && len > 0).then(|| StripePiece {
                     way,
                     len: len.max(flow.least),
                 })
             };
             let piece = flow.ways.iter().enumerate().find_map(of);
             // Others are quicker, and have no room.
-            piece.map_or(Answer::Yours, |piece| Answer::Decided(Some(piece)))
+            piece.map_or(PluginAnswer::Yours, |piece| {
+                PluginAnswer::Decided(Some(piece))
+            })
         }
     }
 
     /// Wrong in one way.
     #[derive(Debug)]
-    struct Wrong(Property, AtomicU64);
+    struct FaultyPlugin(PluginProperty, AtomicU64);
 
-    impl Wrong {
+    impl FaultyPlugin {
         fn turn(&self) -> u64 {
             self.1.fetch_add(1, Relaxed)
         }
     }
 
-    impl Strategy for Wrong {
-        fn decides(&self) -> Decides {
+    impl StrategyPlugin for FaultyPlugin {
+        fn decides(&self) -> PluginDecisions {
             ALL
         }
 
-        fn may_wait(&self, message: &Message) -> Answer<bool> {
+        fn may_wait(&self, message: &CoalesceQuery) -> PluginAnswer<bool> {
             match self.0 {
-                Property::Sense => Answer::Rubbish,
-                Property::Purity => Answer::Decided(self.turn().is_multiple_of(2)),
-                _ => BuiltIn.may_wait(message),
+                PluginProperty::Sense => PluginAnswer::Rubbish,
+                PluginProperty::Purity => PluginAnswer::Decided(self.turn().is_multiple_of(2)),
+                _ => BuiltinPlugin.may_wait(message),
             }
         }
 
-        fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+        fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
             let all = 0..window.chunks.len();
             match self.0 {
-                Property::Sense => Answer::Rubbish,
-                Property::Permutation => Answer::Decided(vec![0; all.len()]),
-                Property::EnvelopeOrder => Answer::Decided(all.rev().collect()),
-                Property::NoStarvation => {
+                PluginProperty::Sense => PluginAnswer::Rubbish,
+                PluginProperty::Permutation => PluginAnswer::Decided(vec![0; all.len()]),
+                PluginProperty::EnvelopeOrder => PluginAnswer::Decided(all.rev().collect()),
+                PluginProperty::NoStarvation => {
                     // The context of the oldest is always the last.
                     let first = window.chunks[0].context;
                     let (mut order, last): (Vec<_>, Vec<_>) =
                         all.partition(|place| window.chunks[*place].context != first);
                     order.extend(last);
-                    Answer::Decided(order)
+                    PluginAnswer::Decided(order)
                 }
-                Property::Purity if self.turn().is_multiple_of(2) => Answer::Decided(all.collect()),
-                _ => BuiltIn.order(window),
+                PluginProperty::Purity if self.turn().is_multiple_of(2) => {
+                    PluginAnswer::Decided(all.collect())
+                }
+                _ => BuiltinPlugin.order(window),
             }
         }
 
-        fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
+        fn piece(&self, flow: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
             match self.0 {
-                Property::Sense => Answer::Rubbish,
-                Property::NoStarvation => Answer::Decided(None),
-                Property::Bounds => Answer::Decided(Some(Piece {
+                PluginProperty::Sense => PluginAnswer::Rubbish,
+                PluginProperty::NoStarvation => PluginAnswer::Decided(None),
+                PluginProperty::Bounds => PluginAnswer::Decided(Some(StripePiece {
                     way: 0,
                     len: 1 << 40,
                 })),
-                Property::Purity if self.turn().is_multiple_of(2) => Answer::Yours,
-                _ => BuiltIn.piece(flow),
+                PluginProperty::Purity if self.turn().is_multiple_of(2) => PluginAnswer::Yours,
+                _ => BuiltinPlugin.piece(flow),
             }
         }
     }
@@ -544,7 +565,7 @@ mod tests {
     fn nothing_is_found_in_the_built_in_strategies() {
         for seed in 0..2 {
             let mut before = 0;
-            let report = examine(&BuiltIn, seed, &mut |_, _| before += 1);
+            let report = examine(&BuiltinPlugin, seed, &mut |_, _| before += 1);
             assert_eq!(report.findings, [], "seed {seed}");
             assert!(
                 report.asked.iter().all(|asked| *asked >= 2 * EXAMINE_CASES),
@@ -556,8 +577,8 @@ mod tests {
 
     #[test]
     fn each_property_that_does_not_hold_is_found_whatever_the_seed_and_no_other() {
-        use Property::{Bounds, EnvelopeOrder, NoStarvation, Permutation, Purity, Sense};
-        use Question::{Order, Piece, Waiting};
+        use DecisionKind::{Order, Piece, Waiting};
+        use PluginProperty::{Bounds, EnvelopeOrder, NoStarvation, Permutation, Purity, Sense};
         let wrong = [
             (Sense, vec![Waiting, Order, Piece]),
             (Permutation, vec![Order]),
@@ -568,7 +589,11 @@ mod tests {
         ];
         for (property, questions) in wrong {
             for seed in 0..2 {
-                let report = examine(&Wrong(property, AtomicU64::new(0)), seed, &mut |_, _| ());
+                let report = examine(
+                    &FaultyPlugin(property, AtomicU64::new(0)),
+                    seed,
+                    &mut |_, _| (),
+                );
                 let found: Vec<_> = report
                     .findings
                     .iter()
@@ -587,7 +612,7 @@ mod tests {
     fn one_seed_finds_the_same_again_and_two_do_not_ask_the_same() {
         let examined = |seed| {
             examine(
-                &Wrong(Property::Bounds, AtomicU64::new(0)),
+                &FaultyPlugin(PluginProperty::Bounds, AtomicU64::new(0)),
                 seed,
                 &mut |_, _| (),
             )
@@ -599,13 +624,13 @@ mod tests {
     #[test]
     fn who_decides_nothing_is_asked_nothing() {
         #[derive(Debug)]
-        struct Silent;
-        impl Strategy for Silent {
-            fn decides(&self) -> Decides {
-                Decides::default()
+        struct SilentPlugin;
+        impl StrategyPlugin for SilentPlugin {
+            fn decides(&self) -> PluginDecisions {
+                PluginDecisions::default()
             }
         }
-        let report = examine(&Silent, 0, &mut |_, _| panic!("asked"));
-        assert_eq!(report, Report::default());
+        let report = examine(&SilentPlugin, 0, &mut |_, _| panic!("asked"));
+        assert_eq!(report, PluginReport::default());
     }
 }

@@ -4,7 +4,7 @@
 //! about what waits in windows and what is longer than a packet. Bounded by the communicators that
 //! have a hint; a look takes the logarithm of their number.
 
-use crate::api::Context;
+use crate::api::ContextId;
 use std::ops::Range;
 
 /// Before those below it; the usual one is in the middle.
@@ -34,12 +34,12 @@ impl Priority {
 
 /// The contexts whose priority is not the usual one, in ascending order.
 #[derive(Debug, Default)]
-pub(crate) struct Priorities(Vec<(Range<Context>, Priority)>);
+pub(crate) struct PriorityTable(Vec<(Range<ContextId>, Priority)>);
 
-impl Priorities {
+impl PriorityTable {
     /// From now on these contexts have this priority. They are as many and the same as ever they
     /// are named with.
-    pub fn set(&mut self, contexts: Range<Context>, priority: Priority) {
+    pub fn set(&mut self, contexts: Range<ContextId>, priority: Priority) {
         let at = self
             .0
             .partition_point(|(known, _)| known.start < contexts.start);
@@ -64,7 +64,7 @@ impl Priorities {
         self.0.is_empty()
     }
 
-    pub fn of(&self, context: Context) -> Priority {
+    pub fn of(&self, context: ContextId) -> Priority {
         let after = self
             .0
             .partition_point(|(contexts, _)| contexts.start <= context);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn contexts_have_what_was_said_last_of_them() {
-        let mut known = Priorities::default();
+        let mut known = PriorityTable::default();
         assert!(known.are_usual());
         known.set(16..24, Priority::Low);
         known.set(8..16, Priority::High);

@@ -10,7 +10,7 @@ use crate::limits::{SPLIT_EQUAL, SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
 
 /// Which decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Splitting {
+pub enum StripePolicy {
     /// Every way that has room takes a piece of [`SPLIT_EQUAL`] bytes, whatever it moves.
     Equal,
     /// Each way takes all of its share that one piece may have, so that there are few.
@@ -22,7 +22,7 @@ pub enum Splitting {
     Balanced,
 }
 
-impl Splitting {
+impl StripePolicy {
     /// All of them.
     #[cfg(test)]
     const ALL: [Self; 4] = [Self::Equal, Self::Shares, Self::Quickest, Self::Balanced];
@@ -40,7 +40,7 @@ impl Splitting {
     /// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none,
     /// others are to take it. As long as bytes are left, some way gets some once all backlogs are
     /// gone.
-    pub fn piece(self, ways: &[Way], at: usize, left: u64) -> u64 {
+    pub fn piece(self, ways: &[RailEstimate], at: usize, left: u64) -> u64 {
         let Some(way) = ways.get(at) else { return 0 };
         if ways.len() == 1 {
             return left.min(most(way));
@@ -57,7 +57,7 @@ impl Splitting {
 
 /// One of the ways as it stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
+pub struct RailEstimate {
     /// Bytes that it moves in a microsecond; above 0.
     pub rate: f64,
     /// Microseconds from a request to its first byte.
@@ -66,7 +66,7 @@ pub struct Way {
     pub backlog: u64,
 }
 
-impl Way {
+impl RailEstimate {
     /// When something asked now would begin to come.
     fn begins(&self) -> f64 {
         self.latency.max(self.backlog as f64 / self.rate)
@@ -79,7 +79,7 @@ impl Way {
 }
 
 /// When all is over, if `left` bytes more are split so that all ways which take part end together.
-pub fn ends_together(ways: &[Way], left: u64) -> f64 {
+pub fn ends_together(ways: &[RailEstimate], left: u64) -> f64 {
     let mut end = f64::INFINITY;
     // Those that would begin after the end are left out, which makes the end later; so this settles
     // after as many turns as there are ways.
@@ -99,19 +99,22 @@ pub fn ends_together(ways: &[Way], left: u64) -> f64 {
 }
 
 /// The way that would have moved so many bytes first, if it took them alone.
-pub fn first(ways: &[Way], len: u64) -> usize {
+pub fn first(ways: &[RailEstimate], len: u64) -> usize {
     let by_end = |a: &usize, b: &usize| ways[*a].ends(len).total_cmp(&ways[*b].ends(len));
     (0..ways.len()).min_by(by_end).unwrap_or(0)
 }
 
 /// The way that would have moved so many bytes first if it had nothing else to move.
-fn quickest(ways: &[Way], len: u64) -> usize {
-    let idle: Vec<Way> = ways.iter().map(|way| Way { backlog: 0, ..*way }).collect();
+fn quickest(ways: &[RailEstimate], len: u64) -> usize {
+    let idle: Vec<RailEstimate> = ways
+        .iter()
+        .map(|way| RailEstimate { backlog: 0, ..*way })
+        .collect();
     first(&idle, len)
 }
 
 /// So much of what a way should carry of `left`; 0: others are quicker.
-fn part(ways: &[Way], at: usize, left: u64, of: f64) -> u64 {
+fn part(ways: &[RailEstimate], at: usize, left: u64, of: f64) -> u64 {
     let way = &ways[at];
     let share = (ends_together(ways, left) - way.begins()) * way.rate;
     if left < 2 * SPLIT_LEAST || share < least(way) as f64 / 2.0 {
@@ -127,12 +130,12 @@ fn part(ways: &[Way], at: usize, left: u64, of: f64) -> u64 {
 }
 
 /// What keeps a way busy until the next piece that is asked then begins to come.
-fn least(way: &Way) -> u64 {
+fn least(way: &RailEstimate) -> u64 {
     ((way.rate * way.latency) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
 }
 
 /// A piece should not take longer than this, so that a way that gets slower or breaks keeps little.
-pub fn most(way: &Way) -> u64 {
+pub fn most(way: &RailEstimate) -> u64 {
     ((way.rate * SPLIT_MICROSECONDS.max(way.latency)) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
 }
 
@@ -142,8 +145,8 @@ mod tests {
     use crate::limits::SPLIT_WAYS;
     use proptest::prelude::*;
 
-    fn way(rate: f64, latency: f64, backlog: u64) -> Way {
-        Way {
+    fn way(rate: f64, latency: f64, backlog: u64) -> RailEstimate {
+        RailEstimate {
             rate,
             latency,
             backlog,
@@ -152,8 +155,8 @@ mod tests {
 
     /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth`
     /// says, with at most `depth` pieces asked of each. The time it took, and what each carried.
-    fn run(believed: &[Way], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
-        let (took, pieces) = run_as(Splitting::Balanced, (believed, truth), total, depth);
+    fn run(believed: &[RailEstimate], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
+        let (took, pieces) = run_as(StripePolicy::Balanced, (believed, truth), total, depth);
         (
             took,
             pieces.iter().map(|pieces| pieces.iter().sum()).collect(),
@@ -162,8 +165,8 @@ mod tests {
 
     /// The same, with the pieces that each carried.
     fn run_as(
-        splitting: Splitting,
-        (believed, truth): (&[Way], &[f64]),
+        splitting: StripePolicy,
+        (believed, truth): (&[RailEstimate], &[f64]),
         total: u64,
         depth: usize,
     ) -> (f64, Vec<Vec<u64>>) {
@@ -176,10 +179,10 @@ mod tests {
             loop {
                 let mut moved = false;
                 for at in 0..truth.len() {
-                    let ways: Vec<Way> = believed
+                    let ways: Vec<RailEstimate> = believed
                         .iter()
                         .zip(&asked)
-                        .map(|(way, asked)| Way {
+                        .map(|(way, asked)| RailEstimate {
                             backlog: asked.iter().map(|(_, len)| len).sum(),
                             ..*way
                         })
@@ -241,12 +244,12 @@ mod tests {
     #[test]
     fn a_way_that_begins_late_carries_nothing_of_a_short_message() {
         let ways = [way(1000.0, 50.0, 0), way(1000.0, 50_000.0, 0)];
-        assert_eq!(Splitting::Balanced.piece(&ways, 1, 1 << 20), 0);
-        assert!(Splitting::Balanced.piece(&ways, 0, 1 << 20) > 0);
-        assert!(Splitting::Balanced.piece(&ways, 1, 1 << 30) > 0);
+        assert_eq!(StripePolicy::Balanced.piece(&ways, 1, 1 << 20), 0);
+        assert!(StripePolicy::Balanced.piece(&ways, 0, 1 << 20) > 0);
+        assert!(StripePolicy::Balanced.piece(&ways, 1, 1 << 30) > 0);
         // A long queue is as bad as a long way.
         let ways = [way(1000.0, 50.0, 0), way(1000.0, 50.0, 50 << 20)];
-        assert_eq!(Splitting::Balanced.piece(&ways, 1, 1 << 20), 0);
+        assert_eq!(StripePolicy::Balanced.piece(&ways, 1, 1 << 20), 0);
     }
 
     #[test]
@@ -255,12 +258,12 @@ mod tests {
         let total = 64 << 20;
         let run = |splitting| run_as(splitting, (&ways, &[1000.0, 250.0]), total, 2).1;
         let sum = |pieces: &[u64]| pieces.iter().sum::<u64>();
-        let equal = run(Splitting::Equal);
+        let equal = run(StripePolicy::Equal);
         assert!(equal.iter().flatten().all(|len| *len == SPLIT_EQUAL));
         assert!(equal.iter().all(|pieces| sum(pieces) > total / 8));
-        let quickest = run(Splitting::Quickest);
+        let quickest = run(StripePolicy::Quickest);
         assert_eq!((sum(&quickest[0]), sum(&quickest[1])), (total, 0));
-        let (shares, balanced) = (run(Splitting::Shares), run(Splitting::Balanced));
+        let (shares, balanced) = (run(StripePolicy::Shares), run(StripePolicy::Balanced));
         let count = |pieces: &[Vec<u64>]| pieces.iter().map(Vec::len).sum::<usize>();
         assert!(
             count(&shares) < count(&balanced),
@@ -277,12 +280,12 @@ mod tests {
     proptest! {
         #[test]
         fn all_is_carried_whatever_the_strategy_and_however_wrong_it_is_about_the_ways(
-            splitting in prop::sample::select(Splitting::ALL.to_vec()),
+            splitting in prop::sample::select(StripePolicy::ALL.to_vec()),
             rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),
             total in 1u64..200_000_000,
             depth in 1usize..4,
         ) {
-            let ways: Vec<Way> = rates.iter().map(|(rate, latency, _)| way(*rate, *latency, 0)).collect();
+            let ways: Vec<RailEstimate> = rates.iter().map(|(rate, latency, _)| way(*rate, *latency, 0)).collect();
             let truth: Vec<f64> = rates.iter().map(|(.., truth)| *truth).collect();
             let (_, pieces) = run_as(splitting, (&ways, &truth), total, depth);
             prop_assert_eq!(pieces.iter().flatten().sum::<u64>(), total);
@@ -295,7 +298,7 @@ mod tests {
             total in 1u64..200_000_000,
             depth in 2usize..4,
         ) {
-            let ways: Vec<Way> = rates.iter().map(|(rate, latency)| way(*rate, *latency, 0)).collect();
+            let ways: Vec<RailEstimate> = rates.iter().map(|(rate, latency)| way(*rate, *latency, 0)).collect();
             let truth: Vec<f64> = rates.iter().map(|(rate, _)| *rate).collect();
             let (took, carried) = run(&ways, &truth, total, depth);
             prop_assert_eq!(carried.iter().sum::<u64>(), total);
@@ -305,7 +308,7 @@ mod tests {
                 .map(|(only, truth)| run(&[*only], &[*truth], total, depth).0)
                 .fold(f64::INFINITY, f64::min);
             // One piece more than the best way's share may be on the others when it ends.
-            let last = |way: &Way| way.latency + least(way) as f64 / way.rate;
+            let last = |way: &RailEstimate| way.latency + least(way) as f64 / way.rate;
             let slack = ways.iter().filter(|way| way.ends(0) < alone).map(last).fold(0.0, f64::max);
             prop_assert!(took <= alone * 1.01 + slack, "{} {} {}", took, alone, slack);
             let sum: f64 = truth.iter().sum();

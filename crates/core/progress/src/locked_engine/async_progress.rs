@@ -27,7 +27,7 @@ use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
 use crate::sys;
 use crate::tasks::{self, Tasks, WorkerCores};
 use garonne_engine::api::Request;
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::{ProgressOwner, ReleaseCounter, WakeupScope};
 use garonne_sync::try_lock::SingleThreaded;
@@ -159,7 +159,7 @@ impl<R, S> AsyncProgress<R, S> {
     }
 }
 
-impl<R: Rail + Send + 'static, S: Environment + 'static> LockedEngine<R, S> {
+impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S> {
     /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the rail has no way to call it.
@@ -193,7 +193,7 @@ impl<R: Rail + Send + 'static, S: Environment + 'static> LockedEngine<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the
     /// last one.
     pub fn keep_hands(&self) {

@@ -10,8 +10,8 @@ use super::LockedEngine;
 use crate::environment::Environment;
 use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
 use crate::messaging::WaitKey;
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
 use garonne_sync::try_lock::{LockHold, TryLock, TryLockGuard};
 use std::ops::{Deref, DerefMut};
@@ -22,7 +22,7 @@ use std::time::Instant;
 /// The engine in a thread's hands.
 pub(super) struct EngineGuard<'a, R> {
     // In this order: first it is free, then others wake.
-    shard: TryLockGuard<'a, Shard<R>>,
+    shard: TryLockGuard<'a, Engine<R>>,
     wakes: Option<DeferredWakes>,
     /// No other thread can want it.
     alone: bool,
@@ -36,16 +36,16 @@ impl<R> EngineGuard<'_, R> {
 }
 
 impl<R> Deref for EngineGuard<'_, R> {
-    type Target = Shard<R>;
+    type Target = Engine<R>;
     #[inline]
-    fn deref(&self) -> &Shard<R> {
+    fn deref(&self) -> &Engine<R> {
         &self.shard
     }
 }
 
 impl<R> DerefMut for EngineGuard<'_, R> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Shard<R> {
+    fn deref_mut(&mut self) -> &mut Engine<R> {
         &mut self.shard
     }
 }
@@ -112,7 +112,7 @@ fn spins_of_turn() -> u32 {
     })
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the engine if it is free.
     #[inline]
     pub(super) fn try_enter(&self) -> Option<EngineGuard<'_, R>> {

@@ -4,11 +4,11 @@
 //! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it
 //! afterwards. Bounded by the threads that wait.
 
-use garonne_engine::observe::events::{Meeting, Waiting};
+use garonne_engine::observe::events::{ExternalWait, PendingReport};
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(super) struct ExternalWaits(Vec<(usize, Meeting)>);
+pub(super) struct ExternalWaits(Vec<(usize, ExternalWait)>);
 
 thread_local! {
     /// Its address tells this thread from others that live.
@@ -17,14 +17,14 @@ thread_local! {
 
 impl ExternalWaits {
     /// The calling thread waits for this now, or for nothing.
-    pub fn set(&mut self, meeting: Option<Meeting>) {
+    pub fn set(&mut self, meeting: Option<ExternalWait>) {
         let thread = MARK.with(|mark| std::ptr::from_ref(mark).addr());
         self.0.retain(|(other, _)| *other != thread);
         self.0.extend(meeting.map(|meeting| (thread, meeting)));
     }
 
     /// Adds them to what the engine knows.
-    pub fn tell(&self, waiting: &mut Waiting) {
+    pub fn tell(&self, waiting: &mut PendingReport) {
         for (_, meeting) in &self.0 {
             waiting.meeting.get_or_insert(*meeting);
             waiting.add(meeting.shown());
@@ -35,16 +35,16 @@ impl ExternalWaits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_engine::api::Origin;
-    use garonne_engine::observe::events::Awaited;
+    use garonne_engine::api::CallOrigin;
+    use garonne_engine::observe::events::AwaitedRanks;
 
     #[test]
     fn a_thread_that_goes_on_leaves_what_another_waits_for() {
-        let meeting = |tag| Meeting {
-            awaited: Awaited::Members,
+        let meeting = |tag| ExternalWait {
+            awaited: AwaitedRanks::Members,
             context: 9,
             tag,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let mut meetings = ExternalWaits::default();
         meetings.set(Some(meeting(1)));
@@ -56,7 +56,7 @@ mod tests {
                 meetings.set(None);
             });
         });
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingReport::default();
         meetings.tell(&mut waiting);
         assert_eq!(waiting.meeting, Some(meeting(1)));
         assert_eq!(waiting.listed(), [meeting(1).shown()]);

@@ -16,7 +16,7 @@ use super::{LockedEngine, ProgressCaller};
 use crate::environment::Environment;
 use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
 use crate::messaging::WaitTarget;
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
 use garonne_sync::waiters::{WaitSlot, WakeReason};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,7 @@ impl ParkHistory {
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
     #[inline]
     pub(super) fn relieve(&self) -> bool {

@@ -13,9 +13,9 @@ use crate::limits::{
     SEATLESS_NAP, SERVED_BEFORE_ASIDE,
 };
 use crate::messaging::WaitTarget;
-use garonne_engine::fast::recv::{Catch, Caught};
+use garonne_engine::fast::recv::{FastRecv, ReceivedMessage};
 use garonne_engine::observe::completion_events;
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
 use garonne_sync::waiters::{WaiterId, Waiters, WakeReason};
 use std::sync::atomic::Ordering;
@@ -42,14 +42,14 @@ pub(super) fn myself() -> WaiterId {
 
 /// What looking for a message with the engine in hand came to.
 enum CatchAttempt {
-    Caught(Caught),
+    Caught(ReceivedMessage),
     /// It may come yet.
     InVain,
     /// It takes the general way.
     Troubled,
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of one of several threads.
     #[inline(never)]
     pub(super) fn wait_among(
@@ -217,7 +217,7 @@ impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// for messages that come whole: what began to come into the memory of a receive that is not
     /// posted would go to another that is posted meanwhile.
     #[inline(never)]
-    pub(super) fn recv_quick_among(&self, catch: &Catch) -> Option<Caught> {
+    pub(super) fn recv_quick_among(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
             return None;
         }
@@ -264,7 +264,7 @@ impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Looks for it some times with the engine in hand, which others then may have.
-    fn catch_in_turn(&self, catch: &Catch) -> CatchAttempt {
+    fn catch_in_turn(&self, catch: &FastRecv) -> CatchAttempt {
         let mut shard = self.enter();
         let before = shard.completions();
         let turn = match shard.recv_quick(catch, CATCH_LOOKS) {

@@ -4,14 +4,16 @@
 use super::{LockedEngine, lock};
 use crate::environment::Environment;
 use crate::messaging::NodeShared;
-use garonne_engine::api::{Context, Error, Peer};
-use garonne_engine::observe::events::Meeting;
-use garonne_engine::protocol::offload::{Lift, Lifted};
-use garonne_engine::transport::{Bulk, Descriptor, Exposing, Rail, Token};
+use garonne_engine::api::{ContextId, Error, Peer};
+use garonne_engine::observe::events::ExternalWait;
+use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
+use garonne_engine::transport::{
+    BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
+};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 
-impl<R: Rail + Send, S: Environment> NodeShared for LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn commons(&self, owner: Peer) -> Option<Segment> {
         self.enter().rail().commons(owner)
     }
@@ -35,37 +37,37 @@ impl<R: Rail + Send, S: Environment> NodeShared for LockedEngine<R, S> {
             .is_some_and(|reach| reach.can_read)
     }
 
-    fn lend(&self, name: Token, data: &Data) -> Option<Descriptor> {
+    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         // The peer of a region only says whose death ends it early; this one's users meet before it
         // ends.
         match self.enter().rail().expose(name, self.me, data) {
-            Exposing::Ready(descriptor) => Some(descriptor),
-            Exposing::Later | Exposing::Unable => None,
+            ExposeResult::Ready(descriptor) => Some(descriptor),
+            ExposeResult::Later | ExposeResult::Unable => None,
         }
     }
 
-    fn withdraw(&self, name: Token) {
+    fn withdraw(&self, name: BulkToken) {
         self.enter().rail().revoke(name);
     }
 
-    fn fetch(&self, bulk: Bulk<'_>) -> Result<(), Error> {
+    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
         let mut shard = self.enter();
         let lifted = if shard.is_alone() {
-            Lifted::Unable
+            OffloadResult::Unable
         } else {
-            shard.rail().lift(bulk, Lift::Read)?
+            shard.rail().lift(bulk, OffloadKind::Read)?
         };
         match lifted {
-            Lifted::Load(_, mut load) => {
+            OffloadResult::Copy(_, mut load) => {
                 // Other threads need the engine meanwhile.
                 drop(shard);
                 load.carry()
             }
-            Lifted::Unable | Lifted::Nothing => shard.rail().read(bulk).map(drop),
+            OffloadResult::Unable | OffloadResult::Nothing => shard.rail().read(bulk).map(drop),
         }
     }
 
-    fn meets(&self, _context: Context, meeting: Option<Meeting>) {
+    fn meets(&self, _context: ContextId, meeting: Option<ExternalWait>) {
         lock(&self.meetings).set(meeting);
     }
 }

@@ -20,8 +20,8 @@ use crate::environment::Environment;
 use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
 use crate::messaging::{Messaging, WaitKey};
 use garonne_engine::api::{Request, SHARDS_MAX};
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::WakeupScope;
 use std::cell::Cell;
@@ -122,13 +122,13 @@ impl<R, S> ShardLinks<R, S> {
 }
 
 /// Another shard of which the caller has the poller's role, its bell armed.
-pub(super) struct CoveredShard<R: Rail + Send, S: Environment> {
+pub(super) struct CoveredShard<R: Transport + Send, S: Environment> {
     host: Arc<LockedEngine<R, S>>,
     pub(super) ticket: u32,
     seen: u64,
 }
 
-impl<R: Rail + Send, S: Environment> CoveredShard<R, S> {
+impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
     /// Looks once more. `true`: something moved.
     pub(super) fn look(&self) -> bool {
         self.host.look_for_others();
@@ -153,7 +153,7 @@ impl<R: Rail + Send, S: Environment> CoveredShard<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Environment> Drop for CoveredShard<R, S> {
+impl<R: Transport + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
         self.host.dozing.store(false, Ordering::SeqCst);
         self.host.enter().rail().disarm();
@@ -162,7 +162,7 @@ impl<R: Rail + Send, S: Environment> Drop for CoveredShard<R, S> {
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Makes this the host of one of a rank's shards. Once, before it is used.
     pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<ShardSet<R, S>>) {
         let place = shards.hosts.get(shard);
@@ -470,7 +470,7 @@ impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Something completed here, and the engine is in hand: of those who wait in the first shard
     /// for what may end in any those are called whose operations are over.
     #[inline]
-    pub(super) fn tell_anywhere(&self, shard: &Shard<R>) {
+    pub(super) fn tell_anywhere(&self, shard: &Engine<R>) {
         if let Some(beside) = self.beside.get()
             && beside.shard != 0
             && beside.shards.anywhere.load(Ordering::SeqCst) > 0

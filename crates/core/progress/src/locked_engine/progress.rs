@@ -10,7 +10,7 @@ use super::{LockedEngine, ProgressCaller, lock};
 use crate::environment::Environment;
 use crate::limits::{ENDED_KNOWN, OPEN_FEW};
 use crate::messaging::{Messaging, Stepper, WaitKey};
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ pub(super) enum LockPolicy {
     Surely,
 }
 
-impl<R: Rail + std::marker::Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Polls once, advances the engine and the steppers. `true` if anything moved.
     pub(super) fn advance(&self, by: ProgressCaller, look: LockPolicy) -> bool {
         let Some(mut shard) = self.shard.try_alone() else {

@@ -2,8 +2,8 @@
 //! again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
 //!
 //! Part of `locked_engine`. To be woken takes longer than most messages do (5 to 50 µs in a virtual
-//! machine), so where whole cores are idle ([`Environment::vigil`]) a helper that was needed
-//! lately is not: who lends sees that it looks ([`ProgressSpin`]), and neither calls it nor has peers call
+//! machine), so where whole cores are idle ([`Environment::vigil`]) a helper that was needed lately
+//! is not: who lends sees that it looks ([`ProgressSpin`]), and neither calls it nor has peers call
 //! it; it finds what came by itself, also what nobody would call it for. While the gate is kept it
 //! reads words that the program's thread writes only when it lends, and nothing of the engine. It
 //! sleeps when nothing was lent and nothing moved for the time of a vigil, and at once, for longer
@@ -19,7 +19,7 @@ use crate::limits::{
     VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
 };
 use crate::sys;
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::{ProgressSpin, ProgressThreadGuard, ProgressWakeup};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -29,8 +29,8 @@ use std::time::Duration;
 const UNKNOWN: u64 = u64::MAX;
 
 /// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but
-/// the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What the one writes
-/// often has lines of its own, since the other looks at it all the time.
+/// the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What the one
+/// writes often has lines of its own, since the other looks at it all the time.
 #[derive(Debug)]
 pub(super) struct SpinControl {
     pub(super) kept: ProgressSpin,
@@ -224,7 +224,7 @@ enum SpinTime {
     IsUp,
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn vigil_now(&self) -> u64 {
         self.lending.now().as_nanos() as u64
     }

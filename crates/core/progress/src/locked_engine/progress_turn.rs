@@ -13,7 +13,7 @@ use crate::environment::{Environment, ProgressThreadEvent};
 use crate::limits::{GRACES_BEFORE_REST, HELPER_SPINS, PUT_OFF_MOST};
 use crate::sys;
 use crate::tasks::{WorkerAction, WorkerDuty};
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::progress_owner::ProgressThreadGuard;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct EngineDuty<R, S> {
     pub(super) rest: Duration,
 }
 
-impl<R: Rail + Send + 'static, S: Environment + 'static> WorkerDuty for EngineDuty<R, S> {
+impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for EngineDuty<R, S> {
     fn word(&self) -> &AtomicU32 {
         self.words.call().word()
     }
@@ -68,7 +68,7 @@ impl<R: Rail + Send + 'static, S: Environment + 'static> WorkerDuty for EngineDu
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The helper was called, or looks by itself.
     pub(super) fn take_turn(&self) -> WorkerAction {
         match self.surroundings.grace() {

@@ -8,8 +8,8 @@ use super::{LockedEngine, lock};
 use crate::environment::{Environment, ProgressThreadEvent};
 use crate::sys;
 use crate::tasks::{self, Tasks};
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::SharedWord;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl WakeupWords {
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The words to be called by, with somebody who hears the call.
     pub(super) fn words(&self) -> Option<&WakeupWords> {
         match self.lending.phase.load(Ordering::Acquire) {
@@ -75,7 +75,7 @@ impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
     /// Has the rail call the helper for what comes from where nobody can call it, if anything open
     /// needs that and it does not do so already. When the helper is to look even if it is not
     /// called.
-    pub(super) fn have_rung(&self, shard: &mut Shard<R>, what: WakeupScope) -> Option<Duration> {
+    pub(super) fn have_rung(&self, shard: &mut Engine<R>, what: WakeupScope) -> Option<Duration> {
         let needed = what == WakeupScope::Everything || self.lending.afar.load(Ordering::SeqCst);
         if !needed || self.lending.rings.load(Ordering::SeqCst) {
             return None;

@@ -6,8 +6,8 @@
 
 use super::{LockedEngine, lock};
 use crate::environment::Environment;
-use garonne_engine::observe::tracer::Watcher;
-use garonne_engine::transport::Rail;
+use garonne_engine::observe::tracer::OperationTracer;
+use garonne_engine::transport::Transport;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug, Default)]
 pub(super) struct TraceSwitch {
     on: AtomicBool,
-    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    watcher: Mutex<Option<Arc<dyn OperationTracer>>>,
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Tells `watcher` from now on what happens; `None`: nobody any more.
-    pub fn watch(&self, watcher: Option<Arc<dyn Watcher>>) {
+    pub fn watch(&self, watcher: Option<Arc<dyn OperationTracer>>) {
         let on = watcher.is_some();
         if on {
             // Before the lock is a real one, so that nobody elides it again.
@@ -48,7 +48,7 @@ impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
 
     /// Who watches.
     #[inline]
-    pub(super) fn who_watches(&self) -> Option<Arc<dyn Watcher>> {
+    pub(super) fn who_watches(&self) -> Option<Arc<dyn OperationTracer>> {
         if !self.is_watched() {
             return None;
         }

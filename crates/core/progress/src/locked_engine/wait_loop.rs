@@ -16,7 +16,7 @@ use crate::limits::{
 };
 use crate::messaging::{Messaging, WaitTarget};
 use crate::tasks::{self, Keypoint, KeypointOutcome};
-use garonne_engine::transport::Rail;
+use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
 use garonne_sync::waiters::Waiters;
 use std::sync::atomic::Ordering;
@@ -116,7 +116,7 @@ impl DonePolicy {
     }
 }
 
-impl<R: Rail + Send, S: Environment> LockedEngine<R, S> {
+impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of a rank's only thread.
     #[inline]
     pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {

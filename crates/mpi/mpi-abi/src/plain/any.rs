@@ -24,7 +24,7 @@ type Objects = SmallVec<[&'static Request; 8]>;
 
 /// The same with these objects among them. Of one that is over the general way tells.
 fn earliest(
-    engine: Engine,
+    engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
     objects: &mut Objects,
@@ -46,7 +46,7 @@ fn earliest(
 /// from where the thread's look begins, and its place among the completions. Objects that are come
 /// across are noted.
 fn earliest_plain(
-    engine: Engine,
+    engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
     objects: &mut Objects,
@@ -113,7 +113,7 @@ pub(crate) fn test_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Found<usize>> {
-    let Some(engine) = Engine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::of_first(count, places)? else {
         return Ok(Found::Otherwise);
     };
     let mut objects = Objects::new();
@@ -132,7 +132,7 @@ pub(crate) fn wait_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Found<usize>> {
-    let Some(engine) = Engine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::of_first(count, places)? else {
         return Ok(Found::Otherwise);
     };
     let host = engine.host;

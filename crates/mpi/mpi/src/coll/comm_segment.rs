@@ -2,11 +2,11 @@
 //! node.
 //!
 //! Owns each communicator's use of its board ([`CommSegment`]); what happens there is in
-//! [`super::shm_sync`], and who lends it in [`super::segment_allocator`]. A communicator gets its board in its
-//! first collective, whatever each rank calls there; rank 0 lends it, by messages
-//! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data goes
-//! by messages, so that ranks which disagree hear of it instead of waiting for each other. Bounded
-//! by the commons (`Messaging::commons`): without room there, messages serve.
+//! [`super::shm_sync`], and who lends it in [`super::segment_allocator`]. A communicator gets its
+//! board in its first collective, whatever each rank calls there; rank 0 lends it, by messages
+//! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data
+//! goes by messages, so that ranks which disagree hear of it instead of waiting for each other.
+//! Bounded by the commons (`Messaging::commons`): without room there, messages serve.
 
 use super::algo;
 use super::autotune::PathTuner;
@@ -18,8 +18,8 @@ use super::shm_nonblocking::MemberSlots;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_engine::api::Origin;
-use garonne_engine::observe::events::Awaited;
+use garonne_engine::api::CallOrigin;
+use garonne_engine::observe::events::AwaitedRanks;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::copy::{self, Routine};
 use garonne_sync::doorbell::Doorbell;
@@ -166,7 +166,7 @@ pub(super) fn found(comm: &Comm) -> Lookup<'_> {
 /// The same, and has its members find out if nobody asked before: all processes ask alike, in their
 /// first collective.
 #[inline]
-pub(super) fn look_for(comm: &Comm, origin: Origin) -> Lookup<'_> {
+pub(super) fn look_for(comm: &Comm, origin: CallOrigin) -> Lookup<'_> {
     match found(comm) {
         Lookup::NotYet => begin(comm, origin, false),
         found => found,
@@ -175,7 +175,7 @@ pub(super) fn look_for(comm: &Comm, origin: Origin) -> Lookup<'_> {
 
 /// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
 #[cold]
-fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Lookup<'_> {
+fn begin(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
     let meeting = &comm.0.meeting;
     // All of its processes know alike whether they share a node.
     if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
@@ -197,7 +197,7 @@ fn begin(comm: &Comm, origin: Origin, waited_for: bool) -> Lookup<'_> {
 ///
 /// # Errors
 /// What kept the members from finding out, once.
-pub(super) fn place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<&Attachment>> {
+pub(super) fn place(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&Attachment>> {
     let found = match found(comm) {
         Lookup::NotYet => begin(comm, origin, true),
         found => found,
@@ -210,7 +210,7 @@ pub(super) fn place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<
 }
 
 #[cold]
-fn await_place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<&Attachment>> {
+fn await_place(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&Attachment>> {
     let Some(founding) = comm.0.meeting.founding.get() else {
         return Ok(None);
     };
@@ -218,7 +218,7 @@ fn await_place(comm: &Comm, call: CallId, origin: Origin) -> Result<Option<&Atta
     // To the program, and to those who watch, it is the call that waits.
     host.meets(
         0,
-        Some(CollContext::of(comm, call, origin).meeting(Awaited::Members)),
+        Some(CollContext::of(comm, call, origin).meeting(AwaitedRanks::Members)),
     );
     host.wait_for(&|| WaitTarget::end_of(&**founding), &mut || {
         founding.is_over()

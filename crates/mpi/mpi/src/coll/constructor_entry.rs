@@ -13,8 +13,8 @@ use super::shm_sync::ShmSync;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::process::Process;
-use garonne_engine::api::Origin;
-use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_engine::api::CallOrigin;
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_progress::environment::CollectiveCounter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,12 +23,12 @@ use std::sync::atomic::Ordering;
 /// thread waits for the other members.
 pub(crate) struct ConstructorEntry {
     process: Arc<Process>,
-    origin: Origin,
+    origin: CallOrigin,
 }
 
 impl ConstructorEntry {
     /// The program's call.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> CallOrigin {
         self.origin
     }
 }
@@ -44,13 +44,17 @@ impl Comm {
     ///
     /// # Errors
     /// `NotSame` on all members, if some called another collective.
-    pub(crate) fn enter(&self, kind: CollectiveKind, origin: Origin) -> Result<ConstructorEntry> {
+    pub(crate) fn enter(
+        &self,
+        kind: CollectiveKind,
+        origin: CallOrigin,
+    ) -> Result<ConstructorEntry> {
         let call = self.number(CallSeries::Blocking, kind);
         if let Some(place) = comm_segment::place(self, call, origin)? {
             ShmSync::new(self, place, call, origin, CallSignature::of(kind)).agree()?;
         }
         let process = self.process().clone();
-        let meeting = CollContext::of(self, call, origin).meeting(Awaited::Members);
+        let meeting = CollContext::of(self, call, origin).meeting(AwaitedRanks::Members);
         process.host.meets(0, Some(meeting));
         Ok(ConstructorEntry { process, origin })
     }
@@ -58,10 +62,10 @@ impl Comm {
     /// A constructor that gives a request, about to begin to talk, as those know it who watch. It
     /// has no number among the collectives: programs may start it before a blocking one on one
     /// process, and after it on another.
-    pub(crate) fn started_constructor(&self, origin: Origin) -> Meeting {
+    pub(crate) fn started_constructor(&self, origin: CallOrigin) -> ExternalWait {
         let count = &self.0.counts[CollectiveCounter::Constructions as usize];
-        Meeting {
-            awaited: Awaited::Members,
+        ExternalWait {
+            awaited: AwaitedRanks::Members,
             context: self.context() + 2,
             tag: (count.load(Ordering::Relaxed) & i32::MAX as u32) as i32,
             origin,

@@ -2,9 +2,9 @@
 //! for nonblocking ones.
 //!
 //! Owns the pending operations of a collective and the temporary memory they reach ([`InFlight`]).
-//! [`BlockingPlan`] lives on the stack of a blocking call; [`RunningSchedule`], which [`super::nonblocking`] makes,
-//! is shared by its request and the host's list of steppers. Bounded by the steps between two
-//! fences.
+//! [`BlockingPlan`] lives on the stack of a blocking call; [`RunningSchedule`], which
+//! [`super::nonblocking`] makes, is shared by its request and the host's list of steppers. Bounded
+//! by the steps between two fences.
 
 mod completion;
 
@@ -16,9 +16,9 @@ use super::typed_buffer::{self, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome};
-use garonne_engine::api::{self, Mode, Origin, Pattern, Source, Started};
-use garonne_engine::observe::events::{Awaited, Meeting};
-use garonne_engine::observe::tracer::{Does, Watched};
+use garonne_engine::api::{self, CallOrigin, Pattern, SendCompletion, Source, StartOutcome};
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
+use garonne_engine::observe::tracer::{TracedKind, TracedOperation};
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, WaitTarget};
 use garonne_sync::user::{Data, UserMem};
 use smallvec::SmallVec;
@@ -32,14 +32,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct CollContext<'a> {
     comm: Cow<'a, Comm>,
     call: CallId,
-    origin: Origin,
+    origin: CallOrigin,
     /// Its start was told to somebody who watches.
     watched: bool,
 }
 
 impl<'a> CollContext<'a> {
     /// For a call that returns when it is over.
-    pub fn of(comm: &'a Comm, call: CallId, origin: Origin) -> Self {
+    pub fn of(comm: &'a Comm, call: CallId, origin: CallOrigin) -> Self {
         Self {
             comm: Cow::Borrowed(comm),
             call,
@@ -49,7 +49,7 @@ impl<'a> CollContext<'a> {
     }
 
     /// For an operation that keeps its communicator alive.
-    pub fn keeping(comm: &Comm, call: CallId, origin: Origin) -> CollContext<'static> {
+    pub fn keeping(comm: &Comm, call: CallId, origin: CallOrigin) -> CollContext<'static> {
         CollContext {
             comm: Cow::Owned(comm.clone()),
             call,
@@ -63,7 +63,7 @@ impl<'a> CollContext<'a> {
     }
 
     /// Where the program called it.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> CallOrigin {
         self.origin
     }
 
@@ -73,8 +73,8 @@ impl<'a> CollContext<'a> {
     }
 
     /// A wait for those who take part in it, for those who watch from outside.
-    pub fn meeting(&self, awaited: Awaited) -> Meeting {
-        Meeting {
+    pub fn meeting(&self, awaited: AwaitedRanks) -> ExternalWait {
+        ExternalWait {
             awaited,
             context: self.comm.context() + COLLECTIVE,
             tag: self.call.tag(TagScope::Whole),
@@ -89,14 +89,14 @@ impl<'a> CollContext<'a> {
 
     /// This operation as those know it who watch. No operation of the engine has a name with the
     /// highest bit set.
-    fn watched(&self) -> Watched {
+    fn watched(&self) -> TracedOperation {
         let (context, tag) = (
             self.comm.context() + COLLECTIVE,
             self.call.tag(TagScope::Whole),
         );
-        Watched {
+        TracedOperation {
             name: 1 << 63 | u64::from(context) << 32 | u64::from(tag as u32),
-            does: Does::Collective,
+            does: TracedKind::Collective,
             peer: None,
             context,
             tag,
@@ -198,20 +198,20 @@ impl<'a> CollContext<'a> {
         })
     }
 
-    fn send(&self, site: PlanPeer, data: Data) -> Result<Started> {
-        let send = api::Send {
+    fn send(&self, site: PlanPeer, data: Data) -> Result<StartOutcome> {
+        let send = api::SendArgs {
             context: self.comm.context() + COLLECTIVE,
             peer: self.peer(site)?,
             source: self.comm.0.rank,
             tag: self.call.tag(self.inside(site.side)),
             data,
-            mode: Mode::Standard,
+            mode: SendCompletion::Standard,
             origin: self.origin,
         };
         self.host().send(send).map_err(|error| self.convert(error))
     }
 
-    fn recv(&self, site: PlanPeer, data: Data) -> Result<Started> {
+    fn recv(&self, site: PlanPeer, data: Data) -> Result<StartOutcome> {
         let source = Source {
             rank: site.rank,
             peer: self.peer(site)?,
@@ -222,7 +222,7 @@ impl<'a> CollContext<'a> {
             tag: Some(self.call.tag(self.inside(site.side))),
         };
         self.host()
-            .recv(api::Recv {
+            .recv(api::RecvArgs {
                 pattern,
                 data,
                 origin: self.origin,
@@ -266,11 +266,11 @@ impl PendingTransfers {
     /// Keeps what starting an operation gave. An operation that could not start counts as over, so
     /// that the others go on and no peer hangs because of this process's error; the error is told
     /// at the end.
-    fn add(&mut self, wire: &CollContext<'_>, started: Result<Started>) -> TransferId {
+    fn add(&mut self, wire: &CollContext<'_>, started: Result<StartOutcome>) -> TransferId {
         let token = TransferId(self.base + self.pending.len() as u32);
         let entry = match started {
-            Ok(Started::Pending(request)) => Some(request),
-            Ok(Started::Done(status)) => {
+            Ok(StartOutcome::Pending(request)) => Some(request),
+            Ok(StartOutcome::Done(status)) => {
                 self.note(wire, status);
                 None
             }

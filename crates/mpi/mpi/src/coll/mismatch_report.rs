@@ -4,7 +4,7 @@
 use super::call_signature::CallSignature;
 use crate::comm::Comm;
 use crate::error::{Class, Error};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_sync::shm_barrier::NOTE_BYTES;
 
 /// Where the return address of its call lies in what a member notes of a collective.
@@ -101,9 +101,9 @@ fn place(comm: &Comm, said: &MemberCall) -> String {
     if said.site == 0 || (!is_own && other.is_none()) {
         return String::new();
     }
-    let origin = Origin {
+    let origin = CallOrigin {
         site: said.site,
-        ..Origin::default()
+        ..CallOrigin::default()
     };
     process.describe_in(other.filter(|_| !is_own), origin).1
 }

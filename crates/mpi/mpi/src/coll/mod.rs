@@ -57,7 +57,7 @@ use algo::intercomm::RootRole;
 use call_signature::CallSignature;
 use call_tag::{CallId, CallSeries, CollectiveKind};
 use execute::{BlockingPlan, CollContext};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use nonblocking::{NonblockingPlan, StartOutcome};
 use plan::Plan;
 use shm_nonblocking::shm_op::ShmOp;
@@ -117,7 +117,7 @@ impl Comm {
     /// # Errors
     /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the
     /// communication met.
-    pub fn collective(&self, call: &impl Collective, origin: Origin) -> Result<()> {
+    pub fn collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<()> {
         call.check(self)?;
         let number = self.number(CallSeries::Blocking, call.kind());
         CollContext::of(self, number, origin).tell_call();
@@ -151,7 +151,12 @@ impl Comm {
         }
     }
 
-    fn by_messages(&self, call: &impl Collective, number: CallId, origin: Origin) -> Result<()> {
+    fn by_messages(
+        &self,
+        call: &impl Collective,
+        number: CallId,
+        origin: CallOrigin,
+    ) -> Result<()> {
         let mut immediate = BlockingPlan::new(CollContext::of(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()
@@ -162,7 +167,7 @@ impl Comm {
     ///
     /// # Errors
     /// As [`Comm::collective`]; what the communication meets later is told by the request.
-    pub fn start_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
+    pub fn start_collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<Request> {
         call.check(self)?;
         let number = self.number(CallSeries::Nonblocking, call.kind());
         let mut wire = CollContext::keeping(self, number, origin);

@@ -18,7 +18,7 @@ use super::shm_nonblocking::persistent_slots::{GrantMessage, PersistentSlots};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::Request;
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::Stepper;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Comm {
     /// # Errors
     /// As [`Comm::collective`], for what is wrong with the arguments; what the communication meets
     /// is told by each start's completion.
-    pub fn init_collective(&self, call: &impl Collective, origin: Origin) -> Result<Request> {
+    pub fn init_collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<Request> {
         call.check(self)?;
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);

@@ -3,9 +3,9 @@
 //!
 //! Begun by the first collective of a communicator, blocking or not, and advanced as a stepper, so
 //! that nobody waits in a call that must not: a blocking call waits for it, nonblocking ones that
-//! come meanwhile wait in their requests ([`super::shm_nonblocking`]). All members call their collectives in
-//! one order, and so begin in the same one; its messages are the same whichever that is. Bounded:
-//! one broadcast and one reduction of a byte.
+//! come meanwhile wait in their requests ([`super::shm_nonblocking`]). All members call their
+//! collectives in one order, and so begin in the same one; its messages are the same whichever that
+//! is. Bounded: one broadcast and one reduction of a byte.
 
 use super::algo;
 use super::algo::Reduction;
@@ -17,7 +17,7 @@ use super::segment_allocator::AllocatedSegment;
 use super::typed_buffer::{ByteElements, ElementLayout, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -137,7 +137,7 @@ impl SegmentSetup {
     /// of those that are counted apart. Their kind keeps them apart from that call's own, and the
     /// series from what `garonne who` compares: a rank may be ahead of another, in the call itself,
     /// without a mistake.
-    pub fn begin(comm: &Comm, origin: Origin) -> Arc<Self> {
+    pub fn begin(comm: &Comm, origin: CallOrigin) -> Arc<Self> {
         let call = CallId::new(1, CallSeries::Nonblocking, CollectiveKind::Internal);
         let naming = AddressBcast::begin(comm, CollContext::keeping(comm, call, origin));
         let phase = match naming {

@@ -2,15 +2,16 @@
 //! of it.
 //!
 //! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by
-//! [`super::shm_small`] and [`super::shm_large`]. Every call comes to at least one meeting, with a word
-//! mixed from its [`CallSignature`]. In all calls but one every member waits in the first meeting for
-//! all others, so that ranks which disagree are told in it, all of them. The exception is a short
-//! broadcast: its root goes on at once, and its readers wait for the root alone. There a reader
-//! hears of a disagreement with its root, a root of another root (whichever comes second finds the
-//! first; at a gate the last to come finds everything), and whoever heard leaves the meeting's
-//! number on the board, where the rest find it at their next collective. A call of several meetings
-//! begins with one of all, so that after a disagreement everybody has come to as many meetings.
-//! Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`] meetings.
+//! [`super::shm_small`] and [`super::shm_large`]. Every call comes to at least one meeting, with a
+//! word mixed from its [`CallSignature`]. In all calls but one every member waits in the first
+//! meeting for all others, so that ranks which disagree are told in it, all of them. The exception
+//! is a short broadcast: its root goes on at once, and its readers wait for the root alone. There a
+//! reader hears of a disagreement with its root, a root of another root (whichever comes second
+//! finds the first; at a gate the last to come finds everything), and whoever heard leaves the
+//! meeting's number on the board, where the rest find it at their next collective. A call of
+//! several meetings begins with one of all, so that after a disagreement everybody has come to as
+//! many meetings. Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`]
+//! meetings.
 
 use super::autotune::TunedCall;
 use super::call_signature::{CallSignature, SIGNATURE_BYTES};
@@ -21,8 +22,8 @@ use super::mismatch_report::{MemberCall, mismatch_error, note_site};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
-use garonne_engine::api::Origin;
-use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_engine::api::CallOrigin;
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_sync::doorbell::Doorbell;
 use garonne_sync::shm_barrier::{Agreement, Arrival, DEPTH, NOTE_BYTES};
 use std::cell::Cell;
@@ -64,7 +65,7 @@ pub struct ShmSync<'a> {
     pub(super) comm: &'a Comm,
     pub(super) place: &'a Attachment,
     pub(super) call: CallId,
-    pub(super) origin: Origin,
+    pub(super) origin: CallOrigin,
     said: CallSignature,
     word: Cell<u32>,
     /// Of a call that goes by messages this time.
@@ -76,7 +77,7 @@ impl<'a> ShmSync<'a> {
         comm: &'a Comm,
         place: &'a Attachment,
         call: CallId,
-        origin: Origin,
+        origin: CallOrigin,
         said: CallSignature,
     ) -> Self {
         Self {
@@ -137,7 +138,7 @@ impl<'a> ShmSync<'a> {
     fn settle(&self, epoch: u32) {
         let Attachment { board, style, .. } = self.place;
         let mut awaited = self.place.others().peekable();
-        self.wait(Awaited::Laggards, &mut || match style {
+        self.wait(AwaitedRanks::Laggards, &mut || match style {
             BarrierKind::Counter => board.gate(epoch).passed(epoch),
             BarrierKind::Flags => {
                 while awaited
@@ -298,10 +299,13 @@ impl<'a> ShmSync<'a> {
         }
         let (mut theirs, board) = (None, &self.place.board);
         let peer = self.comm.group().peer(leader);
-        self.wait(peer.map_or(Awaited::Members, Awaited::Leader), &mut || {
-            theirs = board.flag(leader, epoch).raised(epoch);
-            theirs.is_some()
-        });
+        self.wait(
+            peer.map_or(AwaitedRanks::Members, AwaitedRanks::Leader),
+            &mut || {
+                theirs = board.flag(leader, epoch).raised(epoch);
+                theirs.is_some()
+            },
+        );
         let words = match came_last {
             Some(Agreement::Different) => Agreement::Different,
             _ if theirs != Some(self.word.get()) => Agreement::Different,
@@ -348,7 +352,7 @@ impl<'a> ShmSync<'a> {
         }
         meanwhile();
         let gate = self.place.board.gate(epoch);
-        self.wait(Awaited::Members, &mut || gate.passed(epoch));
+        self.wait(AwaitedRanks::Members, &mut || gate.passed(epoch));
         gate.words(epoch)
     }
 
@@ -362,7 +366,7 @@ impl<'a> ShmSync<'a> {
         let (mut words, own) = (Agreement::Same, self.word.get());
         let mut others = self.place.others();
         let mut awaited = others.next();
-        self.wait(Awaited::Members, &mut || {
+        self.wait(AwaitedRanks::Members, &mut || {
             while let Some(member) = awaited {
                 match board.flag(member, epoch).raised(epoch) {
                     None => return false,
@@ -377,7 +381,7 @@ impl<'a> ShmSync<'a> {
     }
 
     #[inline]
-    fn wait(&self, awaited: Awaited, come: &mut (dyn FnMut() -> bool + Send)) {
+    fn wait(&self, awaited: AwaitedRanks, come: &mut (dyn FnMut() -> bool + Send)) {
         let host = &self.comm.process().host;
         let come_alone = match host.waits_alone() {
             true => looks(self.place.spins, come),
@@ -386,7 +390,7 @@ impl<'a> ShmSync<'a> {
         if come_alone {
             return;
         }
-        let meeting = Meeting {
+        let meeting = ExternalWait {
             awaited,
             context: self.comm.context() + COLLECTIVE,
             tag: self.call.tag(TagScope::Whole),

@@ -16,7 +16,7 @@ use crate::limits::STRINGTAG_LEN_MAX;
 use crate::process::Process;
 use crate::request::Request;
 use crate::session::Session;
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct FromGroup<'a> {
     /// Error handler of the new communicator.
     pub errhandler: Errhandler,
     /// The program's call.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 impl Comm {
@@ -56,7 +56,7 @@ impl Comm {
 
     /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their
     /// callbacks say and topology.
-    pub fn dup(&self, info: Option<&Info>, origin: Origin) -> Result<Comm> {
+    pub fn dup(&self, info: Option<&Info>, origin: CallOrigin) -> Result<Comm> {
         let dup = self.unborn_dup(info)?;
         let entered = self.enter(CollectiveKind::CommDup, origin)?;
         self.run(self.dup_work(&dup, entered.origin()))?;
@@ -66,7 +66,7 @@ impl Comm {
     /// `MPI_Comm_idup`, `MPI_Comm_idup_with_info`. Attributes are copied now, on this thread. The
     /// new communicator may be used for what is local at once, for communication when the request
     /// is complete.
-    pub fn idup(&self, info: Option<&Info>, origin: Origin) -> Result<(Comm, Request)> {
+    pub fn idup(&self, info: Option<&Info>, origin: CallOrigin) -> Result<(Comm, Request)> {
         let dup = self.unborn_dup(info)?;
         let meeting = self.started_constructor(origin);
         let task = Task::start(self, meeting, self.dup_work(&dup, origin));
@@ -88,7 +88,7 @@ impl Comm {
     fn dup_work(
         &self,
         dup: &Comm,
-        origin: Origin,
+        origin: CallOrigin,
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (dup, circle) = (dup.clone(), self.circle(origin));
         let want = match dup.is_inter() {
@@ -108,7 +108,7 @@ impl Comm {
     /// `MPI_Comm_create`: a communicator of `group`, a subset of this one's local group; `None` for
     /// processes outside it. Disjoint groups may be given by different processes. On an
     /// intercommunicator each side gives its part.
-    pub fn create(&self, group: &Group, origin: Origin) -> Result<Option<Comm>> {
+    pub fn create(&self, group: &Group, origin: CallOrigin) -> Result<Option<Comm>> {
         self.check_subset(group)?;
         let entered = self.enter(CollectiveKind::CommCreate, origin)?;
         if self.is_inter() {
@@ -138,7 +138,12 @@ impl Comm {
 
     /// `MPI_Comm_create_group`: called by the members of `group` only; `tag` tells concurrent calls
     /// apart.
-    pub fn create_group(&self, group: &Group, tag: i32, origin: Origin) -> Result<Option<Comm>> {
+    pub fn create_group(
+        &self,
+        group: &Group,
+        tag: i32,
+        origin: CallOrigin,
+    ) -> Result<Option<Comm>> {
         self.check_tag(tag)?;
         self.check_subset(group)?;
         if self.is_inter() {
@@ -222,7 +227,7 @@ impl Comm {
 
     /// `MPI_Comm_disconnect`: completes what is buffered and meets the other processes, so that all
     /// their messages have left, then does what [`Comm::free`] does.
-    pub fn disconnect(&self, origin: Origin) -> Result<()> {
+    pub fn disconnect(&self, origin: CallOrigin) -> Result<()> {
         self.0.buffers.flush(&self.0.process);
         let entered = self.enter(CollectiveKind::CommDisconnect, origin)?;
         let circle = self.circle(entered.origin());
@@ -232,7 +237,7 @@ impl Comm {
     }
 
     /// All processes of this communicator, ready for one constructor.
-    pub(crate) fn circle(&self, origin: Origin) -> Circle {
+    pub(crate) fn circle(&self, origin: CallOrigin) -> Circle {
         match self.0.local_comm.get() {
             Some(local) => self.inter_circle(local, origin),
             None => Circle {

@@ -4,7 +4,7 @@
 
 use crate::comm::shard::Want;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
-use garonne_engine::api::{Context, SHARD_SHIFT};
+use garonne_engine::api::{ContextId, SHARD_SHIFT};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ const BLOCKS: Block = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
 /// First context of a block: point-to-point; the next ones are collectives, constructors,
 /// `MPI_Comm_create_group`.
-pub(crate) fn base(block: Block) -> Context {
+pub(crate) fn base(block: Block) -> ContextId {
     block * CONTEXTS_PER_COMM
 }
 

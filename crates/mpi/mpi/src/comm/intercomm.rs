@@ -12,7 +12,7 @@ use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 
 /// The other side of `MPI_Intercomm_create`: significant at the local leader only.
 pub struct PeerLeader<'a> {
@@ -42,7 +42,7 @@ impl Comm {
         local_leader: i32,
         peer: Option<PeerLeader<'_>>,
         tag: i32,
-        origin: Origin,
+        origin: CallOrigin,
     ) -> Result<Comm> {
         self.check_tag(tag)?;
         if self.is_inter() {
@@ -110,7 +110,7 @@ impl Comm {
     }
 
     /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
-    fn leaders_channel(&self, tag: i32, origin: Origin) -> Channel {
+    fn leaders_channel(&self, tag: i32, origin: CallOrigin) -> Channel {
         Channel {
             process: self.0.process.clone(),
             context: self.context() + 4,
@@ -122,7 +122,7 @@ impl Comm {
     }
 
     /// All processes of an intercommunicator; rank 0 leads each side.
-    pub(crate) fn inter_circle(&self, local: &Comm, origin: Origin) -> Circle {
+    pub(crate) fn inter_circle(&self, local: &Comm, origin: CallOrigin) -> Circle {
         let own = local.constructor_channel(origin);
         let channel = Channel {
             process: self.0.process.clone(),
@@ -145,7 +145,7 @@ impl Comm {
 
     /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last;
     /// otherwise the side with the lowest process comes first.
-    pub fn merge(&self, order: Order, origin: Origin) -> Result<Comm> {
+    pub fn merge(&self, order: Order, origin: CallOrigin) -> Result<Comm> {
         let remote = self.remote_group()?.clone();
         let entered = self.enter(CollectiveKind::IntercommMerge, origin)?;
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));

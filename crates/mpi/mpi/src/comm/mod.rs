@@ -35,7 +35,7 @@ use crate::p2p::bsend_buffer::Buffers;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
-use garonne_engine::api::{Context, Origin, Peer};
+use garonne_engine::api::{CallOrigin, ContextId, Peer};
 use garonne_progress::environment::{
     CollectiveCounter, CollectiveCounts, CommunicatorInfo, GroupMembers,
 };
@@ -187,7 +187,7 @@ impl Line {
 
 /// The context of a communicator that is not born yet: the first of no block, on which nobody
 /// sends.
-const NO_CONTEXT: Context = Context::MAX;
+const NO_CONTEXT: ContextId = ContextId::MAX;
 
 /// What a new communicator is made of, beside its context.
 pub(crate) struct Parts {
@@ -299,7 +299,7 @@ impl Comm {
     /// Context of its point-to-point messages, equal on both sides of an intercommunicator;
     /// collectives use the odd one after it.
     #[inline]
-    pub(crate) fn context(&self) -> Context {
+    pub(crate) fn context(&self) -> ContextId {
         self.0.context.load(Ordering::Relaxed)
     }
 
@@ -521,8 +521,8 @@ impl Comm {
             .set(&self.0.process.keyvals, self.target(keyval), value)
     }
 
-    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`SimProcess::predefined_attr`] for
-    /// those).
+    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`SimProcess::predefined_attr`]
+    /// for those).
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
         self.0
             .attrs
@@ -611,7 +611,7 @@ fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
 /// The channels on which constructors talk.
 impl Comm {
     /// A channel within the local group for one constructor; every call takes the next tag.
-    pub(crate) fn constructor_channel(&self, origin: Origin) -> setup_messages::Channel {
+    pub(crate) fn constructor_channel(&self, origin: CallOrigin) -> setup_messages::Channel {
         let tag = self.0.next_construction();
         setup_messages::Channel {
             process: self.0.process.clone(),
@@ -626,7 +626,7 @@ impl Comm {
     /// Returns when all processes of the local group have called it.
     #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
-        let channel = self.constructor_channel(Origin::default());
+        let channel = self.constructor_channel(CallOrigin::default());
         setup_messages::Task::run(&self.0.process, async move {
             channel.min_max(0).await.map(drop)
         })

@@ -3,7 +3,7 @@
 
 use super::{Comm, Inner, lock};
 use crate::limits::CONTEXTS_PER_COMM;
-use garonne_engine::api::{Context, in_shard, without_shard};
+use garonne_engine::api::{ContextId, in_shard, without_shard};
 use garonne_engine::schedule::priority::Priority;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ impl Comm {
 
 impl Inner {
     /// Its contexts, by shard; none before it is born.
-    fn contexts(&self) -> impl Iterator<Item = Range<Context>> {
+    fn contexts(&self) -> impl Iterator<Item = Range<ContextId>> {
         let context = self.context.load(Ordering::Relaxed);
         let shards = match (self.lease.get(), self.tag_shards.load(Ordering::Relaxed)) {
             (None, _) => 0,

@@ -11,8 +11,10 @@ use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Status};
-use garonne_engine::api::{self, Context, Mode, Origin, Pattern, Source, Started};
-use garonne_engine::observe::events::Meeting;
+use garonne_engine::api::{
+    self, CallOrigin, ContextId, Pattern, SendCompletion, Source, StartOutcome,
+};
+use garonne_engine::observe::events::ExternalWait;
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use garonne_sync::user::{Data, Scratch};
 use std::future::{Future, poll_fn};
@@ -26,14 +28,14 @@ use std::task::{Context as Cx, Poll, Waker};
 pub(crate) struct Channel {
     pub process: Arc<Process>,
     /// Context of its messages.
-    pub context: Context,
+    pub context: ContextId,
     pub tag: i32,
     /// This process's rank on its side.
     pub rank: u32,
     /// The processes on the other side (the same side within a group).
     pub group: Group,
     /// The program's call.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 impl Channel {
@@ -48,13 +50,13 @@ impl Channel {
             .group
             .peer(to)
             .ok_or_else(|| Error::new(Class::Intern, "message to a rank beyond the group"))?;
-        let send = api::Send {
+        let send = api::SendArgs {
             context: self.context,
             peer,
             source: self.rank,
             tag: self.tag,
             data: Data::contiguous(scratch.mem(), bytes.len() as u64),
-            mode: Mode::Standard,
+            mode: SendCompletion::Standard,
             origin: self.origin,
         };
         self.op(self.process.host.send(send), scratch)
@@ -66,7 +68,7 @@ impl Channel {
             .group
             .peer(from)
             .ok_or_else(|| Error::new(Class::Intern, "message from a rank beyond the group"))?;
-        let recv = api::Recv {
+        let recv = api::RecvArgs {
             pattern: Pattern {
                 context: self.context,
                 source: Some(Source { rank: from, peer }),
@@ -78,10 +80,10 @@ impl Channel {
         self.op(self.process.host.recv(recv), scratch)
     }
 
-    fn op(&self, started: Result<Started, api::Error>, scratch: Scratch) -> Result<Op> {
+    fn op(&self, started: Result<StartOutcome, api::Error>, scratch: Scratch) -> Result<Op> {
         let state = match started.map_err(|error| self.process.convert(error))? {
-            Started::Done(status) => State::Over(status),
-            Started::Pending(name) => State::Pending(name),
+            StartOutcome::Done(status) => State::Over(status),
+            StartOutcome::Pending(name) => State::Pending(name),
         };
         Ok(Op {
             process: self.process.clone(),
@@ -298,7 +300,7 @@ pub(crate) struct Task<T> {
     done: AtomicBool,
     waiter: AnyOfWaiter,
     /// What a thread waits for that waits for its request.
-    meeting: Option<Meeting>,
+    meeting: Option<ExternalWait>,
 }
 
 impl<T: Send + 'static> Task<T> {
@@ -306,7 +308,7 @@ impl<T: Send + 'static> Task<T> {
     /// those who watch.
     pub fn start(
         on: &Comm,
-        meeting: Meeting,
+        meeting: ExternalWait,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Arc<Self> {
         let task = Self::new(Some((on.clone(), meeting)), work);
@@ -315,7 +317,7 @@ impl<T: Send + 'static> Task<T> {
     }
 
     fn new(
-        asked: Option<(Comm, Meeting)>,
+        asked: Option<(Comm, ExternalWait)>,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Arc<Self> {
         let (on, meeting) = asked.unzip();
@@ -396,7 +398,7 @@ impl Completion for Task<()> {
         self.awaits()
     }
 
-    fn meeting(&self) -> Option<Meeting> {
+    fn meeting(&self) -> Option<ExternalWait> {
         self.meeting.filter(|_| !self.is_over())
     }
 

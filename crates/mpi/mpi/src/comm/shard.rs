@@ -10,7 +10,7 @@ use super::context_ids::{Block, Lease, base};
 use super::{Comm, Process};
 use crate::error::{Class, Error};
 use crate::info::Info;
-use garonne_engine::api::{Context, SHARDS_MAX, in_shard, without_shard};
+use garonne_engine::api::{ContextId, SHARDS_MAX, in_shard, without_shard};
 
 const KIND_BITS: u32 = 5;
 /// Bits of a wish and of how many shards there are.
@@ -94,7 +94,7 @@ impl Want {
 
 /// The first context of a new communicator, and over how many shards its tags are spread (0: they
 /// are not).
-pub(crate) fn first_context(lease: &Lease, process: &Process) -> (Context, u32) {
+pub(crate) fn first_context(lease: &Lease, process: &Process) -> (ContextId, u32) {
     let shards = process.host.shards();
     let shard = lease.want.shard(lease.block, shards);
     let spread = if lease.want == Want::ByTag {
@@ -106,14 +106,14 @@ pub(crate) fn first_context(lease: &Lease, process: &Process) -> (Context, u32) 
 }
 
 /// The number of the communicator that owns a context: what `comm #` stands before.
-pub fn number(context: Context) -> u32 {
+pub fn number(context: ContextId) -> u32 {
     without_shard(context) / crate::limits::CONTEXTS_PER_COMM
 }
 
 impl Comm {
     /// The context of messages with this tag. What receives any tag is in that of none.
     #[inline(always)]
-    pub(crate) fn context_of(&self, tag: i32) -> Context {
+    pub(crate) fn context_of(&self, tag: i32) -> ContextId {
         match self.tag_shards() {
             0 => self.context(),
             shards => in_shard((tag as u32 % shards) as usize, self.context()),
@@ -136,7 +136,7 @@ impl Comm {
     }
 
     /// Whether its messages travel in this context.
-    pub fn owns(&self, context: Context) -> bool {
+    pub fn owns(&self, context: ContextId) -> bool {
         let first = without_shard(self.context());
         (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))
     }

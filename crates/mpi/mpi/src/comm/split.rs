@@ -17,7 +17,7 @@ use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
 use crate::process::{Instance, Resource};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -61,7 +61,7 @@ const SHARED_MEMORY: &str = "mpi_shared_memory";
 impl Comm {
     /// `MPI_Comm_split`: one communicator per colour, ranks ordered by key, then by rank here.
     /// `MPI_UNDEFINED` as colour gives `None`.
-    pub fn split(&self, color: i32, key: i32, origin: Origin) -> Result<Option<Comm>> {
+    pub fn split(&self, color: i32, key: i32, origin: CallOrigin) -> Result<Option<Comm>> {
         if color < 0 && color != crate::UNDEFINED {
             return Err(self.error(
                 Class::Arg,
@@ -86,7 +86,7 @@ impl Comm {
         &self,
         color: u32,
         key: i32,
-        called: (CollectiveKind, Origin),
+        called: (CollectiveKind, CallOrigin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let part = Part::Color(color.into());
@@ -96,7 +96,7 @@ impl Comm {
     fn split_by(
         &self,
         ballot: Ballot,
-        called: (CollectiveKind, Origin),
+        called: (CollectiveKind, CallOrigin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let made = self.split_among(ballot, Places::default(), called, dress)?;
@@ -108,7 +108,7 @@ impl Comm {
         &self,
         ballot: Ballot,
         places: Places,
-        (kind, origin): (CollectiveKind, Origin),
+        (kind, origin): (CollectiveKind, CallOrigin),
         dress: impl FnOnce(&mut Parts) + Send + 'static,
     ) -> Result<Option<(Comm, u64)>> {
         let entered = self.enter(kind, origin)?;
@@ -178,7 +178,7 @@ impl Comm {
         kind: Option<SplitType>,
         key: i32,
         info: Option<&Info>,
-        origin: Origin,
+        origin: CallOrigin,
     ) -> Result<Option<Comm>> {
         let wish = |name: &str| info.and_then(|info| info.lookup(name));
         let mut places = Places::default();
@@ -534,7 +534,7 @@ mod tests {
     fn unguided(comm: &Comm, kind: Option<SplitType>) -> Option<(Vec<u32>, Option<String>)> {
         let info = Info::new();
         let made = comm
-            .split_type(kind, 0, Some(&info), Origin::default())
+            .split_type(kind, 0, Some(&info), CallOrigin::default())
             .unwrap()?;
         Some((made.group().members().collect(), info.lookup(RESOURCE_TYPE)))
     }
@@ -585,7 +585,7 @@ mod tests {
                 let info = Info::from_pairs([(RESOURCE_TYPE, name)]);
                 let key = -(world.rank() as i32);
                 let made = world
-                    .split_type(Some(kind), key, Some(&info), Origin::default())
+                    .split_type(Some(kind), key, Some(&info), CallOrigin::default())
                     .unwrap();
                 made.map(|comm| comm.group().members().collect::<Vec<u32>>())
             };
@@ -608,7 +608,7 @@ mod tests {
                 Some(SplitType::ResourceGuided),
                 0,
                 Some(&both),
-                Origin::default(),
+                CallOrigin::default(),
             );
             assert_eq!(found.err().unwrap().class, Class::Info);
         });
@@ -624,7 +624,7 @@ mod tests {
             ));
             let low = world.rank() < 2;
             let half = world
-                .split(low as i32, 0, Origin::default())
+                .split(low as i32, 0, CallOrigin::default())
                 .unwrap()
                 .unwrap();
             let peer = super::super::PeerLeader {
@@ -632,7 +632,7 @@ mod tests {
                 rank: if low { 2 } else { 0 },
             };
             let inter = half
-                .intercomm_create(0, Some(peer), 5, Origin::default())
+                .intercomm_create(0, Some(peer), 5, CallOrigin::default())
                 .unwrap();
             let info = Info::new();
             let made = inter
@@ -640,7 +640,7 @@ mod tests {
                     Some(SplitType::HwUnguided),
                     0,
                     Some(&info),
-                    Origin::default(),
+                    CallOrigin::default(),
                 )
                 .unwrap()
                 .unwrap();

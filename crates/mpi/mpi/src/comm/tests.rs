@@ -8,7 +8,7 @@ use crate::process::{Config, Process, ThreadLevel};
 use crate::request::wait;
 use crate::session::Session;
 use crate::testing::{Bytes, hosts, job};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 
 /// Every rank sends its number to the next in the ring of the (local or remote) group and checks
 /// the previous one's.
@@ -28,13 +28,13 @@ fn ring(comm: &Comm) {
         dest: to as i32,
         tag: 1,
         mode: SendMode::Standard,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     let recv = RecvArgs {
         data: into.data(),
         source: from as i32,
         tag: 1,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     comm.sendrecv(send, recv).unwrap();
     assert_eq!(into.get(), [from as u8]);
@@ -44,7 +44,7 @@ fn ring(comm: &Comm) {
 fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
     for size in 1..6 {
         job(size, |world| {
-            let dup = world.dup(None, Origin::default()).unwrap();
+            let dup = world.dup(None, CallOrigin::default()).unwrap();
             assert_eq!(world.compare(&dup), Comparison::Congruent);
             assert_eq!(world.compare(&world.clone()), Comparison::Ident);
             assert_ne!(dup.context(), world.context());
@@ -58,7 +58,7 @@ fn a_duplicate_is_congruent_and_its_messages_are_its_own() {
 fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
     job(4, |world| {
         let made: Vec<_> = (0..5)
-            .map(|_| world.idup(None, Origin::default()).unwrap())
+            .map(|_| world.idup(None, CallOrigin::default()).unwrap())
             .collect();
         for (comm, request) in made.iter().rev() {
             // What is local works before completion.
@@ -66,7 +66,7 @@ fn several_idups_in_flight_complete_in_any_order_with_equal_contexts() {
             assert_eq!(comm.rank(), world.rank());
             wait(request).unwrap();
             let word = u64::from(comm.context());
-            let channel = comm.constructor_channel(Origin::default());
+            let channel = comm.constructor_channel(CallOrigin::default());
             assert_eq!(
                 comm.run(async move { channel.min_max(word).await })
                     .unwrap(),
@@ -86,7 +86,7 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
         } else {
             rank % 2
         };
-        let part = world.split(color, -rank, Origin::default()).unwrap();
+        let part = world.split(color, -rank, CallOrigin::default()).unwrap();
         assert_eq!(part.is_none(), rank == 3);
         if let Some(part) = part {
             let expected: Vec<u32> = (0..7)
@@ -97,7 +97,11 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
             ring(&part);
         }
         assert_eq!(
-            world.split(-1, 0, Origin::default()).err().unwrap().class,
+            world
+                .split(-1, 0, CallOrigin::default())
+                .err()
+                .unwrap()
+                .class,
             Class::Arg
         );
     });
@@ -117,12 +121,15 @@ fn disjoint_groups_create_their_communicators_in_one_call() {
             .group()
             .range_incl(&ranges(world.rank() as i32 % 2))
             .unwrap();
-        let comm = world.create(&half, Origin::default()).unwrap().unwrap();
+        let comm = world.create(&half, CallOrigin::default()).unwrap().unwrap();
         assert_eq!(comm.size(), 3);
         ring(&comm);
         let first = world.group().incl(&[0]).unwrap();
         assert_eq!(
-            world.create(&first, Origin::default()).unwrap().is_some(),
+            world
+                .create(&first, CallOrigin::default())
+                .unwrap()
+                .is_some(),
             world.rank() == 0
         );
     });
@@ -132,7 +139,10 @@ fn disjoint_groups_create_their_communicators_in_one_call() {
 fn members_of_a_group_create_a_communicator_without_the_others() {
     job(5, |world| {
         let group = world.group().incl(&[4, 1, 2]).unwrap();
-        if let Some(comm) = world.create_group(&group, 9, Origin::default()).unwrap() {
+        if let Some(comm) = world
+            .create_group(&group, 9, CallOrigin::default())
+            .unwrap()
+        {
             assert_eq!(comm.group().members().collect::<Vec<_>>(), [4, 1, 2]);
             ring(&comm);
         } else {
@@ -140,7 +150,7 @@ fn members_of_a_group_create_a_communicator_without_the_others() {
         }
         assert_eq!(
             world
-                .create_group(&Group::single(77), 0, Origin::default())
+                .create_group(&Group::single(77), 0, CallOrigin::default())
                 .err()
                 .unwrap()
                 .class,
@@ -153,7 +163,7 @@ fn members_of_a_group_create_a_communicator_without_the_others() {
 fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts() {
     job(3, |world| {
         let parents: Vec<Comm> = (0..4)
-            .map(|_| world.dup(None, Origin::default()).unwrap())
+            .map(|_| world.dup(None, CallOrigin::default()).unwrap())
             .collect();
         let barrier = std::sync::Barrier::new(4);
         let made: Vec<Comm> = std::thread::scope(|scope| {
@@ -164,7 +174,7 @@ fn threads_that_duplicate_different_parents_at_once_agree_on_distinct_contexts()
                     scope.spawn(move || {
                         barrier.wait();
                         (0..10)
-                            .map(|_| parent.dup(None, Origin::default()).unwrap())
+                            .map(|_| parent.dup(None, CallOrigin::default()).unwrap())
                             .collect::<Vec<_>>()
                     })
                 })
@@ -189,7 +199,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
     job(5, |world| {
         let low = world.rank() < 2;
         let half = world
-            .split(low as i32, 0, Origin::default())
+            .split(low as i32, 0, CallOrigin::default())
             .unwrap()
             .unwrap();
         let peer = PeerLeader {
@@ -197,7 +207,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             rank: if low { 2 } else { 0 },
         };
         let inter = half
-            .intercomm_create(0, Some(peer), 5, Origin::default())
+            .intercomm_create(0, Some(peer), 5, CallOrigin::default())
             .unwrap();
         assert!(inter.is_inter());
         assert_eq!(
@@ -205,7 +215,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             if low { (2, 3) } else { (3, 2) }
         );
         assert_eq!(inter.0.local_comm.get().unwrap().size(), inter.size());
-        let dup = inter.dup(None, Origin::default()).unwrap();
+        let dup = inter.dup(None, CallOrigin::default()).unwrap();
         assert_eq!(dup.compare(&inter), Comparison::Congruent);
         if inter.rank() < 2 {
             let (out, into) = (Bytes::of(&[inter.rank() as u8]), Bytes::new(1));
@@ -215,13 +225,13 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
                 dest,
                 tag: 1,
                 mode: SendMode::Standard,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             };
             let recv = RecvArgs {
                 data: into.data(),
                 source: dest,
                 tag: 1,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             };
             dup.sendrecv(send, recv).unwrap();
             assert_eq!(into.get(), [dest as u8]);
@@ -229,7 +239,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         let merged = inter
             .merge(
                 if low { Order::High } else { Order::Low },
-                Origin::default(),
+                CallOrigin::default(),
             )
             .unwrap();
         assert_eq!(
@@ -237,18 +247,18 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             [2, 3, 4, 0, 1]
         );
         ring(&merged);
-        let plain = inter.merge(Order::Low, Origin::default()).unwrap();
+        let plain = inter.merge(Order::Low, CallOrigin::default()).unwrap();
         assert_eq!(plain.group().members().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         // Colour 1 exists on one side only.
         let part = inter
             .split(
                 if inter.rank() == 0 { 0 } else { low as i32 + 1 },
                 0,
-                Origin::default(),
+                CallOrigin::default(),
             )
             .unwrap();
         assert_eq!(part.is_some(), inter.rank() == 0);
-        inter.disconnect(Origin::default()).unwrap();
+        inter.disconnect(CallOrigin::default()).unwrap();
     });
 }
 
@@ -262,7 +272,7 @@ fn a_group_cannot_face_itself() {
                 rank: 0,
             }),
             0,
-            Origin::default(),
+            CallOrigin::default(),
         );
         assert_eq!(found.err().unwrap().class, Class::Comm);
     });
@@ -283,7 +293,7 @@ fn sessions_make_communicators_without_world() {
                     stringtag,
                     info: None,
                     errhandler: Errhandler::Return,
-                    origin: Origin::default(),
+                    origin: CallOrigin::default(),
                 };
                 let all = session.group("MPI://world").unwrap();
                 let comm = Comm::create_from_group(from("app"), &all).unwrap().unwrap();
@@ -306,7 +316,7 @@ fn sessions_make_communicators_without_world() {
                     .unwrap();
                 ring(&inter);
                 assert_eq!(session.group("nothing").err().unwrap().class, Class::Arg);
-                comm.disconnect(Origin::default()).unwrap();
+                comm.disconnect(CallOrigin::default()).unwrap();
                 session.finalize().unwrap();
                 assert_eq!(session.finalize().err().unwrap().class, Class::Session);
                 assert_eq!(process.users(), 0);
@@ -318,14 +328,14 @@ fn sessions_make_communicators_without_world() {
 #[test]
 fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
     job(2, |world| {
-        let dup = world.dup(None, Origin::default()).unwrap();
+        let dup = world.dup(None, CallOrigin::default()).unwrap();
         let context = dup.context();
         let into = Bytes::new(1);
         let recv = RecvArgs {
             data: into.data(),
             source: 1 - world.rank() as i32,
             tag: 0,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let pending = dup.irecv(recv).unwrap();
         dup.free().unwrap();
@@ -342,7 +352,7 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
                 dest,
                 tag: 0,
                 mode: SendMode::Standard,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             })
             .unwrap();
         drop(sender);
@@ -356,7 +366,7 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
 fn engines_keep_nothing_of_communicators_that_are_freed() {
     let setup = garonne_sim::Setup {
         world: 3,
-        quotas: garonne_engine::Quotas::for_world(3),
+        quotas: garonne_engine::CreditQuotas::for_world(3),
     };
     garonne_sim::threads_with(setup, |host| {
         let process = Process::new(Config::plain(host.clone()));
@@ -364,15 +374,15 @@ fn engines_keep_nothing_of_communicators_that_are_freed() {
         let world = process.world().unwrap();
         let mut kept = Vec::new();
         for _ in 0..30 {
-            let dup = world.dup(None, Origin::default()).unwrap();
-            dup.collective(&crate::coll::Barrier, Origin::default())
+            let dup = world.dup(None, CallOrigin::default()).unwrap();
+            dup.collective(&crate::coll::Barrier, CallOrigin::default())
                 .unwrap();
             ring(&dup);
             let part = dup
-                .split(i32::from(dup.rank() == 0), 0, Origin::default())
+                .split(i32::from(dup.rank() == 0), 0, CallOrigin::default())
                 .unwrap()
                 .unwrap();
-            part.collective(&crate::coll::Barrier, Origin::default())
+            part.collective(&crate::coll::Barrier, CallOrigin::default())
                 .unwrap();
             for comm in [part, dup] {
                 comm.free().unwrap();
@@ -405,7 +415,7 @@ impl Callbacks for Double {
 #[test]
 fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints() {
     job(1, |world| {
-        let parent = world.dup(None, Origin::default()).unwrap();
+        let parent = world.dup(None, CallOrigin::default()).unwrap();
         parent.set_handle(42);
         let key = world
             .process()
@@ -417,7 +427,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         parent.set_errhandler(Errhandler::Return).unwrap();
         let info = Info::from_pairs([("mpi_assert_no_any_tag", "true"), ("colour", "blue")]);
         parent.set_info(&info);
-        let dup = parent.dup(None, Origin::default()).unwrap();
+        let dup = parent.dup(None, CallOrigin::default()).unwrap();
         assert_eq!(dup.get_attr(key).unwrap(), Some(42));
         assert!(matches!(dup.errhandler(), Errhandler::Return));
         assert_eq!(dup.name(), "");
@@ -430,7 +440,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         );
         assert_eq!(
             parent
-                .dup(Some(&info), Origin::default())
+                .dup(Some(&info), CallOrigin::default())
                 .unwrap()
                 .info()
                 .lookup("mpi_assert_no_any_tag")
@@ -439,24 +449,24 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         );
         parent.set_attr(key, 99).unwrap();
         assert_eq!(
-            parent.dup(None, Origin::default()).err().unwrap().code,
+            parent.dup(None, CallOrigin::default()).err().unwrap().code,
             Some(7)
         );
         assert!(
             parent
-                .split_type(Some(SplitType::HwUnguided), 0, None, Origin::default())
+                .split_type(Some(SplitType::HwUnguided), 0, None, CallOrigin::default())
                 .unwrap()
                 .is_none()
         );
         assert!(
             parent
-                .split_type(Some(SplitType::Shared), 0, None, Origin::default())
+                .split_type(Some(SplitType::Shared), 0, None, CallOrigin::default())
                 .unwrap()
                 .is_some()
         );
         assert!(
             parent
-                .split_type(None, 0, None, Origin::default())
+                .split_type(None, 0, None, CallOrigin::default())
                 .unwrap()
                 .is_none()
         );

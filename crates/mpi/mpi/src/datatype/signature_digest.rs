@@ -7,7 +7,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
-use garonne_engine::api::TypeMark;
+use garonne_engine::api::TypeDigest;
 
 use super::basic_type::Basic;
 use super::{Datatype, Leaf};
@@ -27,7 +27,7 @@ fn digest(what: impl Hash) -> u16 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     // Never what says nothing, nor with the bit of sequences.
-    (hasher.finish() % u64::from(TypeMark::SEQUENCE - 1)) as u16 + 1
+    (hasher.finish() % u64::from(TypeDigest::SEQUENCE - 1)) as u16 + 1
 }
 
 /// A signature as it is collected.
@@ -61,17 +61,17 @@ impl Runs {
 impl Datatype {
     /// What a message of `count` elements says of its type: nothing if there are none, or if bytes
     /// are among them, which may be anything.
-    pub fn mark(&self, count: u64) -> TypeMark {
+    pub fn mark(&self, count: u64) -> TypeDigest {
         let mut runs = Runs::default();
         let flow = match self.leaf() {
             Some(Leaf::Basic(basic)) => runs.add(basic, count),
             _ => self.visit_leaves(count, &mut |run| runs.add_leaves(run.leaf, run.count)),
         };
         match runs.0[..] {
-            _ if flow.is_break() || count == 0 => TypeMark::NONE,
-            [] => TypeMark::NONE,
-            [(basic, _)] => TypeMark(digest(basic)),
-            _ => TypeMark(digest(runs.0) | TypeMark::SEQUENCE),
+            _ if flow.is_break() || count == 0 => TypeDigest::NONE,
+            [] => TypeDigest::NONE,
+            [(basic, _)] => TypeDigest(digest(basic)),
+            _ => TypeDigest(digest(runs.0) | TypeDigest::SEQUENCE),
         }
     }
 }

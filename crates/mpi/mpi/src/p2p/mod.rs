@@ -19,10 +19,10 @@ use crate::datatype::amount;
 use crate::error::{Class, Error, Result};
 use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
-use garonne_engine::api::{self, Mode, Origin, Pattern, Peer, Source, Started};
-use garonne_engine::fast::recv::{ANY_PEER, Catch, Small};
+use garonne_engine::api::{self, CallOrigin, Pattern, Peer, SendCompletion, Source, StartOutcome};
+use garonne_engine::fast::recv::{ANY_PEER, FastRecv, FastSend};
 use garonne_engine::limits::AHEAD_FROM;
-use garonne_engine::observe::events::Sent;
+use garonne_engine::observe::events::SentMessage;
 use garonne_progress::limits::HANDS_FROM;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, UserMem};
@@ -52,7 +52,7 @@ pub struct SendArgs {
     /// Mode.
     pub mode: SendMode,
     /// Who asks.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// Arguments of a receive.
@@ -65,7 +65,7 @@ pub struct RecvArgs {
     /// Tag or `MPI_ANY_TAG`.
     pub tag: i32,
     /// Who asks.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 /// A few contiguous bytes of a standard-mode send or of a receive.
@@ -80,16 +80,16 @@ pub struct Few {
     /// Tag.
     pub tag: i32,
     /// Who asks.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 impl Comm {
     /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`]
     /// does it or says what is wrong.
     #[inline(always)]
-    pub fn small(&self, few: &Few) -> Option<Small> {
+    pub fn small(&self, few: &Few) -> Option<FastSend> {
         let peer = self.target_of(few.rank as u32)?;
-        (few.tag >= 0).then_some(Small {
+        (few.tag >= 0).then_some(FastSend {
             context: self.context_of(few.tag),
             peer,
             source: self.0.rank,
@@ -103,13 +103,13 @@ impl Comm {
     /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or
     /// says what is wrong.
     #[inline(always)]
-    pub fn catch(&self, few: &Few) -> Option<Catch> {
+    pub fn catch(&self, few: &Few) -> Option<FastRecv> {
         let peer = match self.target_of(few.rank as u32) {
             Some(peer) => peer,
             None if few.rank == crate::ANY_SOURCE => ANY_PEER,
             None => return None,
         };
-        (few.tag >= 0 || few.tag == crate::ANY_TAG && self.takes_any_tag()).then_some(Catch {
+        (few.tag >= 0 || few.tag == crate::ANY_TAG && self.takes_any_tag()).then_some(FastRecv {
             context: self.context_of(few.tag),
             peer,
             rank: few.rank as u32,
@@ -134,7 +134,7 @@ impl Comm {
             return Ok(());
         }
         match self.start_send(args, peer) {
-            Ok(Started::Done(api::Status { error: None, .. })) => Ok(()),
+            Ok(StartOutcome::Done(api::Status { error: None, .. })) => Ok(()),
             other => self.finish_send(other),
         }
     }
@@ -149,7 +149,7 @@ impl Comm {
         {
             return false;
         }
-        self.0.process.host.send_small(&Small {
+        self.0.process.host.send_small(&FastSend {
             context: self.context_of(args.tag),
             peer,
             source: self.0.rank,
@@ -161,13 +161,13 @@ impl Comm {
     }
 
     #[inline]
-    fn start_send(&self, args: SendArgs, peer: Peer) -> Result<Started, api::Error> {
+    fn start_send(&self, args: SendArgs, peer: Peer) -> Result<StartOutcome, api::Error> {
         let mode = if args.mode == SendMode::Synchronous {
-            Mode::Synchronous
+            SendCompletion::Synchronous
         } else {
-            Mode::Standard
+            SendCompletion::Standard
         };
-        self.0.process.host.send(api::Send {
+        self.0.process.host.send(api::SendArgs {
             context: self.context_of(args.tag),
             peer,
             source: self.0.rank,
@@ -179,10 +179,10 @@ impl Comm {
     }
 
     /// The slow end of a blocking send: waits, or says what went wrong.
-    fn finish_send(&self, started: Result<Started, api::Error>) -> Result<()> {
+    fn finish_send(&self, started: Result<StartOutcome, api::Error>) -> Result<()> {
         match started.map_err(|error| self.convert(error))? {
-            Started::Done(status) => self.sent(status).map(drop),
-            Started::Pending(name) => self
+            StartOutcome::Done(status) => self.sent(status).map(drop),
+            StartOutcome::Pending(name) => self
                 .sent(self.wait_for(name, &|| WaitTarget::Operation(name))?)
                 .map(drop),
         }
@@ -230,13 +230,13 @@ impl Comm {
             return Ok(Status::PROC_NULL);
         };
         let host = &self.0.process.host;
-        let status = match host.recv(api::Recv {
+        let status = match host.recv(api::RecvArgs {
             pattern,
             data: args.data,
             origin: args.origin,
         }) {
-            Ok(Started::Done(status)) => status,
-            Ok(Started::Pending(name)) => {
+            Ok(StartOutcome::Done(status)) => status,
+            Ok(StartOutcome::Pending(name)) => {
                 self.wait_for(name, &|| WaitTarget::Receive(name, pattern))?
             }
             Err(error) => return Err(self.convert(error)),
@@ -276,7 +276,7 @@ impl Comm {
         let Some(pattern) = self.pattern(args.source, args.tag)? else {
             return Ok(Request::done(self, Status::PROC_NULL));
         };
-        let recv = api::Recv {
+        let recv = api::RecvArgs {
             pattern,
             data: args.data,
             origin: args.origin,
@@ -284,7 +284,7 @@ impl Comm {
         let room = recv.data.len;
         let host = &self.0.process.host;
         let started = host.recv(recv).map_err(|error| self.convert(error))?;
-        if let Started::Pending(name) = started
+        if let StartOutcome::Pending(name) = started
             && room > AHEAD_FROM.into()
         {
             host.announce(name);
@@ -408,7 +408,7 @@ impl Comm {
         let found = if from == to {
             None
         } else {
-            host.senders(&Sent {
+            host.senders(&SentMessage {
                 from,
                 to,
                 context: self.context_of(tag),

@@ -3,8 +3,8 @@
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
-use garonne_engine::api::{self, Origin, Started};
-use garonne_engine::observe::events::{Awaited, Meeting, Pending};
+use garonne_engine::api::{self, CallOrigin, StartOutcome};
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait, PendingOperation};
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::Data;
 
@@ -36,7 +36,7 @@ impl Comm {
     }
 
     /// `MPI_Probe`.
-    pub fn probe(&self, source: i32, tag: i32, origin: Origin) -> Result<Status> {
+    pub fn probe(&self, source: i32, tag: i32, origin: CallOrigin) -> Result<Status> {
         self.until((source, tag, origin), || self.peek_message(source, tag))
     }
 
@@ -64,7 +64,7 @@ impl Comm {
     }
 
     /// `MPI_Mprobe`.
-    pub fn mprobe(&self, source: i32, tag: i32, origin: Origin) -> Result<(Message, Status)> {
+    pub fn mprobe(&self, source: i32, tag: i32, origin: CallOrigin) -> Result<(Message, Status)> {
         self.until((source, tag, origin), || self.take_message(source, tag))
     }
 
@@ -81,13 +81,13 @@ impl Comm {
     }
 
     /// What a probe by this call asks for, as others may see it.
-    pub fn probed(&self, source: i32, tag: i32, origin: Origin) -> Pending {
+    pub fn probed(&self, source: i32, tag: i32, origin: CallOrigin) -> PendingOperation {
         self.probing((source, tag, origin)).shown()
     }
 
-    fn probing(&self, (source, tag, origin): (i32, i32, Origin)) -> Meeting {
-        Meeting {
-            awaited: Awaited::Sender(
+    fn probing(&self, (source, tag, origin): (i32, i32, CallOrigin)) -> ExternalWait {
+        ExternalWait {
+            awaited: AwaitedRanks::Sender(
                 u32::try_from(source)
                     .ok()
                     .and_then(|rank| self.target_of(rank)),
@@ -100,7 +100,7 @@ impl Comm {
 
     fn until<T>(
         &self,
-        (source, tag, origin): (i32, i32, Origin),
+        (source, tag, origin): (i32, i32, CallOrigin),
         mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let mut found = look();
@@ -132,7 +132,7 @@ impl Message {
     }
 
     /// `MPI_Mrecv`.
-    pub fn recv(self, data: Data, origin: Origin) -> Result<Status> {
+    pub fn recv(self, data: Data, origin: CallOrigin) -> Result<Status> {
         match self {
             Message::NoProc => Ok(Status::PROC_NULL),
             Message::Taken(comm, message) => {
@@ -146,7 +146,7 @@ impl Message {
     pub fn irecv(
         self,
         data: Data,
-        origin: Origin,
+        origin: CallOrigin,
         process: &std::sync::Arc<crate::process::Process>,
     ) -> Result<Request> {
         match self {
@@ -159,7 +159,12 @@ impl Message {
     }
 }
 
-fn start(comm: &Comm, message: api::Message, data: Data, origin: Origin) -> Result<Started, Error> {
+fn start(
+    comm: &Comm,
+    message: api::Message,
+    data: Data,
+    origin: CallOrigin,
+) -> Result<StartOutcome, Error> {
     comm.process()
         .host
         .mrecv(message, data, origin)

@@ -4,7 +4,7 @@ use super::{RecvArgs, SendArgs, SendMode};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::{Completion, Outcome, Request, Status, wait, wait_all};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, Packed, Scratch};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub struct ReplaceArgs {
     /// Source and tag of the receive.
     pub from: (i32, i32),
     /// Who asks.
-    pub origin: Origin,
+    pub origin: CallOrigin,
 }
 
 impl Comm {

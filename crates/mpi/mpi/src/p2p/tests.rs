@@ -13,7 +13,7 @@ fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
         dest,
         tag,
         mode: SendMode::Standard,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     }
 }
 
@@ -22,7 +22,7 @@ fn from(source: i32, tag: i32, bytes: &Bytes) -> RecvArgs {
         data: bytes.data(),
         source,
         tag,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     }
 }
 
@@ -83,15 +83,17 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
             Status::PROC_NULL
         );
         assert_eq!(
-            world.probe(crate::PROC_NULL, 3, Origin::default()).unwrap(),
+            world
+                .probe(crate::PROC_NULL, 3, CallOrigin::default())
+                .unwrap(),
             Status::PROC_NULL
         );
         let (message, status) = world
-            .mprobe(crate::PROC_NULL, 3, Origin::default())
+            .mprobe(crate::PROC_NULL, 3, CallOrigin::default())
             .unwrap();
         assert_eq!(status, Status::PROC_NULL);
         assert_eq!(
-            message.recv(bytes.data(), Origin::default()).unwrap(),
+            message.recv(bytes.data(), CallOrigin::default()).unwrap(),
             Status::PROC_NULL
         );
     });
@@ -131,13 +133,13 @@ fn a_matched_probe_takes_the_message_from_everyone_else() {
             world.send(to(1, 1, &Bytes::of(b"first"))).unwrap();
             world.send(to(1, 1, &Bytes::of(b"second"))).unwrap();
         } else {
-            let (message, status) = world.mprobe(0, 1, Origin::default()).unwrap();
+            let (message, status) = world.mprobe(0, 1, CallOrigin::default()).unwrap();
             assert_eq!(status.len, 5);
             let (later, earlier) = (Bytes::new(6), Bytes::new(5));
             world.recv(from(0, 1, &later)).unwrap();
             wait(
                 &message
-                    .irecv(earlier.data(), Origin::default(), world.process())
+                    .irecv(earlier.data(), CallOrigin::default(), world.process())
                     .unwrap(),
             )
             .unwrap();
@@ -286,7 +288,7 @@ fn data_is_replaced_while_it_is_sent() {
             data: bytes.data(),
             to: (next, 4),
             from: (previous, 4),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         assert_eq!(
             world.sendrecv_replace(args.clone()).unwrap().source,
@@ -487,7 +489,7 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
                         dest: to as i32,
                         tag,
                         mode,
-                        origin: Origin::default(),
+                        origin: CallOrigin::default(),
                     });
                     sends.push((request.unwrap(), bytes));
                 }
@@ -507,7 +509,7 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
                         data: into.data(),
                         source,
                         tag,
-                        origin: Origin::default(),
+                        origin: CallOrigin::default(),
                     };
                     recvs.push((world.irecv(args).unwrap(), into));
                 }
@@ -572,9 +574,9 @@ fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
                             }
                             (0, _) => {
                                 let (message, _) = world
-                                    .mprobe(crate::ANY_SOURCE, 0, Origin::default())
+                                    .mprobe(crate::ANY_SOURCE, 0, CallOrigin::default())
                                     .unwrap();
-                                message.recv(into.data(), Origin::default()).unwrap();
+                                message.recv(into.data(), CallOrigin::default()).unwrap();
                                 world.send(to(other, 0, &out)).unwrap();
                             }
                             _ => {

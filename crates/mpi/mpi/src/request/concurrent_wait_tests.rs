@@ -5,7 +5,7 @@ use super::*;
 use crate::p2p::bsend_buffer::Buffer;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn recv_args(into: &Bytes, tag: i32) -> RecvArgs {
         data: into.data(),
         source: 0,
         tag,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     }
 }
 
@@ -46,7 +46,7 @@ fn send_args(from: &Bytes, tag: i32) -> SendArgs {
         dest: 0,
         tag,
         mode: SendMode::Standard,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     }
 }
 

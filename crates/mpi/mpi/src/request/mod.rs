@@ -25,8 +25,8 @@ use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::process::Process;
 use garonne_engine::api;
-use garonne_engine::fast::recv::Caught;
-use garonne_engine::observe::events::{Meeting, Pending};
+use garonne_engine::fast::recv::ReceivedMessage;
+use garonne_engine::observe::events::{ExternalWait, PendingOperation};
 use garonne_progress::messaging::{AnyOfWaiter, WaitTarget};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,9 +43,9 @@ pub struct Status {
     pub cancelled: bool,
 }
 
-impl From<Caught> for Status {
+impl From<ReceivedMessage> for Status {
     #[inline(always)]
-    fn from(caught: Caught) -> Self {
+    fn from(caught: ReceivedMessage) -> Self {
         Self {
             source: caught.source as i32,
             tag: caught.tag,
@@ -105,8 +105,8 @@ pub trait Completion: Send + Sync {
     }
 
     /// The same of one that waits for this among others, for
-    /// [`Messaging::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever some of
-    /// that has come.
+    /// [`Messaging::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever
+    /// some of that has come.
     fn awaits_among(&self) -> WaitTarget {
         WaitTarget::Anything
     }
@@ -145,7 +145,7 @@ pub trait Completion: Send + Sync {
     }
 
     /// What its waiter waits for that the engine knows nothing of; `None`: nothing, or it is over.
-    fn meeting(&self) -> Option<Meeting> {
+    fn meeting(&self) -> Option<ExternalWait> {
         None
     }
 }
@@ -261,23 +261,23 @@ impl Request {
         self
     }
 
-    pub(crate) fn of_send(comm: &Comm, started: api::Started) -> Result<Self> {
+    pub(crate) fn of_send(comm: &Comm, started: api::StartOutcome) -> Result<Self> {
         match started {
-            api::Started::Done(api::Status {
+            api::StartOutcome::Done(api::Status {
                 error: Some(error), ..
             }) => Err(comm.convert(error)),
-            api::Started::Done(_) => Ok(Self::done(comm, Status::EMPTY)),
-            api::Started::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
+            api::StartOutcome::Done(_) => Ok(Self::done(comm, Status::EMPTY)),
+            api::StartOutcome::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
         }
     }
 
-    pub(crate) fn of_recv(comm: &Comm, started: api::Started) -> Result<Self> {
+    pub(crate) fn of_recv(comm: &Comm, started: api::StartOutcome) -> Result<Self> {
         match started {
-            api::Started::Done(status) => {
+            api::StartOutcome::Done(status) => {
                 let place = comm.process().host.completions(comm.context_of(status.tag));
                 Ok(Self(Kind::Done(comm.received(status)?, comm.into(), place)))
             }
-            api::Started::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
+            api::StartOutcome::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
         }
     }
 
@@ -453,7 +453,7 @@ impl Request {
     }
 
     /// What a thread that waits for this waits for beside the engine.
-    fn meeting(&self) -> Option<Meeting> {
+    fn meeting(&self) -> Option<ExternalWait> {
         match &self.0 {
             Kind::Persistent(_, persistent) => {
                 persistent.active().as_ref().and_then(Request::meeting)
@@ -518,7 +518,7 @@ impl Request {
     }
 
     /// What the engine knows of a send or receive that is not over.
-    pub(crate) fn pending(&self) -> Option<(Pending, Comm)> {
+    pub(crate) fn pending(&self) -> Option<(PendingOperation, Comm)> {
         match &self.0 {
             Kind::Send(comm, name) | Kind::Recv(comm, name) => {
                 Some((comm.process().host.pending(*name)?, comm.clone()))
@@ -528,7 +528,7 @@ impl Request {
     }
 
     /// What it waits for, as others may see it; `None`: it is over, or the program itself ends it.
-    pub fn shown(&self) -> Option<Pending> {
+    pub fn shown(&self) -> Option<PendingOperation> {
         match &self.0 {
             Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.pending(*name),
             Kind::Persistent(_, persistent) => {

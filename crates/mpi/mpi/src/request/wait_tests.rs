@@ -3,8 +3,8 @@
 use super::*;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, Bytes};
-use garonne_engine::api::Origin;
-use garonne_engine::observe::events::Waiting;
+use garonne_engine::api::CallOrigin;
+use garonne_engine::observe::events::PendingReport;
 use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
 use garonne_progress::messaging::WaitTarget;
 use std::sync::Mutex;
@@ -39,7 +39,7 @@ impl Environment for Counting {
         *self.on.lock().unwrap()
     }
 
-    fn waits(&self, waiting: Option<&Waiting>) {
+    fn waits(&self, waiting: Option<&PendingReport>) {
         self.told
             .0
             .fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn receive(world: &Comm, into: &Bytes) -> Request {
         data: into.data(),
         source: 0,
         tag: 1,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     world.irecv(args).unwrap()
 }
@@ -173,7 +173,7 @@ fn given_in_a_wait(world: &Comm, given: &AtomicU32, often: u32, at_last: Duratio
                 dest: 0,
                 tag: 1,
                 mode: SendMode::Standard,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             };
             world.send(args).unwrap();
         });

@@ -4,7 +4,7 @@ use super::Topology;
 use crate::coll::call_tag::CollectiveKind;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 
 /// A grid of processes.
@@ -154,7 +154,7 @@ impl Comm {
         &self,
         dims: &[i32],
         periods: &[bool],
-        origin: Origin,
+        origin: CallOrigin,
     ) -> Result<Option<Comm>> {
         let cart = Cart::new(dims, periods)?;
         let size = self.grid_size(&cart)?;
@@ -187,7 +187,7 @@ impl Comm {
     }
 
     /// `MPI_Cart_sub`: the subgrid through this process along the dimensions that `remain`.
-    pub fn cart_sub(&self, remain: &[bool], origin: Origin) -> Result<Comm> {
+    pub fn cart_sub(&self, remain: &[bool], origin: CallOrigin) -> Result<Comm> {
         let cart = self.cart()?;
         if remain.len() < cart.dims.len() {
             return Err(self.error(Class::Dims, "was given too few dimensions to keep"));

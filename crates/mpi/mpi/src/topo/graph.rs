@@ -6,7 +6,7 @@ use crate::coll::constructor_entry::ConstructorEntry;
 use crate::comm::Comm;
 use crate::comm::setup_messages::word_at;
 use crate::error::{Class, Error, Result};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 
 /// A graph in the form of `MPI_Graph_create`.
@@ -113,7 +113,7 @@ impl Comm {
         &self,
         index: &[i32],
         edges: &[i32],
-        origin: Origin,
+        origin: CallOrigin,
     ) -> Result<Option<Comm>> {
         let graph = Graph::new(index, edges)?;
         let size = self.graph_size(&graph)?;
@@ -156,7 +156,7 @@ impl Comm {
 
     /// `MPI_Dist_graph_create_adjacent`. `weighted` tells whether the program gave weights;
     /// `MPI_WEIGHTS_EMPTY` is weighted without edges.
-    pub fn dist_graph_adjacent(&self, graph: DistGraph, origin: Origin) -> Result<Comm> {
+    pub fn dist_graph_adjacent(&self, graph: DistGraph, origin: CallOrigin) -> Result<Comm> {
         self.no_inter()?;
         for side in [&graph.sources, &graph.destinations] {
             self.check_nodes(&side.ranks)?;
@@ -173,7 +173,7 @@ impl Comm {
 
     /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all
     /// contributions once, so this costs memory in proportion to the graph while it runs.
-    pub fn dist_graph_create(&self, edges: Edges<'_>, origin: Origin) -> Result<Comm> {
+    pub fn dist_graph_create(&self, edges: Edges<'_>, origin: CallOrigin) -> Result<Comm> {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
         let weighted = edges.weights.is_some();

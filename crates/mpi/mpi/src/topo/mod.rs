@@ -18,7 +18,7 @@ use crate::coll::call_tag::CollectiveKind;
 use crate::comm::{Comm, Parts};
 use crate::error::{Class, Result};
 use crate::group::Group;
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 
 /// The kinds of topology.
@@ -74,7 +74,7 @@ impl Comm {
         &self,
         size: u32,
         topology: Topology,
-        (kind, origin): (CollectiveKind, Origin),
+        (kind, origin): (CollectiveKind, CallOrigin),
     ) -> Result<Option<Comm>> {
         self.no_inter()?;
         let entered = self.enter(kind, origin)?;

@@ -7,7 +7,7 @@ use crate::testing::job;
 fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
     job(7, |world| {
         let Some(grid) = world
-            .cart_create(&[2, 3], &[true, false], Origin::default())
+            .cart_create(&[2, 3], &[true, false], CallOrigin::default())
             .unwrap()
         else {
             assert_eq!(world.rank(), 6);
@@ -15,14 +15,18 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
         };
         assert_eq!(grid.topology().unwrap().number(), 211);
         let coords = grid.cart().unwrap().coords(grid.rank() as i32).unwrap();
-        let row = grid.cart_sub(&[false, true], Origin::default()).unwrap();
+        let row = grid
+            .cart_sub(&[false, true], CallOrigin::default())
+            .unwrap();
         assert_eq!(row.size(), 3);
         assert_eq!(row.rank() as i32, coords[1]);
         assert_eq!(row.cart().unwrap().periods, [false]);
-        let point = grid.cart_sub(&[false, false], Origin::default()).unwrap();
+        let point = grid
+            .cart_sub(&[false, false], CallOrigin::default())
+            .unwrap();
         assert_eq!((point.size(), point.cart().unwrap().dims.len()), (1, 0));
         assert_eq!(
-            grid.dup(None, Origin::default())
+            grid.dup(None, CallOrigin::default())
                 .unwrap()
                 .cart()
                 .unwrap()
@@ -31,7 +35,7 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
         );
         assert_eq!(grid.graph().err().unwrap().class, Class::Topology);
         assert_eq!(
-            grid.cart_create(&[7], &[false], Origin::default())
+            grid.cart_create(&[7], &[false], CallOrigin::default())
                 .err()
                 .unwrap()
                 .class,
@@ -44,14 +48,14 @@ fn a_grid_takes_the_first_ranks_and_splits_into_rows_and_columns() {
 fn a_graph_tells_the_neighbours_of_every_node() {
     job(4, |world| {
         let graph = world
-            .graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2], Origin::default())
+            .graph_create(&[2, 3, 4, 6], &[1, 3, 0, 3, 0, 2], CallOrigin::default())
             .unwrap()
             .unwrap();
         assert_eq!(graph.graph().unwrap().neighbors(0).unwrap(), [1, 3]);
         assert_eq!(graph.graph().unwrap().neighbors(3).unwrap(), [0, 2]);
         assert_eq!(
             world
-                .graph_create(&[1], &[5], Origin::default())
+                .graph_create(&[1], &[5], CallOrigin::default())
                 .err()
                 .unwrap()
                 .class,
@@ -95,7 +99,9 @@ fn edges_given_anywhere_reach_both_their_ends() {
             3 => more,
             _ => none,
         };
-        let comm = world.dist_graph_create(mine, Origin::default()).unwrap();
+        let comm = world
+            .dist_graph_create(mine, CallOrigin::default())
+            .unwrap();
         let graph = comm.dist_graph().unwrap();
         match comm.rank() {
             0 => assert_eq!(
@@ -124,7 +130,7 @@ fn edges_given_anywhere_reach_both_their_ends() {
         };
         assert_eq!(
             world
-                .dist_graph_create(short, Origin::default())
+                .dist_graph_create(short, CallOrigin::default())
                 .err()
                 .unwrap()
                 .class,

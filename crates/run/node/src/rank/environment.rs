@@ -12,7 +12,7 @@ use crate::trace_recorder::TraceRecorder;
 use crate::wait_report::{PollSlot, WaitReport};
 use crate::{limits, sys};
 use garonne_engine::api::Peer;
-use garonne_engine::observe::events::{self, Awaited, Sent, Waiting};
+use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
 use garonne_progress::environment::{
     CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
 };
@@ -47,7 +47,7 @@ pub struct PublishedState {
     wait_report: &'static WaitReport,
     pub(super) client: Arc<AgentClient>,
     /// Operations that threads wait for, by shard.
-    waits: Mutex<Vec<(usize, Waiting)>>,
+    waits: Mutex<Vec<(usize, PendingReport)>>,
 }
 
 impl PublishedState {
@@ -65,7 +65,7 @@ impl PublishedState {
         self.wait_report
     }
 
-    fn waits(&self, shard: usize, waiting: Option<&Waiting>) {
+    fn waits(&self, shard: usize, waiting: Option<&PendingReport>) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let told = waits.iter().find(|(other, _)| *other == shard);
         // Since when it waits stays as it was, too.
@@ -132,7 +132,7 @@ impl Environment for RankEnvironment {
         Some(limits::ROOM_RETRY)
     }
 
-    fn waits(&self, waiting: Option<&Waiting>) {
+    fn waits(&self, waiting: Option<&PendingReport>) {
         if let Some(shown) = &self.shown {
             shown.waits(self.shard, waiting);
         }
@@ -180,7 +180,7 @@ impl Environment for RankEnvironment {
         Some(card.pid()).filter(|process| *process != 0 && is_near)
     }
 
-    fn senders(&self, sent: &Sent) -> Option<PossibleSenders> {
+    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         let process = self.process_of(sent.from)?;
         let card = self.client()?.rank_block(sent.from);
         if card.event_ring() == 0 {
@@ -211,7 +211,7 @@ impl Environment for RankEnvironment {
 }
 
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
-fn said(waiting: &Waiting) -> WaitInfo {
+fn said(waiting: &PendingReport) -> WaitInfo {
     let since_ns = sys::monotonic_ns();
     if let Some(meeting) = waiting.meeting {
         let call = u32::from(meeting.origin.call);
@@ -219,9 +219,9 @@ fn said(waiting: &Waiting) -> WaitInfo {
         return WaitInfo {
             call,
             peer: match meeting.awaited {
-                Awaited::Sender(Some(peer)) | Awaited::Leader(peer) => peer as i32,
-                Awaited::Sender(None) | Awaited::Members => -1,
-                Awaited::Laggards => LAGGARDS,
+                AwaitedRanks::Sender(Some(peer)) | AwaitedRanks::Leader(peer) => peer as i32,
+                AwaitedRanks::Sender(None) | AwaitedRanks::Members => -1,
+                AwaitedRanks::Laggards => LAGGARDS,
             },
             tag: tag.max(-2),
             comm,

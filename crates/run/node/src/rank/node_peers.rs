@@ -5,7 +5,7 @@ use crate::client::AgentClient;
 use crate::error::{Error, Result};
 use crate::layout::RankState;
 use crate::limits;
-use garonne_engine::api::{Error as EngineError, Lacking, Peer, Shortage};
+use garonne_engine::api::{Error as EngineError, LackingSide, Peer, UnreachableCause};
 use garonne_rails::shm::{Neighbours, Process, refuse};
 use garonne_sync::shm::Segment;
 use rustix::io::Errno;
@@ -94,9 +94,9 @@ impl Neighbours for SegmentPeers {
                 Error::Misuse { .. } => {
                     EngineError::Misuse("communication from a forked child, or with no such rank")
                 }
-                error => EngineError::Unreached(Box::new(Shortage {
+                error => EngineError::Unreached(Box::new(UnreachableCause {
                     peer,
-                    side: Lacking::This,
+                    side: LackingSide::This,
                     bytes: self.own_inbox.len() as u64,
                     errno: errno_of(&error),
                     limit: rustix::process::getrlimit(Resource::As).current,

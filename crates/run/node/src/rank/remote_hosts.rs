@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
-use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, DeviceLocality};
@@ -42,7 +42,7 @@ pub(super) struct RemoteHosts {
 
 impl RemoteHosts {
     /// `None` in a job on one host, unless its ranks are to use TCP as well.
-    pub fn new(client: &Arc<AgentClient>, built_in: BuiltIn) -> Result<Option<Self>> {
+    pub fn new(client: &Arc<AgentClient>, built_in: BuiltinStrategy) -> Result<Option<Self>> {
         let world = client.world();
         let rails = BulkTransports::from_environment()?;
         let joint = rails == BulkTransports::Both;

@@ -9,11 +9,11 @@ use super::node_peers::SegmentPeers;
 use crate::client::AgentClient;
 use crate::codes;
 use crate::error::{Error, Result};
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
-use garonne_engine::engine::Shard;
-use garonne_engine::schedule::builtin::BuiltIn;
-use garonne_engine::schedule::plugin::Loaded;
+use garonne_engine::engine::Engine;
+use garonne_engine::schedule::builtin::BuiltinStrategy;
+use garonne_engine::schedule::plugin::CheckedPlugin;
 use garonne_progress::sharded::{ShardOpener, ShardedEngine};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
@@ -58,8 +58,8 @@ fn wish(said: &str) -> Option<usize> {
 pub(super) struct ShardFactory {
     client: Option<Arc<AgentClient>>,
     place: RankEnvironment,
-    built_in: BuiltIn,
-    loaded: Option<Arc<Loaded>>,
+    built_in: BuiltinStrategy,
+    loaded: Option<Arc<CheckedPlugin>>,
     most: usize,
     /// Shards whose inbox found no room, one bit each: others were told, so it stays so.
     closed: AtomicU32,
@@ -73,7 +73,7 @@ impl ShardFactory {
     pub(super) fn new(
         client: Option<Arc<AgentClient>>,
         place: RankEnvironment,
-        (built_in, loaded): (BuiltIn, Option<Arc<Loaded>>),
+        (built_in, loaded): (BuiltinStrategy, Option<Arc<CheckedPlugin>>),
     ) -> Result<Self> {
         Ok(Self {
             client,
@@ -99,7 +99,7 @@ impl ShardFactory {
     fn open(
         &self,
         shard: usize,
-    ) -> std::result::Result<(Shard<ComposedRail>, RankEnvironment), EngineError> {
+    ) -> std::result::Result<(Engine<ComposedRail>, RankEnvironment), EngineError> {
         let place = RankEnvironment {
             shard,
             ..self.place.clone()
@@ -108,7 +108,7 @@ impl ShardFactory {
             let memory = Threads::new(1)?.pop();
             let memory = memory.ok_or(EngineError::Resource("no memory for a shard"))?;
             let rail = ComposedRail::of_node(rail(Arc::new(memory))?);
-            return Ok((Shard::new(rail, 0, 1, Quotas::for_world(1)), place));
+            return Ok((Engine::new(rail, 0, 1, CreditQuotas::for_world(1)), place));
         };
         let world = client.world();
         let number = shard as u32;
@@ -121,7 +121,12 @@ impl ShardFactory {
             NO_ROOM
         })?;
         let rail = ComposedRail::of_node(rail(Arc::new(neighbours))?);
-        let mut engine = Shard::new(rail, world.rank, world.size, Quotas::for_world(world.size));
+        let mut engine = Engine::new(
+            rail,
+            world.rank,
+            world.size,
+            CreditQuotas::for_world(world.size),
+        );
         engine.order_by(self.built_in.ordering());
         if let Some(loaded) = &self.loaded {
             engine.consult(loaded.clone());

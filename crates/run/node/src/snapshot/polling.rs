@@ -1,6 +1,6 @@
 //! What threads of a rank ask for again and again without waiting, and its bytes in a look.
 
-use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 
 use super::{count, put_text, text, u64_of};
 use crate::error::Result;
@@ -26,7 +26,7 @@ pub struct PolledOperation {
     /// Place of the call in the program; empty: not known.
     pub place: String,
     /// Operations, each with the place where it was started; empty: not known, or the call itself.
-    pub operations: Vec<(Pending, String)>,
+    pub operations: Vec<(PendingOperation, String)>,
 }
 
 pub(super) fn put(writer: MessageWriter, polls: &[PollingThread]) -> MessageWriter {

@@ -1,8 +1,8 @@
 //! Tests of looks.
 
 use super::*;
-use garonne_engine::api::{Origin, TypeMark};
-use garonne_engine::observe::events::{Action, Kept, Pending};
+use garonne_engine::api::{CallOrigin, TypeDigest};
+use garonne_engine::observe::events::{PendingAction, PendingOperation, UnreceivedMessage};
 
 fn seen(rank: u32) -> DetailedSnapshot {
     let wait = WaitInfo {
@@ -33,22 +33,22 @@ fn seen(rank: u32) -> DetailedSnapshot {
         moves: true,
         place: Some("a.c:3".into()),
         operations: Some(PendingOperations {
-            list: vec![Pending {
-                action: Action::Probe,
+            list: vec![PendingOperation {
+                action: PendingAction::Probe,
                 context: 8,
                 peer: Some(3),
                 tag: None,
                 bytes: 9,
-                origin: Origin {
+                origin: CallOrigin {
                     call: 1,
                     kind: 2,
-                    mark: TypeMark::NONE,
+                    mark: TypeDigest::NONE,
                     site: 3,
                 },
             }],
             more: true,
             threads: false,
-            kept: vec![Kept {
+            kept: vec![UnreceivedMessage {
                 context: 8,
                 peer: 2,
                 tag: -5,
@@ -64,7 +64,7 @@ fn seen(rank: u32) -> DetailedSnapshot {
             asks: vec![PolledOperation {
                 call: 7,
                 place: "c.c:5".into(),
-                operations: vec![(Pending::default(), "d.c:6".into())],
+                operations: vec![(PendingOperation::default(), "d.c:6".into())],
             }],
         }],
         entered: vec![CollectivesEntered {
@@ -140,7 +140,7 @@ fn a_host_full_of_ranks_fits_though_the_last_are_told_without_details() {
     let mut one = seen(0);
     one.place = Some("x".repeat(LOOK_TEXT_MAX));
     one.operations = Some(PendingOperations {
-        list: vec![Pending::default(); PENDING_SHOWN],
+        list: vec![PendingOperation::default(); PENDING_SHOWN],
         ..PendingOperations::default()
     });
     let of_rank = |rank| {

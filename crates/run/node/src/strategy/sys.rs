@@ -7,7 +7,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
-use garonne_engine::schedule::plugin::{Answer, Decides, Flow, Message, Piece, Window};
+use garonne_engine::schedule::plugin::{
+    CoalesceQuery, PluginAnswer, PluginDecisions, StripePiece, StripeQuery, WindowView,
+};
 
 /// The version that this library knows.
 pub const VERSION: u32 = 1;
@@ -202,17 +204,17 @@ fn read(found: *mut c_void) -> Result<FunctionTable, String> {
 
 impl ModuleFunctions {
     /// Returns the decisions for which the module has functions.
-    pub fn decides(&self) -> Decides {
-        Decides {
+    pub fn decides(&self) -> PluginDecisions {
+        PluginDecisions {
             waiting: self.may_wait.is_some(),
             order: self.order.is_some(),
             pieces: self.piece.is_some(),
         }
     }
 
-    pub fn may_wait(&self, message: &Message) -> Answer<bool> {
+    pub fn may_wait(&self, message: &CoalesceQuery) -> PluginAnswer<bool> {
         let Some(function) = self.may_wait else {
-            return Answer::Yours;
+            return PluginAnswer::Yours;
         };
         let message = RawMessage {
             peer: message.peer,
@@ -229,18 +231,18 @@ impl ModuleFunctions {
         // SAFETY: the function is of this type by the module's word; the message lives for the
         // call.
         match unsafe { function(&message) } {
-            DECIDED => Answer::Decided(false),
-            WAIT => Answer::Decided(true),
-            YOURS => Answer::Yours,
-            _ => Answer::Rubbish,
+            DECIDED => PluginAnswer::Decided(false),
+            WAIT => PluginAnswer::Decided(true),
+            YOURS => PluginAnswer::Yours,
+            _ => PluginAnswer::Rubbish,
         }
     }
 
-    pub fn order(&self, window: &Window<'_>) -> Answer<Vec<usize>> {
+    pub fn order(&self, window: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
         let Some(function) = self.order else {
-            return Answer::Yours;
+            return PluginAnswer::Yours;
         };
-        let chunk = |chunk: &garonne_engine::schedule::order::Chunk| RawChunk {
+        let chunk = |chunk: &garonne_engine::schedule::order::WindowEntry| RawChunk {
             bytes: chunk.len,
             context: chunk.context,
             tag: chunk.tag,
@@ -260,18 +262,20 @@ impl ModuleFunctions {
         let answer = unsafe { function(&asked, places.as_mut_ptr()) };
         let guard = places.split_off(count);
         match answer {
-            _ if guard.iter().any(|word| *word != UNTOUCHED) => Answer::Rubbish,
-            DECIDED => Answer::Decided(places.into_iter().map(|place| place as usize).collect()),
-            YOURS => Answer::Yours,
-            _ => Answer::Rubbish,
+            _ if guard.iter().any(|word| *word != UNTOUCHED) => PluginAnswer::Rubbish,
+            DECIDED => {
+                PluginAnswer::Decided(places.into_iter().map(|place| place as usize).collect())
+            }
+            YOURS => PluginAnswer::Yours,
+            _ => PluginAnswer::Rubbish,
         }
     }
 
-    pub fn piece(&self, flow: &Flow<'_>) -> Answer<Option<Piece>> {
+    pub fn piece(&self, flow: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
         let Some(function) = self.piece else {
-            return Answer::Yours;
+            return PluginAnswer::Yours;
         };
-        let way = |lane: &garonne_engine::schedule::plugin::Lane| RawWay {
+        let way = |lane: &garonne_engine::schedule::plugin::RailView| RawWay {
             rate: lane.way.rate,
             latency: lane.way.latency,
             backlog: lane.way.backlog,
@@ -294,13 +298,13 @@ impl ModuleFunctions {
         };
         // SAFETY: likewise.
         match unsafe { function(&asked, &mut piece) } {
-            DECIDED => Answer::Decided(Some(Piece {
+            DECIDED => PluginAnswer::Decided(Some(StripePiece {
                 way: piece.way as usize,
                 len: piece.bytes,
             })),
-            WAIT => Answer::Decided(None),
-            YOURS => Answer::Yours,
-            _ => Answer::Rubbish,
+            WAIT => PluginAnswer::Decided(None),
+            YOURS => PluginAnswer::Yours,
+            _ => PluginAnswer::Rubbish,
         }
     }
 }

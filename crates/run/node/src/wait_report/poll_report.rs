@@ -9,7 +9,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use garonne_engine::observe::events::{PENDING_SHOWN, Pending};
+use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 
 use super::{
     OPERATION_WORDS, SeqlockWords, WaitReport, WaitReportCopy, operation, operation_words,
@@ -38,7 +38,7 @@ pub struct PolledCall {
     /// Return address of the call in the program.
     pub site: u64,
     /// Operations that the call polls and that are not over.
-    pub operations: Vec<Pending>,
+    pub operations: Vec<PendingOperation>,
 }
 
 /// The calls by which a thread polls, as the rank shows them.
@@ -196,10 +196,10 @@ mod tests {
     }
 
     fn ask(site: u64, tags: &[i32]) -> PolledCall {
-        let operation = |tag: &i32| Pending {
+        let operation = |tag: &i32| PendingOperation {
             tag: Some(*tag),
             peer: Some(1),
-            ..Pending::default()
+            ..PendingOperation::default()
         };
         PolledCall {
             call: 7,

@@ -4,16 +4,16 @@ use super::*;
 
 /// Whether a message of so many bytes that lies there is caught without being posted, into so much
 /// room.
-fn is_caught(host: &dyn Messaging, context: Context, room: u32) -> bool {
+fn is_caught(host: &dyn Messaging, context: ContextId, room: u32) -> bool {
     let memory = Scratch::new(room as usize).unwrap();
-    let catch = Catch {
+    let catch = FastRecv {
         context,
         peer: 1,
         rank: 1,
         tag: 1,
         mem: memory.mem(),
         room,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     // The first time only shows who has sat down before.
     (0..100).any(|_| host.recv_quick(&catch).is_some())

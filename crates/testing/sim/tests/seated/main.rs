@@ -6,13 +6,14 @@
 
 mod caught;
 
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Context, Mode, Origin, Pattern, Recv, Request, Send, Source, Started, in_shard,
+    CallOrigin, ContextId, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source,
+    StartOutcome, in_shard,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::Catch;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::FastRecv;
+use garonne_engine::transport::Transport;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
@@ -49,7 +50,7 @@ struct At<'a> {
 
 impl At<'_> {
     /// The context of the thread's messages of this number.
-    fn context(&self, number: usize) -> Context {
+    fn context(&self, number: usize) -> ContextId {
         in_shard((self.thread + number) % self.shards, 2)
     }
 }
@@ -111,14 +112,14 @@ fn pattern(at: At<'_>, number: usize, tag: i32) -> Pattern {
 
 fn recv(at: At<'_>, number: usize, tag: i32, len: usize) -> Receive {
     let room = Scratch::new(len).unwrap();
-    let started = at.host.recv(Recv {
+    let started = at.host.recv(RecvArgs {
         pattern: pattern(at, number, tag),
         data: Data::contiguous(room.mem(), len as u64),
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     let request = match started.unwrap() {
-        Started::Done(_) => None,
-        Started::Pending(request) => Some(request),
+        StartOutcome::Done(_) => None,
+        StartOutcome::Pending(request) => Some(request),
     };
     Receive {
         request: Cell::new(request),
@@ -147,16 +148,16 @@ fn send(at: At<'_>, number: usize, tag: i32, len: usize) {
     let host = at.host;
     let memory = Scratch::new(len).unwrap();
     memory.mem().with_mut(0, len, |bytes| bytes.fill(1));
-    let started = host.send(Send {
+    let started = host.send(SendArgs {
         context: at.context(number),
         peer: 1 - host.me(),
         source: host.me(),
         tag,
         data: Data::contiguous(memory.mem(), len as u64),
-        mode: Mode::Standard,
-        origin: Origin::default(),
+        mode: SendCompletion::Standard,
+        origin: CallOrigin::default(),
     });
-    if let Started::Pending(request) = started.unwrap() {
+    if let StartOutcome::Pending(request) = started.unwrap() {
         host.wait_for(&|| WaitTarget::Operation(request), &mut || {
             host.take(request).unwrap().is_some()
         });
@@ -246,14 +247,14 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
 fn catches(at: At<'_>, tag: i32) -> bool {
     let room = Scratch::new(8).unwrap();
     let peer = 1 - at.host.me();
-    let caught = at.host.recv_quick(&Catch {
+    let caught = at.host.recv_quick(&FastRecv {
         context: at.context(0),
         peer,
         rank: peer,
         tag,
         mem: room.mem(),
         room: 8,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     });
     if let Some(caught) = caught {
         assert_eq!((caught.len, caught.tag), (8, tag));
@@ -362,8 +363,8 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     }
 }
 
-fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Shard<LocalRail>, Lending) {
-    let shard = Shard::new(fabric.rail(me), me, WORLD, Quotas::for_world(WORLD));
+fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Engine<LocalRail>, Lending) {
+    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let lending = Lending {
         patience,
         grace: None,

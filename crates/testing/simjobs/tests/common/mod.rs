@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Elements};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, codes};
@@ -79,7 +79,7 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
         let count = [1, 7, 300][random.below(3) as usize];
         match random.below(5) {
             0 => comm
-                .collective(&Barrier, Origin::default())
+                .collective(&Barrier, CallOrigin::default())
                 .expect("barrier"),
             1 => {
                 let root = random.below(u64::from(n)) as u32;
@@ -92,7 +92,7 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                         buffer: words.all(),
                         root: root as i32,
                     },
-                    Origin::default(),
+                    CallOrigin::default(),
                 )
                 .expect("bcast");
                 assert!((0..count).all(|at| words.at(at) == at as u32 * 3 + root));
@@ -110,7 +110,7 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                     op: &sum,
                 };
                 let started = comm
-                    .start_collective(&call, Origin::default())
+                    .start_collective(&call, CallOrigin::default())
                     .expect("iallreduce");
                 request::wait(&started).expect("wait");
                 assert!((0..count).all(|at| result.at(at) == n * (n - 1) / 2 + n * at as u32));
@@ -124,7 +124,7 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                     send: Some(mine.all()),
                     recv: all.of(2),
                 };
-                comm.collective(&call, Origin::default())
+                comm.collective(&call, CallOrigin::default())
                     .expect("allgather");
                 assert!((0..2 * u64::from(n)).all(|at| all.at(at) == at as u32));
             }
@@ -137,7 +137,8 @@ pub fn collectives(comm: &Comm, seed: u64, count: u32) {
                     send: Some(mine.of(1)),
                     recv: all.of(1),
                 };
-                comm.collective(&call, Origin::default()).expect("alltoall");
+                comm.collective(&call, CallOrigin::default())
+                    .expect("alltoall");
                 assert!((0..u64::from(n)).all(|from| all.at(from) == (from as u32) << 16 | me));
             }
         }
@@ -160,7 +161,7 @@ pub fn gossip(comm: &Comm, rounds: u32) {
             dest,
             tag: 5,
             mode: SendMode::Standard,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         sends.push(comm.isend(args).expect("isend"));
     }
@@ -172,7 +173,7 @@ pub fn gossip(comm: &Comm, rounds: u32) {
             data,
             source: garonne_mpi::ANY_SOURCE,
             tag: garonne_mpi::ANY_TAG,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         comm.recv(args).expect("recv");
         let mut bytes = [0; 4];
@@ -210,14 +211,14 @@ pub fn shift(comm: &Comm, distance: u32, lens: &[usize]) {
             data: Data::contiguous(room.mem(), len as u64),
             source: from as i32,
             tag: number as i32,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let send = SendArgs {
             data: Data::contiguous(out.mem(), len as u64),
             dest: to as i32,
             tag: number as i32,
             mode: SendMode::Standard,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         let requests = [
             comm.irecv(recv).expect("irecv"),
@@ -247,7 +248,7 @@ pub fn hopeless(comm: &Comm, source: u32) -> garonne_mpi::error::Class {
         data: Data::contiguous(room.mem(), 8),
         source: source as i32,
         tag: 77,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     };
     comm.recv(args).expect_err("nobody sends this").class
 }

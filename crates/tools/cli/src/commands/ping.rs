@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use garonne_engine::api::Mode;
+use garonne_engine::api::SendCompletion;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, Scratch};
@@ -201,7 +201,7 @@ impl PingRequest {
             host,
             WORD,
             Data::contiguous(room.mem(), Self::BYTES),
-            Mode::Standard,
+            SendCompletion::Standard,
         )
     }
 
@@ -258,7 +258,7 @@ fn exchange(host: &RankHost, data: &Data, times: u64) -> Result<Vec<f64>, String
     let mut halves = Vec::new();
     for _ in 0..times {
         let begin = Instant::now();
-        rank_pair::send(host, PING, data.clone(), Mode::Standard)?;
+        rank_pair::send(host, PING, data.clone(), SendCompletion::Standard)?;
         rank_pair::receive(host, PING, data.clone())?;
         halves.push(begin.elapsed().as_nanos() as f64 / 2.0);
     }
@@ -278,7 +278,7 @@ fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, Stri
                     host,
                     STREAM,
                     Data::contiguous(memory.mem(), STREAM_BYTES),
-                    Mode::Standard,
+                    SendCompletion::Standard,
                 )
             },
             host,
@@ -296,7 +296,7 @@ fn stream(host: &RankHost, memory: &Scratch, each: Duration) -> Result<f64, Stri
 /// Starts so many messages, at most a window of them under way.
 fn window(
     messages: u64,
-    mut start: impl FnMut(u64) -> Result<garonne_engine::api::Started, garonne_engine::api::Error>,
+    mut start: impl FnMut(u64) -> Result<garonne_engine::api::StartOutcome, garonne_engine::api::Error>,
     host: &RankHost,
 ) -> Result<(), String> {
     let mut under_way = std::collections::VecDeque::new();
@@ -322,10 +322,10 @@ fn answer(host: &RankHost) -> Result<(), String> {
         match PingRequest::hear(host)? {
             PingRequest::Answer { len, times } => {
                 let data = Data::contiguous(memory.mem(), len.min(memory.len() as u64));
-                rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+                rank_pair::send(host, WORD, Data::empty(), SendCompletion::Standard)?;
                 for _ in 0..times {
                     rank_pair::receive(host, PING, data.clone())?;
-                    rank_pair::send(host, PING, data.clone(), Mode::Standard)?;
+                    rank_pair::send(host, PING, data.clone(), SendCompletion::Standard)?;
                 }
             }
             PingRequest::Take(messages) => {
@@ -341,7 +341,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
                     },
                     host,
                 )?;
-                rank_pair::send(host, PING, Data::empty(), Mode::Standard)?;
+                rank_pair::send(host, PING, Data::empty(), SendCompletion::Standard)?;
             }
             PingRequest::End => return Ok(()),
         }

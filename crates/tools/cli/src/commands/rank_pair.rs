@@ -1,6 +1,8 @@
 //! Messages between the two ranks of a job that this command starts of itself, below MPI.
 
-use garonne_engine::api::{Error, Mode, Origin, Pattern, Recv, Request, Send, Source, Started};
+use garonne_engine::api::{
+    CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+};
 use garonne_node::rank::RankHost;
 use garonne_progress::messaging::Messaging;
 use garonne_sync::user::Data;
@@ -23,12 +25,12 @@ fn pattern(host: &RankHost, tag: i32) -> Pattern {
 }
 
 /// What was started, until it is over. The error is a line for the user.
-pub fn finish(host: &RankHost, started: Result<Started, Error>) -> Result<(), String> {
+pub fn finish(host: &RankHost, started: Result<StartOutcome, Error>) -> Result<(), String> {
     match started {
-        Ok(Started::Done(status)) => status
+        Ok(StartOutcome::Done(status)) => status
             .error
             .map_or(Ok(()), |error| Err(format!("{error:?}"))),
-        Ok(Started::Pending(request)) => wait(host, request),
+        Ok(StartOutcome::Pending(request)) => wait(host, request),
         Err(error) => Err(format!("{error:?}")),
     }
 }
@@ -46,29 +48,34 @@ fn wait(host: &RankHost, request: Request) -> Result<(), String> {
 }
 
 /// Starts a message to the other rank.
-pub fn start_send(host: &RankHost, tag: i32, data: Data, mode: Mode) -> Result<Started, Error> {
-    host.send(Send {
+pub fn start_send(
+    host: &RankHost,
+    tag: i32,
+    data: Data,
+    mode: SendCompletion,
+) -> Result<StartOutcome, Error> {
+    host.send(SendArgs {
         context: CONTEXT,
         peer: other(host),
         source: host.me(),
         tag,
         data,
         mode,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     })
 }
 
 /// Starts to receive one.
-pub fn start_receive(host: &RankHost, tag: i32, data: Data) -> Result<Started, Error> {
-    host.recv(Recv {
+pub fn start_receive(host: &RankHost, tag: i32, data: Data) -> Result<StartOutcome, Error> {
+    host.recv(RecvArgs {
         pattern: pattern(host, tag),
         data,
-        origin: Origin::default(),
+        origin: CallOrigin::default(),
     })
 }
 
 /// A message to the other rank.
-pub fn send(host: &RankHost, tag: i32, data: Data, mode: Mode) -> Result<(), String> {
+pub fn send(host: &RankHost, tag: i32, data: Data, mode: SendCompletion) -> Result<(), String> {
     finish(host, start_send(host, tag, data, mode))
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
-use garonne_engine::schedule::builtin::BuiltIn;
+use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub struct StrategyArgs {
 
 pub fn run(args: &StrategyArgs) -> i32 {
     let Some(named) = &args.file else {
-        return show(&BuiltIn::ALL, args.json);
+        return show(&BuiltinStrategy::ALL, args.json);
     };
     // The same words as of a job's launcher, and the same file.
     let file = std::path::absolute(named).unwrap_or_else(|_| named.clone());
@@ -40,7 +40,7 @@ pub fn run(args: &StrategyArgs) -> i32 {
     match StrategyChoice::read(named.as_os_str()) {
         Ok(StrategyChoice::BuiltIn(one)) => return show(&[one], args.json),
         Err(_) if !file.exists() => {
-            let names = BuiltIn::ALL.map(BuiltIn::name).join(", ");
+            let names = BuiltinStrategy::ALL.map(BuiltinStrategy::name).join(", ");
             return super::fail(&format!(
                 "'{}' is no strategy and no file here; built in are: {names}; of a module, name the file",
                 named.display()
@@ -81,7 +81,7 @@ pub fn run(args: &StrategyArgs) -> i32 {
 }
 
 /// What each decision of a built-in strategy is about, and what it decides.
-fn decisions(one: BuiltIn) -> [(&'static str, &'static str); 3] {
+fn decisions(one: BuiltinStrategy) -> [(&'static str, &'static str); 3] {
     [
         ("small messages to other hosts", one.leaving().words()),
         ("order of a full window", one.ordering().words()),
@@ -90,25 +90,25 @@ fn decisions(one: BuiltIn) -> [(&'static str, &'static str); 3] {
 }
 
 /// What a built-in strategy decides, in a line.
-pub fn words(one: BuiltIn) -> String {
+pub fn words(one: BuiltinStrategy) -> String {
     decisions(one)
         .map(|(about, what)| format!("{about}: {what}"))
         .join("; ")
 }
 
 /// The same as JSON.
-pub fn told(one: BuiltIn) -> serde_json::Value {
+pub fn told(one: BuiltinStrategy) -> serde_json::Value {
     json!({
         "name": one.name(), "small_messages": one.leaving().words(), "order": one.ordering().words(), "large_data": one.splitting().words(),
     })
 }
 
-fn show(those: &[BuiltIn], as_json: bool) -> i32 {
+fn show(those: &[BuiltinStrategy], as_json: bool) -> i32 {
     if as_json {
         return super::print_json(&those.iter().map(|one| told(*one)).collect::<Vec<_>>());
     }
     let mut table = Table::new();
-    let head = decisions(BuiltIn::default()).map(|(about, _)| about);
+    let head = decisions(BuiltinStrategy::default()).map(|(about, _)| about);
     table
         .load_preset(presets::NOTHING)
         .set_header([&[ENV_STRATEGY], &head[..]].concat());

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
-use garonne_engine::api::Mode;
+use garonne_engine::api::SendCompletion;
 use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
@@ -234,7 +234,12 @@ fn fetch(host: &RankHost) -> Result<Vec<MeasuredNetwork>, String> {
         count += 1;
         let enough = count >= MESSAGES && begun.elapsed() >= LEAST;
         word.mem().write(0, &[enough.into()]);
-        rank_pair::send(host, WORD, Data::contiguous(word.mem(), 1), Mode::Standard)?;
+        rank_pair::send(
+            host,
+            WORD,
+            Data::contiguous(word.mem(), 1),
+            SendCompletion::Standard,
+        )?;
         if enough {
             break;
         }
@@ -275,7 +280,7 @@ fn give(host: &RankHost) -> Result<(), String> {
             host,
             BULK,
             Data::contiguous(memory.mem(), LEN),
-            Mode::Synchronous,
+            SendCompletion::Synchronous,
         )?;
         rank_pair::receive(host, WORD, Data::contiguous(word.mem(), 1))?;
         word.mem().read(0, &mut enough);
@@ -312,11 +317,11 @@ fn tell(host: &RankHost, found: &NetworkFindings) -> Result<(), String> {
     place.copy_from_slice(&text);
     room.mem().write(0, &bytes);
     let data = Data::contiguous(room.mem(), REPORT_MAX as u64);
-    rank_pair::send(host, WORD, data, Mode::Standard)
+    rank_pair::send(host, WORD, data, SendCompletion::Standard)
 }
 
 fn hear(host: &RankHost) -> Result<NetworkFindings, String> {
-    rank_pair::send(host, WORD, Data::empty(), Mode::Standard)?;
+    rank_pair::send(host, WORD, Data::empty(), SendCompletion::Standard)?;
     let room = Scratch::new(REPORT_MAX).ok_or("no memory")?;
     rank_pair::receive(host, WORD, Data::contiguous(room.mem(), REPORT_MAX as u64))?;
     let mut bytes = vec![0; REPORT_MAX];

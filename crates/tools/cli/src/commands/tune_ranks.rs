@@ -8,7 +8,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use garonne_engine::api::Mode;
+use garonne_engine::api::SendCompletion;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
 use garonne_rails::cost::WaysCost;
@@ -110,7 +110,7 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
             if host.me() == RECEIVER {
                 rank_pair::receive_announced(host, tag as i32, data.clone())?;
             } else {
-                rank_pair::send(host, tag as i32, data.clone(), Mode::Synchronous)?;
+                rank_pair::send(host, tag as i32, data.clone(), SendCompletion::Synchronous)?;
             }
         }
         found.extend(host.inspect(|shard| known(shard.rail().shm(), len)));

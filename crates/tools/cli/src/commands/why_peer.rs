@@ -1,7 +1,7 @@
 //! `garonne why gate N`: which way the messages of one rank go to each peer, and what decides it.
 
 use comfy_table::{Table, presets};
-use garonne_engine::schedule::plugin::{Counts, Question, counts_bytes, read_counts};
+use garonne_engine::schedule::plugin::{DecisionCounts, DecisionKind, counts_bytes, read_counts};
 use garonne_node::agent_messages::HostEndpoint;
 use garonne_node::layout::{RankBlock, WorldShape};
 use garonne_node::query_client::{self, QueryClient};
@@ -37,7 +37,7 @@ struct PeerPath {
     /// Of a peer of this host, what each of both rails brings, if both are in use.
     joint: Vec<Seen>,
     /// How often a strategy that was loaded was asked about it.
-    answers: Option<[Counts; 3]>,
+    answers: Option<[DecisionCounts; 3]>,
 }
 
 enum PathTransport {
@@ -300,11 +300,11 @@ fn purpose(seen: &Seen) -> &'static str {
 fn told(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     let mut told = told_way(gate, gates);
     told["strategy"] = json!(gate.answers.map(|answers| {
-        let of = |question: Question| {
-            let Counts { asked, accepted, refused } = answers[question as usize];
+        let of = |question: DecisionKind| {
+            let DecisionCounts { asked, accepted, refused } = answers[question as usize];
             json!({ "asked": asked, "accepted": accepted, "refused": refused })
         };
-        json!({ "may_wait": of(Question::Waiting), "order": of(Question::Order), "piece": of(Question::Piece) })
+        json!({ "may_wait": of(DecisionKind::Waiting), "order": of(DecisionKind::Order), "piece": of(DecisionKind::Piece) })
     }));
     told["built_in"] = gates.followed.map_or(serde_json::Value::Null, |followed| {
         strategy::told(followed.built_in())

@@ -1,7 +1,7 @@
 //! Kinds of MPI calls, by name: which return at once, which probe, and which name all that they
 //! wait for.
 
-use garonne_engine::observe::events::Pending;
+use garonne_engine::observe::events::PendingOperation;
 use garonne_node::call_names;
 
 /// Whether what the card says of a wait in this call is all that the call waits for.
@@ -15,7 +15,7 @@ pub fn is_probe(name: &str) -> bool {
 }
 
 /// Whether the call that made an operation returns only when it is over.
-pub fn is_blocking(operation: &Pending) -> bool {
+pub fn is_blocking(operation: &PendingOperation) -> bool {
     call_names::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
 }
 

@@ -277,8 +277,8 @@ mod tests {
     use super::*;
     use crate::diagnosis::deadlock::{HangVerdict, verdict};
     use crate::diagnosis::rank_waits::wait_states;
-    use garonne_engine::api::{Origin, TypeMark};
-    use garonne_engine::observe::events::Pending;
+    use garonne_engine::api::{CallOrigin, TypeDigest};
+    use garonne_engine::observe::events::PendingOperation;
     use garonne_node::call_names;
     use garonne_node::layout::RankState;
     use garonne_node::layout::WaitInfo;
@@ -299,15 +299,15 @@ mod tests {
         });
         seen.waited_ns = 5;
         seen.operations = Some(PendingOperations {
-            list: vec![Pending {
+            list: vec![PendingOperation {
                 peer: Some(from),
-                origin: Origin {
+                origin: CallOrigin {
                     call: call as u16,
                     kind: 0,
-                    mark: TypeMark::NONE,
+                    mark: TypeDigest::NONE,
                     site: 0,
                 },
-                ..Pending::default()
+                ..PendingOperation::default()
             }],
             ..PendingOperations::default()
         });

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use garonne_engine::observe::events::{Action, Pending};
+use garonne_engine::observe::events::{PendingAction, PendingOperation};
 use garonne_mpi::coll::call_tag::CollectiveKind;
 use garonne_node::call_names;
 use garonne_node::layout::{RankState, last_calls};
@@ -94,7 +94,7 @@ pub fn placed(
     mut place: impl FnMut(u64) -> Option<String>,
 ) -> PollingThread {
     let asks = polls.asks.into_iter().map(|ask| {
-        let started = |operation: Pending| {
+        let started = |operation: PendingOperation| {
             let site = Some(operation.origin.site).filter(|site| *site != ask.site);
             (operation, site)
         };
@@ -126,7 +126,7 @@ pub fn wants_all(polls: &[PollingThread]) -> bool {
 }
 
 /// The collective that an operation belongs to.
-pub fn collective(operation: &Pending) -> Option<ActiveCollective> {
+pub fn collective(operation: &PendingOperation) -> Option<ActiveCollective> {
     ActiveCollective::of(operation.context.into(), operation.tag.unwrap_or(-1))
 }
 
@@ -198,7 +198,7 @@ fn call(ask: &PolledOperation) -> String {
     }
 }
 
-fn thing(shown: &RankView, operation: &Pending) -> String {
+fn thing(shown: &RankView, operation: &PendingOperation) -> String {
     if let Some(meeting) = collective(operation) {
         let called = match meeting.kind() {
             Some(kind) if kind != CollectiveKind::Internal => kind.name(),
@@ -217,11 +217,11 @@ fn thing(shown: &RankView, operation: &Pending) -> String {
         (true, Some(tag)) => format!(" with tag {tag}"),
     };
     match operation.action {
-        Action::Send => format!(
+        PendingAction::Send => format!(
             "the end of a send to {peer}{tag} ({} B) in {comm}",
             operation.bytes
         ),
-        Action::Receive | Action::Probe | Action::Collective => {
+        PendingAction::Receive | PendingAction::Probe | PendingAction::Collective => {
             format!("a message of {peer}{tag} in {comm}")
         }
     }
@@ -260,20 +260,20 @@ mod tests {
             .unwrap()
     }
 
-    fn operation(call: &str, tag: i32) -> Pending {
-        Pending {
+    fn operation(call: &str, tag: i32) -> PendingOperation {
+        PendingOperation {
             context: CONTEXTS as u32,
             peer: Some(1),
             tag: Some(tag),
-            origin: garonne_engine::api::Origin {
+            origin: garonne_engine::api::CallOrigin {
                 call: number(call) as u16,
                 ..Default::default()
             },
-            ..Pending::default()
+            ..PendingOperation::default()
         }
     }
 
-    fn asked(call: &str, operations: Vec<Pending>) -> PolledOperation {
+    fn asked(call: &str, operations: Vec<PendingOperation>) -> PolledOperation {
         PolledOperation {
             call: number(call),
             place: "x.c:12".into(),

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use garonne_engine::observe::events::{Action, Pending};
+use garonne_engine::observe::events::{PendingAction, PendingOperation};
 use garonne_node::call_names;
 use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
 use garonne_node::query_client::QueryClient;
@@ -440,7 +440,7 @@ impl WaitResolver<'_> {
     }
 
     /// Who could end an operation that is polled for.
-    fn need_of(&mut self, shown: &RankView, operation: &Pending) -> WaitDependency {
+    fn need_of(&mut self, shown: &RankView, operation: &PendingOperation) -> WaitDependency {
         let Some(meeting) = polling::collective(operation) else {
             let from = self.sources(shown, operation.peer, operation.context.into());
             return WaitDependency { from };
@@ -468,7 +468,7 @@ impl WaitResolver<'_> {
             };
         };
         // Of several threads each may go on, whatever the others wait for.
-        let of_wait = |operation: &Pending| {
+        let of_wait = |operation: &PendingOperation| {
             (u32::from(operation.origin.call), operation.origin.site) == (wait.call, wait.site)
         };
         let alone =
@@ -492,7 +492,8 @@ impl WaitResolver<'_> {
         wait: &WaitInfo,
         operations: &PendingOperations,
     ) -> Option<WaitState> {
-        let is_message = |operation: &&Pending| operation.action != Action::Collective;
+        let is_message =
+            |operation: &&PendingOperation| operation.action != PendingAction::Collective;
         if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
             let Some(members) = self.members_of(shown, meeting.comm) else {
                 return Some(WaitState::Waits);
@@ -522,7 +523,8 @@ impl WaitResolver<'_> {
         }
         // A collective that reads what another member left in shared memory has no message of its
         // own.
-        let reads = |operation: &&Pending| !is_message(operation) && operation.peer.is_some();
+        let reads =
+            |operation: &&PendingOperation| !is_message(operation) && operation.peer.is_some();
         if let Some(leader) = operations
             .list
             .iter()

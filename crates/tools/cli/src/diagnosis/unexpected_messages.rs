@@ -7,7 +7,7 @@
 
 use std::cell::OnceCell;
 
-use garonne_engine::observe::events::{self, Kept, Pending, Sent};
+use garonne_engine::observe::events::{self, PendingOperation, SentMessage, UnreceivedMessage};
 use garonne_node::layout::RankBlock;
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
@@ -19,14 +19,14 @@ const TOLD: usize = 4;
 
 /// The process that sent a message to `to`, and where its program called, as far as the sender
 /// remembers.
-pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)> {
+pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Option<(u32, u64)> {
     let (shape, board) = visit.world.as_ref()?;
     let card = (message.peer < shape.size).then(|| RankBlock::of(board, message.peer))?;
     if card.pid() == 0 || card.event_ring() == 0 || (shape.nodes > 1 && card.host().0 != shape.node)
     {
         return None;
     }
-    let sent = Sent {
+    let sent = SentMessage {
         from: message.peer,
         to,
         context: message.context,
@@ -44,7 +44,7 @@ pub fn sender(visit: &QueryClient, to: u32, message: &Kept) -> Option<(u32, u64)
 
 /// Where in the program of `rank` a receive from any source took a message that an operation would
 /// have received, by operation, 0 where none did; nothing where none of them has such a place.
-pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64> {
+pub fn takers(visit: &QueryClient, rank: u32, operations: &[PendingOperation]) -> Vec<u64> {
     let Some((shape, board)) = visit.world.as_ref() else {
         return Vec::new();
     };
@@ -58,7 +58,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
             .get_or_init(|| memory_of(card.pid(), address, len))
             .clone()
     };
-    let taker = |wanted: &Pending| {
+    let taker = |wanted: &PendingOperation| {
         let peer = wanted.peer.filter(|_| asks(wanted))?;
         let (_, origin) =
             events::taken_from_any(card.event_ring(), (peer, wanted.context, wanted.tag), read)?;
@@ -72,10 +72,10 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[Pending]) -> Vec<u64
 }
 
 /// Whether an operation of the program waits for a message.
-fn asks(operation: &Pending) -> bool {
+fn asks(operation: &PendingOperation) -> bool {
     matches!(
         operation.action,
-        events::Action::Receive | events::Action::Probe
+        events::PendingAction::Receive | events::PendingAction::Probe
     ) && is_programs(operation.context)
 }
 
@@ -85,10 +85,14 @@ fn is_programs(context: u32) -> bool {
 }
 
 /// In what a message differs from what a receive or probe asks for.
-fn difference(shown: &RankView, wanted: &Pending, message: &Kept) -> Option<String> {
+fn difference(
+    shown: &RankView,
+    wanted: &PendingOperation,
+    message: &UnreceivedMessage,
+) -> Option<String> {
     let comm = |context: u32| shown.comm_name(number_of(context.into()));
     let what = match wanted.action {
-        events::Action::Probe => "this probe",
+        events::PendingAction::Probe => "this probe",
         _ => "this receive",
     };
     let same_comm = number_of(wanted.context.into()) == number_of(message.context.into());
@@ -112,14 +116,14 @@ fn difference(shown: &RankView, wanted: &Pending, message: &Kept) -> Option<Stri
 }
 
 /// A message in words; several that are alike at once.
-fn words(message: &Kept, sender: Option<&String>, count: usize) -> String {
+fn words(message: &UnreceivedMessage, sender: Option<&String>, count: usize) -> String {
     let sent = sender.filter(|place| !place.is_empty());
     let sent = sent.map_or(String::new(), |place| format!(", sent at {place}"));
     let (messages, lie) = match count {
         1 => ("a message".to_owned(), "lies"),
         _ => (format!("{count} messages"), "lie"),
     };
-    let Kept {
+    let UnreceivedMessage {
         peer, tag, bytes, ..
     } = message;
     format!("{messages} of rank {peer} with tag {tag} ({bytes} B{sent}) {lie} here")
@@ -130,10 +134,10 @@ pub fn beside(shown: &RankView) -> Vec<String> {
     let (Some(operations), Some(_)) = (&shown.seen.operations, &shown.seen.rank.wait) else {
         return Vec::new();
     };
-    let wanted: Vec<&Pending> = operations.list.iter().filter(|it| asks(it)).collect();
-    let mut told: Vec<(&Kept, Option<&String>, String, usize)> = Vec::new();
+    let wanted: Vec<&PendingOperation> = operations.list.iter().filter(|it| asks(it)).collect();
+    let mut told: Vec<(&UnreceivedMessage, Option<&String>, String, usize)> = Vec::new();
     for (index, message) in operations.kept.iter().enumerate() {
-        let differs = |operation: &&Pending| difference(shown, operation, message);
+        let differs = |operation: &&PendingOperation| difference(shown, operation, message);
         let Some(differs) = wanted
             .iter()
             .find_map(differs)
@@ -150,9 +154,12 @@ pub fn beside(shown: &RankView) -> Vec<String> {
             None => told.push((message, sender, differs, 1)),
         }
     }
-    let line = |(message, sender, differs, count): (&Kept, Option<&String>, String, usize)| {
-        format!("{}; {differs}", words(message, sender, count))
-    };
+    let line = |(message, sender, differs, count): (
+        &UnreceivedMessage,
+        Option<&String>,
+        String,
+        usize,
+    )| { format!("{}; {differs}", words(message, sender, count)) };
     let lying = told.into_iter().take(TOLD).map(line);
     let takers = operations.list.iter().zip(&shown.seen.takers);
     let taken = takers.filter(|(_, place)| !place.is_empty());
@@ -161,7 +168,7 @@ pub fn beside(shown: &RankView) -> Vec<String> {
 }
 
 /// That a receive from any source took what an operation waits for.
-fn taken_words(wanted: &Pending, place: &str) -> String {
+fn taken_words(wanted: &PendingOperation, place: &str) -> String {
     let tag = wanted
         .tag
         .map_or(String::new(), |tag| format!(" with tag {tag}"));
@@ -179,13 +186,13 @@ mod tests {
     #[test]
     fn what_nearly_is_what_a_receive_wants_is_told_with_the_difference() {
         let context = CONTEXTS as u32;
-        let receive = Pending {
+        let receive = PendingOperation {
             context,
             peer: Some(0),
             tag: Some(41),
-            ..Pending::default()
+            ..PendingOperation::default()
         };
-        let message = |context, peer, tag| Kept {
+        let message = |context, peer, tag| UnreceivedMessage {
             context,
             peer,
             tag,

@@ -1,6 +1,6 @@
 //! A rank's waits in words: which call, for whom, on which communicator.
 
-use garonne_engine::observe::events::{Action, Pending};
+use garonne_engine::observe::events::{PendingAction, PendingOperation};
 use garonne_mpi::coll::call_tag::CollectiveKind;
 use garonne_node::call_names;
 use garonne_node::layout::WaitInfo;
@@ -43,12 +43,12 @@ pub fn in_words(shown: &RankView, wait: &WaitInfo) -> String {
     let Some(call) = call else {
         return "a call of MPI".to_owned();
     };
-    let envelope = Pending {
+    let envelope = PendingOperation {
         context: wait.comm as u32,
         peer: u32::try_from(wait.peer).ok(),
         tag: Some(wait.tag).filter(|tag| *tag >= 0),
         bytes: wait.bytes,
-        ..Pending::default()
+        ..PendingOperation::default()
     };
     of_message(shown, call, &envelope)
 }
@@ -63,7 +63,7 @@ fn of_collective(shown: &RankView, call: &str, meeting: &ActiveCollective) -> St
     }
 }
 
-fn of_message(shown: &RankView, call: &str, envelope: &Pending) -> String {
+fn of_message(shown: &RankView, call: &str, envelope: &PendingOperation) -> String {
     let peer = envelope
         .peer
         .map_or("any rank".to_owned(), |peer| format!("rank {peer}"));
@@ -89,7 +89,8 @@ pub fn of_threads(shown: &RankView) -> Vec<String> {
         return Vec::new();
     };
     let mut told: Vec<(WaitingCall, String, usize)> = Vec::new();
-    let meetings = |operation: &&(usize, &Pending)| operation.1.action == Action::Collective;
+    let meetings =
+        |operation: &&(usize, &PendingOperation)| operation.1.action == PendingAction::Collective;
     let all: Vec<_> = operations.list.iter().enumerate().collect();
     // What the library sends for a collective is not told beside it.
     let in_order = all
@@ -112,7 +113,7 @@ pub fn of_threads(shown: &RankView) -> Vec<String> {
         let what = match ActiveCollective::of(operation.context.into(), tag) {
             Some(meeting) => of_collective(shown, name, &meeting),
             None => {
-                let bytes = if operation.action == Action::Send {
+                let bytes = if operation.action == PendingAction::Send {
                     operation.bytes
                 } else {
                     0
@@ -120,7 +121,7 @@ pub fn of_threads(shown: &RankView) -> Vec<String> {
                 of_message(
                     shown,
                     name,
-                    &Pending {
+                    &PendingOperation {
                         bytes,
                         ..**operation
                     },
@@ -151,7 +152,7 @@ struct WaitingCall {
 }
 
 impl WaitingCall {
-    fn of(operation: &Pending, name: &str) -> Self {
+    fn of(operation: &PendingOperation, name: &str) -> Self {
         let one = names_its_partner(name) || is_probe(name) || name.starts_with("MPI_Mrecv");
         Self {
             number: operation.origin.call,
@@ -165,7 +166,7 @@ impl WaitingCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_engine::api::Origin;
+    use garonne_engine::api::CallOrigin;
     use garonne_node::snapshot::DetailedSnapshot;
     use garonne_node::wait_report::PendingOperations;
 
@@ -176,16 +177,16 @@ mod tests {
             all.find(|number| call_names::name((*number).into()) == Some(wanted))
                 .unwrap()
         };
-        let operation = |name, communicator: u64, tag| Pending {
+        let operation = |name, communicator: u64, tag| PendingOperation {
             context: (communicator * CONTEXTS) as u32,
             peer: Some(1),
             tag: Some(tag),
-            origin: Origin {
+            origin: CallOrigin {
                 call: number(name),
                 site: 7,
-                ..Origin::default()
+                ..CallOrigin::default()
             },
-            ..Pending::default()
+            ..PendingOperation::default()
         };
         let list = vec![
             operation("MPI_Recv", 1, 3),

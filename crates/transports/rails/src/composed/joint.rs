@@ -11,23 +11,25 @@ use crate::composed::{ComposedRail, Far, lock};
 use crate::limits::{READ_CHUNK, TCP_SPREAD_LEAST};
 use crate::shm::ShmRail;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Rail, Token};
+use garonne_engine::transport::{
+    BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
+};
 use garonne_sync::user::Data;
 
 /// Bytes of TCP's name for a region behind those of shared memory, which are a multiple of eight.
 const NAME: usize = 7;
 
 /// Both names of a region in one. `None`: there is no room.
-fn join(memory: &Descriptor, cookie: u64) -> Option<Descriptor> {
+fn join(memory: &RegionDescriptor, cookie: u64) -> Option<RegionDescriptor> {
     let name = cookie.to_le_bytes();
     let (name, rest) = name.split_at(NAME);
     let fits = rest.iter().all(|byte| *byte == 0);
-    fits.then(|| Descriptor::new(memory.cookie, &[memory.blob(), name].concat()))?
+    fits.then(|| RegionDescriptor::new(memory.cookie, &[memory.blob(), name].concat()))?
 }
 
 /// The names of a region that both rails may read: shared memory's, and TCP's. `None`: only one
 /// may.
-pub(super) fn split(descriptor: &Descriptor) -> Option<(Descriptor, u64)> {
+pub(super) fn split(descriptor: &RegionDescriptor) -> Option<(RegionDescriptor, u64)> {
     let blob = descriptor.blob();
     if blob.len() % 8 != NAME {
         return None;
@@ -36,7 +38,7 @@ pub(super) fn split(descriptor: &Descriptor) -> Option<(Descriptor, u64)> {
     let mut cookie = [0; 8];
     cookie[..NAME].copy_from_slice(name);
     Some((
-        Descriptor::new(descriptor.cookie, memory)?,
+        RegionDescriptor::new(descriptor.cookie, memory)?,
         u64::from_le_bytes(cookie),
     ))
 }
@@ -58,26 +60,26 @@ impl Far {
     pub(super) fn expose_to_both(
         &mut self,
         shm: &mut ShmRail,
-        (token, peer, data): (Token, Peer, &Data),
-    ) -> Exposing {
-        let Exposing::Ready(memory) = shm.expose(token, peer, data) else {
-            return Exposing::Unable;
+        (token, peer, data): (BulkToken, Peer, &Data),
+    ) -> ExposeResult {
+        let ExposeResult::Ready(memory) = shm.expose(token, peer, data) else {
+            return ExposeResult::Unable;
         };
         let both = match self.enter().expose(token, peer, data) {
-            Exposing::Ready(descriptor) => join(&memory, descriptor.cookie),
-            Exposing::Later | Exposing::Unable => None,
+            ExposeResult::Ready(descriptor) => join(&memory, descriptor.cookie),
+            ExposeResult::Later | ExposeResult::Unable => None,
         };
-        Exposing::Ready(both.unwrap_or(memory))
+        ExposeResult::Ready(both.unwrap_or(memory))
     }
 
     /// Begins to read a region that both rails may read.
     pub(super) fn read_by_both(
         &mut self,
-        bulk: &Bulk<'_>,
-        (memory, cookie): (Descriptor, u64),
-    ) -> Result<Ending, Error> {
-        let descriptor = Descriptor { cookie, ..memory };
-        let named = Bulk {
+        bulk: &BulkTransfer<'_>,
+        (memory, cookie): (RegionDescriptor, u64),
+    ) -> Result<BulkStatus, Error> {
+        let descriptor = RegionDescriptor { cookie, ..memory };
+        let named = BulkTransfer {
             descriptor: &descriptor,
             ..*bulk
         };
@@ -98,7 +100,7 @@ impl ComposedRail {
             return 0;
         };
         let len = due.len.min(READ_CHUNK);
-        let bulk = Bulk {
+        let bulk = BulkTransfer {
             token: 0,
             peer: due.peer,
             descriptor: &due.region,
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn names_that_were_joined_come_apart_and_others_are_left_alone() {
         for blob in [&[7u8; 8][..], &[1; 16], &[2; 32]] {
-            let memory = Descriptor::new(u64::MAX, blob).unwrap();
+            let memory = RegionDescriptor::new(u64::MAX, blob).unwrap();
             assert_eq!(split(&memory), None);
             for cookie in [0, 1, (1 << 56) - 1] {
                 let both = join(&memory, cookie).unwrap();

@@ -5,7 +5,7 @@
 
 use crate::limits::{REGION_BLOCK_MIN, REGION_BLOCKS_MAX};
 use crate::sys::{self, BLOCKS_PER_CALL, Block, Way};
-use garonne_engine::transport::Descriptor;
+use garonne_engine::transport::RegionDescriptor;
 use garonne_sync::user::Data;
 
 /// Where a region lies, as its descriptor says in as many words as that takes: one, four, or two.
@@ -42,7 +42,7 @@ impl Whereabouts {
         })
     }
 
-    pub(crate) fn descriptor(&self, cookie: u64) -> Option<Descriptor> {
+    pub(crate) fn descriptor(&self, cookie: u64) -> Option<RegionDescriptor> {
         let words = match *self {
             Self::One(addr) => [addr, 0, 0, 0],
             Self::List(addr, count) => [addr, count, 0, 0],
@@ -57,7 +57,7 @@ impl Whereabouts {
             Self::List(..) => 16,
             Self::Two(_) => 32,
         };
-        Descriptor::new(cookie, &bytes[..len])
+        RegionDescriptor::new(cookie, &bytes[..len])
     }
 }
 

@@ -10,7 +10,7 @@
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
 use crate::shm::layout::{self, Layout, card};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Accept, Header, Peeked, Ready, Sink};
+use garonne_engine::transport::{PacketAcceptor, PacketHeader, PeekResult, PeekedPacket, PollSink};
 use garonne_sync::mailbox::{Consumed, Consumer, Record};
 use garonne_sync::shm::Segment;
 use garonne_sync::store_policy::ReadTimer;
@@ -30,7 +30,12 @@ struct Lane {
 impl Lane {
     /// Delivers the next record.
     #[inline(always)]
-    fn take(&mut self, own: &Segment, broken: &mut Vec<Peer>, sink: &mut impl Sink) -> Consumed {
+    fn take(
+        &mut self,
+        own: &Segment,
+        broken: &mut Vec<Peer>,
+        sink: &mut impl PollSink,
+    ) -> Consumed {
         let (writer, reads) = (self.writer, &mut self.reads);
         self.intake.take(|record| {
             let record = Record { writer, ..record };
@@ -93,7 +98,7 @@ impl Inbox {
     /// Shows the next record of a lane, if one lies there whose payload shares its slot, nothing in
     /// the mailbox can be older, and its header can be true; and takes it if it is accepted.
     #[inline(always)]
-    pub(crate) fn take_ready<A: Accept>(&mut self, accept: A) -> Ready<A::Taken> {
+    pub(crate) fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         for lane in &mut self.lanes {
             if !lane.open {
                 continue;
@@ -101,28 +106,28 @@ impl Inbox {
             let Some(record) = lane.intake.peek() else {
                 continue;
             };
-            let peeked = Peeked {
+            let peeked = PeekedPacket {
                 peer: lane.writer.into(),
                 words: record.header,
                 payload: record.payload,
             };
-            if Header::len_in(&record.header) as usize > record.room {
-                return Ready::Unknown;
+            if PacketHeader::len_in(&record.header) as usize > record.room {
+                return PeekResult::Unknown;
             }
             let Some(taken) = accept.accept(&peeked) else {
-                return Ready::Refused;
+                return PeekResult::Refused;
             };
             if lane.intake.pass() {
                 self.starving = true;
             }
-            return Ready::Taken(taken);
+            return PeekResult::Taken(taken);
         }
-        Ready::Unknown
+        PeekResult::Unknown
     }
 
     /// Delivers one record of a lane, if one lies there and nothing in the mailbox can be older.
     #[inline(always)]
-    pub(crate) fn take_one(&mut self, sink: &mut impl Sink) -> bool {
+    pub(crate) fn take_one(&mut self, sink: &mut impl PollSink) -> bool {
         for lane in &mut self.lanes {
             if !lane.open {
                 continue;
@@ -141,7 +146,7 @@ impl Inbox {
 
     /// Delivers up to `budget` records.
     #[inline]
-    pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         for lane in 0..self.lanes.len() {
             if !self.lanes[lane].intake.is_empty() {
@@ -165,7 +170,7 @@ impl Inbox {
         told
     }
 
-    fn poll_lane(&mut self, index: usize, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll_lane(&mut self, index: usize, budget: u32, sink: &mut impl PollSink) -> u32 {
         let lane = &mut self.lanes[index];
         if !lane.open {
             let switch = self
@@ -196,7 +201,7 @@ impl Inbox {
         told
     }
 
-    fn poll_mailbox(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    fn poll_mailbox(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         while told < budget {
             let mut from = 0;
@@ -275,7 +280,7 @@ impl Inbox {
     /// A peer that writes what no honest one does is as good as dead.
     #[cold]
     #[inline(never)]
-    fn tell_broken(&mut self, sink: &mut impl Sink) -> u32 {
+    fn tell_broken(&mut self, sink: &mut impl PollSink) -> u32 {
         let broken = std::mem::take(&mut self.broken);
         let told = broken.len() as u32;
         for peer in broken.into_iter().filter(|peer| *peer < self.ranks) {
@@ -290,12 +295,12 @@ impl Inbox {
 #[inline(never)]
 fn deliver_long(
     record: Record,
-    sink: &mut impl Sink,
+    sink: &mut impl PollSink,
     broken: &mut Vec<Peer>,
     (own, reads): (&Segment, &mut ReadTimer),
 ) {
     let (writer, stores) = (record.writer, record.stores);
-    let len = (Header::len_in(&record.header) as usize).min(record.room);
+    let len = (PacketHeader::len_in(&record.header) as usize).min(record.room);
     if !reads.wants(stores, len) {
         return deliver(record, sink, broken);
     }
@@ -309,8 +314,11 @@ fn deliver_long(
 
 /// Shows one record to the engine, if its header can be true.
 #[inline(always)]
-fn deliver(record: Record, sink: &mut impl Sink, broken: &mut Vec<Peer>) {
-    let (peer, header) = (Peer::from(record.writer), Header::from_words(record.header));
+fn deliver(record: Record, sink: &mut impl PollSink, broken: &mut Vec<Peer>) {
+    let (peer, header) = (
+        Peer::from(record.writer),
+        PacketHeader::from_words(record.header),
+    );
     if header.len as usize > record.room {
         broken.push(peer);
         return;

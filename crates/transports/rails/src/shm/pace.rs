@@ -15,13 +15,18 @@ use crate::limits::{
     PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM,
     PACE_TRIES, PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
 };
-use garonne_engine::transport::Fetch;
+use garonne_engine::transport::RendezvousMode;
 use std::time::Duration;
 
 /// The ways, in the order of their columns.
-pub const WAYS: [Fetch; 4] = [Fetch::Read, Fetch::Push, Fetch::Share, Fetch::Packets];
+pub const WAYS: [RendezvousMode; 4] = [
+    RendezvousMode::Read,
+    RendezvousMode::Push,
+    RendezvousMode::Share,
+    RendezvousMode::Packets,
+];
 
-fn column(way: Fetch) -> usize {
+fn column(way: RendezvousMode) -> usize {
     WAYS.iter().position(|other| *other == way).unwrap_or(0)
 }
 
@@ -142,12 +147,12 @@ pub struct Known {
     /// In the order of [`WAYS`].
     pub paces: [Option<f64>; WAYS.len()],
     /// What the next message uses, if it is nobody's turn to be tried.
-    pub preferred: Fetch,
+    pub preferred: RendezvousMode,
 }
 
 impl Pace {
     /// The cost model says this of messages of `len` bytes, in nanoseconds.
-    pub fn seed(&mut self, way: Fetch, len: u64, ns: f64) {
+    pub fn seed(&mut self, way: RendezvousMode, len: u64, ns: f64) {
         let pace = (ns * 1000.0 / len.max(1) as f64).clamp(1.0, f64::from(u32::MAX)) as u32;
         self.classes[class(len)].cells[column(way)] = Cell {
             pace,
@@ -156,7 +161,7 @@ impl Pace {
     }
 
     /// A fetch of `len` bytes took so long.
-    pub fn took(&mut self, way: Fetch, len: u64, took: Duration) {
+    pub fn took(&mut self, way: RendezvousMode, len: u64, took: Duration) {
         let (class, way) = (class(len), column(way));
         let now = (took.as_nanos().saturating_mul(1000) / u128::from(len.max(1))).clamp(1, 1 << 31)
             as u32;
@@ -200,7 +205,7 @@ impl Pace {
     }
 
     /// The way cannot be gone with this peer.
-    pub fn bar(&mut self, way: Fetch) {
+    pub fn bar(&mut self, way: RendezvousMode) {
         self.barred[column(way)] = true;
     }
 
@@ -215,7 +220,7 @@ impl Pace {
             .unwrap_or((0, 0));
         // The kernel's copies leave buffers in the wrong core's caches and lanes cold, which is
         // measured with the messages after them.
-        let more = if WAYS[way] == Fetch::Packets {
+        let more = if WAYS[way] == RendezvousMode::Packets {
             0
         } else {
             pace / PACE_KERNEL_HANDICAP
@@ -238,11 +243,11 @@ impl Pace {
     }
 
     fn open(&self, way: usize, len: u64) -> bool {
-        !self.barred[way] && (WAYS[way] != Fetch::Share || len >= SHARE_MIN)
+        !self.barred[way] && (WAYS[way] != RendezvousMode::Share || len >= SHARE_MIN)
     }
 
     /// What is known to be best, among the ways that are `able`; packets if nothing is.
-    pub fn preferred(&self, len: u64, able: impl Fn(Fetch) -> bool) -> Fetch {
+    pub fn preferred(&self, len: u64, able: impl Fn(RendezvousMode) -> bool) -> RendezvousMode {
         let class = class(len);
         let known = (0..WAYS.len())
             .filter(|way| self.open(*way, len) && able(WAYS[*way]))
@@ -250,11 +255,11 @@ impl Pace {
             .filter(|(pace, _)| *pace > 0);
         known
             .min_by_key(|(pace, _)| *pace)
-            .map_or(Fetch::Packets, |(_, way)| way)
+            .map_or(RendezvousMode::Packets, |(_, way)| way)
     }
 
     /// How to fetch the next message, among the ways that are `able`.
-    pub fn decide(&mut self, len: u64, able: impl Fn(Fetch) -> bool) -> Fetch {
+    pub fn decide(&mut self, len: u64, able: impl Fn(RendezvousMode) -> bool) -> RendezvousMode {
         let class = class(len);
         let usual = column(self.preferred(len, &able));
         let known = &mut self.classes[class];
@@ -306,7 +311,7 @@ impl Pace {
     }
 
     /// Index of a pace in the order of classes and ways, and the pace in picoseconds per byte.
-    pub(crate) fn cell(&self, len: u64, way: Fetch) -> (usize, u32) {
+    pub(crate) fn cell(&self, len: u64, way: RendezvousMode) -> (usize, u32) {
         let (class, way) = (class(len), column(way));
         (
             class * WAYS.len() + way,
@@ -332,7 +337,7 @@ mod tests {
 
     const LEN: u64 = 1 << 20;
 
-    fn any(_: Fetch) -> bool {
+    fn any(_: RendezvousMode) -> bool {
         true
     }
 
@@ -350,8 +355,8 @@ mod tests {
     #[test]
     fn what_cannot_be_gone_now_is_not_gone_for_want_of_anything_known() {
         assert_eq!(
-            Pace::default().decide(LEN, |way| way == Fetch::Read),
-            Fetch::Read
+            Pace::default().decide(LEN, |way| way == RendezvousMode::Read),
+            RendezvousMode::Read
         );
     }
 
@@ -381,10 +386,10 @@ mod tests {
     #[test]
     fn a_way_that_was_measured_stays_known_however_wildly_the_others_change() {
         let mut each = [100_000; 4];
-        each[column(Fetch::Read)] = 1 << 30;
+        each[column(RendezvousMode::Read)] = 1 << 30;
         let mut pace = seen(each);
         for _ in 0..40 {
-            pace.took(Fetch::Read, LEN, Duration::from_nanos(1));
+            pace.took(RendezvousMode::Read, LEN, Duration::from_nanos(1));
             assert!(pace.known(LEN).paces.iter().all(Option::is_some));
         }
         for way in WAYS {
@@ -397,13 +402,16 @@ mod tests {
     #[test]
     fn ways_that_cannot_be_gone_are_not_tried() {
         let mut pace = Pace::default();
-        pace.bar(Fetch::Push);
+        pace.bar(RendezvousMode::Push);
         for _ in 0..1000 {
-            let way = pace.decide(LEN, |way| way != Fetch::Share);
-            assert!(matches!(way, Fetch::Read | Fetch::Packets));
+            let way = pace.decide(LEN, |way| way != RendezvousMode::Share);
+            assert!(matches!(
+                way,
+                RendezvousMode::Read | RendezvousMode::Packets
+            ));
             pace.took(way, LEN, Duration::from_micros(100));
         }
-        assert_eq!(pace.decide(LEN, |_| false), Fetch::Packets);
+        assert_eq!(pace.decide(LEN, |_| false), RendezvousMode::Packets);
     }
 
     #[test]
@@ -411,7 +419,7 @@ mod tests {
         let mut pace = Pace::default();
         for _ in 0..100 {
             let way = pace.decide(SHARE_MIN - 1, any);
-            assert_ne!(way, Fetch::Share);
+            assert_ne!(way, RendezvousMode::Share);
             pace.took(way, SHARE_MIN - 1, Duration::from_micros(5));
         }
     }
@@ -475,11 +483,11 @@ mod tests {
     fn the_kernel_has_to_be_clearly_better_than_lanes() {
         assert_eq!(
             seen([80_000, 80_000, 70_000, 80_000]).preferred(LEN, any),
-            Fetch::Packets
+            RendezvousMode::Packets
         );
         assert_eq!(
             seen([80_000, 80_000, 50_000, 80_000]).preferred(LEN, any),
-            Fetch::Share
+            RendezvousMode::Share
         );
     }
 
@@ -532,18 +540,18 @@ mod tests {
     #[test]
     fn one_slow_transfer_does_not_turn_a_clear_decision_but_many_do() {
         let mut pace = seen([80_000, 400_000, 400_000, 400_000]);
-        pace.took(Fetch::Read, LEN, Duration::from_millis(100));
-        assert_eq!(pace.preferred(LEN, any), Fetch::Read);
+        pace.took(RendezvousMode::Read, LEN, Duration::from_millis(100));
+        assert_eq!(pace.preferred(LEN, any), RendezvousMode::Read);
         for _ in 0..40 {
-            pace.took(Fetch::Read, LEN, Duration::from_millis(1));
+            pace.took(RendezvousMode::Read, LEN, Duration::from_millis(1));
         }
-        assert_ne!(pace.preferred(LEN, any), Fetch::Read);
+        assert_ne!(pace.preferred(LEN, any), RendezvousMode::Read);
     }
 
     #[test]
     fn a_length_never_seen_goes_by_what_shorter_ones_say() {
         let mut pace = seen([80_000, 90_000, 50_000, 400_000]);
-        assert_eq!(pace.decide(16 * LEN, any), Fetch::Share);
+        assert_eq!(pace.decide(16 * LEN, any), RendezvousMode::Share);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::cost::CostModel;
 use crate::limits::{PACE_CLASSES, PACES_SHOWN};
 use crate::shm::pace::{Known, Pace, WAYS, class_len};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Fetch, Token};
+use garonne_engine::transport::{BulkToken, RendezvousMode};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -49,10 +49,10 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    token: Token,
+    token: BulkToken,
     peer: Peer,
     len: u64,
-    way: Fetch,
+    way: RendezvousMode,
     start: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Paces {
     }
 
     /// Shows one pace.
-    fn show(&self, peer: Peer, len: u64, way: Fetch) {
+    fn show(&self, peer: Peer, len: u64, way: RendezvousMode) {
         let Some(pace) = self.of(peer) else { return };
         let row = self.shown.chunks_exact(ROW).find(|row| {
             let owner = row[0].load(Ordering::Relaxed);
@@ -120,15 +120,15 @@ impl Paces {
     /// Decides how a message is fetched, which begins now.
     pub(crate) fn begin(
         &mut self,
-        token: Token,
+        token: BulkToken,
         peer: Peer,
         len: u64,
-        able: impl Fn(Fetch) -> bool,
-    ) -> Fetch {
+        able: impl Fn(RendezvousMode) -> bool,
+    ) -> RendezvousMode {
         let alone = self.alive == 0;
         self.alive += 1;
         let Some(pace) = self.open(peer) else {
-            return Fetch::Packets;
+            return RendezvousMode::Packets;
         };
         let way = pace.decide(len, able);
         self.running = alone.then(|| Running {
@@ -148,7 +148,7 @@ impl Paces {
     }
 
     /// A fetch is over; `worked` is false if its way cannot be gone.
-    pub(crate) fn end(&mut self, token: Token, worked: bool) {
+    pub(crate) fn end(&mut self, token: BulkToken, worked: bool) {
         self.alive = self.alive.saturating_sub(1);
         let Some(running) = self.running.take_if(|running| running.token == token) else {
             return;
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn only_a_fetch_that_runs_alone_is_measured() {
         let mut paces = Paces::new(2);
-        paces.begin(1, 1, LEN, |way| way == Fetch::Read);
-        paces.begin(2, 1, LEN, |way| way == Fetch::Read);
+        paces.begin(1, 1, LEN, |way| way == RendezvousMode::Read);
+        paces.begin(2, 1, LEN, |way| way == RendezvousMode::Read);
         paces.end(1, true);
         paces.end(2, true);
         let nothing = |paces: &Paces| {
@@ -184,7 +184,7 @@ mod tests {
                 .map(|pace| pace.known(LEN).paces == [None; WAYS.len()])
         };
         assert_eq!(nothing(&paces), Some(true));
-        paces.begin(3, 1, LEN, |way| way == Fetch::Read);
+        paces.begin(3, 1, LEN, |way| way == RendezvousMode::Read);
         paces.end(3, true);
         assert_eq!(nothing(&paces), Some(false));
     }
@@ -195,10 +195,13 @@ mod tests {
         for token in 0..100 {
             let way = paces.begin(token, 1, LEN, |_| true);
             assert!(
-                token < 10 || !matches!(way, Fetch::Push | Fetch::Share),
+                token < 10 || !matches!(way, RendezvousMode::Push | RendezvousMode::Share),
                 "{token}"
             );
-            paces.end(token, matches!(way, Fetch::Read | Fetch::Packets));
+            paces.end(
+                token,
+                matches!(way, RendezvousMode::Read | RendezvousMode::Packets),
+            );
         }
     }
 
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn peers_that_do_not_exist_send_packets() {
         let mut paces = Paces::new(1);
-        assert_eq!(paces.begin(1, 7, LEN, |_| true), Fetch::Packets);
+        assert_eq!(paces.begin(1, 7, LEN, |_| true), RendezvousMode::Packets);
         paces.end(1, true);
     }
 }

@@ -142,7 +142,7 @@ impl Out {
         Doorbell::new(&self.bell)
     }
 
-    /// See [`garonne_engine::transport::Rail::nudge`].
+    /// See [`garonne_engine::transport::Transport::nudge`].
     #[inline]
     pub(crate) fn nudge(&self, what: WakeupScope) {
         if let Some((word, all)) = &self.hands {

@@ -24,7 +24,10 @@ use crate::shm::peers::{Neighbours, Process};
 use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Fetch, Sink, Step, Token};
+use garonne_engine::transport::{
+    BulkStatus, BulkToken, BulkTransfer, ExposeResult, PartWritten, PollSink, RegionDescriptor,
+    RendezvousMode,
+};
 use garonne_sync::copy_split::{ChunkPolicy, CopySplit, CorruptSplit, PeerChunk, UNITS_MAX};
 use garonne_sync::progress_owner::WakeupScope;
 use garonne_sync::shm::Segment;
@@ -63,7 +66,7 @@ fn units(len: u64) -> u32 {
 /// A region that this rank has exposed.
 #[derive(Debug)]
 struct Exposed {
-    token: Token,
+    token: BulkToken,
     peer: Peer,
     closing: bool,
     shared: Option<Shared>,
@@ -166,14 +169,14 @@ impl Regions {
         }
     }
 
-    pub(crate) fn expose(&mut self, token: Token, peer: Peer, data: &Data) -> Exposing {
+    pub(crate) fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         let index = match self.exposed.iter().position(Option::is_none) {
             Some(index) => index,
             None if self.exposed.len() < REGIONS => {
                 self.exposed.push(None);
                 self.exposed.len() - 1
             }
-            None => return Exposing::Unable,
+            None => return ExposeResult::Unable,
         };
         let (whereabouts, blocks) = match &data.layout {
             None => (Whereabouts::One(data.mem.addr(0)), None),
@@ -181,7 +184,7 @@ impl Regions {
                 let Some(blocks) = blocks(data, 0, data.len, REGION_BLOCKS_MAX)
                     .filter(|blocks| worthwhile(blocks, data.len))
                 else {
-                    return Exposing::Unable;
+                    return ExposeResult::Unable;
                 };
                 match blocks[..] {
                     [first, second] => (Whereabouts::Two([first, second]), None),
@@ -199,7 +202,7 @@ impl Regions {
             .max(1);
         let cookie = index as u64 | u64::from(generation) << 32;
         let Some(descriptor) = whereabouts.descriptor(cookie) else {
-            return Exposing::Unable;
+            return ExposeResult::Unable;
         };
         // Release: the data is in place for whoever takes a lease. SYNC(region-open).
         state.store(u64::from(generation) << 32, Ordering::Release);
@@ -210,30 +213,30 @@ impl Regions {
             shared: None,
             _blocks: blocks,
         });
-        Exposing::Ready(descriptor)
+        ExposeResult::Ready(descriptor)
     }
 
-    pub(crate) fn revoke(&mut self, token: Token) -> Ending {
+    pub(crate) fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         let found = self
             .exposed
             .iter_mut()
             .enumerate()
             .find(|(_, entry)| entry.as_ref().is_some_and(|entry| entry.token == token));
         let Some((index, Some(entry))) = found else {
-            return Ending::Now;
+            return BulkStatus::Now;
         };
         // Acquire: bytes written by finished leases are ours to see. SYNC(region-lease).
         let before = Self::state(&self.own, index).fetch_or(CLOSED, Ordering::AcqRel);
         if entry.closing {
-            return Ending::Later;
+            return BulkStatus::Later;
         }
         if before & LEASES == 0 {
             self.exposed[index] = None;
-            return Ending::Now;
+            return BulkStatus::Now;
         }
         entry.closing = true;
         self.closing += 1;
-        Ending::Later
+        BulkStatus::Later
     }
 
     fn word(inbox: &Segment, index: usize, at: usize) -> &AtomicU64 {
@@ -248,22 +251,22 @@ impl Regions {
     /// Exposes data that `peer` fills part by part, or both sides do.
     pub(crate) fn share(
         &mut self,
-        token: Token,
+        token: BulkToken,
         peer: Peer,
         data: &Data,
-        way: Fetch,
-    ) -> Option<Descriptor> {
+        way: RendezvousMode,
+    ) -> Option<RegionDescriptor> {
         if data.len > u64::from(UNITS_MAX) * PART_UNIT {
             return None;
         }
-        let Exposing::Ready(descriptor) = self.expose(token, peer, data) else {
+        let ExposeResult::Ready(descriptor) = self.expose(token, peer, data) else {
             return None;
         };
         let portion = match way {
-            Fetch::Share | Fetch::Late => ChunkPolicy {
+            RendezvousMode::Share | RendezvousMode::Late => ChunkPolicy {
                 least: units((data.len / 2).clamp(PART_MIN, SHARE_PART_LEAST)) as u16,
                 most: units(SHARE_PART_MAX) as u16,
-                alone: units(if way == Fetch::Late {
+                alone: units(if way == RendezvousMode::Late {
                     READ_CHUNK
                 } else {
                     SHARE_PART_MAX
@@ -283,7 +286,7 @@ impl Regions {
     /// Takes a part of shared data, of which `len` bytes are filled, from its front for this side.
     pub(crate) fn take_part(
         &mut self,
-        token: Token,
+        token: BulkToken,
         len: u64,
     ) -> Result<Option<(u64, u64)>, Error> {
         let mut entries = self.exposed.iter_mut().enumerate();
@@ -313,8 +316,8 @@ impl Regions {
     pub(crate) fn push(
         &mut self,
         neighbours: &dyn Neighbours,
-        bulk: Bulk<'_>,
-    ) -> Result<Step, Error> {
+        bulk: BulkTransfer<'_>,
+    ) -> Result<PartWritten, Error> {
         let peer = bulk.peer;
         self.probe(neighbours, peer);
         let probes = self.probes.borrow();
@@ -337,7 +340,7 @@ impl Regions {
         self.closing > 0
     }
 
-    pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> u32 {
+    pub(crate) fn poll(&mut self, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         for index in 0..self.exposed.len() {
             let Some(entry) = self.exposed[index].as_ref().filter(|entry| entry.closing) else {
@@ -384,9 +387,9 @@ impl Regions {
     pub(crate) fn transfer(
         &mut self,
         neighbours: &dyn Neighbours,
-        bulk: Bulk<'_>,
+        bulk: BulkTransfer<'_>,
         way: Way,
-    ) -> Result<Ending, Error> {
+    ) -> Result<BulkStatus, Error> {
         self.probe(neighbours, bulk.peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(bulk.peer as usize) {
@@ -407,7 +410,7 @@ impl Regions {
         give_back(lease, neighbours, bulk.peer);
         self.hear(bulk.peer, &checked);
         checked
-            .map(|()| Ending::Now)
+            .map(|()| BulkStatus::Now)
             .map_err(|error| hear_of_death(&reached, neighbours, bulk.peer, error))
     }
 
@@ -435,7 +438,7 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<PeerChunk> {
 
 /// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length,
 /// and whether nothing is left then.
-fn take_part_back(reached: &Reached, bulk: &Bulk<'_>) -> Option<(u64, u64, bool)> {
+fn take_part_back(reached: &Reached, bulk: &BulkTransfer<'_>) -> Option<(u64, u64, bool)> {
     let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
     let PeerChunk { first, count, last } = take_back(&reached.inbox, index, all)?;
     let from = u64::from(first) * PART_UNIT;
@@ -450,16 +453,16 @@ fn take_part_back(reached: &Reached, bulk: &Bulk<'_>) -> Option<(u64, u64, bool)
 fn push_part(
     reached: &Reached,
     lease: &Lease<'_>,
-    bulk: &Bulk<'_>,
+    bulk: &BulkTransfer<'_>,
     list: &mut Option<Known>,
-) -> Result<Step, Error> {
+) -> Result<PartWritten, Error> {
     let Some((from, len, last)) = take_part_back(reached, bulk) else {
-        return Ok(Step {
+        return Ok(PartWritten {
             bytes: 0,
             last: true,
         });
     };
-    let part = Bulk {
+    let part = BulkTransfer {
         offset: from,
         local_offset: from,
         len,
@@ -467,7 +470,7 @@ fn push_part(
     };
     copy_blocks(reached.pid(), &part, Way::Write, list)?;
     lease.check(reached, bulk.peer)?;
-    Ok(Step {
+    Ok(PartWritten {
         bytes: part.len,
         last,
     })
@@ -510,7 +513,7 @@ struct Lease<'a> {
 }
 
 impl<'a> Lease<'a> {
-    fn take(inbox: &'a Segment, bulk: &Bulk<'_>) -> Result<Self, Error> {
+    fn take(inbox: &'a Segment, bulk: &BulkTransfer<'_>) -> Result<Self, Error> {
         let (index, generation) = (
             (bulk.descriptor.cookie as u32) as usize,
             bulk.descriptor.cookie >> 32,

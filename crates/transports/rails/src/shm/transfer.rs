@@ -6,7 +6,7 @@
 use crate::shm::blocks::{Walk, Whereabouts, blocks, within};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::Bulk;
+use garonne_engine::transport::BulkTransfer;
 
 /// The blocks of a peer's region that were read last: peer, cookie, blocks.
 pub(crate) type Known = (Peer, u64, Vec<Block>);
@@ -15,7 +15,7 @@ pub(crate) type Known = (Peer, u64, Vec<Block>);
 /// (`None`: this one).
 pub(crate) fn copy_blocks(
     pid: Option<u32>,
-    bulk: &Bulk<'_>,
+    bulk: &BulkTransfer<'_>,
     way: Way,
     list: &mut Option<Known>,
 ) -> Result<(), Error> {

@@ -8,8 +8,8 @@
 
 use crate::shm::layout::{self, card};
 use crate::shm::peers::{Neighbours, Out, wake};
-use garonne_engine::api::{Error, Lacking, Peer, Shortage};
-use garonne_engine::transport::Refusal;
+use garonne_engine::api::{Error, LackingSide, Peer, UnreachableCause};
+use garonne_engine::transport::ClaimError;
 use garonne_sync::progress_owner::WakeupScope;
 use garonne_sync::shm::{Segment, SharedWord};
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ pub fn refuse(neighbours: &dyn Neighbours, peer: Peer, errno: i32) {
 
 /// Those that one rank knows of.
 pub(super) struct Unreached {
-    known: Vec<Shortage>,
+    known: Vec<UnreachableCause>,
     own: Segment,
     /// Not 0: a peer has said so of itself.
     said: SharedWord,
@@ -42,7 +42,7 @@ impl Unreached {
     }
 
     #[cold]
-    pub(super) fn of(&self, peer: Peer) -> Option<&Shortage> {
+    pub(super) fn of(&self, peer: Peer) -> Option<&UnreachableCause> {
         self.known.iter().find(|shortage| shortage.peer == peer)
     }
 
@@ -52,16 +52,16 @@ impl Unreached {
         neighbours: &dyn Neighbours,
         me: u16,
         peer: Peer,
-    ) -> Result<Out, Refusal> {
+    ) -> Result<Out, ClaimError> {
         if self.of(peer).is_some() {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         }
         Out::open(neighbours, me, peer).map_err(|error| {
             if let Error::Unreached(shortage) = error {
                 refuse(neighbours, peer, shortage.errno);
                 self.known.push(*shortage);
             }
-            Refusal::Gone
+            ClaimError::Gone
         })
     }
 
@@ -82,9 +82,9 @@ impl Unreached {
             let at = layout::card_at(peer as u16) + card::REFUSED;
             let errno = self.own.atomic_u32(at).load(Ordering::Relaxed);
             if errno != 0 && self.of(peer).is_none() {
-                self.known.push(Shortage {
+                self.known.push(UnreachableCause {
                     peer,
-                    side: Lacking::Peer,
+                    side: LackingSide::Peer,
                     bytes: self.own.len() as u64,
                     errno: errno as i32,
                     limit: None,

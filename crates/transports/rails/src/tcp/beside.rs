@@ -10,7 +10,7 @@ use crate::tcp::frame::{Ask, MEMORY, Stream};
 use crate::tcp::line::Failure;
 use crate::tcp::{LOST, TcpRail};
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Bulk, Descriptor, Ending};
+use garonne_engine::transport::{BulkStatus, BulkTransfer, RegionDescriptor};
 use garonne_sync::user::Data;
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use std::time::Instant;
 pub(crate) struct Due {
     pub(crate) peer: Peer,
     /// The right to that memory.
-    pub(crate) region: Descriptor,
+    pub(crate) region: RegionDescriptor,
     /// The first byte there.
     pub(crate) offset: u64,
     /// Where it goes, from which byte on.
@@ -42,9 +42,9 @@ impl TcpRail {
     /// Reads a region of such a peer: what `memory` names is the same as what the read names.
     pub(crate) fn read_beside(
         &mut self,
-        bulk: &Bulk<'_>,
-        memory: Descriptor,
-    ) -> Result<Ending, Error> {
+        bulk: &BulkTransfer<'_>,
+        memory: RegionDescriptor,
+    ) -> Result<BulkStatus, Error> {
         let peer = bulk.peer;
         let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
@@ -64,7 +64,7 @@ impl TcpRail {
             self.want(peer, Stream::Bulk(0));
         }
         self.spread(peer);
-        Ok(Ending::Later)
+        Ok(BulkStatus::Later)
     }
 
     /// Whether anything is read from such peers.

@@ -137,7 +137,7 @@ impl Default for Request {
 /// What came, for the rail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// The peer asks; the rail answers with [`Bulk::serve`] or [`Bulk::refuse`].
+    /// The peer asks; the rail answers with [`BulkTransfer::serve`] or [`BulkTransfer::refuse`].
     Asks(u32, Ask),
     /// A request of this side is served.
     Done(Piece),
@@ -147,7 +147,8 @@ pub(crate) enum Told {
     Declined(Piece),
     /// What was to come unasked does not.
     Unsent(Vec<Piece>),
-    /// What nobody reads yet and nobody asked for is there; the rail answers with [`Bulk::keep`].
+    /// What nobody reads yet and nobody asked for is there; the rail answers with
+    /// [`BulkTransfer::keep`].
     Unread(u32),
     /// Nothing can be.
     Unused(Unused),

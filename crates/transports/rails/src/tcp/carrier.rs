@@ -90,22 +90,22 @@ impl Carrier {
         }
     }
 
-    /// See [`Bulk::is_wanted`].
+    /// See [`BulkTransfer::is_wanted`].
     pub(crate) fn is_wanted(&self) -> bool {
         of!(self, one => one.is_wanted())
     }
 
-    /// See [`Bulk::asked`].
+    /// See [`BulkTransfer::asked`].
     pub(crate) fn asked(&self) -> usize {
         of!(self, one => one.asked())
     }
 
-    /// See [`Bulk::backlog`].
+    /// See [`BulkTransfer::backlog`].
     pub(crate) fn backlog(&self) -> u64 {
         of!(self, one => one.backlog())
     }
 
-    /// See [`Bulk::moved`].
+    /// See [`BulkTransfer::moved`].
     pub(crate) fn moved(&self) -> u64 {
         of!(self, one => one.moved())
     }
@@ -118,22 +118,22 @@ impl Carrier {
         }
     }
 
-    /// See [`Bulk::is_serving`].
+    /// See [`BulkTransfer::is_serving`].
     pub(crate) fn is_serving(&self) -> bool {
         linked!(self, one => one.is_serving(), false)
     }
 
-    /// See [`Bulk::has_to_send`].
+    /// See [`BulkTransfer::has_to_send`].
     pub(crate) fn has_to_send(&self) -> bool {
         linked!(self, one => one.has_to_send(), false)
     }
 
-    /// See [`Bulk::adopt`].
+    /// See [`BulkTransfer::adopt`].
     pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
         linked!(self, one => one.adopt(channel), Vec::new())
     }
 
-    /// See [`Bulk::cut`].
+    /// See [`BulkTransfer::cut`].
     pub(crate) fn cut(&mut self) -> Vec<Piece> {
         linked!(self, one => one.cut(), Vec::new())
     }
@@ -148,7 +148,7 @@ impl Carrier {
         }
     }
 
-    /// See [`Bulk::read`].
+    /// See [`BulkTransfer::read`].
     pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
         match self {
             Self::Socket(bulk) => bulk.read(piece, ask, local),
@@ -185,7 +185,7 @@ impl Carrier {
         }
     }
 
-    /// See [`Bulk::flush`].
+    /// See [`BulkTransfer::flush`].
     pub(crate) fn flush(&mut self, most: usize) -> Sent {
         match self {
             Self::Socket(bulk) => bulk.flush(most),
@@ -194,7 +194,7 @@ impl Carrier {
         }
     }
 
-    /// See [`Bulk::fill`].
+    /// See [`BulkTransfer::fill`].
     ///
     /// # Errors
     /// The peer broke the format.

@@ -9,7 +9,7 @@ use crate::tcp::TcpRail;
 use crate::tcp::frame::{Kind, Stream};
 use crate::tcp::intake::Streams;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Descriptor, Header, Sink, Token};
+use garonne_engine::transport::{BulkToken, PacketHeader, PollSink, RegionDescriptor};
 use garonne_sync::user::UserMem;
 use std::time::Instant;
 
@@ -70,10 +70,10 @@ impl TcpRail {
 /// Nobody listens any more.
 struct Deaf;
 
-impl Sink for Deaf {
-    fn packet(&mut self, _: Peer, _: Header, _: UserMem, _: usize) {}
-    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
-    fn revoked(&mut self, _: Token) {}
-    fn bulk_done(&mut self, _: Token, _: Result<(), Error>) {}
+impl PollSink for Deaf {
+    fn packet(&mut self, _: Peer, _: PacketHeader, _: UserMem, _: usize) {}
+    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn revoked(&mut self, _: BulkToken) {}
+    fn bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
     fn gone(&mut self, _: Peer) {}
 }

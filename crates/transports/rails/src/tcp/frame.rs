@@ -9,7 +9,7 @@ use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
 use crate::tcp::versions::Versions;
 use garonne_engine::limits::SPLIT_WAYS;
-use garonne_engine::transport::Header;
+use garonne_engine::transport::PacketHeader;
 
 /// Format versions that this library speaks: of the rail, and of what agents say to each other on
 /// its connections (`node` holds that to the number by a sum over its messages).
@@ -177,7 +177,7 @@ impl Head {
 }
 
 /// The engine's header as it travels.
-pub fn header_bytes(header: &Header) -> [u8; HEADER] {
+pub fn header_bytes(header: &PacketHeader) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     for (out, word) in bytes.chunks_exact_mut(8).zip(header.to_words()) {
         out.copy_from_slice(&word.to_le_bytes());
@@ -186,14 +186,14 @@ pub fn header_bytes(header: &Header) -> [u8; HEADER] {
 }
 
 /// The engine's header in these bytes: a claim of its sender.
-pub fn header_from(bytes: &[u8; HEADER]) -> Header {
+pub fn header_from(bytes: &[u8; HEADER]) -> PacketHeader {
     let mut words = [0; 3];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
         let mut eight = [0; 8];
         eight.copy_from_slice(bytes);
         *word = u64::from_le_bytes(eight);
     }
-    Header::from_words(words)
+    PacketHeader::from_words(words)
 }
 
 /// A request for bulk data.

@@ -157,7 +157,7 @@ mod tests {
     use crate::conformance::{Told, send};
     use crate::tcp::support::Book;
     use crate::tcp::{House, Process, Secret, listen};
-    use garonne_engine::transport::{Class, Rail};
+    use garonne_engine::transport::{PacketClass, Transport};
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -205,7 +205,7 @@ mod tests {
     fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
         let [(mut caller, known), (mut called, known_there)] = pair();
         let (mut told, mut heard) = (Told::default(), Told::default());
-        send(&mut caller, 1, b"word", 0, Class::Data).unwrap();
+        send(&mut caller, 1, b"word", 0, PacketClass::Data).unwrap();
         // It is taken by the other's system, and the other does not look.
         let is_taken = |rail: &TcpRail| {
             let calls = rail.remotes[1]
@@ -242,7 +242,7 @@ mod tests {
      {
         let [(mut late, hears), (mut early, knows)] = pair();
         let (mut told, mut heard) = (Told::default(), Told::default());
-        send(&mut late, 1, b"word", 0, Class::Data).unwrap();
+        send(&mut late, 1, b"word", 0, PacketClass::Data).unwrap();
         while heard.packets.is_empty() {
             step(&mut late, &mut told);
             step(&mut early, &mut heard);

@@ -14,10 +14,12 @@ use crate::limits::{
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
-use garonne_engine::schedule::coalesce::{Candidate, History, Leaving, may_wait};
-use garonne_engine::schedule::plugin::{Loaded, Message};
-use garonne_engine::schedule::stripe::Splitting;
-use garonne_engine::transport::{Header, Kind};
+use garonne_engine::schedule::coalesce::{
+    CoalesceCandidate, CoalescePolicy, SendHistory, may_wait,
+};
+use garonne_engine::schedule::plugin::{CheckedPlugin, CoalesceQuery};
+use garonne_engine::schedule::stripe::StripePolicy;
+use garonne_engine::transport::{PacketHeader, PacketKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,13 +27,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     /// `None`: nothing is kept.
-    leaving: Option<Leaving>,
+    leaving: Option<CoalescePolicy>,
     /// Who is asked before.
-    loaded: Option<Arc<Loaded>>,
+    loaded: Option<Arc<CheckedPlugin>>,
     /// How large data are split.
-    pub(super) splitting: Splitting,
+    pub(super) splitting: StripePolicy,
     /// Who is asked how large data are split, before that.
-    pub(super) splits: Option<Arc<Loaded>>,
+    pub(super) splits: Option<Arc<CheckedPlugin>>,
     /// Peers to which something was sent since the last look.
     fresh: Vec<Peer>,
     /// Peers to which something was sent that their sockets did not take.
@@ -64,8 +66,8 @@ pub(super) struct Brisk {
 impl Brisk {
     /// A packet was sent or came.
     #[inline]
-    pub(super) fn small(&mut self, header: &Header) {
-        self.fresh |= header.kind == Kind::Eager as u8;
+    pub(super) fn small(&mut self, header: &PacketHeader) {
+        self.fresh |= header.kind == PacketKind::Eager as u8;
     }
 
     /// From now on some of the bulk data are to stand in nobody's way, or none.
@@ -100,7 +102,7 @@ impl Brisk {
 /// What is kept for one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    history: History,
+    history: SendHistory,
     /// The nap in which the first of what is kept was sent.
     since: Option<u32>,
 }
@@ -111,12 +113,12 @@ impl Gathering {
     fn asks(
         &self,
         peer: Peer,
-        header: &Header,
-        candidate: &Candidate,
-        history: &History,
+        header: &PacketHeader,
+        candidate: &CoalesceCandidate,
+        history: &SendHistory,
     ) -> Option<bool> {
         let loaded = self.loaded.as_ref().filter(|_| !candidate.must_leave())?;
-        loaded.may_wait(&Message {
+        loaded.may_wait(&CoalesceQuery {
             peer,
             context: header.context,
             tag: header.tag,
@@ -131,25 +133,25 @@ impl Gathering {
 
 impl TcpRail {
     /// From now on messages may be kept, as the strategy says; [`TcpRail::nap`] will be called.
-    pub fn gather(&mut self, leaving: Leaving) {
+    pub fn gather(&mut self, leaving: CoalescePolicy) {
         self.gathering.leaving = Some(leaving);
     }
 
     /// From now on large data are split like this, where no other strategy decides.
-    pub fn split_by(&mut self, splitting: Splitting) {
+    pub fn split_by(&mut self, splitting: StripePolicy) {
         self.gathering.splitting = splitting;
     }
 
     /// From now on this strategy is asked what may wait, if anything may at all, and how large data
     /// are split.
-    pub fn consult(&mut self, loaded: Arc<Loaded>) {
+    pub fn consult(&mut self, loaded: Arc<CheckedPlugin>) {
         self.gathering.loaded = loaded.decides().waiting.then(|| loaded.clone());
         self.gathering.splits = loaded.decides().pieces.then_some(loaded);
     }
 
     /// From now on nothing is kept.
     pub(crate) fn gather_nothing(&mut self) {
-        (self.gathering.leaving, self.gathering.loaded) = (Some(Leaving::Immediate), None);
+        (self.gathering.leaving, self.gathering.loaded) = (Some(CoalescePolicy::Immediate), None);
     }
 
     /// Messages that were kept, and times that some were overdue.
@@ -165,7 +167,7 @@ impl TcpRail {
         else {
             return false;
         };
-        let candidate = Candidate {
+        let candidate = CoalesceCandidate {
             len,
             urgent: !remote.link.is_up(),
             kept: remote.link.log.unsent_len() + len,
@@ -178,15 +180,15 @@ impl TcpRail {
 
     /// A packet was added to the log of a peer.
     #[inline]
-    pub(super) fn leaves(&mut self, peer: Peer, header: &Header) {
+    pub(super) fn leaves(&mut self, peer: Peer, header: &PacketHeader) {
         let (Some(leaving), Some(Some(remote))) =
             (self.gathering.leaving, self.remotes.get(peer as usize))
         else {
             return self.leaves_or_waits(peer, header, false);
         };
-        let candidate = Candidate {
+        let candidate = CoalesceCandidate {
             len: header.len as usize,
-            urgent: header.kind != Kind::Eager as u8 || !remote.link.is_up(),
+            urgent: header.kind != PacketKind::Eager as u8 || !remote.link.is_up(),
             kept: remote.link.log.unsent_len(),
         };
         let history = &remote.keeping.history;
@@ -197,7 +199,7 @@ impl TcpRail {
 
     /// The same of one of which it is known whether it waits.
     #[inline]
-    pub(super) fn leaves_or_waits(&mut self, peer: Peer, header: &Header, waits: bool) {
+    pub(super) fn leaves_or_waits(&mut self, peer: Peer, header: &PacketHeader, waits: bool) {
         self.brisk.small(header);
         if self.gathering.leaving.is_none() {
             self.added(peer);
@@ -341,9 +343,9 @@ mod tests {
     fn small_messages_are_told_of_before_bulk_data_move_but_not_twice_without_any() {
         let (mut brisk, mut went_first) = (Brisk::default(), false);
         assert!(!brisk.goes_first(&mut went_first), "nothing small came");
-        brisk.small(&Header {
-            kind: Kind::Eager as u8,
-            ..Header::default()
+        brisk.small(&PacketHeader {
+            kind: PacketKind::Eager as u8,
+            ..PacketHeader::default()
         });
         assert!(brisk.goes_first(&mut went_first));
         // What moves meanwhile may be another's, or go the other way.
@@ -357,9 +359,9 @@ mod tests {
         let mut brisk = Brisk::default();
         brisk.yields(true);
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
-        brisk.small(&Header {
-            kind: Kind::Eager as u8,
-            ..Header::default()
+        brisk.small(&PacketHeader {
+            kind: PacketKind::Eager as u8,
+            ..PacketHeader::default()
         });
         assert_eq!(brisk.slice(Instant::now), TCP_SLICE_YIELDING);
         brisk.yields(false);
@@ -371,20 +373,20 @@ mod tests {
         let begun = Instant::now();
         let mut brisk = Brisk::default();
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
-        let packet = |kind: Kind| Header {
+        let packet = |kind: PacketKind| PacketHeader {
             kind: kind as u8,
-            ..Header::default()
+            ..PacketHeader::default()
         };
-        brisk.small(&packet(Kind::Finish));
+        brisk.small(&packet(PacketKind::Fin));
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
-        brisk.small(&packet(Kind::Eager));
+        brisk.small(&packet(PacketKind::Eager));
         // It counts from when bulk data moves.
         let after = |part: u32| move || begun + TCP_BRISK_FOR * part / 4;
         for part in [8, 9, 11] {
             assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
         }
-        brisk.small(&packet(Kind::Eager));
-        brisk.small(&packet(Kind::Finish));
+        brisk.small(&packet(PacketKind::Eager));
+        brisk.small(&packet(PacketKind::Fin));
         for part in [11, 14] {
             assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
         }

@@ -16,7 +16,7 @@ use crate::tcp::paths::{Ended, Path};
 use crate::tcp::remote::Remote;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::SPLIT_WAYS;
-use garonne_engine::transport::Sink;
+use garonne_engine::transport::PollSink;
 use std::time::Instant;
 
 /// Which streams of a peer to look at.
@@ -51,7 +51,7 @@ impl TcpRail {
 
     /// Takes what came from those that are ready, all sockets having been looked at, and delivers
     /// up to `budget` packets.
-    pub(super) fn take_from_ready(&mut self, budget: u32, sink: &mut impl Sink) -> u32 {
+    pub(super) fn take_from_ready(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut turn = std::mem::take(&mut self.turn);
         std::mem::swap(&mut turn, &mut self.ready);
         let (hot, mut told) = (self.hot, 0);
@@ -74,7 +74,7 @@ impl TcpRail {
         &mut self,
         (peer, streams): (Peer, Streams),
         budget: u32,
-        sink: &mut impl Sink,
+        sink: &mut impl PollSink,
     ) -> u32 {
         let Some(mut remote) = self.remotes.get_mut(peer as usize).and_then(Option::take) else {
             return 0;
@@ -174,7 +174,7 @@ impl TcpRail {
         &mut self,
         remote: &mut Remote,
         (peer, budget, told): (Peer, u32, &mut u32),
-        sink: &mut impl Sink,
+        sink: &mut impl PollSink,
     ) -> Taken {
         if !remote.link.is_up() {
             return Taken::All;

@@ -14,14 +14,14 @@ use crate::sys::{self, Block, Way};
 use crate::tcp::channel::{Channel, Io, Then};
 use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
 use crate::tcp::log::{BEFORE, Blocks, Log, Violation, held_for};
-use garonne_engine::transport::{Class, Header, Kind as Packet, Pieces};
+use garonne_engine::transport::{Fragments, PacketClass, PacketHeader, PacketKind as Packet};
 use garonne_sync::user::{Scratch, UserMem};
 
 /// What came from the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Came {
     /// A packet; its payload is valid until the next call.
-    Packet(Header, UserMem, usize),
+    Packet(PacketHeader, UserMem, usize),
     /// So many bytes from the first on of the message that comes in pieces, of which nothing lies
     /// here yet: for [`Link::fill_into`], or [`Link::fill`].
     Rest(u64, usize),
@@ -124,7 +124,7 @@ impl Link {
     pub(crate) fn send_copy(
         &mut self,
         blocks: &mut Blocks,
-        header: &Header,
+        header: &PacketHeader,
         payload: (UserMem, usize),
     ) -> bool {
         let words = header_bytes(header);
@@ -140,7 +140,7 @@ impl Link {
         &mut self,
         blocks: &mut Blocks,
         room: (Scratch, usize),
-        header: &Header,
+        header: &PacketHeader,
     ) {
         self.log
             .add(blocks, room, self.expected, &header_bytes(header));
@@ -149,7 +149,7 @@ impl Link {
 
     /// Adds a frame without body.
     pub(crate) fn send_word(&mut self, blocks: &mut Blocks, kind: Kind) {
-        if self.log.has_room(0, Class::Control) {
+        if self.log.has_room(0, PacketClass::Control) {
             let added = self
                 .log
                 .append(blocks, (kind, self.expected), None, (UserMem::null(), 0));
@@ -340,7 +340,11 @@ impl Link {
         let payload = mem.offset(self.start as isize);
         self.start += len;
         self.took_part(len);
-        Some(Came::Packet(Pieces::tail(part.offset, len), payload, len))
+        Some(Came::Packet(
+            Fragments::tail(part.offset, len),
+            payload,
+            len,
+        ))
     }
 
     /// Begins to take in a packet of a message in pieces before all of it is here, or goes on with
@@ -369,16 +373,16 @@ impl Link {
             return Err(Violation);
         }
         let (offset, begun) = match Packet::from_code(header.kind) {
-            Some(Packet::Head) => (
+            Some(Packet::FragFirst) => (
                 0,
-                Header {
+                PacketHeader {
                     len: here as u32,
                     ..header
                 },
             ),
-            Some(Packet::Tail) => (
+            Some(Packet::FragNext) => (
                 header.sequence as usize,
-                Pieces::tail(header.sequence as usize, here),
+                Fragments::tail(header.sequence as usize, here),
             ),
             _ => return Ok(None),
         };
@@ -446,7 +450,7 @@ impl Link {
                         return Err(Violation);
                     }
                     if header.is_envelope() {
-                        self.long = header.kind == Packet::Head as u8;
+                        self.long = header.kind == Packet::FragFirst as u8;
                     }
                     return Ok(Came::Packet(header, mem.offset(BEFORE as isize), len));
                 }
@@ -479,7 +483,7 @@ mod tests {
             number,
             expected: 0,
         };
-        let header = Pieces::head(&Header::default(), 60_000, len);
+        let header = Fragments::head(&PacketHeader::default(), 60_000, len);
         let mut bytes = head.encode().to_vec();
         bytes.extend_from_slice(&header_bytes(&header));
         bytes.extend((0..len).map(|at| at as u8));
@@ -509,7 +513,7 @@ mod tests {
                     assert_eq!(header.len as usize, len);
                     let mut bytes = vec![0; len];
                     mem.read(0, &mut bytes);
-                    let is_tail = Packet::from_code(header.kind) == Some(Packet::Tail);
+                    let is_tail = Packet::from_code(header.kind) == Some(Packet::FragNext);
                     packets.push((if is_tail { header.sequence } else { 0 }, bytes));
                 }
                 Came::Ring => {}

@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
 use garonne_engine::limits::GATHER_BYTES;
-use garonne_engine::transport::Class;
+use garonne_engine::transport::PacketClass;
 use garonne_sync::user::{Scratch, UserMem};
 use std::collections::VecDeque;
 
@@ -83,16 +83,16 @@ pub(crate) struct Log {
 
 impl Log {
     /// Whether a frame with so many bytes behind its head may be added now.
-    pub(crate) fn has_room(&self, len: usize, class: Class) -> bool {
+    pub(crate) fn has_room(&self, len: usize, class: PacketClass) -> bool {
         let most = match class {
-            Class::Data => TCP_LOG_MAX,
-            Class::Control => TCP_LOG_MAX + TCP_LOG_RESERVE,
+            PacketClass::Data => TCP_LOG_MAX,
+            PacketClass::Control => TCP_LOG_MAX + TCP_LOG_RESERVE,
         };
-        if class == Class::Data && self.promised > 0 {
+        if class == PacketClass::Data && self.promised > 0 {
             return true;
         }
         // What waits here cannot be overtaken any more; in the engine's window it can.
-        let backlog = class == Class::Data && self.unsent_len() >= TCP_UNSENT_MAX;
+        let backlog = class == PacketClass::Data && self.unsent_len() >= TCP_UNSENT_MAX;
         !backlog && self.held + HEAD + len <= most
     }
 
@@ -535,17 +535,17 @@ mod tests {
     #[test]
     fn data_leaves_room_for_control() {
         let (mut log, mut blocks) = (Log::default(), Blocks::default());
-        while log.has_room(HEADER + 500, Class::Data) {
+        while log.has_room(HEADER + 500, PacketClass::Data) {
             append(&mut log, &mut blocks, &[7; 500]);
             leave(&mut log, usize::MAX, &mut Vec::new());
         }
-        assert!(log.has_room(HEADER + 88, Class::Control));
+        assert!(log.has_room(HEADER + 88, PacketClass::Control));
     }
 
     #[test]
     fn data_waits_elsewhere_while_much_is_unsent() {
         let (mut log, mut blocks) = (Log::default(), Blocks::default());
-        while log.has_room(HEADER + 500, Class::Data) {
+        while log.has_room(HEADER + 500, PacketClass::Data) {
             append(&mut log, &mut blocks, &[7; 500]);
         }
         assert!(
@@ -553,10 +553,10 @@ mod tests {
             "{}",
             log.unsent_len()
         );
-        assert!(log.has_room(HEADER + 88, Class::Control));
+        assert!(log.has_room(HEADER + 88, PacketClass::Control));
         while log.has_unsent() {
             leave(&mut log, usize::MAX, &mut Vec::new());
         }
-        assert!(log.has_room(HEADER + 500, Class::Data));
+        assert!(log.has_room(HEADER + 500, PacketClass::Data));
     }
 }

@@ -24,9 +24,9 @@ use crate::tcp::pace::Pace;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::SPLIT_LEAST;
-use garonne_engine::schedule::plugin::{Flow, Lane, Loaded};
-use garonne_engine::schedule::stripe::{self, Splitting, Way};
-use garonne_engine::transport::{Descriptor, Token};
+use garonne_engine::schedule::plugin::{CheckedPlugin, RailView, StripeQuery};
+use garonne_engine::schedule::stripe::{self, RailEstimate, StripePolicy};
+use garonne_engine::transport::{BulkToken, RegionDescriptor};
 use garonne_sync::user::Data;
 use std::ops::Range;
 use std::time::Instant;
@@ -35,7 +35,7 @@ use std::time::Instant;
 #[derive(Debug)]
 struct Whole {
     key: u64,
-    token: Token,
+    token: BulkToken,
     ask: Ask,
     local: Data,
     local_offset: u64,
@@ -47,7 +47,7 @@ struct Whole {
     /// A device cannot read it by itself.
     by_sockets: bool,
     /// The right to the memory where it lies, of a peer of this host.
-    memory: Option<Descriptor>,
+    memory: Option<RegionDescriptor>,
 }
 
 /// One of the ways.
@@ -69,8 +69,8 @@ impl Path {
 /// What became of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    Done(Token),
-    Refused(Token),
+    Done(BulkToken),
+    Refused(BulkToken),
 }
 
 /// See the module's paragraph.
@@ -85,7 +85,7 @@ pub(crate) struct Paths {
 
 /// How data are split: as the built-in strategy does, or as the one does that was loaded, with the
 /// peer.
-type How<'a> = (Splitting, Option<(&'a Loaded, Peer)>);
+type How<'a> = (StripePolicy, Option<(&'a CheckedPlugin, Peer)>);
 
 impl Paths {
     pub(crate) fn get(&self, path: u8) -> Option<&Path> {
@@ -164,7 +164,7 @@ impl Paths {
     }
 
     /// Starts a read. The local range is valid until it is told of.
-    pub(crate) fn read(&mut self, token: Token, ask: Ask, local: (Data, u64)) {
+    pub(crate) fn read(&mut self, token: BulkToken, ask: Ask, local: (Data, u64)) {
         self.wholes.push(Whole {
             key: self.next_key,
             token,
@@ -184,8 +184,8 @@ impl Paths {
     /// that is one of the ways.
     pub(crate) fn read_by_both(
         &mut self,
-        (token, ask): (Token, Ask),
-        memory: Descriptor,
+        (token, ask): (BulkToken, Ask),
+        memory: RegionDescriptor,
         local: (Data, u64),
     ) {
         let way = &mut self.at(MEMORY).bulk;
@@ -199,7 +199,7 @@ impl Paths {
     }
 
     /// What is to be copied next: from where, and where it goes.
-    pub(crate) fn next_copy(&self) -> Option<(Descriptor, u64, (Data, u64), u64)> {
+    pub(crate) fn next_copy(&self) -> Option<(RegionDescriptor, u64, (Data, u64), u64)> {
         let (piece, local, local_offset) = self.get(MEMORY)?.bulk.memory()?.next()?;
         let whole = self.wholes.iter().find(|whole| whole.key == piece.whole)?;
         let offset = whole.ask.offset + piece.at;
@@ -218,7 +218,7 @@ impl Paths {
     }
 
     /// It cannot be copied: its read ends, and what others bring of it goes nowhere.
-    pub(crate) fn fail_copy(&mut self) -> Option<Token> {
+    pub(crate) fn fail_copy(&mut self) -> Option<BulkToken> {
         let (piece, ..) = self.get(MEMORY)?.bulk.memory()?.next()?;
         for path in self.numbers() {
             let rest = self.at(path).bulk.give_up();
@@ -232,7 +232,7 @@ impl Paths {
     }
 
     /// The reads of this side, which will not be served any more.
-    pub(crate) fn take_reads(&mut self) -> Vec<Token> {
+    pub(crate) fn take_reads(&mut self) -> Vec<BulkToken> {
         for path in &mut self.paths {
             path.bulk.give_up();
         }
@@ -443,7 +443,7 @@ impl Paths {
     fn spread_as_told(
         &mut self,
         (usable, sockets): (&[usize], &[usize]),
-        consult: (&Loaded, Peer),
+        consult: (&CheckedPlugin, Peer),
         now: Instant,
     ) -> (u32, bool) {
         let (loaded, peer) = consult;
@@ -461,7 +461,7 @@ impl Paths {
                 return (asked, false);
             }
             let left = if short { len } else { self.left() };
-            let flow = Flow {
+            let flow = StripeQuery {
                 peer,
                 left,
                 least: if short { len } else { SPLIT_LEAST.min(left) },
@@ -484,16 +484,16 @@ impl Paths {
 
     /// The usable ways as a strategy sees them. What is `whole` is not split, and is not kept
     /// waiting for room.
-    fn lanes(&self, usable: &[usize], whole: Option<u64>) -> Vec<Lane> {
-        let lane = |(way, path): (Way, &usize)| {
+    fn lanes(&self, usable: &[usize], whole: Option<u64>) -> Vec<RailView> {
+        let lane = |(way, path): (RailEstimate, &usize)| {
             let Path { bulk, pace, .. } = &self.paths[*path];
             let asked = bulk.asked() as u32;
             let room = match whole {
                 Some(_) => 1,
                 None => (TCP_PIECES as u32).saturating_sub(asked),
             };
-            let lane = Lane::new(way, asked, room, pace.rate().is_some());
-            Lane {
+            let lane = RailView::new(way, asked, room, pace.rate().is_some());
+            RailView {
                 most: whole.unwrap_or(lane.most),
                 ..lane
             }
@@ -513,7 +513,7 @@ impl Paths {
         known.fold(0.0, f64::max)
     }
 
-    fn ways(&self, usable: &[usize]) -> Vec<Way> {
+    fn ways(&self, usable: &[usize]) -> Vec<RailEstimate> {
         let fastest = self.fastest(usable);
         let guess = if fastest > 0.0 {
             fastest
@@ -522,7 +522,7 @@ impl Paths {
         };
         let way = |path: &usize| {
             let Path { bulk, pace, .. } = &self.paths[*path];
-            Way {
+            RailEstimate {
                 rate: pace
                     .rate()
                     .unwrap_or(guess * pace.share.unwrap_or(1.0).max(0.1)),

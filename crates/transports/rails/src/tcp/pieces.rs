@@ -7,22 +7,22 @@ use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::GATHER_EACH_MAX;
-use garonne_engine::transport::{Flowing, Pieces, Refusal};
+use garonne_engine::transport::{ClaimError, Fragmentation, Fragments};
 use garonne_sync::user::UserMem;
 
 impl TcpRail {
-    pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Flowing {
+    pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Fragmentation {
         if len <= TCP_INLINE_MAX
             || len > TCP_FLOW_MAX
             || len <= GATHER_EACH_MAX && self.may_wait(peer, len)
         {
-            return Flowing::No;
+            return Fragmentation::No;
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Flowing::No;
+            return Fragmentation::No;
         };
         if !remote.link.is_up() {
-            return Flowing::No;
+            return Fragmentation::No;
         }
         let first = if len <= TCP_PACKED_MAX {
             len
@@ -32,21 +32,25 @@ impl TcpRail {
         // A block for each long packet, and one in case the first does not fit behind what was sent
         // before.
         if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
-            return Flowing::No;
+            return Fragmentation::No;
         }
         match remote.link.log.promise(first, len - first) {
-            true => Flowing::Pieces(first, TCP_PACKET_MAX),
-            false => Flowing::Soon,
+            true => Fragmentation::Pieces(first, TCP_PACKET_MAX),
+            false => Fragmentation::Soon,
         }
     }
 
-    pub(super) fn send_from(&mut self, pieces: &Pieces, mem: UserMem) -> Result<bool, Refusal> {
+    pub(super) fn send_from(
+        &mut self,
+        pieces: &Fragments,
+        mem: UserMem,
+    ) -> Result<bool, ClaimError> {
         let peer = pieces.peer;
         if self.remote(peer)?.link.log.has_unsent() {
             self.flush(peer, Stream::Small);
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Err(Refusal::Gone);
+            return Err(ClaimError::Gone);
         };
         let sent = remote.link.send_pieces(&mut self.blocks, pieces, mem);
         if let (true, Some((head, ..))) = (sent, pieces.packets().next()) {

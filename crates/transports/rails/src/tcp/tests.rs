@@ -108,7 +108,7 @@ impl Stage {
     }
 
     /// Has the rail read from rank 1 as much as `local` holds.
-    fn reads(&mut self, token: Token, descriptor: &Descriptor, local: &Data) {
+    fn reads(&mut self, token: BulkToken, descriptor: &RegionDescriptor, local: &Data) {
         let bulk = BulkCopy {
             token,
             peer: 1,
@@ -118,7 +118,7 @@ impl Stage {
             local_offset: 0,
             len: local.len,
         };
-        assert_eq!(self.rail.read(bulk), Ok(Ending::Later));
+        assert_eq!(self.rail.read(bulk), Ok(BulkStatus::Later));
     }
 
     fn caller(&self, stream: Stream) -> (TcpStream, Caller, Vec<u8>) {
@@ -189,10 +189,10 @@ fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
     let mut stage = stage();
     let mut socket = stage.connected(Stream::Small);
     let mut packet = head(Kind::Packet, (HEADER + 1) as u32, (0, 0)).to_vec();
-    let header = Header {
+    let header = PacketHeader {
         kind: 1,
         len: 1,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     packet.extend_from_slice(&frame::header_bytes(&header));
     packet.push(77);
@@ -212,9 +212,10 @@ fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
 fn what_is_not_exposed_cannot_be_read() {
     let mut stage = stage();
     let memory = Scratch::new(100).unwrap();
-    let Exposing::Ready(descriptor) = stage
-        .rail
-        .expose(9, 1, &Data::contiguous(memory.mem(), 100))
+    let ExposeResult::Ready(descriptor) =
+        stage
+            .rail
+            .expose(9, 1, &Data::contiguous(memory.mem(), 100))
     else {
         panic!("there is room")
     };
@@ -302,7 +303,7 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let memory = Scratch::new(100).unwrap();
     let local = Data::contiguous(memory.mem(), 100);
-    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let mut told = Told::default();
     stage.rail.lost(1);
@@ -396,7 +397,7 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     let mut told = Told::default();
     let mut sent = 0;
     for round in 0..100_000 {
-        if sent < 100 && send(&mut peer, 0, &[sent as u8; 100], sent, Class::Data).is_ok() {
+        if sent < 100 && send(&mut peer, 0, &[sent as u8; 100], sent, PacketClass::Data).is_ok() {
             sent += 1;
         }
         peer.poll(16, &mut Told::default());
@@ -434,7 +435,7 @@ fn a_side_that_encrypts_is_told_from_one_that_has_gone() {
 /// What a rank says and hears that calls another, and is refused.
 fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
     let mut stage = stage();
-    send(&mut stage.rail, 1, &[1], 0, Class::Data).unwrap();
+    send(&mut stage.rail, 1, &[1], 0, PacketClass::Data).unwrap();
     let mut told = Told::default();
     let mut accepted = None;
     for _ in 0..100_000 {
@@ -486,7 +487,7 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
         TcpRail::new(native(&secret, 0), asking.clone(), first).unwrap(),
         TcpRail::new(native(&secret, 1), asked, second).unwrap(),
     ];
-    send(&mut rails[0], 1, &[7; 9], 0, Class::Data).unwrap();
+    send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
     let mut told = [Told::default(), Told::default()];
     let mut calls: Vec<Call> = Vec::new();
     let mut answered = false;
@@ -501,7 +502,7 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
             rail.poll(16, told);
         }
         if !told[1].packets.is_empty() && !std::mem::replace(&mut answered, true) {
-            send(&mut rails[1], 0, &[8; 5], 0, Class::Data).unwrap();
+            send(&mut rails[1], 0, &[8; 5], 0, PacketClass::Data).unwrap();
         }
         if !told[0].packets.is_empty() {
             break;

@@ -7,11 +7,11 @@ use crate::limits::{ADVANCE_MAX, TCP_EAGER_MAX};
 use crate::tcp::TcpRail;
 use crate::tcp::frame::{Ask, Stream};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Descriptor, Header, Kind, Token};
+use garonne_engine::transport::{BulkToken, PacketHeader, PacketKind, RegionDescriptor};
 use garonne_sync::user::Data;
 
 /// Bytes that come of a region before they are asked for, as its descriptor says.
-pub(super) fn ahead_of(descriptor: &Descriptor) -> Option<u64> {
+pub(super) fn ahead_of(descriptor: &RegionDescriptor) -> Option<u64> {
     let ahead = u64::from_le_bytes(descriptor.blob().try_into().ok()?);
     (1..=ADVANCE_MAX).contains(&ahead).then_some(ahead)
 }
@@ -36,8 +36,8 @@ impl TcpRail {
 
     /// What leaves unasked behind an announcement does.
     #[inline]
-    pub(super) fn lead(&mut self, peer: Peer, header: &Header) {
-        if header.kind != Kind::Eager as u8
+    pub(super) fn lead(&mut self, peer: Peer, header: &PacketHeader) {
+        if header.kind != PacketKind::Eager as u8
             && let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
             && remote.paths.takes_advance()
         {
@@ -50,7 +50,12 @@ impl TcpRail {
     }
 
     /// Starts a read of which `ahead` bytes come unasked.
-    pub(super) fn read_unasked(&mut self, peer: Peer, read: (Token, Ask, u64), local: (Data, u64)) {
+    pub(super) fn read_unasked(
+        &mut self,
+        peer: Peer,
+        read: (BulkToken, Ask, u64),
+        local: (Data, u64),
+    ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };

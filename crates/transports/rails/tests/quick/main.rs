@@ -1,10 +1,12 @@
 //! The engine's shortest ways, over the rail that has them, against a model: whether a message goes
 //! the quick or the general way on either side, it gets to the receive that the standard says.
 
-use garonne_engine::api::{Context, Error, Mode, Origin, Pattern, Recv, Send, Started};
-use garonne_engine::fast::recv::{Catch, Ended, Small};
+use garonne_engine::api::{
+    CallOrigin, ContextId, Error, Pattern, RecvArgs, SendArgs, SendCompletion, StartOutcome,
+};
+use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus};
 use garonne_engine::limits::ENVELOPES_MAX;
-use garonne_engine::observe::events::{self, Event, What};
+use garonne_engine::observe::events::{self, Event, EventKind};
 use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::user::{Data, Scratch};
 use pair::*;
@@ -110,9 +112,9 @@ fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_ar
     }
     assert!(pair.quick[2] == 640 && pair.receiver.is_idle());
     let memory = Scratch::new(8).unwrap();
-    let catch = Catch::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
+    let catch = FastRecv::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
     let name = pair.receiver.post_plain(&catch).unwrap();
-    assert_eq!(pair.receiver.end_plain(name), Ended::NotYet);
+    assert_eq!(pair.receiver.end_plain(name), PlainRecvStatus::NotYet);
     assert!(pair.receiver.contexts_in_use().contexts == HashSet::from([CONTEXT]));
     let sent = Sent {
         tag: 1,
@@ -145,7 +147,7 @@ fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
         true,
     );
     let memory = Scratch::new(32).unwrap();
-    let catch = Catch::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
+    let catch = FastRecv::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 1);
     assert_eq!(
@@ -182,7 +184,7 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
     };
     pair.send(sent, false);
     let elsewhere = Scratch::new(1).unwrap();
-    let catch = Catch::of(pattern(Some(3), false), (elsewhere.mem(), 1), ORIGIN);
+    let catch = FastRecv::of(pattern(Some(3), false), (elsewhere.mem(), 1), ORIGIN);
     // It takes the beginning in, which is not for it.
     assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
     assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
@@ -196,13 +198,13 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
     for (tag, gets) in [(Some(2), None), (None, Some(sent))] {
         let memory = Scratch::new(ROOM as usize).unwrap();
         match pair.start(tag, &memory) {
-            Started::Pending(request) => pair.posted.push(Posted {
+            StartOutcome::Pending(request) => pair.posted.push(Posted {
                 tag,
                 request,
                 memory,
                 gets,
             }),
-            Started::Done(_) => panic!("its rest did not come yet"),
+            StartOutcome::Done(_) => panic!("its rest did not come yet"),
         }
     }
     pair.finish();
@@ -252,7 +254,7 @@ fn a_message_in_pieces_that_is_too_long_is_an_error_and_keeps_within_its_room() 
         let mut pair = warm_pair();
         let memory = Scratch::new(20_000).unwrap();
         let data = Data::contiguous(memory.mem(), 10_000);
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern: pattern(Some(1), false),
             data,
             origin: ORIGIN,
@@ -272,8 +274,8 @@ fn a_message_in_pieces_that_is_too_long_is_an_error_and_keeps_within_its_room() 
             pair.receiver.recv(recv).unwrap()
         };
         let status = match started {
-            Started::Done(status) => status,
-            Started::Pending(request) => pair.wait(request),
+            StartOutcome::Done(status) => status,
+            StartOutcome::Pending(request) => pair.wait(request),
         };
         assert!(status.error.is_some() && status.len == 20_000);
         memory.mem().with(0, 20_000, |bytes| {
@@ -318,26 +320,28 @@ fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
 }
 
 /// Sends a small message the shortest way that there is, as the first of a stream as well.
-fn send_somehow(pair: &mut Pair, small: &Small) {
+fn send_somehow(pair: &mut Pair, small: &FastSend) {
     if pair.sender.send_small(small) {
         return;
     }
-    let sent = pair.sender.send(Send {
+    let sent = pair.sender.send(SendArgs {
         context: small.context,
         peer: small.peer,
         source: small.source,
         tag: small.tag,
         data: Data::contiguous(small.mem, small.len as u64),
-        mode: Mode::Standard,
+        mode: SendCompletion::Standard,
         origin: ORIGIN,
     });
-    assert!(matches!(sent, Ok(Started::Done(_))));
+    assert!(matches!(sent, Ok(StartOutcome::Done(_))));
 }
 
 /// What the receiver recorded of messages that it took as they lay ready.
 fn takes(pair: &Pair) -> Vec<Event> {
     let events = pair.receiver.events().iter().map(|(_, event)| event);
-    events.filter(|event| event.what == What::Take).collect()
+    events
+        .filter(|event| event.what == EventKind::Take)
+        .collect()
 }
 
 /// Sends a message that is too long for a slot, and receives it.
@@ -352,19 +356,19 @@ fn pass_a_longer_one(pair: &mut Pair) {
 }
 
 /// A receive of eight bytes into this memory.
-fn eight_bytes_from(context: Context, tag: i32, memory: &Scratch) -> Catch {
+fn eight_bytes_from(context: ContextId, tag: i32, memory: &Scratch) -> FastRecv {
     let pattern = Pattern {
         context,
         ..pattern(Some(tag), false)
     };
-    Catch::of(pattern, (memory.mem(), 8), ORIGIN)
+    FastRecv::of(pattern, (memory.mem(), 8), ORIGIN)
 }
 
 /// Sends eight bytes in each of these contexts and takes them as they lie ready.
-fn send_and_take(pair: &mut Pair, contexts: &[Context], tag: i32, place: u64) {
+fn send_and_take(pair: &mut Pair, contexts: &[ContextId], tag: i32, place: u64) {
     let room = Scratch::new(8).unwrap();
     for &context in contexts {
-        let small = Small {
+        let small = FastSend {
             tag,
             ..eight_bytes(context, &room)
         };
@@ -396,7 +400,7 @@ fn messages_taken_as_they_lie_ready_are_one_event_when_something_else_comes() {
         context: CONTEXT,
         tag: 5,
         call: ORIGIN.call,
-        what: What::Take,
+        what: EventKind::Take,
         kind: ORIGIN.kind,
     };
     assert_eq!(takes(&pair)[had..], [taken]);
@@ -418,7 +422,7 @@ fn of_messages_taken_as_they_lie_ready_none_is_left_out_of_the_events() {
     // Streams of one peer have one place, and credits are returned several times.
     let mut count = 0;
     for round in 0..ENVELOPES_MAX {
-        let contexts: &[Context] = if round % 100 == 0 {
+        let contexts: &[ContextId] = if round % 100 == 0 {
             &[other, CONTEXT]
         } else {
             &[CONTEXT]
@@ -439,8 +443,8 @@ fn of_messages_taken_as_they_lie_ready_none_is_left_out_of_the_events() {
 }
 
 /// The first eight bytes of this memory, to the one peer.
-fn eight_bytes(context: Context, memory: &Scratch) -> Small {
-    Small {
+fn eight_bytes(context: ContextId, memory: &Scratch) -> FastSend {
+    FastSend {
         context,
         peer: 1,
         source: 0,
@@ -502,7 +506,7 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
         assert!(pair.on_track(&elsewhere));
     }
     let found = |pair: &Pair, context| {
-        let sent = events::Sent {
+        let sent = events::SentMessage {
             from: 0,
             to: 1,
             context,
@@ -559,8 +563,8 @@ fn a_receive_from_any_source_is_told_with_what_it_took() {
                 assert_eq!(taken_from_any(&pair, tag), None, "{len} B, {way}");
             }
             let memory = Scratch::new(ROOM as usize).unwrap();
-            let origin = Origin { site: 77, ..ORIGIN };
-            let catch = Catch::of(pattern(Some(tag), true), (memory.mem(), ROOM), origin);
+            let origin = CallOrigin { site: 77, ..ORIGIN };
+            let catch = FastRecv::of(pattern(Some(tag), true), (memory.mem(), ROOM), origin);
             let posted = (way == "posted").then(|| pair.receiver.post_plain(&catch).unwrap());
             pair.send(Sent { tag, len, fill: 2 }, true);
             if way == "kept" {

@@ -1,22 +1,23 @@
 //! Two ranks that send and receive by either way, beside a model of what each message goes to.
 
 use crate::support::ReachedAs;
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Mode, Origin, Pattern, Recv, Request, Send, Source, Started, Status, TypeMark,
+    CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome, Status,
+    TypeDigest,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::fast::recv::{Catch, Caught, Ended, Small};
+use garonne_engine::engine::Engine;
+use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus, ReceivedMessage};
 use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CONTEXT: u32 = 6;
-pub(crate) const ORIGIN: Origin = Origin {
+pub(crate) const ORIGIN: CallOrigin = CallOrigin {
     call: 1,
     kind: 0,
-    mark: TypeMark::NONE,
+    mark: TypeDigest::NONE,
     site: 2,
 };
 /// Of every receive.
@@ -58,8 +59,8 @@ pub(crate) struct Posted {
 }
 
 pub(crate) struct Pair {
-    pub(crate) sender: Shard<ShmRail>,
-    pub(crate) receiver: Shard<ShmRail>,
+    pub(crate) sender: Engine<ShmRail>,
+    pub(crate) receiver: Engine<ShmRail>,
     /// Sends under way, with the memory that they read.
     pub(crate) sending: Vec<(Request, Scratch)>,
     /// Sent and received by nobody.
@@ -94,7 +95,7 @@ impl Pair {
             };
             ShmRail::new(neighbours).unwrap()
         });
-        let mut shard = |me| Shard::new(ranks.next().unwrap(), me, 2, Quotas::for_world(2));
+        let mut shard = |me| Engine::new(ranks.next().unwrap(), me, 2, CreditQuotas::for_world(2));
         let (sender, receiver) = (shard(0), shard(1));
         Self {
             sender,
@@ -107,7 +108,7 @@ impl Pair {
     }
 
     /// A track takes it without the engine.
-    pub(crate) fn on_track(&self, small: &Small) -> bool {
+    pub(crate) fn on_track(&self, small: &FastSend) -> bool {
         let track = self.sender.track(small.context, small.peer);
         small.len <= LENGTHS[3]
             && track.is_some_and(|track| {
@@ -122,7 +123,7 @@ impl Pair {
             let bytes = bytes.iter_mut().enumerate();
             bytes.for_each(|(at, value)| *value = byte(sent.fill, at));
         });
-        let small = Small {
+        let small = FastSend {
             context: CONTEXT,
             peer: 1,
             source: 0,
@@ -137,16 +138,16 @@ impl Pair {
             self.quick[0] += 1;
         } else {
             let data = Data::contiguous(memory.mem(), sent.len as u64);
-            let send = Send {
+            let send = SendArgs {
                 context: CONTEXT,
                 peer: 1,
                 source: 0,
                 tag: sent.tag,
                 data,
-                mode: Mode::Standard,
+                mode: SendCompletion::Standard,
                 origin: ORIGIN,
             };
-            if let Started::Pending(request) = self.sender.send(send).unwrap() {
+            if let StartOutcome::Pending(request) = self.sender.send(send).unwrap() {
                 self.sending.push((request, memory));
             }
         }
@@ -167,10 +168,10 @@ impl Pair {
         Some(self.queue.remove(at))
     }
 
-    pub(crate) fn start(&mut self, tag: Option<i32>, memory: &Scratch) -> Started {
+    pub(crate) fn start(&mut self, tag: Option<i32>, memory: &Scratch) -> StartOutcome {
         let data = Data::contiguous(memory.mem(), memory.len() as u64);
         self.receiver
-            .recv(Recv {
+            .recv(RecvArgs {
                 pattern: pattern(tag, false),
                 data,
                 origin: ORIGIN,
@@ -181,7 +182,7 @@ impl Pair {
     pub(crate) fn post(&mut self, tag: Option<i32>, plainly: bool) {
         let gets = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = Catch::of(pattern(tag, false), (memory.mem(), ROOM), ORIGIN);
+        let catch = FastRecv::of(pattern(tag, false), (memory.mem(), ROOM), ORIGIN);
         if plainly && let Some(request) = self.receiver.post_plain(&catch) {
             return self.posted.push(Posted {
                 tag,
@@ -191,13 +192,13 @@ impl Pair {
             });
         }
         match self.start(tag, &memory) {
-            Started::Pending(request) => self.posted.push(Posted {
+            StartOutcome::Pending(request) => self.posted.push(Posted {
                 tag,
                 request,
                 memory,
                 gets,
             }),
-            Started::Done(status) => check(
+            StartOutcome::Done(status) => check(
                 &status,
                 &memory,
                 gets.expect("something came that nobody sent"),
@@ -208,7 +209,7 @@ impl Pair {
     pub(crate) fn receive(&mut self, tag: Option<i32>, any_source: bool) {
         let expected = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = Catch::of(pattern(tag, any_source), (memory.mem(), ROOM), ORIGIN);
+        let catch = FastRecv::of(pattern(tag, any_source), (memory.mem(), ROOM), ORIGIN);
         if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
             self.quick[1] += 1;
             return check(
@@ -219,8 +220,8 @@ impl Pair {
         }
         let Some(expected) = expected else { return };
         let status = match self.start(tag, &memory) {
-            Started::Done(status) => status,
-            Started::Pending(request) => self.wait(request),
+            StartOutcome::Done(status) => status,
+            StartOutcome::Pending(request) => self.wait(request),
         };
         check(&status, &memory, expected);
     }
@@ -246,17 +247,17 @@ impl Pair {
         assert_eq!(self.receiver.whole_name(short), Some((request, CONTEXT)));
         for _ in 0..100_000 {
             match self.receiver.end_plain(short) {
-                Ended::Plainly(caught) => {
+                PlainRecvStatus::Plainly(caught) => {
                     self.quick[2] += 1;
                     assert_eq!(
                         self.receiver.end_plain(short),
-                        Ended::Otherwise,
+                        PlainRecvStatus::Otherwise,
                         "the name is stale"
                     );
                     return status_of(caught);
                 }
-                Ended::Otherwise => return self.wait(request),
-                Ended::NotYet => {}
+                PlainRecvStatus::Otherwise => return self.wait(request),
+                PlainRecvStatus::NotYet => {}
             }
             self.receiver.progress();
             self.sender.progress();
@@ -293,7 +294,7 @@ impl Pair {
     }
 }
 
-pub(crate) fn status_of(caught: Caught) -> Status {
+pub(crate) fn status_of(caught: ReceivedMessage) -> Status {
     Status {
         source: caught.source,
         tag: caught.tag,

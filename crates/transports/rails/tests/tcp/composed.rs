@@ -4,8 +4,8 @@
 use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
-use garonne_engine::schedule::coalesce::Leaving;
-use garonne_engine::transport::{Class, Rail};
+use garonne_engine::schedule::coalesce::CoalescePolicy;
+use garonne_engine::transport::{PacketClass, Transport};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::shm::{ShmRail, Threads};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Ranks of nodes with `per_node` ranks each.
-pub fn ranks(count: u32, per_node: u32, leaving: Leaving) -> Vec<ComposedRail> {
+pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<ComposedRail> {
     let threads = Threads::new(count).unwrap();
     threads
         .into_iter()
@@ -39,7 +39,7 @@ struct Two {
 
 impl Two {
     fn new(per_node: u32) -> Self {
-        let rails = ranks(2, per_node, Leaving::Hold)
+        let rails = ranks(2, per_node, CoalescePolicy::Hold)
             .into_iter()
             .map(Some)
             .collect();
@@ -96,7 +96,7 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
     };
     let done = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(4, 2, Leaving::Adaptive)) {
+        for (me, mut rail) in (0..).zip(ranks(4, 2, CoalescePolicy::Adaptive)) {
             let done = &done;
             scope.spawn(move || {
                 traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now)
@@ -134,12 +134,12 @@ fn await_packet(rail: &mut ComposedRail) -> Peer {
 fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
     const ROUNDS: usize = 300;
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(3, 2, Leaving::Adaptive)) {
+        for (me, mut rail) in (0..).zip(ranks(3, 2, CoalescePolicy::Adaptive)) {
             scope.spawn(move || {
                 // Rank 0 answers; 1 is on its node and 2 is not.
                 for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {
                     let to = if me == 0 { await_packet(&mut rail) } else { 0 };
-                    while send(&mut rail, to, &[n as u8; 20], n, Class::Data).is_err() {
+                    while send(&mut rail, to, &[n as u8; 20], n, PacketClass::Data).is_err() {
                         rail.poll(0, &mut Told::default());
                     }
                     if me != 0 {
@@ -178,7 +178,7 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
     const ROUNDS: usize = 300;
     const PACKETS: usize = 3;
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(2, 1, Leaving::Immediate)) {
+        for (me, mut rail) in (0..).zip(ranks(2, 1, CoalescePolicy::Immediate)) {
             scope.spawn(move || {
                 for n in 0..ROUNDS {
                     // Of several that come at once the rail tells one at a time.
@@ -191,7 +191,7 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
                             1 - me,
                             &[n as u8; 20],
                             n * PACKETS + part,
-                            Class::Data,
+                            PacketClass::Data,
                         )
                         .is_err()
                         {
@@ -211,7 +211,7 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
 
 #[test]
 fn calls_are_wanted_for_long_messages_with_other_nodes_alone() {
-    let rail = &ranks(3, 2, Leaving::Immediate)[0];
+    let rail = &ranks(3, 2, CoalescePolicy::Immediate)[0];
     let long = 1 << 30;
     assert!(rail.wants_calls(Some(2), long) && rail.wants_calls(None, long));
     assert!(!rail.wants_calls(Some(1), long) && !rail.wants_calls(Some(2), 64 * 1024));

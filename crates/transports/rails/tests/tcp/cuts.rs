@@ -4,7 +4,7 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic::{self, Plan};
-use garonne_engine::schedule::coalesce::Leaving;
+use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_rails::tcp::TcpRail;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,12 @@ use std::time::Duration;
 
 /// Runs the plan between `ranks` whose connections are cut after at most `bytes` bytes each.
 /// Returns the cuts.
-pub fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64, leaving: Leaving) -> u32 {
+pub fn through_cuts(
+    (ranks, sealed): (u32, bool),
+    plan: Plan,
+    bytes: u64,
+    leaving: CoalescePolicy,
+) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
         let _ends = Ends(weather.clone());
@@ -58,7 +63,7 @@ fn packets_and_bulk_data_survive_connections_that_break_anywhere() {
         bulks: 12,
         bulk_max: 1_500_000,
     };
-    let cuts = through_cuts((2, false), plan, 1_500_000, Leaving::Immediate);
+    let cuts = through_cuts((2, false), plan, 1_500_000, CoalescePolicy::Immediate);
     assert!(cuts > 5, "only {cuts} connections were cut");
 }
 
@@ -70,6 +75,6 @@ fn sealed_traffic_of_three_ranks_survives_connections_that_break_anywhere() {
         bulks: 2,
         bulk_max: 150_000,
     };
-    let cuts = through_cuts((3, true), plan, 300_000, Leaving::Immediate);
+    let cuts = through_cuts((3, true), plan, 300_000, CoalescePolicy::Immediate);
     assert!(cuts > 5, "only {cuts} connections were cut");
 }

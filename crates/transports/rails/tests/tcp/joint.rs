@@ -5,7 +5,7 @@ use crate::proxy::{self, Ends, Weather};
 use crate::support::{self, Book, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Bulk, Ending, Exposing, Rail};
+use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, Transport};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::conformance::{Told, World, check_all};
 use garonne_rails::shm::{ShmRail, Threads};
@@ -145,10 +145,10 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
     let expected = traffic::bytes(1, 0, number, len);
     source.mem().write(0, &expected);
     let [from, to] = [&source, &target].map(|one| Data::contiguous(one.mem(), len as u64));
-    let Exposing::Ready(descriptor) = pair[1].expose(u64::from(number), 0, &from) else {
+    let ExposeResult::Ready(descriptor) = pair[1].expose(u64::from(number), 0, &from) else {
         panic!("there is room for one region")
     };
-    let read = pair[0].read(Bulk {
+    let read = pair[0].read(BulkTransfer {
         token: 7,
         peer: 1,
         descriptor: &descriptor,
@@ -157,7 +157,7 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         local_offset: 0,
         len: len as u64,
     });
-    assert_eq!(read, Ok(Ending::Later));
+    assert_eq!(read, Ok(BulkStatus::Later));
     let mut told = Told::default();
     while told.done.is_empty() {
         pair[0].poll(16, &mut told);
@@ -167,7 +167,7 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         (&told.done[..], &told.gone[..]),
         (&[(7, Ok(()))][..], &[][..])
     );
-    assert_eq!(pair[1].revoke(u64::from(number)), Ending::Now);
+    assert_eq!(pair[1].revoke(u64::from(number)), BulkStatus::Now);
     let mut got = vec![0; len];
     target.mem().read(0, &mut got);
     assert!(got == expected, "message {number}");

@@ -4,12 +4,13 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic;
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Error, Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Error, Pattern, Peer, RecvArgs, Request, SendArgs, SendCompletion, Source,
+    StartOutcome, Status,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use std::time::{Duration, Instant};
 /// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
 const SURELY_LOST: Duration = Duration::from_secs(30);
 
-struct Rank(Shard<TcpRail>);
+struct Rank(Engine<TcpRail>);
 
 impl Rank {
     fn new(rail: TcpRail, me: Peer) -> Self {
-        Self(Shard::new(rail, me, 2, Quotas::for_world(2)))
+        Self(Engine::new(rail, me, 2, CreditQuotas::for_world(2)))
     }
 
     /// Sleeps whenever nothing happens, as a host does without any patience.
@@ -46,42 +47,42 @@ impl Rank {
         }
     }
 
-    fn send(&mut self, peer: Peer, tag: i32, data: Data) -> Started {
-        let send = Send {
+    fn send(&mut self, peer: Peer, tag: i32, data: Data) -> StartOutcome {
+        let send = SendArgs {
             context: 2,
             peer,
             source: 1 - peer,
             tag,
             data,
-            mode: Mode::Standard,
-            origin: Origin::default(),
+            mode: SendCompletion::Standard,
+            origin: CallOrigin::default(),
         };
         self.0.send(send).unwrap()
     }
 
-    fn recv(&mut self, peer: Peer, tag: i32, data: Data) -> Started {
+    fn recv(&mut self, peer: Peer, tag: i32, data: Data) -> StartOutcome {
         let pattern = Pattern {
             context: 2,
             source: Some(Source { rank: peer, peer }),
             tag: Some(tag),
         };
-        let recv = Recv {
+        let recv = RecvArgs {
             pattern,
             data,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         };
         self.0.recv(recv).unwrap()
     }
 
-    fn end(&mut self, started: Started) -> Status {
+    fn end(&mut self, started: StartOutcome) -> Status {
         match started {
-            Started::Done(status) => status,
-            Started::Pending(request) => self.wait(request),
+            StartOutcome::Done(status) => status,
+            StartOutcome::Pending(request) => self.wait(request),
         }
     }
 
     /// A message of so many bytes came.
-    fn end_whole(&mut self, got: Started, len: usize) {
+    fn end_whole(&mut self, got: StartOutcome, len: usize) {
         let status = self.end(got);
         assert_eq!((status.error, status.len), (None, len as u64));
     }

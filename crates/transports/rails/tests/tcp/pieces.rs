@@ -3,7 +3,8 @@
 use crate::support;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
-    Class, Descriptor, Flowing, Header, Kind, Pieces, Rail, Sink, Token,
+    BulkToken, Fragmentation, Fragments, PacketClass, PacketHeader, PacketKind, PollSink,
+    RegionDescriptor, Transport,
 };
 use garonne_rails::conformance::{Told, send};
 use garonne_rails::tcp::TcpRail;
@@ -31,11 +32,11 @@ impl Placing {
     }
 }
 
-impl Sink for Placing {
-    fn packet(&mut self, _: Peer, header: Header, payload: UserMem, len: usize) {
-        let at = match Kind::from_code(header.kind) {
-            Some(Kind::Head) => 0,
-            Some(Kind::Tail) => header.sequence as isize,
+impl PollSink for Placing {
+    fn packet(&mut self, _: Peer, header: PacketHeader, payload: UserMem, len: usize) {
+        let at = match PacketKind::from_code(header.kind) {
+            Some(PacketKind::FragFirst) => 0,
+            Some(PacketKind::FragNext) => header.sequence as isize,
             _ => return self.small += 1,
         };
         self.memory.mem().copy_from(at, payload, 0, len);
@@ -50,9 +51,9 @@ impl Sink for Placing {
         self.got += len;
     }
 
-    fn exposed(&mut self, _: Token, _: Option<Descriptor>) {}
-    fn revoked(&mut self, _: Token) {}
-    fn bulk_done(&mut self, _: Token, _: Result<(), Error>) {}
+    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn revoked(&mut self, _: BulkToken) {}
+    fn bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
     fn gone(&mut self, _: Peer) {}
 }
 
@@ -65,15 +66,15 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Sends so many bytes in pieces to rank 1, if there is room.
 fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
-    let Flowing::Pieces(first, piece) = rail.flow(1, total) else {
+    let Fragmentation::Pieces(first, piece) = rail.flow(1, total) else {
         return false;
     };
-    let envelope = Header {
-        kind: Kind::Eager as u8,
+    let envelope = PacketHeader {
+        kind: PacketKind::Eager as u8,
         len: total as u32,
-        ..Header::default()
+        ..PacketHeader::default()
     };
-    let pieces = Pieces {
+    let pieces = Fragments {
         peer: 1,
         envelope,
         total,
@@ -95,7 +96,7 @@ fn flow(rail: &mut TcpRail, total: usize, mem: &Scratch) {
 fn connected(sink: &mut Placing) -> (TcpRail, TcpRail) {
     let mut rails = support::ranks(2, false).into_iter();
     let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
-    send(&mut one, 1, b"hello", 0, Class::Data).unwrap();
+    send(&mut one, 1, b"hello", 0, PacketClass::Data).unwrap();
     until("the first message", || {
         one.poll(8, &mut Told::default());
         two.poll(8, sink);
@@ -125,7 +126,7 @@ fn a_small_message_behind_a_long_one_is_told_of() {
     for len in [40_000, 60_000, 100_000, LONG] {
         (sink.got, sink.small) = (0, 0);
         flow(&mut one, len, &from);
-        send(&mut one, 1, b"behind", 0, Class::Data).unwrap();
+        send(&mut one, 1, b"behind", 0, PacketClass::Data).unwrap();
         one.poll(8, &mut Told::default());
         // All of it lies in the socket.
         std::thread::sleep(Duration::from_millis(20));
@@ -141,7 +142,7 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
     for budget in [1, 4, 32] {
         let mut rails = support::ranks(4, false);
         for peer in [1, 3, 1] {
-            send(&mut rails[peer], 0, b"hello", 0, Class::Data).unwrap();
+            send(&mut rails[peer], 0, b"hello", 0, PacketClass::Data).unwrap();
             let mut told = Told::default();
             until("a peer's first message", || {
                 rails[peer].poll(8, &mut Told::default());
@@ -150,12 +151,12 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
             });
         }
         // To one that was not spoken to yet, and from one that was.
-        send(&mut rails[0], 2, b"first word", 0, Class::Data).unwrap();
-        send(&mut rails[3], 0, b"other", 0, Class::Data).unwrap();
+        send(&mut rails[0], 2, b"first word", 0, PacketClass::Data).unwrap();
+        send(&mut rails[3], 0, b"other", 0, PacketClass::Data).unwrap();
         rails[3].poll(8, &mut Told::default());
         let (mut told, mut there) = (Told::default(), Told::default());
         for _ in 0..500 {
-            send(&mut rails[1], 0, b"hot", 0, Class::Data).unwrap();
+            send(&mut rails[1], 0, b"hot", 0, PacketClass::Data).unwrap();
             rails[1].poll(8, &mut Told::default());
             // It lies there at the next poll.
             std::thread::sleep(Duration::from_micros(100));

@@ -14,7 +14,7 @@ use crate::storm::ranks::{Plan, Rank};
 use crate::support::house;
 use crate::traffic::{self, mix};
 use garonne_engine::api::Peer;
-use garonne_engine::schedule::coalesce::Leaving;
+use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_rails::tcp::{Hosts, Secret, TcpRail, listen};
 use garonne_sim::course::course;
 use garonne_sim::random::Random;
@@ -85,7 +85,7 @@ struct World {
     ranks: u32,
     lines: u8,
     sealed: bool,
-    leaving: Option<Leaving>,
+    leaving: Option<CoalescePolicy>,
     climate: Climate,
     messages: u32,
     window: usize,
@@ -98,10 +98,10 @@ impl World {
         let lines = 1 + dice.below(3) as u8;
         let leaving = [
             None,
-            Some(Leaving::Immediate),
-            Some(Leaving::Aggregate),
-            Some(Leaving::Hold),
-            Some(Leaving::Adaptive),
+            Some(CoalescePolicy::Immediate),
+            Some(CoalescePolicy::Aggregate),
+            Some(CoalescePolicy::Hold),
+            Some(CoalescePolicy::Adaptive),
         ];
         let bytes = 100_000 << dice.below(6);
         let sealed = dice.one_in(5);

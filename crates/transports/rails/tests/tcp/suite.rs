@@ -3,7 +3,7 @@
 use crate::support;
 use crate::traffic;
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Bulk, Class, Ending, Exposing, Rail};
+use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, PacketClass, Transport};
 use garonne_rails::conformance::{Told, World, check_all, send};
 use garonne_rails::tcp::TcpRail;
 use garonne_sync::user::{Data, Scratch};
@@ -60,7 +60,7 @@ fn a_death_that_the_host_tells_is_told_after_what_was_sent() {
     let mut world = Two::new(false);
     let mut told = Told::default();
     for n in 0..2 {
-        send(world.rail(1), 0, &[7], n, Class::Data).unwrap();
+        send(world.rail(1), 0, &[7], n, PacketClass::Data).unwrap();
         // The first one makes the connection; the second lies in the kernel when the word comes.
         while !world.rail(1).has_left() || told.packets.is_empty() {
             world.settle();
@@ -83,10 +83,10 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
     let expected = traffic::bytes(1, 0, cookie as u32, len);
     source.mem().write(0, &expected);
     let [from, to] = [&source, &target].map(|one| Data::contiguous(one.mem(), len as u64));
-    let Exposing::Ready(descriptor) = world.rail(1).expose(cookie, 0, &from) else {
+    let ExposeResult::Ready(descriptor) = world.rail(1).expose(cookie, 0, &from) else {
         panic!("there is room for one region")
     };
-    let bulk = Bulk {
+    let bulk = BulkTransfer {
         token: 7,
         peer: 1,
         descriptor: &descriptor,
@@ -95,13 +95,13 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
         local_offset: 0,
         len: len as u64,
     };
-    assert_eq!(world.rail(0).read(bulk), Ok(Ending::Later));
+    assert_eq!(world.rail(0).read(bulk), Ok(BulkStatus::Later));
     let (mut told, mut other) = (Told::default(), Told::default());
     if let Some(looks) = looks {
         for _ in 0..looks {
             world.rail(1).poll(16, &mut other);
         }
-        assert_eq!(world.rail(1).revoke(cookie), Ending::Now);
+        assert_eq!(world.rail(1).revoke(cookie), BulkStatus::Now);
         source.mem().write(0, &vec![0xEE; len]);
     }
     while told.done.is_empty() {

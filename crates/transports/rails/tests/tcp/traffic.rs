@@ -3,7 +3,10 @@
 
 use crate::vector::vector_of;
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Bulk, Class, Descriptor, Ending, Exposing, Header, Rail, Refusal};
+use garonne_engine::transport::{
+    BulkStatus, BulkTransfer, ClaimError, ExposeResult, PacketClass, PacketHeader,
+    RegionDescriptor, Transport,
+};
 use garonne_rails::conformance::Told;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
@@ -94,17 +97,17 @@ struct Reading {
     data: Data,
 }
 
-fn send(rail: &mut impl Rail, peer: Peer, (kind, number): (u8, u32), bytes: &[u8]) -> bool {
-    let header = Header {
+fn send(rail: &mut impl Transport, peer: Peer, (kind, number): (u8, u32), bytes: &[u8]) -> bool {
+    let header = PacketHeader {
         kind,
         len: bytes.len() as u32,
         sequence: number,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     let class = if kind == PLAIN {
-        Class::Data
+        PacketClass::Data
     } else {
-        Class::Control
+        PacketClass::Control
     };
     let result = if kind == PLAIN && bytes.len() <= rail.limits().inline_max {
         let memory = Scratch::new(bytes.len().max(1)).unwrap();
@@ -118,15 +121,15 @@ fn send(rail: &mut impl Rail, peer: Peer, (kind, number): (u8, u32), bytes: &[u8
     };
     match result {
         Ok(()) => true,
-        Err(Refusal::Full) => false,
-        Err(Refusal::Gone) => panic!("a peer that lives is gone"),
+        Err(ClaimError::Full) => false,
+        Err(ClaimError::Gone) => panic!("a peer that lives is gone"),
     }
 }
 
 /// Runs rank `me` of `ranks` until it has everything and, by `done`, all others have. `idle` is
 /// called when nothing happened.
 pub fn run(
-    rail: &mut impl Rail,
+    rail: &mut impl Transport,
     (me, ranks): (Peer, u32),
     plan: Plan,
     done: &AtomicU32,
@@ -175,12 +178,12 @@ pub fn run(
                 let token = u64::from(peer) << 32 | u64::from(number) | 1 << 62;
                 let (mut memory, mut data) = shaped(number, len);
                 let mut exposing = rail.expose(token, peer, &data);
-                if exposing == Exposing::Unable {
+                if exposing == ExposeResult::Unable {
                     // Not every rail has every shape read.
                     (memory, data) = shaped(0, len);
                     exposing = rail.expose(token, peer, &data);
                 }
-                let Exposing::Ready(descriptor) = exposing else {
+                let ExposeResult::Ready(descriptor) = exposing else {
                     panic!("there is room for three regions")
                 };
                 data.unpack(0, &bytes(me, peer, number | 1 << 31, len as usize));
@@ -218,10 +221,11 @@ pub fn run(
                 HERE => {
                     let len = bulk_len(&plan, peer, me, header.sequence);
                     let (cookie, blob) = payload.split_first_chunk().unwrap();
-                    let descriptor = Descriptor::new(u64::from_le_bytes(*cookie), blob).unwrap();
+                    let descriptor =
+                        RegionDescriptor::new(u64::from_le_bytes(*cookie), blob).unwrap();
                     let (memory, data) = shaped(header.sequence / 3, len);
                     next_read += 1;
-                    let bulk = Bulk {
+                    let bulk = BulkTransfer {
                         token: next_read,
                         peer,
                         descriptor: &descriptor,
@@ -230,7 +234,7 @@ pub fn run(
                         local_offset: 0,
                         len,
                     };
-                    if rail.read(bulk).unwrap() == Ending::Now {
+                    if rail.read(bulk).unwrap() == BulkStatus::Now {
                         ended.push((next_read, Ok(())));
                     }
                     let number = header.sequence;
@@ -247,7 +251,7 @@ pub fn run(
                 READ => {
                     let token = u64::from(peer) << 32 | u64::from(header.sequence) | 1 << 62;
                     let memory = exposed.remove(&(peer, header.sequence)).unwrap();
-                    if rail.revoke(token) == Ending::Later {
+                    if rail.revoke(token) == BulkStatus::Later {
                         returning.insert(token, (peer, memory));
                     } else {
                         used(memory);

@@ -4,71 +4,71 @@ use proptest::prelude::*;
 /// Says what it was told to say.
 #[derive(Debug)]
 struct Says {
-    waits: Answer<bool>,
-    order: Answer<Vec<usize>>,
-    piece: Answer<Option<Piece>>,
+    waits: PluginAnswer<bool>,
+    order: PluginAnswer<Vec<usize>>,
+    piece: PluginAnswer<Option<StripePiece>>,
 }
 
 impl Default for Says {
     fn default() -> Self {
         Self {
-            waits: Answer::Yours,
-            order: Answer::Yours,
-            piece: Answer::Yours,
+            waits: PluginAnswer::Yours,
+            order: PluginAnswer::Yours,
+            piece: PluginAnswer::Yours,
         }
     }
 }
 
-impl super::Strategy for Says {
-    fn decides(&self) -> Decides {
-        Decides {
+impl super::StrategyPlugin for Says {
+    fn decides(&self) -> PluginDecisions {
+        PluginDecisions {
             waiting: true,
             order: true,
             pieces: true,
         }
     }
 
-    fn may_wait(&self, _: &Message) -> Answer<bool> {
+    fn may_wait(&self, _: &CoalesceQuery) -> PluginAnswer<bool> {
         self.waits.clone()
     }
 
-    fn order(&self, _: &Window<'_>) -> Answer<Vec<usize>> {
+    fn order(&self, _: &WindowView<'_>) -> PluginAnswer<Vec<usize>> {
         self.order.clone()
     }
 
-    fn piece(&self, _: &Flow<'_>) -> Answer<Option<Piece>> {
+    fn piece(&self, _: &StripeQuery<'_>) -> PluginAnswer<Option<StripePiece>> {
         self.piece.clone()
     }
 }
 
-fn loaded(says: Says) -> Loaded {
-    Loaded::new(Box::new(says), 4)
+fn loaded(says: Says) -> CheckedPlugin {
+    CheckedPlugin::new(Box::new(says), 4)
 }
 
-fn chunks(contexts: &[u32]) -> Vec<Chunk> {
-    let chunk = |context: &u32| Chunk {
+fn chunks(contexts: &[u32]) -> Vec<WindowEntry> {
+    let chunk = |context: &u32| WindowEntry {
         context: *context,
         len: 8,
-        ..Chunk::default()
+        ..WindowEntry::default()
     };
     contexts.iter().map(chunk).collect()
 }
 
-fn asked(asked: u64, accepted: u64, refused: u64) -> Counts {
-    Counts {
+fn asked(asked: u64, accepted: u64, refused: u64) -> DecisionCounts {
+    DecisionCounts {
         asked,
         accepted,
         refused,
     }
 }
 
-fn lane(asked: u32, room: u32) -> Lane {
-    let way = Way {
+fn lane(asked: u32, room: u32) -> RailView {
+    let way = RailEstimate {
         rate: 1000.0,
         latency: 100.0,
         backlog: u64::from(asked) << 20,
     };
-    Lane::new(way, asked, room, true)
+    RailView::new(way, asked, room, true)
 }
 
 #[test]
@@ -84,10 +84,10 @@ fn a_plan_that_leaves_anything_out_is_refused_and_counted() {
     ];
     for (order, good) in orders {
         let loaded = loaded(Says {
-            order: Answer::Decided(order.to_vec()),
+            order: PluginAnswer::Decided(order.to_vec()),
             ..Says::default()
         });
-        let view = Window {
+        let view = WindowView {
             peer: 2,
             envelopes: 1,
             payload: 0,
@@ -95,16 +95,20 @@ fn a_plan_that_leaves_anything_out_is_refused_and_counted() {
         };
         assert_eq!(loaded.order(&view), good.then(|| order.to_vec()));
         assert_eq!(
-            loaded.counts(2)[Question::Order as usize],
+            loaded.counts(2)[DecisionKind::Order as usize],
             asked(1, good.into(), (!good).into())
         );
-        assert_eq!(loaded.counts(1), [Counts::default(); 3], "another peer's");
+        assert_eq!(
+            loaded.counts(1),
+            [DecisionCounts::default(); 3],
+            "another peer's"
+        );
     }
 }
 
 #[test]
 fn a_decision_that_is_left_to_us_is_neither_taken_nor_refused_and_rubbish_is_refused() {
-    let message = Message {
+    let message = CoalesceQuery {
         peer: 3,
         context: 0,
         tag: 0,
@@ -121,14 +125,14 @@ fn a_decision_that_is_left_to_us_is_neither_taken_nor_refused_and_rubbish_is_ref
         })
     };
     for (answer, wanted, counts) in [
-        (Answer::Decided(true), Some(true), asked(1, 1, 0)),
-        (Answer::Decided(false), Some(false), asked(1, 1, 0)),
-        (Answer::Yours, None, asked(1, 0, 0)),
-        (Answer::Rubbish, None, asked(1, 0, 1)),
+        (PluginAnswer::Decided(true), Some(true), asked(1, 1, 0)),
+        (PluginAnswer::Decided(false), Some(false), asked(1, 1, 0)),
+        (PluginAnswer::Yours, None, asked(1, 0, 0)),
+        (PluginAnswer::Rubbish, None, asked(1, 0, 1)),
     ] {
         let loaded = says(answer);
         assert_eq!(loaded.may_wait(&message), wanted);
-        assert_eq!(loaded.counts(3)[Question::Waiting as usize], counts);
+        assert_eq!(loaded.counts(3)[DecisionKind::Waiting as usize], counts);
     }
 }
 
@@ -139,10 +143,10 @@ fn who_waits_for_what_nobody_was_asked_for_is_refused() {
         ([lane(0, 2), lane(1, 1)], Some(None)),
     ] {
         let loaded = loaded(Says {
-            piece: Answer::Decided(None),
+            piece: PluginAnswer::Decided(None),
             ..Says::default()
         });
-        let flow = Flow {
+        let flow = StripeQuery {
             peer: 0,
             left: 1 << 20,
             least: SPLIT_LEAST,
@@ -155,7 +159,7 @@ fn who_waits_for_what_nobody_was_asked_for_is_refused() {
 #[test]
 fn counts_are_read_from_a_table_and_rubbish_is_read_without_harm() {
     let loaded = loaded(Says::default());
-    let view = Window {
+    let view = WindowView {
         peer: 1,
         envelopes: 1,
         payload: 0,
@@ -173,7 +177,7 @@ fn counts_are_read_from_a_table_and_rubbish_is_read_without_harm() {
         assert_eq!(read_counts(&table, peer), Some(loaded.counts(peer)));
     }
     assert_eq!(
-        read_counts(&table, 1).unwrap()[Question::Order as usize],
+        read_counts(&table, 1).unwrap()[DecisionKind::Order as usize],
         asked(3, 0, 0)
     );
     assert_eq!(read_counts(&table, 4), None);
@@ -186,15 +190,15 @@ proptest! {
         ways in prop::collection::vec((0u32..3, 1.0f64..5000.0, 0.0f64..5000.0, any::<bool>()), 1..=SPLIT_WAYS),
         left in 1u64..1 << 40, way in 0usize..6, len in prop_oneof![Just(0u64), Just(u64::MAX), 1u64..1 << 40],
     ) {
-        let ways: Vec<Lane> = ways
+        let ways: Vec<RailView> = ways
             .iter()
             .map(|(asked, rate, latency, known)| {
-                let way = Way { rate: *rate, latency: *latency, backlog: u64::from(*asked) * 1000 };
-                Lane::new(way, *asked, 2 - asked, *known)
+                let way = RailEstimate { rate: *rate, latency: *latency, backlog: u64::from(*asked) * 1000 };
+                RailView::new(way, *asked, 2 - asked, *known)
             })
             .collect();
-        let flow = Flow { peer: 0, left, least: SPLIT_LEAST.min(left), ways: &ways };
-        let loaded = loaded(Says { piece: Answer::Decided(Some(Piece { way, len })), ..Says::default() });
+        let flow = StripeQuery { peer: 0, left, least: SPLIT_LEAST.min(left), ways: &ways };
+        let loaded = loaded(Says { piece: PluginAnswer::Decided(Some(StripePiece { way, len })), ..Says::default() });
         match loaded.piece(&flow) {
             Some(Some(piece)) => {
                 prop_assert_eq!(piece.way, way);
@@ -220,8 +224,8 @@ proptest! {
         } else {
             order
         };
-        let loaded = loaded(Says { order: Answer::Decided(order), ..Says::default() });
-        let view = Window { peer: 0, envelopes: 1, payload: 0, chunks: &window };
+        let loaded = loaded(Says { order: PluginAnswer::Decided(order), ..Says::default() });
+        let view = WindowView { peer: 0, envelopes: 1, payload: 0, chunks: &window };
         if let Some(order) = loaded.order(&view) {
             let mut sorted = order.clone();
             sorted.sort_unstable();

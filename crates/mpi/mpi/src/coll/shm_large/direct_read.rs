@@ -11,7 +11,7 @@ use crate::coll::shm_sync::ShmSync;
 use crate::error::{self, Class, Result};
 use crate::limits::coll as limit;
 use garonne_engine::api::Error;
-use garonne_engine::transport::{Bulk, Descriptor, Token};
+use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor};
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ pub(super) enum OfferRecord {
     Refused,
     Lent {
         len: u64,
-        descriptor: Descriptor,
+        descriptor: RegionDescriptor,
     },
 }
 
@@ -66,7 +66,7 @@ const EFAULT: i32 = 14;
 /// What this process lends, until it is dropped.
 pub(super) struct ExposedRegion<'a> {
     table: &'a ShmSync<'a>,
-    name: Token,
+    name: BulkToken,
     pub shown: OfferRecord,
 }
 
@@ -74,7 +74,7 @@ impl<'a> ExposedRegion<'a> {
     /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of
     /// a communicator is under way at a time.
     pub fn new(table: &'a ShmSync<'a>, index: u64, offer: &ReadOffer) -> Self {
-        let name: Token = 1 << 63 | index << 62 | u64::from(table.comm.context());
+        let name: BulkToken = 1 << 63 | index << 62 | u64::from(table.comm.context());
         let descriptor = match offer {
             ReadOffer::InPlace => None,
             ReadOffer::Lend(data) => table
@@ -131,7 +131,7 @@ impl OfferRecord {
         let blob = bytes[BLOB_AT..].get(..usize::from(bytes[1]));
         match (
             bytes[0],
-            blob.and_then(|blob| Descriptor::new(word(16), blob)),
+            blob.and_then(|blob| RegionDescriptor::new(word(16), blob)),
         ) {
             (1, Some(descriptor)) => OfferRecord::Lent {
                 len: word(8),
@@ -243,7 +243,7 @@ impl LaneTransfer<'_> {
         })?;
         let there = len.saturating_sub(wanted.offset);
         for (at, len) in pieces(wanted.into.len.min(there), limit::DIRECT_PIECE) {
-            let bulk = Bulk {
+            let bulk = BulkTransfer {
                 token: 0,
                 peer,
                 descriptor,

@@ -13,7 +13,7 @@ use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Completion, Outcome, Status};
-use garonne_engine::observe::events::{Awaited, Meeting};
+use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use garonne_sync::nbc_slots::{ROUNDS, SlotDemand};
 use garonne_sync::shm_barrier::Agreement;
@@ -416,14 +416,14 @@ impl Completion for PendingCollective {
         Some(self.wire.comm().clone())
     }
 
-    fn meeting(&self) -> Option<Meeting> {
+    fn meeting(&self) -> Option<ExternalWait> {
         let comm = self.wire.comm();
         let awaited = match self.berth.errand().course() {
             Dependency::AllOnOne(root) => comm
                 .group()
                 .peer(root)
-                .map_or(Awaited::Members, Awaited::Leader),
-            _ => Awaited::Members,
+                .map_or(AwaitedRanks::Members, AwaitedRanks::Leader),
+            _ => AwaitedRanks::Members,
         };
         (!self.is_over()).then(|| self.wire.meeting(awaited))
     }

@@ -3,7 +3,7 @@
 use super::pending::PendingCollective;
 use super::{lock, visits};
 use crate::coll::tests::thread_world::world_of;
-use crate::coll::{Barrier, Comm, Origin};
+use crate::coll::{Barrier, CallOrigin, Comm};
 use crate::p2p::RecvArgs;
 use crate::request;
 use crate::testing::Bytes;
@@ -29,15 +29,19 @@ fn who_is_at_a_call_looks_again_for_those_who_found_that() {
     let (held, come) = (AtomicBool::new(false), AtomicBool::new(false));
     world_of(2, 3, &|comm| {
         // There is a place to meet at from now on.
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         if comm.rank() == 1 {
             wait_for(&held);
-            let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+            let request = comm
+                .start_collective(&Barrier, CallOrigin::default())
+                .unwrap();
             come.store(true, Ordering::SeqCst);
             request::wait(&request).unwrap();
             return;
         }
-        let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+        let request = comm
+            .start_collective(&Barrier, CallOrigin::default())
+            .unwrap();
         let open = only_open(comm);
         // One that has looked, and is put aside before it lets go.
         let at_it = open.state.begin().unwrap();
@@ -61,11 +65,13 @@ fn a_collective_among_others_ends_a_wait_of_a_thread_that_does_not_poll() {
     for (waits, spins) in waits.iter().zip([0, 3]) {
         ended.store(false, Ordering::SeqCst);
         world_of(2, spins, &|comm| {
-            comm.collective(&Barrier, Origin::default()).unwrap();
+            comm.collective(&Barrier, CallOrigin::default()).unwrap();
             if comm.rank() == 1 {
                 wait_for(waits);
                 std::thread::sleep(std::time::Duration::from_millis(50));
-                let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+                let request = comm
+                    .start_collective(&Barrier, CallOrigin::default())
+                    .unwrap();
                 request::wait(&request).unwrap();
                 return;
             }
@@ -74,10 +80,12 @@ fn a_collective_among_others_ends_a_wait_of_a_thread_that_does_not_poll() {
                 data: into.data(),
                 source: 1,
                 tag: 9,
-                origin: Origin::default(),
+                origin: CallOrigin::default(),
             };
             let never = comm.irecv(args).unwrap();
-            let barrier = comm.start_collective(&Barrier, Origin::default()).unwrap();
+            let barrier = comm
+                .start_collective(&Barrier, CallOrigin::default())
+                .unwrap();
             std::thread::scope(|scope| {
                 let host = &comm.process().host;
                 scope.spawn(|| host.wait_until(&mut || ended.load(Ordering::SeqCst)));

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 fn round(comm: &Comm, count: u64, root: u32) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let op = &Op::predefined(Predefined::Sum as u16).unwrap();
-    let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+    let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let all = count * u64::from(n);
     let describe = |words: &Words, count| Elements {
         mem: words.0.mem(),
@@ -99,7 +99,9 @@ fn members_that_were_of_different_minds_are_told_instead_of_waiting_for_each_oth
                     datatype,
                 },
             };
-            let error = comm.collective(&gathered, Origin::default()).unwrap_err();
+            let error = comm
+                .collective(&gathered, CallOrigin::default())
+                .unwrap_err();
             assert_eq!(error.class, Class::NotSame);
         });
     }

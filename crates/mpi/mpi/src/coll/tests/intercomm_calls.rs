@@ -22,10 +22,13 @@ struct Side {
 impl Side {
     fn go(&self, call: &impl Collective) {
         if self.nonblocking {
-            let request = self.comm.start_collective(call, Origin::default()).unwrap();
+            let request = self
+                .comm
+                .start_collective(call, CallOrigin::default())
+                .unwrap();
             request::wait(&request).unwrap();
         } else {
-            self.comm.collective(call, Origin::default()).unwrap();
+            self.comm.collective(call, CallOrigin::default()).unwrap();
         }
     }
 
@@ -80,7 +83,7 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
         let world = process.world().unwrap();
         let group = world.rank() % 2;
         let own = world
-            .split(group as i32, 0, Origin::default())
+            .split(group as i32, 0, CallOrigin::default())
             .unwrap()
             .unwrap();
         let peer = PeerLeader {
@@ -88,7 +91,7 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
             rank: 1 - group as i32,
         };
         let comm = own
-            .intercomm_create(0, Some(peer), 3, Origin::default())
+            .intercomm_create(0, Some(peer), 3, CallOrigin::default())
             .unwrap();
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = Op::predefined(Predefined::Sum as u16).unwrap();
@@ -257,7 +260,7 @@ fn an_intercommunicator_refuses_scans_and_in_place_calls() {
         };
         assert_eq!(
             side.comm
-                .collective(&scan, Origin::default())
+                .collective(&scan, CallOrigin::default())
                 .unwrap_err()
                 .class,
             Class::Comm
@@ -271,7 +274,7 @@ fn an_intercommunicator_refuses_scans_and_in_place_calls() {
         };
         assert_eq!(
             side.comm
-                .collective(&sum, Origin::default())
+                .collective(&sum, CallOrigin::default())
                 .unwrap_err()
                 .class,
             Class::Buffer

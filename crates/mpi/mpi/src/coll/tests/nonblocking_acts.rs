@@ -76,7 +76,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
     } = act;
     let all = u64::from(n) * count;
     let block = move |index: u64| ((index / count) as u32, index % count);
-    let call = Origin::default();
+    let call = CallOrigin::default();
     let to_each = move |index| act.word(me, block(index).0, block(index).1);
     let from_each = move |index| act.word(block(index).0, me, block(index).1);
     let from_all = move |index| act.word(block(index).0, 0, block(index).1);

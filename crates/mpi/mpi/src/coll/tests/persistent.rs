@@ -61,7 +61,7 @@ impl Plan {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
         let own_op = &op(&CALLS);
-        let (count, root, call) = (self.count, self.root as i32, Origin::default());
+        let (count, root, call) = (self.count, self.root as i32, CallOrigin::default());
         let elements = |words: &Words| Elements {
             mem: words.0.mem(),
             count,
@@ -287,7 +287,9 @@ fn what_finds_no_room_goes_by_messages() {
 fn ones_that_come_and_go_share_the_room() {
     world(2, |comm| {
         let barrier = |at: u64| {
-            let request = comm.init_collective(&Barrier, Origin::default()).unwrap();
+            let request = comm
+                .init_collective(&Barrier, CallOrigin::default())
+                .unwrap();
             for _ in 0..2 {
                 request.start().unwrap();
                 request::wait(&request).unwrap();
@@ -322,7 +324,7 @@ fn leave_after(comm: &Comm, messages: u32, sent: &AtomicBool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     // Kept: the root's messages may still be under way when it returns.
     let words = std::mem::ManuallyDrop::new(Words::new(1, |_| comm.rank()));
-    let origin = Origin::default();
+    let origin = CallOrigin::default();
     let data = || Data::contiguous(words.0.mem(), 4);
     let buffer = Elements {
         mem: words.0.mem(),
@@ -386,7 +388,9 @@ fn ranks_that_disagree_about_what_is_short_are_told() {
                 datatype,
                 op: &Op::predefined(Predefined::Sum as u16).unwrap(),
             };
-            let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+            let request = comm
+                .init_collective(&allreduce, CallOrigin::default())
+                .unwrap();
             request.start().unwrap();
             let error = request::wait(&request).unwrap_err();
             assert_eq!(error.class, Class::NotSame, "{error}");
@@ -408,7 +412,9 @@ fn ranks_that_start_different_ones_are_told() {
             datatype,
             op: sum,
         };
-        let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+        let request = comm
+            .init_collective(&allreduce, CallOrigin::default())
+            .unwrap();
         request.start().unwrap();
         let error = request::wait(&request).unwrap_err();
         assert_eq!(error.class, Class::NotSame, "{error}");
@@ -438,7 +444,9 @@ fn what_is_longer_than_its_place_is_not_put_down_over_others() {
                 datatype,
                 op: sum,
             };
-            let request = comm.init_collective(&allreduce, Origin::default()).unwrap();
+            let request = comm
+                .init_collective(&allreduce, CallOrigin::default())
+                .unwrap();
             (request, input, output)
         };
         // In use once, so that all have heard where they are.
@@ -457,7 +465,7 @@ fn what_is_longer_than_its_place_is_not_put_down_over_others() {
         if early {
             start();
         }
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         long.0.start().unwrap();
         assert_eq!(request::wait(&long.0).unwrap_err().class, Class::NotSame);
         if !early {
@@ -473,7 +481,7 @@ fn what_is_longer_than_its_place_is_not_put_down_over_others() {
 #[test]
 fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     world(2, |comm| {
-        let init = || comm.init_collective(&Barrier, Origin::default());
+        let init = || comm.init_collective(&Barrier, CallOrigin::default());
         let first = init().unwrap();
         comm.0.counts[CollectiveCounter::Persistent as usize]
             .fetch_add(NUMBERS - 1, Ordering::Relaxed);
@@ -504,27 +512,29 @@ fn what_is_heard_late_does_not_keep_its_communicator() {
     let begun = AtomicU32::new(0);
     world(2, |comm| {
         begun.store(0, Ordering::Relaxed);
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let mut wide = None;
         for at in 1..=30 {
-            let dup = comm.dup(None, Origin::default()).unwrap();
-            dup.collective(&Barrier, Origin::default()).unwrap();
+            let dup = comm.dup(None, CallOrigin::default()).unwrap();
+            dup.collective(&Barrier, CallOrigin::default()).unwrap();
             let len = comm_segment::known(&dup).map(|place| place.rounds.wide_len());
             assert_eq!(*wide.get_or_insert(len), len, "communicator {at}");
             while comm.rank() == 0 && begun.load(Ordering::Acquire) < at {
                 std::thread::yield_now();
             }
-            let request = dup.init_collective(&Barrier, Origin::default()).unwrap();
+            let request = dup
+                .init_collective(&Barrier, CallOrigin::default())
+                .unwrap();
             if comm.rank() == 1 {
                 begun.store(at, Ordering::Release);
             }
             request.start().unwrap();
             request::wait(&request).unwrap();
             request.free().unwrap();
-            dup.collective(&Barrier, Origin::default()).unwrap();
+            dup.collective(&Barrier, CallOrigin::default()).unwrap();
             dup.free().unwrap();
             drop(dup);
-            comm.collective(&Barrier, Origin::default()).unwrap();
+            comm.collective(&Barrier, CallOrigin::default()).unwrap();
         }
     });
 }
@@ -533,9 +543,9 @@ fn what_is_heard_late_does_not_keep_its_communicator() {
 #[test]
 fn finalize_waits_for_nobody_who_was_refused() {
     world(2, |comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         if comm.rank() == 1 {
-            comm.init_collective(&Barrier, Origin::default())
+            comm.init_collective(&Barrier, CallOrigin::default())
                 .unwrap()
                 .free()
                 .unwrap();

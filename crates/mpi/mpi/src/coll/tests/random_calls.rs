@@ -79,9 +79,12 @@ impl Rank {
     /// Blocking or nonblocking, equally on all ranks.
     fn go(&mut self, call: &impl Collective) {
         if self.random.below(2) == 0 {
-            return self.comm.collective(call, Origin::default()).unwrap();
+            return self.comm.collective(call, CallOrigin::default()).unwrap();
         }
-        let request = self.comm.start_collective(call, Origin::default()).unwrap();
+        let request = self
+            .comm
+            .start_collective(call, CallOrigin::default())
+            .unwrap();
         request::wait(&request).unwrap();
     }
 
@@ -601,7 +604,7 @@ fn many_nonblocking_collectives_are_under_way_at_once() {
                 root: index % rank.n() as i32,
             };
             rank.comm
-                .start_collective(&call, Origin::default())
+                .start_collective(&call, CallOrigin::default())
                 .unwrap()
         });
         let requests: Vec<_> = started.collect();

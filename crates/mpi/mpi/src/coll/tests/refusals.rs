@@ -23,7 +23,10 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
             buffer: elements(&buffer, 1, &datatype),
             root: 2,
         };
-        let error = rank.comm.collective(&call, Origin::default()).unwrap_err();
+        let error = rank
+            .comm
+            .collective(&call, CallOrigin::default())
+            .unwrap_err();
         assert_eq!(error.class, Class::Root);
         assert!(
             error.detail.contains("MPI_Bcast: root 2"),
@@ -41,7 +44,7 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
         };
         assert_eq!(
             rank.comm
-                .collective(&call, Origin::default())
+                .collective(&call, CallOrigin::default())
                 .unwrap_err()
                 .class,
             Class::Op
@@ -59,7 +62,7 @@ fn a_broadcast_longer_than_a_receivers_buffer_is_an_error_that_names_the_call() 
             buffer: elements(&buffer, count, &datatype),
             root: 0,
         };
-        let outcome = rank.comm.collective(&call, Origin::default());
+        let outcome = rank.comm.collective(&call, CallOrigin::default());
         if rank.me() == 1 {
             let error = outcome.unwrap_err();
             assert_eq!(error.class, Class::Truncate);

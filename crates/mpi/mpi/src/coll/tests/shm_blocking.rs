@@ -26,7 +26,7 @@ fn ranks_begin_again_at_another_board() {
                 });
                 process.init(ThreadLevel::Multiple).unwrap();
                 let world = process.world().unwrap();
-                world.collective(&Barrier, Origin::default()).unwrap();
+                world.collective(&Barrier, CallOrigin::default()).unwrap();
                 assert!(world.0.meeting.has_board());
                 drop(world);
                 process.finalize().unwrap();
@@ -63,7 +63,7 @@ fn rounds(comm: &Comm, count: u32) {
                 datatype,
                 op,
             },
-            Origin::default(),
+            CallOrigin::default(),
         )
         .unwrap();
         assert_eq!(read(&output), expected(n, round));
@@ -77,7 +77,7 @@ fn rounds(comm: &Comm, count: u32) {
             count: 1,
             datatype,
         };
-        comm.collective(&Bcast { buffer, root }, Origin::default())
+        comm.collective(&Bcast { buffer, root }, CallOrigin::default())
             .unwrap();
         assert_eq!(read(&output), round * 77);
 
@@ -91,13 +91,13 @@ fn rounds(comm: &Comm, count: u32) {
                 op,
                 root,
             },
-            Origin::default(),
+            CallOrigin::default(),
         )
         .unwrap();
         if me as i32 == root {
             assert_eq!(read(&output), expected(n, round));
         }
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
 
         let all = Scratch::new(4 * n as usize).unwrap();
         let send = Elements {
@@ -113,7 +113,7 @@ fn rounds(comm: &Comm, count: u32) {
             count: 1,
             datatype,
         };
-        comm.collective(&Allgather { send, recv }, Origin::default())
+        comm.collective(&Allgather { send, recv }, CallOrigin::default())
             .unwrap();
         for rank in 0..n {
             let mut bytes = [0; 4];
@@ -133,7 +133,7 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
         count,
         datatype,
     };
-    let call = Origin::default();
+    let call = CallOrigin::default();
     let all = u64::from(n) * count;
     let block = |index: u64| ((index / count) as u32, index % count);
     let to_each = |index: u64| word(me, block(index).0, block(index).1);
@@ -253,11 +253,11 @@ fn small_collectives_over_a_board_give_what_messages_would() {
 fn communicators_that_come_and_go_share_the_commons() {
     world(3, |comm| {
         for _ in 0..20 {
-            let dup = comm.dup(None, Origin::default()).unwrap();
+            let dup = comm.dup(None, CallOrigin::default()).unwrap();
             rounds(&dup, 3);
             assert!(dup.0.meeting.has_board());
             let half = comm
-                .split((comm.rank() % 2) as i32, 0, Origin::default())
+                .split((comm.rank() % 2) as i32, 0, CallOrigin::default())
                 .unwrap()
                 .unwrap();
             rounds(&half, 3);
@@ -278,7 +278,7 @@ fn nobody_passes_a_barrier_on_a_board_before_all_have_come() {
         world_of(4, spins, &|comm: &Comm| {
             for round in 1..=50 {
                 entered.fetch_add(1, Memory::SeqCst);
-                comm.collective(&Barrier, Origin::default()).unwrap();
+                comm.collective(&Barrier, CallOrigin::default()).unwrap();
                 assert!(entered.load(Memory::SeqCst) >= 4 * round);
             }
             assert!(comm.0.meeting.has_board());
@@ -322,7 +322,7 @@ fn disagree(n: u32, theirs: Says<'_>, odd: Says<'_>) -> Vec<String> {
     world(n, |comm| {
         for round in 0..2 {
             let stray = comm.rank() == round;
-            let next = || comm.collective(&Barrier, Origin::default());
+            let next = || comm.collective(&Barrier, CallOrigin::default());
             let outcome = match if stray { odd } else { theirs } {
                 Says::AtOnce(call) => call(comm).inspect_err(|_| next().unwrap()),
                 Says::InTime(call) => match call(comm) {
@@ -357,7 +357,7 @@ fn bcast_of(comm: &Comm, memory: &Words, words: u64, root: i32) -> Result<()> {
         count: words,
         datatype,
     };
-    comm.collective(&Bcast { buffer, root }, Origin::default())
+    comm.collective(&Bcast { buffer, root }, CallOrigin::default())
 }
 
 fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
@@ -370,7 +370,7 @@ fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
         datatype,
         op: &Op::predefined(op as u16).unwrap(),
     };
-    comm.collective(&call, Origin::default())
+    comm.collective(&call, CallOrigin::default())
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
                 "{text}"
             );
         }
-        let barrier = |comm: &Comm| comm.collective(&Barrier, Origin::default());
+        let barrier = |comm: &Comm| comm.collective(&Barrier, CallOrigin::default());
         for text in disagree(
             n,
             AtOnce(&barrier),
@@ -446,7 +446,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
                 match choice {
                     0 => large(comm, 65, false),
                     1 => rounds(comm, 1),
-                    2 => comm.collective(&Barrier, Origin::default()).unwrap(),
+                    2 => comm.collective(&Barrier, CallOrigin::default()).unwrap(),
                     // Many in a row from one root, one of whose readers comes late.
                     _ => {
                         for again in 0..2 * DEPTH {
@@ -463,7 +463,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
                                 datatype,
                             };
                             let root = root as i32;
-                            comm.collective(&Bcast { buffer, root }, Origin::default())
+                            comm.collective(&Bcast { buffer, root }, CallOrigin::default())
                                 .unwrap();
                             memory.check(count as u64, value);
                         }
@@ -481,7 +481,7 @@ fn a_short_broadcast_does_not_wait_for_its_readers() {
     for spins in STYLES {
         let sent = AtomicU32::new(0);
         world_of(3, spins, &|comm: &Comm| {
-            comm.collective(&Barrier, Origin::default()).unwrap();
+            comm.collective(&Barrier, CallOrigin::default()).unwrap();
             for round in 0..3 * DEPTH {
                 // The readers come only when the root has gone as far ahead as it may.
                 while comm.rank() != 0 && sent.load(Memory::SeqCst) < DEPTH - 1 {

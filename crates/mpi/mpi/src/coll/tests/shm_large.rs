@@ -47,7 +47,7 @@ fn expected(
 
 fn uneven(comm: &Comm, unit: u32, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+    let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let describe = |words: &Words, counts, displs| ElementsV {
         mem: words.0.mem(),
         counts: CountArray::Int(counts),
@@ -100,7 +100,7 @@ fn uneven(comm: &Comm, unit: u32, in_place: bool) {
 fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let op = &Op::predefined(Predefined::Sum as u16).unwrap();
-    let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+    let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let counts: Vec<i32> = (0..n).map(|of| amount(of, 2, unit)).collect();
     let total: u64 = counts.iter().map(|&count| count as u64).sum();
     let before: u64 = counts[..me as usize]
@@ -186,7 +186,7 @@ fn uneven_blocks_scans_and_scattered_reductions_through_a_board_give_what_messag
 #[test]
 fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_room() {
     world(3, |comm| {
-        (0..3).for_each(|_| comm.collective(&Barrier, Origin::default()).unwrap());
+        (0..3).for_each(|_| comm.collective(&Barrier, CallOrigin::default()).unwrap());
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let (me, places) = (comm.rank(), [0, 10, 20]);
         let out: [i32; 3] = if me == 1 { [3, 3, 9] } else { [3; 3] };
@@ -202,7 +202,7 @@ fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_
             send: Some(describe(&words, CountArray::Int(&out))),
             recv: describe(&taken, CountArray::All(3)),
         };
-        let outcome = comm.collective(&call, Origin::default());
+        let outcome = comm.collective(&call, CallOrigin::default());
         if me == 2 {
             let error = outcome.unwrap_err();
             assert_eq!(error.class, Class::Truncate);
@@ -230,7 +230,7 @@ fn scattered_words(comm: &Comm, count: u64) {
         Form::Int,
     )
     .unwrap();
-    let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+    let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let describe = |words: &Words, datatype| Elements {
         mem: words.0.mem(),
         count,

@@ -116,7 +116,7 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
     for (n, usual, most_open) in [(2, 2, 20), (3, 2, 3), (5, 1, 20), (9, 0, 12), (16, 0, 20)] {
         for seed in seeds(usual) {
             world_in_time(&format!("{n} ranks, seed {seed}"), n, move |comm| {
-                comm.collective(&Barrier, Origin::default()).unwrap();
+                comm.collective(&Barrier, CallOrigin::default()).unwrap();
                 assert!(comm.0.meeting.has_board());
                 play(comm, seed * 31 + u64::from(n), 60, most_open);
             });
@@ -169,7 +169,10 @@ fn a_first_call_that_does_not_wait_waits_for_nobody() {
             }
         }
         let requests: Vec<_> = (0..2 * ROUNDS)
-            .map(|_| comm.start_collective(&Barrier, Origin::default()).unwrap())
+            .map(|_| {
+                comm.start_collective(&Barrier, CallOrigin::default())
+                    .unwrap()
+            })
             .collect();
         begun.store(1, Ordering::SeqCst);
         for request in requests.iter().rev() {
@@ -183,7 +186,7 @@ fn a_first_call_that_does_not_wait_waits_for_nobody() {
 #[test]
 fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold() {
     world(3, |comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let word = &Datatype::predefined(codes::UINT32_T).unwrap();
         let buffer = Words::new(1 << 16, |_| 0);
         // The odd one comes by messages, which wait for nobody as long as it is the root.
@@ -192,7 +195,7 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
             buffer: elements(&buffer, if long { 12_000 } else { 1 }, word),
             root: 1,
         };
-        let outcome = match comm.start_collective(&bcast, Origin::default()) {
+        let outcome = match comm.start_collective(&bcast, CallOrigin::default()) {
             Ok(request) if !long => request::wait(&request).map(drop),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
@@ -215,7 +218,7 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
     const PLACE: u64 = 12_000;
     for sent in [9, PLACE as i32] {
         world(3, |comm| {
-            comm.collective(&Barrier, Origin::default()).unwrap();
+            comm.collective(&Barrier, CallOrigin::default()).unwrap();
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
             let (me, places) = (comm.rank(), [0, PLACE as i32, 2 * PLACE as i32]);
             let out = if me == 1 { [3, 3, sent] } else { [3; 3] };
@@ -233,7 +236,7 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
                 send: Some(describe(&words, CountArray::Int(&out))),
                 recv: describe(&taken, CountArray::All(3)),
             };
-            let outcome = match comm.start_collective(&call, Origin::default()) {
+            let outcome = match comm.start_collective(&call, CallOrigin::default()) {
                 Ok(request) if me == 2 || sent == 9 => request::wait(&request).map(drop),
                 // Nobody takes what it sends.
                 Ok(_) => Ok(()),
@@ -266,7 +269,7 @@ fn who_gives_little_goes_ahead_by_all_rounds() {
     let ahead = Arc::new(AtomicU32::new(0));
     world_in_time("gathers of uneven blocks", 2, move |comm| {
         ahead.store(0, Ordering::SeqCst);
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let me = comm.rank();
         let given: Vec<_> = (0..AHEAD)
@@ -288,7 +291,7 @@ fn who_gives_little_goes_ahead_by_all_rounds() {
                 }),
                 root: 0,
             };
-            comm.start_collective(&call, Origin::default()).unwrap()
+            comm.start_collective(&call, CallOrigin::default()).unwrap()
         };
         while me == 0 && ahead.load(Ordering::SeqCst) < AHEAD {
             std::thread::yield_now();
@@ -312,7 +315,7 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
     // A block of the first goes into its small cell, one of the second into a wide one.
     let counts = [[0, 2], [200, 0]];
     world_in_time("blocks of both lengths", 2, move |comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let (me, other) = (comm.rank(), 1 - comm.rank());
         let (out, into) = (counts[me as usize], counts.map(|of| of[me as usize]));
@@ -331,7 +334,7 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
                 send: Some(describe(given, CountArray::Int(&out))),
                 recv: describe(taken, CountArray::Int(&into)),
             };
-            comm.start_collective(&call, Origin::default()).unwrap()
+            comm.start_collective(&call, CallOrigin::default()).unwrap()
         };
         let requests: Vec<_> = given.iter().zip(&taken).map(start).collect();
         // The last first: those before are left meanwhile, though nobody asks for them.
@@ -353,7 +356,7 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
     const SENT: i32 = 12_000;
     let told = Mutex::new(None);
     world_of(2, 0, &|comm: &Comm| {
-        let call = Origin::default();
+        let call = CallOrigin::default();
         comm.collective(&Barrier, call).unwrap();
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let (words, after) = (Words::new(SENT as u64, |_| 3), Words::new(1, |_| 0));
@@ -409,7 +412,7 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
 fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
     let behind = AtomicU32::new(0);
     world_of(3, 0, &|comm: &Comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let act = |what, salt| Act {
             what,
             count: 5,
@@ -438,8 +441,8 @@ fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
 #[test]
 fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
     world(3, |comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
-        let (me, n, call) = (comm.rank(), comm.size(), Origin::default());
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
+        let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
         for tag in 0..60 {
             let (there, here) = (Words::new(1, |_| me), Words::new(1, |_| n));
             let receive = || {
@@ -487,7 +490,7 @@ fn long_calls_end_while_all_their_ranks_compute() {
     const LONG: [u32; 9] = [1, 2, 7, 8, 9, 10, 11, 12, 19];
     for n in [2, 3, 5] {
         world_that_lends(n, |comm| {
-            comm.collective(&Barrier, Origin::default()).unwrap();
+            comm.collective(&Barrier, CallOrigin::default()).unwrap();
             let mut common = SimRandom::new(u64::from(n));
             let mut random = SimRandom::new(7 + u64::from(comm.rank()));
             let acts = (0..3 * ROUNDS).map(|salt| Act {
@@ -530,12 +533,16 @@ fn long_calls_end_while_all_their_ranks_compute() {
 #[test]
 fn a_request_that_is_freed_leaves_its_round() {
     world(2, |comm| {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
         for _ in 0..3 * ROUNDS {
-            let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+            let request = comm
+                .start_collective(&Barrier, CallOrigin::default())
+                .unwrap();
             request.free().unwrap();
         }
-        let request = comm.start_collective(&Barrier, Origin::default()).unwrap();
+        let request = comm
+            .start_collective(&Barrier, CallOrigin::default())
+            .unwrap();
         request::wait(&request).unwrap();
     });
 }
@@ -549,7 +556,7 @@ fn ranks_that_disagree_about_a_call_that_does_not_wait_are_told_in_its_request()
 
 fn disagree(comm: &Comm, with_board: bool) {
     if with_board {
-        comm.collective(&Barrier, Origin::default()).unwrap();
+        comm.collective(&Barrier, CallOrigin::default()).unwrap();
     }
     let word = &Datatype::predefined(codes::UINT32_T).unwrap();
     let (sum, max) = (Predefined::Sum as u16, Predefined::Max as u16);
@@ -564,7 +571,7 @@ fn disagree(comm: &Comm, with_board: bool) {
             datatype: word,
             op,
         };
-        let outcome = match comm.start_collective(&allreduce, Origin::default()) {
+        let outcome = match comm.start_collective(&allreduce, CallOrigin::default()) {
             Ok(request) => request::wait(&request).map(drop),
             Err(error) => Err(error),
         };
@@ -590,13 +597,13 @@ fn threads_with_communicators_of_their_own_do_not_get_into_each_others_way() {
     const THREADS: u32 = 6;
     world(3, |comm| {
         let own: Vec<_> = (0..THREADS)
-            .map(|_| comm.dup(None, Origin::default()).unwrap())
+            .map(|_| comm.dup(None, CallOrigin::default()).unwrap())
             .collect();
         std::thread::scope(|scope| {
             for (thread, comm) in (0..).zip(&own) {
                 scope.spawn(move || {
                     for salt in 0..40 {
-                        comm.collective(&Barrier, Origin::default()).unwrap();
+                        comm.collective(&Barrier, CallOrigin::default()).unwrap();
                         play(comm, 100 * thread + salt, 3, 2);
                     }
                 });

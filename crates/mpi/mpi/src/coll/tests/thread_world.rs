@@ -3,8 +3,8 @@
 
 use crate::coll::*;
 use crate::process::{Config, Process, ThreadLevel};
-use garonne_engine::Quotas;
-use garonne_engine::engine::Shard;
+use garonne_engine::CreditQuotas;
+use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
@@ -75,12 +75,12 @@ type ImpatientHost = LockedEngine<ShmRail, Impatient>;
 fn host(
     neighbours: Threads,
     (me, n): (u32, u32),
-    quotas: Quotas,
+    quotas: CreditQuotas,
     impatient: Impatient,
 ) -> Arc<ImpatientHost> {
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
     Arc::new(LockedEngine::new(
-        Shard::new(rail, me, n, quotas),
+        Engine::new(rail, me, n, quotas),
         me,
         n,
         impatient,
@@ -90,9 +90,9 @@ fn host(
 /// Ranks that do nothing more once they have finalized, as processes that compute then; a peer may
 /// have so many envelopes on its way to one.
 pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + Send + Sync) {
-    let quotas = Quotas {
+    let quotas = CreditQuotas {
         envelopes,
-        ..Quotas::for_world(n)
+        ..CreditQuotas::for_world(n)
     };
     let neighbours = Threads::new(n).unwrap().into_iter();
     let host = |(me, neighbours)| {
@@ -125,7 +125,7 @@ pub(super) fn ranks_of(
                 let host = host(
                     neighbours,
                     (me, n),
-                    Quotas::for_world(n),
+                    CreditQuotas::for_world(n),
                     Impatient { spins, lends },
                 );
                 if lends {

@@ -4,7 +4,7 @@ use super::thread_world::{Words, world, world_of};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Commutes, Op, UserOp};
-use garonne_engine::api::Origin;
+use garonne_engine::api::CallOrigin;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,7 @@ fn reductions(comm: &Comm, count: u64, op: &Op) {
         datatype,
         op,
     };
-    comm.collective(&allreduce, Origin::default()).unwrap();
+    comm.collective(&allreduce, CallOrigin::default()).unwrap();
     output.check(count, |index| product(0..n, index));
     let scan = Scan {
         send,
@@ -80,7 +80,7 @@ fn reductions(comm: &Comm, count: u64, op: &Op) {
         datatype,
         op,
     };
-    comm.collective(&scan, Origin::default()).unwrap();
+    comm.collective(&scan, CallOrigin::default()).unwrap();
     output.check(count, |index| product(0..me + 1, index));
     let root = n as i32 - 1;
     let reduce = Reduce {
@@ -91,7 +91,7 @@ fn reductions(comm: &Comm, count: u64, op: &Op) {
         op,
         root,
     };
-    comm.collective(&reduce, Origin::default()).unwrap();
+    comm.collective(&reduce, CallOrigin::default()).unwrap();
     if me + 1 == n {
         output.check(count, |index| product(0..n, index));
     }
@@ -129,7 +129,7 @@ fn at_a_gate_the_last_to_come_combines_small_contributions_for_all() {
                 datatype,
                 op,
             };
-            comm.collective(&call, Origin::default()).unwrap();
+            comm.collective(&call, CallOrigin::default()).unwrap();
         }
     });
     assert_eq!(CALLS.load(Ordering::SeqCst), rounds * (n - 1));

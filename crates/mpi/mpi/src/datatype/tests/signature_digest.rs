@@ -3,7 +3,7 @@
 
 use crate::datatype::basic_type::Basic;
 use crate::datatype::{Constructor, Datatype, Form, Leaf, codes};
-use garonne_engine::api::TypeMark;
+use garonne_engine::api::TypeDigest;
 use std::collections::HashMap;
 
 fn named(code: u16) -> Datatype {
@@ -37,7 +37,7 @@ fn no_two_kinds_of_elements_have_one_digest() {
         let (Some(Leaf::Basic(basic)), mark) = (datatype.leaf(), datatype.mark(3)) else {
             continue;
         };
-        assert_eq!(mark.0 & TypeMark::SEQUENCE, 0);
+        assert_eq!(mark.0 & TypeDigest::SEQUENCE, 0);
         // C's long is an integer of 8 bytes here.
         let basic = match basic {
             Basic::Long => Basic::I64,
@@ -72,11 +72,11 @@ fn how_a_type_was_made_does_not_matter() {
 #[test]
 fn bytes_and_nothing_agree_with_all() {
     let (byte, double) = (named(codes::BYTE), named(codes::DOUBLE));
-    assert_eq!(byte.mark(8), TypeMark::NONE);
-    assert_eq!(double.mark(0), TypeMark::NONE);
+    assert_eq!(byte.mark(8), TypeDigest::NONE);
+    assert_eq!(double.mark(0), TypeDigest::NONE);
     assert_eq!(
         structure(&[(1, &double), (3, &byte)]).mark(1),
-        TypeMark::NONE
+        TypeDigest::NONE
     );
-    assert!(!TypeMark::NONE.contradicts(double.mark(1), true));
+    assert!(!TypeDigest::NONE.contradicts(double.mark(1), true));
 }

@@ -12,32 +12,32 @@ use crate::limits::REGIONS;
 use crate::shm::layout;
 use crate::shm::peers::Neighbours;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::transport::{Bulk, Handover, Step, Token};
+use garonne_engine::transport::{BulkToken, BulkTransfer, PartWritten, WithdrawResult};
 use std::sync::atomic::Ordering;
 
 /// No operation of an engine has this name.
-const NOBODY: Token = Token::MAX;
+const NOBODY: BulkToken = BulkToken::MAX;
 
 impl Regions {
     /// Takes data back that was offered ahead. If its peer was quicker it stays exposed.
-    pub(crate) fn withdraw(&mut self, token: Token) -> Handover {
+    pub(crate) fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
         let found = self
             .exposed
             .iter()
             .position(|entry| entry.as_ref().is_some_and(|entry| entry.token == token));
         let Some(index) = found else {
-            return Handover::Mine;
+            return WithdrawResult::Mine;
         };
         if !Self::division(&self.own, index).withdraw() {
-            return Handover::Theirs;
+            return WithdrawResult::Theirs;
         }
-        if self.revoke(token) == garonne_engine::transport::Ending::Later
+        if self.revoke(token) == garonne_engine::transport::BulkStatus::Later
             && let Some(Exposed { token, .. }) = &mut self.exposed[index]
         {
             // A peer that looks in vain holds a lease for a moment; nobody waits for that.
             *token = NOBODY;
         }
-        Handover::Mine
+        WithdrawResult::Mine
     }
 
     /// Takes the first part of data that a peer offered ahead, and writes it. `None`: it is not to
@@ -45,8 +45,8 @@ impl Regions {
     pub(crate) fn write_ahead(
         &mut self,
         neighbours: &dyn Neighbours,
-        bulk: Bulk<'_>,
-    ) -> Result<Option<Step>, Error> {
+        bulk: BulkTransfer<'_>,
+    ) -> Result<Option<PartWritten>, Error> {
         let peer = bulk.peer;
         self.probe(neighbours, peer);
         let probes = self.probes.borrow();
@@ -67,7 +67,7 @@ impl Regions {
         give_back(lease, neighbours, peer);
         self.hear(peer, &step);
         match step {
-            Ok(Step { bytes: 0, .. }) => Ok(None),
+            Ok(PartWritten { bytes: 0, .. }) => Ok(None),
             Ok(step) => Ok(Some(step)),
             Err(error) => Err(hear_of_death(&reached, neighbours, peer, error)),
         }

@@ -9,8 +9,8 @@ use crate::shm::peers::Neighbours;
 use crate::shm::transfer::{Known, copy_blocks};
 use crate::sys::Way;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::protocol::offload::{Lift, Lifted, Load};
-use garonne_engine::transport::{Bulk, Descriptor, Step, Token};
+use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
+use garonne_engine::transport::{BulkToken, BulkTransfer, PartWritten, RegionDescriptor};
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ struct Copy {
     reached: Arc<Reached>,
     /// Of the region, under which there is a lease.
     generation: u64,
-    token: Token,
+    token: BulkToken,
     peer: Peer,
-    descriptor: Descriptor,
+    descriptor: RegionDescriptor,
     local: Data,
     offset: u64,
     local_offset: u64,
@@ -40,9 +40,9 @@ impl Copy {
     }
 }
 
-impl Load for Copy {
+impl DetachedCopy for Copy {
     fn carry(&mut self) -> Result<(), Error> {
-        let bulk = Bulk {
+        let bulk = BulkTransfer {
             token: self.token,
             peer: self.peer,
             descriptor: &self.descriptor,
@@ -68,27 +68,27 @@ impl Regions {
     pub(crate) fn lift(
         &mut self,
         neighbours: &Arc<dyn Neighbours>,
-        bulk: Bulk<'_>,
-        what: Lift,
-    ) -> Result<Lifted, Error> {
+        bulk: BulkTransfer<'_>,
+        what: OffloadKind,
+    ) -> Result<OffloadResult, Error> {
         let peer = bulk.peer;
         self.probe(&**neighbours, peer);
         let probes = self.probes.borrow();
         let usable = |reached: &&Arc<Reached>| match what {
-            Lift::Read => reached.means.can_read,
-            Lift::Part | Lift::Ahead => reached.means.can_write,
+            OffloadKind::Read => reached.means.can_read,
+            OffloadKind::Part | OffloadKind::Ahead => reached.means.can_write,
         };
         let reached = match probes.get(peer as usize) {
             Some(Probe::Works(reached)) => Some(reached).filter(usable),
             _ => None,
         };
         let Some(reached) = reached else {
-            return Ok(Lifted::Unable);
+            return Ok(OffloadResult::Unable);
         };
         let lease = match (Lease::take(&reached.inbox, &bulk), what) {
             (Ok(lease), _) => lease,
             // That an offer was revoked says nothing against the peer.
-            (Err(_), Lift::Ahead) => return Ok(Lifted::Nothing),
+            (Err(_), OffloadKind::Ahead) => return Ok(OffloadResult::Nothing),
             // Nor does this, of a reader that moved everything itself.
             (Err(error), _) => return Err(error),
         };
@@ -109,18 +109,18 @@ impl Regions {
                 .take_if(|(of, cookie, _)| (*of, *cookie) == (peer, bulk.descriptor.cookie)),
         };
         let mut last = true;
-        if what != Lift::Read {
+        if what != OffloadKind::Read {
             // Dropping the copy gives the lease back.
             let Some((from, len, is_last)) = take_part_back(reached, &bulk) else {
-                return Ok(Lifted::Nothing);
+                return Ok(OffloadResult::Nothing);
             };
             (copy.offset, copy.local_offset, copy.len, copy.way) = (from, from, len, Way::Write);
             last = is_last;
         }
-        let step = Step {
+        let step = PartWritten {
             bytes: copy.len,
             last,
         };
-        Ok(Lifted::Load(step, Box::new(copy)))
+        Ok(OffloadResult::Copy(step, Box::new(copy)))
     }
 }

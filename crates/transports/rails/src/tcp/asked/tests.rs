@@ -11,7 +11,7 @@ use crate::tcp::relay::{Lead, Relay};
 use crate::tcp::support::{Book, Hole};
 use crate::tcp::trusted::{Call, Called, house_of_asking};
 use crate::tcp::{House, Secret, listen};
-use garonne_engine::transport::{Class, Rail};
+use garonne_engine::transport::{PacketClass, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Scene {
         let book = book(at, first);
         let secret = Secret::generate().unwrap();
         let mut rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
-        send(&mut rail, 1, b"word", 0, Class::Data).unwrap();
+        send(&mut rail, 1, b"word", 0, PacketClass::Data).unwrap();
         Self {
             secret,
             rail,
@@ -323,7 +323,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
         .try_clone_to_owned()
         .unwrap();
     other.broke(0, Stream::Small);
-    send(&mut scene.rail, 1, b"more", 0, Class::Data).unwrap();
+    send(&mut scene.rail, 1, b"more", 0, PacketClass::Data).unwrap();
     scene.wait();
     assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
     scene.until(|_| {
@@ -389,7 +389,7 @@ impl OneWay {
             TcpRail::new(house(&self.secret, rank), book, port).unwrap()
         });
         let [mut zero, mut one] = [(); 2].map(|()| ranks.next().unwrap());
-        send(&mut zero, 1, b"word", 0, Class::Data).unwrap();
+        send(&mut zero, 1, b"word", 0, PacketClass::Data).unwrap();
         let (mut told, mut asks) = (Told::default(), Vec::new());
         let (begun, mut looks) = (Instant::now(), 0);
         while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(30) {

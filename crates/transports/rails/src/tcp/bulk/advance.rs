@@ -1,13 +1,13 @@
 //! The beginning of large data, which leaves before anybody asks for it.
 //!
-//! Part of [`Bulk`]. Who announces a region has its first bytes follow at once, on the connection
-//! on which they would be asked for; the announcement says how many. So nobody waits for a request,
-//! and who computes finds them in its system when it looks. A read that begins takes them to where
-//! they belong, whether they are there or still to come. What comes before its read waits in the
-//! socket for some looks, since its announcement may be on its way, and then in a block of the
-//! rank's [`Keep`]; where there is none it is dropped and asked for as ever, and its sender is
-//! told, which sends nothing unasked for a while. Bounded by one region of each side of a pair at a
-//! time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
+//! Part of [`BulkTransfer`]. Who announces a region has its first bytes follow at once, on the
+//! connection on which they would be asked for; the announcement says how many. So nobody waits for
+//! a request, and who computes finds them in its system when it looks. A read that begins takes
+//! them to where they belong, whether they are there or still to come. What comes before its read
+//! waits in the socket for some looks, since its announcement may be on its way, and then in a
+//! block of the rank's [`Keep`]; where there is none it is dropped and asked for as ever, and its
+//! sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a
+//! pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
 use super::{Bulk, Goes, Origin, Piece, Read, Told, stage};
 use crate::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};

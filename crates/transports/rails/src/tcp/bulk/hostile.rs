@@ -1,5 +1,5 @@
-//! Anything that a peer may send to [`Bulk`], in any parts, while this side reads, lends, withdraws
-//! and gives up.
+//! Anything that a peer may send to [`BulkTransfer`], in any parts, while this side reads, lends,
+//! withdraws and gives up.
 
 use super::*;
 use crate::limits::TCP_LOOK_EVERY;

@@ -1,8 +1,8 @@
 //! How much of large data a socket takes before it leaves.
 //!
-//! Part of [`Bulk`]. What waits there has left the caches when it leaves; but it leaves without
-//! anybody's help. So a socket holds little of it only while somebody polls who would fill it again
-//! at once.
+//! Part of [`BulkTransfer`]. What waits there has left the caches when it leaves; but it leaves
+//! without anybody's help. So a socket holds little of it only while somebody polls who would fill
+//! it again at once.
 
 use super::Bulk;
 use crate::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN, TCP_SLICE_YIELDING};

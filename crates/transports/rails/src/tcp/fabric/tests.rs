@@ -6,7 +6,9 @@ use crate::tcp::fabric::ways::STREAM;
 use crate::tcp::frame::FABRIC;
 use crate::tcp::{Fabrics, Hosts, House, Process, Secret, TcpRail, listen};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Bulk, Descriptor, Ending, Exposing, Rail};
+use garonne_engine::transport::{
+    BulkStatus, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
+};
 use garonne_rails_ofi::library::Library;
 use garonne_sync::user::{Data, Scratch};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,7 +45,7 @@ struct Pair {
     source: Scratch,
     local: Scratch,
     data: Data,
-    descriptor: Descriptor,
+    descriptor: RegionDescriptor,
     next_token: u64,
 }
 
@@ -79,7 +81,8 @@ impl Pair {
                 .for_each(|(at, byte)| *byte = byte_at(at));
         });
         let exposed = Data::contiguous(source.mem(), LEN as u64);
-        let Exposing::Ready(descriptor) = rails[1].as_mut().unwrap().expose(77, 0, &exposed) else {
+        let ExposeResult::Ready(descriptor) = rails[1].as_mut().unwrap().expose(77, 0, &exposed)
+        else {
             panic!("it can be exposed")
         };
         Some(Self {
@@ -123,7 +126,7 @@ impl Pair {
         self.next_token += 1;
         self.local.mem().with_mut(0, LEN, |bytes| bytes.fill(0));
         let (descriptor, data) = (self.descriptor, self.data.clone());
-        let bulk = Bulk {
+        let bulk = BulkTransfer {
             token,
             peer: 1,
             descriptor: &descriptor,
@@ -132,7 +135,7 @@ impl Pair {
             local_offset: to as u64,
             len: len as u64,
         };
-        assert_eq!(self.rail(0).read(bulk).unwrap(), Ending::Later);
+        assert_eq!(self.rail(0).read(bulk).unwrap(), BulkStatus::Later);
         token
     }
 
@@ -278,7 +281,7 @@ fn memory_that_is_asked_back_comes_back_when_its_reader_is_through() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), Ending::Later);
+    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Later);
     assert!(pair.told[1].revoked.is_empty());
     pair.until("its end", |pair| pair.told[1].revoked == [77]);
     // What was lent was read; the rest of the read may have been refused.
@@ -293,7 +296,7 @@ fn memory_that_is_asked_back_comes_back_from_a_reader_that_does_not_look() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), Ending::Later);
+    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Later);
     let begun = Instant::now();
     while pair.told[1].revoked.is_empty() {
         assert!(begun.elapsed() < LIMIT);

@@ -11,7 +11,7 @@ use crate::tcp::frame::{FABRIC, Stream};
 use crate::tcp::remote::Call;
 use crate::tcp::{TcpRail, Untold};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{Token, WakeSource};
+use garonne_engine::transport::{BulkToken, WakeSource};
 use rustix::event::epoll::EventData;
 use std::time::Instant;
 
@@ -149,7 +149,7 @@ impl TcpRail {
     }
 
     /// The owner of a region waits for what of it is lent.
-    pub(in crate::tcp) fn recall(&mut self, peer: Peer, cookie: u64, token: Token) {
+    pub(in crate::tcp) fn recall(&mut self, peer: Peer, cookie: u64, token: BulkToken) {
         self.recalled.push((peer, cookie, token));
         self.remind(Instant::now() + TCP_SILENCE_LOOK);
     }

@@ -7,7 +7,7 @@ use crate::tcp::frame::HEADER;
 use crate::tcp::hostile::{Other, Story};
 
 /// Kinds of packets; two are of messages in pieces.
-const PACKETS: [u8; 4] = [1, Packet::Head as u8, Packet::Tail as u8, 200];
+const PACKETS: [u8; 4] = [1, Packet::FragFirst as u8, Packet::FragNext as u8, 200];
 
 struct Stage {
     link: Link,
@@ -52,11 +52,11 @@ impl Stage {
         if kind == Kind::Packet {
             let [packet, high, low, cut] = *story.bytes(4).first_chunk()?;
             let payload = usize::from(u16::from_le_bytes([low, high]));
-            let header = Header {
+            let header = PacketHeader {
                 kind: PACKETS[usize::from(packet) % PACKETS.len()],
                 len: payload as u32 - u32::from(cut == 7 && payload > 0),
                 sequence: u32::from(packet),
-                ..Header::default()
+                ..PacketHeader::default()
             };
             head.len = (HEADER + payload) as u32;
             body.extend_from_slice(&header_bytes(&header));
@@ -70,11 +70,11 @@ impl Stage {
     }
 
     fn send(&mut self, len: usize) {
-        if self.link.log.has_room(HEADER + len, Class::Data) {
+        if self.link.log.has_room(HEADER + len, PacketClass::Data) {
             let payload = (self.place.mem(), len);
-            let header = Header {
+            let header = PacketHeader {
                 len: len as u32,
-                ..Header::default()
+                ..PacketHeader::default()
             };
             self.link.send_copy(&mut self.blocks, &header, payload);
         } else {

@@ -18,10 +18,10 @@ fn frames(count: u32) -> Vec<u8> {
             number,
             expected: 0,
         };
-        let header = Header {
+        let header = PacketHeader {
             kind: Packet::Eager as u8,
             len: TCP_PACKET_MAX as u32,
-            ..Header::default()
+            ..PacketHeader::default()
         };
         let payload = vec![number as u8; TCP_PACKET_MAX];
         [&head.encode()[..], &header_bytes(&header), &payload].concat()
@@ -59,9 +59,9 @@ fn what_became_due_behind_bytes_that_found_no_room_is_said_when_they_have_left()
     let (mut link, mut blocks) = (Link::default(), Blocks::default());
     let other = brings(&mut link, &mut blocks, &frames(DUE));
     let payload = Scratch::new(TCP_PACKET_MAX).unwrap();
-    let header = Header {
+    let header = PacketHeader {
         len: TCP_PACKET_MAX as u32,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     while link.flush() == Sent::All {
         assert!(link.send_copy(&mut blocks, &header, (payload.mem(), TCP_PACKET_MAX)));

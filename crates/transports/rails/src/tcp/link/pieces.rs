@@ -6,7 +6,7 @@ use crate::sys::{Block, Way};
 use crate::tcp::channel::{Channel, Io};
 use crate::tcp::frame::{Kind, header_bytes};
 use crate::tcp::log::{BEFORE, Blocks};
-use garonne_engine::transport::Pieces;
+use garonne_engine::transport::Fragments;
 use garonne_sync::user::UserMem;
 
 impl Link {
@@ -16,7 +16,7 @@ impl Link {
     pub(crate) fn send_pieces(
         &mut self,
         blocks: &mut Blocks,
-        pieces: &Pieces,
+        pieces: &Fragments,
         mem: UserMem,
     ) -> bool {
         let ready = |channel: &&mut Channel| !channel.is_sealed();

@@ -38,7 +38,7 @@ fn a_way_that_was_just_opened_is_not_taken_for_silent() {
         },
         (Data::empty(), 0),
     );
-    assert_eq!(paths.spread((Splitting::default(), None)), 0b11);
+    assert_eq!(paths.spread((StripePolicy::default(), None)), 0b11);
     // Another that could bring what they owe.
     open(&mut paths, 2);
     assert!(!paths.listen());
@@ -48,10 +48,10 @@ fn a_way_that_was_just_opened_is_not_taken_for_silent() {
 #[test]
 fn the_strategy_says_which_ways_are_asked() {
     for (splitting, asked) in [
-        (Splitting::Balanced, 0b11),
-        (Splitting::Shares, 0b11),
-        (Splitting::Equal, 0b11),
-        (Splitting::Quickest, 0b01),
+        (StripePolicy::Balanced, 0b11),
+        (StripePolicy::Shares, 0b11),
+        (StripePolicy::Equal, 0b11),
+        (StripePolicy::Quickest, 0b01),
     ] {
         let mut paths = Paths::default();
         for path in [0, 1] {

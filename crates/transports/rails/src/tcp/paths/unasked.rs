@@ -7,7 +7,7 @@ use super::{Ended, Paths};
 use crate::tcp::bulk::advance::Bound;
 use crate::tcp::bulk::{Bulk, Piece};
 use crate::tcp::frame::Ask;
-use garonne_engine::transport::Token;
+use garonne_engine::transport::BulkToken;
 use garonne_sync::user::Data;
 
 impl Paths {
@@ -15,7 +15,7 @@ impl Paths {
     /// ended, if all of it is here.
     pub(crate) fn read_advanced(
         &mut self,
-        (token, ask, ahead): (Token, Ask, u64),
+        (token, ask, ahead): (BulkToken, Ask, u64),
         local: (Data, u64),
     ) -> Option<Ended> {
         let first = Ask { len: ahead, ..ask };

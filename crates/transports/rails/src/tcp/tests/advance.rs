@@ -10,8 +10,8 @@ use garonne_sync::user::Data;
 const MB: usize = 1 << 20;
 
 /// A cookie of the peer's, of whose region so many bytes come unasked.
-fn announced(cookie: u64, ahead: u64) -> Descriptor {
-    Descriptor::new(cookie, &ahead.to_le_bytes()).unwrap()
+fn announced(cookie: u64, ahead: u64) -> RegionDescriptor {
+    RegionDescriptor::new(cookie, &ahead.to_le_bytes()).unwrap()
 }
 
 fn advance(cookie: u64, len: u64) -> Vec<u8> {
@@ -41,16 +41,16 @@ fn pattern(len: usize) -> Vec<u8> {
 
 impl Stage {
     /// Exposes this memory to rank 1: its cookie, and how much of it leaves unasked.
-    pub(super) fn exposes(&mut self, token: Token, memory: &Scratch, len: usize) -> (u64, u64) {
+    pub(super) fn exposes(&mut self, token: BulkToken, memory: &Scratch, len: usize) -> (u64, u64) {
         let data = Data::contiguous(memory.mem(), len as u64);
-        let Exposing::Ready(descriptor) = self.rail.expose(token, 1, &data) else {
+        let ExposeResult::Ready(descriptor) = self.rail.expose(token, 1, &data) else {
             panic!("there is room")
         };
-        let announce = Header {
-            kind: garonne_engine::transport::Kind::Announce as u8,
-            ..Header::default()
+        let announce = PacketHeader {
+            kind: garonne_engine::transport::PacketKind::Rts as u8,
+            ..PacketHeader::default()
         };
-        let room = self.rail.claim(1, 0, Class::Control).unwrap();
+        let room = self.rail.claim(1, 0, PacketClass::Control).unwrap();
         self.rail.commit(room, &announce);
         (
             descriptor.cookie,
@@ -68,7 +68,7 @@ impl Stage {
     }
 
     /// The read of this name ends well, with these bytes in `local`.
-    fn has_read(&mut self, token: Token, local: &Scratch, expected: &[u8]) {
+    fn has_read(&mut self, token: BulkToken, local: &Scratch, expected: &[u8]) {
         let mut told = Told::default();
         self.until(&mut told, |told| !told.done.is_empty());
         assert_eq!(told.done, [(token, Ok(()))]);

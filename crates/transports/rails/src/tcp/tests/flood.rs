@@ -27,9 +27,9 @@ fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_sam
     assert!(sent > 2 * most, "only {sent} bytes are no flood");
     socket.set_nonblocking(false).unwrap();
     let mut rest = words[sent % HEAD..][..(HEAD - sent % HEAD) % HEAD].to_vec();
-    let header = Header {
+    let header = PacketHeader {
         kind: 1,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     rest.extend_from_slice(&head(Kind::Packet, HEADER as u32, (0, 0)));
     rest.extend_from_slice(&frame::header_bytes(&header));

@@ -6,7 +6,7 @@ use super::*;
 impl Stage {
     /// Rank 1 asks for all of what is exposed to it.
     fn is_asked(&mut self, socket: &mut TcpStream, lent: &Data) {
-        let Exposing::Ready(descriptor) = self.rail.expose(8, 1, lent) else {
+        let ExposeResult::Ready(descriptor) = self.rail.expose(8, 1, lent) else {
             panic!("there is room")
         };
         let ask = Ask {
@@ -28,7 +28,7 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
     let mut socket = stage.connected(Stream::Bulk(0));
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
-    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let body = [&head(Kind::Bulk, LEN as u32, (0, 0))[..], &[7; LEN]].concat();
     std::thread::scope(|scope| {
@@ -36,9 +36,9 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
         let (mut told, mut left) = (Told::default(), 0);
         while told.done.is_empty() {
             // Small messages come and go, so slices are short.
-            stage.rail.brisk.small(&Header {
+            stage.rail.brisk.small(&PacketHeader {
                 kind: 1,
-                ..Header::default()
+                ..PacketHeader::default()
             });
             let said = stage.rail.poll(16, &mut told);
             let more = !stage.rail.ready.is_empty();
@@ -60,12 +60,12 @@ fn a_small_message_is_told_of_before_large_data_move() {
     );
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
-    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
     let moved = |stage: &Stage| stage.rail.brought_by(1)[0];
-    let header = Header {
+    let header = PacketHeader {
         kind: 1,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     let packet = |number: u32| {
         let head = head(Kind::Packet, HEADER as u32, (number, 0));
@@ -111,11 +111,11 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     let [local, lent] = memory
         .each_ref()
         .map(|(memory, len)| Data::contiguous(memory.mem(), *len));
-    stage.reads(9, &Descriptor::new(5, &[]).unwrap(), &local);
+    stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
-    let header = Header {
+    let header = PacketHeader {
         kind: 1,
-        ..Header::default()
+        ..PacketHeader::default()
     };
     stage.is_asked(&mut large, &lent);
     large

@@ -19,7 +19,7 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
         rank += 1;
         TcpRail::new(house, pair.clone(), listener).unwrap()
     });
-    send(&mut rails[0], 1, &[7; 9], 0, Class::Data).unwrap();
+    send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
     let mut told = [Told::default(), Told::default()];
     for _ in 0..100_000 {
         for (rail, told) in rails.iter_mut().zip(&mut told) {

@@ -7,12 +7,13 @@
 use crate::storm::lines::Sky;
 use crate::traffic::mix;
 use crate::vector::vector_of;
-use garonne_engine::Quotas;
+use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
-    Mode, Origin, Pattern, Peer, Recv, Request, Send, Source, Started, Status,
+    CallOrigin, Pattern, Peer, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
+    Status,
 };
-use garonne_engine::engine::Shard;
-use garonne_engine::transport::Rail;
+use garonne_engine::engine::Engine;
+use garonne_engine::transport::Transport;
 use garonne_rails::tcp::TcpRail;
 use garonne_rails::tcp::shown;
 use garonne_sim::random::Random;
@@ -141,7 +142,7 @@ struct With {
 }
 
 pub struct Rank<'a> {
-    shard: Shard<TcpRail>,
+    shard: Engine<TcpRail>,
     me: Peer,
     plan: Plan,
     sky: &'a Sky,
@@ -163,7 +164,7 @@ pub struct Rank<'a> {
 impl<'a> Rank<'a> {
     pub fn new(rail: TcpRail, me: Peer, plan: Plan, sky: &'a Sky) -> Self {
         Self {
-            shard: Shard::new(rail, me, plan.ranks, Quotas::for_world(plan.ranks)),
+            shard: Engine::new(rail, me, plan.ranks, CreditQuotas::for_world(plan.ranks)),
             me,
             plan,
             sky,
@@ -214,18 +215,18 @@ impl<'a> Rank<'a> {
         let (memory, data) = memory_for(len, &mut self.dice);
         write(&data, self.plan.bytes(self.me, peer, number));
         let mode = if self.dice.one_in(8) {
-            Mode::Synchronous
+            SendCompletion::Synchronous
         } else {
-            Mode::Standard
+            SendCompletion::Standard
         };
-        let started = self.shard.send(Send {
+        let started = self.shard.send(SendArgs {
             context: CONTEXT,
             peer,
             source: self.me,
             tag,
             data: data.clone(),
             mode,
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         });
         self.with[peer as usize].sent += 1;
         self.with[peer as usize].open_sends += 1;
@@ -239,14 +240,14 @@ impl<'a> Rank<'a> {
         memory
             .mem()
             .with_mut(0, memory.len(), |bytes| bytes.fill(USED));
-        let started = self.shard.recv(Recv {
+        let started = self.shard.recv(RecvArgs {
             pattern: Pattern {
                 context: CONTEXT,
                 source: Some(Source { rank: peer, peer }),
                 tag: Some(tag),
             },
             data: data.clone(),
-            origin: Origin::default(),
+            origin: CallOrigin::default(),
         });
         self.with[peer as usize].posted += 1;
         self.with[peer as usize].open_receives += 1;
@@ -255,14 +256,14 @@ impl<'a> Rank<'a> {
 
     fn started(
         &mut self,
-        started: Started,
+        started: StartOutcome,
         (peer, number, receives): (Peer, u32, bool),
         (memory, data): (Scratch, Data),
     ) {
         let index = u32::MAX;
         let (request, ended) = match started {
-            Started::Pending(request) => (request, None),
-            Started::Done(status) => (
+            StartOutcome::Pending(request) => (request, None),
+            StartOutcome::Done(status) => (
                 Request {
                     index,
                     generation: 0,
