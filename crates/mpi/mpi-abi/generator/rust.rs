@@ -158,7 +158,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     writeln!(out, "}}").unwrap();
 }
 
-/// Calls with a shortest way in `crate::express`, which is tried first.
+/// Calls with a shortest way in `crate::fast_path`, which is tried first.
 const QUICK: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
 
 fn is_quick(f: &Function) -> bool {
@@ -181,7 +181,7 @@ const IN_CHILDREN: [&str; 9] = [
 
 /// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not
 /// show the call. (The shortest ways of the four quick calls need no such look: their check of the
-/// buffer refuses a child, see `device`, and no engine that is traced lets them through.)
+/// buffer refuses a child, see `gpu_buffers`, and no engine that is traced lets them through.)
 fn in_children(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
     match IN_CHILDREN.contains(&name) {

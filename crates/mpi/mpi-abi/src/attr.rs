@@ -3,11 +3,11 @@
 use crate::call::{Call, Fault, Result};
 use crate::callback::Attribute;
 use crate::constants::*;
-use crate::edge::{Buf, Callback, Ptr};
-use crate::errhan::last_used_code;
+use crate::c_args::{Buf, Callback, Ptr};
+use crate::errhandler::last_used_code;
 use crate::handle::*;
 use crate::objects::{comm, datatype};
-use crate::state;
+use crate::init_state;
 use garonne_mpi::attr::{Attrs, Kind, Target};
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 fn create(kind: Kind, functions: Attribute, keyval: Ptr<c_int>) -> Result<()> {
     keyval.set(
-        state::process()?
+        init_state::process()?
             .keyvals
             .create(kind, Arc::new(functions))?,
     )
 }
 
 fn free(kind: Kind, keyval: Ptr<c_int>) -> Result<()> {
-    state::process()?.keyvals.free(kind, keyval.get()?)?;
+    init_state::process()?.keyvals.free(kind, keyval.get()?)?;
     keyval.set(MPI_KEYVAL_INVALID)
 }
 
@@ -178,7 +178,7 @@ fn predefined(keyval: c_int) -> Option<Option<usize>> {
     let place = &VALUES[(keyval - MPI_TAG_UB) as usize];
     let value = match key {
         PredefinedKey::LastUsedCode => Some(last_used_code()),
-        _ => state::find_process().and_then(|process| process.predefined_attr(key)),
+        _ => init_state::find_process().and_then(|process| process.predefined_attr(key)),
     };
     let Some(value) = value else {
         return Some(None);
@@ -215,7 +215,7 @@ fn target(on: MPI_Datatype, keyval: c_int) -> Target {
 }
 
 pub(crate) fn type_set_attr(_: Call, on: MPI_Datatype, keyval: c_int, value: Buf) -> Result<()> {
-    Ok(attrs(datatype(on)?)?.set(&state::process()?.keyvals, target(on, keyval), value.addr())?)
+    Ok(attrs(datatype(on)?)?.set(&init_state::process()?.keyvals, target(on, keyval), value.addr())?)
 }
 
 pub(crate) fn type_get_attr(
@@ -225,10 +225,10 @@ pub(crate) fn type_get_attr(
     value: Buf,
     flag: Ptr<c_int>,
 ) -> Result<()> {
-    let found = attrs(datatype(on)?)?.get(&state::process()?.keyvals, Kind::Datatype, keyval)?;
+    let found = attrs(datatype(on)?)?.get(&init_state::process()?.keyvals, Kind::Datatype, keyval)?;
     answer(found, value, flag)
 }
 
 pub(crate) fn type_delete_attr(_: Call, on: MPI_Datatype, keyval: c_int) -> Result<()> {
-    Ok(attrs(datatype(on)?)?.delete(&state::process()?.keyvals, target(on, keyval))?)
+    Ok(attrs(datatype(on)?)?.delete(&init_state::process()?.keyvals, target(on, keyval))?)
 }

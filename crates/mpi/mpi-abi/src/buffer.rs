@@ -1,12 +1,12 @@
 //! Buffers for buffered sends: of the process, of communicators, of sessions.
 
 use crate::call::{Call, Fault, Result};
-use crate::edge::{Buf, CountOut, Ptr};
+use crate::c_args::{Buf, CountOut, Ptr};
 use crate::handle::*;
 use crate::objects::comm;
 use crate::request::give_request;
 use crate::session::session;
-use crate::state;
+use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::bsend_buffer::{Buffer, Buffers};
 use garonne_mpi::process::Process;
@@ -53,22 +53,22 @@ fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Resul
 }
 
 pub(crate) fn buffer_attach(_: Call, buf: Buf, size: MPI_Count) -> Result<()> {
-    attach(&state::process()?.buffers, buf, size)
+    attach(&init_state::process()?.buffers, buf, size)
 }
 
 pub(crate) fn buffer_detach(_: Call, addr: Buf, size: CountOut) -> Result<()> {
-    let process = state::process()?;
+    let process = init_state::process()?;
     detach(&process.buffers, &process, addr, size)
 }
 
 pub(crate) fn buffer_flush(_: Call) -> Result<()> {
-    let process = state::process()?;
+    let process = init_state::process()?;
     process.buffers.flush(&process);
     Ok(())
 }
 
 pub(crate) fn buffer_iflush(_: Call, out: Ptr<MPI_Request>) -> Result<()> {
-    let process = state::process()?;
+    let process = init_state::process()?;
     give_request(process.buffers.iflush(&process), out)
 }
 

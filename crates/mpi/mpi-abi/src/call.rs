@@ -4,7 +4,7 @@
 //! error handler of the object that the call was about. Nothing here is on the way of a call that
 //! succeeds.
 
-use crate::edge::Ptr;
+use crate::c_args::Ptr;
 use crate::exports::{NAMES, NOT_YET};
 use crate::handle::{
     MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win,
@@ -40,7 +40,7 @@ impl Call {
             call: self.0,
             kind: 0,
             mark: TypeDigest::NONE,
-            site: crate::thunk::call_site(),
+            site: crate::entry::call_site(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Call {
     pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
         CallOrigin {
             kind: kind_of(datatype.0),
-            mark: crate::checks::mark(count, datatype),
+            mark: crate::optional_checks::mark(count, datatype),
             ..self.origin()
         }
     }
@@ -138,7 +138,7 @@ impl From<Error> for Fault {
 pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
-        Err(fault) => crate::errhan::raise(call, holder, fault),
+        Err(fault) => crate::errhandler::raise(call, holder, fault),
     }
 }
 
@@ -147,14 +147,14 @@ pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
 #[inline(never)]
 pub(crate) fn no_place(call: Call, holder: Holder, argument: &'static str) -> c_int {
     let detail = format!("{argument} is a null pointer: there is no place for what the call gives");
-    crate::errhan::raise(call, holder, Fault::new(Class::Arg, detail))
+    crate::errhandler::raise(call, holder, Fault::new(Class::Arg, detail))
 }
 
 /// Why a forked child is refused.
 #[cold]
 #[inline(never)]
 pub(crate) fn childs_fault() -> Fault {
-    let rank = crate::state::find_process().map_or(String::from("a rank"), |process| {
+    let rank = crate::init_state::find_process().map_or(String::from("a rank"), |process| {
         format!("rank {}", process.host.me())
     });
     // SAFETY: neither call takes an argument or fails.
@@ -169,7 +169,7 @@ pub(crate) fn childs_fault() -> Fault {
 #[cold]
 #[inline(never)]
 pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
-    crate::errhan::raise(call, holder, childs_fault())
+    crate::errhandler::raise(call, holder, childs_fault())
 }
 
 /// The code of the first function of the table that is not there; above all predefined classes and
@@ -204,5 +204,5 @@ pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
 pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
     let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
     error.code = Some(NOT_YET_FIRST + c_int::from(call.0));
-    crate::errhan::raise(call, holder, Fault::from(error))
+    crate::errhandler::raise(call, holder, Fault::from(error))
 }

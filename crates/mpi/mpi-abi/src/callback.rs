@@ -1,15 +1,15 @@
 //! Calls into the program: attribute, error-handler, reduction and generalised-request functions.
 //!
 //! A callback runs on the thread of the MPI call that needed it, with no lock of the library held.
-//! It may call MPI. Any callback of a C++ program may throw (see `exception`). An error handler may
+//! It may call MPI. Any callback of a C++ program may throw (see `cpp_exceptions`). An error handler may
 //! also `longjmp` or `exit`, so nothing here keeps state across a call.
 
 use crate::constants::MPI_ERR_OTHER;
-use crate::edge::{Buf, Callback};
-use crate::exception::{self, Exception, catching, pend};
+use crate::c_args::{Buf, Callback};
+use crate::cpp_exceptions::{self, Exception, catching, pend};
 use crate::handle::{MPI_Datatype, MPI_Status};
 use crate::status;
-use crate::type_refs::TypeRef;
+use crate::datatype_refs::TypeRef;
 use garonne_mpi::attr::Callbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
@@ -221,7 +221,7 @@ impl Bound {
             .take();
         self.has_thrown.store(false, Ordering::Release);
         thrown.into_iter().for_each(pend);
-        exception::check()
+        cpp_exceptions::check()
     }
 }
 

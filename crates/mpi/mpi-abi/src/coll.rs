@@ -4,8 +4,8 @@
 use crate::call::{Call, Result};
 use crate::callback::Bound;
 use crate::constants::*;
-use crate::device;
-use crate::edge::{Buf, Counts, In, Ptr};
+use crate::gpu_buffers;
+use crate::c_args::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype, info_or_null};
 use crate::p2p::{bad_count, suspect};
@@ -146,7 +146,7 @@ pub(crate) use forms;
 
 /// Refuses addresses where no data of this type can be.
 pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
-    if buf.addr() <= device::floor() {
+    if buf.addr() <= gpu_buffers::floor() {
         suspect(buf, count, datatype)?;
     }
     Ok(())
@@ -215,7 +215,7 @@ impl Ragged {
 
     pub fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<ElementsW<'a>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
-        device::refuse(self.buf)?;
+        gpu_buffers::refuse(self.buf)?;
         Ok(ElementsW {
             mem: self.buf.mem(),
             counts,

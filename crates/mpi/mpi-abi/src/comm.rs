@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Ptr, StrIn, StrOut};
+use crate::c_args::{Ptr, StrIn, StrOut};
 use crate::group::{comparison, publish_group};
 use crate::handle::*;
 use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
@@ -226,7 +226,7 @@ pub(crate) fn comm_disconnect(call: Call, place: Ptr<MPI_Comm>) -> Result<()> {
 
 /// No process of a job that `garonne run` started was spawned by another.
 pub(crate) fn comm_get_parent(_: Call, parent: Ptr<MPI_Comm>) -> Result<()> {
-    crate::state::process()?;
+    crate::init_state::process()?;
     parent.set(MPI_COMM_NULL)
 }
 

@@ -3,11 +3,11 @@
 use crate::attr::attrs;
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Counts, In, Ptr};
+use crate::c_args::{Counts, In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{TYPES, datatype, publish, unknown};
-use crate::type_refs;
+use crate::datatype_refs;
 use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
@@ -322,7 +322,7 @@ pub(crate) fn type_free(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
     if found.slot().get().is_some() {
         attrs(found)?.delete_all(old.0)?;
     }
-    if !type_refs::free(old) {
+    if !datatype_refs::free(old) {
         return Err(unknown(Class::Type, "datatype", old.0, MPI_DATATYPE_NULL.0));
     }
     handle.set(MPI_DATATYPE_NULL)

@@ -1,13 +1,13 @@
 //! Starting and ending, versions, timers, memory, profiling control.
 
-use crate::by_context;
+use crate::contexts;
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Buf, Ptr, StrIn, StrOut};
+use crate::c_args::{Buf, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, INFOS, publish};
-use crate::state::{self, Phase};
-use crate::{checks, site, world};
+use crate::init_state::{self, Phase};
+use crate::{optional_checks, call_site, init};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::{Instance, Process, Resource, ThreadLevel};
@@ -22,22 +22,22 @@ static LIFE: Mutex<()> = Mutex::new(());
 /// This rank, brought up if this is the first use (the world model or a session).
 pub(crate) fn join(level: ThreadLevel) -> Result<Arc<Process>> {
     let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(process) = state::find_process() {
+    if let Some(process) = init_state::find_process() {
         return Ok(process);
     }
-    let process = Process::new(world::enter(level)?);
-    state::set_process(Some(process.clone()));
+    let process = Process::new(init::enter(level)?);
+    init_state::set_process(Some(process.clone()));
     Ok(process)
 }
 
 /// Takes this rank out of its job if nothing uses the library any more.
 pub(crate) fn leave_if_unused() -> Result<()> {
     let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
-    if state::find_process().is_none_or(|process| process.users() > 0) {
+    if init_state::find_process().is_none_or(|process| process.users() > 0) {
         return Ok(());
     }
-    drop(state::set_process(None));
-    world::leave()
+    drop(init_state::set_process(None));
+    init::leave()
 }
 
 pub(crate) fn init(call: Call, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
@@ -55,7 +55,7 @@ pub(crate) fn init_thread(
 }
 
 fn start(call: Call, required: c_int) -> Result<c_int> {
-    match state::phase() {
+    match init_state::phase() {
         Phase::Before => {}
         Phase::Running => {
             return Err(Fault::new(
@@ -76,20 +76,20 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
     let required = ThreadLevel::try_from(required)?;
     let process = join(required)?;
     let level = process.init(required)?;
-    world::threads(level);
+    init::threads(level);
     let provided = level as c_int;
-    state::set_main_thread(provided);
+    init_state::set_main_thread(provided);
     objects::set_world(process.world().zip(process.self_comm()));
-    state::enter(Phase::Running);
+    init_state::enter(Phase::Running);
     Ok(provided)
 }
 
 pub(crate) fn finalize(call: Call) -> Result<()> {
-    if state::forked() {
+    if init_state::forked() {
         // What there was to finalize is its parent's.
         return Ok(());
     }
-    match state::phase() {
+    match init_state::phase() {
         Phase::Before => {
             return Err(Fault::new(
                 Class::Other,
@@ -104,10 +104,10 @@ pub(crate) fn finalize(call: Call) -> Result<()> {
             ));
         }
     }
-    let process = state::process()?;
-    if checks::messages() {
+    let process = init_state::process()?;
+    if optional_checks::messages() {
         process.begin_finalize()?;
-        match process.unreceived(call.origin(), &by_context::owner) {
+        match process.unreceived(call.origin(), &contexts::owner) {
             Ok(Some(report)) => die_of_unreceived(&process, &report),
             Ok(None) => {}
             Err(error) => say(&format!(
@@ -117,9 +117,9 @@ pub(crate) fn finalize(call: Call) -> Result<()> {
         }
     }
     process.finalize()?;
-    state::enter(Phase::Finalized);
+    init_state::enter(Phase::Finalized);
     objects::set_world(None);
-    by_context::forget_freed();
+    contexts::forget_freed();
     leave_if_unused()
 }
 
@@ -130,30 +130,30 @@ pub(crate) fn die_of_unreceived(process: &Process, report: &str) -> ! {
 }
 
 pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {
-    flag.set((state::phase() != Phase::Before).into())
+    flag.set((init_state::phase() != Phase::Before).into())
 }
 
 pub(crate) fn finalized(_: Call, flag: Ptr<c_int>) -> Result<()> {
     // So that handlers which programs run at exit leave MPI alone in a forked child.
-    flag.set((state::forked() || state::phase() == Phase::Finalized).into())
+    flag.set((init_state::forked() || init_state::phase() == Phase::Finalized).into())
 }
 
 pub(crate) fn query_thread(_: Call, provided: Ptr<c_int>) -> Result<()> {
-    state::process()?;
-    provided.set(state::provided())
+    init_state::process()?;
+    provided.set(init_state::provided())
 }
 
 pub(crate) fn is_thread_main(_: Call, flag: Ptr<c_int>) -> Result<()> {
-    state::process()?;
-    flag.set(state::is_main_thread().into())
+    init_state::process()?;
+    flag.set(init_state::is_main_thread().into())
 }
 
 /// Ends the whole job, whatever the communicator: what the standard recommends for the world's.
 pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
-    let place = site::describe(call.origin().site);
+    let place = call_site::describe(call.origin().site);
     let label =
         objects::find_comm(on).map_or(String::from("an invalid communicator"), |comm| comm.label());
-    let process = state::find_process();
+    let process = init_state::find_process();
     let rank = process.as_ref().map_or(String::new(), |process| {
         format!("rank {} ", process.host.me())
     });
@@ -176,12 +176,12 @@ pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     // SAFETY: writes out what the program printed so far; takes no argument of ours.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     // A forked child ends alone: the job is its parent's.
-    if let Some(process) = process.filter(|_| !state::forked()) {
+    if let Some(process) = process.filter(|_| !init_state::forked()) {
         process.abort(code, message);
     }
     let _ = writeln!(std::io::stderr(), "{message}");
     let status = if code & 0xff == 0 { 1 } else { code };
-    if !state::forked() {
+    if !init_state::forked() {
         garonne_node::client::abort_job(status);
     }
     // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.
@@ -213,7 +213,7 @@ pub(crate) fn processor_name() -> String {
 }
 
 pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Result<()> {
-    let process = state::process()?;
+    let process = init_state::process()?;
     let written = name.write(
         &process.config.processor_name,
         MPI_MAX_PROCESSOR_NAME as usize,

@@ -2,10 +2,10 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{In, Ptr};
+use crate::c_args::{In, Ptr};
 use crate::handle::MPI_Group;
 use crate::objects::{self, GROUPS, Members, group, publish};
-use crate::state;
+use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::{Comparison, Group, Range};
 use garonne_mpi::session::Session;
@@ -51,7 +51,7 @@ pub(crate) fn group_size(_: Call, handle: MPI_Group, size: Ptr<c_int>) -> Result
 }
 
 pub(crate) fn group_rank(_: Call, handle: MPI_Group, rank: Ptr<c_int>) -> Result<()> {
-    let me = state::process()?.host.me();
+    let me = init_state::process()?.host.me();
     rank.set(
         group(handle)?
             .rank_of(me)

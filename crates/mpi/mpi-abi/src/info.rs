@@ -2,10 +2,10 @@
 
 use crate::call::{Call, Result};
 use crate::constants::*;
-use crate::edge::{Ptr, StrIn, StrOut};
+use crate::c_args::{Ptr, StrIn, StrOut};
 use crate::handle::MPI_Info;
 use crate::objects::{INFOS, info, publish, unknown};
-use crate::state;
+use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
@@ -22,7 +22,7 @@ pub(crate) fn info_create_env(
     _argv: Ptr<StrIn>,
     out: Ptr<MPI_Info>,
 ) -> Result<()> {
-    out.set(publish(&INFOS, Info::from_pairs(state::env_pairs()))?)
+    out.set(publish(&INFOS, Info::from_pairs(init_state::env_pairs()))?)
 }
 
 pub(crate) fn info_set(_: Call, handle: MPI_Info, key: StrIn, value: StrIn) -> Result<()> {

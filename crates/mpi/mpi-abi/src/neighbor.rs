@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::coll::{Form, Ragged, Way, each_type, elements, forms};
-use crate::edge::{Buf, Counts, In, Ptr};
+use crate::c_args::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use garonne_mpi::coll::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,

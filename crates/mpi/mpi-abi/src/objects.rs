@@ -4,11 +4,11 @@
 //! A lookup gives a reference that lives until the program frees the handle; the standard forbids
 //! to free it while a call uses it. What must outlive the call (pending operations) takes a clone.
 
-use crate::by_context;
+use crate::contexts;
 use crate::call::{Fault, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::state::{self, Phase};
+use crate::init_state::{self, Phase};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::Errhandler;
@@ -53,7 +53,7 @@ static SELF: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the world's communicators known, or, given `None`, unknown again.
 pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
-    crate::express::forget(None);
+    crate::fast_path::forget(None);
     let (world, self_) = match world {
         Some((world, self_)) => {
             world.set_handle(MPI_COMM_WORLD.0);
@@ -115,9 +115,9 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
 
 /// Frees a communicator's handle.
 pub(crate) fn retire_comm(handle: MPI_Comm) {
-    crate::express::forget(Some(handle));
+    crate::fast_path::forget(Some(handle));
     if let Some(comm) = COMMS.withdraw(handle) {
-        by_context::retire(handle, comm);
+        contexts::retire(handle, comm);
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn group(handle: MPI_Group) -> Result<&'static Members> {
 /// The info object of a handle.
 pub(crate) fn info(handle: MPI_Info) -> Result<&'static Info> {
     let found = if handle == MPI_INFO_ENV {
-        Some(state::info_env())
+        Some(init_state::info_env())
     } else {
         INFOS.get(handle)
     };
@@ -217,10 +217,10 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     let Some(comm) = comm else {
         return Ok(MPI_COMM_NULL);
     };
-    crate::device::look_again();
+    crate::gpu_buffers::look_again();
     let handle = publish(&COMMS, comm.clone())?;
     comm.set_handle(Handle::word(handle));
-    by_context::add(handle, &comm);
+    contexts::add(handle, &comm);
     Ok(handle)
 }
 
@@ -235,8 +235,8 @@ pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
 
 /// Why a predefined object is not there now, if it would be at another time.
 fn not_there(kind: &str, word: usize) -> Option<String> {
-    let why = state::not_running().filter(|_| word < LIVE)?;
-    if state::find_process().is_none() {
+    let why = init_state::not_running().filter(|_| word < LIVE)?;
+    if init_state::find_process().is_none() {
         return Some(why.into());
     }
     // Sessions alone: all is there that does not belong to the world model.
@@ -245,7 +245,7 @@ fn not_there(kind: &str, word: usize) -> Option<String> {
         MPI_COMM_SELF if kind == "communicator" => "MPI_COMM_SELF",
         _ => return None,
     };
-    let (world, advice) = match state::phase() {
+    let (world, advice) = match init_state::phase() {
         Phase::Finalized => ("MPI_Finalize has ended it", "make"),
         _ => (
             "no MPI_Init was called, only MPI_Session_init",

@@ -1,13 +1,13 @@
 //! Sends and receives.
 
 use crate::call::{Call, Fault, Result};
-use crate::device;
-use crate::edge::{Buf, Ptr};
+use crate::gpu_buffers;
+use crate::c_args::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::{give, give_outcome};
-use crate::{express, plain, world};
+use crate::{fast_path, light_request, init};
 use garonne_engine::api::shard_of;
 use garonne_engine::fast::recv::FastRecv;
 use garonne_mpi::comm::Comm;
@@ -32,7 +32,7 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
         return Err(bad_count(count));
     }
     let datatype = committed(handle)?;
-    if buf.addr() <= device::floor() {
+    if buf.addr() <= gpu_buffers::floor() {
         suspect(buf, count, datatype)?;
     }
     Ok(datatype.data(buf.mem(), count as u64)?)
@@ -56,7 +56,7 @@ pub(crate) fn suspect(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result
     if buf.addr() <= Buf::AUTOMATIC && count > 0 && !absolute {
         return Err(bad_buffer(buf, count));
     }
-    device::check(buf, count)
+    gpu_buffers::check(buf, count)
 }
 
 #[cold]
@@ -178,7 +178,7 @@ fn few(
 ) -> Option<Few> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
-    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= device::floor() {
+    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= gpu_buffers::floor() {
         return None;
     }
     let len = bytes as u32 * count as u32;
@@ -201,18 +201,18 @@ fn send_few(
     on: MPI_Comm,
 ) -> bool {
     let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
-    let Some((small, host)) = small.and_then(|small| Some((small, world::host_in(small.context)?)))
+    let Some((small, host)) = small.and_then(|small| Some((small, init::host_in(small.context)?)))
     else {
         return false;
     };
     let sent = host.send_small(&small);
     if sent {
-        express::learn_track(on, dest, &small);
+        fast_path::learn_track(on, dest, &small);
     }
     sent
 }
 
-/// The engine's words for a receive of what is plain, and its communicator. `express` knows them
+/// The engine's words for a receive of what is plain, and its communicator. `fast_path` knows them
 /// from now on.
 #[inline(always)]
 fn catch_few(
@@ -224,13 +224,13 @@ fn catch_few(
 ) -> Option<(&'static Comm, FastRecv)> {
     let comm = find_comm(on)?;
     let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
-    if express::wants(on, source) {
-        express::learn(on, source, (catch.context, catch.peer));
+    if fast_path::wants(on, source) {
+        fast_path::learn(on, source, (catch.context, catch.peer));
     }
     Some((comm, catch))
 }
 
-/// `MPI_Send` where `express` did not do: what is small and plain goes the engine's shortest way,
+/// `MPI_Send` where `fast_path` did not do: what is small and plain goes the engine's shortest way,
 /// everything else and every mistake the general one.
 pub(crate) fn send(
     call: Call,
@@ -259,7 +259,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     if let Some((_, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = world::host_in(catch.context)
+        && let Some(host) = init::host_in(catch.context)
         && let Some(caught) = host.recv_quick(&catch)
     {
         return give(status, &caught.into());
@@ -303,7 +303,7 @@ pub(crate) fn isend(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     if send_few(call, buf, (count, datatype), (dest, tag), on) {
-        return out.set(plain::DONE);
+        return out.set(light_request::DONE);
     }
     isend_any(call, buf, count, datatype, dest, tag, on, out)
 }
@@ -320,16 +320,16 @@ pub(crate) fn irecv(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     if let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = world::host_in(catch.context)
+        && let Some(host) = init::host_in(catch.context)
         && let Some(name) = host.post_plain(&catch)
     {
         let shard = shard_of(catch.context);
         if catch.room > HANDS_FROM {
-            comm.process().host.leave_open(plain::outward(shard, name));
+            comm.process().host.leave_open(light_request::outward(shard, name));
         }
-        return match plain::handle(shard, name) {
+        return match light_request::handle(shard, name) {
             Some(handle) => out.set(handle),
-            None => give_request(Request::posted(comm, plain::outward(shard, name)), out),
+            None => give_request(Request::posted(comm, light_request::outward(shard, name)), out),
         };
     }
     irecv_any(call, buf, count, datatype, source, tag, on, out)

@@ -1,8 +1,8 @@
 //! Packing and unpacking, native and in `external32`.
 
 use crate::call::{Call, Fault, Result};
-use crate::device;
-use crate::edge::{Buf, CountOut, StrIn};
+use crate::gpu_buffers;
+use crate::c_args::{Buf, CountOut, StrIn};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype};
 use crate::p2p::bad_count;
@@ -18,7 +18,7 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
             format!("the buffer is a null pointer, but count is {count}"),
         ));
     }
-    device::refuse(buf)?;
+    gpu_buffers::refuse(buf)?;
     Ok(Elements {
         mem: buf.mem(),
         count,

@@ -2,13 +2,13 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Buf, Ptr};
+use crate::c_args::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, publish, unknown};
 use crate::p2p::data;
 use crate::request::give_request;
 use crate::status::give;
-use crate::{polling, state};
+use crate::{polling_calls, init_state};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::Message;
@@ -30,8 +30,8 @@ pub(crate) fn probe(
 /// A probe that does not wait has found a message or not.
 fn looked(call: Call, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
     match found {
-        true => polling::answered(),
-        false => polling::in_vain(call, &|asked| {
+        true => polling_calls::answered(),
+        false => polling_calls::in_vain(call, &|asked| {
             asked.add(Ok(Some(on.probed(source, tag, call.origin()))));
         }),
     }
@@ -143,7 +143,7 @@ pub(crate) fn imrecv(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     let origin = call.origin_of(count, datatype);
-    let process = state::process()?;
+    let process = init_state::process()?;
     let data = if message.get()? == MPI_MESSAGE_NO_PROC {
         garonne_sync::user::Data::empty()
     } else {

@@ -3,7 +3,7 @@
 
 use crate::call::{Call, Result};
 use crate::coll::{Form, Way, check_buffer, forms};
-use crate::edge::{Buf, Counts, Ptr};
+use crate::c_args::{Buf, Counts, Ptr};
 use crate::handle::*;
 use crate::objects::committed;
 use crate::op::op_on;

@@ -4,24 +4,24 @@
 //! persistent. Errors of several requests at once are told in the statuses and as
 //! `MPI_ERR_IN_STATUS`.
 
-mod looking;
-mod starting;
+mod get_status;
+mod start_cancel;
 
-pub(crate) use looking::{
+pub(crate) use get_status::{
     request_get_status, request_get_status_all, request_get_status_any, request_get_status_some,
 };
-pub(crate) use starting::{cancel, start, startall};
+pub(crate) use start_cancel::{cancel, start, startall};
 
 use crate::call::{Call, Fault, Result};
 use crate::callback::Bound;
 use crate::constants::*;
-use crate::edge::{In, Ptr};
+use crate::c_args::{In, Ptr};
 use crate::handle::*;
 use crate::objects::{publish, unknown};
-use crate::plain::looked;
+use crate::light_request::looked;
 use crate::status::{encode, give_empty, give_outcome};
-use crate::thunk::call_site;
-use crate::{failures, grequest, plain};
+use crate::entry::call_site;
+use crate::{recent_errors, generalized_request, light_request};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
@@ -46,7 +46,7 @@ static REQUESTS: Table<Entry> = Table::new();
 #[inline]
 pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
     if new.is_nothing() {
-        return out.set(plain::DONE);
+        return out.set(light_request::DONE);
     }
     give_entry(
         Entry {
@@ -66,7 +66,7 @@ pub(crate) fn give_reduction(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     if new.is_nothing() && !operation.has_thrown() {
-        return out.set(plain::DONE);
+        return out.set(light_request::DONE);
     }
     give_entry(
         Entry {
@@ -147,10 +147,10 @@ fn find(handle: MPI_Request) -> Result<Found> {
     if handle == MPI_REQUEST_NULL {
         return Ok(Found::Null);
     }
-    if !plain::is_plain(handle) {
+    if !light_request::is_plain(handle) {
         return entry(handle).map(Found::Entry);
     }
-    match plain::found(handle)? {
+    match light_request::found(handle)? {
         Some(request) => Ok(Found::Plain(request)),
         None => Err(unknown(
             Class::Request,
@@ -177,7 +177,7 @@ fn find_one(handle: MPI_Request) -> Result<Found> {
 /// Forgets a request whose outcome was taken.
 fn spend(place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
-    if plain::is_plain(handle) {
+    if light_request::is_plain(handle) {
         // Its slot went with the outcome.
         return place.set(MPI_REQUEST_NULL);
     }
@@ -206,7 +206,7 @@ fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
 }
 
 pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
-    if plain::wait(place, status)? {
+    if light_request::wait(place, status)? {
         return Ok(());
     }
     wait_any_kind(place, status)
@@ -230,7 +230,7 @@ pub(crate) fn test(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    if let Some(over) = plain::test(call, place, status)? {
+    if let Some(over) = light_request::test(call, place, status)? {
         return flag.set(over.into());
     }
     let found = find(place.get()?)?;
@@ -335,7 +335,7 @@ impl Report {
             Ok(status) => (encode(status), MPI_SUCCESS),
             Err(error) => (
                 encode(&error.status.unwrap_or(Status::EMPTY)),
-                failures::keep(self.call, call_site(), error),
+                recent_errors::keep(self.call, call_site(), error),
             ),
         };
         status.error = code;
@@ -377,7 +377,7 @@ pub(crate) fn waitall(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    let seen = plain::wait_all(n, places, statuses)?;
+    let seen = light_request::wait_all(n, places, statuses)?;
     if seen == n {
         return Ok(());
     }
@@ -398,7 +398,7 @@ pub(crate) fn testall(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    let Some(seen) = plain::test_all(call, n, places, statuses)? else {
+    let Some(seen) = light_request::test_all(call, n, places, statuses)? else {
         return flag.set(0);
     };
     if seen == n {
@@ -423,13 +423,13 @@ pub(crate) fn waitany(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    match plain::wait_any(n, places, status)? {
-        plain::Found::Over(at) => return index.set(at as c_int),
-        plain::Found::Nothing => {
+    match light_request::wait_any(n, places, status)? {
+        light_request::Found::Over(at) => return index.set(at as c_int),
+        light_request::Found::Nothing => {
             index.set(MPI_UNDEFINED)?;
             return give_empty(status);
         }
-        plain::Found::Otherwise | plain::Found::NotYet => {}
+        light_request::Found::Otherwise | light_request::Found::NotYet => {}
     }
     let list = List::new(count, places)?;
     let Some((at, outcome)) = request::wait_any(&list.refs()) else {
@@ -448,21 +448,21 @@ pub(crate) fn testany(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    match plain::test_any(call, n, places, status)? {
-        plain::Found::Over(at) => {
+    match light_request::test_any(call, n, places, status)? {
+        light_request::Found::Over(at) => {
             flag.set(1)?;
             return index.set(at as c_int);
         }
-        plain::Found::Nothing => {
+        light_request::Found::Nothing => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
             return give_empty(status);
         }
-        plain::Found::NotYet => {
+        light_request::Found::NotYet => {
             flag.set(0)?;
             return index.set(MPI_UNDEFINED);
         }
-        plain::Found::Otherwise => {}
+        light_request::Found::Otherwise => {}
     }
     let list = List::new(count, places)?;
     let found = request::test_any(&list.refs());
@@ -524,15 +524,15 @@ pub(crate) fn waitsome(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
-    let several = plain::Several {
+    let several = light_request::Several {
         places,
         indices,
         statuses,
     };
     match several.wait(n)? {
-        plain::Found::Over(over) => return count.set(over as c_int),
-        plain::Found::Nothing => return count.set(MPI_UNDEFINED),
-        plain::Found::Otherwise | plain::Found::NotYet => {}
+        light_request::Found::Over(over) => return count.set(over as c_int),
+        light_request::Found::Nothing => return count.set(MPI_UNDEFINED),
+        light_request::Found::Otherwise | light_request::Found::NotYet => {}
     }
     let list = List::new(incount, places)?;
     let mut report = Report::new(call, statuses);
@@ -551,16 +551,16 @@ pub(crate) fn testsome(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
-    let several = plain::Several {
+    let several = light_request::Several {
         places,
         indices,
         statuses,
     };
     match several.test(call, n)? {
-        plain::Found::Over(over) => return count.set(over as c_int),
-        plain::Found::Nothing => return count.set(MPI_UNDEFINED),
-        plain::Found::NotYet => return count.set(0),
-        plain::Found::Otherwise => {}
+        light_request::Found::Over(over) => return count.set(over as c_int),
+        light_request::Found::Nothing => return count.set(MPI_UNDEFINED),
+        light_request::Found::NotYet => return count.set(0),
+        light_request::Found::Otherwise => {}
     }
     let list = List::new(incount, places)?;
     let mut report = Report::new(call, statuses);
@@ -573,7 +573,7 @@ pub(crate) fn testsome(
 
 pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
-    if plain::is_plain(handle)
+    if light_request::is_plain(handle)
         && let Found::Plain(request) = find(handle)?
     {
         place.set(MPI_REQUEST_NULL)?;
@@ -581,7 +581,7 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     }
     if let Some(general) = &entry(handle)?.general {
         place.set(MPI_REQUEST_NULL)?;
-        return grequest::free(handle, general);
+        return generalized_request::free(handle, general);
     }
     let Some(entry) = REQUESTS.remove(handle) else {
         return Err(unknown(

@@ -2,11 +2,11 @@
 
 use crate::call::{Call, Result};
 use crate::constants::*;
-use crate::edge::{Ptr, StrIn, StrOut};
+use crate::c_args::{Ptr, StrIn, StrOut};
 use crate::group::publish_group;
 use crate::handle::*;
 use crate::objects::{INFOS, Members, errhandler, group, info, publish, publish_comm, unknown};
-use crate::{by_context, checks, env, state, world};
+use crate::{contexts, optional_checks, env, init_state, init};
 use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
@@ -43,7 +43,7 @@ pub(crate) fn session_init(
     };
     let handler = errhandler(handler)?;
     let process = env::join(ThreadLevel::Serialized)?;
-    world::session();
+    init::session();
     let session = Session::init(&process, hints, handler)?;
     let handle = publish(&SESSIONS, session.clone())?;
     session.set_handle(Handle::word(handle));
@@ -56,9 +56,9 @@ pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> 
     ended.finalize()?;
     SESSIONS.remove(old);
     let process = ended.process();
-    if checks::messages()
+    if optional_checks::messages()
         && process.users() == 0
-        && let Some(report) = process.unreceived_at_end(&by_context::owner)
+        && let Some(report) = process.unreceived_at_end(&contexts::owner)
     {
         env::die_of_unreceived(process, &report);
     }
@@ -130,7 +130,7 @@ impl Meeting {
             Some(info(hints)?.clone())
         };
         Ok(Self {
-            process: state::process()?,
+            process: init_state::process()?,
             tag: tag.text()?,
             hints,
             handler: errhandler(handler)?,

@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{CountOut, In, Ptr};
+use crate::c_args::{CountOut, In, Ptr};
 use crate::handle::*;
 use crate::objects::datatype;
 use garonne_mpi::error::Class;

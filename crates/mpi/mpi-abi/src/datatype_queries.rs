@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Buf, CountOut, Ptr, StrIn, StrOut};
+use crate::c_args::{Buf, CountOut, Ptr, StrIn, StrOut};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{datatype, publish_type};

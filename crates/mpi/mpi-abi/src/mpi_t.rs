@@ -7,7 +7,7 @@
 
 use crate::call::Call;
 use crate::constants::*;
-use crate::edge::{Buf, Callback, Ptr, StrIn, StrOut};
+use crate::c_args::{Buf, Callback, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};

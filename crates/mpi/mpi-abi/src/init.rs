@@ -1,7 +1,7 @@
 //! How this process becomes a rank: of the job it was started in, or of a world of its own.
 
 use crate::call::{Call, Fault, Result};
-use crate::{checks, entered, env, site, state, tracing};
+use crate::{optional_checks, last_call, env, call_site, init_state, trace_calls};
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_mpi::coll::SegmentAllocator;
@@ -82,8 +82,8 @@ static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
 /// threads may all call at once has several shards.
 pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
-    checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
-    let initial_errhandler = crate::errhan::start_with().map_err(of_node)?;
+    optional_checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
+    let initial_errhandler = crate::errhandler::start_with().map_err(of_node)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
         // Everything was finalized, and a session begins: until its end, too, an exit without
@@ -94,12 +94,12 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         }
         None => kept.insert(Rank::enter().map_err(of_node)?),
     };
-    state::watch_forks();
+    init_state::watch_forks();
     if let Some(client) = &rank.client {
-        entered::follow(client);
+        last_call::follow(client);
     }
     if let Some(tracer) = &rank.tracer {
-        tracing::follow(tracer);
+        trace_calls::follow(tracer);
     }
     let sharded = match level {
         ThreadLevel::Multiple => rank.with_shards(),
@@ -138,9 +138,9 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         // A job has as many places as ranks: there are no slots.
         universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
         processor_name: hosts.map_or_else(env::processor_name, |hosts| hosts.name.clone()),
-        env: state::env_pairs(),
+        env: init_state::env_pairs(),
         call_name: |call| Call(call).name(),
-        site_name: site::of,
+        site_name: call_site::of,
         say: env::say,
         resources: env::resources,
         boards: BOARDS.clone(),

@@ -1,14 +1,14 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
-use crate::by_context::Shown;
+use crate::contexts::Shown;
 use crate::call::{Call, Fault, Holder, Result, not_yet_string};
 use crate::callback;
 use crate::constants::*;
-use crate::edge::{Callback, Ptr, StrIn, StrOut};
+use crate::c_args::{Callback, Ptr, StrIn, StrOut};
 use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
-use crate::{checks, exception, failures, site, state, tracing};
+use crate::{optional_checks, cpp_exceptions, recent_errors, call_site, init_state, trace_calls};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use garonne_node::rank;
@@ -32,9 +32,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[inline(never)]
 pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
     let code = tell(call, holder, fault);
-    if exception::is_pending() {
-        tracing::left_by_exception(call);
-        exception::rethrow();
+    if cpp_exceptions::is_pending() {
+        trace_calls::left_by_exception(call);
+        cpp_exceptions::rethrow();
     }
     code
 }
@@ -43,15 +43,15 @@ pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
 /// returns.
 #[inline(never)]
 fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
-    if exception::is_pending() {
+    if cpp_exceptions::is_pending() {
         return MPI_ERR_OTHER;
     }
-    let site = crate::thunk::call_site();
+    let site = crate::entry::call_site();
     let (handler, object) = handler_of(holder, &fault);
     match handler {
-        Errhandler::Return => failures::keep(call, site, fault.error()),
+        Errhandler::Return => recent_errors::keep(call, site, fault.error()),
         Errhandler::User(user) => {
-            let code = failures::keep(call, site, fault.error());
+            let code = recent_errors::keep(call, site, fault.error());
             let _shown = fault.comm().map(Shown::new);
             (user.callback)(object, code);
             code
@@ -116,7 +116,7 @@ fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
 fn handler_of_none() -> Option<(Errhandler, usize)> {
     let this = find_comm(MPI_COMM_SELF)?;
     let world = find_comm(MPI_COMM_WORLD).filter(|world| {
-        world.has_own_errhandler() && !this.has_own_errhandler() && !checks::errors()
+        world.has_own_errhandler() && !this.has_own_errhandler() && !optional_checks::errors()
     });
     let (comm, handle) = world.map_or((this, MPI_COMM_SELF), |world| (world, MPI_COMM_WORLD));
     Some((comm.errhandler(), handle.0))
@@ -136,7 +136,7 @@ pub(crate) struct Story {
 
 /// All that can be said of a failure of `call`, which stands at `site`.
 pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
-    let rank = state::find_process().map_or(String::new(), |process| {
+    let rank = init_state::find_process().map_or(String::new(), |process| {
         format!("rank {}  ", process.host.me())
     });
     // What the layers below found out (both sides of a message whose buffer is gone) comes complete
@@ -153,7 +153,7 @@ pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
             format!("\n  help: {}", help(error.class)),
         ),
     };
-    let (name, place) = (call.name(), site::describe(site));
+    let (name, place) = (call.name(), call_site::describe(site));
     // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is
     // a place of its own.
     let told = what.lines().any(|line| {
@@ -183,7 +183,7 @@ fn fatal(call: Call, site: u64, error: &Error) -> ! {
     let code = code.map_or(String::new(), |code| format!("[{code}]"));
     let message = format!("error{code}: {what}{place}{help}");
     crate::env::die(
-        state::find_process().as_deref(),
+        init_state::find_process().as_deref(),
         error.class as i32,
         &message,
     )
@@ -191,8 +191,8 @@ fn fatal(call: Call, site: u64, error: &Error) -> ! {
 
 /// The code that `garonne explain` knows for an error of a class, if there is one.
 fn explained(class: Class) -> Option<&'static str> {
-    if state::find_process().is_none()
-        && state::not_running().is_some()
+    if init_state::find_process().is_none()
+        && init_state::not_running().is_some()
         && class != Class::UnsupportedOperation
     {
         return Some("G0108");
@@ -531,7 +531,7 @@ fn class_of(code: c_int) -> Result<c_int> {
     if not_yet_string(code).is_some() {
         return Ok(Class::UnsupportedOperation as c_int);
     }
-    if let Some(class) = failures::class_of(code) {
+    if let Some(class) = recent_errors::class_of(code) {
         return Ok(class as c_int);
     }
     lock(&ADDED)
@@ -548,7 +548,7 @@ pub(crate) fn error_class(_: Call, code: c_int, class: Ptr<c_int>) -> Result<()>
 fn text_of(code: c_int) -> Option<String> {
     if let Ok(class) = Class::try_from(code) {
         if class == Class::InStatus
-            && let Some(text) = failures::text_of_in_status()
+            && let Some(text) = recent_errors::text_of_in_status()
         {
             return Some(text);
         }
@@ -557,7 +557,7 @@ fn text_of(code: c_int) -> Option<String> {
     tool_string(code)
         .map(String::from)
         .or_else(|| not_yet_string(code))
-        .or_else(|| failures::text_of(code))
+        .or_else(|| recent_errors::text_of(code))
         .or_else(|| {
             lock(&ADDED)
                 .codes

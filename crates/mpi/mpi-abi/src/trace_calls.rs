@@ -7,8 +7,8 @@
 //! records, so the records cost the others nothing, and its body sees the same arguments.
 
 use crate::call::Call;
-use crate::state::forked;
-use crate::world;
+use crate::init_state::forked;
+use crate::init;
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_node::trace_recorder::{TraceRecorder, TraceRequest};
@@ -78,14 +78,14 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     if RECORDED.take() {
         return Oddity::None;
     }
-    let Some(tracer) = TRACER.get().filter(|_| world::host().is_some()) else {
+    let Some(tracer) = TRACER.get().filter(|_| init::host().is_some()) else {
         return Oddity::None;
     };
     let now = tracer.now();
     let wanted = tracer.wanted(now) == TraceRequest::Yes;
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
-            world::watch(if wanted { Some(tracer.clone()) } else { None });
+            init::watch(if wanted { Some(tracer.clone()) } else { None });
             watch_runs(if wanted { Some(tracer.clone()) } else { None });
             look_at(if wanted { &SOMETHING } else { tracer.word() });
         });
@@ -97,7 +97,7 @@ pub(crate) fn oddity(call: Call) -> Oddity {
         call: call.0,
         kind: 0,
         mark: TypeDigest::NONE,
-        site: crate::thunk::call_site(),
+        site: crate::entry::call_site(),
     };
     tracer.enter(origin, now);
     RECORDED.set(true);

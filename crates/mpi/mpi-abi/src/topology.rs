@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{In, Ptr};
+use crate::c_args::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{comm, info_or_null, publish_comm};

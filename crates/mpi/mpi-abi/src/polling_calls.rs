@@ -10,7 +10,7 @@
 use crate::call::{Call, Result};
 use crate::handle::MPI_Request;
 use crate::request;
-use crate::thunk::call_site;
+use crate::entry::call_site;
 use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 use garonne_node::rank;
 use garonne_node::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};

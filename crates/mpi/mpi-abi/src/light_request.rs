@@ -9,15 +9,15 @@
 //! moment ([`found`]) and goes on as with any other. Bounded by the engine's requests; a slot too
 //! far out for a handle gets an entry after all.
 
-use crate::by_context;
+use crate::contexts;
 use crate::call::{Call, Result};
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
-use crate::edge::Ptr;
+use crate::c_args::Ptr;
 use crate::handle::*;
 use crate::objects::comm;
 use crate::request::give_request;
 use crate::status::{encode, give};
-use crate::{polling, state, world};
+use crate::{polling_calls, init_state, init};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::PlainRecvStatus;
@@ -30,8 +30,8 @@ use garonne_progress::messaging::{Messaging, WaitTarget};
 use std::cell::Cell;
 use std::ffi::c_int;
 
-mod any;
-pub(crate) use any::{test_any, wait_any};
+mod wait_any;
+pub(crate) use wait_any::{test_any, wait_any};
 
 /// The request of every send that was over when it started: no code of the standard's, no handle of
 /// a table's.
@@ -107,13 +107,13 @@ impl ShardEngine {
     /// Of the shard of this handle.
     #[inline(always)]
     fn of(handle: MPI_Request) -> Option<Self> {
-        let many = world::has_shards();
+        let many = init::has_shards();
         let shard = if many { shard_of(handle) } else { 0 };
         Some(Self {
             host: if many {
-                world::host_of_shard(shard)?
+                init::host_of_shard(shard)?
             } else {
-                world::host()?
+                init::host()?
             },
             shard,
             many,
@@ -123,7 +123,7 @@ impl ShardEngine {
     /// Of the first of these requests that an engine knows.
     #[inline(always)]
     fn of_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
-        let first = if world::has_shards() {
+        let first = if init::has_shards() {
             first_named(count, places)?
         } else {
             DONE
@@ -153,12 +153,12 @@ pub(crate) fn is_plain(handle: MPI_Request) -> bool {
 #[cold]
 pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
     if handle == DONE {
-        return Ok(Some(Request::done(&state::process()?, Status::EMPTY)));
+        return Ok(Some(Request::done(&init_state::process()?, Status::EMPTY)));
     }
     let engine = ShardEngine::of(handle);
     let known = name(handle).and_then(|name| engine?.host.whole_name(name));
     let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
-    Ok(known.and_then(|(name, context)| Some(posted(by_context::find(context)?, name))))
+    Ok(known.and_then(|(name, context)| Some(posted(contexts::find(context)?, name))))
 }
 
 /// How a request stands for those who wait for it.
@@ -242,8 +242,8 @@ pub(crate) fn test(
 /// A call about these requests that does not wait has looked, in vain or not.
 pub(crate) fn looked(call: Call, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
     match in_vain {
-        true => polling::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at))),
-        false => polling::answered(),
+        true => polling_calls::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at))),
+        false => polling_calls::answered(),
     }
 }
 

@@ -11,8 +11,8 @@
 //! loaded from here.
 
 use crate::call::{Fault, Result, childs_fault};
-use crate::edge::Buf;
-use crate::state::forked;
+use crate::c_args::Buf;
+use crate::init_state::forked;
 use garonne_mpi::error::Class;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};

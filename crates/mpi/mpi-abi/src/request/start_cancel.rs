@@ -2,7 +2,7 @@
 
 use super::find_one;
 use crate::call::{Call, Fault, Result};
-use crate::edge::Ptr;
+use crate::c_args::Ptr;
 use crate::group::length;
 use crate::handle::*;
 use garonne_mpi::error::Error;

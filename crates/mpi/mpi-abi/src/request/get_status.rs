@@ -4,9 +4,9 @@
 use super::{List, Report, find, listener, report};
 use crate::call::{Call, Result};
 use crate::constants::*;
-use crate::edge::{In, Ptr};
+use crate::c_args::{In, Ptr};
 use crate::handle::*;
-use crate::polling;
+use crate::polling_calls;
 use crate::status::give_empty;
 use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
@@ -14,8 +14,8 @@ use std::ffi::c_int;
 /// A call has looked at these requests, in vain or not.
 fn looked(call: Call, count: usize, handle: impl Fn(usize) -> Result<MPI_Request>, in_vain: bool) {
     match in_vain {
-        true => polling::in_vain(call, &|asked| asked.add_requests(count, &handle)),
-        false => polling::answered(),
+        true => polling_calls::in_vain(call, &|asked| asked.add_requests(count, &handle)),
+        false => polling_calls::answered(),
     }
 }
 

@@ -10,7 +10,7 @@
 //! no operation refers to the communicator. An error handler that hears of such an operation is
 //! given that handle, which works while the handler runs ([`Shown`]).
 
-use crate::checks;
+use crate::optional_checks;
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
@@ -126,7 +126,7 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
         return;
     };
     known.handles.remove(&number);
-    if checks::messages() {
+    if optional_checks::messages() {
         let owner = Owner {
             is_freed: true,
             ..comm.owner()
@@ -212,7 +212,7 @@ impl Drop for Shown {
         };
         freed.shown -= 1;
         if freed.shown == 0 {
-            crate::express::forget(Some(freed.handle()));
+            crate::fast_path::forget(Some(freed.handle()));
             drop(COMMS.withdraw(freed.handle()));
         }
     }

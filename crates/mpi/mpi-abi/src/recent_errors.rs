@@ -8,7 +8,7 @@
 
 use crate::call::{Call, NOT_YET_END};
 use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
-use crate::errhan::{self, Story};
+use crate::errhandler::{self, Story};
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl Failure {
     fn words(&self) -> String {
         let Story {
             code, what, place, ..
-        } = errhan::story(self.call, self.site, &self.error);
+        } = errhandler::story(self.call, self.site, &self.error);
         let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
         within(WORDS_MAX, &what, &place, &more)
     }

@@ -10,8 +10,8 @@
 //! whoever reads them has a hint.
 
 use crate::call::Call;
-use crate::own_word::own_word;
-use crate::thunk::Site;
+use crate::tls_word::own_word;
+use crate::entry::Site;
 use garonne_node::client::AgentClient;
 use garonne_node::layout::last_calls::{LastCall, named_call};
 use std::arch::{asm, global_asm};

@@ -2,11 +2,11 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::callback::General;
-use crate::edge::{Buf, Callback, Ptr};
+use crate::c_args::{Buf, Callback, Ptr};
 use crate::handle::*;
-use crate::plain::is_plain;
+use crate::light_request::is_plain;
 use crate::request::{entry, forget, give_general};
-use crate::state;
+use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::request::Completion;
 use garonne_mpi::request::generalized;
@@ -26,7 +26,7 @@ pub(crate) fn grequest_start(
         cancel,
         extra,
     };
-    let (general, request) = generalized::start(&state::process()?, Box::new(operations));
+    let (general, request) = generalized::start(&init_state::process()?, Box::new(operations));
     give_general(request, general, out)
 }
 

@@ -37,9 +37,9 @@ pub(crate) fn forked() -> bool {
 
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
-    crate::device::look_again();
-    crate::tracing::in_child();
-    crate::entered::in_child();
+    crate::gpu_buffers::look_again();
+    crate::trace_calls::in_child();
+    crate::last_call::in_child();
 }
 
 /// Has processes that are forked from now on know that they are.

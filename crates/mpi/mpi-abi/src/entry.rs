@@ -8,7 +8,7 @@
 //! done without anybody asking. The word is read once, early in a call ([`call_site`]): a callback
 //! that itself calls MPI overwrites it.
 
-use crate::own_word::own_word;
+use crate::tls_word::own_word;
 use std::arch::{asm, global_asm};
 use std::sync::atomic::AtomicU64;
 

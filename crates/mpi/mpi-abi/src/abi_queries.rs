@@ -3,7 +3,7 @@
 
 use crate::call::{Call, Fault, Result};
 use crate::constants::*;
-use crate::edge::{Buf, Ptr};
+use crate::c_args::{Buf, Ptr};
 use crate::handle::*;
 use crate::objects::{INFOS, info, publish};
 use garonne_mpi::datatype::{

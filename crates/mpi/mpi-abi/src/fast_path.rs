@@ -9,15 +9,15 @@
 //! Bounded by [`ENTRIES`].
 
 use crate::call::{Call, Holder, finish};
-use crate::checks;
+use crate::optional_checks;
 use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
-use crate::device;
-use crate::edge::{Buf, Ptr};
+use crate::gpu_buffers;
+use crate::c_args::{Buf, Ptr};
 use crate::handle::*;
-use crate::plain;
+use crate::light_request;
 use crate::status::give_if;
-use crate::thunk::Site;
-use crate::world;
+use crate::entry::Site;
+use crate::init;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv, FastSend};
 use garonne_engine::fast::send_channel::SendChannel;
@@ -89,7 +89,7 @@ pub(crate) fn wants(comm: MPI_Comm, rank: c_int) -> bool {
 
 #[inline(always)]
 fn is_alone() -> bool {
-    world::host().is_some_and(|host| host.is_alone())
+    init::host().is_some_and(|host| host.is_alone())
 }
 
 /// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
@@ -97,10 +97,10 @@ fn is_alone() -> bool {
 #[inline(never)]
 pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Peer)) {
     // What goes the shortest way says nothing of its type.
-    if checks::types() {
+    if optional_checks::types() {
         return;
     }
-    let Some(host) = world::host() else {
+    let Some(host) = init::host() else {
         return;
     };
     let track = host.track(context, peer);
@@ -174,7 +174,7 @@ impl Elements for MPI_Count {
 fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) -> Option<u32> {
     // 0 for a type that is none of the plain ones, as for no elements.
     let bytes = run_bytes(datatype.0) as u64 * count.elements();
-    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > device::floor();
+    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::floor();
     fits.then_some(bytes as u32)
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn isend(
         return None;
     }
     let sent = send(call, site, buf, count, datatype, dest, tag, comm)?;
-    request.set_if(plain::DONE);
+    request.set_if(light_request::DONE);
     Some(sent)
 }
 
@@ -269,7 +269,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = world::host()?.take_now(&catch, |word| site.store(word))?;
+    let caught = init::host()?.take_now(&catch, |word| site.store(word))?;
     give_if(status, &caught.into());
     Some(MPI_SUCCESS)
 }
@@ -291,17 +291,17 @@ pub(crate) fn irecv(
         return None;
     }
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let host = world::host()?;
+    let host = init::host()?;
     let name = host.post_now(&catch, |word| site.store(word))?;
     if catch.room > HANDS_FROM {
         host.leave_open(name);
     }
     // It knows only what one thread at a time uses, which is in the first shard.
-    match plain::handle(0, name) {
+    match light_request::handle(0, name) {
         Some(handle) => request.set_if(handle),
         None => {
             site.note();
-            let named = plain::name_far(comm, name, request);
+            let named = light_request::name_far(comm, name, request);
             return Some(finish(call, Holder::Comm(comm), named));
         }
     }
