@@ -56,7 +56,7 @@ pub fn functions(functions: &[Function]) -> String {
         .collect();
     writeln!(
         out,
-        "/// Call numbers of the functions that are not there yet, in ascending order.\npub const NOT_YET: [u16; {}] = [{}];",
+        "/// Call numbers of the functions that are not there yet, in ascending order.\npub const UNIMPLEMENTED: [u16; {}] = [{}];",
         missing.len(),
         missing.join(", ")
     )
@@ -82,7 +82,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         .iter()
         .map(|p| format!("{}: {}", rust_name(&p.name), rust_type(p)))
         .collect();
-    params.push("site: Site".into());
+    params.push("site: CallSite".into());
     let params = params.join(", ");
     let result = if f.result == "void" {
         String::new()
@@ -103,7 +103,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         writeln!(
             out,
             "\nextern \"C-unwind\" fn {name}({params}){result} {{\n    entered::note_quick(site);\n    \
-             match crate::express::{quick}(Call({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
+             match crate::express::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
         (name, attribute) = (general, "#[inline(never)]\n");
@@ -114,10 +114,10 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     )
     .unwrap();
     writeln!(out, "    site.note();").unwrap();
-    writeln!(out, "    entered::note(Call({number}), site);").unwrap();
+    writeln!(out, "    entered::note(CallId({number}), site);").unwrap();
     if f.implemented {
         let body = body_name(f, twin.is_some());
-        let mut arguments = vec![format!("Call({number})")];
+        let mut arguments = vec![format!("CallId({number})")];
         for (at, p) in f.params.iter().enumerate() {
             let differs = twin.is_some_and(|t| !same_type(p, &t.params[at]));
             arguments.push(if differs {
@@ -131,8 +131,8 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             if let Some(child) = in_children(f, number) {
                 writeln!(
                     out,
-                    "    if is_odd() {{ match oddity(Call({number})) {{ Oddity::None => {{}}\n        Oddity::Child => {child}\n        \
-                     Oddity::Traced => {{ let code = {name}({}); left(Call({number})); return code; }} }} }}",
+                    "    if is_odd() {{ match oddity(CallId({number})) {{ WrapperAction::Proceed => {{}}\n        WrapperAction::RefuseForked => {child}\n        \
+                     WrapperAction::Trace => {{ let code = {name}({}); left(CallId({number})); return code; }} }} }}",
                     passed(f)
                 )
                 .unwrap();
@@ -140,34 +140,34 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             for place in f.params.iter().filter(|p| is_result(p)) {
                 writeln!(
                     out,
-                    "    if {}.is_null() {{ return no_place(Call({number}), {}, \"{}\"); }}",
+                    "    if {}.is_null() {{ return no_place(CallId({number}), {}, \"{}\"); }}",
                     rust_name(&place.name),
                     holder(f),
                     place.name
                 )
                 .unwrap();
             }
-            writeln!(out, "    finish(Call({number}), {}, {call})", holder(f)).unwrap();
+            writeln!(out, "    finish(CallId({number}), {}, {call})", holder(f)).unwrap();
         } else {
             writeln!(out, "    {call}").unwrap();
         }
     } else {
         writeln!(out, "    let _ = ({},);", names()).unwrap();
-        writeln!(out, "    not_yet(Call({number}), {})", holder(f)).unwrap();
+        writeln!(out, "    not_yet(CallId({number}), {})", holder(f)).unwrap();
     }
     writeln!(out, "}}").unwrap();
 }
 
 /// Calls with a shortest way in `crate::fast_path`, which is tried first.
-const QUICK: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
+const FAST_PATH: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
 
 fn is_quick(f: &Function) -> bool {
-    QUICK.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
+    FAST_PATH.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 
 /// Calls that a forked child may make: they look at nothing that is its parent's, or know
 /// themselves what to do there.
-const IN_CHILDREN: [&str; 9] = [
+const ALLOWED_IN_CHILDREN: [&str; 9] = [
     "MPI_Abort",
     "MPI_Error_class",
     "MPI_Error_string",
@@ -184,8 +184,8 @@ const IN_CHILDREN: [&str; 9] = [
 /// buffer refuses a child, see `gpu_buffers`, and no engine that is traced lets them through.)
 fn in_children(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
-    match IN_CHILDREN.contains(&name) {
-        false => Some(format!("return in_child(Call({number}), {}),", holder(f))),
+    match ALLOWED_IN_CHILDREN.contains(&name) {
+        false => Some(format!("return in_child(CallId({number}), {}),", holder(f))),
         true if name == "MPI_Finalize" => Some("{}".into()),
         true => None,
     }
@@ -248,7 +248,7 @@ fn widened(p: &Param) -> String {
     let name = rust_name(&p.name);
     match (p.depth, p.constant) {
         (0, _) => format!("{name} as MPI_Count"),
-        (_, true) => format!("Counts::from({name})"),
+        (_, true) => format!("CountArray::from({name})"),
         (_, false) => format!("CountOut::from({name})"),
     }
 }
@@ -271,7 +271,7 @@ fn body_name(f: &Function, shared: bool) -> String {
 fn holder(f: &Function) -> String {
     // A file that cannot be opened or deleted is heard of by the null file's error handler.
     if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
-        return "Holder::File(crate::constants::MPI_FILE_NULL)".into();
+        return "ErrorObject::File(crate::constants::MPI_FILE_NULL)".into();
     }
     let found = f.params.iter().find(|p| {
         p.depth == 0
@@ -282,7 +282,7 @@ fn holder(f: &Function) -> String {
     });
     if let Some(p) = found {
         return format!(
-            "Holder::{}({})",
+            "ErrorObject::{}({})",
             &p.base["MPI_".len()..],
             rust_name(&p.name)
         );
@@ -292,13 +292,13 @@ fn holder(f: &Function) -> String {
         .iter()
         .find(|p| p.depth == 0 && p.base == "MPI_Errhandler");
     match (f.name.as_str(), given) {
-        ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "Holder::at_comm(comm)".into(),
-        ("MPI_Session_finalize", _) => "Holder::at_session(session)".into(),
+        ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "ErrorObject::at_comm(comm)".into(),
+        ("MPI_Session_finalize", _) => "ErrorObject::at_session(session)".into(),
         ("MPI_Session_init", Some(p)) => {
-            format!("Holder::Given({}, Kind::Session)", rust_name(&p.name))
+            format!("ErrorObject::New({}, Kind::Session)", rust_name(&p.name))
         }
-        (_, Some(p)) => format!("Holder::Given({}, Kind::Comm)", rust_name(&p.name)),
-        (_, None) => "Holder::None".into(),
+        (_, Some(p)) => format!("ErrorObject::New({}, Kind::Comm)", rust_name(&p.name)),
+        (_, None) => "ErrorObject::None".into(),
     }
 }
 
@@ -336,7 +336,7 @@ fn rust_type(p: &Param) -> String {
                 None => scalar(&p.base),
             };
             if p.constant {
-                format!("In<{item}>")
+                format!("ConstPtr<{item}>")
             } else {
                 format!("Ptr<{item}>")
             }

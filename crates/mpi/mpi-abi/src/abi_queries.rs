@@ -1,9 +1,9 @@
 //! What a program may ask about the ABI itself, and what a Fortran layer tells about Fortran's
 //! types.
 
-use crate::call::{Call, Fault, Result};
-use crate::constants::*;
 use crate::c_args::{Buf, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::constants::*;
 use crate::handle::*;
 use crate::objects::{INFOS, info, publish};
 use garonne_mpi::datatype::{
@@ -14,12 +14,12 @@ use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
 
-pub(crate) fn abi_get_version(_: Call, major: Ptr<c_int>, minor: Ptr<c_int>) -> Result<()> {
+pub(crate) fn abi_get_version(_: CallId, major: Ptr<c_int>, minor: Ptr<c_int>) -> Result<()> {
     major.set(MPI_ABI_VERSION)?;
     minor.set(MPI_ABI_SUBVERSION)
 }
 
-pub(crate) fn abi_get_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn abi_get_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
     let sizes = [
         ("mpi_aint_size", size_of::<MPI_Aint>()),
         ("mpi_count_size", size_of::<MPI_Count>()),
@@ -56,7 +56,7 @@ const SIZED_COMPLEX: [(&str, u16); 5] = [
 
 /// The sizes in use, or those that will be unless the program sets others before it uses Fortran's
 /// types.
-pub(crate) fn abi_get_fortran_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn abi_get_fortran_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
     let sizes = fortran_sizes();
     let mut pairs = vec![
         ("mpi_logical_size", sizes.logical.to_string()),
@@ -73,13 +73,13 @@ pub(crate) fn abi_get_fortran_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, Info::from_pairs(pairs))?)
 }
 
-pub(crate) fn abi_set_fortran_info(_: Call, with: MPI_Info) -> Result<()> {
+pub(crate) fn abi_set_fortran_info(_: CallId, with: MPI_Info) -> Result<()> {
     let info = info(with)?;
     let size = |key: &str, default: u8| match info.lookup(key) {
         None => Ok(default),
-        Some(text) => text
-            .parse()
-            .map_err(|_| Fault::new(Class::Arg, format!("{key} is {text:?}, no size in bytes"))),
+        Some(text) => text.parse().map_err(|_| {
+            CallError::new(Class::Arg, format!("{key} is {text:?}, no size in bytes"))
+        }),
     };
     let usual = FortranSizes::default();
     let sizes = FortranSizes {
@@ -96,7 +96,7 @@ pub(crate) fn abi_set_fortran_info(_: Call, with: MPI_Info) -> Result<()> {
 fn logical(size: c_int) -> Result<usize> {
     match size {
         1 | 2 | 4 | 8 | 16 => Ok(size as usize),
-        _ => Err(Fault::new(
+        _ => Err(CallError::new(
             Class::Arg,
             format!("no LOGICAL has {size} bytes"),
         )),
@@ -119,14 +119,14 @@ fn write_logical(size: usize, at: Buf, value: i64) -> Result<()> {
         .fill(i128::from(value).to_le_bytes().into_iter().take(size))
 }
 
-pub(crate) fn abi_set_fortran_booleans(_: Call, size: c_int, yes: Buf, no: Buf) -> Result<()> {
+pub(crate) fn abi_set_fortran_booleans(_: CallId, size: c_int, yes: Buf, no: Buf) -> Result<()> {
     let size = logical(size)?;
     let (yes, no) = (read_logical(size, yes)?, read_logical(size, no)?);
     Ok(configure_booleans(FortranBooleans { no, yes })?)
 }
 
 pub(crate) fn abi_get_fortran_booleans(
-    _: Call,
+    _: CallId,
     size: c_int,
     yes: Buf,
     no: Buf,

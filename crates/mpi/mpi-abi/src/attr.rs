@@ -1,13 +1,13 @@
 //! Attributes cached on communicators and datatypes, and the predefined ones.
 
-use crate::call::{Call, Fault, Result};
-use crate::callback::Attribute;
-use crate::constants::*;
 use crate::c_args::{Buf, Callback, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::callback::AttributeCallbacks;
+use crate::constants::*;
 use crate::errhandler::last_used_code;
 use crate::handle::*;
-use crate::objects::{comm, datatype};
 use crate::init_state;
+use crate::objects::{comm, datatype};
 use garonne_mpi::attr::{Attrs, Kind, Target};
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
@@ -17,7 +17,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-fn create(kind: Kind, functions: Attribute, keyval: Ptr<c_int>) -> Result<()> {
+fn create(kind: Kind, functions: AttributeCallbacks, keyval: Ptr<c_int>) -> Result<()> {
     keyval.set(
         init_state::process()?
             .keyvals
@@ -31,7 +31,7 @@ fn free(kind: Kind, keyval: Ptr<c_int>) -> Result<()> {
 }
 
 pub(crate) fn comm_create_keyval(
-    _: Call,
+    _: CallId,
     copy: Callback,
     delete: Callback,
     keyval: Ptr<c_int>,
@@ -39,7 +39,7 @@ pub(crate) fn comm_create_keyval(
 ) -> Result<()> {
     create(
         Kind::Comm,
-        Attribute {
+        AttributeCallbacks {
             copy,
             delete,
             extra,
@@ -49,7 +49,7 @@ pub(crate) fn comm_create_keyval(
 }
 
 pub(crate) fn type_create_keyval(
-    _: Call,
+    _: CallId,
     copy: Callback,
     delete: Callback,
     keyval: Ptr<c_int>,
@@ -57,7 +57,7 @@ pub(crate) fn type_create_keyval(
 ) -> Result<()> {
     create(
         Kind::Datatype,
-        Attribute {
+        AttributeCallbacks {
             copy,
             delete,
             extra,
@@ -67,7 +67,7 @@ pub(crate) fn type_create_keyval(
 }
 
 pub(crate) fn win_create_keyval(
-    _: Call,
+    _: CallId,
     copy: Callback,
     delete: Callback,
     keyval: Ptr<c_int>,
@@ -75,7 +75,7 @@ pub(crate) fn win_create_keyval(
 ) -> Result<()> {
     create(
         Kind::Window,
-        Attribute {
+        AttributeCallbacks {
             copy,
             delete,
             extra,
@@ -84,26 +84,26 @@ pub(crate) fn win_create_keyval(
     )
 }
 
-pub(crate) fn comm_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
     free(Kind::Comm, keyval)
 }
 
-pub(crate) fn type_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+pub(crate) fn type_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
     free(Kind::Datatype, keyval)
 }
 
-pub(crate) fn win_free_keyval(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+pub(crate) fn win_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
     free(Kind::Window, keyval)
 }
 
-pub(crate) fn comm_set_attr(_: Call, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
+pub(crate) fn comm_set_attr(_: CallId, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
     let comm = comm(on)?;
     changeable(keyval)?;
     Ok(comm.set_attr(keyval, value.addr())?)
 }
 
 pub(crate) fn comm_get_attr(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     keyval: c_int,
     value: Buf,
@@ -117,14 +117,14 @@ pub(crate) fn comm_get_attr(
     answer(found, value, flag)
 }
 
-pub(crate) fn comm_delete_attr(_: Call, on: MPI_Comm, keyval: c_int) -> Result<()> {
+pub(crate) fn comm_delete_attr(_: CallId, on: MPI_Comm, keyval: c_int) -> Result<()> {
     let comm = comm(on)?;
     changeable(keyval)?;
     Ok(comm.delete_attr(keyval)?)
 }
 
 pub(crate) fn keyval_create(
-    _: Call,
+    _: CallId,
     copy: Callback,
     delete: Callback,
     keyval: Ptr<c_int>,
@@ -132,7 +132,7 @@ pub(crate) fn keyval_create(
 ) -> Result<()> {
     create(
         Kind::Comm,
-        Attribute {
+        AttributeCallbacks {
             copy,
             delete,
             extra,
@@ -141,16 +141,16 @@ pub(crate) fn keyval_create(
     )
 }
 
-pub(crate) fn keyval_free(_: Call, keyval: Ptr<c_int>) -> Result<()> {
+pub(crate) fn keyval_free(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
     free(Kind::Comm, keyval)
 }
 
-pub(crate) fn attr_put(call: Call, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
+pub(crate) fn attr_put(call: CallId, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
     comm_set_attr(call, on, keyval, value)
 }
 
 pub(crate) fn attr_get(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     keyval: c_int,
     value: Buf,
@@ -159,7 +159,7 @@ pub(crate) fn attr_get(
     comm_get_attr(call, on, keyval, value, flag)
 }
 
-pub(crate) fn attr_delete(call: Call, on: MPI_Comm, keyval: c_int) -> Result<()> {
+pub(crate) fn attr_delete(call: CallId, on: MPI_Comm, keyval: c_int) -> Result<()> {
     comm_delete_attr(call, on, keyval)
 }
 
@@ -191,7 +191,7 @@ fn changeable(keyval: c_int) -> Result<()> {
     if predefined(keyval).is_none() {
         return Ok(());
     }
-    Err(Fault::new(
+    Err(CallError::new(
         Class::Keyval,
         format!("attribute {keyval} is predefined and cannot be changed"),
     ))
@@ -203,7 +203,7 @@ pub(crate) fn attrs(of: &Datatype) -> Result<&Attrs> {
         .slot()
         .get_or_init(|| Arc::new(Attrs::default()) as Arc<dyn Any + Send + Sync>);
     slot.downcast_ref()
-        .ok_or_else(|| Fault::new(Class::Intern, "the slot of a datatype holds no attributes"))
+        .ok_or_else(|| CallError::new(Class::Intern, "the slot of a datatype holds no attributes"))
 }
 
 fn target(on: MPI_Datatype, keyval: c_int) -> Target {
@@ -214,21 +214,26 @@ fn target(on: MPI_Datatype, keyval: c_int) -> Target {
     }
 }
 
-pub(crate) fn type_set_attr(_: Call, on: MPI_Datatype, keyval: c_int, value: Buf) -> Result<()> {
-    Ok(attrs(datatype(on)?)?.set(&init_state::process()?.keyvals, target(on, keyval), value.addr())?)
+pub(crate) fn type_set_attr(_: CallId, on: MPI_Datatype, keyval: c_int, value: Buf) -> Result<()> {
+    Ok(attrs(datatype(on)?)?.set(
+        &init_state::process()?.keyvals,
+        target(on, keyval),
+        value.addr(),
+    )?)
 }
 
 pub(crate) fn type_get_attr(
-    _: Call,
+    _: CallId,
     on: MPI_Datatype,
     keyval: c_int,
     value: Buf,
     flag: Ptr<c_int>,
 ) -> Result<()> {
-    let found = attrs(datatype(on)?)?.get(&init_state::process()?.keyvals, Kind::Datatype, keyval)?;
+    let found =
+        attrs(datatype(on)?)?.get(&init_state::process()?.keyvals, Kind::Datatype, keyval)?;
     answer(found, value, flag)
 }
 
-pub(crate) fn type_delete_attr(_: Call, on: MPI_Datatype, keyval: c_int) -> Result<()> {
+pub(crate) fn type_delete_attr(_: CallId, on: MPI_Datatype, keyval: c_int) -> Result<()> {
     Ok(attrs(datatype(on)?)?.delete(&init_state::process()?.keyvals, target(on, keyval))?)
 }

@@ -1,12 +1,12 @@
 //! Buffers for buffered sends: of the process, of communicators, of sessions.
 
-use crate::call::{Call, Fault, Result};
 use crate::c_args::{Buf, CountOut, Ptr};
+use crate::call::{CallError, CallId, Result};
 use crate::handle::*;
+use crate::init_state;
 use crate::objects::comm;
 use crate::request::give_request;
 use crate::session::session;
-use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::bsend_buffer::{Buffer, Buffers};
 use garonne_mpi::process::Process;
@@ -17,13 +17,13 @@ fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
         return Ok(to.attach(Buffer::Automatic)?);
     }
     let len = u64::try_from(size).map_err(|_| {
-        Fault::new(
+        CallError::new(
             Class::Arg,
             format!("the buffer's size is {size}; it must not be negative"),
         )
     })?;
     if buf.addr() == 0 && len > 0 {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Buffer,
             format!("the buffer of {len} bytes is at a null pointer"),
         ));
@@ -42,7 +42,7 @@ fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Resul
         Some(Buffer::Automatic) => (Buf::AUTOMATIC, 0),
         Some(Buffer::User { mem, len }) => (mem.addr(0), len as i64),
         None => {
-            return Err(Fault::new(
+            return Err(CallError::new(
                 Class::Buffer,
                 "no buffer for buffered sends is attached",
             ));
@@ -52,49 +52,49 @@ fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Resul
     size.set(len)
 }
 
-pub(crate) fn buffer_attach(_: Call, buf: Buf, size: MPI_Count) -> Result<()> {
+pub(crate) fn buffer_attach(_: CallId, buf: Buf, size: MPI_Count) -> Result<()> {
     attach(&init_state::process()?.buffers, buf, size)
 }
 
-pub(crate) fn buffer_detach(_: Call, addr: Buf, size: CountOut) -> Result<()> {
+pub(crate) fn buffer_detach(_: CallId, addr: Buf, size: CountOut) -> Result<()> {
     let process = init_state::process()?;
     detach(&process.buffers, &process, addr, size)
 }
 
-pub(crate) fn buffer_flush(_: Call) -> Result<()> {
+pub(crate) fn buffer_flush(_: CallId) -> Result<()> {
     let process = init_state::process()?;
     process.buffers.flush(&process);
     Ok(())
 }
 
-pub(crate) fn buffer_iflush(_: Call, out: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn buffer_iflush(_: CallId, out: Ptr<MPI_Request>) -> Result<()> {
     let process = init_state::process()?;
     give_request(process.buffers.iflush(&process), out)
 }
 
-pub(crate) fn comm_attach_buffer(_: Call, on: MPI_Comm, buf: Buf, size: MPI_Count) -> Result<()> {
+pub(crate) fn comm_attach_buffer(_: CallId, on: MPI_Comm, buf: Buf, size: MPI_Count) -> Result<()> {
     attach(comm(on)?.buffers(), buf, size)
 }
 
-pub(crate) fn comm_detach_buffer(_: Call, on: MPI_Comm, addr: Buf, size: CountOut) -> Result<()> {
+pub(crate) fn comm_detach_buffer(_: CallId, on: MPI_Comm, addr: Buf, size: CountOut) -> Result<()> {
     let comm = comm(on)?;
     detach(comm.buffers(), comm.process(), addr, size)
 }
 
-pub(crate) fn comm_flush_buffer(_: Call, on: MPI_Comm) -> Result<()> {
+pub(crate) fn comm_flush_buffer(_: CallId, on: MPI_Comm) -> Result<()> {
     let comm = comm(on)?;
     comm.buffers().flush(comm.process());
     Ok(())
 }
 
-pub(crate) fn comm_iflush_buffer(_: Call, on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn comm_iflush_buffer(_: CallId, on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
     let comm = comm(on)?;
     let process: &Arc<Process> = comm.process();
     give_request(comm.buffers().iflush(process), out)
 }
 
 pub(crate) fn session_attach_buffer(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     buf: Buf,
     size: MPI_Count,
@@ -103,7 +103,7 @@ pub(crate) fn session_attach_buffer(
 }
 
 pub(crate) fn session_detach_buffer(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     addr: Buf,
     size: CountOut,
@@ -112,13 +112,17 @@ pub(crate) fn session_detach_buffer(
     detach(session.buffers(), session.process(), addr, size)
 }
 
-pub(crate) fn session_flush_buffer(_: Call, on: MPI_Session) -> Result<()> {
+pub(crate) fn session_flush_buffer(_: CallId, on: MPI_Session) -> Result<()> {
     let session = session(on)?;
     session.buffers().flush(session.process());
     Ok(())
 }
 
-pub(crate) fn session_iflush_buffer(_: Call, on: MPI_Session, out: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn session_iflush_buffer(
+    _: CallId,
+    on: MPI_Session,
+    out: Ptr<MPI_Request>,
+) -> Result<()> {
     let session = session(on)?;
     give_request(session.buffers().iflush(session.process()), out)
 }

@@ -6,7 +6,7 @@
 //! carries the caller's promise; that is the reason behind every `unsafe` block here, and why the
 //! bodies need none. Null is checked at each access and becomes an error.
 
-use crate::call::{Fault, Result};
+use crate::call::{CallError, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 use garonne_mpi::coll::CountArray;
 use garonne_mpi::error::Class;
@@ -26,7 +26,7 @@ pub(crate) struct Ptr<T>(*mut T);
 /// A `const T *` or `const T []`.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct In<T>(*const T);
+pub(crate) struct ConstPtr<T>(*const T);
 
 /// A `const char *` that ends in a zero byte.
 #[repr(transparent)]
@@ -49,12 +49,12 @@ impl<T> Clone for Ptr<T> {
     }
 }
 impl<T> Copy for Ptr<T> {}
-impl<T> Clone for In<T> {
+impl<T> Clone for ConstPtr<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<T> Copy for In<T> {}
+impl<T> Copy for ConstPtr<T> {}
 
 // SAFETY: a callback is code, and an address of the user's is the user's to share: MPI calls it
 // from user threads only.
@@ -66,8 +66,8 @@ unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
 
-fn null(what: &str) -> Fault {
-    Fault::new(Class::Arg, format!("{what} is a null pointer"))
+fn null(what: &str) -> CallError {
+    CallError::new(Class::Arg, format!("{what} is a null pointer"))
 }
 
 impl Buf {
@@ -196,7 +196,7 @@ impl<T: Copy> Ptr<T> {
 
     /// The first `n` elements, copied.
     pub fn take(self, n: usize) -> Result<Vec<T>> {
-        In(self.0.cast_const()).take(n)
+        ConstPtr(self.0.cast_const()).take(n)
     }
 
     /// A pointer to element `i`, null when this is null.
@@ -215,7 +215,7 @@ impl<T: Copy> Ptr<T> {
     }
 }
 
-impl<T: Copy> In<T> {
+impl<T: Copy> ConstPtr<T> {
     /// The address as a number (`MPI_UNWEIGHTED` and such are small ones).
     pub fn addr(self) -> usize {
         self.0 as usize
@@ -326,38 +326,38 @@ impl Callback {
 
 /// An array of counts, displacements or indices in either width.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Counts {
+pub(crate) enum CountArray {
     /// `const int []`.
-    Int(In<c_int>),
+    Int(ConstPtr<c_int>),
     /// `const MPI_Count []` (`MPI_Aint` is as wide).
-    Large(In<i64>),
+    Large(ConstPtr<i64>),
 }
 
-impl From<In<c_int>> for Counts {
-    fn from(array: In<c_int>) -> Self {
+impl From<ConstPtr<c_int>> for CountArray {
+    fn from(array: ConstPtr<c_int>) -> Self {
         Self::Int(array)
     }
 }
 
-impl From<In<MPI_Count>> for Counts {
-    fn from(array: In<MPI_Count>) -> Self {
+impl From<ConstPtr<MPI_Count>> for CountArray {
+    fn from(array: ConstPtr<MPI_Count>) -> Self {
         Self::Large(array)
     }
 }
 
-impl From<In<MPI_Aint>> for Counts {
-    fn from(array: In<MPI_Aint>) -> Self {
+impl From<ConstPtr<MPI_Aint>> for CountArray {
+    fn from(array: ConstPtr<MPI_Aint>) -> Self {
         const {
             assert!(
                 size_of::<MPI_Aint>() == size_of::<MPI_Count>(),
                 "the ABI is 64 bits wide here"
             )
         };
-        Self::Large(In(array.0.cast()))
+        Self::Large(ConstPtr(array.0.cast()))
     }
 }
 
-impl Counts {
+impl CountArray {
     /// Element `i`.
     #[inline]
     pub fn at(self, i: usize) -> Result<i64> {
@@ -432,7 +432,7 @@ impl CountOut {
         match self {
             Self::Int(place) => match c_int::try_from(value) {
                 Ok(value) => place.set(value),
-                Err(_) => Err(Fault::new(
+                Err(_) => Err(CallError::new(
                     Class::ValueTooLarge,
                     format!("the result {value} does not fit into an int; call the `_c` function"),
                 )),

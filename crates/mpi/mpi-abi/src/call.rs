@@ -1,11 +1,11 @@
 //! One call of the program's: its number and site, how it fails, and who hears of it.
 //!
-//! A body returns a [`Fault`]; the generated wrapper hands it to [`finish`], which raises it on the
+//! A body returns a [`CallError`]; the generated wrapper hands it to [`finish`], which raises it on the
 //! error handler of the object that the call was about. Nothing here is on the way of a call that
 //! succeeds.
 
 use crate::c_args::Ptr;
-use crate::exports::{NAMES, NOT_YET};
+use crate::exports::{NAMES, UNIMPLEMENTED};
 use crate::handle::{
     MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win,
 };
@@ -18,9 +18,9 @@ use std::ffi::c_int;
 
 /// A function of the table by its number, from 1; the index into [`NAMES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Call(pub u16);
+pub(crate) struct CallId(pub u16);
 
-impl Call {
+impl CallId {
     /// `MPI_Send`.
     pub fn name(self) -> &'static str {
         NAMES[self.0 as usize]
@@ -57,7 +57,7 @@ impl Call {
 
 /// The object whose error handler hears of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Holder {
+pub(crate) enum ErrorObject {
     /// A communicator.
     Comm(MPI_Comm),
     /// A window.
@@ -67,42 +67,42 @@ pub(crate) enum Holder {
     /// A session.
     Session(MPI_Session),
     /// One of this kind that the call is to make with this error handler.
-    Given(MPI_Errhandler, Kind),
+    New(MPI_Errhandler, Kind),
     /// None in particular.
     None,
 }
 
-impl Holder {
+impl ErrorObject {
     /// The communicator whose handle is there when the call begins.
     pub fn at_comm(place: Ptr<MPI_Comm>) -> Self {
-        place.get().map_or(Holder::None, Holder::Comm)
+        place.get().map_or(ErrorObject::None, ErrorObject::Comm)
     }
 
     /// The session whose handle is there when the call begins.
     pub fn at_session(place: Ptr<MPI_Session>) -> Self {
-        place.get().map_or(Holder::None, Holder::Session)
+        place.get().map_or(ErrorObject::None, ErrorObject::Session)
     }
 }
 
 /// Why a call failed. Boxed, so that the result of a call that succeeds stays one word.
 #[derive(Debug)]
-pub(crate) struct Fault(Box<Inner>);
+pub(crate) struct CallError(Box<CallErrorParts>);
 
-struct Inner {
+struct CallErrorParts {
     error: Error,
     comm: Option<Comm>,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for CallErrorParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.error.fmt(f)
     }
 }
 
 /// What bodies return.
-pub(crate) type Result<T, E = Fault> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = CallError> = std::result::Result<T, E>;
 
-impl Fault {
+impl CallError {
     /// A fault of a class of the standard.
     #[cold]
     pub fn new(class: Class, detail: impl Into<String>) -> Self {
@@ -126,16 +126,16 @@ impl Fault {
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for CallError {
     #[cold]
     fn from(error: Error) -> Self {
-        Self(Box::new(Inner { error, comm: None }))
+        Self(Box::new(CallErrorParts { error, comm: None }))
     }
 }
 
 /// Turns a body's result into the C result.
 #[inline(always)]
-pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
+pub(crate) fn finish(call: CallId, holder: ErrorObject, result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(fault) => crate::errhandler::raise(call, holder, fault),
@@ -145,15 +145,15 @@ pub(crate) fn finish(call: Call, holder: Holder, result: Result<()>) -> c_int {
 /// The answer to a call that has no place for one of its results.
 #[cold]
 #[inline(never)]
-pub(crate) fn no_place(call: Call, holder: Holder, argument: &'static str) -> c_int {
+pub(crate) fn no_place(call: CallId, holder: ErrorObject, argument: &'static str) -> c_int {
     let detail = format!("{argument} is a null pointer: there is no place for what the call gives");
-    crate::errhandler::raise(call, holder, Fault::new(Class::Arg, detail))
+    crate::errhandler::raise(call, holder, CallError::new(Class::Arg, detail))
 }
 
 /// Why a forked child is refused.
 #[cold]
 #[inline(never)]
-pub(crate) fn childs_fault() -> Fault {
+pub(crate) fn childs_fault() -> CallError {
     let rank = crate::init_state::find_process().map_or(String::from("a rank"), |process| {
         format!("rank {}", process.host.me())
     });
@@ -162,26 +162,26 @@ pub(crate) fn childs_fault() -> Fault {
     let detail = format!(
         "error[G0109]: process {own} is a forked child of {rank} (process {parent}): what its parent communicates with is not the child's"
     );
-    Fault::new(Class::Other, detail)
+    CallError::new(Class::Other, detail)
 }
 
 /// The answer to a forked child.
 #[cold]
 #[inline(never)]
-pub(crate) fn in_child(call: Call, holder: Holder) -> c_int {
+pub(crate) fn in_child(call: CallId, holder: ErrorObject) -> c_int {
     crate::errhandler::raise(call, holder, childs_fault())
 }
 
 /// The code of the first function of the table that is not there; above all predefined classes and
 /// codes of the ABI, and with the whole table below `MPI_ERR_LASTCODE`, above which the program's
 /// own codes begin.
-const NOT_YET_FIRST: c_int = 8192;
+const UNIMPLEMENTED_FIRST: c_int = 8192;
 /// Above the code of the last function of the table.
-pub(crate) const NOT_YET_END: c_int = NOT_YET_FIRST + NAMES.len() as c_int;
-const _: () = assert!(NOT_YET_END < crate::constants::MPI_ERR_LASTCODE);
+pub(crate) const UNIMPLEMENTED_END: c_int = UNIMPLEMENTED_FIRST + NAMES.len() as c_int;
+const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 
 /// What a function that is not there yet says.
-fn not_yet_text(call: Call) -> String {
+fn not_yet_text(call: CallId) -> String {
     format!(
         "{} is not implemented yet; docs/user/conformance.md lists what is (an install has it in share/doc/garonne)",
         call.name()
@@ -191,18 +191,18 @@ fn not_yet_text(call: Call) -> String {
 /// The function that an error code of the class `MPI_ERR_UNSUPPORTED_OPERATION` stands for, as a
 /// sentence.
 pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
-    let number = u16::try_from(code.checked_sub(NOT_YET_FIRST)?).ok()?;
-    NOT_YET.binary_search(&number).ok()?;
+    let number = u16::try_from(code.checked_sub(UNIMPLEMENTED_FIRST)?).ok()?;
+    UNIMPLEMENTED.binary_search(&number).ok()?;
     let class = Class::UnsupportedOperation.name();
-    Some(format!("{class}: {}", not_yet_text(Call(number))))
+    Some(format!("{class}: {}", not_yet_text(CallId(number))))
 }
 
 /// The answer of a function that is not there yet: a code of its own, so that `MPI_Error_string`
 /// can name the function.
 #[cold]
 #[inline(never)]
-pub(crate) fn not_yet(call: Call, holder: Holder) -> c_int {
+pub(crate) fn not_yet(call: CallId, holder: ErrorObject) -> c_int {
     let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
-    error.code = Some(NOT_YET_FIRST + c_int::from(call.0));
-    crate::errhandler::raise(call, holder, Fault::from(error))
+    error.code = Some(UNIMPLEMENTED_FIRST + c_int::from(call.0));
+    crate::errhandler::raise(call, holder, CallError::from(error))
 }

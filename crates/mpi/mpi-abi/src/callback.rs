@@ -4,12 +4,12 @@
 //! It may call MPI. Any callback of a C++ program may throw (see `cpp_exceptions`). An error handler may
 //! also `longjmp` or `exit`, so nothing here keeps state across a call.
 
-use crate::constants::MPI_ERR_OTHER;
 use crate::c_args::{Buf, Callback};
+use crate::constants::MPI_ERR_OTHER;
 use crate::cpp_exceptions::{self, Exception, catching, pend};
+use crate::datatype_refs::TypeRef;
 use crate::handle::{MPI_Datatype, MPI_Status};
 use crate::status;
-use crate::datatype_refs::TypeRef;
 use garonne_mpi::attr::Callbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
@@ -48,7 +48,7 @@ fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
 }
 
 /// The functions of an attribute key.
-pub(crate) struct Attribute {
+pub(crate) struct AttributeCallbacks {
     /// May be the code of a null or dup function.
     pub copy: Callback,
     /// May be the code of a null function.
@@ -57,7 +57,7 @@ pub(crate) struct Attribute {
     pub extra: Buf,
 }
 
-impl Callbacks for Attribute {
+impl Callbacks for AttributeCallbacks {
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32> {
         if self.copy.is_dup() {
             return Ok(Some(value));
@@ -111,7 +111,7 @@ type FreeFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 type CancelFn = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
 /// The functions of a generalised request.
-pub(crate) struct General {
+pub(crate) struct GeneralizedCallbacks {
     /// Fills in the status.
     pub query: Callback,
     /// Ends the request's use.
@@ -122,7 +122,7 @@ pub(crate) struct General {
     pub extra: Buf,
 }
 
-impl Operations for General {
+impl Operations for GeneralizedCallbacks {
     fn query(&self) -> Result<Status, i32> {
         let mut status = status::encode(&Status::EMPTY);
         // SAFETY: the program gave this callback as a query function.
@@ -162,7 +162,7 @@ type UserFnLarge =
 
 /// A reduction function of the program's.
 #[derive(Clone, Copy)]
-pub(crate) enum Function {
+pub(crate) enum UserFunction {
     /// With `int` counts.
     Int(Callback),
     /// With large counts.
@@ -170,8 +170,8 @@ pub(crate) enum Function {
 }
 
 /// A reduction function of the program's in one reduction.
-pub(crate) struct Bound {
-    function: Function,
+pub(crate) struct UserReduction {
+    function: UserFunction,
     /// The datatype that the program passed to the reduction.
     datatype: TypeRef,
     /// It threw, and is not called again before the program hears of that.
@@ -179,8 +179,8 @@ pub(crate) struct Bound {
     thrown: Mutex<Option<Exception>>,
 }
 
-impl Bound {
-    pub fn new(function: Function, datatype: TypeRef) -> Self {
+impl UserReduction {
+    pub fn new(function: UserFunction, datatype: TypeRef) -> Self {
         Self {
             function,
             datatype,
@@ -225,12 +225,12 @@ impl Bound {
     }
 }
 
-impl UserOp for Bound {
+impl UserOp for UserReduction {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
         let mut handle = self.datatype.handle();
         let handle = &raw mut handle;
         match self.function {
-            Function::Int(function) => {
+            UserFunction::Int(function) => {
                 // SAFETY: the program gave this callback as a reduction function.
                 let Some(function) = (unsafe { function.function::<UserFn>() }) else {
                     return;
@@ -247,7 +247,7 @@ impl UserOp for Bound {
                     self.run(|| unsafe { function(left, right, len, handle) });
                 }
             }
-            Function::Large(function) => {
+            UserFunction::Large(function) => {
                 // SAFETY: the program gave this callback as a reduction function with large counts.
                 let Some(function) = (unsafe { function.function::<UserFnLarge>() }) else {
                     return;

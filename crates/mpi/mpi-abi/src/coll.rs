@@ -1,11 +1,11 @@
 //! Collectives that move data. The blocking, the nonblocking and the persistent call of each share
 //! one body.
 
-use crate::call::{Call, Result};
-use crate::callback::Bound;
+use crate::c_args::{Buf, ConstPtr, CountArray, Ptr};
+use crate::call::{CallId, Result};
+use crate::callback::UserReduction;
 use crate::constants::*;
 use crate::gpu_buffers;
-use crate::c_args::{Buf, Counts, In, Ptr};
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype, info_or_null};
 use crate::p2p::{bad_count, suspect};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The forms of a collective call, with the place of its request.
 #[derive(Clone, Copy)]
-pub(crate) enum Form {
+pub(crate) enum CallForm {
     /// Returns when it is done.
     Blocking,
     /// Returns when it is started.
@@ -32,15 +32,15 @@ pub(crate) enum Form {
 }
 
 /// How a collective was called: on what, from where, and in which form.
-pub(crate) struct Way {
+pub(crate) struct CollCall {
     pub comm: &'static Comm,
     origin: CallOrigin,
-    form: Form,
+    form: CallForm,
 }
 
-impl Way {
+impl CollCall {
     #[inline]
-    pub fn new(call: Call, on: MPI_Comm, form: Form) -> Result<Self> {
+    pub fn new(call: CallId, on: MPI_Comm, form: CallForm) -> Result<Self> {
         Ok(Self {
             comm: comm(on)?,
             origin: call.origin(),
@@ -50,24 +50,24 @@ impl Way {
 
     /// For a persistent call: no hint means anything here.
     pub fn to_start(
-        call: Call,
+        call: CallId,
         on: MPI_Comm,
         hints: MPI_Info,
         out: Ptr<MPI_Request>,
     ) -> Result<Self> {
         info_or_null(hints)?;
-        Self::new(call, on, Form::Persistent(out))
+        Self::new(call, on, CallForm::Persistent(out))
     }
 
     /// Carries the collective out, or starts it, or makes it ready to be started.
     #[inline]
     pub fn run(self, collective: &impl Collective) -> Result<()> {
         match self.form {
-            Form::Blocking => Ok(self.comm.collective(collective, self.origin)?),
-            Form::Nonblocking(out) => {
+            CallForm::Blocking => Ok(self.comm.collective(collective, self.origin)?),
+            CallForm::Nonblocking(out) => {
                 give_request(self.comm.start_collective(collective, self.origin)?, out)
             }
-            Form::Persistent(out) => {
+            CallForm::Persistent(out) => {
                 give_request(self.comm.init_collective(collective, self.origin)?, out)
             }
         }
@@ -75,7 +75,11 @@ impl Way {
 
     /// The same for a reduction, of which an operation of the program is part or not.
     #[inline]
-    pub fn combine(self, collective: &impl Collective, bound: Option<&Arc<Bound>>) -> Result<()> {
+    pub fn combine(
+        self,
+        collective: &impl Collective,
+        bound: Option<&Arc<UserReduction>>,
+    ) -> Result<()> {
         match bound {
             Some(bound) => self.combine_with(collective, bound),
             None => self.run(collective),
@@ -83,15 +87,17 @@ impl Way {
     }
 
     #[inline(never)]
-    fn combine_with(self, collective: &impl Collective, bound: &Arc<Bound>) -> Result<()> {
+    fn combine_with(self, collective: &impl Collective, bound: &Arc<UserReduction>) -> Result<()> {
         let (started, out) = match self.form {
-            Form::Blocking => {
+            CallForm::Blocking => {
                 let outcome = self.comm.collective(collective, self.origin);
                 bound.end()?;
                 return Ok(outcome?);
             }
-            Form::Nonblocking(out) => (self.comm.start_collective(collective, self.origin), out),
-            Form::Persistent(out) => (self.comm.init_collective(collective, self.origin), out),
+            CallForm::Nonblocking(out) => {
+                (self.comm.start_collective(collective, self.origin), out)
+            }
+            CallForm::Persistent(out) => (self.comm.init_collective(collective, self.origin), out),
         };
         match started {
             Ok(request) => give_reduction(request, bound, out),
@@ -125,24 +131,24 @@ impl Way {
 }
 
 /// The entries of a body, one for each form.
-macro_rules! forms {
+macro_rules! collective_forms {
     ($body:ident: $blocking:ident $nonblocking:ident $persistent:ident ($($arg:ident: $ty:ty),*)) => {
-        pub(crate) fn $blocking(call: Call, $($arg: $ty,)* on: MPI_Comm) -> Result<()> {
-            $body(Way::new(call, on, Form::Blocking)?, $($arg),*)
+        pub(crate) fn $blocking(call: CallId, $($arg: $ty,)* on: MPI_Comm) -> Result<()> {
+            $body(CollCall::new(call, on, CallForm::Blocking)?, $($arg),*)
         }
 
-        pub(crate) fn $nonblocking(call: Call, $($arg: $ty,)* on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
-            $body(Way::new(call, on, Form::Nonblocking(out))?, $($arg),*)
+        pub(crate) fn $nonblocking(call: CallId, $($arg: $ty,)* on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
+            $body(CollCall::new(call, on, CallForm::Nonblocking(out))?, $($arg),*)
         }
 
         pub(crate) fn $persistent(
-            call: Call, $($arg: $ty,)* on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>,
+            call: CallId, $($arg: $ty,)* on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>,
         ) -> Result<()> {
-            $body(Way::to_start(call, on, hints, out)?, $($arg),*)
+            $body(CollCall::to_start(call, on, hints, out)?, $($arg),*)
         }
     };
 }
-pub(crate) use forms;
+pub(crate) use collective_forms;
 
 /// Refuses addresses where no data of this type can be.
 pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
@@ -181,14 +187,14 @@ fn or_in_place(
 }
 
 /// A block of its own length and place for every rank.
-pub(crate) struct Ragged {
+pub(crate) struct VectorBuffer {
     buf: Buf,
-    counts: Counts,
-    displs: Counts,
+    counts: CountArray,
+    displs: CountArray,
 }
 
-impl Ragged {
-    pub fn new(buf: Buf, counts: impl Into<Counts>, displs: impl Into<Counts>) -> Self {
+impl VectorBuffer {
+    pub fn new(buf: Buf, counts: impl Into<CountArray>, displs: impl Into<CountArray>) -> Self {
         Self {
             buf,
             counts: counts.into(),
@@ -226,8 +232,8 @@ impl Ragged {
 }
 
 pub(crate) fn each_type(
-    handles: In<MPI_Datatype>,
-    counts: Counts,
+    handles: ConstPtr<MPI_Datatype>,
+    counts: CountArray,
     n: usize,
 ) -> Result<Vec<Datatype>> {
     let one = |i: usize| {
@@ -243,27 +249,27 @@ pub(crate) fn each_type(
     (0..n).map(one).collect()
 }
 
-fn any_barrier(way: Way) -> Result<()> {
-    way.run(&Barrier)
+fn barrier_body(coll_call: CollCall) -> Result<()> {
+    coll_call.run(&Barrier)
 }
 
-forms!(any_barrier: barrier ibarrier barrier_init ());
+collective_forms!(barrier_body: barrier ibarrier barrier_init ());
 
-fn any_bcast(
-    way: Way,
+fn bcast_body(
+    coll_call: CollCall,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
     let buffer = elements(buf, count, datatype)?;
-    way.run(&Bcast { buffer, root })
+    coll_call.run(&Bcast { buffer, root })
 }
 
-forms!(any_bcast: bcast ibcast bcast_init (buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int));
+collective_forms!(bcast_body: bcast ibcast bcast_init (buf: Buf, count: MPI_Count, datatype: MPI_Datatype, root: c_int));
 
-fn any_gather(
-    way: Way,
+fn gather_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -272,8 +278,8 @@ fn any_gather(
     recvtype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
-    let is_root = way.is_root(root);
-    let send = match way.contributes(root) {
+    let is_root = coll_call.is_root(root);
+    let send = match coll_call.contributes(root) {
         true if is_root => or_in_place(sendbuf, sendcount, sendtype)?,
         true => Some(elements(sendbuf, sendcount, sendtype)?),
         false => None,
@@ -283,45 +289,45 @@ fn any_gather(
     } else {
         None
     };
-    way.run(&Gather { send, recv, root })
+    coll_call.run(&Gather { send, recv, root })
 }
 
-forms!(any_gather: gather igather gather_init (
+collective_forms!(gather_body: gather igather gather_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
-fn any_gatherv(
-    way: Way,
+fn gatherv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: Counts,
-    displs: Counts,
+    counts: CountArray,
+    displs: CountArray,
     recvtype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
-    let is_root = way.is_root(root);
-    let send = match way.contributes(root) {
+    let is_root = coll_call.is_root(root);
+    let send = match coll_call.contributes(root) {
         true if is_root => or_in_place(sendbuf, sendcount, sendtype)?,
         true => Some(elements(sendbuf, sendcount, sendtype)?),
         false => None,
     };
-    let blocks = Ragged::new(recvbuf, counts, displs);
+    let blocks = VectorBuffer::new(recvbuf, counts, displs);
     let recv = if is_root {
-        Some(blocks.uneven(way.blocks(), recvtype)?)
+        Some(blocks.uneven(coll_call.blocks(), recvtype)?)
     } else {
         None
     };
-    way.run(&Gatherv { send, recv, root })
+    coll_call.run(&Gatherv { send, recv, root })
 }
 
-forms!(any_gatherv: gatherv igatherv gatherv_init (
+collective_forms!(gatherv_body: gatherv igatherv gatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype, root: c_int));
+    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype, root: c_int));
 
-fn any_scatter(
-    way: Way,
+fn scatter_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -330,56 +336,56 @@ fn any_scatter(
     recvtype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
-    let is_root = way.is_root(root);
+    let is_root = coll_call.is_root(root);
     let send = if is_root {
         Some(elements(sendbuf, sendcount, sendtype)?)
     } else {
         None
     };
-    let recv = match way.contributes(root) {
+    let recv = match coll_call.contributes(root) {
         true if is_root => or_in_place(recvbuf, recvcount, recvtype)?,
         true => Some(elements(recvbuf, recvcount, recvtype)?),
         false => None,
     };
-    way.run(&Scatter { send, recv, root })
+    coll_call.run(&Scatter { send, recv, root })
 }
 
-forms!(any_scatter: scatter iscatter scatter_init (
+collective_forms!(scatter_body: scatter iscatter scatter_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
-fn any_scatterv(
-    way: Way,
+fn scatterv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
-    counts: Counts,
-    displs: Counts,
+    counts: CountArray,
+    displs: CountArray,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
     recvcount: MPI_Count,
     recvtype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
-    let is_root = way.is_root(root);
-    let blocks = Ragged::new(sendbuf, counts, displs);
+    let is_root = coll_call.is_root(root);
+    let blocks = VectorBuffer::new(sendbuf, counts, displs);
     let send = if is_root {
-        Some(blocks.uneven(way.blocks(), sendtype)?)
+        Some(blocks.uneven(coll_call.blocks(), sendtype)?)
     } else {
         None
     };
-    let recv = match way.contributes(root) {
+    let recv = match coll_call.contributes(root) {
         true if is_root => or_in_place(recvbuf, recvcount, recvtype)?,
         true => Some(elements(recvbuf, recvcount, recvtype)?),
         false => None,
     };
-    way.run(&Scatterv { send, recv, root })
+    coll_call.run(&Scatterv { send, recv, root })
 }
 
-forms!(any_scatterv: scatterv iscatterv scatterv_init (
-    sendbuf: Buf, counts: Counts, displs: Counts, sendtype: MPI_Datatype,
+collective_forms!(scatterv_body: scatterv iscatterv scatterv_init (
+    sendbuf: Buf, counts: CountArray, displs: CountArray, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
-fn any_allgather(
-    way: Way,
+fn allgather_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -388,38 +394,38 @@ fn any_allgather(
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let send = or_in_place(sendbuf, sendcount, sendtype)?;
-    way.run(&Allgather {
+    coll_call.run(&Allgather {
         send,
         recv: elements(recvbuf, recvcount, recvtype)?,
     })
 }
 
-forms!(any_allgather: allgather iallgather allgather_init (
+collective_forms!(allgather_body: allgather iallgather allgather_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
-fn any_allgatherv(
-    way: Way,
+fn allgatherv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: Counts,
-    displs: Counts,
+    counts: CountArray,
+    displs: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let send = or_in_place(sendbuf, sendcount, sendtype)?;
-    let blocks = Ragged::new(recvbuf, counts, displs);
-    let recv = blocks.uneven(way.blocks(), recvtype)?;
-    way.run(&Allgatherv { send, recv })
+    let blocks = VectorBuffer::new(recvbuf, counts, displs);
+    let recv = blocks.uneven(coll_call.blocks(), recvtype)?;
+    coll_call.run(&Allgatherv { send, recv })
 }
 
-forms!(any_allgatherv: allgatherv iallgatherv allgatherv_init (
+collective_forms!(allgatherv_body: allgatherv iallgatherv allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype));
+    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype));
 
-fn any_alltoall(
-    way: Way,
+fn alltoall_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -428,59 +434,59 @@ fn any_alltoall(
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let send = or_in_place(sendbuf, sendcount, sendtype)?;
-    way.run(&Alltoall {
+    coll_call.run(&Alltoall {
         send,
         recv: elements(recvbuf, recvcount, recvtype)?,
     })
 }
 
-forms!(any_alltoall: alltoall ialltoall alltoall_init (
+collective_forms!(alltoall_body: alltoall ialltoall alltoall_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
-fn any_alltoallv(
-    way: Way,
+fn alltoallv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: Counts,
-    sdispls: Counts,
+    sendcounts: CountArray,
+    sdispls: CountArray,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    recvcounts: Counts,
-    rdispls: Counts,
+    recvcounts: CountArray,
+    rdispls: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
-    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
-    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
-    let n = way.blocks();
+    let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
+    let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
+    let n = coll_call.blocks();
     let send = if sendbuf.is_in_place() {
         None
     } else {
         Some(outgoing.uneven(n, sendtype)?)
     };
-    way.run(&Alltoallv {
+    coll_call.run(&Alltoallv {
         send,
         recv: incoming.uneven(n, recvtype)?,
     })
 }
 
-forms!(any_alltoallv: alltoallv ialltoallv alltoallv_init (
-    sendbuf: Buf, sendcounts: Counts, sdispls: Counts, sendtype: MPI_Datatype,
-    recvbuf: Buf, recvcounts: Counts, rdispls: Counts, recvtype: MPI_Datatype));
+collective_forms!(alltoallv_body: alltoallv ialltoallv alltoallv_init (
+    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtype: MPI_Datatype,
+    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtype: MPI_Datatype));
 
-fn any_alltoallw(
-    way: Way,
+fn alltoallw_body(
+    coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: Counts,
-    sdispls: Counts,
-    sendtypes: In<MPI_Datatype>,
+    sendcounts: CountArray,
+    sdispls: CountArray,
+    sendtypes: ConstPtr<MPI_Datatype>,
     recvbuf: Buf,
-    recvcounts: Counts,
-    rdispls: Counts,
-    recvtypes: In<MPI_Datatype>,
+    recvcounts: CountArray,
+    rdispls: CountArray,
+    recvtypes: ConstPtr<MPI_Datatype>,
 ) -> Result<()> {
-    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
-    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
-    let n = way.blocks();
+    let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
+    let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
+    let n = coll_call.blocks();
     let sent = if sendbuf.is_in_place() {
         Vec::new()
     } else {
@@ -492,12 +498,12 @@ fn any_alltoallw(
     } else {
         Some(outgoing.mixed(n, &sent)?)
     };
-    way.run(&Alltoallw {
+    coll_call.run(&Alltoallw {
         send,
         recv: incoming.mixed(n, &received)?,
     })
 }
 
-forms!(any_alltoallw: alltoallw ialltoallw alltoallw_init (
-    sendbuf: Buf, sendcounts: Counts, sdispls: Counts, sendtypes: In<MPI_Datatype>,
-    recvbuf: Buf, recvcounts: Counts, rdispls: Counts, recvtypes: In<MPI_Datatype>));
+collective_forms!(alltoallw_body: alltoallw ialltoallw alltoallw_init (
+    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtypes: ConstPtr<MPI_Datatype>,
+    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtypes: ConstPtr<MPI_Datatype>));

@@ -1,8 +1,8 @@
 //! Communicators.
 
-use crate::call::{Call, Fault, Result};
-use crate::constants::*;
 use crate::c_args::{Ptr, StrIn, StrOut};
+use crate::call::{CallError, CallId, Result};
+use crate::constants::*;
 use crate::group::{comparison, publish_group};
 use crate::handle::*;
 use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
@@ -20,40 +20,40 @@ fn hints(handle: MPI_Info) -> Result<Option<Info>> {
     }
 }
 
-pub(crate) fn comm_size(_: Call, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_size(_: CallId, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
     size.set(comm(on)?.size() as c_int)
 }
 
-pub(crate) fn comm_rank(_: Call, on: MPI_Comm, rank: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_rank(_: CallId, on: MPI_Comm, rank: Ptr<c_int>) -> Result<()> {
     rank.set(comm(on)?.rank() as c_int)
 }
 
-pub(crate) fn comm_compare(_: Call, a: MPI_Comm, b: MPI_Comm, result: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_compare(_: CallId, a: MPI_Comm, b: MPI_Comm, result: Ptr<c_int>) -> Result<()> {
     result.set(comparison(comm(a)?.compare(comm(b)?)))
 }
 
-pub(crate) fn comm_test_inter(_: Call, on: MPI_Comm, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_test_inter(_: CallId, on: MPI_Comm, flag: Ptr<c_int>) -> Result<()> {
     flag.set(comm(on)?.is_inter().into())
 }
 
-pub(crate) fn comm_remote_size(_: Call, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_remote_size(_: CallId, on: MPI_Comm, size: Ptr<c_int>) -> Result<()> {
     size.set(comm(on)?.remote_group()?.size() as c_int)
 }
 
-pub(crate) fn comm_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn comm_group(_: CallId, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
     publish_group(comm(on)?.group().clone(), None, out)
 }
 
-pub(crate) fn comm_remote_group(_: Call, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn comm_remote_group(_: CallId, on: MPI_Comm, out: Ptr<MPI_Group>) -> Result<()> {
     publish_group(comm(on)?.remote_group()?.clone(), None, out)
 }
 
-pub(crate) fn comm_dup(call: Call, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_dup(call: CallId, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
     give_dup(comm(on)?.dup(None, call.origin()), out)
 }
 
 pub(crate) fn comm_dup_with_info(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     with: MPI_Info,
     out: Ptr<MPI_Comm>,
@@ -75,7 +75,7 @@ fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result
 
 /// The handle exists at once, the communicator behind it when the request completes.
 fn idup(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     with: Option<Info>,
     out: Ptr<MPI_Comm>,
@@ -87,7 +87,7 @@ fn idup(
 }
 
 pub(crate) fn comm_idup(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     out: Ptr<MPI_Comm>,
     request: Ptr<MPI_Request>,
@@ -96,7 +96,7 @@ pub(crate) fn comm_idup(
 }
 
 pub(crate) fn comm_idup_with_info(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     with: MPI_Info,
     out: Ptr<MPI_Comm>,
@@ -106,7 +106,7 @@ pub(crate) fn comm_idup_with_info(
 }
 
 pub(crate) fn comm_create(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     of: MPI_Group,
     out: Ptr<MPI_Comm>,
@@ -115,7 +115,7 @@ pub(crate) fn comm_create(
 }
 
 pub(crate) fn comm_create_group(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     of: MPI_Group,
     tag: c_int,
@@ -129,7 +129,7 @@ pub(crate) fn comm_create_group(
 }
 
 pub(crate) fn comm_split(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     color: c_int,
     key: c_int,
@@ -139,7 +139,7 @@ pub(crate) fn comm_split(
 }
 
 pub(crate) fn comm_split_type(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     kind: c_int,
     key: c_int,
@@ -161,7 +161,7 @@ pub(crate) fn comm_split_type(
 }
 
 pub(crate) fn intercomm_create(
-    call: Call,
+    call: CallId,
     local: MPI_Comm,
     local_leader: c_int,
     peer: MPI_Comm,
@@ -189,7 +189,7 @@ pub(crate) fn intercomm_create(
 }
 
 pub(crate) fn intercomm_merge(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     high: c_int,
     out: Ptr<MPI_Comm>,
@@ -201,8 +201,8 @@ pub(crate) fn intercomm_merge(
 /// A handle that the program may free: not one of the predefined communicators.
 fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
     let found = comm(handle)?;
-    if handle.0 < LIVE {
-        return Err(Fault::new(
+    if handle.0 < FIRST_DYNAMIC {
+        return Err(CallError::new(
             Class::Comm,
             format!("{} is predefined and cannot be freed", found.label()),
         ));
@@ -210,14 +210,14 @@ fn freeable(handle: MPI_Comm) -> Result<&'static Comm> {
     Ok(found)
 }
 
-pub(crate) fn comm_free(_: Call, place: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_free(_: CallId, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     freeable(handle)?.free()?;
     objects::retire_comm(handle);
     place.set(MPI_COMM_NULL)
 }
 
-pub(crate) fn comm_disconnect(call: Call, place: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_disconnect(call: CallId, place: Ptr<MPI_Comm>) -> Result<()> {
     let handle = place.get()?;
     freeable(handle)?.disconnect(call.origin())?;
     objects::retire_comm(handle);
@@ -225,17 +225,17 @@ pub(crate) fn comm_disconnect(call: Call, place: Ptr<MPI_Comm>) -> Result<()> {
 }
 
 /// No process of a job that `garonne run` started was spawned by another.
-pub(crate) fn comm_get_parent(_: Call, parent: Ptr<MPI_Comm>) -> Result<()> {
+pub(crate) fn comm_get_parent(_: CallId, parent: Ptr<MPI_Comm>) -> Result<()> {
     crate::init_state::process()?;
     parent.set(MPI_COMM_NULL)
 }
 
-pub(crate) fn comm_set_name(_: Call, on: MPI_Comm, name: StrIn) -> Result<()> {
+pub(crate) fn comm_set_name(_: CallId, on: MPI_Comm, name: StrIn) -> Result<()> {
     comm(on)?.set_name(&name.text()?);
     Ok(())
 }
 
-pub(crate) fn comm_get_name(_: Call, on: MPI_Comm, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+pub(crate) fn comm_get_name(_: CallId, on: MPI_Comm, name: StrOut, len: Ptr<c_int>) -> Result<()> {
     let found = if on == MPI_COMM_NULL {
         "MPI_COMM_NULL".into()
     } else {
@@ -245,11 +245,11 @@ pub(crate) fn comm_get_name(_: Call, on: MPI_Comm, name: StrOut, len: Ptr<c_int>
     len.set(written as c_int)
 }
 
-pub(crate) fn comm_set_info(_: Call, on: MPI_Comm, with: MPI_Info) -> Result<()> {
+pub(crate) fn comm_set_info(_: CallId, on: MPI_Comm, with: MPI_Info) -> Result<()> {
     comm(on)?.set_info(&info_or_null(with)?);
     Ok(())
 }
 
-pub(crate) fn comm_get_info(_: Call, on: MPI_Comm, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn comm_get_info(_: CallId, on: MPI_Comm, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, comm(on)?.info())?)
 }

@@ -10,7 +10,7 @@
 //! its own, whose tables are not that one's. So everything here asks for the functions of the
 //! unwinder that calls.
 
-use crate::call::Fault;
+use crate::call::CallError;
 use garonne_mpi::error::Class;
 use std::arch::global_asm;
 use std::cell::Cell;
@@ -20,21 +20,21 @@ use std::ptr;
 
 /// `_Unwind_Exception`, as the C++ ABI for Itanium has it on all 64-bit machines.
 #[repr(C)]
-struct Header {
+struct UnwindException {
     class: u64,
-    cleanup: Option<unsafe extern "C" fn(c_int, *mut Header)>,
+    cleanup: Option<unsafe extern "C" fn(c_int, *mut UnwindException)>,
     private: [usize; 2],
 }
 
-type SetWord = unsafe extern "C" fn(*mut c_void, c_int, usize);
-type SetAddress = unsafe extern "C" fn(*mut c_void, usize);
-type Raise = unsafe extern "C-unwind" fn(*mut Header) -> c_int;
+type SetRegisterFn = unsafe extern "C" fn(*mut c_void, c_int, usize);
+type SetIpFn = unsafe extern "C" fn(*mut c_void, usize);
+type RaiseFn = unsafe extern "C-unwind" fn(*mut UnwindException) -> c_int;
 
 // The unwinder that is part of this library, for those who throw with it.
 unsafe extern "C-unwind" {
     fn _Unwind_SetGR(context: *mut c_void, register: c_int, value: usize);
     fn _Unwind_SetIP(context: *mut c_void, address: usize);
-    fn _Unwind_RaiseException(exception: *mut Header) -> c_int;
+    fn _Unwind_RaiseException(exception: *mut UnwindException) -> c_int;
     fn _Unwind_Backtrace(
         each: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
@@ -43,7 +43,7 @@ unsafe extern "C-unwind" {
     fn garonne_call_catching(
         run: unsafe extern "C-unwind" fn(*mut c_void),
         place: *mut c_void,
-    ) -> *mut Header;
+    ) -> *mut UnwindException;
     fn garonne_caught();
 }
 
@@ -140,7 +140,7 @@ const EXCEPTION_REGISTER: c_int = 0;
 
 thread_local! {
     /// How the unwinder throws by which the latest exception of this thread was caught.
-    static RAISE: Cell<Raise> = const { Cell::new(_Unwind_RaiseException) };
+    static RAISE: Cell<RaiseFn> = const { Cell::new(_Unwind_RaiseException) };
     /// What this thread's call is to throw instead of returning.
     static PENDING: Cell<Option<ManuallyDrop<Exception>>> = const { Cell::new(None) };
 }
@@ -154,7 +154,7 @@ unsafe extern "C" fn personality(
     _version: c_int,
     actions: c_int,
     _class: u64,
-    exception: *mut Header,
+    exception: *mut UnwindException,
     context: *mut c_void,
     caller: usize,
 ) -> c_int {
@@ -169,18 +169,18 @@ unsafe extern "C" fn personality(
     prepare_own_unwinder();
     // SAFETY: each is the function of that name of the unwinder's interface.
     unsafe {
-        let set_word: SetWord = match beside(caller, c"_Unwind_SetGR") {
-            Some(found) => std::mem::transmute::<*mut c_void, SetWord>(found),
-            None => std::mem::transmute::<*const c_void, SetWord>(_Unwind_SetGR as *const c_void),
-        };
-        let set_address: SetAddress = match beside(caller, c"_Unwind_SetIP") {
-            Some(found) => std::mem::transmute::<*mut c_void, SetAddress>(found),
+        let set_word: SetRegisterFn = match beside(caller, c"_Unwind_SetGR") {
+            Some(found) => std::mem::transmute::<*mut c_void, SetRegisterFn>(found),
             None => {
-                std::mem::transmute::<*const c_void, SetAddress>(_Unwind_SetIP as *const c_void)
+                std::mem::transmute::<*const c_void, SetRegisterFn>(_Unwind_SetGR as *const c_void)
             }
         };
+        let set_address: SetIpFn = match beside(caller, c"_Unwind_SetIP") {
+            Some(found) => std::mem::transmute::<*mut c_void, SetIpFn>(found),
+            None => std::mem::transmute::<*const c_void, SetIpFn>(_Unwind_SetIP as *const c_void),
+        };
         if let Some(found) = beside(caller, c"_Unwind_RaiseException") {
-            RAISE.set(std::mem::transmute::<*mut c_void, Raise>(found));
+            RAISE.set(std::mem::transmute::<*mut c_void, RaiseFn>(found));
         }
         set_word(context, EXCEPTION_REGISTER, exception.expose_provenance());
         set_address(context, garonne_caught as *const () as usize);
@@ -229,8 +229,8 @@ fn beside(address: usize, name: &CStr) -> Option<*mut c_void> {
 /// An exception that was caught.
 #[derive(Debug)]
 pub(crate) struct Exception {
-    header: *mut Header,
-    raise: Raise,
+    header: *mut UnwindException,
+    raise: RaiseFn,
 }
 
 // SAFETY: an exception belongs to no thread; what counts those of a thread is told of each move.
@@ -238,14 +238,14 @@ unsafe impl Send for Exception {}
 
 /// What C++ counts of a thread.
 #[repr(C)]
-struct Globals {
+struct CxaGlobals {
     caught: *mut c_void,
     uncaught: u32,
 }
 
 impl Exception {
     /// What this thread was just thrown.
-    fn new(header: *mut Header) -> Self {
+    fn new(header: *mut UnwindException) -> Self {
         let exception = Self {
             header,
             raise: RAISE.get(),
@@ -267,9 +267,10 @@ impl Exception {
         if let Some(found) = self.library(c"__cxa_get_globals") {
             // SAFETY: the C++ ABI's function of this name, which gives the calling thread's counts.
             unsafe {
-                let get = std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut Globals>(
-                    found,
-                );
+                let get = std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn() -> *mut CxaGlobals,
+                >(found);
                 let globals = get();
                 (*globals).uncaught = change((*globals).uncaught, 1);
             }
@@ -277,7 +278,7 @@ impl Exception {
     }
 
     /// Nobody up the stack catches it: what C++ does then.
-    fn terminate(header: *mut Header) -> ! {
+    fn terminate(header: *mut UnwindException) -> ! {
         let exception = ManuallyDrop::new(Self {
             header,
             raise: _Unwind_RaiseException,
@@ -288,7 +289,7 @@ impl Exception {
             unsafe {
                 let begin = std::mem::transmute::<
                     *mut c_void,
-                    unsafe extern "C" fn(*mut Header) -> *mut c_void,
+                    unsafe extern "C" fn(*mut UnwindException) -> *mut c_void,
                 >(begin);
                 let end = std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(end);
                 begin(header);
@@ -316,25 +317,25 @@ impl Drop for Exception {
 /// # Errors
 /// What it throws.
 pub(crate) fn catching<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result<R, Exception> {
-    struct Place<F, R> {
+    struct Invocation<F, R> {
         run: F,
         result: MaybeUninit<R>,
     }
     /// Has nothing to drop, so that exceptions pass without a stop.
     ///
     /// # Safety
-    /// `place` is a `Place` of these types.
+    /// `place` is a `Invocation` of these types.
     unsafe extern "C-unwind" fn enter<F: FnOnce() -> R + Copy, R: Copy>(place: *mut c_void) {
-        let place = place.cast::<Place<F, R>>();
+        let place = place.cast::<Invocation<F, R>>();
         // SAFETY: by this function's contract; nobody else uses the place meanwhile.
         unsafe { (*place).result = MaybeUninit::new(((*place).run)()) };
     }
     fn enter_of<F: FnOnce() -> R + Copy, R: Copy>(
-        _: &Place<F, R>,
+        _: &Invocation<F, R>,
     ) -> unsafe extern "C-unwind" fn(*mut c_void) {
         enter::<F, R>
     }
-    let mut place = Place {
+    let mut place = Invocation {
         run,
         result: MaybeUninit::uninit(),
     };
@@ -366,8 +367,8 @@ pub(crate) fn is_pending() -> bool {
 }
 
 /// Why a call ends that has something to throw; nobody gets to read this.
-pub(crate) fn fault() -> Fault {
-    Fault::new(Class::Other, "a function of the program threw an exception")
+pub(crate) fn fault() -> CallError {
+    CallError::new(Class::Other, "a function of the program threw an exception")
 }
 
 /// For what has no failure of its own.

@@ -1,19 +1,19 @@
 //! Making and freeing datatypes.
 
 use crate::attr::attrs;
-use crate::call::{Call, Fault, Result};
+use crate::c_args::{ConstPtr, CountArray, Ptr};
+use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
-use crate::c_args::{Counts, In, Ptr};
+use crate::datatype_refs;
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{TYPES, datatype, publish, unknown};
-use crate::datatype_refs;
 use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
 
 /// Makes a type; the form is remembered for `MPI_Type_get_contents`.
-fn make(call: Call, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
+fn make(call: CallId, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
     let form = if call.name().ends_with("_c") {
         Form::Large
     } else {
@@ -24,14 +24,14 @@ fn make(call: Call, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<
 
 fn count_of(count: MPI_Count) -> Result<usize> {
     usize::try_from(count).map_err(|_| {
-        Fault::new(
+        CallError::new(
             Class::Count,
             format!("count is {count}; it must not be negative"),
         )
     })
 }
 
-fn types(handles: In<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {
+fn types(handles: ConstPtr<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {
     handles
         .take(n)?
         .into_iter()
@@ -40,7 +40,7 @@ fn types(handles: In<MPI_Datatype>, n: usize) -> Result<Vec<Datatype>> {
 }
 
 pub(crate) fn type_contiguous(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
@@ -56,7 +56,7 @@ pub(crate) fn type_contiguous(
 }
 
 pub(crate) fn type_vector(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
     stride: MPI_Count,
@@ -76,7 +76,7 @@ pub(crate) fn type_vector(
 }
 
 pub(crate) fn type_create_hvector(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
     stride: MPI_Count,
@@ -96,10 +96,10 @@ pub(crate) fn type_create_hvector(
 }
 
 pub(crate) fn type_indexed(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
-    blocklengths: Counts,
-    displacements: Counts,
+    blocklengths: CountArray,
+    displacements: CountArray,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -117,10 +117,10 @@ pub(crate) fn type_indexed(
 }
 
 pub(crate) fn type_create_hindexed(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
-    blocklengths: Counts,
-    displacements: Counts,
+    blocklengths: CountArray,
+    displacements: CountArray,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -138,10 +138,10 @@ pub(crate) fn type_create_hindexed(
 }
 
 pub(crate) fn type_create_indexed_block(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
-    displacements: Counts,
+    displacements: CountArray,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -158,10 +158,10 @@ pub(crate) fn type_create_indexed_block(
 }
 
 pub(crate) fn type_create_hindexed_block(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
-    displacements: Counts,
+    displacements: CountArray,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -178,11 +178,11 @@ pub(crate) fn type_create_hindexed_block(
 }
 
 pub(crate) fn type_create_struct(
-    call: Call,
+    call: CallId,
     count: MPI_Count,
-    blocklengths: Counts,
-    displacements: Counts,
-    handles: In<MPI_Datatype>,
+    blocklengths: CountArray,
+    displacements: CountArray,
+    handles: ConstPtr<MPI_Datatype>,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
     let n = count_of(count)?;
@@ -200,7 +200,7 @@ pub(crate) fn type_create_struct(
 
 fn order(order: c_int) -> Result<Order> {
     Order::from_abi(order).ok_or_else(|| {
-        Fault::new(
+        CallError::new(
             Class::Arg,
             format!("order {order} is neither MPI_ORDER_C nor MPI_ORDER_FORTRAN"),
         )
@@ -208,11 +208,11 @@ fn order(order: c_int) -> Result<Order> {
 }
 
 pub(crate) fn type_create_subarray(
-    call: Call,
+    call: CallId,
     ndims: c_int,
-    sizes: Counts,
-    subsizes: Counts,
-    starts: Counts,
+    sizes: CountArray,
+    subsizes: CountArray,
+    starts: CountArray,
     memory_order: c_int,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
@@ -234,14 +234,14 @@ pub(crate) fn type_create_subarray(
 }
 
 pub(crate) fn type_create_darray(
-    call: Call,
+    call: CallId,
     size: c_int,
     rank: c_int,
     ndims: c_int,
-    gsizes: Counts,
-    distribs: In<c_int>,
-    dargs: In<c_int>,
-    psizes: In<c_int>,
+    gsizes: CountArray,
+    distribs: ConstPtr<c_int>,
+    dargs: ConstPtr<c_int>,
+    psizes: ConstPtr<c_int>,
     memory_order: c_int,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
@@ -251,7 +251,7 @@ pub(crate) fn type_create_darray(
         Ok(DarrayDim {
             gsize: gsizes.at(i)?,
             distribution: Distribution::from_abi(distribution).ok_or_else(|| {
-                Fault::new(
+                CallError::new(
                     Class::Arg,
                     format!("{distribution} is no distribution (MPI_DISTRIBUTE_*)"),
                 )
@@ -278,7 +278,7 @@ pub(crate) fn type_create_darray(
 }
 
 pub(crate) fn type_create_resized(
-    call: Call,
+    call: CallId,
     old: MPI_Datatype,
     lb: MPI_Count,
     extent: MPI_Count,
@@ -295,7 +295,7 @@ pub(crate) fn type_create_resized(
     )
 }
 
-pub(crate) fn type_dup(_: Call, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> Result<()> {
+pub(crate) fn type_dup(_: CallId, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> Result<()> {
     let original = datatype(old)?;
     let new = original.dup()?;
     if original.slot().get().is_some() {
@@ -304,17 +304,17 @@ pub(crate) fn type_dup(_: Call, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> Re
     out.set(publish(&TYPES, new)?)
 }
 
-pub(crate) fn type_commit(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
+pub(crate) fn type_commit(_: CallId, handle: Ptr<MPI_Datatype>) -> Result<()> {
     datatype(handle.get()?)?.commit();
     Ok(())
 }
 
 /// Operations that use the type keep it alive.
-pub(crate) fn type_free(_: Call, handle: Ptr<MPI_Datatype>) -> Result<()> {
+pub(crate) fn type_free(_: CallId, handle: Ptr<MPI_Datatype>) -> Result<()> {
     let old = handle.get()?;
     let found = datatype(old)?;
     if found.is_predefined() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Type,
             format!("{found} is predefined and cannot be freed"),
         ));

@@ -1,8 +1,8 @@
 //! Addresses, and queries of datatypes.
 
-use crate::call::{Call, Fault, Result};
-use crate::constants::*;
 use crate::c_args::{Buf, CountOut, Ptr, StrIn, StrOut};
+use crate::call::{CallError, CallId, Result};
+use crate::constants::*;
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{datatype, publish_type};
@@ -11,26 +11,26 @@ use garonne_mpi::error::Class;
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) fn get_address(_: Call, location: Buf, address: Ptr<MPI_Aint>) -> Result<()> {
+pub(crate) fn get_address(_: CallId, location: Buf, address: Ptr<MPI_Aint>) -> Result<()> {
     address.set(location.addr() as MPI_Aint)
 }
 
-pub(crate) fn aint_add(_: Call, base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint {
+pub(crate) fn aint_add(_: CallId, base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint {
     base.wrapping_add(disp)
 }
 
-pub(crate) fn aint_diff(_: Call, left: MPI_Aint, right: MPI_Aint) -> MPI_Aint {
+pub(crate) fn aint_diff(_: CallId, left: MPI_Aint, right: MPI_Aint) -> MPI_Aint {
     left.wrapping_sub(right)
 }
 
-pub(crate) fn type_size(_: Call, handle: MPI_Datatype, size: CountOut) -> Result<()> {
+pub(crate) fn type_size(_: CallId, handle: MPI_Datatype, size: CountOut) -> Result<()> {
     size.set_or_undefined(
         i64::try_from(datatype(handle)?.size()).unwrap_or(i64::from(MPI_UNDEFINED)),
     )
 }
 
 pub(crate) fn type_get_extent(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     lb: CountOut,
     extent: CountOut,
@@ -41,7 +41,7 @@ pub(crate) fn type_get_extent(
 }
 
 pub(crate) fn type_get_true_extent(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     lb: CountOut,
     extent: CountOut,
@@ -52,7 +52,7 @@ pub(crate) fn type_get_true_extent(
 }
 
 pub(crate) fn type_get_name(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     name: StrOut,
     len: Ptr<c_int>,
@@ -67,7 +67,7 @@ pub(crate) fn type_get_name(
     len.set(written as c_int)
 }
 
-pub(crate) fn type_set_name(_: Call, handle: MPI_Datatype, name: StrIn) -> Result<()> {
+pub(crate) fn type_set_name(_: CallId, handle: MPI_Datatype, name: StrIn) -> Result<()> {
     datatype(handle)?.set_name(&name.text()?);
     Ok(())
 }
@@ -76,14 +76,14 @@ fn int_form_only(of: &Datatype) -> Result<()> {
     if of.envelope().large_counts == 0 {
         return Ok(());
     }
-    Err(Fault::new(
+    Err(CallError::new(
         Class::Type,
         format!("{of} was made with large counts; call the `_c` function"),
     ))
 }
 
 pub(crate) fn type_get_envelope(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     integers: Ptr<c_int>,
     addresses: Ptr<c_int>,
@@ -100,7 +100,7 @@ pub(crate) fn type_get_envelope(
 }
 
 pub(crate) fn type_get_envelope_c(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     integers: Ptr<MPI_Count>,
     addresses: Ptr<MPI_Count>,
@@ -119,7 +119,7 @@ pub(crate) fn type_get_envelope_c(
 fn contents_of(handle: MPI_Datatype) -> Result<Contents> {
     let found = datatype(handle)?;
     if found.code().is_some() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Type,
             format!("{found} is a named predefined type: it has no contents"),
         ));
@@ -132,7 +132,7 @@ fn room(what: &str, max: i64, have: usize) -> Result<()> {
     if length(max, what)? >= have {
         return Ok(());
     }
-    Err(Fault::new(
+    Err(CallError::new(
         Class::Arg,
         format!("there is room for {max} {what}, but the datatype has {have}"),
     ))
@@ -147,7 +147,7 @@ fn give_types(types: Vec<Datatype>, out: Ptr<MPI_Datatype>) -> Result<()> {
 }
 
 pub(crate) fn type_get_contents(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     max_integers: c_int,
     max_addresses: c_int,
@@ -172,7 +172,7 @@ pub(crate) fn type_get_contents(
 }
 
 pub(crate) fn type_get_contents_c(
-    _: Call,
+    _: CallId,
     handle: MPI_Datatype,
     max_integers: MPI_Count,
     max_addresses: MPI_Count,
@@ -204,7 +204,7 @@ pub(crate) fn type_get_contents_c(
 }
 
 pub(crate) fn type_get_value_index(
-    _: Call,
+    _: CallId,
     value: MPI_Datatype,
     index: MPI_Datatype,
     pair: Ptr<MPI_Datatype>,
@@ -217,13 +217,13 @@ pub(crate) fn type_get_value_index(
 }
 
 pub(crate) fn type_match_size(
-    _: Call,
+    _: CallId,
     class: c_int,
     size: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
     let class = TypeClass::from_abi(class).ok_or_else(|| {
-        Fault::new(
+        CallError::new(
             Class::Arg,
             format!("{class} is no type class (MPI_TYPECLASS_*)"),
         )
@@ -232,7 +232,7 @@ pub(crate) fn type_match_size(
 }
 
 pub(crate) fn type_create_f90_real(
-    _: Call,
+    _: CallId,
     precision: c_int,
     range: c_int,
     out: Ptr<MPI_Datatype>,
@@ -243,7 +243,7 @@ pub(crate) fn type_create_f90_real(
 }
 
 pub(crate) fn type_create_f90_complex(
-    _: Call,
+    _: CallId,
     precision: c_int,
     range: c_int,
     out: Ptr<MPI_Datatype>,
@@ -253,21 +253,25 @@ pub(crate) fn type_create_f90_complex(
     })?)
 }
 
-pub(crate) fn type_create_f90_integer(_: Call, range: c_int, out: Ptr<MPI_Datatype>) -> Result<()> {
+pub(crate) fn type_create_f90_integer(
+    _: CallId,
+    range: c_int,
+    out: Ptr<MPI_Datatype>,
+) -> Result<()> {
     out.set(kind_once(("integer", 0, range), || {
         Datatype::f90_integer(range)
     })?)
 }
 
 /// Fortran's class, precision and range, as a program asked for them.
-type Asked = (&'static str, c_int, c_int);
+type F90Kind = (&'static str, c_int, c_int);
 
 /// The types given out for kinds of Fortran. Programs must not free them and may ask as often as
 /// they like, so each is made once.
-static KINDS: Mutex<Vec<(Asked, MPI_Datatype)>> = Mutex::new(Vec::new());
+static KINDS: Mutex<Vec<(F90Kind, MPI_Datatype)>> = Mutex::new(Vec::new());
 
 fn kind_once(
-    asked: Asked,
+    asked: F90Kind,
     make: impl FnOnce() -> garonne_mpi::error::Result<Datatype>,
 ) -> Result<MPI_Datatype> {
     let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);

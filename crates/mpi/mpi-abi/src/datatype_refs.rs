@@ -5,22 +5,22 @@
 //! reduction is open. Until the last such reduction is over the handle then still names the type,
 //! for the operation, and no other type gets it.
 
-use crate::handle::{LIVE, MPI_Datatype};
+use crate::handle::{FIRST_DYNAMIC, MPI_Datatype};
 use crate::objects::TYPES;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// By handle.
-static REFERRED: Mutex<BTreeMap<usize, Referred>> = Mutex::new(BTreeMap::new());
+static REFERRED: Mutex<BTreeMap<usize, ReferredHandle>> = Mutex::new(BTreeMap::new());
 
 /// A handle that reductions refer to.
-struct Referred {
+struct ReferredHandle {
     references: usize,
     /// The program has freed it.
     freed: bool,
 }
 
-fn referred() -> MutexGuard<'static, BTreeMap<usize, Referred>> {
+fn referred() -> MutexGuard<'static, BTreeMap<usize, ReferredHandle>> {
     // No code of the program's runs under this lock.
     REFERRED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -31,9 +31,9 @@ pub(crate) struct TypeRef(MPI_Datatype);
 impl TypeRef {
     /// For a handle that names a datatype.
     pub fn new(handle: MPI_Datatype) -> Self {
-        if handle.0 >= LIVE {
+        if handle.0 >= FIRST_DYNAMIC {
             let mut referred = referred();
-            let unused = Referred {
+            let unused = ReferredHandle {
                 references: 0,
                 freed: false,
             };

@@ -4,7 +4,7 @@
 //! The return address travels in the first floating-point register, which no function of the
 //! standard uses for an argument: one more parameter for the wrapper at the price of one
 //! instruction, while arguments, stack and the return address stay untouched. A wrapper notes it in
-//! a thread-local word of this library with the initial-exec model ([`Site::note`]), unless it is
+//! a thread-local word of this library with the initial-exec model ([`CallSite::note`]), unless it is
 //! done without anybody asking. The word is read once, early in a call ([`call_site`]): a callback
 //! that itself calls MPI overwrites it.
 
@@ -54,9 +54,9 @@ pub(crate) use thunk;
 /// with it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Site(f64);
+pub(crate) struct CallSite(f64);
 
-impl Site {
+impl CallSite {
     /// The address.
     #[inline(always)]
     pub(crate) fn address(self) -> u64 {
@@ -64,7 +64,7 @@ impl Site {
     }
 
     /// Stores the address in a word of a trail or an inlet, which one thread of this process at a
-    /// time uses, from the register that it is in: what [`Site::address`] gives, the compiler moves
+    /// time uses, from the register that it is in: what [`CallSite::address`] gives, the compiler moves
     /// into another one first.
     #[inline(always)]
     pub(crate) fn store(self, word: &AtomicU64) {

@@ -1,13 +1,13 @@
 //! Starting and ending, versions, timers, memory, profiling control.
 
-use crate::contexts;
-use crate::call::{Call, Fault, Result};
-use crate::constants::*;
 use crate::c_args::{Buf, Ptr, StrIn, StrOut};
+use crate::call::{CallError, CallId, Result};
+use crate::comm_contexts;
+use crate::constants::*;
 use crate::handle::*;
-use crate::objects::{self, INFOS, publish};
 use crate::init_state::{self, Phase};
-use crate::{optional_checks, call_site, init};
+use crate::objects::{self, INFOS, publish};
+use crate::{call_site, optional_checks, this_rank};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::{Instance, Process, Resource, ThreadLevel};
@@ -17,35 +17,35 @@ use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Held while the first user of the library brings it up or the last one takes it down.
-static LIFE: Mutex<()> = Mutex::new(());
+static LIFECYCLE: Mutex<()> = Mutex::new(());
 
 /// This rank, brought up if this is the first use (the world model or a session).
 pub(crate) fn join(level: ThreadLevel) -> Result<Arc<Process>> {
-    let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(process) = init_state::find_process() {
         return Ok(process);
     }
-    let process = Process::new(init::enter(level)?);
+    let process = Process::new(this_rank::enter(level)?);
     init_state::set_process(Some(process.clone()));
     Ok(process)
 }
 
 /// Takes this rank out of its job if nothing uses the library any more.
 pub(crate) fn leave_if_unused() -> Result<()> {
-    let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
     if init_state::find_process().is_none_or(|process| process.users() > 0) {
         return Ok(());
     }
     drop(init_state::set_process(None));
-    init::leave()
+    this_rank::leave()
 }
 
-pub(crate) fn init(call: Call, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
+pub(crate) fn init(call: CallId, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
     start(call, MPI_THREAD_SINGLE).map(drop)
 }
 
 pub(crate) fn init_thread(
-    call: Call,
+    call: CallId,
     _argc: Ptr<c_int>,
     _argv: Ptr<Ptr<StrIn>>,
     required: c_int,
@@ -54,11 +54,11 @@ pub(crate) fn init_thread(
     provided.set(start(call, required)?)
 }
 
-fn start(call: Call, required: c_int) -> Result<c_int> {
+fn start(call: CallId, required: c_int) -> Result<c_int> {
     match init_state::phase() {
         Phase::Before => {}
         Phase::Running => {
-            return Err(Fault::new(
+            return Err(CallError::new(
                 Class::Other,
                 format!(
                     "error[G0108]: {} was called a second time\n  help: call MPI_Init or MPI_Init_thread once; MPI_Initialized says whether it was called",
@@ -67,7 +67,7 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
             ));
         }
         Phase::Finalized => {
-            return Err(Fault::new(
+            return Err(CallError::new(
                 Class::Other,
                 "MPI cannot be initialised again after MPI_Finalize",
             ));
@@ -76,7 +76,7 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
     let required = ThreadLevel::try_from(required)?;
     let process = join(required)?;
     let level = process.init(required)?;
-    init::threads(level);
+    this_rank::threads(level);
     let provided = level as c_int;
     init_state::set_main_thread(provided);
     objects::set_world(process.world().zip(process.self_comm()));
@@ -84,21 +84,21 @@ fn start(call: Call, required: c_int) -> Result<c_int> {
     Ok(provided)
 }
 
-pub(crate) fn finalize(call: Call) -> Result<()> {
+pub(crate) fn finalize(call: CallId) -> Result<()> {
     if init_state::forked() {
         // What there was to finalize is its parent's.
         return Ok(());
     }
     match init_state::phase() {
         Phase::Before => {
-            return Err(Fault::new(
+            return Err(CallError::new(
                 Class::Other,
                 "MPI_Finalize was called before MPI_Init",
             ));
         }
         Phase::Running => {}
         Phase::Finalized => {
-            return Err(Fault::new(
+            return Err(CallError::new(
                 Class::Other,
                 "MPI_Finalize was called a second time",
             ));
@@ -107,7 +107,7 @@ pub(crate) fn finalize(call: Call) -> Result<()> {
     let process = init_state::process()?;
     if optional_checks::messages() {
         process.begin_finalize()?;
-        match process.unreceived(call.origin(), &contexts::owner) {
+        match process.unreceived(call.origin(), &comm_contexts::owner) {
             Ok(Some(report)) => die_of_unreceived(&process, &report),
             Ok(None) => {}
             Err(error) => say(&format!(
@@ -119,7 +119,7 @@ pub(crate) fn finalize(call: Call) -> Result<()> {
     process.finalize()?;
     init_state::enter(Phase::Finalized);
     objects::set_world(None);
-    contexts::forget_freed();
+    comm_contexts::forget_freed();
     leave_if_unused()
 }
 
@@ -129,27 +129,27 @@ pub(crate) fn die_of_unreceived(process: &Process, report: &str) -> ! {
     die(Some(process), Class::Other as c_int, report)
 }
 
-pub(crate) fn initialized(_: Call, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn initialized(_: CallId, flag: Ptr<c_int>) -> Result<()> {
     flag.set((init_state::phase() != Phase::Before).into())
 }
 
-pub(crate) fn finalized(_: Call, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn finalized(_: CallId, flag: Ptr<c_int>) -> Result<()> {
     // So that handlers which programs run at exit leave MPI alone in a forked child.
     flag.set((init_state::forked() || init_state::phase() == Phase::Finalized).into())
 }
 
-pub(crate) fn query_thread(_: Call, provided: Ptr<c_int>) -> Result<()> {
+pub(crate) fn query_thread(_: CallId, provided: Ptr<c_int>) -> Result<()> {
     init_state::process()?;
     provided.set(init_state::provided())
 }
 
-pub(crate) fn is_thread_main(_: Call, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn is_thread_main(_: CallId, flag: Ptr<c_int>) -> Result<()> {
     init_state::process()?;
     flag.set(init_state::is_main_thread().into())
 }
 
 /// Ends the whole job, whatever the communicator: what the standard recommends for the world's.
-pub(crate) fn abort(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
+pub(crate) fn abort(call: CallId, on: MPI_Comm, code: c_int) -> Result<()> {
     let place = call_site::describe(call.origin().site);
     let label =
         objects::find_comm(on).map_or(String::from("an invalid communicator"), |comm| comm.label());
@@ -188,12 +188,12 @@ pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-pub(crate) fn get_version(_: Call, version: Ptr<c_int>, subversion: Ptr<c_int>) -> Result<()> {
+pub(crate) fn get_version(_: CallId, version: Ptr<c_int>, subversion: Ptr<c_int>) -> Result<()> {
     version.set(MPI_VERSION)?;
     subversion.set(MPI_SUBVERSION)
 }
 
-pub(crate) fn get_library_version(_: Call, text: StrOut, len: Ptr<c_int>) -> Result<()> {
+pub(crate) fn get_library_version(_: CallId, text: StrOut, len: Ptr<c_int>) -> Result<()> {
     let version = concat!("Garonne ", env!("CARGO_PKG_VERSION"));
     let written = text.write(version, MPI_MAX_LIBRARY_VERSION_STRING as usize)?;
     len.set(written as c_int)
@@ -212,7 +212,7 @@ pub(crate) fn processor_name() -> String {
     }
 }
 
-pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Result<()> {
+pub(crate) fn get_processor_name(_: CallId, name: StrOut, len: Ptr<c_int>) -> Result<()> {
     let process = init_state::process()?;
     let written = name.write(
         &process.config.processor_name,
@@ -223,7 +223,7 @@ pub(crate) fn get_processor_name(_: Call, name: StrOut, len: Ptr<c_int>) -> Resu
 
 /// Every type of hardware resource, with whether this process is restricted to one instance of it
 /// now. Needs no initialised library: what the machine is does not depend on it.
-pub(crate) fn get_hw_resource_info(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn get_hw_resource_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
     let pairs = resources()
         .into_iter()
         .map(|found| (found.name, found.instance.is_some().to_string()));
@@ -249,7 +249,7 @@ pub(crate) fn resources() -> Vec<Resource> {
 }
 
 /// The machine's monotonic clock, which all ranks of a node share.
-pub(crate) fn wtime(_: Call) -> f64 {
+pub(crate) fn wtime(_: CallId) -> f64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -260,7 +260,7 @@ pub(crate) fn wtime(_: Call) -> f64 {
 }
 
 /// The clock counts nanoseconds.
-pub(crate) fn wtick(_: Call) -> f64 {
+pub(crate) fn wtick(_: CallId) -> f64 {
     1e-9
 }
 
@@ -268,10 +268,10 @@ pub(crate) fn wtick(_: Call) -> f64 {
 /// is content with.
 const ALLOC_ALIGN: usize = 64;
 
-pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> Result<()> {
+pub(crate) fn alloc_mem(_: CallId, size: MPI_Aint, hints: MPI_Info, base: Buf) -> Result<()> {
     let base = base.given()?;
     let size = usize::try_from(size).map_err(|_| {
-        Fault::new(
+        CallError::new(
             Class::Arg,
             format!("the size is {size}; it must not be negative"),
         )
@@ -285,7 +285,7 @@ pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> 
     // SAFETY: fills in the place; the alignment is a power of two and a multiple of a pointer's
     // size.
     if unsafe { libc::posix_memalign(&mut place, align, size.max(1)) } != 0 {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::NoMem,
             format!("there is no memory for {size} bytes"),
         ));
@@ -293,7 +293,7 @@ pub(crate) fn alloc_mem(_: Call, size: MPI_Aint, hints: MPI_Info, base: Buf) -> 
     base.store(place.expose_provenance())
 }
 
-pub(crate) fn free_mem(_: Call, base: Buf) -> Result<()> {
+pub(crate) fn free_mem(_: CallId, base: Buf) -> Result<()> {
     // SAFETY: the standard demands an address from `MPI_Alloc_mem`, which came from the C
     // allocator.
     unsafe { libc::free(base.raw()) };
@@ -301,6 +301,6 @@ pub(crate) fn free_mem(_: Call, base: Buf) -> Result<()> {
 }
 
 /// Nothing to control: profiling tools replace this function.
-pub(crate) fn pcontrol(_: Call, _level: c_int) -> Result<()> {
+pub(crate) fn pcontrol(_: CallId, _level: c_int) -> Result<()> {
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
-use crate::contexts::Shown;
-use crate::call::{Call, Fault, Holder, Result, not_yet_string};
-use crate::callback;
-use crate::constants::*;
 use crate::c_args::{Callback, Ptr, StrIn, StrOut};
+use crate::call::{CallError, CallId, ErrorObject, Result, not_yet_string};
+use crate::callback;
+use crate::comm_contexts::RevivedHandle;
+use crate::constants::*;
 use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
-use crate::{optional_checks, cpp_exceptions, recent_errors, call_site, init_state, trace_calls};
+use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
 use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use garonne_node::rank;
@@ -30,7 +30,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// a function of the program threw, that is what the program hears of instead.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
+pub(crate) fn raise(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
     let code = tell(call, holder, fault);
     if cpp_exceptions::is_pending() {
         trace_calls::left_by_exception(call);
@@ -42,7 +42,7 @@ pub(crate) fn raise(call: Call, holder: Holder, fault: Fault) -> c_int {
 /// Has the error handler do what it does. All that belongs to the failure is gone when this
 /// returns.
 #[inline(never)]
-fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
+fn tell(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
     if cpp_exceptions::is_pending() {
         return MPI_ERR_OTHER;
     }
@@ -52,7 +52,7 @@ fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
         Errhandler::Return => recent_errors::keep(call, site, fault.error()),
         Errhandler::User(user) => {
             let code = recent_errors::keep(call, site, fault.error());
-            let _shown = fault.comm().map(Shown::new);
+            let _shown = fault.comm().map(RevivedHandle::new);
             (user.callback)(object, code);
             code
         }
@@ -61,18 +61,18 @@ fn tell(call: Call, holder: Holder, fault: Fault) -> c_int {
 }
 
 /// The error handler that hears of a fault, and the handle of its object.
-fn handler_of(holder: Holder, fault: &Fault) -> (Errhandler, usize) {
+fn handler_of(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
     if let Some(comm) = fault.comm() {
         return (comm.errhandler(), comm.handle());
     }
     let own = match holder {
-        Holder::Comm(handle) => find_comm(handle).map(|comm| (comm.errhandler(), handle.0)),
-        Holder::Session(handle) => {
+        ErrorObject::Comm(handle) => find_comm(handle).map(|comm| (comm.errhandler(), handle.0)),
+        ErrorObject::Session(handle) => {
             find_session(handle).map(|session| (session.errhandler(), handle.0))
         }
-        Holder::File(handle) => Some((lock(&FILES).clone(), handle.0)),
-        Holder::Given(handle, kind) => given(handle, kind),
-        Holder::Win(_) | Holder::None => None,
+        ErrorObject::File(handle) => Some((lock(&FILES).clone(), handle.0)),
+        ErrorObject::New(handle, kind) => given(handle, kind),
+        ErrorObject::Win(_) | ErrorObject::None => None,
     };
     // Before MPI_Init, after MPI_Finalize and with sessions alone there is no MPI_COMM_SELF.
     own.or_else(handler_of_none)
@@ -123,7 +123,7 @@ fn handler_of_none() -> Option<(Errhandler, usize)> {
 }
 
 /// A failure in words, in parts.
-pub(crate) struct Story {
+pub(crate) struct ErrorReport {
     /// What `garonne explain` knows it as.
     pub code: Option<String>,
     /// What happened; of some failures both sides, and what to do.
@@ -135,7 +135,7 @@ pub(crate) struct Story {
 }
 
 /// All that can be said of a failure of `call`, which stands at `site`.
-pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
+pub(crate) fn story(call: CallId, site: u64, error: &Error) -> ErrorReport {
     let rank = init_state::find_process().map_or(String::new(), |process| {
         format!("rank {}  ", process.host.me())
     });
@@ -164,7 +164,7 @@ pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
     } else {
         format!("\n  {rank}{name}   at {place}")
     };
-    Story {
+    ErrorReport {
         code,
         what,
         place,
@@ -173,8 +173,8 @@ pub(crate) fn story(call: Call, site: u64, error: &Error) -> Story {
 }
 
 /// `MPI_ERRORS_ARE_FATAL`: ends the job with the story as its last words.
-fn fatal(call: Call, site: u64, error: &Error) -> ! {
-    let Story {
+fn fatal(call: CallId, site: u64, error: &Error) -> ! {
+    let ErrorReport {
         code,
         what,
         place,
@@ -230,7 +230,7 @@ fn help(class: Class) -> String {
 }
 
 pub(crate) fn comm_create_errhandler(
-    _: Call,
+    _: CallId,
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
@@ -238,7 +238,7 @@ pub(crate) fn comm_create_errhandler(
 }
 
 pub(crate) fn file_create_errhandler(
-    _: Call,
+    _: CallId,
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
@@ -246,7 +246,7 @@ pub(crate) fn file_create_errhandler(
 }
 
 pub(crate) fn session_create_errhandler(
-    _: Call,
+    _: CallId,
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
@@ -254,7 +254,7 @@ pub(crate) fn session_create_errhandler(
 }
 
 pub(crate) fn win_create_errhandler(
-    _: Call,
+    _: CallId,
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
@@ -263,7 +263,7 @@ pub(crate) fn win_create_errhandler(
 
 fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
     if function.is_null() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Arg,
             "the error handler function is a null pointer",
         ));
@@ -271,16 +271,16 @@ fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()
     give(Errhandler::user(kind, callback::errhandler(function)), out)
 }
 
-pub(crate) fn comm_set_errhandler(_: Call, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {
+pub(crate) fn comm_set_errhandler(_: CallId, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {
     Ok(comm(on)?.set_errhandler(errhandler(handler)?)?)
 }
 
-pub(crate) fn comm_get_errhandler(_: Call, on: MPI_Comm, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn comm_get_errhandler(_: CallId, on: MPI_Comm, out: Ptr<MPI_Errhandler>) -> Result<()> {
     give(comm(on)?.errhandler(), out)
 }
 
 pub(crate) fn session_set_errhandler(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     handler: MPI_Errhandler,
 ) -> Result<()> {
@@ -288,7 +288,7 @@ pub(crate) fn session_set_errhandler(
 }
 
 pub(crate) fn session_get_errhandler(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
@@ -296,11 +296,11 @@ pub(crate) fn session_get_errhandler(
 }
 
 /// Only `MPI_FILE_NULL` has an error handler as long as files cannot be opened.
-pub(crate) fn file_set_errhandler(_: Call, on: MPI_File, handler: MPI_Errhandler) -> Result<()> {
+pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandler) -> Result<()> {
     let handler = errhandler(handler)?;
     null_file(on)?;
     if !handler.fits(Kind::File) {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Arg,
             "the error handler was not made for files",
         ));
@@ -309,7 +309,7 @@ pub(crate) fn file_set_errhandler(_: Call, on: MPI_File, handler: MPI_Errhandler
     Ok(())
 }
 
-pub(crate) fn file_get_errhandler(_: Call, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn file_get_errhandler(_: CallId, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
     null_file(on)?;
     give(lock(&FILES).clone(), out)
 }
@@ -362,7 +362,7 @@ fn free_user(handle: MPI_Errhandler) -> bool {
     }
 }
 
-pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()> {
+pub(crate) fn errhandler_free(_: CallId, handle: Ptr<MPI_Errhandler>) -> Result<()> {
     let old = handle.get()?;
     let predefined = matches!(
         old,
@@ -380,32 +380,32 @@ pub(crate) fn errhandler_free(_: Call, handle: Ptr<MPI_Errhandler>) -> Result<()
 }
 
 /// The call itself succeeds if the handler comes back.
-fn call_handler(call: Call, holder: Holder, code: c_int) -> Result<()> {
+fn call_handler(call: CallId, holder: ErrorObject, code: c_int) -> Result<()> {
     let class = Class::try_from(class_of(code)?).unwrap_or(Class::Other);
     let detail = text_of(code).unwrap_or_default();
     let mut error = Error::new(class, format!("the program raised error {code}: {detail}"));
     error.code = Some(code);
-    raise(call, holder, Fault::from(error));
+    raise(call, holder, CallError::from(error));
     Ok(())
 }
 
-pub(crate) fn comm_call_errhandler(call: Call, on: MPI_Comm, code: c_int) -> Result<()> {
+pub(crate) fn comm_call_errhandler(call: CallId, on: MPI_Comm, code: c_int) -> Result<()> {
     comm(on)?;
-    call_handler(call, Holder::Comm(on), code)
+    call_handler(call, ErrorObject::Comm(on), code)
 }
 
-pub(crate) fn session_call_errhandler(call: Call, on: MPI_Session, code: c_int) -> Result<()> {
+pub(crate) fn session_call_errhandler(call: CallId, on: MPI_Session, code: c_int) -> Result<()> {
     session(on)?;
-    call_handler(call, Holder::Session(on), code)
+    call_handler(call, ErrorObject::Session(on), code)
 }
 
-pub(crate) fn file_call_errhandler(call: Call, on: MPI_File, code: c_int) -> Result<()> {
+pub(crate) fn file_call_errhandler(call: CallId, on: MPI_File, code: c_int) -> Result<()> {
     null_file(on)?;
-    call_handler(call, Holder::File(on), code)
+    call_handler(call, ErrorObject::File(on), code)
 }
 
 /// Classes and codes that the program added: the class of each, and its text.
-static ADDED: Mutex<Added> = Mutex::new(Added {
+static ADDED: Mutex<AddedErrorCodes> = Mutex::new(AddedErrorCodes {
     codes: BTreeMap::new(),
     last: MPI_ERR_LASTCODE,
 });
@@ -419,18 +419,18 @@ struct AddedCode {
     codes: usize,
 }
 
-struct Added {
+struct AddedErrorCodes {
     codes: BTreeMap<c_int, AddedCode>,
     /// `MPI_LASTUSEDCODE`.
     last: c_int,
 }
 
-impl Added {
+impl AddedErrorCodes {
     fn add(&mut self, class: Option<c_int>) -> Result<c_int> {
         let code = self
             .last
             .checked_add(1)
-            .ok_or_else(|| Fault::new(Class::Other, "no error codes are left"))?;
+            .ok_or_else(|| CallError::new(Class::Other, "no error codes are left"))?;
         self.last = code;
         if let Some(class) = class.and_then(|class| self.codes.get_mut(&class)) {
             class.codes += 1;
@@ -452,18 +452,18 @@ pub(crate) fn last_used_code() -> c_int {
     lock(&ADDED).last
 }
 
-pub(crate) fn add_error_class(_: Call, out: Ptr<c_int>) -> Result<()> {
+pub(crate) fn add_error_class(_: CallId, out: Ptr<c_int>) -> Result<()> {
     out.set(lock(&ADDED).add(None)?)
 }
 
-pub(crate) fn add_error_code(_: Call, class: c_int, out: Ptr<c_int>) -> Result<()> {
+pub(crate) fn add_error_code(_: CallId, class: c_int, out: Ptr<c_int>) -> Result<()> {
     if class_of(class)? != class {
         return Err(not_a(class, "error class"));
     }
     out.set(lock(&ADDED).add(Some(class))?)
 }
 
-pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> {
+pub(crate) fn add_error_string(_: CallId, code: c_int, text: StrIn) -> Result<()> {
     let text = text.text()?;
     match lock(&ADDED).codes.get_mut(&code) {
         Some(entry) => entry.text = text,
@@ -472,7 +472,7 @@ pub(crate) fn add_error_string(_: Call, code: c_int, text: StrIn) -> Result<()> 
     Ok(())
 }
 
-pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
+pub(crate) fn remove_error_class(_: CallId, class: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
     let unused = added
         .codes
@@ -488,7 +488,7 @@ pub(crate) fn remove_error_class(_: Call, class: c_int) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn remove_error_code(_: Call, code: c_int) -> Result<()> {
+pub(crate) fn remove_error_code(_: CallId, code: c_int) -> Result<()> {
     let mut added = lock(&ADDED);
     let unused = added
         .codes
@@ -507,7 +507,7 @@ pub(crate) fn remove_error_code(_: Call, code: c_int) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn remove_error_string(_: Call, code: c_int) -> Result<()> {
+pub(crate) fn remove_error_string(_: CallId, code: c_int) -> Result<()> {
     match lock(&ADDED).codes.get_mut(&code) {
         Some(entry) if !entry.text.is_empty() => entry.text.clear(),
         _ => {
@@ -520,8 +520,8 @@ pub(crate) fn remove_error_string(_: Call, code: c_int) -> Result<()> {
     Ok(())
 }
 
-fn not_a(code: c_int, what: &str) -> Fault {
-    Fault::new(Class::Arg, format!("{code} is no {what}"))
+fn not_a(code: c_int, what: &str) -> CallError {
+    CallError::new(Class::Arg, format!("{code} is no {what}"))
 }
 
 fn class_of(code: c_int) -> Result<c_int> {
@@ -541,7 +541,7 @@ fn class_of(code: c_int) -> Result<c_int> {
         .ok_or_else(|| not_a(code, "error code"))
 }
 
-pub(crate) fn error_class(_: Call, code: c_int, class: Ptr<c_int>) -> Result<()> {
+pub(crate) fn error_class(_: CallId, code: c_int, class: Ptr<c_int>) -> Result<()> {
     class.set(class_of(code)?)
 }
 
@@ -566,7 +566,7 @@ fn text_of(code: c_int) -> Option<String> {
         })
 }
 
-pub(crate) fn error_string(_: Call, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {
+pub(crate) fn error_string(_: CallId, code: c_int, text: StrOut, len: Ptr<c_int>) -> Result<()> {
     let string = text_of(code).ok_or_else(|| not_a(code, "error code"))?;
     let written = text.write(&string, MPI_MAX_ERROR_STRING as usize)?;
     len.set(written as c_int)

@@ -8,16 +8,16 @@
 //! changes; only a handle that is freed takes its entries with it, since another object may get it.
 //! Bounded by [`ENTRIES`].
 
-use crate::call::{Call, Holder, finish};
-use crate::optional_checks;
-use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
-use crate::gpu_buffers;
 use crate::c_args::{Buf, Ptr};
+use crate::call::{CallId, ErrorObject, finish};
+use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
+use crate::entry::CallSite;
+use crate::gpu_buffers;
 use crate::handle::*;
 use crate::light_request;
+use crate::optional_checks;
 use crate::status::give_if;
-use crate::entry::Site;
-use crate::init;
+use crate::this_rank;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv, FastSend};
 use garonne_engine::fast::send_channel::SendChannel;
@@ -37,7 +37,7 @@ const ENTRIES: usize = 64;
 /// A communicator's handle, 0 for none, and a rank in it, or `MPI_ANY_SOURCE`; the context and the
 /// process that they stand for; and the track of small messages to it, null where there is none.
 #[repr(align(32))]
-struct Entry {
+struct PeerEntry {
     comm: AtomicUsize,
     track: AtomicPtr<SendChannel>,
     rank: AtomicI32,
@@ -47,10 +47,10 @@ struct Entry {
     trackless: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Entry>() == 32, "two in a line");
+const _: () = assert!(size_of::<PeerEntry>() == 32, "two in a line");
 
-static TABLE: [Entry; ENTRIES] = [const {
-    Entry {
+static TABLE: [PeerEntry; ENTRIES] = [const {
+    PeerEntry {
         comm: AtomicUsize::new(0),
         track: AtomicPtr::new(null_mut()),
         rank: AtomicI32::new(0),
@@ -61,13 +61,13 @@ static TABLE: [Entry; ENTRIES] = [const {
 }; ENTRIES];
 
 #[inline(always)]
-fn place(comm: MPI_Comm, rank: c_int) -> &'static Entry {
+fn place(comm: MPI_Comm, rank: c_int) -> &'static PeerEntry {
     &TABLE[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
 }
 
 /// The entry of a pair, if it was learned.
 #[inline(always)]
-fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static Entry> {
+fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static PeerEntry> {
     let entry = place(comm, rank);
     (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
         .then_some(entry)
@@ -89,7 +89,7 @@ pub(crate) fn wants(comm: MPI_Comm, rank: c_int) -> bool {
 
 #[inline(always)]
 fn is_alone() -> bool {
-    init::host().is_some_and(|host| host.is_alone())
+    this_rank::host().is_some_and(|host| host.is_alone())
 }
 
 /// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
@@ -100,7 +100,7 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Pe
     if optional_checks::types() {
         return;
     }
-    let Some(host) = init::host() else {
+    let Some(host) = this_rank::host() else {
         return;
     };
     let track = host.track(context, peer);
@@ -149,19 +149,19 @@ pub(crate) fn forget(comm: Option<MPI_Comm>) {
 }
 
 /// A count of elements, of which only small ones matter here.
-pub(crate) trait Elements {
+pub(crate) trait ElementCount {
     /// The count; what is negative or too large for a few stays too large.
     fn elements(self) -> u64;
 }
 
-impl Elements for c_int {
+impl ElementCount for c_int {
     #[inline(always)]
     fn elements(self) -> u64 {
         u64::from(self as u32)
     }
 }
 
-impl Elements for MPI_Count {
+impl ElementCount for MPI_Count {
     #[inline(always)]
     fn elements(self) -> u64 {
         (self as u64).min(u32::MAX.into())
@@ -171,7 +171,7 @@ impl Elements for MPI_Count {
 /// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes,
 /// and at a plain address.
 #[inline(always)]
-fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) -> Option<u32> {
+fn few(buf: Buf, (count, datatype): (impl ElementCount, MPI_Datatype), most: u32) -> Option<u32> {
     // 0 for a type that is none of the plain ones, as for no elements.
     let bytes = run_bytes(datatype.0) as u64 * count.elements();
     let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::floor();
@@ -179,7 +179,7 @@ fn few(buf: Buf, (count, datatype): (impl Elements, MPI_Datatype), most: u32) ->
 }
 
 #[inline(always)]
-fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> CallOrigin {
+fn origin(call: CallId, site: CallSite, datatype: MPI_Datatype) -> CallOrigin {
     debug_assert_eq!(datatype.0 as u8, kind_of(datatype.0), "of a plain type");
     CallOrigin {
         call: call.0,
@@ -193,10 +193,10 @@ fn origin(call: Call, site: Site, datatype: MPI_Datatype) -> CallOrigin {
 /// `MPI_Send`: its result, or `None` for the general way, nothing having happened.
 #[inline(always)]
 pub(crate) fn send(
-    call: Call,
-    site: Site,
+    call: CallId,
+    site: CallSite,
     buf: Buf,
-    count: impl Elements,
+    count: impl ElementCount,
     datatype: MPI_Datatype,
     dest: c_int,
     tag: c_int,
@@ -212,10 +212,10 @@ pub(crate) fn send(
 /// `MPI_Isend`, as `send`.
 #[inline(always)]
 pub(crate) fn isend(
-    call: Call,
-    site: Site,
+    call: CallId,
+    site: CallSite,
     buf: Buf,
-    count: impl Elements,
+    count: impl ElementCount,
     datatype: MPI_Datatype,
     dest: c_int,
     tag: c_int,
@@ -233,9 +233,9 @@ pub(crate) fn isend(
 /// The engine's words for a receive, if its data is plain and what it names was learned.
 #[inline(always)]
 fn catch(
-    (call, site): (Call, Site),
+    (call, site): (CallId, CallSite),
     buf: Buf,
-    (count, datatype): (impl Elements, MPI_Datatype),
+    (count, datatype): (impl ElementCount, MPI_Datatype),
     (source, tag): (c_int, c_int),
     comm: MPI_Comm,
 ) -> Option<FastRecv> {
@@ -258,10 +258,10 @@ const _: () = assert!(ANY_TAG == MPI_ANY_TAG, "tags are handed on as they are");
 /// `MPI_Recv`, as `send`.
 #[inline(always)]
 pub(crate) fn recv(
-    call: Call,
-    site: Site,
+    call: CallId,
+    site: CallSite,
     buf: Buf,
-    count: impl Elements,
+    count: impl ElementCount,
     datatype: MPI_Datatype,
     source: c_int,
     tag: c_int,
@@ -269,7 +269,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = init::host()?.take_now(&catch, |word| site.store(word))?;
+    let caught = this_rank::host()?.take_now(&catch, |word| site.store(word))?;
     give_if(status, &caught.into());
     Some(MPI_SUCCESS)
 }
@@ -277,10 +277,10 @@ pub(crate) fn recv(
 /// `MPI_Irecv`, as `send`.
 #[inline(always)]
 pub(crate) fn irecv(
-    call: Call,
-    site: Site,
+    call: CallId,
+    site: CallSite,
     buf: Buf,
-    count: impl Elements,
+    count: impl ElementCount,
     datatype: MPI_Datatype,
     source: c_int,
     tag: c_int,
@@ -291,7 +291,7 @@ pub(crate) fn irecv(
         return None;
     }
     let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let host = init::host()?;
+    let host = this_rank::host()?;
     let name = host.post_now(&catch, |word| site.store(word))?;
     if catch.room > HANDS_FROM {
         host.leave_open(name);
@@ -302,7 +302,7 @@ pub(crate) fn irecv(
         None => {
             site.note();
             let named = light_request::name_far(comm, name, request);
-            return Some(finish(call, Holder::Comm(comm), named));
+            return Some(finish(call, ErrorObject::Comm(comm), named));
         }
     }
     Some(MPI_SUCCESS)

@@ -1,26 +1,26 @@
 //! Generalised requests: operations that the program itself completes.
 
-use crate::call::{Call, Fault, Result};
-use crate::callback::General;
 use crate::c_args::{Buf, Callback, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::callback::GeneralizedCallbacks;
 use crate::handle::*;
+use crate::init_state;
 use crate::light_request::is_plain;
 use crate::request::{entry, forget, give_general};
-use crate::init_state;
 use garonne_mpi::error::Class;
 use garonne_mpi::request::Completion;
 use garonne_mpi::request::generalized;
 use std::sync::Arc;
 
 pub(crate) fn grequest_start(
-    _: Call,
+    _: CallId,
     query: Callback,
     free: Callback,
     cancel: Callback,
     extra: Buf,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    let operations = General {
+    let operations = GeneralizedCallbacks {
         query,
         free,
         cancel,
@@ -30,14 +30,14 @@ pub(crate) fn grequest_start(
     give_general(request, general, out)
 }
 
-pub(crate) fn grequest_complete(_: Call, handle: MPI_Request) -> Result<()> {
+pub(crate) fn grequest_complete(_: CallId, handle: MPI_Request) -> Result<()> {
     let general = if is_plain(handle) {
         None
     } else {
         entry(handle)?.general.clone()
     };
     let general = general
-        .ok_or_else(|| Fault::new(Class::Request, "this request is not a generalized one"))?;
+        .ok_or_else(|| CallError::new(Class::Request, "this request is not a generalized one"))?;
     let completed = general.complete();
     forget_if_over(handle, &general);
     Ok(completed?)

@@ -10,8 +10,8 @@
 //! driver was loaded. What is loaded is looked up in the dynamic linker's list; nothing is ever
 //! loaded from here.
 
-use crate::call::{Fault, Result, childs_fault};
 use crate::c_args::Buf;
+use crate::call::{CallError, Result, childs_fault};
 use crate::init_state::forked;
 use garonne_mpi::error::Class;
 use std::ffi::{CStr, c_int, c_void};
@@ -19,23 +19,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Buffers at this address or below are looked at closely.
-static FLOOR: AtomicUsize = AtomicUsize::new(usize::MAX);
+static CHECKED_UP_TO: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// See [`FLOOR`]. A plain load.
+/// See [`CHECKED_UP_TO`]. A plain load.
 #[inline(always)]
 pub(crate) fn floor() -> usize {
-    FLOOR.load(Ordering::Relaxed)
+    CHECKED_UP_TO.load(Ordering::Relaxed)
 }
 
 /// Has the next buffer looked at: a driver may have been loaded since, or this process is a new
 /// child.
 pub(crate) fn look_again() {
-    FLOOR.store(usize::MAX, Ordering::Relaxed);
+    CHECKED_UP_TO.store(usize::MAX, Ordering::Relaxed);
 }
 
 /// `cuPointerGetAttribute` and `hipPointerGetAttribute`: writes an attribute of an address; 0 is
 /// success. Both vendors number the attributes used here alike.
-type Attribute = unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int;
+type GetAttributeFn = unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int;
 
 /// The address by which the device knows the memory.
 const DEVICE_POINTER: c_int = 3;
@@ -54,7 +54,7 @@ const DRIVERS: [(&CStr, &CStr); 5] = [
 #[derive(Clone, Copy)]
 struct Driver {
     library: &'static CStr,
-    attribute: Attribute,
+    attribute: GetAttributeFn,
 }
 
 impl Driver {
@@ -70,7 +70,7 @@ impl Driver {
             let found = libc::dlsym(handle, function.as_ptr());
             (!found.is_null()).then(|| Self {
                 library,
-                attribute: std::mem::transmute::<*mut c_void, Attribute>(found),
+                attribute: std::mem::transmute::<*mut c_void, GetAttributeFn>(found),
             })
         }
     }
@@ -92,12 +92,12 @@ impl Driver {
 }
 
 /// The drivers found, and what the process had loaded when they were looked for.
-struct Found {
+struct LoadedDrivers {
     loads: u64,
     drivers: [Option<Driver>; DRIVERS.len()],
 }
 
-static FOUND: Mutex<Found> = Mutex::new(Found {
+static LOADED_DRIVERS: Mutex<LoadedDrivers> = Mutex::new(LoadedDrivers {
     loads: 0,
     drivers: [None; DRIVERS.len()],
 });
@@ -120,7 +120,9 @@ fn loads() -> u64 {
 }
 
 fn drivers() -> [Option<Driver>; DRIVERS.len()] {
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = LOADED_DRIVERS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let loads = loads();
     if found.loads != loads {
         found.loads = loads;
@@ -149,7 +151,7 @@ pub(crate) fn check(buf: Buf, count: i64) -> Result<()> {
     }
     let drivers = drivers();
     if drivers.iter().all(Option::is_none) {
-        FLOOR.store(Buf::AUTOMATIC, Ordering::Relaxed);
+        CHECKED_UP_TO.store(Buf::AUTOMATIC, Ordering::Relaxed);
         return Ok(());
     }
     let address = buf.addr();
@@ -159,7 +161,7 @@ pub(crate) fn check(buf: Buf, count: i64) -> Result<()> {
         .find(|driver| count > 0 && address > Buf::AUTOMATIC && driver.owns(address));
     match owner {
         None => Ok(()),
-        Some(driver) => Err(Fault::new(
+        Some(driver) => Err(CallError::new(
             Class::Buffer,
             format!(
                 "error[G0110]: the buffer at {address:#x} (count {count}) lies in the memory of a device, as {} says; copy it to host memory first",

@@ -1,11 +1,11 @@
 //! Groups.
 
-use crate::call::{Call, Fault, Result};
+use crate::c_args::{ConstPtr, Ptr};
+use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
-use crate::c_args::{In, Ptr};
 use crate::handle::MPI_Group;
-use crate::objects::{self, GROUPS, Members, group, publish};
 use crate::init_state;
+use crate::objects::{self, GROUPS, GroupEntry, group, publish};
 use garonne_mpi::error::Class;
 use garonne_mpi::group::{Comparison, Group, Range};
 use garonne_mpi::session::Session;
@@ -25,7 +25,7 @@ pub(crate) fn comparison(result: Comparison) -> c_int {
 pub(crate) fn length(n: impl Into<i64>, what: &str) -> Result<usize> {
     let n = n.into();
     usize::try_from(n).map_err(|_| {
-        Fault::new(
+        CallError::new(
             Class::Arg,
             format!("{what} is {n}; it must not be negative"),
         )
@@ -41,16 +41,16 @@ pub(crate) fn publish_group(
     let handle = if new.size() == 0 {
         MPI_GROUP_EMPTY
     } else {
-        publish(&GROUPS, Members::new(new, session))?
+        publish(&GROUPS, GroupEntry::new(new, session))?
     };
     out.set(handle)
 }
 
-pub(crate) fn group_size(_: Call, handle: MPI_Group, size: Ptr<c_int>) -> Result<()> {
+pub(crate) fn group_size(_: CallId, handle: MPI_Group, size: Ptr<c_int>) -> Result<()> {
     size.set(group(handle)?.size() as c_int)
 }
 
-pub(crate) fn group_rank(_: Call, handle: MPI_Group, rank: Ptr<c_int>) -> Result<()> {
+pub(crate) fn group_rank(_: CallId, handle: MPI_Group, rank: Ptr<c_int>) -> Result<()> {
     let me = init_state::process()?.host.me();
     rank.set(
         group(handle)?
@@ -59,15 +59,20 @@ pub(crate) fn group_rank(_: Call, handle: MPI_Group, rank: Ptr<c_int>) -> Result
     )
 }
 
-pub(crate) fn group_compare(_: Call, a: MPI_Group, b: MPI_Group, result: Ptr<c_int>) -> Result<()> {
+pub(crate) fn group_compare(
+    _: CallId,
+    a: MPI_Group,
+    b: MPI_Group,
+    result: Ptr<c_int>,
+) -> Result<()> {
     result.set(comparison(group(a)?.compare(group(b)?)))
 }
 
 pub(crate) fn group_translate_ranks(
-    _: Call,
+    _: CallId,
     from: MPI_Group,
     n: c_int,
-    ranks: In<c_int>,
+    ranks: ConstPtr<c_int>,
     to: MPI_Group,
     out: Ptr<c_int>,
 ) -> Result<()> {
@@ -75,7 +80,12 @@ pub(crate) fn group_translate_ranks(
     out.fill(group(from)?.translate(&ranks, group(to)?)?)
 }
 
-pub(crate) fn group_union(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn group_union(
+    _: CallId,
+    a: MPI_Group,
+    b: MPI_Group,
+    out: Ptr<MPI_Group>,
+) -> Result<()> {
     let (a, b) = (group(a)?, group(b)?);
     publish_group(
         a.union(b),
@@ -85,7 +95,7 @@ pub(crate) fn group_union(_: Call, a: MPI_Group, b: MPI_Group, out: Ptr<MPI_Grou
 }
 
 pub(crate) fn group_intersection(
-    _: Call,
+    _: CallId,
     a: MPI_Group,
     b: MPI_Group,
     out: Ptr<MPI_Group>,
@@ -99,7 +109,7 @@ pub(crate) fn group_intersection(
 }
 
 pub(crate) fn group_difference(
-    _: Call,
+    _: CallId,
     a: MPI_Group,
     b: MPI_Group,
     out: Ptr<MPI_Group>,
@@ -113,10 +123,10 @@ pub(crate) fn group_difference(
 }
 
 pub(crate) fn group_incl(
-    _: Call,
+    _: CallId,
     of: MPI_Group,
     n: c_int,
-    ranks: In<c_int>,
+    ranks: ConstPtr<c_int>,
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let ranks = ranks.take(length(n, "the number of ranks")?)?;
@@ -125,10 +135,10 @@ pub(crate) fn group_incl(
 }
 
 pub(crate) fn group_excl(
-    _: Call,
+    _: CallId,
     of: MPI_Group,
     n: c_int,
-    ranks: In<c_int>,
+    ranks: ConstPtr<c_int>,
     out: Ptr<MPI_Group>,
 ) -> Result<()> {
     let ranks = ranks.take(length(n, "the number of ranks")?)?;
@@ -152,7 +162,7 @@ fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<Range>> {
 }
 
 pub(crate) fn group_range_incl(
-    _: Call,
+    _: CallId,
     of: MPI_Group,
     n: c_int,
     triples: Ptr<[c_int; 3]>,
@@ -167,7 +177,7 @@ pub(crate) fn group_range_incl(
 }
 
 pub(crate) fn group_range_excl(
-    _: Call,
+    _: CallId,
     of: MPI_Group,
     n: c_int,
     triples: Ptr<[c_int; 3]>,
@@ -181,7 +191,7 @@ pub(crate) fn group_range_excl(
     )
 }
 
-pub(crate) fn group_free(_: Call, handle: Ptr<MPI_Group>) -> Result<()> {
+pub(crate) fn group_free(_: CallId, handle: Ptr<MPI_Group>) -> Result<()> {
     let old = handle.get()?;
     if old != MPI_GROUP_EMPTY && GROUPS.remove(old).is_none() {
         return Err(objects::unknown(

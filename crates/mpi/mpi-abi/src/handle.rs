@@ -1,6 +1,6 @@
 //! Handles and the tables behind them.
 //!
-//! A handle is a word. Below [`LIVE`] it is one of the standard's 10-bit codes; from there on it
+//! A handle is a word. Below [`FIRST_DYNAMIC`] it is one of the standard's 10-bit codes; from there on it
 //! names a slot of its kind's table: the slot's index in the low bits and a few bits of the slot's
 //! generation above, so that a handle used after its object was freed is noticed. All values fit
 //! into a C `int`, which `MPI_*_toint` relies on.
@@ -22,10 +22,10 @@ pub(crate) type MPI_Count = i64;
 pub(crate) type MPI_Offset = i64;
 
 /// The first value that is a live object's handle.
-pub(crate) const LIVE: usize = 4096;
+pub(crate) const FIRST_DYNAMIC: usize = 4096;
 
 /// The first value beyond the handles of tables: requests that have no entry (see `plain`).
-pub(crate) const BEYOND_TABLES: usize = LIVE + ((GENERATIONS as usize) << INDEX_BITS);
+pub(crate) const FIRST_LIGHT: usize = FIRST_DYNAMIC + ((GENERATIONS as usize) << INDEX_BITS);
 
 /// A handle of some kind.
 pub(crate) trait Handle: Copy {
@@ -118,13 +118,13 @@ const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.ilog2()) as usize + 1;
 /// The most live objects of one kind.
 pub(crate) const OBJECTS_MAX: usize = 1 << INDEX_BITS;
 
-struct Slot<T> {
+struct TableSlot<T> {
     /// 0 while vacant, else 1 + the generation that a handle must bear.
     tag: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-struct Free {
+struct FreeList {
     /// Vacated slots with the generation their next handle gets.
     vacated: Vec<(u32, u32)>,
     /// Slots below this index were used at least once.
@@ -132,21 +132,21 @@ struct Free {
 }
 
 /// The live objects of one kind.
-pub(crate) struct Table<T> {
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
-    free: Mutex<Free>,
+pub(crate) struct HandleTable<T> {
+    chunks: [AtomicPtr<TableSlot<T>>; CHUNKS],
+    free: Mutex<FreeList>,
 }
 
 // SAFETY: values move between threads (inserted by one, removed by another) and are shared by
 // lookups.
-unsafe impl<T: Send + Sync> Sync for Table<T> {}
+unsafe impl<T: Send + Sync> Sync for HandleTable<T> {}
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     /// An empty table.
     pub const fn new() -> Self {
         Self {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
-            free: Mutex::new(Free {
+            free: Mutex::new(FreeList {
                 vacated: Vec::new(),
                 fresh: 0,
             }),
@@ -174,7 +174,7 @@ impl<T> Table<T> {
         }
     }
 
-    fn slot(&self, index: usize) -> Option<&Slot<T>> {
+    fn slot(&self, index: usize) -> Option<&TableSlot<T>> {
         let (chunk, at) = Self::place(index);
         // SYNC(handle-chunk): pairs with the Release in `grow`; the chunk's slots are initialised.
         let base = self.chunks[chunk].load(Ordering::Acquire);
@@ -189,7 +189,7 @@ impl<T> Table<T> {
     /// lives by that rule.
     #[inline]
     pub fn get(&self, handle: impl Handle) -> Option<&T> {
-        let word = handle.word().wrapping_sub(LIVE);
+        let word = handle.word().wrapping_sub(FIRST_DYNAMIC);
         let generation = word >> INDEX_BITS;
         if generation >= GENERATIONS as usize {
             return None;
@@ -209,7 +209,7 @@ impl<T> Table<T> {
         Some(handle)
     }
 
-    /// A handle that names nothing until [`Table::fill`] gives it its object.
+    /// A handle that names nothing until [`HandleTable::fill`] gives it its object.
     fn reserve<H: Handle>(&self) -> Option<H> {
         let (index, generation) = {
             let mut free = self
@@ -228,12 +228,12 @@ impl<T> Table<T> {
             }
         };
         Some(H::from_word(
-            LIVE + ((generation as usize) << INDEX_BITS | index as usize),
+            FIRST_DYNAMIC + ((generation as usize) << INDEX_BITS | index as usize),
         ))
     }
 
     fn parts(handle: impl Handle) -> (usize, u32) {
-        let word = handle.word() - LIVE;
+        let word = handle.word() - FIRST_DYNAMIC;
         (word & INDEX_MASK, (word >> INDEX_BITS) as u32)
     }
 
@@ -260,8 +260,8 @@ impl<T> Table<T> {
         if at != 0 {
             return;
         }
-        let slots: Vec<Slot<T>> = (0..Self::chunk_len(chunk))
-            .map(|_| Slot {
+        let slots: Vec<TableSlot<T>> = (0..Self::chunk_len(chunk))
+            .map(|_| TableSlot {
                 tag: AtomicU32::new(0),
                 value: UnsafeCell::new(MaybeUninit::uninit()),
             })
@@ -279,7 +279,7 @@ impl<T> Table<T> {
     }
 
     /// Takes an object out, and keeps its handle from others: it names nothing until
-    /// [`Table::fill`] puts an object behind it, or for ever after [`Table::release`].
+    /// [`HandleTable::fill`] puts an object behind it, or for ever after [`HandleTable::release`].
     pub fn withdraw(&self, handle: impl Handle) -> Option<T> {
         self.get(handle)?;
         let (index, generation) = Self::parts(handle);
@@ -323,23 +323,26 @@ mod tests {
     fn every_index_has_its_own_place_within_its_chunk() {
         let mut expected = (0, 0);
         for index in 0..FIRST_CHUNK << 6 {
-            assert_eq!(Table::<u8>::place(index), expected, "index {index}");
+            assert_eq!(HandleTable::<u8>::place(index), expected, "index {index}");
             expected.1 += 1;
-            if expected.1 == Table::<u8>::chunk_len(expected.0) {
+            if expected.1 == HandleTable::<u8>::chunk_len(expected.0) {
                 expected = (expected.0 + 1, 0);
             }
         }
-        let last = Table::<u8>::place(OBJECTS_MAX - 1);
-        assert_eq!(last, (CHUNKS - 1, Table::<u8>::chunk_len(CHUNKS - 1) - 1));
+        let last = HandleTable::<u8>::place(OBJECTS_MAX - 1);
+        assert_eq!(
+            last,
+            (CHUNKS - 1, HandleTable::<u8>::chunk_len(CHUNKS - 1) - 1)
+        );
     }
 
     #[test]
     fn a_handle_finds_its_object_until_it_is_freed_and_never_again() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let handles: Vec<MPI_Comm> = (0..1000).map(|i| table.insert(i).unwrap()).collect();
         for (i, handle) in handles.iter().enumerate() {
             assert_eq!(table.get(*handle), Some(&i));
-            assert!(handle.0 >= LIVE && i32::try_from(handle.0).is_ok());
+            assert!(handle.0 >= FIRST_DYNAMIC && i32::try_from(handle.0).is_ok());
         }
         assert_eq!(table.remove(handles[7]), Some(7));
         assert_eq!(table.get(handles[7]), None);
@@ -356,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_withdrawn_handle_names_nothing_and_is_nobody_elses() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let handle: MPI_Comm = table.insert(1).unwrap();
         assert_eq!(table.withdraw(handle), Some(1));
         assert_eq!(
@@ -378,15 +381,15 @@ mod tests {
 
     #[test]
     fn codes_and_garbage_name_no_object() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let _: MPI_Comm = table.insert(1).unwrap();
         for word in [
             0,
             1,
             0x101,
-            LIVE - 1,
-            LIVE + 1,
-            LIVE + (1 << INDEX_BITS),
+            FIRST_DYNAMIC - 1,
+            FIRST_DYNAMIC + 1,
+            FIRST_DYNAMIC + (1 << INDEX_BITS),
             1 << 40,
             usize::MAX,
         ] {

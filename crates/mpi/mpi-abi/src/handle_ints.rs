@@ -3,16 +3,16 @@
 
 #![allow(unused_variables, reason = "the call number, which every body takes")]
 
-use crate::call::Call;
+use crate::call::CallId;
 use crate::handle::*;
 use std::ffi::c_int;
 
 macro_rules! conversions {
     ($($to:ident $from:ident $handle:ident;)*) => {$(
-        pub(crate) fn $to(call: Call, handle: $handle) -> c_int {
+        pub(crate) fn $to(call: CallId, handle: $handle) -> c_int {
             handle.word() as c_int
         }
-        pub(crate) fn $from(call: Call, int: c_int) -> $handle {
+        pub(crate) fn $from(call: CallId, int: c_int) -> $handle {
             $handle::from_word(int as u32 as usize)
         }
     )*};

@@ -1,23 +1,23 @@
 //! Info objects. Usable before init and after finalize.
 
-use crate::call::{Call, Result};
-use crate::constants::*;
 use crate::c_args::{Ptr, StrIn, StrOut};
+use crate::call::{CallId, Result};
+use crate::constants::*;
 use crate::handle::MPI_Info;
-use crate::objects::{INFOS, info, publish, unknown};
 use crate::init_state;
+use crate::objects::{INFOS, info, publish, unknown};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
 
-pub(crate) fn info_create(_: Call, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn info_create(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, Info::new())?)
 }
 
 /// The program's arguments are taken from the system, whatever the caller passes: they are the
 /// same.
 pub(crate) fn info_create_env(
-    _: Call,
+    _: CallId,
     _argc: c_int,
     _argv: Ptr<StrIn>,
     out: Ptr<MPI_Info>,
@@ -25,16 +25,16 @@ pub(crate) fn info_create_env(
     out.set(publish(&INFOS, Info::from_pairs(init_state::env_pairs()))?)
 }
 
-pub(crate) fn info_set(_: Call, handle: MPI_Info, key: StrIn, value: StrIn) -> Result<()> {
+pub(crate) fn info_set(_: CallId, handle: MPI_Info, key: StrIn, value: StrIn) -> Result<()> {
     Ok(info(handle)?.set(&key.text()?, &value.text()?)?)
 }
 
-pub(crate) fn info_delete(_: Call, handle: MPI_Info, key: StrIn) -> Result<()> {
+pub(crate) fn info_delete(_: CallId, handle: MPI_Info, key: StrIn) -> Result<()> {
     Ok(info(handle)?.delete(&key.text()?)?)
 }
 
 pub(crate) fn info_get(
-    _: Call,
+    _: CallId,
     handle: MPI_Info,
     key: StrIn,
     valuelen: c_int,
@@ -50,7 +50,7 @@ pub(crate) fn info_get(
 }
 
 pub(crate) fn info_get_string(
-    _: Call,
+    _: CallId,
     handle: MPI_Info,
     key: StrIn,
     buflen: Ptr<c_int>,
@@ -66,7 +66,7 @@ pub(crate) fn info_get_string(
 }
 
 pub(crate) fn info_get_valuelen(
-    _: Call,
+    _: CallId,
     handle: MPI_Info,
     key: StrIn,
     valuelen: Ptr<c_int>,
@@ -79,21 +79,21 @@ pub(crate) fn info_get_valuelen(
     flag.set(found.is_some().into())
 }
 
-pub(crate) fn info_get_nkeys(_: Call, handle: MPI_Info, nkeys: Ptr<c_int>) -> Result<()> {
+pub(crate) fn info_get_nkeys(_: CallId, handle: MPI_Info, nkeys: Ptr<c_int>) -> Result<()> {
     nkeys.set(info(handle)?.len() as c_int)
 }
 
-pub(crate) fn info_get_nthkey(_: Call, handle: MPI_Info, n: c_int, key: StrOut) -> Result<()> {
+pub(crate) fn info_get_nthkey(_: CallId, handle: MPI_Info, n: c_int, key: StrOut) -> Result<()> {
     let found = info(handle)?.nth_key(n)?;
     key.write(&found, MPI_MAX_INFO_KEY as usize)?;
     Ok(())
 }
 
-pub(crate) fn info_dup(_: Call, handle: MPI_Info, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn info_dup(_: CallId, handle: MPI_Info, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, info(handle)?.dup())?)
 }
 
-pub(crate) fn info_free(_: Call, handle: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn info_free(_: CallId, handle: Ptr<MPI_Info>) -> Result<()> {
     let old = handle.get()?;
     if INFOS.remove(old).is_none() {
         return Err(unknown(Class::Info, "info object", old.0, MPI_INFO_NULL.0));

@@ -1,7 +1,7 @@
 //! Where this process is in its life with MPI: before, between or after init and finalize, in the
 //! world model and in sessions.
 
-use crate::call::{Fault, Result};
+use crate::call::{CallError, Result};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::Process;
@@ -69,7 +69,7 @@ pub(crate) fn enter(phase: Phase) {
 /// This rank, while the world or a session lives.
 pub(crate) fn process() -> Result<Arc<Process>> {
     find_process().ok_or_else(|| {
-        Fault::new(
+        CallError::new(
             Class::Other,
             not_running().unwrap_or("MPI is not initialised"),
         )

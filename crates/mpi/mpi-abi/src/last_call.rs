@@ -9,9 +9,9 @@
 //! alone: one instruction less, and the site tells nearly all. Words stay when a call is over:
 //! whoever reads them has a hint.
 
-use crate::call::Call;
+use crate::call::CallId;
+use crate::entry::CallSite;
 use crate::tls_word::own_word;
-use crate::entry::Site;
 use garonne_node::client::AgentClient;
 use garonne_node::layout::last_calls::{LastCall, named_call};
 use std::arch::{asm, global_asm};
@@ -49,10 +49,10 @@ unsafe extern "C" {
 static CLIENT: OnceLock<Arc<AgentClient>> = OnceLock::new();
 
 /// Threads get places of the rank.
-static FOLLOWS: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Threads that got one so far.
-static PLACED: AtomicU32 = AtomicU32::new(0);
+static CLAIMED_SLOTS: AtomicU32 = AtomicU32::new(0);
 
 /// Where the calling thread stores.
 #[inline(always)]
@@ -103,7 +103,7 @@ fn words() -> &'static LastCall {
 
 /// This thread enters a call.
 #[inline(always)]
-pub(crate) fn note(call: Call, site: Site) {
+pub(crate) fn note(call: CallId, site: CallSite) {
     if ptr::eq(own(), nowhere()) {
         take_place();
     }
@@ -114,14 +114,14 @@ pub(crate) fn note(call: Call, site: Site) {
 
 /// This thread enters a call that has a shortest way.
 #[inline(always)]
-pub(crate) fn note_quick(site: Site) {
+pub(crate) fn note_quick(site: CallSite) {
     words()[0].store(site.address(), Ordering::Relaxed);
 }
 
 /// A thread that goes has entered nothing.
-struct Leaves(Cell<bool>);
+struct ClearOnThreadExit(Cell<bool>);
 
-impl Drop for Leaves {
+impl Drop for ClearOnThreadExit {
     fn drop(&mut self) {
         if self.0.get() {
             words()
@@ -133,21 +133,24 @@ impl Drop for Leaves {
 }
 
 thread_local! {
-    static LEAVES: Leaves = const { Leaves(Cell::new(false)) };
+    static CLEAR_ON_THREAD_EXIT: ClearOnThreadExit = const { ClearOnThreadExit(Cell::new(false)) };
 }
 
 /// Gives the calling thread a place, if there are any.
 #[cold]
 #[inline(never)]
 fn take_place() {
-    if !FOLLOWS.load(Ordering::Relaxed) {
+    if !ENABLED.load(Ordering::Relaxed) {
         return;
     }
     let Some(client) = CLIENT.get() else { return };
-    let place = PLACED.fetch_add(1, Ordering::Relaxed);
+    let place = CLAIMED_SLOTS.fetch_add(1, Ordering::Relaxed);
     // The first is the thread that initialised MPI, whose last call is worth telling also while the
     // process ends. Others get none any more when they end.
-    let known = place == 0 || LEAVES.try_with(|leaves| leaves.0.set(true)).is_ok();
+    let known = place == 0
+        || CLEAR_ON_THREAD_EXIT
+            .try_with(|leaves| leaves.0.set(true))
+            .is_ok();
     if known {
         set_own(client.own_last_call(place));
     }
@@ -156,7 +159,7 @@ fn take_place() {
 /// The threads of this rank have places from now on, the calling one the first.
 pub(crate) fn follow(client: &Arc<AgentClient>) {
     CLIENT.get_or_init(|| client.clone());
-    FOLLOWS.store(true, Ordering::Relaxed);
+    ENABLED.store(true, Ordering::Relaxed);
     if ptr::eq(own(), nowhere()) {
         take_place();
     }
@@ -165,6 +168,6 @@ pub(crate) fn follow(client: &Arc<AgentClient>) {
 /// This process is a forked child, whose calls are not the rank's. The calling thread is its only
 /// one.
 pub(crate) fn in_child() {
-    FOLLOWS.store(false, Ordering::Relaxed);
+    ENABLED.store(false, Ordering::Relaxed);
     set_own(nowhere());
 }

@@ -9,15 +9,15 @@
 //! moment ([`found`]) and goes on as with any other. Bounded by the engine's requests; a slot too
 //! far out for a handle gets an entry after all.
 
-use crate::contexts;
-use crate::call::{Call, Result};
-use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::c_args::Ptr;
+use crate::call::{CallId, Result};
+use crate::comm_contexts;
+use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::handle::*;
 use crate::objects::comm;
 use crate::request::give_request;
 use crate::status::{encode, give};
-use crate::{polling_calls, init_state, init};
+use crate::{init_state, polling_calls, this_rank};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::PlainRecvStatus;
@@ -35,17 +35,17 @@ pub(crate) use wait_any::{test_any, wait_any};
 
 /// The request of every send that was over when it started: no code of the standard's, no handle of
 /// a table's.
-pub(crate) const DONE: MPI_Request = MPI_Request(LIVE - 1);
+pub(crate) const DONE: MPI_Request = MPI_Request(FIRST_DYNAMIC - 1);
 
 const SLOT_BITS: u32 = 19;
 const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
 /// Bits of slot and shard.
 const PLACE_BITS: u32 = SLOT_BITS + (u32::BITS - SHARD_SHIFT);
 const GENERATION_MASK: u32 = (1 << SHORT_GENERATION_BITS) - 1;
-const WORDS: usize = 1 << (PLACE_BITS + SHORT_GENERATION_BITS);
+const LIGHT_HANDLES: usize = 1 << (PLACE_BITS + SHORT_GENERATION_BITS);
 
 const _: () = assert!(
-    BEYOND_TABLES + WORDS <= i32::MAX as usize,
+    FIRST_LIGHT + LIGHT_HANDLES <= i32::MAX as usize,
     "MPI_Request_toint gives an int"
 );
 
@@ -56,7 +56,7 @@ pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
     let generation = (name.generation & GENERATION_MASK) as usize;
     let slot = name.index as usize;
     let word = generation << PLACE_BITS | shard << SLOT_BITS | slot;
-    (slot <= SLOT_MASK).then_some(MPI_Request(BEYOND_TABLES + word))
+    (slot <= SLOT_MASK).then_some(MPI_Request(FIRST_LIGHT + word))
 }
 
 /// What all but the engine of a shard know by another name.
@@ -76,8 +76,8 @@ pub(crate) fn name_far(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) 
 /// of handle.
 #[inline(always)]
 fn name(handle: MPI_Request) -> Option<api::Request> {
-    let word = handle.0.wrapping_sub(BEYOND_TABLES);
-    (word < WORDS).then_some(api::Request {
+    let word = handle.0.wrapping_sub(FIRST_LIGHT);
+    (word < LIGHT_HANDLES).then_some(api::Request {
         index: (word & SLOT_MASK) as u32,
         generation: (word >> PLACE_BITS) as u32,
     })
@@ -86,8 +86,8 @@ fn name(handle: MPI_Request) -> Option<api::Request> {
 /// The shard of such a handle; of others the first.
 #[inline(always)]
 fn shard_of(handle: MPI_Request) -> usize {
-    let word = handle.0.wrapping_sub(BEYOND_TABLES);
-    if word < WORDS {
+    let word = handle.0.wrapping_sub(FIRST_LIGHT);
+    if word < LIGHT_HANDLES {
         word >> SLOT_BITS & (SHARDS_MAX - 1)
     } else {
         0
@@ -107,13 +107,13 @@ impl ShardEngine {
     /// Of the shard of this handle.
     #[inline(always)]
     fn of(handle: MPI_Request) -> Option<Self> {
-        let many = init::has_shards();
+        let many = this_rank::has_shards();
         let shard = if many { shard_of(handle) } else { 0 };
         Some(Self {
             host: if many {
-                init::host_of_shard(shard)?
+                this_rank::host_of_shard(shard)?
             } else {
-                init::host()?
+                this_rank::host()?
             },
             shard,
             many,
@@ -123,7 +123,7 @@ impl ShardEngine {
     /// Of the first of these requests that an engine knows.
     #[inline(always)]
     fn of_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
-        let first = if init::has_shards() {
+        let first = if this_rank::has_shards() {
             first_named(count, places)?
         } else {
             DONE
@@ -158,43 +158,43 @@ pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
     let engine = ShardEngine::of(handle);
     let known = name(handle).and_then(|name| engine?.host.whole_name(name));
     let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
-    Ok(known.and_then(|(name, context)| Some(posted(contexts::find(context)?, name))))
+    Ok(known.and_then(|(name, context)| Some(posted(comm_contexts::find(context)?, name))))
 }
 
 /// How a request stands for those who wait for it.
-enum Stand {
+enum LightState {
     /// Not over.
-    Waits,
+    Active,
     /// Over, and its handle is spent.
-    Over(Status),
+    Complete(Status),
     /// There is more to it.
-    Odd,
+    NeedsGeneralPath,
 }
 
 #[inline(always)]
-fn stand<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> Stand {
+fn stand<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> LightState {
     if handle == DONE {
-        return Stand::Over(Status::EMPTY);
+        return LightState::Complete(Status::EMPTY);
     }
     match name(handle).map(|name| shard.end_plain(name)) {
-        Some(PlainRecvStatus::Plainly(caught)) => Stand::Over(caught.into()),
-        Some(PlainRecvStatus::NotYet) => Stand::Waits,
-        _ => Stand::Odd,
+        Some(PlainRecvStatus::Plainly(caught)) => LightState::Complete(caught.into()),
+        Some(PlainRecvStatus::NotYet) => LightState::Active,
+        _ => LightState::NeedsGeneralPath,
     }
 }
 
 /// The same with the engine in hand only where it has to be asked.
 #[inline(always)]
-fn standing(host: &RankHost, handle: MPI_Request) -> Stand {
+fn standing(host: &RankHost, handle: MPI_Request) -> LightState {
     if handle == DONE {
-        return Stand::Over(Status::EMPTY);
+        return LightState::Complete(Status::EMPTY);
     }
     host.ending(|shard| stand(shard, handle))
 }
 
 /// The engine and the handle of one plain request, and how it stands.
 #[inline(always)]
-fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, Stand)>> {
+fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, LightState)>> {
     let handle = place.get()?;
     let Some(ShardEngine { host, .. }) = ShardEngine::of(handle) else {
         return Ok(None);
@@ -209,10 +209,10 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
     let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(false);
     };
-    if let Stand::Waits = stands {
+    if let LightState::Active = stands {
         host.wait_for(&|| awaits(handle), &mut || {
             stands = host.ending(|shard| stand(shard, handle));
-            !matches!(stands, Stand::Waits)
+            !matches!(stands, LightState::Active)
         });
     }
     conclude(stands, place, status)
@@ -221,35 +221,37 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
 /// `MPI_Test` likewise: whether it is over, `None` for the general way.
 #[inline(always)]
 pub(crate) fn test(
-    call: Call,
+    call: CallId,
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {
     let Some((host, handle, mut stands)) = one(place)? else {
         return Ok(None);
     };
-    if let Stand::Waits = stands {
+    if let LightState::Active = stands {
         host.look();
         stands = host.ending(|shard| stand(shard, handle));
-        looked(call, (1, place), matches!(stands, Stand::Waits));
+        looked(call, (1, place), matches!(stands, LightState::Active));
     }
     match stands {
-        Stand::Waits => Ok(Some(false)),
+        LightState::Active => Ok(Some(false)),
         stands => Ok(conclude(stands, place, status)?.then_some(true)),
     }
 }
 
 /// A call about these requests that does not wait has looked, in vain or not.
-pub(crate) fn looked(call: Call, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
+pub(crate) fn looked(call: CallId, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
     match in_vain {
-        true => polling_calls::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at))),
+        true => {
+            polling_calls::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at)))
+        }
         false => polling_calls::answered(),
     }
 }
 
 #[inline(always)]
-fn conclude(stands: Stand, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
-    let Stand::Over(ended) = stands else {
+fn conclude(stands: LightState, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
+    let LightState::Complete(ended) = stands else {
         return Ok(false);
     };
     place.set(MPI_REQUEST_NULL)?;
@@ -348,7 +350,7 @@ fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
 /// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over;
 /// `None` while one goes on.
 pub(crate) fn test_all(
-    call: Call,
+    call: CallId,
     count: usize,
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
@@ -378,15 +380,15 @@ pub(crate) fn test_all(
 }
 
 /// What became of a call about some of several requests.
-pub(crate) enum Found<T> {
+pub(crate) enum LightOutcome<T> {
     /// Take the general way: nothing happened.
-    Otherwise,
+    UseGeneralPath,
     /// No request is active.
-    Nothing,
+    NoneActive,
     /// None is over.
-    NotYet,
+    NoneComplete,
     /// These are over, and their handles spent.
-    Over(T),
+    Complete(T),
 }
 
 /// What a thread waits for that waits for any of these requests, which are all plain or null.
@@ -398,13 +400,13 @@ fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget
 
 /// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.
 #[derive(Clone, Copy)]
-pub(crate) struct Several {
+pub(crate) struct SomeArgs {
     pub places: Ptr<MPI_Request>,
     pub indices: Ptr<c_int>,
     pub statuses: Ptr<MPI_Status>,
 }
 
-impl Several {
+impl SomeArgs {
     /// Nothing ends of which nobody could be told.
     fn has_places(self, count: usize) -> Result<()> {
         match count {
@@ -415,7 +417,7 @@ impl Several {
 
     /// Ends all that are over; how many. One that did not end as it should is left for the next
     /// call, unless it is the first.
-    fn sweep(self, engine: ShardEngine, count: usize) -> Result<Found<usize>> {
+    fn sweep(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
             let place = self.places.element(at);
@@ -437,28 +439,32 @@ impl Several {
                     over += 1;
                 }
                 Some(false) => {}
-                None if over == 0 => return Ok(Found::Otherwise),
+                None if over == 0 => return Ok(LightOutcome::UseGeneralPath),
                 None => {}
             }
         }
         Ok(match over {
-            0 if active => Found::NotYet,
-            0 => Found::Nothing,
-            over => Found::Over(over),
+            0 if active => LightOutcome::NoneComplete,
+            0 => LightOutcome::NoneActive,
+            over => LightOutcome::Complete(over),
         })
     }
 
     /// `MPI_Testsome` likewise: how many, with indices and statuses given.
-    pub(crate) fn test(self, call: Call, count: usize) -> Result<Found<usize>> {
+    pub(crate) fn test(self, call: CallId, count: usize) -> Result<LightOutcome<usize>> {
         self.has_places(count)?;
         let Some(engine) = engine_of_plain(count, self.places)? else {
-            return Ok(Found::Otherwise);
+            return Ok(LightOutcome::UseGeneralPath);
         };
         match self.sweep(engine, count)? {
-            Found::NotYet => {
+            LightOutcome::NoneComplete => {
                 engine.host.look();
                 let found = self.sweep(engine, count)?;
-                looked(call, (count, self.places), matches!(found, Found::NotYet));
+                looked(
+                    call,
+                    (count, self.places),
+                    matches!(found, LightOutcome::NoneComplete),
+                );
                 Ok(found)
             }
             found => Ok(found),
@@ -466,17 +472,17 @@ impl Several {
     }
 
     /// `MPI_Waitsome` likewise.
-    pub(crate) fn wait(self, count: usize) -> Result<Found<usize>> {
+    pub(crate) fn wait(self, count: usize) -> Result<LightOutcome<usize>> {
         self.has_places(count)?;
         let Some(engine) = engine_of_plain(count, self.places)? else {
-            return Ok(Found::Otherwise);
+            return Ok(LightOutcome::UseGeneralPath);
         };
         let mut found = self.sweep(engine, count);
-        if let Ok(Found::NotYet) = found {
+        if let Ok(LightOutcome::NoneComplete) = found {
             let awaits = any_of(engine.host, count, self.places);
             engine.host.wait_for(&|| awaits, &mut || {
                 found = self.sweep(engine, count);
-                !matches!(found, Ok(Found::NotYet))
+                !matches!(found, Ok(LightOutcome::NoneComplete))
             });
         }
         found
@@ -526,9 +532,9 @@ fn end_at<R: Transport>(
         Status::EMPTY
     } else {
         match stand(shard, handle) {
-            Stand::Over(ended) => ended,
-            Stand::Waits => return Ok(Some(false)),
-            Stand::Odd => return Ok(None),
+            LightState::Complete(ended) => ended,
+            LightState::Active => return Ok(Some(false)),
+            LightState::NeedsGeneralPath => return Ok(None),
         }
     };
     spend(place, status, &ended)?;

@@ -5,9 +5,9 @@
 #![allow(unused_variables, reason = "most arguments are refused unread")]
 #![allow(clippy::too_many_arguments, reason = "the standard has that many")]
 
-use crate::call::Call;
-use crate::constants::*;
 use crate::c_args::{Buf, Callback, Ptr, StrIn, StrOut};
+use crate::call::CallId;
+use crate::constants::*;
 use crate::handle::*;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Calls of `MPI_T_init_thread` not yet matched by `MPI_T_finalize`.
 static USERS: AtomicU32 = AtomicU32::new(0);
 /// Performance-variable sessions ever made; each is named by its number.
-static SESSIONS: Table<()> = Table::new();
+static SESSIONS: HandleTable<()> = HandleTable::new();
 
 /// `code` between init and finalize of the interface.
 fn within(code: c_int) -> c_int {
@@ -43,7 +43,7 @@ fn in_session(session: MPI_T_pvar_session, code: c_int) -> c_int {
     })
 }
 
-pub(crate) fn t_init_thread(call: Call, required: c_int, provided: Ptr<c_int>) -> c_int {
+pub(crate) fn t_init_thread(call: CallId, required: c_int, provided: Ptr<c_int>) -> c_int {
     if provided.set(MPI_THREAD_MULTIPLE).is_err() {
         return MPI_T_ERR_INVALID;
     }
@@ -51,7 +51,7 @@ pub(crate) fn t_init_thread(call: Call, required: c_int, provided: Ptr<c_int>) -
     MPI_SUCCESS
 }
 
-pub(crate) fn t_finalize(call: Call) -> c_int {
+pub(crate) fn t_finalize(call: CallId) -> c_int {
     let left = USERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
         users.checked_sub(1)
     });
@@ -62,7 +62,7 @@ pub(crate) fn t_finalize(call: Call) -> c_int {
     }
 }
 
-pub(crate) fn t_pvar_session_create(call: Call, session: Ptr<MPI_T_pvar_session>) -> c_int {
+pub(crate) fn t_pvar_session_create(call: CallId, session: Ptr<MPI_T_pvar_session>) -> c_int {
     if within(MPI_SUCCESS) != MPI_SUCCESS {
         return MPI_T_ERR_NOT_INITIALIZED;
     }
@@ -74,7 +74,7 @@ pub(crate) fn t_pvar_session_create(call: Call, session: Ptr<MPI_T_pvar_session>
     }
 }
 
-pub(crate) fn t_pvar_session_free(call: Call, session: Ptr<MPI_T_pvar_session>) -> c_int {
+pub(crate) fn t_pvar_session_free(call: CallId, session: Ptr<MPI_T_pvar_session>) -> c_int {
     let freed = session
         .get()
         .ok()
@@ -100,7 +100,7 @@ fn all_or_none(session: MPI_T_pvar_session, handle: MPI_T_pvar_handle) -> c_int 
 }
 
 pub(crate) fn t_pvar_start(
-    call: Call,
+    call: CallId,
     session: MPI_T_pvar_session,
     handle: MPI_T_pvar_handle,
 ) -> c_int {
@@ -108,7 +108,7 @@ pub(crate) fn t_pvar_start(
 }
 
 pub(crate) fn t_pvar_stop(
-    call: Call,
+    call: CallId,
     session: MPI_T_pvar_session,
     handle: MPI_T_pvar_handle,
 ) -> c_int {
@@ -116,7 +116,7 @@ pub(crate) fn t_pvar_stop(
 }
 
 pub(crate) fn t_pvar_reset(
-    call: Call,
+    call: CallId,
     session: MPI_T_pvar_session,
     handle: MPI_T_pvar_handle,
 ) -> c_int {
@@ -124,7 +124,7 @@ pub(crate) fn t_pvar_reset(
 }
 
 pub(crate) fn t_pvar_handle_alloc(
-    call: Call,
+    call: CallId,
     session: MPI_T_pvar_session,
     pvar_index: c_int,
     obj_handle: Buf,
@@ -137,7 +137,7 @@ pub(crate) fn t_pvar_handle_alloc(
 /// Functions that only count.
 macro_rules! counting {
     ($($name:ident;)*) => {$(
-        pub(crate) fn $name(call: Call, count: Ptr<c_int>) -> c_int {
+        pub(crate) fn $name(call: CallId, count: Ptr<c_int>) -> c_int {
             none_of(count)
         }
     )*};
@@ -146,7 +146,7 @@ macro_rules! counting {
 /// Functions that refuse what they are given.
 macro_rules! refusing {
     ($code:ident: $($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
-        pub(crate) fn $name(call: Call, $($arg: $ty),*) -> c_int {
+        pub(crate) fn $name(call: CallId, $($arg: $ty),*) -> c_int {
             within($code)
         }
     )*};

@@ -1,8 +1,8 @@
 //! Neighbourhood collectives. The forms of each share one body, as in [`crate::coll`].
 
-use crate::call::{Call, Fault, Result};
-use crate::coll::{Form, Ragged, Way, each_type, elements, forms};
-use crate::c_args::{Buf, Counts, In, Ptr};
+use crate::c_args::{Buf, ConstPtr, CountArray, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::coll::{CallForm, CollCall, VectorBuffer, collective_forms, each_type, elements};
 use crate::handle::*;
 use garonne_mpi::coll::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
@@ -13,7 +13,7 @@ use garonne_mpi::error::Class;
 /// Refuses `MPI_IN_PLACE`, which has no meaning in these calls.
 fn apart(bufs: [Buf; 2]) -> Result<()> {
     match bufs.iter().any(|buf| buf.is_in_place()) {
-        true => Err(Fault::new(
+        true => Err(CallError::new(
             Class::Buffer,
             "MPI_IN_PLACE is not allowed in neighborhood collectives",
         )),
@@ -25,7 +25,7 @@ fn apart(bufs: [Buf; 2]) -> Result<()> {
 macro_rules! even {
     ($($body:ident $call:ident;)*) => {$(
         fn $body(
-            way: Way,
+            coll_call: CollCall,
             sendbuf: Buf,
             sendcount: MPI_Count,
             sendtype: MPI_Datatype,
@@ -34,8 +34,8 @@ macro_rules! even {
             recvtype: MPI_Datatype,
         ) -> Result<()> {
             apart([sendbuf, recvbuf])?;
-            let neighbors = &Neighbors::of(way.comm)?;
-            way.run(&$call {
+            let neighbors = &Neighbors::of(coll_call.comm)?;
+            coll_call.run(&$call {
                 neighbors,
                 send: elements(sendbuf, sendcount, sendtype)?,
                 recv: elements(recvbuf, recvcount, recvtype)?,
@@ -45,98 +45,98 @@ macro_rules! even {
 }
 
 even! {
-    any_neighbor_allgather NeighborAllgather;
-    any_neighbor_alltoall NeighborAlltoall;
+    neighbor_allgather_body NeighborAllgather;
+    neighbor_alltoall_body NeighborAlltoall;
 }
 
-forms!(any_neighbor_allgather: neighbor_allgather ineighbor_allgather neighbor_allgather_init (
+collective_forms!(neighbor_allgather_body: neighbor_allgather ineighbor_allgather neighbor_allgather_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
-forms!(any_neighbor_alltoall: neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init (
+collective_forms!(neighbor_alltoall_body: neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype));
 
-fn any_neighbor_allgatherv(
-    way: Way,
+fn neighbor_allgatherv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: Counts,
-    displs: Counts,
+    counts: CountArray,
+    displs: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     apart([sendbuf, recvbuf])?;
-    let neighbors = &Neighbors::of(way.comm)?;
+    let neighbors = &Neighbors::of(coll_call.comm)?;
     let send = elements(sendbuf, sendcount, sendtype)?;
-    let incoming = Ragged::new(recvbuf, counts, displs);
+    let incoming = VectorBuffer::new(recvbuf, counts, displs);
     let recv = incoming.uneven(neighbors.indegree(), recvtype)?;
-    way.run(&NeighborAllgatherv {
+    coll_call.run(&NeighborAllgatherv {
         neighbors,
         send,
         recv,
     })
 }
 
-forms!(any_neighbor_allgatherv: neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init (
+collective_forms!(neighbor_allgatherv_body: neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: Counts, displs: Counts, recvtype: MPI_Datatype));
+    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype));
 
-fn any_neighbor_alltoallv(
-    way: Way,
+fn neighbor_alltoallv_body(
+    coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: Counts,
-    sdispls: Counts,
+    sendcounts: CountArray,
+    sdispls: CountArray,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    recvcounts: Counts,
-    rdispls: Counts,
+    recvcounts: CountArray,
+    rdispls: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     apart([sendbuf, recvbuf])?;
-    let neighbors = &Neighbors::of(way.comm)?;
-    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
-    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
+    let neighbors = &Neighbors::of(coll_call.comm)?;
+    let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
+    let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
     let send = outgoing.uneven(neighbors.outdegree(), sendtype)?;
     let recv = incoming.uneven(neighbors.indegree(), recvtype)?;
-    way.run(&NeighborAlltoallv {
+    coll_call.run(&NeighborAlltoallv {
         neighbors,
         send,
         recv,
     })
 }
 
-forms!(any_neighbor_alltoallv: neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init (
-    sendbuf: Buf, sendcounts: Counts, sdispls: Counts, sendtype: MPI_Datatype,
-    recvbuf: Buf, recvcounts: Counts, rdispls: Counts, recvtype: MPI_Datatype));
+collective_forms!(neighbor_alltoallv_body: neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init (
+    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtype: MPI_Datatype,
+    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtype: MPI_Datatype));
 
-fn any_neighbor_alltoallw(
-    way: Way,
+fn neighbor_alltoallw_body(
+    coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: Counts,
-    sdispls: In<MPI_Aint>,
-    sendtypes: In<MPI_Datatype>,
+    sendcounts: CountArray,
+    sdispls: ConstPtr<MPI_Aint>,
+    sendtypes: ConstPtr<MPI_Datatype>,
     recvbuf: Buf,
-    recvcounts: Counts,
-    rdispls: In<MPI_Aint>,
-    recvtypes: In<MPI_Datatype>,
+    recvcounts: CountArray,
+    rdispls: ConstPtr<MPI_Aint>,
+    recvtypes: ConstPtr<MPI_Datatype>,
 ) -> Result<()> {
     apart([sendbuf, recvbuf])?;
-    let neighbors = &Neighbors::of(way.comm)?;
-    let outgoing = Ragged::new(sendbuf, sendcounts, sdispls);
-    let incoming = Ragged::new(recvbuf, recvcounts, rdispls);
+    let neighbors = &Neighbors::of(coll_call.comm)?;
+    let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
+    let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
     let (sent, received) = (neighbors.outdegree(), neighbors.indegree());
     let sendtypes = each_type(sendtypes, sendcounts, sent)?;
     let recvtypes = each_type(recvtypes, recvcounts, received)?;
     let send = outgoing.mixed(sent, &sendtypes)?;
     let recv = incoming.mixed(received, &recvtypes)?;
-    way.run(&NeighborAlltoallw {
+    coll_call.run(&NeighborAlltoallw {
         neighbors,
         send,
         recv,
     })
 }
 
-forms!(any_neighbor_alltoallw: neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init (
-    sendbuf: Buf, sendcounts: Counts, sdispls: In<MPI_Aint>, sendtypes: In<MPI_Datatype>,
-    recvbuf: Buf, recvcounts: Counts, rdispls: In<MPI_Aint>, recvtypes: In<MPI_Datatype>));
+collective_forms!(neighbor_alltoallw_body: neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init (
+    sendbuf: Buf, sendcounts: CountArray, sdispls: ConstPtr<MPI_Aint>, sendtypes: ConstPtr<MPI_Datatype>,
+    recvbuf: Buf, recvcounts: CountArray, rdispls: ConstPtr<MPI_Aint>, recvtypes: ConstPtr<MPI_Datatype>));

@@ -4,8 +4,8 @@
 //! A lookup gives a reference that lives until the program frees the handle; the standard forbids
 //! to free it while a call uses it. What must outlive the call (pending operations) takes a clone.
 
-use crate::contexts;
-use crate::call::{Fault, Result};
+use crate::call::{CallError, Result};
+use crate::comm_contexts;
 use crate::constants::*;
 use crate::handle::*;
 use crate::init_state::{self, Phase};
@@ -20,26 +20,26 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-pub(crate) static COMMS: Table<Comm> = Table::new();
-pub(crate) static GROUPS: Table<Members> = Table::new();
-pub(crate) static TYPES: Table<Datatype> = Table::new();
-pub(crate) static INFOS: Table<Info> = Table::new();
-pub(crate) static ERRHANDLERS: Table<Errhandler> = Table::new();
+pub(crate) static COMMS: HandleTable<Comm> = HandleTable::new();
+pub(crate) static GROUPS: HandleTable<GroupEntry> = HandleTable::new();
+pub(crate) static TYPES: HandleTable<Datatype> = HandleTable::new();
+pub(crate) static INFOS: HandleTable<Info> = HandleTable::new();
+pub(crate) static ERRHANDLERS: HandleTable<Errhandler> = HandleTable::new();
 
 /// A group and the session that it comes from.
-pub(crate) struct Members {
+pub(crate) struct GroupEntry {
     group: Group,
     pub session: Option<Session>,
 }
 
-impl Members {
+impl GroupEntry {
     /// A group that came from `session`, directly or through other groups.
     pub fn new(group: Group, session: Option<Session>) -> Self {
         Self { group, session }
     }
 }
 
-impl Deref for Members {
+impl Deref for GroupEntry {
     type Target = Group;
 
     fn deref(&self) -> &Group {
@@ -91,7 +91,7 @@ fn predefined_comm(handle: MPI_Comm) -> Option<&'static Comm> {
 /// The communicator of a handle.
 #[inline]
 pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
-    let found = if handle.0 < LIVE {
+    let found = if handle.0 < FIRST_DYNAMIC {
         predefined_comm(handle)
     } else {
         COMMS.get(handle)
@@ -106,7 +106,7 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
         // Asked first: most calls are about it.
         return predefined_comm(MPI_COMM_WORLD);
     }
-    if handle.0 < LIVE {
+    if handle.0 < FIRST_DYNAMIC {
         predefined_comm(handle)
     } else {
         COMMS.get(handle)
@@ -117,14 +117,14 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
 pub(crate) fn retire_comm(handle: MPI_Comm) {
     crate::fast_path::forget(Some(handle));
     if let Some(comm) = COMMS.withdraw(handle) {
-        contexts::retire(handle, comm);
+        comm_contexts::retire(handle, comm);
     }
 }
 
 /// The datatype of a handle.
 #[inline]
 pub(crate) fn datatype(handle: MPI_Datatype) -> Result<&'static Datatype> {
-    let found = if handle.0 < LIVE {
+    let found = if handle.0 < FIRST_DYNAMIC {
         Datatype::predefined_ref(handle.0 as u16)
     } else {
         TYPES.get(handle)
@@ -144,17 +144,17 @@ pub(crate) fn committed(handle: MPI_Datatype) -> Result<&'static Datatype> {
 }
 
 #[cold]
-fn uncommitted(datatype: &Datatype) -> Fault {
-    Fault::new(
+fn uncommitted(datatype: &Datatype) -> CallError {
+    CallError::new(
         Class::Type,
         format!("{datatype} is not committed; call MPI_Type_commit before communicating with it"),
     )
 }
 
 /// The group of a handle.
-pub(crate) fn group(handle: MPI_Group) -> Result<&'static Members> {
-    static EMPTY: LazyLock<Members> =
-        LazyLock::new(|| Members::new(Group::compact(Vec::new()), None));
+pub(crate) fn group(handle: MPI_Group) -> Result<&'static GroupEntry> {
+    static EMPTY: LazyLock<GroupEntry> =
+        LazyLock::new(|| GroupEntry::new(Group::compact(Vec::new()), None));
     let found = if handle == MPI_GROUP_EMPTY {
         Some(&*EMPTY)
     } else {
@@ -200,13 +200,13 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
 }
 
 /// A new handle for an object of `table`.
-pub(crate) fn publish<T, H: Handle>(table: &Table<T>, object: T) -> Result<H> {
+pub(crate) fn publish<T, H: Handle>(table: &HandleTable<T>, object: T) -> Result<H> {
     table.insert(object).ok_or_else(full)
 }
 
 #[cold]
-fn full() -> Fault {
-    Fault::new(
+fn full() -> CallError {
+    CallError::new(
         Class::Other,
         format!("{OBJECTS_MAX} objects of this kind exist already; some are never freed"),
     )
@@ -220,7 +220,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     crate::gpu_buffers::look_again();
     let handle = publish(&COMMS, comm.clone())?;
     comm.set_handle(Handle::word(handle));
-    contexts::add(handle, &comm);
+    comm_contexts::add(handle, &comm);
     Ok(handle)
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
 
 /// Why a predefined object is not there now, if it would be at another time.
 fn not_there(kind: &str, word: usize) -> Option<String> {
-    let why = init_state::not_running().filter(|_| word < LIVE)?;
+    let why = init_state::not_running().filter(|_| word < FIRST_DYNAMIC)?;
     if init_state::find_process().is_none() {
         return Some(why.into());
     }
@@ -265,15 +265,15 @@ fn not_there(kind: &str, word: usize) -> Option<String> {
 
 /// What to say about a handle that names nothing.
 #[cold]
-pub(crate) fn unknown(class: Class, kind: &str, word: usize, null: usize) -> Fault {
+pub(crate) fn unknown(class: Class, kind: &str, word: usize, null: usize) -> CallError {
     let what = if word == null {
         format!("the {kind} is null")
     } else if let Some(why) = not_there(kind, word) {
         why
-    } else if word < LIVE {
+    } else if word < FIRST_DYNAMIC {
         format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
     } else {
         format!("{word:#x} is no {kind}: it was freed already, or is a handle of another kind")
     };
-    Fault::new(class, what)
+    CallError::new(class, what)
 }

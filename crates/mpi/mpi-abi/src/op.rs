@@ -1,14 +1,14 @@
 //! Reduction operations.
 
-use crate::call::{Call, Fault, Result};
-use crate::callback::{Bound, Function};
+use crate::c_args::{Buf, Callback, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::callback::{UserFunction, UserReduction};
 use crate::coll::check_buffer;
 use crate::constants::*;
-use crate::c_args::{Buf, Callback, Ptr};
+use crate::datatype_refs::TypeRef;
 use crate::handle::*;
 use crate::objects::{committed, publish, unknown};
 use crate::p2p::bad_count;
-use crate::datatype_refs::TypeRef;
 use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
 use garonne_mpi::op::{Commutes, Op};
@@ -16,49 +16,49 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 /// An operation that the program made.
-struct Made {
-    function: Function,
+struct UserOpEntry {
+    function: UserFunction,
     commutes: Commutes,
 }
 
-static MADE: Table<Made> = Table::new();
+static USER_OPS: HandleTable<UserOpEntry> = HandleTable::new();
 
-fn no_operation(handle: MPI_Op) -> Fault {
+fn no_operation(handle: MPI_Op) -> CallError {
     unknown(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
 }
 
 /// An operation in one reduction.
-pub(crate) struct Operation {
+pub(crate) struct ResolvedOp {
     /// As the reduction takes it.
     pub op: Op,
     /// What the edge keeps of one of the program's.
-    pub bound: Option<Arc<Bound>>,
+    pub bound: Option<Arc<UserReduction>>,
 }
 
 /// The operation of a handle, for one reduction of data of this type.
 #[inline]
-pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Operation> {
-    let found = if handle.0 < LIVE {
-        Op::predefined(handle.0 as u16).map(|op| Operation { op, bound: None })
+pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<ResolvedOp> {
+    let found = if handle.0 < FIRST_DYNAMIC {
+        Op::predefined(handle.0 as u16).map(|op| ResolvedOp { op, bound: None })
     } else {
-        MADE.get(handle).map(|made| bound(made, datatype))
+        USER_OPS.get(handle).map(|made| bound(made, datatype))
     };
     found.ok_or_else(|| no_operation(handle))
 }
 
 #[inline(never)]
-fn bound(made: &Made, datatype: MPI_Datatype) -> Operation {
-    let bound = Arc::new(Bound::new(made.function, TypeRef::new(datatype)));
-    Operation {
+fn bound(made: &UserOpEntry, datatype: MPI_Datatype) -> ResolvedOp {
+    let bound = Arc::new(UserReduction::new(made.function, TypeRef::new(datatype)));
+    ResolvedOp {
         op: Op::user(bound.clone(), made.commutes),
         bound: Some(bound),
     }
 }
 
-fn create(function: Function, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
-    let (Function::Int(code) | Function::Large(code)) = function;
+fn create(function: UserFunction, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
+    let (UserFunction::Int(code) | UserFunction::Large(code)) = function;
     if code.is_null() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Arg,
             "the function of the operation is a null pointer",
         ));
@@ -68,47 +68,48 @@ fn create(function: Function, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
     } else {
         Commutes::No
     };
-    out.set(publish(&MADE, Made { function, commutes })?)
+    out.set(publish(&USER_OPS, UserOpEntry { function, commutes })?)
 }
 
 pub(crate) fn op_create(
-    _: Call,
+    _: CallId,
     function: Callback,
     commute: c_int,
     out: Ptr<MPI_Op>,
 ) -> Result<()> {
-    create(Function::Int(function), commute, out)
+    create(UserFunction::Int(function), commute, out)
 }
 
 pub(crate) fn op_create_c(
-    _: Call,
+    _: CallId,
     function: Callback,
     commute: c_int,
     out: Ptr<MPI_Op>,
 ) -> Result<()> {
-    create(Function::Large(function), commute, out)
+    create(UserFunction::Large(function), commute, out)
 }
 
 /// Reductions under way keep the function.
-pub(crate) fn op_free(_: Call, handle: Ptr<MPI_Op>) -> Result<()> {
+pub(crate) fn op_free(_: CallId, handle: Ptr<MPI_Op>) -> Result<()> {
     let old = handle.get()?;
-    if let Some(predefined) = Op::predefined(old.0 as u16).filter(|_| old.0 < LIVE) {
-        return Err(Fault::new(
+    if let Some(predefined) = Op::predefined(old.0 as u16).filter(|_| old.0 < FIRST_DYNAMIC) {
+        return Err(CallError::new(
             Class::Op,
             format!("{} is predefined and cannot be freed", predefined.name()),
         ));
     }
-    if MADE.remove(old).is_none() {
+    if USER_OPS.remove(old).is_none() {
         return Err(no_operation(old));
     }
     handle.set(MPI_OP_NULL)
 }
 
-pub(crate) fn op_commutative(_: Call, handle: MPI_Op, commute: Ptr<c_int>) -> Result<()> {
-    let commutes = match Op::predefined(handle.0 as u16).filter(|_| handle.0 < LIVE) {
+pub(crate) fn op_commutative(_: CallId, handle: MPI_Op, commute: Ptr<c_int>) -> Result<()> {
+    let commutes = match Op::predefined(handle.0 as u16).filter(|_| handle.0 < FIRST_DYNAMIC) {
         Some(predefined) => predefined.is_commutative(),
         None => {
-            MADE.get(handle)
+            USER_OPS
+                .get(handle)
                 .ok_or_else(|| no_operation(handle))?
                 .commutes
                 == Commutes::Yes
@@ -118,7 +119,7 @@ pub(crate) fn op_commutative(_: Call, handle: MPI_Op, commute: Ptr<c_int>) -> Re
 }
 
 pub(crate) fn reduce_local(
-    _: Call,
+    _: CallId,
     input: Buf,
     inout: Buf,
     count: MPI_Count,

@@ -1,13 +1,13 @@
 //! Sends and receives.
 
-use crate::call::{Call, Fault, Result};
-use crate::gpu_buffers;
 use crate::c_args::{Buf, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::give_request;
 use crate::status::{give, give_outcome};
-use crate::{fast_path, light_request, init};
+use crate::{fast_path, light_request, this_rank};
 use garonne_engine::api::shard_of;
 use garonne_engine::fast::recv::FastRecv;
 use garonne_mpi::comm::Comm;
@@ -22,7 +22,7 @@ use std::ffi::c_int;
 
 /// The most elements that go the shortest way: no product with an element's size overflows, and
 /// what is larger than a rail's slot is refused by the engine.
-const FEW_MAX: u64 = 1 << 16;
+const FAST_ELEMENTS_MAX: u64 = 1 << 16;
 
 /// A buffer argument as memory with a shape. The count is checked first, then the type, then the
 /// address.
@@ -39,8 +39,8 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
 }
 
 #[cold]
-pub(crate) fn bad_count(count: MPI_Count) -> Fault {
-    Fault::new(
+pub(crate) fn bad_count(count: MPI_Count) -> CallError {
+    CallError::new(
         Class::Count,
         format!("count is {count}; it must not be negative"),
     )
@@ -60,13 +60,13 @@ pub(crate) fn suspect(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result
 }
 
 #[cold]
-fn bad_buffer(buf: Buf, count: MPI_Count) -> Fault {
+fn bad_buffer(buf: Buf, count: MPI_Count) -> CallError {
     let what = if buf.is_in_place() {
         "MPI_IN_PLACE, which is not allowed here"
     } else {
         "no address of data"
     };
-    Fault::new(
+    CallError::new(
         Class::Buffer,
         format!(
             "the buffer is {what} ({:#x}), but count is {count}",
@@ -76,7 +76,7 @@ fn bad_buffer(buf: Buf, count: MPI_Count) -> Fault {
 }
 
 /// The arguments that all sends share, as C gives them.
-struct ToSend {
+struct SendArguments {
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -84,9 +84,9 @@ struct ToSend {
     tag: c_int,
 }
 
-impl ToSend {
+impl SendArguments {
     #[inline]
-    fn args(self, call: Call, mode: SendMode) -> Result<SendArgs> {
+    fn args(self, call: CallId, mode: SendMode) -> Result<SendArgs> {
         let data = data(self.buf, self.count, self.datatype)?;
         Ok(SendArgs {
             data,
@@ -103,7 +103,7 @@ macro_rules! sends {
     ($($mode:ident: $blocking:ident $nonblocking:ident;)*) => {$(
         #[inline(never)]
         pub(crate) fn $blocking(
-            call: Call,
+            call: CallId,
             buf: Buf,
             count: MPI_Count,
             datatype: MPI_Datatype,
@@ -112,13 +112,13 @@ macro_rules! sends {
             on: MPI_Comm,
         ) -> Result<()> {
             let comm = comm(on)?;
-            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            let args = SendArguments { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
             Ok(comm.send(args)?)
         }
 
         #[inline(never)]
         pub(crate) fn $nonblocking(
-            call: Call,
+            call: CallId,
             buf: Buf,
             count: MPI_Count,
             datatype: MPI_Datatype,
@@ -128,7 +128,7 @@ macro_rules! sends {
             out: Ptr<MPI_Request>,
         ) -> Result<()> {
             let comm = comm(on)?;
-            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            let args = SendArguments { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
             give_request(comm.isend(args)?, out)
         }
     )*};
@@ -145,7 +145,7 @@ sends! {
 macro_rules! send_inits {
     ($($mode:ident: $name:ident;)*) => {$(
         pub(crate) fn $name(
-            call: Call,
+            call: CallId,
             buf: Buf,
             count: MPI_Count,
             datatype: MPI_Datatype,
@@ -155,7 +155,7 @@ macro_rules! send_inits {
             out: Ptr<MPI_Request>,
         ) -> Result<()> {
             let comm = comm(on)?;
-            let args = ToSend { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
+            let args = SendArguments { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
             give_request(comm.send_init(args)?, out)
         }
     )*};
@@ -171,14 +171,14 @@ send_inits! {
 /// The arguments as few elements of a plain type at a plain address, if that is what they are.
 #[inline(always)]
 fn few(
-    call: Call,
+    call: CallId,
     buf: Buf,
     (count, datatype): (MPI_Count, MPI_Datatype),
     (rank, tag): (c_int, c_int),
 ) -> Option<Few> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
-    if bytes == 0 || count as u64 > FEW_MAX || buf.addr() <= gpu_buffers::floor() {
+    if bytes == 0 || count as u64 > FAST_ELEMENTS_MAX || buf.addr() <= gpu_buffers::floor() {
         return None;
     }
     let len = bytes as u32 * count as u32;
@@ -194,14 +194,15 @@ fn few(
 /// Sends what is small and plain by the engine's shortest way; `false`: nothing happened.
 #[inline(always)]
 fn send_few(
-    call: Call,
+    call: CallId,
     buf: Buf,
     data: (MPI_Count, MPI_Datatype),
     (dest, tag): (c_int, c_int),
     on: MPI_Comm,
 ) -> bool {
     let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
-    let Some((small, host)) = small.and_then(|small| Some((small, init::host_in(small.context)?)))
+    let Some((small, host)) =
+        small.and_then(|small| Some((small, this_rank::host_in(small.context)?)))
     else {
         return false;
     };
@@ -216,7 +217,7 @@ fn send_few(
 /// from now on.
 #[inline(always)]
 fn catch_few(
-    call: Call,
+    call: CallId,
     buf: Buf,
     data: (MPI_Count, MPI_Datatype),
     (source, tag): (c_int, c_int),
@@ -233,7 +234,7 @@ fn catch_few(
 /// `MPI_Send` where `fast_path` did not do: what is small and plain goes the engine's shortest way,
 /// everything else and every mistake the general one.
 pub(crate) fn send(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -249,7 +250,7 @@ pub(crate) fn send(
 
 /// `MPI_Recv`, as `send`.
 pub(crate) fn recv(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -259,7 +260,7 @@ pub(crate) fn recv(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     if let Some((_, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = init::host_in(catch.context)
+        && let Some(host) = this_rank::host_in(catch.context)
         && let Some(caught) = host.recv_quick(&catch)
     {
         return give(status, &caught.into());
@@ -269,7 +270,7 @@ pub(crate) fn recv(
 
 #[inline(never)]
 fn recv_any(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -293,7 +294,7 @@ fn recv_any(
 
 /// `MPI_Isend`, as `send`.
 pub(crate) fn isend(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -310,7 +311,7 @@ pub(crate) fn isend(
 
 /// `MPI_Irecv`, as `send`.
 pub(crate) fn irecv(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -320,16 +321,21 @@ pub(crate) fn irecv(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     if let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = init::host_in(catch.context)
+        && let Some(host) = this_rank::host_in(catch.context)
         && let Some(name) = host.post_plain(&catch)
     {
         let shard = shard_of(catch.context);
         if catch.room > HANDS_FROM {
-            comm.process().host.leave_open(light_request::outward(shard, name));
+            comm.process()
+                .host
+                .leave_open(light_request::outward(shard, name));
         }
         return match light_request::handle(shard, name) {
             Some(handle) => out.set(handle),
-            None => give_request(Request::posted(comm, light_request::outward(shard, name)), out),
+            None => give_request(
+                Request::posted(comm, light_request::outward(shard, name)),
+                out,
+            ),
         };
     }
     irecv_any(call, buf, count, datatype, source, tag, on, out)
@@ -337,7 +343,7 @@ pub(crate) fn irecv(
 
 #[inline(never)]
 fn irecv_any(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -360,7 +366,7 @@ fn irecv_any(
 }
 
 pub(crate) fn recv_init(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -383,7 +389,7 @@ pub(crate) fn recv_init(
 }
 
 /// The arguments of `MPI_Sendrecv` and `MPI_Isendrecv`, as C gives them.
-struct Both {
+struct SendrecvArguments {
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -396,8 +402,8 @@ struct Both {
     recvtag: c_int,
 }
 
-impl Both {
-    fn args(self, call: Call) -> Result<(SendArgs, RecvArgs)> {
+impl SendrecvArguments {
+    fn args(self, call: CallId) -> Result<(SendArgs, RecvArgs)> {
         let send = SendArgs {
             data: data(self.sendbuf, self.sendcount, self.sendtype)?,
             dest: self.dest,
@@ -419,7 +425,7 @@ impl Both {
 }
 
 pub(crate) fn sendrecv(
-    call: Call,
+    call: CallId,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -434,7 +440,7 @@ pub(crate) fn sendrecv(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let comm = comm(on)?;
-    let both = Both {
+    let both = SendrecvArguments {
         sendbuf,
         sendcount,
         sendtype,
@@ -451,7 +457,7 @@ pub(crate) fn sendrecv(
 }
 
 pub(crate) fn isendrecv(
-    call: Call,
+    call: CallId,
     sendbuf: Buf,
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
@@ -466,7 +472,7 @@ pub(crate) fn isendrecv(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     let comm = comm(on)?;
-    let both = Both {
+    let both = SendrecvArguments {
         sendbuf,
         sendcount,
         sendtype,
@@ -483,7 +489,7 @@ pub(crate) fn isendrecv(
 }
 
 pub(crate) fn sendrecv_replace(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -506,7 +512,7 @@ pub(crate) fn sendrecv_replace(
 }
 
 pub(crate) fn isendrecv_replace(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,

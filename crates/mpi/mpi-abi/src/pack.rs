@@ -1,8 +1,8 @@
 //! Packing and unpacking, native and in `external32`.
 
-use crate::call::{Call, Fault, Result};
-use crate::gpu_buffers;
 use crate::c_args::{Buf, CountOut, StrIn};
+use crate::call::{CallError, CallId, Result};
+use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype};
 use crate::p2p::bad_count;
@@ -13,7 +13,7 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
     let count = u64::try_from(count).map_err(|_| bad_count(count))?;
     let datatype = committed(handle)?;
     if buf.addr() == 0 && count > 0 && datatype.code().is_some() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Buffer,
             format!("the buffer is a null pointer, but count is {count}"),
         ));
@@ -29,13 +29,13 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
 fn buffer(buf: Buf, size: MPI_Count, position: CountOut) -> Result<PackBuffer> {
     let at = position.get()?;
     let (Ok(size), Ok(position)) = (u64::try_from(size), u64::try_from(at)) else {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Arg,
             format!("size {size} and position {at} must not be negative"),
         ));
     };
     if buf.addr() == 0 && size > 0 {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Buffer,
             "the packing buffer is a null pointer",
         ));
@@ -52,14 +52,14 @@ fn external32(name: StrIn) -> Result<()> {
     if name == "external32" {
         return Ok(());
     }
-    Err(Fault::new(
+    Err(CallError::new(
         Class::UnsupportedDatarep,
         format!("the data representation is {name:?}, not \"external32\""),
     ))
 }
 
 pub(crate) fn pack(
-    _: Call,
+    _: CallId,
     input: Buf,
     count: MPI_Count,
     handle: MPI_Datatype,
@@ -76,7 +76,7 @@ pub(crate) fn pack(
 }
 
 pub(crate) fn unpack(
-    _: Call,
+    _: CallId,
     input: Buf,
     size: MPI_Count,
     position: CountOut,
@@ -93,7 +93,7 @@ pub(crate) fn unpack(
 }
 
 pub(crate) fn pack_size(
-    _: Call,
+    _: CallId,
     count: MPI_Count,
     handle: MPI_Datatype,
     on: MPI_Comm,
@@ -105,7 +105,7 @@ pub(crate) fn pack_size(
 }
 
 pub(crate) fn pack_external(
-    _: Call,
+    _: CallId,
     representation: StrIn,
     input: Buf,
     count: MPI_Count,
@@ -122,7 +122,7 @@ pub(crate) fn pack_external(
 }
 
 pub(crate) fn unpack_external(
-    _: Call,
+    _: CallId,
     representation: StrIn,
     input: Buf,
     size: MPI_Count,
@@ -139,7 +139,7 @@ pub(crate) fn unpack_external(
 }
 
 pub(crate) fn pack_external_size(
-    _: Call,
+    _: CallId,
     representation: StrIn,
     count: MPI_Count,
     handle: MPI_Datatype,

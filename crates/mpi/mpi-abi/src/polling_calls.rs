@@ -7,10 +7,10 @@
 //! that had to look ends the count; an answer that was there already does not come here, and the
 //! count may go on.
 
-use crate::call::{Call, Result};
+use crate::call::{CallId, Result};
+use crate::entry::call_site;
 use crate::handle::MPI_Request;
 use crate::request;
-use crate::entry::call_site;
 use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 use garonne_node::rank;
 use garonne_node::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
@@ -20,14 +20,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// The look in vain at which the clock is read first: most waits of programs that poll are shorter.
-const TIMED_FROM: u64 = 4;
+const CLOCK_FROM_POLL: u64 = 4;
 /// The first look at which a thread may tell.
-const TOLD_FROM: u64 = 8;
+const PUBLISH_FROM_POLL: u64 = 8;
 /// Who has asked for less is not worth telling of.
-const TOLD_AFTER: Duration = Duration::from_millis(10);
+const PUBLISH_AFTER: Duration = Duration::from_millis(10);
 
 /// Of one thread, without a destructor, which every use would have to ask for.
-struct Looks {
+struct PollCounter {
     in_vain: Cell<u64>,
     since_ns: Cell<u64>,
     /// Where the count is shown; `None`: nothing is shown.
@@ -36,28 +36,28 @@ struct Looks {
 
 /// What a thread shows, and where.
 #[derive(Default)]
-struct Telling {
+struct PublishedPolls {
     place: Option<PollSlot>,
     polls: PollReport,
 }
 
 thread_local! {
-    static LOOKS: Looks = const {
-        Looks { in_vain: Cell::new(0), since_ns: Cell::new(0), shown: Cell::new(None) }
+    static POLL_COUNTER: PollCounter = const {
+        PollCounter { in_vain: Cell::new(0), since_ns: Cell::new(0), shown: Cell::new(None) }
     };
-    static TELLING: RefCell<Telling> = RefCell::default();
+    static PUBLISHED: RefCell<PublishedPolls> = RefCell::default();
 }
 
 /// A call has looked and has nothing to answer. `asked`: what it asks for, as far as that is known.
-pub(crate) fn in_vain(call: Call, asked: &dyn Fn(&mut Asked)) {
-    LOOKS.with(|looks| {
+pub(crate) fn in_vain(call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
+    POLL_COUNTER.with(|looks| {
         let count = looks.in_vain.get() + 1;
         looks.in_vain.set(count);
         if let Some(shown) = looks.shown.get() {
             shown.store(count, Relaxed);
         }
-        if count < TOLD_FROM {
-            if count == TIMED_FROM {
+        if count < PUBLISH_FROM_POLL {
+            if count == CLOCK_FROM_POLL {
                 looks.since_ns.set(now_ns());
             }
             return;
@@ -70,7 +70,7 @@ pub(crate) fn in_vain(call: Call, asked: &dyn Fn(&mut Asked)) {
 
 /// A call that had to look has an answer, or the thread asks no more.
 pub(crate) fn answered() {
-    LOOKS.with(|looks| {
+    POLL_COUNTER.with(|looks| {
         looks.in_vain.set(0);
         if looks.shown.take().is_some() {
             withdraw();
@@ -83,17 +83,17 @@ fn now_ns() -> u64 {
 }
 
 #[cold]
-fn tell(looks: &Looks, call: Call, asked: &dyn Fn(&mut Asked)) {
+fn tell(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
     let (now, since) = (now_ns(), looks.since_ns.get());
-    if now.saturating_sub(since) < TOLD_AFTER.as_nanos() as u64 {
+    if now.saturating_sub(since) < PUBLISH_AFTER.as_nanos() as u64 {
         return;
     }
-    let mut operations = Asked(Vec::new());
+    let mut operations = PolledOperations(Vec::new());
     asked(&mut operations);
     let count = looks.in_vain.get();
     // A thread that ends has nothing to show any more.
-    let _ = TELLING.try_with(|telling| {
-        let Telling { place, polls } = &mut *telling.borrow_mut();
+    let _ = PUBLISHED.try_with(|telling| {
+        let PublishedPolls { place, polls } = &mut *telling.borrow_mut();
         if place.is_none() {
             *place = rank::poll_slot();
         }
@@ -115,7 +115,7 @@ fn tell(looks: &Looks, call: Call, asked: &dyn Fn(&mut Asked)) {
 
 #[cold]
 fn withdraw() {
-    let _ = TELLING.try_with(|telling| {
+    let _ = PUBLISHED.try_with(|telling| {
         if let Some(place) = &telling.borrow().place {
             place.withdraw();
         }
@@ -123,9 +123,9 @@ fn withdraw() {
 }
 
 /// What a call asks for.
-pub(crate) struct Asked(Vec<PendingOperation>);
+pub(crate) struct PolledOperations(Vec<PendingOperation>);
 
-impl Asked {
+impl PolledOperations {
     /// One thing more, while there is room. Of what cannot be told nothing is said.
     pub fn add(&mut self, operation: Result<Option<PendingOperation>>) {
         if let Ok(Some(operation)) = operation

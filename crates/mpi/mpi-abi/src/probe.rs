@@ -1,24 +1,24 @@
 //! Probes, and messages that a matched probe took.
 
-use crate::call::{Call, Fault, Result};
-use crate::constants::*;
 use crate::c_args::{Buf, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::constants::*;
 use crate::handle::*;
 use crate::objects::{comm, publish, unknown};
 use crate::p2p::data;
 use crate::request::give_request;
 use crate::status::give;
-use crate::{polling_calls, init_state};
+use crate::{init_state, polling_calls};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::Message;
 use garonne_mpi::request::Status;
 use std::ffi::c_int;
 
-static MESSAGES: Table<Message> = Table::new();
+static MESSAGES: HandleTable<Message> = HandleTable::new();
 
 pub(crate) fn probe(
-    call: Call,
+    call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
@@ -28,7 +28,7 @@ pub(crate) fn probe(
 }
 
 /// A probe that does not wait has found a message or not.
-fn looked(call: Call, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
+fn looked(call: CallId, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
     match found {
         true => polling_calls::answered(),
         false => polling_calls::in_vain(call, &|asked| {
@@ -38,7 +38,7 @@ fn looked(call: Call, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
 }
 
 pub(crate) fn iprobe(
-    call: Call,
+    call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
@@ -60,7 +60,7 @@ fn give_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
 }
 
 pub(crate) fn mprobe(
-    call: Call,
+    call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
@@ -73,7 +73,7 @@ pub(crate) fn mprobe(
 }
 
 pub(crate) fn improbe(
-    call: Call,
+    call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
@@ -113,7 +113,7 @@ fn take(place: Ptr<MPI_Message>) -> Result<Message> {
 }
 
 pub(crate) fn mrecv(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -130,12 +130,12 @@ pub(crate) fn mrecv(
     let comm = message.comm().cloned();
     let filled = message
         .recv(data, origin)
-        .map_err(|error| Fault::from(error).on(comm))?;
+        .map_err(|error| CallError::from(error).on(comm))?;
     give(status, &filled)
 }
 
 pub(crate) fn imrecv(
-    call: Call,
+    call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
@@ -154,7 +154,7 @@ pub(crate) fn imrecv(
     give_request(
         message
             .irecv(data, origin, &process)
-            .map_err(|error| Fault::from(error).on(comm))?,
+            .map_err(|error| CallError::from(error).on(comm))?,
         out,
     )
 }

@@ -3,38 +3,39 @@
 //! Every failure that a program is told of gets a code of its own, made of its error class and of
 //! its place in a ring that keeps what there is to say of it: `MPI_Error_string` then says what
 //! `MPI_ERRORS_ARE_FATAL` would have printed. The class can be told from such a code for ever, the
-//! rest until [`PLACES`] more failures have come. Nothing here is on the way of a call that
+//! rest until [`RING_LEN`] more failures have come. Nothing here is on the way of a call that
 //! succeeds; what takes long (lines of the program) is looked up when it is asked for.
 
-use crate::call::{Call, NOT_YET_END};
+use crate::call::{CallId, UNIMPLEMENTED_END};
 use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
-use crate::errhandler::{self, Story};
+use crate::errhandler::{self, ErrorReport};
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first code of this kind; above those of functions that are not there.
-const FIRST: c_int = 9216;
+const FIRST_CODE: c_int = 9216;
 /// Codes per place: more than the standard has classes.
 const CLASSES: c_int = 64;
 /// Failures that are kept: as many as the ABI leaves codes for below `MPI_ERR_LASTCODE`, above
 /// which the program's own begin.
-const PLACES: c_int = (MPI_ERR_LASTCODE - FIRST) / CLASSES;
-const _: () =
-    assert!(NOT_YET_END <= FIRST && (Class::AbiVersion as c_int) < CLASSES && PLACES >= 100);
+const RING_LEN: c_int = (MPI_ERR_LASTCODE - FIRST_CODE) / CLASSES;
+const _: () = assert!(
+    UNIMPLEMENTED_END <= FIRST_CODE && (Class::AbiVersion as c_int) < CLASSES && RING_LEN >= 100
+);
 
 /// A failure and where it happened.
 #[derive(Clone)]
-struct Failure {
-    call: Call,
+struct RecordedError {
+    call: CallId,
     site: u64,
     error: Error,
 }
 
-impl Failure {
+impl RecordedError {
     /// What happened and where, and what `garonne explain` knows it as.
     fn words(&self) -> String {
-        let Story {
+        let ErrorReport {
             code, what, place, ..
         } = errhandler::story(self.call, self.site, &self.error);
         let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
@@ -42,7 +43,7 @@ impl Failure {
     }
 }
 
-/// Bytes of [`Failure::words`], so that `MPI_Error_string` has room for the class before them.
+/// Bytes of [`RecordedError::words`], so that `MPI_Error_string` has room for the class before them.
 const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
 
 /// What happened and where, and the name of its story, which never falls victim to the length of
@@ -63,33 +64,33 @@ fn within(most: usize, what: &str, place: &str, more: &str) -> String {
     format!("{}{more}", &brief[..end.unwrap_or(0)])
 }
 
-struct Ring {
-    kept: [Option<Failure>; PLACES as usize],
+struct ErrorRing {
+    kept: [Option<RecordedError>; RING_LEN as usize],
     next: usize,
     /// The first failure among the requests of the latest call that returned `MPI_ERR_IN_STATUS`.
-    in_status: Option<Failure>,
+    in_status: Option<RecordedError>,
 }
 
-static RING: Mutex<Ring> = Mutex::new(Ring {
-    kept: [const { None }; PLACES as usize],
+static RING: Mutex<ErrorRing> = Mutex::new(ErrorRing {
+    kept: [const { None }; RING_LEN as usize],
     next: 0,
     in_status: None,
 });
 
-fn ring() -> MutexGuard<'static, Ring> {
+fn ring() -> MutexGuard<'static, ErrorRing> {
     // No code of the program's runs under this lock.
     RING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The code that the program gets for `error` of `call`, which stands at `site`.
 #[cold]
-pub(crate) fn keep(call: Call, site: u64, error: &Error) -> c_int {
+pub(crate) fn keep(call: CallId, site: u64, error: &Error) -> c_int {
     if let Some(code) = error.code {
         return code;
     }
     let class = error.class as c_int;
     let mut ring = ring();
-    let failure = Failure {
+    let failure = RecordedError {
         call,
         site,
         error: error.clone(),
@@ -104,16 +105,16 @@ pub(crate) fn keep(call: Call, site: u64, error: &Error) -> c_int {
         _ => {}
     }
     let place = ring.next;
-    ring.next = (place + 1) % PLACES as usize;
+    ring.next = (place + 1) % RING_LEN as usize;
     ring.kept[place] = Some(failure);
-    FIRST + place as c_int * CLASSES + class
+    FIRST_CODE + place as c_int * CLASSES + class
 }
 
 /// Place and class of a code of this kind.
 fn parts(code: c_int) -> Option<(usize, Class)> {
     let offset = code
-        .checked_sub(FIRST)
-        .filter(|offset| (0..PLACES * CLASSES).contains(offset))?;
+        .checked_sub(FIRST_CODE)
+        .filter(|offset| (0..RING_LEN * CLASSES).contains(offset))?;
     let class = Class::try_from(offset % CLASSES)
         .ok()
         .filter(|class| *class != Class::Success)?;
@@ -156,16 +157,20 @@ mod tests {
 
     #[test]
     fn a_code_keeps_its_class_for_ever_and_its_story_for_as_long_as_the_ring_is() {
-        let first = keep(Call(1), 0, &Error::new(Class::Rank, "there is no rank 17"));
-        assert!((FIRST..MPI_ERR_LASTCODE).contains(&first));
+        let first = keep(
+            CallId(1),
+            0,
+            &Error::new(Class::Rank, "there is no rank 17"),
+        );
+        assert!((FIRST_CODE..MPI_ERR_LASTCODE).contains(&first));
         assert_eq!(class_of(first), Some(Class::Rank));
         assert!(
             text_of(first)
                 .unwrap()
                 .starts_with("MPI_ERR_RANK: there is no rank 17")
         );
-        for _ in 0..PLACES {
-            let code = keep(Call(1), 0, &Error::new(Class::AbiVersion, "later"));
+        for _ in 0..RING_LEN {
+            let code = keep(CallId(1), 0, &Error::new(Class::AbiVersion, "later"));
             assert!(code < MPI_ERR_LASTCODE);
             assert_eq!(class_of(code), Some(Class::AbiVersion));
         }
@@ -193,15 +198,19 @@ mod tests {
     #[test]
     fn codes_of_callbacks_and_those_that_programs_compare_stay_as_they_are() {
         assert_eq!(
-            keep(Call(1), 0, &Error::from_callback(16, "the callback failed")),
+            keep(
+                CallId(1),
+                0,
+                &Error::from_callback(16, "the callback failed")
+            ),
             16
         );
         assert_eq!(
-            keep(Call(1), 0, &Error::new(Class::InStatus, "look there")),
+            keep(CallId(1), 0, &Error::new(Class::InStatus, "look there")),
             19
         );
-        assert_eq!(class_of(FIRST - 1), None);
-        assert_eq!(class_of(FIRST), None);
+        assert_eq!(class_of(FIRST_CODE - 1), None);
+        assert_eq!(class_of(FIRST_CODE), None);
         assert_eq!(class_of(MPI_ERR_LASTCODE), None);
     }
 }

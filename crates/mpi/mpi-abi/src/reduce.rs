@@ -1,9 +1,9 @@
 //! Collectives that combine data. The blocking, the nonblocking and the persistent call of each
 //! share one body.
 
-use crate::call::{Call, Result};
-use crate::coll::{Form, Way, check_buffer, forms};
-use crate::c_args::{Buf, Counts, Ptr};
+use crate::c_args::{Buf, CountArray, Ptr};
+use crate::call::{CallId, Result};
+use crate::coll::{CallForm, CollCall, check_buffer, collective_forms};
 use crate::handle::*;
 use crate::objects::committed;
 use crate::op::op_on;
@@ -42,8 +42,8 @@ impl Operands {
     }
 }
 
-fn any_reduce(
-    way: Way,
+fn reduce_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     recvbuf: Buf,
     count: MPI_Count,
@@ -52,8 +52,8 @@ fn any_reduce(
     root: c_int,
 ) -> Result<()> {
     let operands = Operands::new(count, datatype)?;
-    let is_root = way.is_root(root);
-    let send = match way.contributes(root) {
+    let is_root = coll_call.is_root(root);
+    let send = match coll_call.contributes(root) {
         true if is_root => operands.or_in_place(sendbuf)?,
         true => Some(operands.mem(sendbuf)?),
         false => None,
@@ -73,10 +73,10 @@ fn any_reduce(
         op: &operation.op,
         root,
     };
-    way.combine(&reduce, operation.bound.as_ref())
+    coll_call.combine(&reduce, operation.bound.as_ref())
 }
 
-forms!(any_reduce: reduce ireduce reduce_init (
+collective_forms!(reduce_body: reduce ireduce reduce_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op, root: c_int));
 
 /// Reductions whose result every process gets: they differ in the call they make.
@@ -84,7 +84,7 @@ macro_rules! symmetric {
     ($($body:ident $call:ident;)*) => {$(
         #[inline]
         fn $body(
-            way: Way,
+            coll_call: CollCall,
             sendbuf: Buf,
             recvbuf: Buf,
             count: MPI_Count,
@@ -96,38 +96,38 @@ macro_rules! symmetric {
             let operation = op_on(operation, datatype)?;
     let Operands { count, datatype } = operands;
             let call = $call { send, recv, count, datatype, op: &operation.op };
-            way.combine(&call, operation.bound.as_ref())
+            coll_call.combine(&call, operation.bound.as_ref())
         }
     )*};
 }
 
 symmetric! {
-    any_allreduce Allreduce;
-    any_scan Scan;
-    any_exscan Exscan;
-    any_reduce_scatter_block ReduceScatterBlock;
+    allreduce_body Allreduce;
+    scan_body Scan;
+    exscan_body Exscan;
+    reduce_scatter_block_body ReduceScatterBlock;
 }
 
-forms!(any_allreduce: allreduce iallreduce allreduce_init (
+collective_forms!(allreduce_body: allreduce iallreduce allreduce_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-forms!(any_scan: scan iscan scan_init (
+collective_forms!(scan_body: scan iscan scan_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-forms!(any_exscan: exscan iexscan exscan_init (
+collective_forms!(exscan_body: exscan iexscan exscan_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
-forms!(any_reduce_scatter_block: reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init (
+collective_forms!(reduce_scatter_block_body: reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init (
     sendbuf: Buf, recvbuf: Buf, count: MPI_Count, datatype: MPI_Datatype, operation: MPI_Op));
 
-fn any_reduce_scatter(
-    way: Way,
+fn reduce_scatter_body(
+    coll_call: CollCall,
     sendbuf: Buf,
     recvbuf: Buf,
-    counts: Counts,
+    counts: CountArray,
     datatype: MPI_Datatype,
     operation: MPI_Op,
 ) -> Result<()> {
-    let numbers = counts.numbers(way.comm.size() as usize)?;
-    let own = numbers.get(way.comm.rank());
-    let total: i64 = (0..way.comm.size())
+    let numbers = counts.numbers(coll_call.comm.size() as usize)?;
+    let own = numbers.get(coll_call.comm.rank());
+    let total: i64 = (0..coll_call.comm.size())
         .map(|rank| numbers.get(rank).max(0))
         .sum();
     let operands = Operands::new(own, datatype)?;
@@ -145,8 +145,8 @@ fn any_reduce_scatter(
         datatype: operands.datatype,
         op: &operation.op,
     };
-    way.combine(&call, operation.bound.as_ref())
+    coll_call.combine(&call, operation.bound.as_ref())
 }
 
-forms!(any_reduce_scatter: reduce_scatter ireduce_scatter reduce_scatter_init (
-    sendbuf: Buf, recvbuf: Buf, counts: Counts, datatype: MPI_Datatype, operation: MPI_Op));
+collective_forms!(reduce_scatter_body: reduce_scatter ireduce_scatter reduce_scatter_init (
+    sendbuf: Buf, recvbuf: Buf, counts: CountArray, datatype: MPI_Datatype, operation: MPI_Op));

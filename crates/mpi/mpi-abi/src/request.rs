@@ -12,16 +12,16 @@ pub(crate) use get_status::{
 };
 pub(crate) use start_cancel::{cancel, start, startall};
 
-use crate::call::{Call, Fault, Result};
-use crate::callback::Bound;
+use crate::c_args::{ConstPtr, Ptr};
+use crate::call::{CallError, CallId, Result};
+use crate::callback::UserReduction;
 use crate::constants::*;
-use crate::c_args::{In, Ptr};
-use crate::handle::*;
-use crate::objects::{publish, unknown};
-use crate::light_request::looked;
-use crate::status::{encode, give_empty, give_outcome};
 use crate::entry::call_site;
-use crate::{recent_errors, generalized_request, light_request};
+use crate::handle::*;
+use crate::light_request::looked;
+use crate::objects::{publish, unknown};
+use crate::status::{encode, give_empty, give_outcome};
+use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
@@ -32,15 +32,15 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 /// What is behind a request's handle.
-pub(crate) struct Entry {
+pub(crate) struct RequestEntry {
     request: Request,
     /// The program's side of a generalised request.
     pub general: Option<Arc<General>>,
     /// The program's operation in a reduction.
-    operation: Option<Arc<Bound>>,
+    operation: Option<Arc<UserReduction>>,
 }
 
-static REQUESTS: Table<Entry> = Table::new();
+static REQUESTS: HandleTable<RequestEntry> = HandleTable::new();
 
 /// Gives a new request a handle.
 #[inline]
@@ -49,7 +49,7 @@ pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
         return out.set(light_request::DONE);
     }
     give_entry(
-        Entry {
+        RequestEntry {
             request: new,
             general: None,
             operation: None,
@@ -62,14 +62,14 @@ pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
 /// threw the call tells that completes the request.
 pub(crate) fn give_reduction(
     new: Request,
-    operation: &Arc<Bound>,
+    operation: &Arc<UserReduction>,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     if new.is_nothing() && !operation.has_thrown() {
         return out.set(light_request::DONE);
     }
     give_entry(
-        Entry {
+        RequestEntry {
             request: new,
             general: None,
             operation: Some(operation.clone()),
@@ -85,7 +85,7 @@ pub(crate) fn give_general(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     give_entry(
-        Entry {
+        RequestEntry {
             request: new,
             general: Some(general),
             operation: None,
@@ -94,12 +94,12 @@ pub(crate) fn give_general(
     )
 }
 
-fn give_entry(entry: Entry, out: Ptr<MPI_Request>) -> Result<()> {
+fn give_entry(entry: RequestEntry, out: Ptr<MPI_Request>) -> Result<()> {
     out.set(publish(&REQUESTS, entry)?)
 }
 
 /// What is behind a handle that is not null.
-pub(crate) fn entry(handle: MPI_Request) -> Result<&'static Entry> {
+pub(crate) fn entry(handle: MPI_Request) -> Result<&'static RequestEntry> {
     REQUESTS
         .get(handle)
         .ok_or_else(|| unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
@@ -112,29 +112,29 @@ pub(crate) fn find_operation(handle: MPI_Request) -> Result<Option<&'static Requ
 }
 
 /// What a handle stands for.
-enum Found {
+enum ResolvedRequest {
     Null,
-    Entry(&'static Entry),
+    RequestEntry(&'static RequestEntry),
     /// A plain request, as an object for this call.
     Plain(Request),
 }
 
-impl Found {
+impl ResolvedRequest {
     fn request(&self) -> Option<&Request> {
         match self {
-            Found::Null => None,
-            Found::Entry(entry) => Some(&entry.request),
-            Found::Plain(request) => Some(request),
+            ResolvedRequest::Null => None,
+            ResolvedRequest::RequestEntry(entry) => Some(&entry.request),
+            ResolvedRequest::Plain(request) => Some(request),
         }
     }
 }
 
-impl Found {
+impl ResolvedRequest {
     /// The outcome that the program is told of: a reduction whose operation threw has failed.
     fn told(&self, outcome: Outcome) -> Outcome {
         let operation = match self {
-            Found::Entry(entry) => entry.operation.as_ref(),
-            Found::Null | Found::Plain(_) => None,
+            ResolvedRequest::RequestEntry(entry) => entry.operation.as_ref(),
+            ResolvedRequest::Null | ResolvedRequest::Plain(_) => None,
         };
         match operation.map_or(Ok(()), |operation| operation.end()) {
             Ok(()) => outcome,
@@ -143,15 +143,15 @@ impl Found {
     }
 }
 
-fn find(handle: MPI_Request) -> Result<Found> {
+fn find(handle: MPI_Request) -> Result<ResolvedRequest> {
     if handle == MPI_REQUEST_NULL {
-        return Ok(Found::Null);
+        return Ok(ResolvedRequest::Null);
     }
     if !light_request::is_plain(handle) {
-        return entry(handle).map(Found::Entry);
+        return entry(handle).map(ResolvedRequest::RequestEntry);
     }
     match light_request::found(handle)? {
-        Some(request) => Ok(Found::Plain(request)),
+        Some(request) => Ok(ResolvedRequest::Plain(request)),
         None => Err(unknown(
             Class::Request,
             "request",
@@ -167,9 +167,9 @@ pub(crate) fn shown(handle: MPI_Request) -> Result<Option<PendingOperation>> {
 }
 
 /// What a handle that must not be null stands for.
-fn find_one(handle: MPI_Request) -> Result<Found> {
+fn find_one(handle: MPI_Request) -> Result<ResolvedRequest> {
     match find(handle)? {
-        Found::Null => entry(handle).map(Found::Entry),
+        ResolvedRequest::Null => entry(handle).map(ResolvedRequest::RequestEntry),
         found => Ok(found),
     }
 }
@@ -205,7 +205,7 @@ fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
     }
 }
 
-pub(crate) fn wait(_: Call, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+pub(crate) fn wait(_: CallId, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
     if light_request::wait(place, status)? {
         return Ok(());
     }
@@ -225,7 +225,7 @@ fn wait_any_kind(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()>
 }
 
 pub(crate) fn test(
-    call: Call,
+    call: CallId,
     place: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
@@ -251,14 +251,14 @@ pub(crate) fn test(
 }
 
 /// The requests of an array argument.
-struct List {
-    requests: SmallVec<[Found; 16]>,
+struct RequestList {
+    requests: SmallVec<[ResolvedRequest; 16]>,
     places: Ptr<MPI_Request>,
     /// Those that are over are spent.
     completes: bool,
 }
 
-impl List {
+impl RequestList {
     fn new(count: c_int, places: Ptr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n).map(|i| find(places.at(i)?)).collect::<Result<_>>()?;
@@ -270,7 +270,7 @@ impl List {
     }
 
     /// For calls that leave the requests alone.
-    fn to_look_at(count: c_int, handles: In<MPI_Request>) -> Result<Self> {
+    fn to_look_at(count: c_int, handles: ConstPtr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n)
             .map(|i| find(handles.at(i)?))
@@ -283,10 +283,10 @@ impl List {
     }
 
     fn refs(&self) -> SmallVec<[Option<&Request>; 16]> {
-        self.requests.iter().map(Found::request).collect()
+        self.requests.iter().map(ResolvedRequest::request).collect()
     }
 
-    /// As [`Found::told`].
+    /// As [`ResolvedRequest::told`].
     fn told(&self, index: usize, outcome: Outcome) -> Outcome {
         match self.requests.get(index) {
             Some(found) if self.completes => found.told(outcome),
@@ -295,30 +295,30 @@ impl List {
     }
 
     fn at(&self, index: usize) -> Option<&Request> {
-        self.requests.get(index).and_then(Found::request)
+        self.requests.get(index).and_then(ResolvedRequest::request)
     }
 }
 
-fn bad_count(count: c_int) -> Fault {
-    Fault::new(
+fn bad_count(count: c_int) -> CallError {
+    CallError::new(
         Class::Count,
         format!("the number of requests is {count}; it must not be negative"),
     )
 }
 
 /// Several outcomes as they come in: statuses in order of arrival or in the place of their request.
-struct Report {
-    call: Call,
+struct CompletionReport {
+    call: CallId,
     statuses: Ptr<MPI_Status>,
     /// Of each outcome: the request's index.
     indices: SmallVec<[usize; 16]>,
     failed: Option<(Error, Option<Comm>)>,
     /// What went wrong in our own writing.
-    trouble: Option<Fault>,
+    trouble: Option<CallError>,
 }
 
-impl Report {
-    fn new(call: Call, statuses: Ptr<MPI_Status>) -> Self {
+impl CompletionReport {
+    fn new(call: CallId, statuses: Ptr<MPI_Status>) -> Self {
         Self {
             call,
             statuses,
@@ -329,7 +329,7 @@ impl Report {
     }
 
     /// Notes the outcome of request `index`, its status going to element `at`.
-    fn add(&mut self, list: &List, (index, at): (usize, usize), outcome: Outcome) {
+    fn add(&mut self, list: &RequestList, (index, at): (usize, usize), outcome: Outcome) {
         let outcome = list.told(index, outcome);
         let (mut status, code) = match &outcome {
             Ok(status) => (encode(status), MPI_SUCCESS),
@@ -350,7 +350,7 @@ impl Report {
     }
 
     /// Spends the requests reported and says whether any failed.
-    fn finish(mut self, list: &List) -> Result<SmallVec<[usize; 16]>> {
+    fn finish(mut self, list: &RequestList) -> Result<SmallVec<[usize; 16]>> {
         for &index in &self.indices {
             if list.at(index).is_some()
                 && let Err(fault) = spend(list.places.element(index))
@@ -364,14 +364,14 @@ impl Report {
     /// Says whether any failed.
     fn judge(self) -> Result<SmallVec<[usize; 16]>> {
         if let Some((error, comm)) = self.failed {
-            return Err(Fault::new(Class::InStatus, error.detail).on(comm));
+            return Err(CallError::new(Class::InStatus, error.detail).on(comm));
         }
         self.trouble.map_or(Ok(self.indices), Err)
     }
 }
 
 pub(crate) fn waitall(
-    call: Call,
+    call: CallId,
     count: c_int,
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
@@ -382,8 +382,8 @@ pub(crate) fn waitall(
         return Ok(());
     }
     let (places, statuses) = (places.element(seen), statuses.element(seen));
-    let list = List::new(count - seen as c_int, places)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::new(count - seen as c_int, places)?;
+    let mut report = CompletionReport::new(call, statuses);
     request::wait_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -391,7 +391,7 @@ pub(crate) fn waitall(
 }
 
 pub(crate) fn testall(
-    call: Call,
+    call: CallId,
     count: c_int,
     places: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
@@ -405,8 +405,8 @@ pub(crate) fn testall(
         return flag.set(1);
     }
     let (places, statuses) = (places.element(seen), statuses.element(seen));
-    let list = List::new(count - seen as c_int, places)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::new(count - seen as c_int, places)?;
+    let mut report = CompletionReport::new(call, statuses);
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -416,7 +416,7 @@ pub(crate) fn testall(
 }
 
 pub(crate) fn waitany(
-    _: Call,
+    _: CallId,
     count: c_int,
     places: Ptr<MPI_Request>,
     index: Ptr<c_int>,
@@ -424,14 +424,15 @@ pub(crate) fn waitany(
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     match light_request::wait_any(n, places, status)? {
-        light_request::Found::Over(at) => return index.set(at as c_int),
-        light_request::Found::Nothing => {
+        light_request::LightOutcome::Complete(at) => return index.set(at as c_int),
+        light_request::LightOutcome::NoneActive => {
             index.set(MPI_UNDEFINED)?;
             return give_empty(status);
         }
-        light_request::Found::Otherwise | light_request::Found::NotYet => {}
+        light_request::LightOutcome::UseGeneralPath | light_request::LightOutcome::NoneComplete => {
+        }
     }
-    let list = List::new(count, places)?;
+    let list = RequestList::new(count, places)?;
     let Some((at, outcome)) = request::wait_any(&list.refs()) else {
         index.set(MPI_UNDEFINED)?;
         return give_empty(status);
@@ -440,7 +441,7 @@ pub(crate) fn waitany(
 }
 
 pub(crate) fn testany(
-    call: Call,
+    call: CallId,
     count: c_int,
     places: Ptr<MPI_Request>,
     index: Ptr<c_int>,
@@ -449,22 +450,22 @@ pub(crate) fn testany(
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     match light_request::test_any(call, n, places, status)? {
-        light_request::Found::Over(at) => {
+        light_request::LightOutcome::Complete(at) => {
             flag.set(1)?;
             return index.set(at as c_int);
         }
-        light_request::Found::Nothing => {
+        light_request::LightOutcome::NoneActive => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
             return give_empty(status);
         }
-        light_request::Found::NotYet => {
+        light_request::LightOutcome::NoneComplete => {
             flag.set(0)?;
             return index.set(MPI_UNDEFINED);
         }
-        light_request::Found::Otherwise => {}
+        light_request::LightOutcome::UseGeneralPath => {}
     }
-    let list = List::new(count, places)?;
+    let list = RequestList::new(count, places)?;
     let found = request::test_any(&list.refs());
     looked(call, (n, places), matches!(found, TestAny::NotYet));
     match found {
@@ -485,7 +486,7 @@ pub(crate) fn testany(
 }
 
 fn one_of(
-    list: &List,
+    list: &RequestList,
     (at, outcome): (usize, Outcome),
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
@@ -498,13 +499,18 @@ fn one_of(
 }
 
 /// `MPI_Waitsome` and its kin: how many were over, their indices, their statuses packed together.
-struct Some_ {
+struct SomeOutput {
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
 }
 
-impl Some_ {
-    fn answer(self, list: &List, found: Option<usize>, report: Report) -> Result<()> {
+impl SomeOutput {
+    fn answer(
+        self,
+        list: &RequestList,
+        found: Option<usize>,
+        report: CompletionReport,
+    ) -> Result<()> {
         if found.is_none() {
             return self.count.set(MPI_UNDEFINED);
         }
@@ -516,7 +522,7 @@ impl Some_ {
 }
 
 pub(crate) fn waitsome(
-    call: Call,
+    call: CallId,
     incount: c_int,
     places: Ptr<MPI_Request>,
     count: Ptr<c_int>,
@@ -524,26 +530,27 @@ pub(crate) fn waitsome(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
-    let several = light_request::Several {
+    let several = light_request::SomeArgs {
         places,
         indices,
         statuses,
     };
     match several.wait(n)? {
-        light_request::Found::Over(over) => return count.set(over as c_int),
-        light_request::Found::Nothing => return count.set(MPI_UNDEFINED),
-        light_request::Found::Otherwise | light_request::Found::NotYet => {}
+        light_request::LightOutcome::Complete(over) => return count.set(over as c_int),
+        light_request::LightOutcome::NoneActive => return count.set(MPI_UNDEFINED),
+        light_request::LightOutcome::UseGeneralPath | light_request::LightOutcome::NoneComplete => {
+        }
     }
-    let list = List::new(incount, places)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::new(incount, places)?;
+    let mut report = CompletionReport::new(call, statuses);
     let found = request::wait_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    Some_ { count, indices }.answer(&list, found, report)
+    SomeOutput { count, indices }.answer(&list, found, report)
 }
 
 pub(crate) fn testsome(
-    call: Call,
+    call: CallId,
     incount: c_int,
     places: Ptr<MPI_Request>,
     count: Ptr<c_int>,
@@ -551,30 +558,30 @@ pub(crate) fn testsome(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
-    let several = light_request::Several {
+    let several = light_request::SomeArgs {
         places,
         indices,
         statuses,
     };
     match several.test(call, n)? {
-        light_request::Found::Over(over) => return count.set(over as c_int),
-        light_request::Found::Nothing => return count.set(MPI_UNDEFINED),
-        light_request::Found::NotYet => return count.set(0),
-        light_request::Found::Otherwise => {}
+        light_request::LightOutcome::Complete(over) => return count.set(over as c_int),
+        light_request::LightOutcome::NoneActive => return count.set(MPI_UNDEFINED),
+        light_request::LightOutcome::NoneComplete => return count.set(0),
+        light_request::LightOutcome::UseGeneralPath => {}
     }
-    let list = List::new(incount, places)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::new(incount, places)?;
+    let mut report = CompletionReport::new(call, statuses);
     let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
     looked(call, (n, places), found == Some(0));
-    Some_ { count, indices }.answer(&list, found, report)
+    SomeOutput { count, indices }.answer(&list, found, report)
 }
 
-pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn request_free(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
     if light_request::is_plain(handle)
-        && let Found::Plain(request) = find(handle)?
+        && let ResolvedRequest::Plain(request) = find(handle)?
     {
         place.set(MPI_REQUEST_NULL)?;
         return Ok(request.free()?);
@@ -596,7 +603,7 @@ pub(crate) fn request_free(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
     entry
         .request
         .free()
-        .map_err(|error| Fault::from(error).on(comm))
+        .map_err(|error| CallError::from(error).on(comm))
 }
 
 /// Takes back a handle that nobody needs any more.

@@ -1,12 +1,12 @@
 //! Sessions, and communicators made from groups.
 
-use crate::call::{Call, Result};
-use crate::constants::*;
 use crate::c_args::{Ptr, StrIn, StrOut};
+use crate::call::{CallId, Result};
+use crate::constants::*;
 use crate::group::publish_group;
 use crate::handle::*;
-use crate::objects::{INFOS, Members, errhandler, group, info, publish, publish_comm, unknown};
-use crate::{contexts, optional_checks, env, init_state, init};
+use crate::objects::{GroupEntry, INFOS, errhandler, group, info, publish, publish_comm, unknown};
+use crate::{comm_contexts, env, init_state, optional_checks, this_rank};
 use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
@@ -16,7 +16,7 @@ use garonne_mpi::session::Session;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-static SESSIONS: Table<Session> = Table::new();
+static SESSIONS: HandleTable<Session> = HandleTable::new();
 
 /// The session of a handle.
 pub(crate) fn session(handle: MPI_Session) -> Result<&'static Session> {
@@ -31,7 +31,7 @@ pub(crate) fn find_session(handle: MPI_Session) -> Option<&'static Session> {
 }
 
 pub(crate) fn session_init(
-    _: Call,
+    _: CallId,
     hints: MPI_Info,
     handler: MPI_Errhandler,
     out: Ptr<MPI_Session>,
@@ -43,14 +43,14 @@ pub(crate) fn session_init(
     };
     let handler = errhandler(handler)?;
     let process = env::join(ThreadLevel::Serialized)?;
-    init::session();
+    this_rank::session();
     let session = Session::init(&process, hints, handler)?;
     let handle = publish(&SESSIONS, session.clone())?;
     session.set_handle(Handle::word(handle));
     out.set(handle)
 }
 
-pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> {
+pub(crate) fn session_finalize(_: CallId, handle: Ptr<MPI_Session>) -> Result<()> {
     let old = handle.get()?;
     let ended = session(old)?.clone();
     ended.finalize()?;
@@ -58,7 +58,7 @@ pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> 
     let process = ended.process();
     if optional_checks::messages()
         && process.users() == 0
-        && let Some(report) = process.unreceived_at_end(&contexts::owner)
+        && let Some(report) = process.unreceived_at_end(&comm_contexts::owner)
     {
         env::die_of_unreceived(process, &report);
     }
@@ -66,12 +66,12 @@ pub(crate) fn session_finalize(_: Call, handle: Ptr<MPI_Session>) -> Result<()> 
     handle.set(MPI_SESSION_NULL)
 }
 
-pub(crate) fn session_get_info(_: Call, on: MPI_Session, out: Ptr<MPI_Info>) -> Result<()> {
+pub(crate) fn session_get_info(_: CallId, on: MPI_Session, out: Ptr<MPI_Info>) -> Result<()> {
     out.set(publish(&INFOS, session(on)?.info())?)
 }
 
 pub(crate) fn session_get_num_psets(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     _: MPI_Info,
     count: Ptr<c_int>,
@@ -80,7 +80,7 @@ pub(crate) fn session_get_num_psets(
 }
 
 pub(crate) fn session_get_nth_pset(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     _: MPI_Info,
     n: c_int,
@@ -96,7 +96,7 @@ pub(crate) fn session_get_nth_pset(
 }
 
 pub(crate) fn session_get_pset_info(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     name: StrIn,
     out: Ptr<MPI_Info>,
@@ -105,7 +105,7 @@ pub(crate) fn session_get_pset_info(
 }
 
 pub(crate) fn group_from_session_pset(
-    _: Call,
+    _: CallId,
     on: MPI_Session,
     name: StrIn,
     out: Ptr<MPI_Group>,
@@ -115,14 +115,14 @@ pub(crate) fn group_from_session_pset(
 }
 
 /// What processes that share no communicator agree on to make one.
-struct Meeting {
+struct FromGroupArgs {
     process: Arc<Process>,
     tag: String,
     hints: Option<Info>,
     handler: Errhandler,
 }
 
-impl Meeting {
+impl FromGroupArgs {
     fn new(tag: StrIn, hints: MPI_Info, handler: MPI_Errhandler) -> Result<Self> {
         let hints = if hints == MPI_INFO_NULL {
             None
@@ -137,7 +137,7 @@ impl Meeting {
         })
     }
 
-    fn args(&self, of: &Members, call: Call) -> FromGroup<'_> {
+    fn args(&self, of: &GroupEntry, call: CallId) -> FromGroup<'_> {
         FromGroup {
             process: &self.process,
             session: of.session.clone(),
@@ -150,14 +150,14 @@ impl Meeting {
 }
 
 pub(crate) fn comm_create_from_group(
-    call: Call,
+    call: CallId,
     of: MPI_Group,
     tag: StrIn,
     hints: MPI_Info,
     handler: MPI_Errhandler,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let meeting = Meeting::new(tag, hints, handler)?;
+    let meeting = FromGroupArgs::new(tag, hints, handler)?;
     let of = group(of)?;
     out.set(publish_comm(Comm::create_from_group(
         meeting.args(of, call),
@@ -166,7 +166,7 @@ pub(crate) fn comm_create_from_group(
 }
 
 pub(crate) fn intercomm_create_from_groups(
-    call: Call,
+    call: CallId,
     local: MPI_Group,
     local_leader: c_int,
     remote: MPI_Group,
@@ -176,7 +176,7 @@ pub(crate) fn intercomm_create_from_groups(
     handler: MPI_Errhandler,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let meeting = Meeting::new(tag, hints, handler)?;
+    let meeting = FromGroupArgs::new(tag, hints, handler)?;
     let (local, remote) = (group(local)?, group(remote)?);
     let sides = Sides {
         local,

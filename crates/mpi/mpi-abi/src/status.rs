@@ -1,8 +1,8 @@
 //! Statuses: filling them in, and what programs read from and write into them.
 
-use crate::call::{Call, Fault, Result};
+use crate::c_args::{ConstPtr, CountOut, Ptr};
+use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
-use crate::c_args::{CountOut, In, Ptr};
 use crate::handle::*;
 use crate::objects::datatype;
 use garonne_mpi::error::Class;
@@ -72,8 +72,8 @@ fn change(place: Ptr<MPI_Status>, change: impl FnOnce(&mut MPI_Status)) -> Resul
 }
 
 pub(crate) fn get_count(
-    _: Call,
-    status: In<MPI_Status>,
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
     handle: MPI_Datatype,
     count: CountOut,
 ) -> Result<()> {
@@ -91,8 +91,8 @@ pub(crate) fn get_count(
 }
 
 pub(crate) fn get_elements(
-    _: Call,
-    status: In<MPI_Status>,
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
     handle: MPI_Datatype,
     count: CountOut,
 ) -> Result<()> {
@@ -105,7 +105,7 @@ pub(crate) fn get_elements(
 }
 
 pub(crate) fn status_set_elements(
-    _: Call,
+    _: CallId,
     status: Ptr<MPI_Status>,
     handle: MPI_Datatype,
     count: MPI_Count,
@@ -115,7 +115,7 @@ pub(crate) fn status_set_elements(
         .ok()
         .and_then(|elements| datatype.bytes_of_elements(elements));
     let bytes = bytes.ok_or_else(|| {
-        Fault::new(
+        CallError::new(
             Class::Count,
             format!("{count} is no number of elements of {datatype}"),
         )
@@ -123,34 +123,50 @@ pub(crate) fn status_set_elements(
     change(status, |status| status.set_bytes(bytes))
 }
 
-pub(crate) fn status_set_cancelled(_: Call, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {
+pub(crate) fn status_set_cancelled(_: CallId, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {
     change(status, |status| status.set_cancelled(flag != 0))
 }
 
-pub(crate) fn test_cancelled(_: Call, status: In<MPI_Status>, flag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn test_cancelled(
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
+    flag: Ptr<c_int>,
+) -> Result<()> {
     flag.set(status.get()?.cancelled().into())
 }
 
-pub(crate) fn status_get_source(_: Call, status: In<MPI_Status>, source: Ptr<c_int>) -> Result<()> {
+pub(crate) fn status_get_source(
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
+    source: Ptr<c_int>,
+) -> Result<()> {
     source.set(status.get()?.source)
 }
 
-pub(crate) fn status_get_tag(_: Call, status: In<MPI_Status>, tag: Ptr<c_int>) -> Result<()> {
+pub(crate) fn status_get_tag(
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
+    tag: Ptr<c_int>,
+) -> Result<()> {
     tag.set(status.get()?.tag)
 }
 
-pub(crate) fn status_get_error(_: Call, status: In<MPI_Status>, error: Ptr<c_int>) -> Result<()> {
+pub(crate) fn status_get_error(
+    _: CallId,
+    status: ConstPtr<MPI_Status>,
+    error: Ptr<c_int>,
+) -> Result<()> {
     error.set(status.get()?.error)
 }
 
-pub(crate) fn status_set_source(_: Call, status: Ptr<MPI_Status>, source: c_int) -> Result<()> {
+pub(crate) fn status_set_source(_: CallId, status: Ptr<MPI_Status>, source: c_int) -> Result<()> {
     change(status, |status| status.source = source)
 }
 
-pub(crate) fn status_set_tag(_: Call, status: Ptr<MPI_Status>, tag: c_int) -> Result<()> {
+pub(crate) fn status_set_tag(_: CallId, status: Ptr<MPI_Status>, tag: c_int) -> Result<()> {
     change(status, |status| status.tag = tag)
 }
 
-pub(crate) fn status_set_error(_: Call, status: Ptr<MPI_Status>, error: c_int) -> Result<()> {
+pub(crate) fn status_set_error(_: CallId, status: Ptr<MPI_Status>, error: c_int) -> Result<()> {
     change(status, |status| status.error = error)
 }

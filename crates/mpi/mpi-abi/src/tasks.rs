@@ -27,7 +27,7 @@ const SYSTEM: c_int = -3;
 
 /// `garonne_at`.
 #[repr(C)]
-pub(crate) struct CAt {
+pub(crate) struct CRunInfo {
     core: c_int,
     keypoint: c_int,
 }
@@ -35,16 +35,16 @@ pub(crate) struct CAt {
 /// A run of a C function: what it is told, by whose address it is known, and what it holds until it
 /// is over.
 #[repr(C)]
-struct Run<'a> {
-    told: CAt,
+struct CRun<'a> {
+    told: CRunInfo,
     at: &'a RunContext,
     lengthy: OnceCell<LongRun<'a>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CRun<'a> {
     fn new(at: &'a RunContext) -> Self {
         Self {
-            told: CAt {
+            told: CRunInfo {
                 core: at.core as c_int,
                 keypoint: at.keypoint as c_int,
             },
@@ -54,14 +54,14 @@ impl<'a> Run<'a> {
     }
 
     /// For the function: good for all of this, as its first field has its address.
-    fn told(&self) -> *const CAt {
+    fn told(&self) -> *const CRunInfo {
         (&raw const *self).cast()
     }
 }
 
 /// `garonne_how`.
 #[repr(C)]
-pub(crate) struct CHow {
+pub(crate) struct CTaskOptions {
     place: c_int,
     urgency: c_int,
     cpu: c_uint,
@@ -69,36 +69,36 @@ pub(crate) struct CHow {
     name: *const c_char,
 }
 
-type TaskFn = unsafe extern "C" fn(*mut c_void, *const CAt) -> c_int;
-type EventFn = unsafe extern "C" fn(*mut c_void, u32, *const CAt) -> c_int;
+type TaskFn = unsafe extern "C" fn(*mut c_void, *const CRunInfo) -> c_int;
+type EventFn = unsafe extern "C" fn(*mut c_void, u32, *const CRunInfo) -> c_int;
 
 /// A C function and its state.
 #[derive(Clone, Copy)]
-struct Bound<F> {
+struct CFunction<F> {
     function: F,
     state: *mut c_void,
 }
 
 // SAFETY: the header says that functions may be called with their states from any thread, one at a
 // time.
-unsafe impl<F> Send for Bound<F> {}
+unsafe impl<F> Send for CFunction<F> {}
 // SAFETY: as above.
-unsafe impl<F> Sync for Bound<F> {}
+unsafe impl<F> Sync for CFunction<F> {}
 
-impl TaskWork<RunContext> for Bound<TaskFn> {
+impl TaskWork<RunContext> for CFunction<TaskFn> {
     fn run(&self, at: &RunContext) -> RunOutcome {
         // SAFETY: the caller of `garonne_task_init` vouches for both.
-        match unsafe { (self.function)(self.state, Run::new(at).told()) } {
+        match unsafe { (self.function)(self.state, CRun::new(at).told()) } {
             1 => RunOutcome::Again,
             _ => RunOutcome::Done,
         }
     }
 }
 
-impl Bound<EventFn> {
+impl CFunction<EventFn> {
     fn call(&self, value: u32, at: &RunContext) -> WatchAction {
         // SAFETY: the caller of `garonne_on_*` vouches for both.
-        match unsafe { (self.function)(self.state, value, Run::new(at).told()) } {
+        match unsafe { (self.function)(self.state, value, CRun::new(at).told()) } {
             0 => WatchAction::Keep,
             _ => WatchAction::Stop,
         }
@@ -107,11 +107,11 @@ impl Bound<EventFn> {
 
 /// What lies in a `garonne_task`.
 #[repr(C)]
-struct Lodger {
+struct StoredTask {
     /// See [`mark`]; zero once it is destroyed.
     mark: AtomicU64,
     // Dropped first: taking it back needs nothing else.
-    task: Task<Bound<TaskFn>>,
+    task: Task<CFunction<TaskFn>>,
     tasks: Tasks,
 }
 
@@ -128,7 +128,8 @@ pub(crate) struct CTask {
 }
 
 const _: () = assert!(
-    size_of::<Lodger>() <= size_of::<CTask>() && align_of::<Lodger>() <= align_of::<CTask>()
+    size_of::<StoredTask>() <= size_of::<CTask>()
+        && align_of::<StoredTask>() <= align_of::<CTask>()
 );
 
 /// The lodger of an initialised task; `None` for one that is destroyed or was only filled with
@@ -137,7 +138,7 @@ const _: () = assert!(
 /// # Safety
 /// The pointer is null or that of a task whose bytes were initialised, and not written by others
 /// since.
-unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a Lodger>> {
+unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a StoredTask>> {
     let place = NonNull::new(task.cast_mut())?;
     // SAFETY: the first word of a lodger is this, and that of the bytes in which none is may be
     // read as such.
@@ -147,7 +148,7 @@ unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a Lodger>> {
     }
     // SAFETY: the mark says that a lodger is there, and the header that it stays where it is until
     // it is destroyed.
-    Some(unsafe { Pin::new_unchecked(place.cast::<Lodger>().as_ref()) })
+    Some(unsafe { Pin::new_unchecked(place.cast::<StoredTask>().as_ref()) })
 }
 
 /// The tasks of a handle.
@@ -185,7 +186,7 @@ fn number(life: TaskState) -> c_int {
 ///
 /// # Safety
 /// The pointer is null or that of one, whose name is null or a string.
-unsafe fn how(how: *const CHow) -> Result<TaskOptions, Error> {
+unsafe fn how(how: *const CTaskOptions) -> Result<TaskOptions, Error> {
     // SAFETY: the caller's promise.
     let Some(how) = (unsafe { how.as_ref() }) else {
         return Ok(TaskOptions::at(Place::Machine));
@@ -283,10 +284,10 @@ pub(crate) unsafe extern "C" fn garonne_tasks_schedule(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const CAt) -> c_int {
-    // SAFETY: the header says that it is what the run was given, which is the beginning of a `Run`
+pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const CRunInfo) -> c_int {
+    // SAFETY: the header says that it is what the run was given, which is the beginning of a `CRun`
     // that outlives this call.
-    let run = unsafe { at.cast::<Run<'_>>().as_ref() };
+    let run = unsafe { at.cast::<CRun<'_>>().as_ref() };
     // SAFETY: the header's contract; tasks are not closed before their runs are over.
     match (unsafe { opened(tasks) }, run) {
         (Ok(tasks), Some(run)) => {
@@ -313,7 +314,7 @@ pub(crate) extern "C" fn garonne_tasks_error(error: c_int) -> *const c_char {
 pub(crate) unsafe extern "C" fn garonne_task_init(
     place: *mut CTask,
     tasks: *const Tasks,
-    manner: *const CHow,
+    manner: *const CTaskOptions,
     function: Option<TaskFn>,
     state: *mut c_void,
 ) -> c_int {
@@ -324,8 +325,8 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
     let made = unsafe { opened(tasks) }.and_then(|tasks| {
         // SAFETY: as above.
         let how = unsafe { how(manner) }?;
-        let task = tasks.task(&how, Bound { function, state })?;
-        Ok(Lodger {
+        let task = tasks.task(&how, CFunction { function, state })?;
+        Ok(StoredTask {
             mark: AtomicU64::new(mark(place)),
             task,
             tasks: tasks.clone(),
@@ -333,7 +334,7 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
     });
     code(made.map(|lodger| {
         // SAFETY: the caller's bytes, large and aligned enough, as asserted above.
-        unsafe { place.cast::<Lodger>().write(lodger) }
+        unsafe { place.cast::<StoredTask>().write(lodger) }
     }))
 }
 
@@ -392,7 +393,7 @@ pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int 
     }
     // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's
     // again.
-    unsafe { task.cast::<Lodger>().drop_in_place() };
+    unsafe { task.cast::<StoredTask>().drop_in_place() };
     OK
 }
 
@@ -401,10 +402,10 @@ pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int 
 /// # Safety
 /// As the header says.
 unsafe fn watch(
-    (tasks, manner): (*const Tasks, *const CHow),
+    (tasks, manner): (*const Tasks, *const CTaskOptions),
     (function, state): (Option<EventFn>, *mut c_void),
     out: *mut *mut EventWatch,
-    make: impl FnOnce(&Tasks, &TaskOptions, Bound<EventFn>) -> Result<EventWatch, Error>,
+    make: impl FnOnce(&Tasks, &TaskOptions, CFunction<EventFn>) -> Result<EventWatch, Error>,
 ) -> c_int {
     let Some(function) = function else {
         return MISUSE;
@@ -412,7 +413,7 @@ unsafe fn watch(
     // SAFETY: the caller's promise.
     unsafe {
         give(out, || {
-            let bound = Bound { function, state };
+            let bound = CFunction { function, state };
             make(opened(tasks)?, &how(manner)?, bound)
         })
     }
@@ -423,7 +424,7 @@ pub(crate) unsafe extern "C" fn garonne_on_descriptor(
     tasks: *const Tasks,
     fd: c_int,
     interest: c_int,
-    manner: *const CHow,
+    manner: *const CTaskOptions,
     function: Option<EventFn>,
     state: *mut c_void,
     out: *mut *mut EventWatch,
@@ -460,7 +461,7 @@ pub(crate) unsafe extern "C" fn garonne_on_alarm(
     tasks: *const Tasks,
     first_ns: u64,
     period_ns: u64,
-    manner: *const CHow,
+    manner: *const CTaskOptions,
     function: Option<EventFn>,
     state: *mut c_void,
     out: *mut *mut EventWatch,
@@ -484,7 +485,7 @@ pub(crate) unsafe extern "C" fn garonne_on_alarm(
 pub(crate) unsafe extern "C" fn garonne_on_signal(
     tasks: *const Tasks,
     signal: c_int,
-    manner: *const CHow,
+    manner: *const CTaskOptions,
     function: Option<EventFn>,
     state: *mut c_void,
     out: *mut *mut EventWatch,
@@ -505,15 +506,15 @@ pub(crate) unsafe extern "C" fn garonne_on_signal(
 }
 
 /// A word of C.
-struct Foreign(NonNull<u32>);
+struct CWord(NonNull<u32>);
 
 // SAFETY: the header says that it stays where it is until the watch ends; it is only used as an
 // atomic.
-unsafe impl Send for Foreign {}
+unsafe impl Send for CWord {}
 // SAFETY: as above.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for CWord {}
 
-impl FutexWord for Foreign {
+impl FutexWord for CWord {
     fn word(&self) -> &AtomicU32 {
         // SAFETY: as above; aligned, as `garonne_on_word` checks.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr()) }
@@ -525,7 +526,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
     tasks: *const Tasks,
     word: *mut u32,
     expected: u32,
-    manner: *const CHow,
+    manner: *const CTaskOptions,
     function: Option<EventFn>,
     state: *mut c_void,
     out: *mut *mut EventWatch,
@@ -540,7 +541,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
             (function, state),
             out,
             |tasks, how, bound| {
-                let word: Arc<dyn FutexWord> = Arc::new(Foreign(word));
+                let word: Arc<dyn FutexWord> = Arc::new(CWord(word));
                 tasks.on_word((word, expected), how, move |value, at| {
                     bound.call(value, at)
                 })
@@ -560,15 +561,15 @@ pub(crate) unsafe extern "C" fn garonne_watch_end(watch: *mut EventWatch) {
 type BlockingFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// What a blocking function returned, on its way to the thread that waits for it.
-pub(crate) struct Returned(*mut c_void);
+pub(crate) struct BlockingResult(*mut c_void);
 
 // SAFETY: only handed on.
-unsafe impl Send for Returned {}
+unsafe impl Send for BlockingResult {}
 
-impl Bound<BlockingFn> {
-    fn call(self) -> Returned {
+impl CFunction<BlockingFn> {
+    fn call(self) -> BlockingResult {
         // SAFETY: the caller of `garonne_blocking` vouches for function and argument.
-        Returned(unsafe { (self.function)(self.state) })
+        BlockingResult(unsafe { (self.function)(self.state) })
     }
 }
 
@@ -577,12 +578,12 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
     tasks: *const Tasks,
     function: Option<BlockingFn>,
     argument: *mut c_void,
-    out: *mut *mut BlockingCall<Returned>,
+    out: *mut *mut BlockingCall<BlockingResult>,
 ) -> c_int {
     let Some(function) = function else {
         return MISUSE;
     };
-    let bound = Bound {
+    let bound = CFunction {
         function,
         state: argument,
     };
@@ -591,7 +592,9 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn garonne_call_over(call: *const BlockingCall<Returned>) -> c_int {
+pub(crate) unsafe extern "C" fn garonne_call_over(
+    call: *const BlockingCall<BlockingResult>,
+) -> c_int {
     // SAFETY: null, or from `garonne_blocking` and not given back.
     unsafe { call.as_ref() }.map_or(MISUSE, |call| c_int::from(call.is_over()))
 }
@@ -599,8 +602,8 @@ pub(crate) unsafe extern "C" fn garonne_call_over(call: *const BlockingCall<Retu
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_on_completion(
     tasks: *const Tasks,
-    call: *const BlockingCall<Returned>,
-    manner: *const CHow,
+    call: *const BlockingCall<BlockingResult>,
+    manner: *const CTaskOptions,
     function: Option<EventFn>,
     state: *mut c_void,
     out: *mut *mut EventWatch,
@@ -628,7 +631,7 @@ pub(crate) unsafe extern "C" fn garonne_on_completion(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_call_wait(
-    call: *mut BlockingCall<Returned>,
+    call: *mut BlockingCall<BlockingResult>,
     result: *mut *mut c_void,
 ) -> c_int {
     if call.is_null() {
@@ -637,7 +640,7 @@ pub(crate) unsafe extern "C" fn garonne_call_wait(
     // SAFETY: from `garonne_blocking`, given back here.
     let call = unsafe { Box::from_raw(call) };
     // Nothing: it was never made, because everything ended.
-    let Some(Returned(value)) = call.wait() else {
+    let Some(BlockingResult(value)) = call.wait() else {
         return MISUSE;
     };
     if !result.is_null() {

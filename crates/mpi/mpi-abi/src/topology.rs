@@ -1,8 +1,8 @@
 //! Virtual topologies: grids, graphs, distributed graphs.
 
-use crate::call::{Call, Fault, Result};
+use crate::c_args::{ConstPtr, Ptr};
+use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
-use crate::c_args::{In, Ptr};
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{comm, info_or_null, publish_comm};
@@ -10,13 +10,13 @@ use garonne_mpi::error::Class;
 use garonne_mpi::topo::{self, Adjacent, DistGraph, Edges};
 use std::ffi::c_int;
 
-fn flags(array: In<c_int>, n: usize) -> Result<Vec<bool>> {
+fn flags(array: ConstPtr<c_int>, n: usize) -> Result<Vec<bool>> {
     Ok(array.take(n)?.into_iter().map(|flag| flag != 0).collect())
 }
 
 fn dimensions(ndims: c_int) -> Result<usize> {
     usize::try_from(ndims)
-        .map_err(|_| Fault::new(Class::Dims, format!("the number of dimensions is {ndims}")))
+        .map_err(|_| CallError::new(Class::Dims, format!("the number of dimensions is {ndims}")))
 }
 
 /// As many of `values` as the program has room for.
@@ -28,7 +28,7 @@ fn fill_up_to(out: Ptr<c_int>, max: c_int, values: impl IntoIterator<Item = c_in
     )
 }
 
-pub(crate) fn topo_test(_: Call, on: MPI_Comm, kind: Ptr<c_int>) -> Result<()> {
+pub(crate) fn topo_test(_: CallId, on: MPI_Comm, kind: Ptr<c_int>) -> Result<()> {
     kind.set(
         comm(on)?
             .topology()
@@ -36,7 +36,7 @@ pub(crate) fn topo_test(_: Call, on: MPI_Comm, kind: Ptr<c_int>) -> Result<()> {
     )
 }
 
-pub(crate) fn dims_create(_: Call, nodes: c_int, ndims: c_int, dims: Ptr<c_int>) -> Result<()> {
+pub(crate) fn dims_create(_: CallId, nodes: c_int, ndims: c_int, dims: Ptr<c_int>) -> Result<()> {
     let n = dimensions(ndims)?;
     if n == 0 {
         return Ok(());
@@ -47,11 +47,11 @@ pub(crate) fn dims_create(_: Call, nodes: c_int, ndims: c_int, dims: Ptr<c_int>)
 }
 
 pub(crate) fn cart_create(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     ndims: c_int,
-    dims: In<c_int>,
-    periods: In<c_int>,
+    dims: ConstPtr<c_int>,
+    periods: ConstPtr<c_int>,
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
@@ -64,23 +64,23 @@ pub(crate) fn cart_create(
 }
 
 pub(crate) fn cart_map(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     ndims: c_int,
-    dims: In<c_int>,
-    periods: In<c_int>,
+    dims: ConstPtr<c_int>,
+    periods: ConstPtr<c_int>,
     rank: Ptr<c_int>,
 ) -> Result<()> {
     let (comm, n) = (comm(on)?, dimensions(ndims)?);
     rank.set(comm.cart_map(&dims.take(n)?, &flags(periods, n)?)?)
 }
 
-pub(crate) fn cartdim_get(_: Call, on: MPI_Comm, ndims: Ptr<c_int>) -> Result<()> {
+pub(crate) fn cartdim_get(_: CallId, on: MPI_Comm, ndims: Ptr<c_int>) -> Result<()> {
     ndims.set(comm(on)?.cart()?.dims.len() as c_int)
 }
 
 pub(crate) fn cart_get(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     max: c_int,
     dims: Ptr<c_int>,
@@ -98,13 +98,18 @@ pub(crate) fn cart_get(
     fill_up_to(coords, max, cart.coords(comm.rank() as c_int)?)
 }
 
-pub(crate) fn cart_rank(_: Call, on: MPI_Comm, coords: In<c_int>, rank: Ptr<c_int>) -> Result<()> {
+pub(crate) fn cart_rank(
+    _: CallId,
+    on: MPI_Comm,
+    coords: ConstPtr<c_int>,
+    rank: Ptr<c_int>,
+) -> Result<()> {
     let cart = comm(on)?.cart()?;
     rank.set(cart.rank(&coords.take(cart.dims.len())?)?)
 }
 
 pub(crate) fn cart_coords(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     rank: c_int,
     max: c_int,
@@ -114,7 +119,7 @@ pub(crate) fn cart_coords(
 }
 
 pub(crate) fn cart_shift(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     direction: c_int,
     by: c_int,
@@ -128,9 +133,9 @@ pub(crate) fn cart_shift(
 }
 
 pub(crate) fn cart_sub(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
-    remain: In<c_int>,
+    remain: ConstPtr<c_int>,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
     let comm = comm(on)?;
@@ -141,8 +146,8 @@ pub(crate) fn cart_sub(
 /// The two arrays that describe a graph: the last index says how many edges there are.
 fn graph_arrays(
     nodes: c_int,
-    index: In<c_int>,
-    edges: In<c_int>,
+    index: ConstPtr<c_int>,
+    edges: ConstPtr<c_int>,
 ) -> Result<(Vec<c_int>, Vec<c_int>)> {
     let index = index.take(length(nodes, "the number of nodes")?)?;
     let n = length(index.last().copied().unwrap_or(0), "the number of edges")?;
@@ -150,11 +155,11 @@ fn graph_arrays(
 }
 
 pub(crate) fn graph_create(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     nodes: c_int,
-    index: In<c_int>,
-    edges: In<c_int>,
+    index: ConstPtr<c_int>,
+    edges: ConstPtr<c_int>,
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
@@ -168,11 +173,11 @@ pub(crate) fn graph_create(
 }
 
 pub(crate) fn graph_map(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     nodes: c_int,
-    index: In<c_int>,
-    edges: In<c_int>,
+    index: ConstPtr<c_int>,
+    edges: ConstPtr<c_int>,
     rank: Ptr<c_int>,
 ) -> Result<()> {
     let comm = comm(on)?;
@@ -181,7 +186,7 @@ pub(crate) fn graph_map(
 }
 
 pub(crate) fn graphdims_get(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     nodes: Ptr<c_int>,
     edges: Ptr<c_int>,
@@ -192,7 +197,7 @@ pub(crate) fn graphdims_get(
 }
 
 pub(crate) fn graph_get(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     max_index: c_int,
     max_edges: c_int,
@@ -205,7 +210,7 @@ pub(crate) fn graph_get(
 }
 
 pub(crate) fn graph_neighbors_count(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     rank: c_int,
     count: Ptr<c_int>,
@@ -214,7 +219,7 @@ pub(crate) fn graph_neighbors_count(
 }
 
 pub(crate) fn graph_neighbors(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     rank: c_int,
     max: c_int,
@@ -233,7 +238,7 @@ const UNWEIGHTED: usize = 10;
 const WEIGHTS_EMPTY: usize = 11;
 
 /// The weights of `n` edges; `None` for an unweighted graph.
-fn weights(array: In<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
+fn weights(array: ConstPtr<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
     match array.addr() {
         UNWEIGHTED => Ok(None),
         WEIGHTS_EMPTY => Ok(Some(Vec::new())),
@@ -242,14 +247,14 @@ fn weights(array: In<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
 }
 
 pub(crate) fn dist_graph_create_adjacent(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     indegree: c_int,
-    sources: In<c_int>,
-    source_weights: In<c_int>,
+    sources: ConstPtr<c_int>,
+    source_weights: ConstPtr<c_int>,
     outdegree: c_int,
-    destinations: In<c_int>,
-    dest_weights: In<c_int>,
+    destinations: ConstPtr<c_int>,
+    dest_weights: ConstPtr<c_int>,
     with: MPI_Info,
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
@@ -266,7 +271,7 @@ pub(crate) fn dist_graph_create_adjacent(
     );
     let weighted = into.is_some();
     if weighted != from.is_some() {
-        return Err(Fault::new(
+        return Err(CallError::new(
             Class::Arg,
             "MPI_UNWEIGHTED was given for one direction only",
         ));
@@ -288,13 +293,13 @@ pub(crate) fn dist_graph_create_adjacent(
 }
 
 pub(crate) fn dist_graph_create(
-    call: Call,
+    call: CallId,
     on: MPI_Comm,
     n: c_int,
-    sources: In<c_int>,
-    degrees: In<c_int>,
-    destinations: In<c_int>,
-    edge_weights: In<c_int>,
+    sources: ConstPtr<c_int>,
+    degrees: ConstPtr<c_int>,
+    destinations: ConstPtr<c_int>,
+    edge_weights: ConstPtr<c_int>,
     with: MPI_Info,
     _reorder: c_int,
     out: Ptr<MPI_Comm>,
@@ -321,7 +326,7 @@ pub(crate) fn dist_graph_create(
 }
 
 pub(crate) fn dist_graph_neighbors_count(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     indegree: Ptr<c_int>,
     outdegree: Ptr<c_int>,
@@ -349,7 +354,7 @@ fn give_adjacent(
 }
 
 pub(crate) fn dist_graph_neighbors(
-    _: Call,
+    _: CallId,
     on: MPI_Comm,
     max_in: c_int,
     sources: Ptr<c_int>,

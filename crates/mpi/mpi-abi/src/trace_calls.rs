@@ -6,9 +6,9 @@
 //! then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two
 //! records, so the records cost the others nothing, and its body sees the same arguments.
 
-use crate::call::Call;
+use crate::call::CallId;
 use crate::init_state::forked;
-use crate::init;
+use crate::this_rank;
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_node::trace_recorder::{TraceRecorder, TraceRequest};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-static NOTHING: AtomicU32 = AtomicU32::new(0);
-static SOMETHING: AtomicU32 = AtomicU32::new(1);
+static TRACE_OFF: AtomicU32 = AtomicU32::new(0);
+static ALWAYS_CHECK: AtomicU32 = AtomicU32::new(1);
 
 /// The word that wrappers look at.
-static LOOK: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NOTHING).cast_mut());
+static CHECKED_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const TRACE_OFF).cast_mut());
 
 static TRACER: OnceLock<Arc<TraceRecorder>> = OnceLock::new();
 
@@ -35,25 +35,25 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn is_odd() -> bool {
     // SAFETY: one of the two words above, or the board's, which `TRACER` keeps mapped for ever.
-    unsafe { (*LOOK.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+    unsafe { (*CHECKED_WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
 /// What a wrapper does before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Oddity {
+pub(crate) enum WrapperAction {
     /// Nothing more.
-    None,
+    Proceed,
     /// This is a forked child.
-    Child,
+    RefuseForked,
     /// Call itself once more, and then [`left`].
-    Traced,
+    Trace,
 }
 
 /// Calls are looked at from now on as the board of this rank's job says.
 pub(crate) fn follow(tracer: &Arc<TraceRecorder>) {
     let known = TRACER.get_or_init(|| tracer.clone());
     look_at(if known.is_on() {
-        &SOMETHING
+        &ALWAYS_CHECK
     } else {
         known.word()
     });
@@ -61,37 +61,37 @@ pub(crate) fn follow(tracer: &Arc<TraceRecorder>) {
 
 /// This process is a forked child: all its calls are odd.
 pub(crate) fn in_child() {
-    look_at(&SOMETHING);
+    look_at(&ALWAYS_CHECK);
 }
 
 fn look_at(word: &AtomicU32) {
-    LOOK.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    CHECKED_WORD.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
 }
 
 /// Looks what is odd.
 #[cold]
 #[inline(never)]
-pub(crate) fn oddity(call: Call) -> Oddity {
+pub(crate) fn oddity(call: CallId) -> WrapperAction {
     if forked() {
-        return Oddity::Child;
+        return WrapperAction::RefuseForked;
     }
     if RECORDED.take() {
-        return Oddity::None;
+        return WrapperAction::Proceed;
     }
-    let Some(tracer) = TRACER.get().filter(|_| init::host().is_some()) else {
-        return Oddity::None;
+    let Some(tracer) = TRACER.get().filter(|_| this_rank::host().is_some()) else {
+        return WrapperAction::Proceed;
     };
     let now = tracer.now();
     let wanted = tracer.wanted(now) == TraceRequest::Yes;
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
-            init::watch(if wanted { Some(tracer.clone()) } else { None });
+            this_rank::watch(if wanted { Some(tracer.clone()) } else { None });
             watch_runs(if wanted { Some(tracer.clone()) } else { None });
-            look_at(if wanted { &SOMETHING } else { tracer.word() });
+            look_at(if wanted { &ALWAYS_CHECK } else { tracer.word() });
         });
     }
     if !tracer.is_on() {
-        return Oddity::None;
+        return WrapperAction::Proceed;
     }
     let origin = CallOrigin {
         call: call.0,
@@ -101,11 +101,11 @@ pub(crate) fn oddity(call: Call) -> Oddity {
     };
     tracer.enter(origin, now);
     RECORDED.set(true);
-    Oddity::Traced
+    WrapperAction::Trace
 }
 
 /// The call is over without a return to its wrapper, which may have recorded it.
-pub(crate) fn left_by_exception(call: Call) {
+pub(crate) fn left_by_exception(call: CallId) {
     if is_odd() {
         left(call);
     }
@@ -114,7 +114,7 @@ pub(crate) fn left_by_exception(call: Call) {
 /// The call that was recorded is over.
 #[cold]
 #[inline(never)]
-pub(crate) fn left(call: Call) {
+pub(crate) fn left(call: CallId) {
     if let Some(tracer) = TRACER.get() {
         tracer.leave(call.0);
     }

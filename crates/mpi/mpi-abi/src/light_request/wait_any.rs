@@ -16,19 +16,19 @@ const COMPARED_MAX: usize = 64;
 thread_local! {
     /// Where the calling thread's next look for one of several requests begins: behind the last one
     /// found.
-    static NEXT_LOOK: Cell<usize> = const { Cell::new(0) };
+    static NEXT_START: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Requests among the plain ones that are sends or receives with an object.
-type Objects = SmallVec<[&'static Request; 8]>;
+type ObjectRequests = SmallVec<[&'static Request; 8]>;
 
 /// The same with these objects among them. Of one that is over the general way tells.
 fn earliest(
     engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
-    objects: &mut Objects,
-) -> Result<Found<usize>> {
+    objects: &mut ObjectRequests,
+) -> Result<LightOutcome<usize>> {
     objects.clear();
     let (found, first) = earliest_plain(engine, count, places, objects)?;
     let over = objects
@@ -36,8 +36,8 @@ fn earliest(
         .filter_map(|object| object.finished_at())
         .min();
     Ok(match (found, over) {
-        (_, Some(object)) if object < first => Found::Otherwise,
-        (Found::Nothing, None) if !objects.is_empty() => Found::NotYet,
+        (_, Some(object)) if object < first => LightOutcome::UseGeneralPath,
+        (LightOutcome::NoneActive, None) if !objects.is_empty() => LightOutcome::NoneComplete,
         (found, _) => found,
     })
 }
@@ -49,14 +49,14 @@ fn earliest_plain(
     engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
-    objects: &mut Objects,
-) -> Result<(Found<usize>, u64)> {
+    objects: &mut ObjectRequests,
+) -> Result<(LightOutcome<usize>, u64)> {
     // Where all are compared the first of those that were over at once is the one, as programs
     // expect.
-    let next = Some(NEXT_LOOK.get()).filter(|next| count > COMPARED_MAX && *next < count);
+    let next = Some(NEXT_START.get()).filter(|next| count > COMPARED_MAX && *next < count);
     let begin = next.unwrap_or(0);
     engine.host.ending(|shard| {
-        let (mut found, mut first, mut compared) = (Found::Nothing, u64::MAX, 0);
+        let (mut found, mut first, mut compared) = (LightOutcome::NoneActive, u64::MAX, 0);
         for at in (begin..count).chain(0..begin) {
             let handle = places.at(at)?;
             if handle == MPI_REQUEST_NULL {
@@ -71,22 +71,24 @@ fn earliest_plain(
                             objects.push(object);
                             continue;
                         }
-                        None => return Ok((Found::Otherwise, 0)),
+                        None => return Ok((LightOutcome::UseGeneralPath, 0)),
                     }
                 }
-                _ => return Ok((Found::Otherwise, 0)),
+                _ => return Ok((LightOutcome::UseGeneralPath, 0)),
             };
             match over {
                 Some(place) => {
                     if place < first || compared == 0 {
-                        (first, found) = (place, Found::Over(at));
+                        (first, found) = (place, LightOutcome::Complete(at));
                     }
                     compared += 1;
                     if compared == COMPARED_MAX {
                         break;
                     }
                 }
-                None if matches!(found, Found::Nothing) => found = Found::NotYet,
+                None if matches!(found, LightOutcome::NoneActive) => {
+                    found = LightOutcome::NoneComplete
+                }
                 None => {}
             }
         }
@@ -99,7 +101,7 @@ fn any_of(
     host: &RankHost,
     count: usize,
     places: Ptr<MPI_Request>,
-    objects: &Objects,
+    objects: &ObjectRequests,
 ) -> WaitTarget {
     let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(name));
     let objects = objects.iter().map(|object| object.awaits());
@@ -108,20 +110,24 @@ fn any_of(
 
 /// `MPI_Testany`: the index, with the status given.
 pub(crate) fn test_any(
-    call: Call,
+    call: CallId,
     count: usize,
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
+) -> Result<LightOutcome<usize>> {
     let Some(engine) = ShardEngine::of_first(count, places)? else {
-        return Ok(Found::Otherwise);
+        return Ok(LightOutcome::UseGeneralPath);
     };
-    let mut objects = Objects::new();
+    let mut objects = ObjectRequests::new();
     let mut found = earliest(engine, count, places, &mut objects)?;
-    if let Found::NotYet = found {
+    if let LightOutcome::NoneComplete = found {
         engine.host.look();
         found = earliest(engine, count, places, &mut objects)?;
-        looked(call, (count, places), matches!(found, Found::NotYet));
+        looked(
+            call,
+            (count, places),
+            matches!(found, LightOutcome::NoneComplete),
+        );
     }
     end_one(engine.host, found, places, status)
 }
@@ -131,18 +137,18 @@ pub(crate) fn wait_any(
     count: usize,
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
+) -> Result<LightOutcome<usize>> {
     let Some(engine) = ShardEngine::of_first(count, places)? else {
-        return Ok(Found::Otherwise);
+        return Ok(LightOutcome::UseGeneralPath);
     };
     let host = engine.host;
-    let mut objects = Objects::new();
+    let mut objects = ObjectRequests::new();
     let mut found = earliest(engine, count, places, &mut objects);
-    if let Ok(Found::NotYet) = found {
+    if let Ok(LightOutcome::NoneComplete) = found {
         let awaits = any_of(host, count, places, &objects);
         host.wait_for(&|| awaits, &mut || {
             found = earliest(engine, count, places, &mut objects);
-            !matches!(found, Ok(Found::NotYet))
+            !matches!(found, Ok(LightOutcome::NoneComplete))
         });
     }
     end_one(host, found?, places, status)
@@ -150,20 +156,20 @@ pub(crate) fn wait_any(
 
 fn end_one(
     host: &RankHost,
-    found: Found<usize>,
+    found: LightOutcome<usize>,
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
-) -> Result<Found<usize>> {
-    let Found::Over(at) = found else {
+) -> Result<LightOutcome<usize>> {
+    let LightOutcome::Complete(at) = found else {
         return Ok(found);
     };
     let place = places.element(at);
     let handle = place.get()?;
     let stands = standing(host, handle);
     Ok(if conclude(stands, place, status)? {
-        NEXT_LOOK.set(at + 1);
-        Found::Over(at)
+        NEXT_START.set(at + 1);
+        LightOutcome::Complete(at)
     } else {
-        Found::Otherwise
+        LightOutcome::UseGeneralPath
     })
 }

@@ -1,10 +1,10 @@
 //! Calls that look at requests and leave them as they are. What a reduction's operation threw is
 //! told by the call that completes the reduction.
 
-use super::{List, Report, find, listener, report};
-use crate::call::{Call, Result};
+use super::{CompletionReport, RequestList, find, listener, report};
+use crate::c_args::{ConstPtr, Ptr};
+use crate::call::{CallId, Result};
 use crate::constants::*;
-use crate::c_args::{In, Ptr};
 use crate::handle::*;
 use crate::polling_calls;
 use crate::status::give_empty;
@@ -12,7 +12,12 @@ use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
 
 /// A call has looked at these requests, in vain or not.
-fn looked(call: Call, count: usize, handle: impl Fn(usize) -> Result<MPI_Request>, in_vain: bool) {
+fn looked(
+    call: CallId,
+    count: usize,
+    handle: impl Fn(usize) -> Result<MPI_Request>,
+    in_vain: bool,
+) {
     match in_vain {
         true => polling_calls::in_vain(call, &|asked| asked.add_requests(count, &handle)),
         false => polling_calls::answered(),
@@ -20,7 +25,7 @@ fn looked(call: Call, count: usize, handle: impl Fn(usize) -> Result<MPI_Request
 }
 
 pub(crate) fn request_get_status(
-    call: Call,
+    call: CallId,
     handle: MPI_Request,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
@@ -41,14 +46,14 @@ pub(crate) fn request_get_status(
 }
 
 pub(crate) fn request_get_status_any(
-    call: Call,
+    call: CallId,
     count: c_int,
-    handles: In<MPI_Request>,
+    handles: ConstPtr<MPI_Request>,
     index: Ptr<c_int>,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = List::to_look_at(count, handles)?;
+    let list = RequestList::to_look_at(count, handles)?;
     let found = request::get_status_any(&list.refs());
     let in_vain = matches!(found, TestAny::NotYet);
     looked(call, list.requests.len(), |at| handles.at(at), in_vain);
@@ -72,14 +77,14 @@ pub(crate) fn request_get_status_any(
 }
 
 pub(crate) fn request_get_status_all(
-    call: Call,
+    call: CallId,
     count: c_int,
-    handles: In<MPI_Request>,
+    handles: ConstPtr<MPI_Request>,
     flag: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = List::to_look_at(count, handles)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::to_look_at(count, handles)?;
+    let mut report = CompletionReport::new(call, statuses);
     let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
@@ -89,15 +94,15 @@ pub(crate) fn request_get_status_all(
 }
 
 pub(crate) fn request_get_status_some(
-    call: Call,
+    call: CallId,
     incount: c_int,
-    handles: In<MPI_Request>,
+    handles: ConstPtr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = List::to_look_at(incount, handles)?;
-    let mut report = Report::new(call, statuses);
+    let list = RequestList::to_look_at(incount, handles)?;
+    let mut report = CompletionReport::new(call, statuses);
     let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });

@@ -1,15 +1,15 @@
 //! `MPI_Start`, `MPI_Startall` and `MPI_Cancel`.
 
 use super::find_one;
-use crate::call::{Call, Fault, Result};
 use crate::c_args::Ptr;
+use crate::call::{CallError, CallId, Result};
 use crate::group::length;
 use crate::handle::*;
 use garonne_mpi::error::Error;
 use garonne_mpi::request::Request;
 use std::ffi::c_int;
 
-pub(crate) fn start(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn start(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
     start_one(place.get()?)
 }
 
@@ -21,11 +21,11 @@ fn start_one(handle: MPI_Request) -> Result<()> {
     request.start().map_err(|error| own(request, error))
 }
 
-pub(crate) fn startall(_: Call, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn startall(_: CallId, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
     (0..length(count, "the number of requests")?).try_for_each(|i| start_one(places.at(i)?))
 }
 
-pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn cancel(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
     let found = find_one(place.get()?)?;
     let Some(request) = found.request() else {
         return Ok(());
@@ -34,6 +34,6 @@ pub(crate) fn cancel(_: Call, place: Ptr<MPI_Request>) -> Result<()> {
 }
 
 /// An error of the communicator that a request belongs to.
-fn own(request: &Request, error: Error) -> Fault {
-    Fault::from(error).on(request.comm())
+fn own(request: &Request, error: Error) -> CallError {
+    CallError::from(error).on(request.comm())
 }

@@ -14,7 +14,7 @@ struct Behind {
     second: Arc<AnyTask>,
 }
 
-unsafe extern "C" fn first(behind: *mut c_void, at: *const CAt) -> c_int {
+unsafe extern "C" fn first(behind: *mut c_void, at: *const CRunInfo) -> c_int {
     // SAFETY: the test's, which outlives its poller's turns.
     let Behind { tasks, second } = unsafe { &*behind.cast::<Behind>() };
     let submitted = tasks.submit_shared(second);
@@ -39,7 +39,7 @@ fn what_waits_behind_a_lengthy_run_is_handed_to_a_worker() {
     };
     // Those who submit see somebody who polls, so no worker is called unless that one is lengthy.
     let mut poller = tasks.poller_at(0, Keypoint::Idle).unwrap();
-    let bound = Bound {
+    let bound = CFunction {
         function: first as TaskFn,
         state: (&raw mut behind).cast(),
     };

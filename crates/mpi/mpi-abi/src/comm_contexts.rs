@@ -8,12 +8,12 @@
 //!
 //! The handle of a freed communicator names nothing for the program, and nothing else gets it until
 //! no operation refers to the communicator. An error handler that hears of such an operation is
-//! given that handle, which works while the handler runs ([`Shown`]).
+//! given that handle, which works while the handler runs ([`RevivedHandle`]).
 
-use crate::optional_checks;
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
 use crate::objects::{COMMS, find_comm};
+use crate::optional_checks;
 use garonne_engine::api::ContextId;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_mpi::comm::{Comm, number};
@@ -30,46 +30,46 @@ const PLACES_PER_FREED: usize = 64;
 /// hundred kilobytes.
 const OWNERS_KNOWN: usize = 1024;
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static REGISTRY: LazyLock<Mutex<CommRegistry>> = LazyLock::new(Mutex::default);
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, CommRegistry> {
     // Entries are put in and taken out whole.
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]
-struct Known {
+struct CommRegistry {
     /// Handles by the number of their communicator's contexts.
     handles: HashMap<u32, MPI_Comm>,
     /// Handles of communicators that had no contexts yet when they got them (`MPI_Comm_idup`).
     unborn: Vec<MPI_Comm>,
     /// Freed communicators that operations may use.
-    freed: HashMap<u32, Freed>,
+    freed: HashMap<u32, FreedComm>,
     /// What is told of the last freed ones, with their numbers, where messages are checked.
     owners: VecDeque<(u32, Owner)>,
     /// Number of freed ones at which they are looked through.
     sweep_at: usize,
 }
 
-struct Freed {
+struct FreedComm {
     comm: Comm,
     /// Error handlers that are given its handle just now.
     shown: u32,
 }
 
-impl Freed {
+impl FreedComm {
     fn handle(&self) -> MPI_Comm {
         MPI_Comm::from_word(self.comm.handle())
     }
 }
 
-impl Drop for Freed {
+impl Drop for FreedComm {
     fn drop(&mut self) {
         COMMS.release(self.handle());
     }
 }
 
-impl Known {
+impl CommRegistry {
     /// Notes those of the unborn that have contexts by now.
     fn note_born(&mut self) {
         let handles = &mut self.handles;
@@ -135,7 +135,7 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
         known.owners.push_front((number, owner));
     }
     let process = comm.process().clone();
-    known.freed.insert(number, Freed { comm, shown: 0 });
+    known.freed.insert(number, FreedComm { comm, shown: 0 });
     known.sweep(&process);
 }
 
@@ -183,9 +183,9 @@ pub(crate) fn owner(context: ContextId) -> Option<Owner> {
 
 /// While it lives, the handle of a communicator that an error handler is given names the
 /// communicator.
-pub(crate) struct Shown(Option<Comm>);
+pub(crate) struct RevivedHandle(Option<Comm>);
 
-impl Shown {
+impl RevivedHandle {
     /// Does nothing for a communicator that the program has not freed.
     pub fn new(comm: &Comm) -> Self {
         let mut known = known();
@@ -202,7 +202,7 @@ impl Shown {
     }
 }
 
-impl Drop for Shown {
+impl Drop for RevivedHandle {
     fn drop(&mut self) {
         let Some(comm) = self.0.take() else { return };
         let mut known = known();

@@ -1,7 +1,7 @@
 //! How this process becomes a rank: of the job it was started in, or of a world of its own.
 
-use crate::call::{Call, Fault, Result};
-use crate::{optional_checks, last_call, env, call_site, init_state, trace_calls};
+use crate::call::{CallError, CallId, Result};
+use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls};
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_mpi::coll::SegmentAllocator;
@@ -68,12 +68,12 @@ fn shards() -> Option<&'static RankShards> {
     unsafe { SHARDS.load(Ordering::Acquire).as_ref() }
 }
 
-fn of_node(error: garonne_node::Error) -> Fault {
+fn of_node(error: garonne_node::Error) -> CallError {
     let class = match error {
         garonne_node::Error::Resource { .. } => Class::NoMem,
         _ => Class::Other,
     };
-    Fault::new(class, error.to_string())
+    CallError::new(class, error.to_string())
 }
 
 /// What this rank lends for collectives, kept with the engine.
@@ -82,7 +82,7 @@ static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
 /// threads may all call at once has several shards.
 pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
-    optional_checks::begin().map_err(|text| Fault::new(Class::Arg, text))?;
+    optional_checks::begin().map_err(|text| CallError::new(Class::Arg, text))?;
     let initial_errhandler = crate::errhandler::start_with().map_err(of_node)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
@@ -139,7 +139,7 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
         processor_name: hosts.map_or_else(env::processor_name, |hosts| hosts.name.clone()),
         env: init_state::env_pairs(),
-        call_name: |call| Call(call).name(),
+        call_name: |call| CallId(call).name(),
         site_name: call_site::of,
         say: env::say,
         resources: env::resources,
@@ -160,7 +160,7 @@ fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
         RankState::Running => {
             let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
             let last =
-                Call::named("MPI_Finalize").filter(|finalize| client.last_call(peer, finalize.0));
+                CallId::named("MPI_Finalize").filter(|finalize| client.last_call(peer, finalize.0));
             (sleeps && last.is_some()).then_some("waits in MPI_Finalize itself")
         }
     }
