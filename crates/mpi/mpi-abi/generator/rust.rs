@@ -66,7 +66,7 @@ pub fn functions(functions: &[Function]) -> String {
         for prefix in ["", "P"] {
             writeln!(
                 out,
-                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ thunk!(wrap_{0}) }}",
+                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ entry!(wrap_{0}) }}",
                 f.name
             )
             .unwrap();
@@ -76,7 +76,7 @@ pub fn functions(functions: &[Function]) -> String {
 }
 
 fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str, &Function>) {
-    let twin = twin(f, by_name);
+    let twin = other_width(f, by_name);
     let mut params: Vec<String> = f
         .params
         .iter()
@@ -97,13 +97,13 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             .join(", ")
     };
     let (mut name, mut attribute) = (format!("wrap_{}", f.name), "");
-    if is_quick(f) {
+    if has_fast_path(f) {
         let (quick, arguments) = (body_name(f, twin.is_some()), names());
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\nextern \"C-unwind\" fn {name}({params}){result} {{\n    entered::note_quick(site);\n    \
-             match crate::express::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
+            "\nextern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
+             match crate::fast_path::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
         (name, attribute) = (general, "#[inline(never)]\n");
@@ -114,7 +114,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     )
     .unwrap();
     writeln!(out, "    site.note();").unwrap();
-    writeln!(out, "    entered::note(CallId({number}), site);").unwrap();
+    writeln!(out, "    last_call::record(CallId({number}), site);").unwrap();
     if f.implemented {
         let body = body_name(f, twin.is_some());
         let mut arguments = vec![format!("CallId({number})")];
@@ -127,33 +127,43 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             });
         }
         let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
-        if raises(f) {
-            if let Some(child) = in_children(f, number) {
+        if returns_error_code(f) {
+            if let Some(child) = forked_action(f, number) {
                 writeln!(
                     out,
-                    "    if is_odd() {{ match oddity(CallId({number})) {{ WrapperAction::Proceed => {{}}\n        WrapperAction::RefuseForked => {child}\n        \
-                     WrapperAction::Trace => {{ let code = {name}({}); left(CallId({number})); return code; }} }} }}",
-                    passed(f)
+                    "    if needs_check() {{ match wrapper_action(CallId({number})) {{ WrapperAction::Proceed => {{}}\n        WrapperAction::RefuseForked => {child}\n        \
+                     WrapperAction::Trace => {{ let code = {name}({}); record_exit(CallId({number})); return code; }} }} }}",
+                    own_arguments(f)
                 )
                 .unwrap();
             }
-            for place in f.params.iter().filter(|p| is_result(p)) {
+            for place in f.params.iter().filter(|p| is_required_output(p)) {
                 writeln!(
                     out,
-                    "    if {}.is_null() {{ return no_place(CallId({number}), {}, \"{}\"); }}",
+                    "    if {}.is_null() {{ return raise_null_output(CallId({number}), {}, \"{}\"); }}",
                     rust_name(&place.name),
-                    holder(f),
+                    error_object(f),
                     place.name
                 )
                 .unwrap();
             }
-            writeln!(out, "    finish(CallId({number}), {}, {call})", holder(f)).unwrap();
+            writeln!(
+                out,
+                "    return_code(CallId({number}), {}, {call})",
+                error_object(f)
+            )
+            .unwrap();
         } else {
             writeln!(out, "    {call}").unwrap();
         }
     } else {
         writeln!(out, "    let _ = ({},);", names()).unwrap();
-        writeln!(out, "    not_yet(CallId({number}), {})", holder(f)).unwrap();
+        writeln!(
+            out,
+            "    raise_unimplemented(CallId({number}), {})",
+            error_object(f)
+        )
+        .unwrap();
     }
     writeln!(out, "}}").unwrap();
 }
@@ -161,7 +171,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
 /// Calls with a shortest way in `crate::fast_path`, which is tried first.
 const FAST_PATH: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
 
-fn is_quick(f: &Function) -> bool {
+fn has_fast_path(f: &Function) -> bool {
     FAST_PATH.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 
@@ -182,24 +192,27 @@ const ALLOWED_IN_CHILDREN: [&str; 9] = [
 /// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not
 /// show the call. (The shortest ways of the four quick calls need no such look: their check of the
 /// buffer refuses a child, see `gpu_buffers`, and no engine that is traced lets them through.)
-fn in_children(f: &Function, number: usize) -> Option<String> {
+fn forked_action(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
     match ALLOWED_IN_CHILDREN.contains(&name) {
-        false => Some(format!("return in_child(CallId({number}), {}),", holder(f))),
+        false => Some(format!(
+            "return raise_in_forked(CallId({number}), {}),",
+            error_object(f)
+        )),
         true if name == "MPI_Finalize" => Some("{}".into()),
         true => None,
     }
 }
 
 /// The wrapper's own arguments, to call itself.
-fn passed(f: &Function) -> String {
+fn own_arguments(f: &Function) -> String {
     let names = f.params.iter().map(|p| rust_name(&p.name));
     names.chain(["site".into()]).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the result is an error code for error handlers. The tool interface returns its codes and
 /// calls none.
-fn raises(f: &Function) -> bool {
+fn returns_error_code(f: &Function) -> bool {
     f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
 }
 
@@ -207,13 +220,13 @@ fn raises(f: &Function) -> bool {
 /// before anything happens, so no body has to think of it. Statuses may be ignored, of arrays there
 /// may be no elements, `argc` says nothing if it is null, and what is behind a `void *` the body
 /// knows.
-fn is_result(p: &Param) -> bool {
+fn is_required_output(p: &Param) -> bool {
     let one = p.depth == 1 && !p.array && !p.constant && rust_type(p).starts_with("Ptr<");
     one && p.base != "MPI_Status" && p.name != "argc" && !p.name.ends_with("weights")
 }
 
 /// The other width of the same function, if one body can serve both.
-fn twin<'a>(f: &Function, by_name: &HashMap<&str, &'a Function>) -> Option<&'a Function> {
+fn other_width<'a>(f: &Function, by_name: &HashMap<&str, &'a Function>) -> Option<&'a Function> {
     let base = f
         .name
         .strip_suffix("_c")
@@ -268,7 +281,7 @@ fn body_name(f: &Function, shared: bool) -> String {
 /// Whose error handler hears of a failure: the first communicator, window, file or session among
 /// the arguments. A call that makes one of them with a given error handler has that handler hear of
 /// its own failure, too.
-fn holder(f: &Function) -> String {
+fn error_object(f: &Function) -> String {
     // A file that cannot be opened or deleted is heard of by the null file's error handler.
     if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
         return "ErrorObject::File(crate::constants::MPI_FILE_NULL)".into();
@@ -292,8 +305,8 @@ fn holder(f: &Function) -> String {
         .iter()
         .find(|p| p.depth == 0 && p.base == "MPI_Errhandler");
     match (f.name.as_str(), given) {
-        ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "ErrorObject::at_comm(comm)".into(),
-        ("MPI_Session_finalize", _) => "ErrorObject::at_session(session)".into(),
+        ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "ErrorObject::comm_at(comm)".into(),
+        ("MPI_Session_finalize", _) => "ErrorObject::session_at(session)".into(),
         ("MPI_Session_init", Some(p)) => {
             format!("ErrorObject::New({}, Kind::Session)", rust_name(&p.name))
         }

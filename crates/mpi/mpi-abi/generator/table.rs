@@ -65,7 +65,7 @@ pub enum Value {
 pub fn functions(text: &str) -> Result<Vec<Function>, String> {
     let mut section: Option<(String, String)> = None;
     let mut functions = Vec::new();
-    for (number, line) in meaningful(text) {
+    for (number, line) in content_lines(text) {
         if let Some(header) = section_header(line) {
             section = Some(header);
             continue;
@@ -87,7 +87,7 @@ pub fn functions(text: &str) -> Result<Vec<Function>, String> {
 /// Parses `constants.txt`.
 pub fn constants(text: &str) -> Result<Vec<Group>, String> {
     let mut groups: Vec<Group> = Vec::new();
-    for (number, line) in meaningful(text) {
+    for (number, line) in content_lines(text) {
         if let Some((ctype, what)) = section_header(line) {
             groups.push(Group {
                 ctype,
@@ -112,7 +112,7 @@ pub fn constants(text: &str) -> Result<Vec<Group>, String> {
     Ok(groups)
 }
 
-fn meaningful(text: &str) -> impl Iterator<Item = (usize, &str)> {
+fn content_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text
         .lines()
         .enumerate()

@@ -5,7 +5,7 @@ use crate::call::{CallError, CallId, Result};
 use crate::handle::*;
 use crate::init_state;
 use crate::objects::comm;
-use crate::request::give_request;
+use crate::request::return_request;
 use crate::session::session;
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::bsend_buffer::{Buffer, Buffers};
@@ -69,7 +69,7 @@ pub(crate) fn buffer_flush(_: CallId) -> Result<()> {
 
 pub(crate) fn buffer_iflush(_: CallId, out: Ptr<MPI_Request>) -> Result<()> {
     let process = init_state::process()?;
-    give_request(process.buffers.iflush(&process), out)
+    return_request(process.buffers.iflush(&process), out)
 }
 
 pub(crate) fn comm_attach_buffer(_: CallId, on: MPI_Comm, buf: Buf, size: MPI_Count) -> Result<()> {
@@ -90,7 +90,7 @@ pub(crate) fn comm_flush_buffer(_: CallId, on: MPI_Comm) -> Result<()> {
 pub(crate) fn comm_iflush_buffer(_: CallId, on: MPI_Comm, out: Ptr<MPI_Request>) -> Result<()> {
     let comm = comm(on)?;
     let process: &Arc<Process> = comm.process();
-    give_request(comm.buffers().iflush(process), out)
+    return_request(comm.buffers().iflush(process), out)
 }
 
 pub(crate) fn session_attach_buffer(
@@ -124,5 +124,5 @@ pub(crate) fn session_iflush_buffer(
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     let session = session(on)?;
-    give_request(session.buffers().iflush(session.process()), out)
+    return_request(session.buffers().iflush(session.process()), out)
 }

@@ -1,6 +1,6 @@
 //! One call of the program's: its number and site, how it fails, and who hears of it.
 //!
-//! A body returns a [`CallError`]; the generated wrapper hands it to [`finish`], which raises it on the
+//! A body returns a [`CallError`]; the generated wrapper hands it to [`return_code`], which raises it on the
 //! error handler of the object that the call was about. Nothing here is on the way of a call that
 //! succeeds.
 
@@ -49,7 +49,7 @@ impl CallId {
     pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
         CallOrigin {
             kind: kind_of(datatype.0),
-            mark: crate::optional_checks::mark(count, datatype),
+            mark: crate::optional_checks::type_mark(count, datatype),
             ..self.origin()
         }
     }
@@ -74,12 +74,12 @@ pub(crate) enum ErrorObject {
 
 impl ErrorObject {
     /// The communicator whose handle is there when the call begins.
-    pub fn at_comm(place: Ptr<MPI_Comm>) -> Self {
+    pub fn comm_at(place: Ptr<MPI_Comm>) -> Self {
         place.get().map_or(ErrorObject::None, ErrorObject::Comm)
     }
 
     /// The session whose handle is there when the call begins.
-    pub fn at_session(place: Ptr<MPI_Session>) -> Self {
+    pub fn session_at(place: Ptr<MPI_Session>) -> Self {
         place.get().map_or(ErrorObject::None, ErrorObject::Session)
     }
 }
@@ -110,7 +110,7 @@ impl CallError {
     }
 
     /// The same, heard by another communicator than the call's own argument (that of a request).
-    pub fn on(mut self, comm: Option<Comm>) -> Self {
+    pub fn on_comm(mut self, comm: Option<Comm>) -> Self {
         self.0.comm = comm;
         self
     }
@@ -135,7 +135,7 @@ impl From<Error> for CallError {
 
 /// Turns a body's result into the C result.
 #[inline(always)]
-pub(crate) fn finish(call: CallId, holder: ErrorObject, result: Result<()>) -> c_int {
+pub(crate) fn return_code(call: CallId, holder: ErrorObject, result: Result<()>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(fault) => crate::errhandler::raise(call, holder, fault),
@@ -145,7 +145,11 @@ pub(crate) fn finish(call: CallId, holder: ErrorObject, result: Result<()>) -> c
 /// The answer to a call that has no place for one of its results.
 #[cold]
 #[inline(never)]
-pub(crate) fn no_place(call: CallId, holder: ErrorObject, argument: &'static str) -> c_int {
+pub(crate) fn raise_null_output(
+    call: CallId,
+    holder: ErrorObject,
+    argument: &'static str,
+) -> c_int {
     let detail = format!("{argument} is a null pointer: there is no place for what the call gives");
     crate::errhandler::raise(call, holder, CallError::new(Class::Arg, detail))
 }
@@ -153,7 +157,7 @@ pub(crate) fn no_place(call: CallId, holder: ErrorObject, argument: &'static str
 /// Why a forked child is refused.
 #[cold]
 #[inline(never)]
-pub(crate) fn childs_fault() -> CallError {
+pub(crate) fn forked_child_error() -> CallError {
     let rank = crate::init_state::find_process().map_or(String::from("a rank"), |process| {
         format!("rank {}", process.host.me())
     });
@@ -168,8 +172,8 @@ pub(crate) fn childs_fault() -> CallError {
 /// The answer to a forked child.
 #[cold]
 #[inline(never)]
-pub(crate) fn in_child(call: CallId, holder: ErrorObject) -> c_int {
-    crate::errhandler::raise(call, holder, childs_fault())
+pub(crate) fn raise_in_forked(call: CallId, holder: ErrorObject) -> c_int {
+    crate::errhandler::raise(call, holder, forked_child_error())
 }
 
 /// The code of the first function of the table that is not there; above all predefined classes and
@@ -181,7 +185,7 @@ pub(crate) const UNIMPLEMENTED_END: c_int = UNIMPLEMENTED_FIRST + NAMES.len() as
 const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 
 /// What a function that is not there yet says.
-fn not_yet_text(call: CallId) -> String {
+fn unimplemented_text(call: CallId) -> String {
     format!(
         "{} is not implemented yet; docs/user/conformance.md lists what is (an install has it in share/doc/garonne)",
         call.name()
@@ -190,19 +194,19 @@ fn not_yet_text(call: CallId) -> String {
 
 /// The function that an error code of the class `MPI_ERR_UNSUPPORTED_OPERATION` stands for, as a
 /// sentence.
-pub(crate) fn not_yet_string(code: c_int) -> Option<String> {
+pub(crate) fn unimplemented_string(code: c_int) -> Option<String> {
     let number = u16::try_from(code.checked_sub(UNIMPLEMENTED_FIRST)?).ok()?;
     UNIMPLEMENTED.binary_search(&number).ok()?;
     let class = Class::UnsupportedOperation.name();
-    Some(format!("{class}: {}", not_yet_text(CallId(number))))
+    Some(format!("{class}: {}", unimplemented_text(CallId(number))))
 }
 
 /// The answer of a function that is not there yet: a code of its own, so that `MPI_Error_string`
 /// can name the function.
 #[cold]
 #[inline(never)]
-pub(crate) fn not_yet(call: CallId, holder: ErrorObject) -> c_int {
-    let mut error = Error::new(Class::UnsupportedOperation, not_yet_text(call));
+pub(crate) fn raise_unimplemented(call: CallId, holder: ErrorObject) -> c_int {
+    let mut error = Error::new(Class::UnsupportedOperation, unimplemented_text(call));
     error.code = Some(UNIMPLEMENTED_FIRST + c_int::from(call.0));
     crate::errhandler::raise(call, holder, CallError::from(error))
 }

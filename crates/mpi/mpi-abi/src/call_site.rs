@@ -3,7 +3,7 @@
 use garonne_sites::ProcessRef;
 
 /// Where the call before this return address stands, in this process or in the one of this id.
-pub(crate) fn of(process: Option<u32>, address: u64) -> String {
+pub(crate) fn describe_in(process: Option<u32>, address: u64) -> String {
     garonne_sites::describe(
         process.map_or(ProcessRef::Own, ProcessRef::Process),
         address,
@@ -12,5 +12,5 @@ pub(crate) fn of(process: Option<u32>, address: u64) -> String {
 
 /// The same for this process.
 pub(crate) fn describe(address: u64) -> String {
-    of(None, address)
+    describe_in(None, address)
 }

@@ -6,7 +6,7 @@
 
 use crate::c_args::{Buf, Callback};
 use crate::constants::MPI_ERR_OTHER;
-use crate::cpp_exceptions::{self, Exception, catching, pend};
+use crate::cpp_exceptions::{self, Exception, catch_exception, set_pending};
 use crate::datatype_refs::TypeRef;
 use crate::handle::{MPI_Datatype, MPI_Status};
 use crate::status;
@@ -37,11 +37,11 @@ type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...);
 /// Calls a function that returns an error code. One that throws instead is over as one that failed;
 /// the call of MPI that it belongs to throws.
 fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
-    match catching(call) {
+    match catch_exception(call) {
         Ok(0) => Ok(()),
         Ok(error) => Err(error),
         Err(exception) => {
-            pend(exception);
+            set_pending(exception);
             Err(MPI_ERR_OTHER)
         }
     }
@@ -96,8 +96,8 @@ pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::Callbac
             let (object, code) = (&raw mut object, &raw mut code);
             // SAFETY: the program's function, called as its prototype says; both places outlive the
             // call.
-            if let Err(exception) = catching(|| unsafe { handler(object, code) }) {
-                pend(exception);
+            if let Err(exception) = catch_exception(|| unsafe { handler(object, code) }) {
+                set_pending(exception);
             }
         }
     })
@@ -200,7 +200,7 @@ impl UserReduction {
         if self.has_thrown() {
             return;
         }
-        if let Err(exception) = catching(call) {
+        if let Err(exception) = catch_exception(call) {
             *self.thrown.lock().unwrap_or_else(PoisonError::into_inner) = Some(exception);
             self.has_thrown.store(true, Ordering::Release);
         }
@@ -220,8 +220,8 @@ impl UserReduction {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         self.has_thrown.store(false, Ordering::Release);
-        thrown.into_iter().for_each(pend);
-        cpp_exceptions::check()
+        thrown.into_iter().for_each(set_pending);
+        cpp_exceptions::check_pending()
     }
 }
 

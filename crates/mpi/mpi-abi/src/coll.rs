@@ -8,8 +8,8 @@ use crate::constants::*;
 use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype, info_or_null};
-use crate::p2p::{bad_count, suspect};
-use crate::request::{give_reduction, give_request};
+use crate::p2p::{bad_count, check_suspicious_buffer};
+use crate::request::{return_reduction, return_request};
 use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{
     Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast, Collective, Elements,
@@ -49,7 +49,7 @@ impl CollCall {
     }
 
     /// For a persistent call: no hint means anything here.
-    pub fn to_start(
+    pub fn persistent(
         call: CallId,
         on: MPI_Comm,
         hints: MPI_Info,
@@ -65,29 +65,33 @@ impl CollCall {
         match self.form {
             CallForm::Blocking => Ok(self.comm.collective(collective, self.origin)?),
             CallForm::Nonblocking(out) => {
-                give_request(self.comm.start_collective(collective, self.origin)?, out)
+                return_request(self.comm.start_collective(collective, self.origin)?, out)
             }
             CallForm::Persistent(out) => {
-                give_request(self.comm.init_collective(collective, self.origin)?, out)
+                return_request(self.comm.init_collective(collective, self.origin)?, out)
             }
         }
     }
 
     /// The same for a reduction, of which an operation of the program is part or not.
     #[inline]
-    pub fn combine(
+    pub fn run_reduction(
         self,
         collective: &impl Collective,
         bound: Option<&Arc<UserReduction>>,
     ) -> Result<()> {
         match bound {
-            Some(bound) => self.combine_with(collective, bound),
+            Some(bound) => self.run_user_reduction(collective, bound),
             None => self.run(collective),
         }
     }
 
     #[inline(never)]
-    fn combine_with(self, collective: &impl Collective, bound: &Arc<UserReduction>) -> Result<()> {
+    fn run_user_reduction(
+        self,
+        collective: &impl Collective,
+        bound: &Arc<UserReduction>,
+    ) -> Result<()> {
         let (started, out) = match self.form {
             CallForm::Blocking => {
                 let outcome = self.comm.collective(collective, self.origin);
@@ -100,7 +104,7 @@ impl CollCall {
             CallForm::Persistent(out) => (self.comm.init_collective(collective, self.origin), out),
         };
         match started {
-            Ok(request) => give_reduction(request, bound, out),
+            Ok(request) => return_reduction(request, bound, out),
             Err(error) => {
                 bound.end()?;
                 Err(error.into())
@@ -144,7 +148,7 @@ macro_rules! collective_forms {
         pub(crate) fn $persistent(
             call: CallId, $($arg: $ty,)* on: MPI_Comm, hints: MPI_Info, out: Ptr<MPI_Request>,
         ) -> Result<()> {
-            $body(CollCall::to_start(call, on, hints, out)?, $($arg),*)
+            $body(CollCall::persistent(call, on, hints, out)?, $($arg),*)
         }
     };
 }
@@ -152,8 +156,8 @@ pub(crate) use collective_forms;
 
 /// Refuses addresses where no data of this type can be.
 pub(crate) fn check_buffer(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
-    if buf.addr() <= gpu_buffers::floor() {
-        suspect(buf, count, datatype)?;
+    if buf.addr() <= gpu_buffers::checked_up_to() {
+        check_suspicious_buffer(buf, count, datatype)?;
     }
     Ok(())
 }
@@ -221,7 +225,7 @@ impl VectorBuffer {
 
     pub fn mixed<'a>(&'a self, n: usize, datatypes: &'a [Datatype]) -> Result<ElementsW<'a>> {
         let (counts, displs) = (self.counts.numbers(n)?, self.displs.numbers(n)?);
-        gpu_buffers::refuse(self.buf)?;
+        gpu_buffers::refuse_gpu_memory(self.buf)?;
         Ok(ElementsW {
             mem: self.buf.mem(),
             counts,
@@ -231,7 +235,7 @@ impl VectorBuffer {
     }
 }
 
-pub(crate) fn each_type(
+pub(crate) fn datatypes_of(
     handles: ConstPtr<MPI_Datatype>,
     counts: CountArray,
     n: usize,
@@ -490,9 +494,9 @@ fn alltoallw_body(
     let sent = if sendbuf.is_in_place() {
         Vec::new()
     } else {
-        each_type(sendtypes, sendcounts, n)?
+        datatypes_of(sendtypes, sendcounts, n)?
     };
-    let received = each_type(recvtypes, recvcounts, n)?;
+    let received = datatypes_of(recvtypes, recvcounts, n)?;
     let send = if sendbuf.is_in_place() {
         None
     } else {

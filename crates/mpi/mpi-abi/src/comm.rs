@@ -6,7 +6,7 @@ use crate::constants::*;
 use crate::group::{comparison, publish_group};
 use crate::handle::*;
 use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
-use crate::request::give_request;
+use crate::request::return_request;
 use garonne_mpi::comm::{Comm, Order, PeerLeader, SplitType};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
@@ -49,7 +49,7 @@ pub(crate) fn comm_remote_group(_: CallId, on: MPI_Comm, out: Ptr<MPI_Group>) ->
 }
 
 pub(crate) fn comm_dup(call: CallId, on: MPI_Comm, out: Ptr<MPI_Comm>) -> Result<()> {
-    give_dup(comm(on)?.dup(None, call.origin()), out)
+    return_dup(comm(on)?.dup(None, call.origin()), out)
 }
 
 pub(crate) fn comm_dup_with_info(
@@ -58,7 +58,7 @@ pub(crate) fn comm_dup_with_info(
     with: MPI_Info,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    give_dup(
+    return_dup(
         comm(on)?.dup(Some(&info_or_null(with)?), call.origin()),
         out,
     )
@@ -66,7 +66,7 @@ pub(crate) fn comm_dup_with_info(
 
 /// Hands a duplicate to the program. Where there is none, since a copy function refused, it does
 /// not keep what its variable held.
-fn give_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result<()> {
+fn return_dup(new: garonne_mpi::error::Result<Comm>, out: Ptr<MPI_Comm>) -> Result<()> {
     if new.is_err() {
         out.set_if(MPI_COMM_NULL);
     }
@@ -83,7 +83,7 @@ fn idup(
 ) -> Result<()> {
     let (new, started) = comm(on)?.idup(with.as_ref(), call.origin())?;
     out.set(publish_comm(Some(new))?)?;
-    give_request(started, request)
+    return_request(started, request)
 }
 
 pub(crate) fn comm_idup(

@@ -32,7 +32,7 @@ const OWNERS_KNOWN: usize = 1024;
 
 static REGISTRY: LazyLock<Mutex<CommRegistry>> = LazyLock::new(Mutex::default);
 
-fn known() -> MutexGuard<'static, CommRegistry> {
+fn registry() -> MutexGuard<'static, CommRegistry> {
     // Entries are put in and taken out whole.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -42,7 +42,7 @@ struct CommRegistry {
     /// Handles by the number of their communicator's contexts.
     handles: HashMap<u32, MPI_Comm>,
     /// Handles of communicators that had no contexts yet when they got them (`MPI_Comm_idup`).
-    unborn: Vec<MPI_Comm>,
+    pending: Vec<MPI_Comm>,
     /// Freed communicators that operations may use.
     freed: HashMap<u32, FreedComm>,
     /// What is told of the last freed ones, with their numbers, where messages are checked.
@@ -54,7 +54,7 @@ struct CommRegistry {
 struct FreedComm {
     comm: Comm,
     /// Error handlers that are given its handle just now.
-    shown: u32,
+    handlers: u32,
 }
 
 impl FreedComm {
@@ -71,9 +71,9 @@ impl Drop for FreedComm {
 
 impl CommRegistry {
     /// Notes those of the unborn that have contexts by now.
-    fn note_born(&mut self) {
+    fn register_pending(&mut self) {
         let handles = &mut self.handles;
-        self.unborn.retain(
+        self.pending.retain(
             |&handle| match COMMS.get(handle).map(Comm::contexts_number) {
                 Some(Some(number)) => {
                     handles.insert(number, handle);
@@ -96,7 +96,7 @@ impl CommRegistry {
         } = process.contexts_in_use();
         let numbers: std::collections::HashSet<u32> = contexts.into_iter().map(number).collect();
         self.freed.retain(|number, freed| {
-            freed.shown > 0 || freed.comm.is_referred_to() || numbers.contains(number)
+            freed.handlers > 0 || freed.comm.is_referred_to() || numbers.contains(number)
         });
         let for_operations = looked_at / PLACES_PER_FREED;
         self.sweep_at = if self.freed.is_empty() {
@@ -109,24 +109,24 @@ impl CommRegistry {
 
 /// A communicator got its handle.
 pub(crate) fn add(handle: MPI_Comm, comm: &Comm) {
-    let mut known = known();
+    let mut known = registry();
     match comm.contexts_number() {
         Some(number) => drop(known.handles.insert(number, handle)),
-        None => known.unborn.push(handle),
+        None => known.pending.push(handle),
     }
 }
 
 /// A communicator was withdrawn from its handle; the communicator lives on while operations of the
 /// engine's use its contexts.
 pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
-    let mut known = known();
+    let mut known = registry();
     let Some(number) = comm.contexts_number() else {
-        known.unborn.retain(|&other| other != handle);
+        known.pending.retain(|&other| other != handle);
         COMMS.release(handle);
         return;
     };
     known.handles.remove(&number);
-    if optional_checks::messages() {
+    if optional_checks::messages_enabled() {
         let owner = Owner {
             is_freed: true,
             ..comm.owner()
@@ -135,14 +135,14 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
         known.owners.push_front((number, owner));
     }
     let process = comm.process().clone();
-    known.freed.insert(number, FreedComm { comm, shown: 0 });
+    known.freed.insert(number, FreedComm { comm, handlers: 0 });
     known.sweep(&process);
 }
 
 /// Forgets communicators that were kept for pending receives: the world ends, and the receives with
 /// it.
 pub(crate) fn forget_freed() {
-    let mut known = known();
+    let mut known = registry();
     known.sweep_at = 0;
     let freed = std::mem::take(&mut known.freed);
     drop(known);
@@ -157,8 +157,8 @@ pub(crate) fn find(context: ContextId) -> Option<Comm> {
     if let Some(comm) = predefined.find(|comm| comm.owns(context)) {
         return Some(comm.clone());
     }
-    let mut known = known();
-    known.note_born();
+    let mut known = registry();
+    known.register_pending();
     let number = number(context);
     let living = known
         .handles
@@ -174,7 +174,7 @@ pub(crate) fn find(context: ContextId) -> Option<Comm> {
 pub(crate) fn owner(context: ContextId) -> Option<Owner> {
     let number = number(context);
     let is_it = |freed: &&(u32, Owner)| freed.0 == number;
-    let freed = known().owners.iter().find(is_it).cloned();
+    let freed = registry().owners.iter().find(is_it).cloned();
     match freed {
         Some((_, owner)) => Some(owner),
         None => find(context).map(|comm| comm.owner()),
@@ -188,14 +188,14 @@ pub(crate) struct RevivedHandle(Option<Comm>);
 impl RevivedHandle {
     /// Does nothing for a communicator that the program has not freed.
     pub fn new(comm: &Comm) -> Self {
-        let mut known = known();
+        let mut known = registry();
         let number = comm.contexts_number();
         let found = number.and_then(|number| known.freed.get_mut(&number));
         let Some(freed) = found.filter(|freed| freed.comm.is(comm)) else {
             return Self(None);
         };
-        freed.shown += 1;
-        if freed.shown == 1 {
+        freed.handlers += 1;
+        if freed.handlers == 1 {
             COMMS.fill(freed.handle(), freed.comm.clone());
         }
         Self(Some(freed.comm.clone()))
@@ -205,13 +205,13 @@ impl RevivedHandle {
 impl Drop for RevivedHandle {
     fn drop(&mut self) {
         let Some(comm) = self.0.take() else { return };
-        let mut known = known();
+        let mut known = registry();
         let number = comm.contexts_number();
         let Some(freed) = number.and_then(|number| known.freed.get_mut(&number)) else {
             return;
         };
-        freed.shown -= 1;
-        if freed.shown == 0 {
+        freed.handlers -= 1;
+        if freed.handlers == 0 {
             crate::fast_path::forget(Some(freed.handle()));
             drop(COMMS.withdraw(freed.handle()));
         }

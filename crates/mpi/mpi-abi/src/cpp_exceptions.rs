@@ -1,6 +1,6 @@
 //! Exceptions that callbacks of C++ programs throw.
 //!
-//! An exception that leaves a callback is caught there ([`catching`]), so that no frame of the
+//! An exception that leaves a callback is caught there ([`catch_exception`]), so that no frame of the
 //! library is cut short: locks are released, and collectives go on for the sake of the other ranks.
 //! The call of MPI that the callback belongs to ends as one that failed, and throws the exception
 //! again instead of returning ([`rethrow`]).
@@ -169,17 +169,17 @@ unsafe extern "C" fn personality(
     prepare_own_unwinder();
     // SAFETY: each is the function of that name of the unwinder's interface.
     unsafe {
-        let set_word: SetRegisterFn = match beside(caller, c"_Unwind_SetGR") {
+        let set_word: SetRegisterFn = match find_symbol(caller, c"_Unwind_SetGR") {
             Some(found) => std::mem::transmute::<*mut c_void, SetRegisterFn>(found),
             None => {
                 std::mem::transmute::<*const c_void, SetRegisterFn>(_Unwind_SetGR as *const c_void)
             }
         };
-        let set_address: SetIpFn = match beside(caller, c"_Unwind_SetIP") {
+        let set_address: SetIpFn = match find_symbol(caller, c"_Unwind_SetIP") {
             Some(found) => std::mem::transmute::<*mut c_void, SetIpFn>(found),
             None => std::mem::transmute::<*const c_void, SetIpFn>(_Unwind_SetIP as *const c_void),
         };
-        if let Some(found) = beside(caller, c"_Unwind_RaiseException") {
+        if let Some(found) = find_symbol(caller, c"_Unwind_RaiseException") {
             RAISE.set(std::mem::transmute::<*mut c_void, RaiseFn>(found));
         }
         set_word(context, EXCEPTION_REGISTER, exception.expose_provenance());
@@ -199,7 +199,7 @@ fn prepare_own_unwinder() {
 }
 
 /// A function of the object that `address` belongs to, or else of those that all see.
-fn beside(address: usize, name: &CStr) -> Option<*mut c_void> {
+fn find_symbol(address: usize, name: &CStr) -> Option<*mut c_void> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: fills in the place; the name is that of a loaded object, which is not loaded anew.
     let found = unsafe {
@@ -250,7 +250,7 @@ impl Exception {
             header,
             raise: RAISE.get(),
         };
-        exception.count(u32::wrapping_sub);
+        exception.adjust_uncaught(u32::wrapping_sub);
         exception
     }
 
@@ -259,11 +259,11 @@ impl Exception {
         // SAFETY: whoever threw it made the header.
         let (class, cleanup) = unsafe { ((*self.header).class, (*self.header).cleanup?) };
         let is_cxx = (class >> 8) & 0xff_ffff == u64::from(u32::from_be_bytes(*b"\0C++"));
-        is_cxx.then(|| beside(cleanup as *const () as usize, name))?
+        is_cxx.then(|| find_symbol(cleanup as *const () as usize, name))?
     }
 
     /// Has C++ count it as one that is in flight on this thread, or no longer.
-    fn count(&self, change: fn(u32, u32) -> u32) {
+    fn adjust_uncaught(&self, change: fn(u32, u32) -> u32) {
         if let Some(found) = self.library(c"__cxa_get_globals") {
             // SAFETY: the C++ ABI's function of this name, which gives the calling thread's counts.
             unsafe {
@@ -316,7 +316,7 @@ impl Drop for Exception {
 ///
 /// # Errors
 /// What it throws.
-pub(crate) fn catching<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result<R, Exception> {
+pub(crate) fn catch_exception<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result<R, Exception> {
     struct Invocation<F, R> {
         run: F,
         result: MaybeUninit<R>,
@@ -351,7 +351,7 @@ pub(crate) fn catching<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result<R, Exc
 }
 
 /// Has the call that this thread is in throw it, once that is over. The first of several is thrown.
-pub(crate) fn pend(exception: Exception) {
+pub(crate) fn set_pending(exception: Exception) {
     let first = PENDING
         .take()
         .unwrap_or_else(|| ManuallyDrop::new(exception));
@@ -367,16 +367,20 @@ pub(crate) fn is_pending() -> bool {
 }
 
 /// Why a call ends that has something to throw; nobody gets to read this.
-pub(crate) fn fault() -> CallError {
+pub(crate) fn pending_error() -> CallError {
     CallError::new(Class::Other, "a function of the program threw an exception")
 }
 
 /// For what has no failure of its own.
 ///
 /// # Errors
-/// [`fault`], if this call has something to throw.
-pub(crate) fn check() -> crate::call::Result<()> {
-    if is_pending() { Err(fault()) } else { Ok(()) }
+/// [`pending_error`], if this call has something to throw.
+pub(crate) fn check_pending() -> crate::call::Result<()> {
+    if is_pending() {
+        Err(pending_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Throws what this thread's call has to throw, if anything. Called when nothing of the call is
@@ -385,7 +389,7 @@ pub(crate) fn rethrow() {
     let Some(exception) = PENDING.take() else {
         return;
     };
-    exception.count(u32::wrapping_add);
+    exception.adjust_uncaught(u32::wrapping_add);
     let (header, raise) = (exception.header, exception.raise);
     // Rust's personality asks it about the frames that the exception passes.
     prepare_own_unwinder();

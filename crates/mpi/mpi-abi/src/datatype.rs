@@ -7,7 +7,7 @@ use crate::constants::*;
 use crate::datatype_refs;
 use crate::group::length;
 use crate::handle::*;
-use crate::objects::{TYPES, datatype, publish, unknown};
+use crate::objects::{TYPES, datatype, publish, unknown_handle};
 use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
@@ -323,7 +323,12 @@ pub(crate) fn type_free(_: CallId, handle: Ptr<MPI_Datatype>) -> Result<()> {
         attrs(found)?.delete_all(old.0)?;
     }
     if !datatype_refs::free(old) {
-        return Err(unknown(Class::Type, "datatype", old.0, MPI_DATATYPE_NULL.0));
+        return Err(unknown_handle(
+            Class::Type,
+            "datatype",
+            old.0,
+            MPI_DATATYPE_NULL.0,
+        ));
     }
     handle.set(MPI_DATATYPE_NULL)
 }

@@ -128,7 +128,7 @@ fn contents_of(handle: MPI_Datatype) -> Result<Contents> {
 }
 
 /// Room for `max` entries suffices for `have`.
-fn room(what: &str, max: i64, have: usize) -> Result<()> {
+fn check_room(what: &str, max: i64, have: usize) -> Result<()> {
     if length(max, what)? >= have {
         return Ok(());
     }
@@ -138,7 +138,7 @@ fn room(what: &str, max: i64, have: usize) -> Result<()> {
     ))
 }
 
-fn give_types(types: Vec<Datatype>, out: Ptr<MPI_Datatype>) -> Result<()> {
+fn return_types(types: Vec<Datatype>, out: Ptr<MPI_Datatype>) -> Result<()> {
     let handles = types
         .into_iter()
         .map(publish_type)
@@ -158,9 +158,9 @@ pub(crate) fn type_get_contents(
 ) -> Result<()> {
     let contents = contents_of(handle)?;
     int_form_only(datatype(handle)?)?;
-    room("integers", max_integers.into(), contents.integers.len())?;
-    room("addresses", max_addresses.into(), contents.addresses.len())?;
-    room("datatypes", max_types.into(), contents.types.len())?;
+    check_room("integers", max_integers.into(), contents.integers.len())?;
+    check_room("addresses", max_addresses.into(), contents.addresses.len())?;
+    check_room("datatypes", max_types.into(), contents.types.len())?;
     integers.fill(contents.integers)?;
     addresses.fill(
         contents
@@ -168,7 +168,7 @@ pub(crate) fn type_get_contents(
             .into_iter()
             .map(|address| address as MPI_Aint),
     )?;
-    give_types(contents.types, types)
+    return_types(contents.types, types)
 }
 
 pub(crate) fn type_get_contents_c(
@@ -184,14 +184,14 @@ pub(crate) fn type_get_contents_c(
     types: Ptr<MPI_Datatype>,
 ) -> Result<()> {
     let contents = contents_of(handle)?;
-    room("integers", max_integers, contents.integers.len())?;
-    room("addresses", max_addresses, contents.addresses.len())?;
-    room(
+    check_room("integers", max_integers, contents.integers.len())?;
+    check_room("addresses", max_addresses, contents.addresses.len())?;
+    check_room(
         "large counts",
         max_large_counts,
         contents.large_counts.len(),
     )?;
-    room("datatypes", max_types, contents.types.len())?;
+    check_room("datatypes", max_types, contents.types.len())?;
     integers.fill(contents.integers)?;
     addresses.fill(
         contents
@@ -200,7 +200,7 @@ pub(crate) fn type_get_contents_c(
             .map(|address| address as MPI_Aint),
     )?;
     large_counts.fill(contents.large_counts)?;
-    give_types(contents.types, types)
+    return_types(contents.types, types)
 }
 
 pub(crate) fn type_get_value_index(
@@ -237,7 +237,7 @@ pub(crate) fn type_create_f90_real(
     range: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    out.set(kind_once(("real", precision, range), || {
+    out.set(f90_type_once(("real", precision, range), || {
         Datatype::f90_real(precision, range)
     })?)
 }
@@ -248,7 +248,7 @@ pub(crate) fn type_create_f90_complex(
     range: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    out.set(kind_once(("complex", precision, range), || {
+    out.set(f90_type_once(("complex", precision, range), || {
         Datatype::f90_complex(precision, range)
     })?)
 }
@@ -258,7 +258,7 @@ pub(crate) fn type_create_f90_integer(
     range: c_int,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    out.set(kind_once(("integer", 0, range), || {
+    out.set(f90_type_once(("integer", 0, range), || {
         Datatype::f90_integer(range)
     })?)
 }
@@ -270,7 +270,7 @@ type F90Kind = (&'static str, c_int, c_int);
 /// they like, so each is made once.
 static KINDS: Mutex<Vec<(F90Kind, MPI_Datatype)>> = Mutex::new(Vec::new());
 
-fn kind_once(
+fn f90_type_once(
     asked: F90Kind,
     make: impl FnOnce() -> garonne_mpi::error::Result<Datatype>,
 ) -> Result<MPI_Datatype> {

@@ -8,7 +8,7 @@
 //! done without anybody asking. The word is read once, early in a call ([`call_site`]): a callback
 //! that itself calls MPI overwrites it.
 
-use crate::tls_word::own_word;
+use crate::tls_word::tls_word;
 use std::arch::{asm, global_asm};
 use std::sync::atomic::AtomicU64;
 
@@ -26,7 +26,7 @@ global_asm!(
 
 /// The whole body of a naked exported function.
 #[cfg(target_arch = "x86_64")]
-macro_rules! thunk {
+macro_rules! entry {
     ($wrapper:path) => {
         std::arch::naked_asm!(
             "movsd xmm0, qword ptr [rsp]",
@@ -38,7 +38,7 @@ macro_rules! thunk {
 
 /// The whole body of a naked exported function.
 #[cfg(target_arch = "aarch64")]
-macro_rules! thunk {
+macro_rules! entry {
     ($wrapper:path) => {
         std::arch::naked_asm!(
             "fmov d0, x30",
@@ -48,7 +48,7 @@ macro_rules! thunk {
     };
 }
 
-pub(crate) use thunk;
+pub(crate) use entry;
 
 /// A return address as a thunk passes it: its bits in a floating-point register. Nothing computes
 /// with it.
@@ -112,5 +112,5 @@ impl CallSite {
 /// The return address of the latest MPI call that this thread entered; 0 before the first.
 #[inline(always)]
 pub(crate) fn call_site() -> u64 {
-    own_word!("garonne_call_site")
+    tls_word!("garonne_call_site")
 }

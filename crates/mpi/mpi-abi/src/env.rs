@@ -20,28 +20,28 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 static LIFECYCLE: Mutex<()> = Mutex::new(());
 
 /// This rank, brought up if this is the first use (the world model or a session).
-pub(crate) fn join(level: ThreadLevel) -> Result<Arc<Process>> {
+pub(crate) fn acquire_process(level: ThreadLevel) -> Result<Arc<Process>> {
     let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(process) = init_state::find_process() {
         return Ok(process);
     }
-    let process = Process::new(this_rank::enter(level)?);
+    let process = Process::new(this_rank::join_job(level)?);
     init_state::set_process(Some(process.clone()));
     Ok(process)
 }
 
 /// Takes this rank out of its job if nothing uses the library any more.
-pub(crate) fn leave_if_unused() -> Result<()> {
+pub(crate) fn release_if_unused() -> Result<()> {
     let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
     if init_state::find_process().is_none_or(|process| process.users() > 0) {
         return Ok(());
     }
     drop(init_state::set_process(None));
-    this_rank::leave()
+    this_rank::leave_job()
 }
 
 pub(crate) fn init(call: CallId, _argc: Ptr<c_int>, _argv: Ptr<Ptr<StrIn>>) -> Result<()> {
-    start(call, MPI_THREAD_SINGLE).map(drop)
+    init_world(call, MPI_THREAD_SINGLE).map(drop)
 }
 
 pub(crate) fn init_thread(
@@ -51,10 +51,10 @@ pub(crate) fn init_thread(
     required: c_int,
     provided: Ptr<c_int>,
 ) -> Result<()> {
-    provided.set(start(call, required)?)
+    provided.set(init_world(call, required)?)
 }
 
-fn start(call: CallId, required: c_int) -> Result<c_int> {
+fn init_world(call: CallId, required: c_int) -> Result<c_int> {
     match init_state::phase() {
         Phase::Before => {}
         Phase::Running => {
@@ -74,18 +74,18 @@ fn start(call: CallId, required: c_int) -> Result<c_int> {
         }
     }
     let required = ThreadLevel::try_from(required)?;
-    let process = join(required)?;
+    let process = acquire_process(required)?;
     let level = process.init(required)?;
-    this_rank::threads(level);
+    this_rank::set_thread_level(level);
     let provided = level as c_int;
     init_state::set_main_thread(provided);
     objects::set_world(process.world().zip(process.self_comm()));
-    init_state::enter(Phase::Running);
+    init_state::set_phase(Phase::Running);
     Ok(provided)
 }
 
 pub(crate) fn finalize(call: CallId) -> Result<()> {
-    if init_state::forked() {
+    if init_state::is_forked_child() {
         // What there was to finalize is its parent's.
         return Ok(());
     }
@@ -105,28 +105,28 @@ pub(crate) fn finalize(call: CallId) -> Result<()> {
         }
     }
     let process = init_state::process()?;
-    if optional_checks::messages() {
+    if optional_checks::messages_enabled() {
         process.begin_finalize()?;
         match process.unreceived(call.origin(), &comm_contexts::owner) {
-            Ok(Some(report)) => die_of_unreceived(&process, &report),
+            Ok(Some(report)) => end_for_unreceived(&process, &report),
             Ok(None) => {}
-            Err(error) => say(&format!(
+            Err(error) => write_stderr(&format!(
                 "warning: rank {} cannot tell whether all messages were received: {error}",
                 process.host.me()
             )),
         }
     }
     process.finalize()?;
-    init_state::enter(Phase::Finalized);
+    init_state::set_phase(Phase::Finalized);
     objects::set_world(None);
     comm_contexts::forget_freed();
-    leave_if_unused()
+    release_if_unused()
 }
 
 /// Ends the job for messages that nobody received, whatever the error handler: the user asked for
 /// that, and hardly a program looks at what `MPI_Finalize` returns.
-pub(crate) fn die_of_unreceived(process: &Process, report: &str) -> ! {
-    die(Some(process), Class::Other as c_int, report)
+pub(crate) fn end_for_unreceived(process: &Process, report: &str) -> ! {
+    end_job(Some(process), Class::Other as c_int, report)
 }
 
 pub(crate) fn initialized(_: CallId, flag: Ptr<c_int>) -> Result<()> {
@@ -135,7 +135,7 @@ pub(crate) fn initialized(_: CallId, flag: Ptr<c_int>) -> Result<()> {
 
 pub(crate) fn finalized(_: CallId, flag: Ptr<c_int>) -> Result<()> {
     // So that handlers which programs run at exit leave MPI alone in a forked child.
-    flag.set((init_state::forked() || init_state::phase() == Phase::Finalized).into())
+    flag.set((init_state::is_forked_child() || init_state::phase() == Phase::Finalized).into())
 }
 
 pub(crate) fn query_thread(_: CallId, provided: Ptr<c_int>) -> Result<()> {
@@ -163,25 +163,25 @@ pub(crate) fn abort(call: CallId, on: MPI_Comm, code: c_int) -> Result<()> {
         ""
     };
     let message = format!("{rank}called MPI_Abort({label}, {code})   at {place}{status}");
-    die(process.as_deref(), code, &message)
+    end_job(process.as_deref(), code, &message)
 }
 
 /// Says something to who started the program, in one piece.
-pub(crate) fn say(text: &str) {
+pub(crate) fn write_stderr(text: &str) {
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Ends the job, or this process if there is none, with these last words.
-pub(crate) fn die(process: Option<&Process>, code: c_int, message: &str) -> ! {
+pub(crate) fn end_job(process: Option<&Process>, code: c_int, message: &str) -> ! {
     // SAFETY: writes out what the program printed so far; takes no argument of ours.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     // A forked child ends alone: the job is its parent's.
-    if let Some(process) = process.filter(|_| !init_state::forked()) {
+    if let Some(process) = process.filter(|_| !init_state::is_forked_child()) {
         process.abort(code, message);
     }
     let _ = writeln!(std::io::stderr(), "{message}");
     let status = if code & 0xff == 0 { 1 } else { code };
-    if !init_state::forked() {
+    if !init_state::is_forked_child() {
         garonne_node::client::abort_job(status);
     }
     // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.

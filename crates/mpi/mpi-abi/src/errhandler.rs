@@ -1,7 +1,7 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
 use crate::c_args::{Callback, Ptr, StrIn, StrOut};
-use crate::call::{CallError, CallId, ErrorObject, Result, not_yet_string};
+use crate::call::{CallError, CallId, ErrorObject, Result, unimplemented_string};
 use crate::callback;
 use crate::comm_contexts::RevivedHandle;
 use crate::constants::*;
@@ -31,9 +31,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
-    let code = tell(call, holder, fault);
+    let code = invoke_handler(call, holder, fault);
     if cpp_exceptions::is_pending() {
-        trace_calls::left_by_exception(call);
+        trace_calls::record_exit_by_exception(call);
         cpp_exceptions::rethrow();
     }
     code
@@ -42,16 +42,16 @@ pub(crate) fn raise(call: CallId, holder: ErrorObject, fault: CallError) -> c_in
 /// Has the error handler do what it does. All that belongs to the failure is gone when this
 /// returns.
 #[inline(never)]
-fn tell(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
+fn invoke_handler(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
     if cpp_exceptions::is_pending() {
         return MPI_ERR_OTHER;
     }
     let site = crate::entry::call_site();
-    let (handler, object) = handler_of(holder, &fault);
+    let (handler, object) = handler_for(holder, &fault);
     match handler {
-        Errhandler::Return => recent_errors::keep(call, site, fault.error()),
+        Errhandler::Return => recent_errors::record(call, site, fault.error()),
         Errhandler::User(user) => {
-            let code = recent_errors::keep(call, site, fault.error());
+            let code = recent_errors::record(call, site, fault.error());
             let _shown = fault.comm().map(RevivedHandle::new);
             (user.callback)(object, code);
             code
@@ -61,7 +61,7 @@ fn tell(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
 }
 
 /// The error handler that hears of a fault, and the handle of its object.
-fn handler_of(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
+fn handler_for(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
     if let Some(comm) = fault.comm() {
         return (comm.errhandler(), comm.handle());
     }
@@ -71,25 +71,25 @@ fn handler_of(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
             find_session(handle).map(|session| (session.errhandler(), handle.0))
         }
         ErrorObject::File(handle) => Some((lock(&FILES).clone(), handle.0)),
-        ErrorObject::New(handle, kind) => given(handle, kind),
+        ErrorObject::New(handle, kind) => requested_handler(handle, kind),
         ErrorObject::Win(_) | ErrorObject::None => None,
     };
     // Before MPI_Init, after MPI_Finalize and with sessions alone there is no MPI_COMM_SELF.
-    own.or_else(handler_of_none)
-        .unwrap_or_else(|| (initial(), MPI_COMM_NULL.0))
+    own.or_else(default_handler)
+        .unwrap_or_else(|| (initial_or_fatal(), MPI_COMM_NULL.0))
 }
 
 /// The error handler that the program was started with. What names none is refused when a rank
 /// starts.
-fn initial() -> Errhandler {
-    start_with().unwrap_or(Errhandler::Fatal)
+fn initial_or_fatal() -> Errhandler {
+    initial_from_env().unwrap_or(Errhandler::Fatal)
 }
 
 /// The error handler that the predefined communicators have at first.
 ///
 /// # Errors
 /// The setting names none.
-pub(crate) fn start_with() -> Result<Errhandler, garonne_node::Error> {
+pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_node::Error> {
     let said = std::env::var_os(rank::ENV_INITIAL_ERRHANDLER).unwrap_or_default();
     Ok(match rank::initial_errhandler(&said)? {
         1 => Errhandler::Abort,
@@ -99,7 +99,7 @@ pub(crate) fn start_with() -> Result<Errhandler, garonne_node::Error> {
 }
 
 /// The error handler that a call was given for what it did not come to make.
-fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
+fn requested_handler(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
     let handler = errhandler(handle)
         .ok()
         .filter(|handler| handler.fits(kind))?;
@@ -113,10 +113,12 @@ fn given(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
 /// Who hears of a failure that belongs to no object: since MPI 4 `MPI_COMM_SELF`. Programs that
 /// were written before, or for libraries that go on as before, set a handler on `MPI_COMM_WORLD`
 /// alone; that one hears of it then, unless errors are checked.
-fn handler_of_none() -> Option<(Errhandler, usize)> {
+fn default_handler() -> Option<(Errhandler, usize)> {
     let this = find_comm(MPI_COMM_SELF)?;
     let world = find_comm(MPI_COMM_WORLD).filter(|world| {
-        world.has_own_errhandler() && !this.has_own_errhandler() && !optional_checks::errors()
+        world.has_own_errhandler()
+            && !this.has_own_errhandler()
+            && !optional_checks::errors_enabled()
     });
     let (comm, handle) = world.map_or((this, MPI_COMM_SELF), |world| (world, MPI_COMM_WORLD));
     Some((comm.errhandler(), handle.0))
@@ -135,7 +137,7 @@ pub(crate) struct ErrorReport {
 }
 
 /// All that can be said of a failure of `call`, which stands at `site`.
-pub(crate) fn story(call: CallId, site: u64, error: &Error) -> ErrorReport {
+pub(crate) fn error_report(call: CallId, site: u64, error: &Error) -> ErrorReport {
     let rank = init_state::find_process().map_or(String::new(), |process| {
         format!("rank {}  ", process.host.me())
     });
@@ -148,7 +150,7 @@ pub(crate) fn story(call: CallId, site: u64, error: &Error) -> ErrorReport {
     let (code, what, help) = match complete {
         Some((code, what)) => (Some(code.to_string()), what.to_string(), String::new()),
         None => (
-            explained(error.class).map(String::from),
+            explain_code(error.class).map(String::from),
             error.detail.clone(),
             format!("\n  help: {}", help(error.class)),
         ),
@@ -179,10 +181,10 @@ fn fatal(call: CallId, site: u64, error: &Error) -> ! {
         what,
         place,
         help,
-    } = story(call, site, error);
+    } = error_report(call, site, error);
     let code = code.map_or(String::new(), |code| format!("[{code}]"));
     let message = format!("error{code}: {what}{place}{help}");
-    crate::env::die(
+    crate::env::end_job(
         init_state::find_process().as_deref(),
         error.class as i32,
         &message,
@@ -190,9 +192,9 @@ fn fatal(call: CallId, site: u64, error: &Error) -> ! {
 }
 
 /// The code that `garonne explain` knows for an error of a class, if there is one.
-fn explained(class: Class) -> Option<&'static str> {
+fn explain_code(class: Class) -> Option<&'static str> {
     if init_state::find_process().is_none()
-        && init_state::not_running().is_some()
+        && init_state::not_running_reason().is_some()
         && class != Class::UnsupportedOperation
     {
         return Some("G0108");
@@ -268,7 +270,7 @@ fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()
             "the error handler function is a null pointer",
         ));
     }
-    give(Errhandler::user(kind, callback::errhandler(function)), out)
+    return_errhandler(Errhandler::user(kind, callback::errhandler(function)), out)
 }
 
 pub(crate) fn comm_set_errhandler(_: CallId, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {
@@ -276,7 +278,7 @@ pub(crate) fn comm_set_errhandler(_: CallId, on: MPI_Comm, handler: MPI_Errhandl
 }
 
 pub(crate) fn comm_get_errhandler(_: CallId, on: MPI_Comm, out: Ptr<MPI_Errhandler>) -> Result<()> {
-    give(comm(on)?.errhandler(), out)
+    return_errhandler(comm(on)?.errhandler(), out)
 }
 
 pub(crate) fn session_set_errhandler(
@@ -292,7 +294,7 @@ pub(crate) fn session_get_errhandler(
     on: MPI_Session,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
-    give(session(on)?.errhandler(), out)
+    return_errhandler(session(on)?.errhandler(), out)
 }
 
 /// Only `MPI_FILE_NULL` has an error handler as long as files cannot be opened.
@@ -311,26 +313,26 @@ pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandl
 
 pub(crate) fn file_get_errhandler(_: CallId, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
     null_file(on)?;
-    give(lock(&FILES).clone(), out)
+    return_errhandler(lock(&FILES).clone(), out)
 }
 
 fn null_file(on: MPI_File) -> Result<()> {
     if on == MPI_FILE_NULL {
         Ok(())
     } else {
-        Err(objects::unknown(Class::File, "file", on.0, 0))
+        Err(objects::unknown_handle(Class::File, "file", on.0, 0))
     }
 }
 
 /// Each handle given out is the program's to free.
-fn give(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
+fn return_errhandler(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
     out.set(match handler {
         Errhandler::Fatal => MPI_ERRORS_ARE_FATAL,
         Errhandler::Abort => MPI_ERRORS_ABORT,
         Errhandler::Return => MPI_ERRORS_RETURN,
         Errhandler::User(user) => {
             let _shared = lock(&SHARED);
-            give_user(user)?
+            handle_of_user(user)?
         }
     })
 }
@@ -340,7 +342,7 @@ static SHARED: Mutex<()> = Mutex::new(());
 
 /// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED`
 /// held.
-fn give_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
+fn handle_of_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
     // Relaxed: the lock orders these.
     if user.given.fetch_add(1, Ordering::Relaxed) > 0 {
         return Ok(MPI_Errhandler(user.handle.load(Ordering::Relaxed)));
@@ -369,7 +371,7 @@ pub(crate) fn errhandler_free(_: CallId, handle: Ptr<MPI_Errhandler>) -> Result<
         MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN
     );
     if !predefined && !free_user(old) {
-        return Err(objects::unknown(
+        return Err(objects::unknown_handle(
             Class::Errhandler,
             "error handler",
             old.0,
@@ -380,7 +382,7 @@ pub(crate) fn errhandler_free(_: CallId, handle: Ptr<MPI_Errhandler>) -> Result<
 }
 
 /// The call itself succeeds if the handler comes back.
-fn call_handler(call: CallId, holder: ErrorObject, code: c_int) -> Result<()> {
+fn call_errhandler(call: CallId, holder: ErrorObject, code: c_int) -> Result<()> {
     let class = Class::try_from(class_of(code)?).unwrap_or(Class::Other);
     let detail = text_of(code).unwrap_or_default();
     let mut error = Error::new(class, format!("the program raised error {code}: {detail}"));
@@ -391,17 +393,17 @@ fn call_handler(call: CallId, holder: ErrorObject, code: c_int) -> Result<()> {
 
 pub(crate) fn comm_call_errhandler(call: CallId, on: MPI_Comm, code: c_int) -> Result<()> {
     comm(on)?;
-    call_handler(call, ErrorObject::Comm(on), code)
+    call_errhandler(call, ErrorObject::Comm(on), code)
 }
 
 pub(crate) fn session_call_errhandler(call: CallId, on: MPI_Session, code: c_int) -> Result<()> {
     session(on)?;
-    call_handler(call, ErrorObject::Session(on), code)
+    call_errhandler(call, ErrorObject::Session(on), code)
 }
 
 pub(crate) fn file_call_errhandler(call: CallId, on: MPI_File, code: c_int) -> Result<()> {
     null_file(on)?;
-    call_handler(call, ErrorObject::File(on), code)
+    call_errhandler(call, ErrorObject::File(on), code)
 }
 
 /// Classes and codes that the program added: the class of each, and its text.
@@ -525,10 +527,10 @@ fn not_a(code: c_int, what: &str) -> CallError {
 }
 
 fn class_of(code: c_int) -> Result<c_int> {
-    if Class::try_from(code).is_ok() || tool_string(code).is_some() {
+    if Class::try_from(code).is_ok() || mpi_t_error_text(code).is_some() {
         return Ok(code);
     }
-    if not_yet_string(code).is_some() {
+    if unimplemented_string(code).is_some() {
         return Ok(Class::UnsupportedOperation as c_int);
     }
     if let Some(class) = recent_errors::class_of(code) {
@@ -554,9 +556,9 @@ fn text_of(code: c_int) -> Option<String> {
         }
         return Some(format!("{}: {}", class.name(), class.text()));
     }
-    tool_string(code)
+    mpi_t_error_text(code)
         .map(String::from)
-        .or_else(|| not_yet_string(code))
+        .or_else(|| unimplemented_string(code))
         .or_else(|| recent_errors::text_of(code))
         .or_else(|| {
             lock(&ADDED)
@@ -573,7 +575,7 @@ pub(crate) fn error_string(_: CallId, code: c_int, text: StrOut, len: Ptr<c_int>
 }
 
 /// The sentence of a code of the tool interface.
-fn tool_string(code: c_int) -> Option<&'static str> {
+fn mpi_t_error_text(code: c_int) -> Option<&'static str> {
     Some(match code {
         MPI_T_ERR_CANNOT_INIT => "MPI_T_ERR_CANNOT_INIT: the tool interface cannot be initialised",
         MPI_T_ERR_NOT_ACCESSIBLE => "MPI_T_ERR_NOT_ACCESSIBLE: not accessible",

@@ -9,14 +9,14 @@
 //! Bounded by [`ENTRIES`].
 
 use crate::c_args::{Buf, Ptr};
-use crate::call::{CallId, ErrorObject, finish};
+use crate::call::{CallId, ErrorObject, return_code};
 use crate::constants::{MPI_ANY_TAG, MPI_SUCCESS};
 use crate::entry::CallSite;
 use crate::gpu_buffers;
 use crate::handle::*;
 use crate::light_request;
 use crate::optional_checks;
-use crate::status::give_if;
+use crate::status::write_if_given;
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv, FastSend};
@@ -44,7 +44,7 @@ struct PeerEntry {
     context: AtomicU32,
     peer: AtomicU32,
     /// Messages that were sent to it while it had no track, as those to other hosts never have.
-    trackless: AtomicU32,
+    sends_without_channel: AtomicU32,
 }
 
 const _: () = assert!(size_of::<PeerEntry>() == 32, "two in a line");
@@ -56,40 +56,40 @@ static TABLE: [PeerEntry; ENTRIES] = [const {
         rank: AtomicI32::new(0),
         context: AtomicU32::new(0),
         peer: AtomicU32::new(0),
-        trackless: AtomicU32::new(0),
+        sends_without_channel: AtomicU32::new(0),
     }
 }; ENTRIES];
 
 #[inline(always)]
-fn place(comm: MPI_Comm, rank: c_int) -> &'static PeerEntry {
+fn slot_for(comm: MPI_Comm, rank: c_int) -> &'static PeerEntry {
     &TABLE[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
 }
 
 /// The entry of a pair, if it was learned.
 #[inline(always)]
-fn find(comm: MPI_Comm, rank: c_int) -> Option<&'static PeerEntry> {
-    let entry = place(comm, rank);
+fn lookup(comm: MPI_Comm, rank: c_int) -> Option<&'static PeerEntry> {
+    let entry = slot_for(comm, rank);
     (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
         .then_some(entry)
 }
 
 #[inline(always)]
-fn track(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
+fn send_channel(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
     // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its
     // communicator; a handle that is freed took its entries with it before.
-    unsafe { find(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
+    unsafe { lookup(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
 
 /// Whether it is to be learned what a pair stands for. Not among several threads: one could read
 /// what another is just writing.
 #[inline(always)]
-pub(crate) fn wants(comm: MPI_Comm, rank: c_int) -> bool {
-    find(comm, rank).is_none() && is_alone()
+pub(crate) fn wants_entry(comm: MPI_Comm, rank: c_int) -> bool {
+    lookup(comm, rank).is_none() && is_single_threaded()
 }
 
 #[inline(always)]
-fn is_alone() -> bool {
-    this_rank::host().is_some_and(|host| host.is_alone())
+fn is_single_threaded() -> bool {
+    this_rank::engine().is_some_and(|host| host.is_alone())
 }
 
 /// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
@@ -97,19 +97,19 @@ fn is_alone() -> bool {
 #[inline(never)]
 pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Peer)) {
     // What goes the shortest way says nothing of its type.
-    if optional_checks::types() {
+    if optional_checks::types_enabled() {
         return;
     }
-    let Some(host) = this_rank::host() else {
+    let Some(host) = this_rank::engine() else {
         return;
     };
     let track = host.track(context, peer);
     let at = track
         .as_ref()
         .map_or(null_mut(), |track| PostMortemArc::as_ptr(track).cast_mut());
-    let entry = place(comm, rank);
-    if find(comm, rank).is_none() {
-        entry.trackless.store(0, Ordering::Relaxed);
+    let entry = slot_for(comm, rank);
+    if lookup(comm, rank).is_none() {
+        entry.sends_without_channel.store(0, Ordering::Relaxed);
     }
     entry.comm.store(comm.0, Ordering::Relaxed);
     entry.rank.store(rank, Ordering::Relaxed);
@@ -121,16 +121,19 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Pe
 /// As `learn` for a small message that was sent, unless its track is known. Where there is none it
 /// is asked for ever more rarely.
 #[inline(always)]
-pub(crate) fn learn_track(comm: MPI_Comm, rank: c_int, small: &FastSend) {
-    if small.len > INLINE_MAX || !is_alone() {
+pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
+    if small.len > INLINE_MAX || !is_single_threaded() {
         return;
     }
-    let is_due = match find(comm, rank) {
+    let is_due = match lookup(comm, rank) {
         None => true,
         Some(entry) if !entry.track.load(Ordering::Relaxed).is_null() => false,
         Some(entry) => {
-            let times = entry.trackless.load(Ordering::Relaxed).wrapping_add(1);
-            entry.trackless.store(times, Ordering::Relaxed);
+            let times = entry
+                .sends_without_channel
+                .load(Ordering::Relaxed)
+                .wrapping_add(1);
+            entry.sends_without_channel.store(times, Ordering::Relaxed);
             times.is_power_of_two()
         }
     };
@@ -171,10 +174,14 @@ impl ElementCount for MPI_Count {
 /// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes,
 /// and at a plain address.
 #[inline(always)]
-fn few(buf: Buf, (count, datatype): (impl ElementCount, MPI_Datatype), most: u32) -> Option<u32> {
+fn contiguous_bytes(
+    buf: Buf,
+    (count, datatype): (impl ElementCount, MPI_Datatype),
+    most: u32,
+) -> Option<u32> {
     // 0 for a type that is none of the plain ones, as for no elements.
     let bytes = run_bytes(datatype.0) as u64 * count.elements();
-    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::floor();
+    let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::checked_up_to();
     fits.then_some(bytes as u32)
 }
 
@@ -202,8 +209,8 @@ pub(crate) fn send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    let track = track(comm, dest)?;
-    let len = few(buf, (count, datatype), INLINE_MAX as u32)?;
+    let track = send_channel(comm, dest)?;
+    let len = contiguous_bytes(buf, (count, datatype), INLINE_MAX as u32)?;
     let origin = origin(call, site, datatype);
     let sent = tag >= 0 && track.send(tag, (buf.mem(), len), origin, |word| site.store(word));
     sent.then_some(MPI_SUCCESS)
@@ -232,15 +239,15 @@ pub(crate) fn isend(
 
 /// The engine's words for a receive, if its data is plain and what it names was learned.
 #[inline(always)]
-fn catch(
+fn fast_recv_args(
     (call, site): (CallId, CallSite),
     buf: Buf,
     (count, datatype): (impl ElementCount, MPI_Datatype),
     (source, tag): (c_int, c_int),
     comm: MPI_Comm,
 ) -> Option<FastRecv> {
-    let entry = find(comm, source)?;
-    let room = few(buf, (count, datatype), u32::MAX)?;
+    let entry = lookup(comm, source)?;
+    let room = contiguous_bytes(buf, (count, datatype), u32::MAX)?;
     Some(FastRecv {
         context: entry.context.load(Ordering::Relaxed),
         peer: entry.peer.load(Ordering::Relaxed),
@@ -268,9 +275,9 @@ pub(crate) fn recv(
     comm: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
-    let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = this_rank::host()?.take_now(&catch, |word| site.store(word))?;
-    give_if(status, &caught.into());
+    let catch = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let caught = this_rank::engine()?.take_now(&catch, |word| site.store(word))?;
+    write_if_given(status, &caught.into());
     Some(MPI_SUCCESS)
 }
 
@@ -290,8 +297,8 @@ pub(crate) fn irecv(
     if request.is_null() {
         return None;
     }
-    let catch = catch((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let host = this_rank::host()?;
+    let catch = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let host = this_rank::engine()?;
     let name = host.post_now(&catch, |word| site.store(word))?;
     if catch.room > HANDS_FROM {
         host.leave_open(name);
@@ -301,8 +308,8 @@ pub(crate) fn irecv(
         Some(handle) => request.set_if(handle),
         None => {
             site.note();
-            let named = light_request::name_far(comm, name, request);
-            return Some(finish(call, ErrorObject::Comm(comm), named));
+            let named = light_request::return_posted(comm, name, request);
+            return Some(return_code(call, ErrorObject::Comm(comm), named));
         }
     }
     Some(MPI_SUCCESS)

@@ -5,8 +5,8 @@ use crate::call::{CallError, CallId, Result};
 use crate::callback::GeneralizedCallbacks;
 use crate::handle::*;
 use crate::init_state;
-use crate::light_request::is_plain;
-use crate::request::{entry, forget, give_general};
+use crate::light_request::is_light;
+use crate::request::{remove_entry, request_entry, return_generalized};
 use garonne_mpi::error::Class;
 use garonne_mpi::request::Completion;
 use garonne_mpi::request::generalized;
@@ -27,19 +27,19 @@ pub(crate) fn grequest_start(
         extra,
     };
     let (general, request) = generalized::start(&init_state::process()?, Box::new(operations));
-    give_general(request, general, out)
+    return_generalized(request, general, out)
 }
 
 pub(crate) fn grequest_complete(_: CallId, handle: MPI_Request) -> Result<()> {
-    let general = if is_plain(handle) {
+    let general = if is_light(handle) {
         None
     } else {
-        entry(handle)?.general.clone()
+        request_entry(handle)?.general.clone()
     };
     let general = general
         .ok_or_else(|| CallError::new(Class::Request, "this request is not a generalized one"))?;
     let completed = general.complete();
-    forget_if_over(handle, &general);
+    remove_if_over(handle, &general);
     Ok(completed?)
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn grequest_complete(_: CallId, handle: MPI_Request) -> Result<()> {
 pub(crate) fn free(handle: MPI_Request, operation: &Arc<generalized::General>) -> Result<()> {
     let operation = operation.clone();
     let freed = operation.free();
-    forget_if_over(handle, &operation);
+    remove_if_over(handle, &operation);
     Ok(freed?)
 }
 
-fn forget_if_over(handle: MPI_Request, operation: &generalized::General) {
+fn remove_if_over(handle: MPI_Request, operation: &generalized::General) {
     if operation.is_over() {
-        forget(handle);
+        remove_entry(handle);
     }
 }

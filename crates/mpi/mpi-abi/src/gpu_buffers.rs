@@ -11,8 +11,8 @@
 //! loaded from here.
 
 use crate::c_args::Buf;
-use crate::call::{CallError, Result, childs_fault};
-use crate::init_state::forked;
+use crate::call::{CallError, Result, forked_child_error};
+use crate::init_state::is_forked_child;
 use garonne_mpi::error::Class;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,13 +23,13 @@ static CHECKED_UP_TO: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// See [`CHECKED_UP_TO`]. A plain load.
 #[inline(always)]
-pub(crate) fn floor() -> usize {
+pub(crate) fn checked_up_to() -> usize {
     CHECKED_UP_TO.load(Ordering::Relaxed)
 }
 
 /// Has the next buffer looked at: a driver may have been loaded since, or this process is a new
 /// child.
-pub(crate) fn look_again() {
+pub(crate) fn recheck() {
     CHECKED_UP_TO.store(usize::MAX, Ordering::Relaxed);
 }
 
@@ -76,7 +76,7 @@ impl Driver {
     }
 
     /// The value of an attribute of `address`, if the driver knows it.
-    fn ask(&self, attribute: c_int, address: usize) -> Option<usize> {
+    fn query(&self, attribute: c_int, address: usize) -> Option<usize> {
         let mut value = 0usize;
         // SAFETY: both attributes are addresses, which is what `value` has room for; the driver
         // accepts any address.
@@ -87,7 +87,7 @@ impl Driver {
     /// Whether the memory at `address` is the device's alone: not the host's, not registered with
     /// the driver, not managed.
     fn owns(&self, address: usize) -> bool {
-        self.ask(DEVICE_POINTER, address).is_some() && self.ask(HOST_POINTER, address).is_none()
+        self.query(DEVICE_POINTER, address).is_some() && self.query(HOST_POINTER, address).is_none()
     }
 }
 
@@ -103,18 +103,18 @@ static LOADED_DRIVERS: Mutex<LoadedDrivers> = Mutex::new(LoadedDrivers {
 });
 
 /// How many libraries this process has loaded so far.
-fn loads() -> u64 {
+fn load_count() -> u64 {
     unsafe extern "C" fn first(
         info: *mut libc::dl_phdr_info,
         _: usize,
         loads: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes a valid structure, and `loads` is the word below.
+        // SAFETY: the linker passes a valid structure, and `load_count` is the word below.
         unsafe { *loads.cast::<u64>() = (*info).dlpi_adds };
         1
     }
     let mut loads = 0u64;
-    // SAFETY: the callback writes to `loads` only, and is not kept.
+    // SAFETY: the callback writes to `load_count` only, and is not kept.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut loads).cast()) };
     loads
 }
@@ -123,7 +123,7 @@ fn drivers() -> [Option<Driver>; DRIVERS.len()] {
     let mut found = LOADED_DRIVERS
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let loads = loads();
+    let loads = load_count();
     if found.loads != loads {
         found.loads = loads;
         found.drivers = DRIVERS.map(Driver::loaded);
@@ -133,21 +133,21 @@ fn drivers() -> [Option<Driver>; DRIVERS.len()] {
 
 /// Refuses a buffer that lies on a device, where nothing else is wrong with any address.
 #[inline]
-pub(crate) fn refuse(buf: Buf) -> Result<()> {
-    if buf.addr() <= floor() {
-        check(buf, 1)
+pub(crate) fn refuse_gpu_memory(buf: Buf) -> Result<()> {
+    if buf.addr() <= checked_up_to() {
+        check_gpu_memory(buf, 1)
     } else {
         Ok(())
     }
 }
 
 /// Refuses a buffer of `count` elements if it lies on a device. Called for buffers at or below
-/// [`floor`].
+/// [`checked_up_to`].
 #[cold]
 #[inline(never)]
-pub(crate) fn check(buf: Buf, count: i64) -> Result<()> {
-    if forked() {
-        return Err(childs_fault());
+pub(crate) fn check_gpu_memory(buf: Buf, count: i64) -> Result<()> {
+    if is_forked_child() {
+        return Err(forked_child_error());
     }
     let drivers = drivers();
     if drivers.iter().all(Option::is_none) {

@@ -194,7 +194,7 @@ pub(crate) fn group_range_excl(
 pub(crate) fn group_free(_: CallId, handle: Ptr<MPI_Group>) -> Result<()> {
     let old = handle.get()?;
     if old != MPI_GROUP_EMPTY && GROUPS.remove(old).is_none() {
-        return Err(objects::unknown(
+        return Err(objects::unknown_handle(
             Class::Group,
             "group",
             old.0,

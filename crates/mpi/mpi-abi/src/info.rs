@@ -5,7 +5,7 @@ use crate::call::{CallId, Result};
 use crate::constants::*;
 use crate::handle::MPI_Info;
 use crate::init_state;
-use crate::objects::{INFOS, info, publish, unknown};
+use crate::objects::{INFOS, info, publish, unknown_handle};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
@@ -96,7 +96,12 @@ pub(crate) fn info_dup(_: CallId, handle: MPI_Info, out: Ptr<MPI_Info>) -> Resul
 pub(crate) fn info_free(_: CallId, handle: Ptr<MPI_Info>) -> Result<()> {
     let old = handle.get()?;
     if INFOS.remove(old).is_none() {
-        return Err(unknown(Class::Info, "info object", old.0, MPI_INFO_NULL.0));
+        return Err(unknown_handle(
+            Class::Info,
+            "info object",
+            old.0,
+            MPI_INFO_NULL.0,
+        ));
     }
     handle.set(MPI_INFO_NULL)
 }

@@ -31,13 +31,13 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process was forked by a rank. A plain load.
 #[inline(always)]
-pub(crate) fn forked() -> bool {
+pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
-    crate::gpu_buffers::look_again();
+    crate::gpu_buffers::recheck();
     crate::trace_calls::in_child();
     crate::last_call::in_child();
 }
@@ -62,7 +62,7 @@ pub(crate) fn phase() -> Phase {
 }
 
 /// Enters a phase.
-pub(crate) fn enter(phase: Phase) {
+pub(crate) fn set_phase(phase: Phase) {
     PHASE.store(phase as u8, Ordering::Release);
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn process() -> Result<Arc<Process>> {
     find_process().ok_or_else(|| {
         CallError::new(
             Class::Other,
-            not_running().unwrap_or("MPI is not initialised"),
+            not_running_reason().unwrap_or("MPI is not initialised"),
         )
     })
 }
@@ -95,18 +95,18 @@ pub(crate) fn set_process(process: Option<Arc<Process>>) -> Option<Arc<Process>>
 /// Remembers the calling thread as the main one and the thread level that it was promised.
 pub(crate) fn set_main_thread(provided: i32) {
     // Relaxed: a thread that asks has come after MPI_Init by the program's own order.
-    MAIN.store(own_thread(), Ordering::Relaxed);
+    MAIN.store(thread_id(), Ordering::Relaxed);
     PROVIDED.store(provided, Ordering::Relaxed);
 }
 
 /// Whether the calling thread initialised MPI.
 pub(crate) fn is_main_thread() -> bool {
-    MAIN.load(Ordering::Relaxed) == own_thread()
+    MAIN.load(Ordering::Relaxed) == thread_id()
 }
 
 /// The system's number of the calling thread. The standard library's would leave memory behind that
 /// checkers report as lost.
-fn own_thread() -> i32 {
+fn thread_id() -> i32 {
     // SAFETY: takes no argument and cannot fail.
     unsafe { libc::gettid() }
 }
@@ -117,7 +117,7 @@ pub(crate) fn provided() -> i32 {
 }
 
 /// Why predefined objects do not exist now, if they do not.
-pub(crate) fn not_running() -> Option<&'static str> {
+pub(crate) fn not_running_reason() -> Option<&'static str> {
     match phase() {
         Phase::Before => Some("MPI was not initialised: call MPI_Init first"),
         Phase::Running => None,

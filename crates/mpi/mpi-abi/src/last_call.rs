@@ -11,7 +11,7 @@
 
 use crate::call::CallId;
 use crate::entry::CallSite;
-use crate::tls_word::own_word;
+use crate::tls_word::tls_word;
 use garonne_node::client::AgentClient;
 use garonne_node::layout::last_calls::{LastCall, named_call};
 use std::arch::{asm, global_asm};
@@ -56,12 +56,12 @@ static CLAIMED_SLOTS: AtomicU32 = AtomicU32::new(0);
 
 /// Where the calling thread stores.
 #[inline(always)]
-fn own() -> *const LastCall {
-    own_word!("garonne_entered")
+fn own_words() -> *const LastCall {
+    tls_word!("garonne_entered")
 }
 
 #[cfg(target_arch = "x86_64")]
-fn set_own(words: *const LastCall) {
+fn set_own_words(words: *const LastCall) {
     // SAFETY: writes this thread's instance of the eight-byte word defined above.
     unsafe {
         asm!(
@@ -75,7 +75,7 @@ fn set_own(words: *const LastCall) {
 }
 
 #[cfg(target_arch = "aarch64")]
-fn set_own(words: *const LastCall) {
+fn set_own_words(words: *const LastCall) {
     // SAFETY: writes this thread's instance of the eight-byte word defined above.
     unsafe {
         asm!(
@@ -91,21 +91,21 @@ fn set_own(words: *const LastCall) {
     }
 }
 
-fn nowhere() -> *const LastCall {
+fn unclaimed_words() -> *const LastCall {
     &raw const garonne_entered_nowhere
 }
 
 #[inline(always)]
 fn words() -> &'static LastCall {
     // SAFETY: the words above, or those of the board, which `CLIENT` keeps mapped.
-    unsafe { &*own() }
+    unsafe { &*own_words() }
 }
 
 /// This thread enters a call.
 #[inline(always)]
-pub(crate) fn note(call: CallId, site: CallSite) {
-    if ptr::eq(own(), nowhere()) {
-        take_place();
+pub(crate) fn record(call: CallId, site: CallSite) {
+    if ptr::eq(own_words(), unclaimed_words()) {
+        claim_slot();
     }
     let [at, named] = words();
     at.store(site.address(), Ordering::Relaxed);
@@ -114,7 +114,7 @@ pub(crate) fn note(call: CallId, site: CallSite) {
 
 /// This thread enters a call that has a shortest way.
 #[inline(always)]
-pub(crate) fn note_quick(site: CallSite) {
+pub(crate) fn record_site(site: CallSite) {
     words()[0].store(site.address(), Ordering::Relaxed);
 }
 
@@ -127,7 +127,7 @@ impl Drop for ClearOnThreadExit {
             words()
                 .iter()
                 .for_each(|word| word.store(0, Ordering::Relaxed));
-            set_own(nowhere());
+            set_own_words(unclaimed_words());
         }
     }
 }
@@ -139,7 +139,7 @@ thread_local! {
 /// Gives the calling thread a place, if there are any.
 #[cold]
 #[inline(never)]
-fn take_place() {
+fn claim_slot() {
     if !ENABLED.load(Ordering::Relaxed) {
         return;
     }
@@ -152,16 +152,16 @@ fn take_place() {
             .try_with(|leaves| leaves.0.set(true))
             .is_ok();
     if known {
-        set_own(client.own_last_call(place));
+        set_own_words(client.own_last_call(place));
     }
 }
 
 /// The threads of this rank have places from now on, the calling one the first.
-pub(crate) fn follow(client: &Arc<AgentClient>) {
+pub(crate) fn enable(client: &Arc<AgentClient>) {
     CLIENT.get_or_init(|| client.clone());
     ENABLED.store(true, Ordering::Relaxed);
-    if ptr::eq(own(), nowhere()) {
-        take_place();
+    if ptr::eq(own_words(), unclaimed_words()) {
+        claim_slot();
     }
 }
 
@@ -169,5 +169,5 @@ pub(crate) fn follow(client: &Arc<AgentClient>) {
 /// one.
 pub(crate) fn in_child() {
     ENABLED.store(false, Ordering::Relaxed);
-    set_own(nowhere());
+    set_own_words(unclaimed_words());
 }

@@ -90,11 +90,13 @@ mod exports {
     )]
 
     use crate::c_args::{Buf, Callback, ConstPtr, CountArray, CountOut, Ptr, StrIn, StrOut};
-    use crate::call::{CallId, ErrorObject, finish, in_child, no_place, not_yet};
-    use crate::entry::{CallSite, thunk};
+    use crate::call::{
+        CallId, ErrorObject, raise_in_forked, raise_null_output, raise_unimplemented, return_code,
+    };
+    use crate::entry::{CallSite, entry};
     use crate::handle::*;
     use crate::last_call;
-    use crate::trace_calls::{WrapperAction, is_odd, left, oddity};
+    use crate::trace_calls::{WrapperAction, needs_check, record_exit, wrapper_action};
     use garonne_mpi::errhandler::Kind;
     use std::ffi::c_int;
 

@@ -6,7 +6,7 @@
 //! engine alone: its handle bears the engine's slot and some bits of the slot's generation, and no
 //! table has an entry for it. Whatever is more than waiting for a message that came as it should
 //! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the
-//! moment ([`found`]) and goes on as with any other. Bounded by the engine's requests; a slot too
+//! moment ([`as_request`]) and goes on as with any other. Bounded by the engine's requests; a slot too
 //! far out for a handle gets an entry after all.
 
 use crate::c_args::Ptr;
@@ -15,8 +15,8 @@ use crate::comm_contexts;
 use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
 use crate::handle::*;
 use crate::objects::comm;
-use crate::request::give_request;
-use crate::status::{encode, give};
+use crate::request::return_request;
+use crate::status::{encode, write_status};
 use crate::{init_state, polling_calls, this_rank};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::engine::Engine;
@@ -49,7 +49,7 @@ const _: () = assert!(
     "MPI_Request_toint gives an int"
 );
 
-/// The handle of a receive that the engine of a shard knows by `name`; `None`: the name does not
+/// The handle of a receive that the engine of a shard knows by `engine_name`; `None`: the name does not
 /// fit into one.
 #[inline(always)]
 pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
@@ -61,21 +61,21 @@ pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
 
 /// What all but the engine of a shard know by another name.
 #[inline]
-pub(crate) fn outward(shard: usize, name: api::Request) -> api::Request {
+pub(crate) fn in_shard(shard: usize, name: api::Request) -> api::Request {
     let index = api::in_shard(shard, name.index);
     api::Request { index, ..name }
 }
 
 /// Gives an entry to a receive whose name does not fit into a handle.
 #[cold]
-pub(crate) fn name_far(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) -> Result<()> {
-    give_request(Request::posted(comm(on)?, name), out)
+pub(crate) fn return_posted(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) -> Result<()> {
+    return_request(Request::posted(comm(on)?, name), out)
 }
 
 /// The name behind a handle in the engine of its shard, as far as it is known; `None`: another kind
 /// of handle.
 #[inline(always)]
-fn name(handle: MPI_Request) -> Option<api::Request> {
+fn engine_name(handle: MPI_Request) -> Option<api::Request> {
     let word = handle.0.wrapping_sub(FIRST_LIGHT);
     (word < LIGHT_HANDLES).then_some(api::Request {
         index: (word & SLOT_MASK) as u32,
@@ -106,14 +106,14 @@ struct ShardEngine {
 impl ShardEngine {
     /// Of the shard of this handle.
     #[inline(always)]
-    fn of(handle: MPI_Request) -> Option<Self> {
+    fn for_handle(handle: MPI_Request) -> Option<Self> {
         let many = this_rank::has_shards();
         let shard = if many { shard_of(handle) } else { 0 };
         Some(Self {
             host: if many {
-                this_rank::host_of_shard(shard)?
+                this_rank::engine_of_shard(shard)?
             } else {
-                this_rank::host()?
+                this_rank::engine()?
             },
             shard,
             many,
@@ -122,42 +122,42 @@ impl ShardEngine {
 
     /// Of the first of these requests that an engine knows.
     #[inline(always)]
-    fn of_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
+    fn for_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
         let first = if this_rank::has_shards() {
-            first_named(count, places)?
+            first_posted(count, places)?
         } else {
             DONE
         };
-        Ok(Self::of(first))
+        Ok(Self::for_handle(first))
     }
 
     /// Whether it knows the request, or nobody needs to.
     #[inline(always)]
     fn knows(self, handle: MPI_Request) -> bool {
-        !self.many || name(handle).is_none() || shard_of(handle) == self.shard
+        !self.many || engine_name(handle).is_none() || shard_of(handle) == self.shard
     }
 }
 
 /// What a thread that waits for this request waits for.
-fn awaits(handle: MPI_Request) -> WaitTarget {
-    name(handle).map_or(WaitTarget::Anything, WaitTarget::Operation)
+fn wait_target(handle: MPI_Request) -> WaitTarget {
+    engine_name(handle).map_or(WaitTarget::Anything, WaitTarget::Operation)
 }
 
 /// Whether no table has an entry for this handle, although it may be that of a request.
 #[inline(always)]
-pub(crate) fn is_plain(handle: MPI_Request) -> bool {
-    handle == DONE || name(handle).is_some()
+pub(crate) fn is_light(handle: MPI_Request) -> bool {
+    handle == DONE || engine_name(handle).is_some()
 }
 
 /// The request behind such a handle, as an object for the moment; `None`: it was completed already.
 #[cold]
-pub(crate) fn found(handle: MPI_Request) -> Result<Option<Request>> {
+pub(crate) fn as_request(handle: MPI_Request) -> Result<Option<Request>> {
     if handle == DONE {
         return Ok(Some(Request::done(&init_state::process()?, Status::EMPTY)));
     }
-    let engine = ShardEngine::of(handle);
-    let known = name(handle).and_then(|name| engine?.host.whole_name(name));
-    let posted = |comm: Comm, name| Request::posted(&comm, outward(shard_of(handle), name));
+    let engine = ShardEngine::for_handle(handle);
+    let known = engine_name(handle).and_then(|name| engine?.host.whole_name(name));
+    let posted = |comm: Comm, name| Request::posted(&comm, in_shard(shard_of(handle), name));
     Ok(known.and_then(|(name, context)| Some(posted(comm_contexts::find(context)?, name))))
 }
 
@@ -172,11 +172,11 @@ enum LightState {
 }
 
 #[inline(always)]
-fn stand<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> LightState {
+fn light_state_in<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> LightState {
     if handle == DONE {
         return LightState::Complete(Status::EMPTY);
     }
-    match name(handle).map(|name| shard.end_plain(name)) {
+    match engine_name(handle).map(|name| shard.end_plain(name)) {
         Some(PlainRecvStatus::Plainly(caught)) => LightState::Complete(caught.into()),
         Some(PlainRecvStatus::NotYet) => LightState::Active,
         _ => LightState::NeedsGeneralPath,
@@ -185,37 +185,39 @@ fn stand<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> LightState
 
 /// The same with the engine in hand only where it has to be asked.
 #[inline(always)]
-fn standing(host: &RankHost, handle: MPI_Request) -> LightState {
+fn light_state(host: &RankHost, handle: MPI_Request) -> LightState {
     if handle == DONE {
         return LightState::Complete(Status::EMPTY);
     }
-    host.ending(|shard| stand(shard, handle))
+    host.ending(|shard| light_state_in(shard, handle))
 }
 
 /// The engine and the handle of one plain request, and how it stands.
 #[inline(always)]
-fn one(place: Ptr<MPI_Request>) -> Result<Option<(&'static RankHost, MPI_Request, LightState)>> {
+fn light_at(
+    place: Ptr<MPI_Request>,
+) -> Result<Option<(&'static RankHost, MPI_Request, LightState)>> {
     let handle = place.get()?;
-    let Some(ShardEngine { host, .. }) = ShardEngine::of(handle) else {
+    let Some(ShardEngine { host, .. }) = ShardEngine::for_handle(handle) else {
         return Ok(None);
     };
-    Ok(is_plain(handle).then(|| (host, handle, standing(host, handle))))
+    Ok(is_light(handle).then(|| (host, handle, light_state(host, handle))))
 }
 
 /// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle,
 /// take the general way.
 #[inline(always)]
 pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
-    let Some((host, handle, mut stands)) = one(place)? else {
+    let Some((host, handle, mut stands)) = light_at(place)? else {
         return Ok(false);
     };
     if let LightState::Active = stands {
-        host.wait_for(&|| awaits(handle), &mut || {
-            stands = host.ending(|shard| stand(shard, handle));
+        host.wait_for(&|| wait_target(handle), &mut || {
+            stands = host.ending(|shard| light_state_in(shard, handle));
             !matches!(stands, LightState::Active)
         });
     }
-    conclude(stands, place, status)
+    complete_one(stands, place, status)
 }
 
 /// `MPI_Test` likewise: whether it is over, `None` for the general way.
@@ -225,37 +227,41 @@ pub(crate) fn test(
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {
-    let Some((host, handle, mut stands)) = one(place)? else {
+    let Some((host, handle, mut stands)) = light_at(place)? else {
         return Ok(None);
     };
     if let LightState::Active = stands {
         host.look();
-        stands = host.ending(|shard| stand(shard, handle));
-        looked(call, (1, place), matches!(stands, LightState::Active));
+        stands = host.ending(|shard| light_state_in(shard, handle));
+        record_poll(call, (1, place), matches!(stands, LightState::Active));
     }
     match stands {
         LightState::Active => Ok(Some(false)),
-        stands => Ok(conclude(stands, place, status)?.then_some(true)),
+        stands => Ok(complete_one(stands, place, status)?.then_some(true)),
     }
 }
 
 /// A call about these requests that does not wait has looked, in vain or not.
-pub(crate) fn looked(call: CallId, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
+pub(crate) fn record_poll(call: CallId, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
     match in_vain {
-        true => {
-            polling_calls::in_vain(call, &|asked| asked.add_requests(count, |at| places.at(at)))
-        }
-        false => polling_calls::answered(),
+        true => polling_calls::record_unsuccessful(call, &|asked| {
+            asked.add_requests(count, |at| places.at(at))
+        }),
+        false => polling_calls::record_answer(),
     }
 }
 
 #[inline(always)]
-fn conclude(stands: LightState, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
+fn complete_one(
+    stands: LightState,
+    place: Ptr<MPI_Request>,
+    status: Ptr<MPI_Status>,
+) -> Result<bool> {
     let LightState::Complete(ended) = stands else {
         return Ok(false);
     };
     place.set(MPI_REQUEST_NULL)?;
-    give(status, &ended)?;
+    write_status(status, &ended)?;
     Ok(true)
 }
 
@@ -268,24 +274,24 @@ pub(crate) fn wait_all(
     statuses: Ptr<MPI_Status>,
 ) -> Result<usize> {
     let mut begun = 0;
-    while begun < count && was_over(places.at(begun)?) {
-        spend(
+    while begun < count && was_complete(places.at(begun)?) {
+        consume(
             places.element(begun),
             statuses.element(begun),
             &Status::EMPTY,
         )?;
         begun += 1;
     }
-    if begun == count || !is_plain(places.at(begun)?) {
+    if begun == count || !is_light(places.at(begun)?) {
         return Ok(begun);
     }
-    let Some(engine) = ShardEngine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, places)? else {
         return Ok(begun);
     };
     let host = engine.host;
     let (next, mut fault) = (Cell::new(begun), None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
-    let mut pass = || match end_in_order(engine, (next.get(), count), places, statuses) {
+    let mut pass = || match complete_in_order(engine, (next.get(), count), places, statuses) {
         Ok((at, over)) => {
             next.set(at);
             over
@@ -300,9 +306,13 @@ pub(crate) fn wait_all(
         // at the cursor.
         let last = || {
             let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
-            let last = last.and_then(name);
+            let last = last.and_then(engine_name);
             let last = last.filter(|name| host.plain_ended_at(*name).is_none());
-            let cursor = || places.at(next.get()).map_or(WaitTarget::Anything, awaits);
+            let cursor = || {
+                places
+                    .at(next.get())
+                    .map_or(WaitTarget::Anything, wait_target)
+            };
             last.map_or_else(cursor, WaitTarget::Operation)
         };
         host.wait_for(&last, &mut pass);
@@ -312,10 +322,10 @@ pub(crate) fn wait_all(
 
 /// The first of these requests that an engine knows, or else any.
 #[inline(always)]
-fn first_named(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
+fn first_posted(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
     for at in 0..count {
         let handle = places.at(at)?;
-        if name(handle).is_some() {
+        if engine_name(handle).is_some() {
             return Ok(handle);
         }
     }
@@ -324,13 +334,13 @@ fn first_named(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
 
 /// The engine, if these requests are all plain or null, and of one shard.
 #[inline(always)]
-fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<ShardEngine>> {
-    let Some(engine) = ShardEngine::of_first(count, places)? else {
+fn engine_of_light(count: usize, places: Ptr<MPI_Request>) -> Result<Option<ShardEngine>> {
+    let Some(engine) = ShardEngine::for_first(count, places)? else {
         return Ok(None);
     };
     for at in 0..count {
         let handle = places.at(at)?;
-        if handle != MPI_REQUEST_NULL && !(is_plain(handle) && engine.knows(handle)) {
+        if handle != MPI_REQUEST_NULL && !(is_light(handle) && engine.knows(handle)) {
             return Ok(None);
         }
     }
@@ -340,8 +350,8 @@ fn engine_of_plain(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Shar
 /// When a request that is not null was over, among the completions of this rank; `None`: it goes
 /// on.
 #[inline(always)]
-fn over_at(host: &RankHost, handle: MPI_Request) -> Option<u64> {
-    match name(handle) {
+fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
+    match engine_name(handle) {
         Some(name) => host.plain_ended_at(name),
         None => Some(0),
     }
@@ -355,14 +365,14 @@ pub(crate) fn test_all(
     places: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<Option<usize>> {
-    let Some(engine) = engine_of_plain(count, places)? else {
+    let Some(engine) = engine_of_light(count, places)? else {
         return Ok(Some(0));
     };
     let host = engine.host;
     let all_over = || -> Result<bool> {
         for at in 0..count {
             let handle = places.at(at)?;
-            if handle != MPI_REQUEST_NULL && over_at(host, handle).is_none() {
+            if handle != MPI_REQUEST_NULL && completion_number(host, handle).is_none() {
                 return Ok(false);
             }
         }
@@ -371,12 +381,14 @@ pub(crate) fn test_all(
     if !all_over()? {
         host.look();
         let over = all_over()?;
-        looked(call, (count, places), !over);
+        record_poll(call, (count, places), !over);
         if !over {
             return Ok(None);
         }
     }
-    Ok(Some(end_in_order(engine, (0, count), places, statuses)?.0))
+    Ok(Some(
+        complete_in_order(engine, (0, count), places, statuses)?.0,
+    ))
 }
 
 /// What became of a call about some of several requests.
@@ -392,10 +404,10 @@ pub(crate) enum LightOutcome<T> {
 }
 
 /// What a thread waits for that waits for any of these requests, which are all plain or null.
-fn any_of(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
+fn wait_target_of_any(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
-    host.any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, awaits)))
+    host.any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, wait_target)))
 }
 
 /// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.
@@ -408,7 +420,7 @@ pub(crate) struct SomeArgs {
 
 impl SomeArgs {
     /// Nothing ends of which nobody could be told.
-    fn has_places(self, count: usize) -> Result<()> {
+    fn check_indices(self, count: usize) -> Result<()> {
         match count {
             0 => Ok(()),
             _ => self.indices.given().map(drop),
@@ -417,7 +429,7 @@ impl SomeArgs {
 
     /// Ends all that are over; how many. One that did not end as it should is left for the next
     /// call, unless it is the first.
-    fn sweep(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
+    fn complete_ready(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
             let place = self.places.element(at);
@@ -428,10 +440,12 @@ impl SomeArgs {
             active = true;
             let status = self.statuses.element(over);
             let ended = if handle == DONE {
-                spend(place, status, &Status::EMPTY)?;
+                consume(place, status, &Status::EMPTY)?;
                 Some(true)
             } else {
-                engine.host.ending(|shard| end_at(shard, place, status))?
+                engine
+                    .host
+                    .ending(|shard| complete_at(shard, place, status))?
             };
             match ended {
                 Some(true) => {
@@ -452,15 +466,15 @@ impl SomeArgs {
 
     /// `MPI_Testsome` likewise: how many, with indices and statuses given.
     pub(crate) fn test(self, call: CallId, count: usize) -> Result<LightOutcome<usize>> {
-        self.has_places(count)?;
-        let Some(engine) = engine_of_plain(count, self.places)? else {
+        self.check_indices(count)?;
+        let Some(engine) = engine_of_light(count, self.places)? else {
             return Ok(LightOutcome::UseGeneralPath);
         };
-        match self.sweep(engine, count)? {
+        match self.complete_ready(engine, count)? {
             LightOutcome::NoneComplete => {
                 engine.host.look();
-                let found = self.sweep(engine, count)?;
-                looked(
+                let found = self.complete_ready(engine, count)?;
+                record_poll(
                     call,
                     (count, self.places),
                     matches!(found, LightOutcome::NoneComplete),
@@ -473,15 +487,15 @@ impl SomeArgs {
 
     /// `MPI_Waitsome` likewise.
     pub(crate) fn wait(self, count: usize) -> Result<LightOutcome<usize>> {
-        self.has_places(count)?;
-        let Some(engine) = engine_of_plain(count, self.places)? else {
+        self.check_indices(count)?;
+        let Some(engine) = engine_of_light(count, self.places)? else {
             return Ok(LightOutcome::UseGeneralPath);
         };
-        let mut found = self.sweep(engine, count);
+        let mut found = self.complete_ready(engine, count);
         if let Ok(LightOutcome::NoneComplete) = found {
-            let awaits = any_of(engine.host, count, self.places);
+            let awaits = wait_target_of_any(engine.host, count, self.places);
             engine.host.wait_for(&|| awaits, &mut || {
-                found = self.sweep(engine, count);
+                found = self.complete_ready(engine, count);
                 !matches!(found, Ok(LightOutcome::NoneComplete))
             });
         }
@@ -492,7 +506,7 @@ impl SomeArgs {
 /// Ends requests from index `next` on: the index of the first that is not over or not plain, and
 /// whether waiting is over.
 #[inline(never)]
-fn end_in_order(
+fn complete_in_order(
     engine: ShardEngine,
     (mut next, count): (usize, usize),
     places: Ptr<MPI_Request>,
@@ -503,7 +517,7 @@ fn end_in_order(
             if engine.many && !engine.knows(places.at(next)?) {
                 break;
             }
-            match end_at(shard, places.element(next), statuses.element(next))? {
+            match complete_at(shard, places.element(next), statuses.element(next))? {
                 Some(true) => next += 1,
                 Some(false) => return Ok((next, false)),
                 None => break,
@@ -516,34 +530,34 @@ fn end_in_order(
 /// Whether no engine need be asked about it: threads whose sends were over when they returned meet
 /// at none.
 #[inline(always)]
-fn was_over(handle: MPI_Request) -> bool {
+fn was_complete(handle: MPI_Request) -> bool {
     handle == DONE || handle == MPI_REQUEST_NULL
 }
 
 /// Ends one request of several: whether it is over; `None` for the general way.
 #[inline(always)]
-fn end_at<R: Transport>(
+fn complete_at<R: Transport>(
     shard: &mut Engine<R>,
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {
     let handle = place.get()?;
-    let ended = if was_over(handle) {
+    let ended = if was_complete(handle) {
         Status::EMPTY
     } else {
-        match stand(shard, handle) {
+        match light_state_in(shard, handle) {
             LightState::Complete(ended) => ended,
             LightState::Active => return Ok(Some(false)),
             LightState::NeedsGeneralPath => return Ok(None),
         }
     };
-    spend(place, status, &ended)?;
+    consume(place, status, &ended)?;
     Ok(Some(true))
 }
 
 /// Nulls the handle of one request of several, and gives its status.
 #[inline(always)]
-fn spend(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>, ended: &Status) -> Result<()> {
+fn consume(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>, ended: &Status) -> Result<()> {
     place.set(MPI_REQUEST_NULL)?;
     if !status.is_null() {
         let mut filled = encode(ended);

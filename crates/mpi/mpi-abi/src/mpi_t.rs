@@ -18,7 +18,7 @@ static USERS: AtomicU32 = AtomicU32::new(0);
 static SESSIONS: HandleTable<()> = HandleTable::new();
 
 /// `code` between init and finalize of the interface.
-fn within(code: c_int) -> c_int {
+fn if_initialized(code: c_int) -> c_int {
     if USERS.load(Ordering::Relaxed) == 0 {
         MPI_T_ERR_NOT_INITIALIZED
     } else {
@@ -27,8 +27,8 @@ fn within(code: c_int) -> c_int {
 }
 
 /// Stores zero: the number of things this library offers.
-fn none_of(count: Ptr<c_int>) -> c_int {
-    if within(MPI_SUCCESS) != MPI_SUCCESS {
+fn write_zero(count: Ptr<c_int>) -> c_int {
+    if if_initialized(MPI_SUCCESS) != MPI_SUCCESS {
         return MPI_T_ERR_NOT_INITIALIZED;
     }
     count.set(0).map_or(MPI_T_ERR_INVALID, |()| MPI_SUCCESS)
@@ -36,7 +36,7 @@ fn none_of(count: Ptr<c_int>) -> c_int {
 
 /// `code` for a known session, else the complaint about the session.
 fn in_session(session: MPI_T_pvar_session, code: c_int) -> c_int {
-    within(if SESSIONS.get(session).is_some() {
+    if_initialized(if SESSIONS.get(session).is_some() {
         code
     } else {
         MPI_T_ERR_INVALID_SESSION
@@ -63,7 +63,7 @@ pub(crate) fn t_finalize(call: CallId) -> c_int {
 }
 
 pub(crate) fn t_pvar_session_create(call: CallId, session: Ptr<MPI_T_pvar_session>) -> c_int {
-    if within(MPI_SUCCESS) != MPI_SUCCESS {
+    if if_initialized(MPI_SUCCESS) != MPI_SUCCESS {
         return MPI_T_ERR_NOT_INITIALIZED;
     }
     match SESSIONS.insert(()) {
@@ -80,11 +80,11 @@ pub(crate) fn t_pvar_session_free(call: CallId, session: Ptr<MPI_T_pvar_session>
         .ok()
         .and_then(|handle| SESSIONS.remove(handle));
     if freed.is_none() {
-        return within(MPI_T_ERR_INVALID_SESSION);
+        return if_initialized(MPI_T_ERR_INVALID_SESSION);
     }
     session
         .set(MPI_T_pvar_session(0))
-        .map_or(MPI_T_ERR_INVALID, |()| within(MPI_SUCCESS))
+        .map_or(MPI_T_ERR_INVALID, |()| if_initialized(MPI_SUCCESS))
 }
 
 /// `MPI_T_PVAR_ALL_HANDLES` is right even when there are none.
@@ -138,7 +138,7 @@ pub(crate) fn t_pvar_handle_alloc(
 macro_rules! counting {
     ($($name:ident;)*) => {$(
         pub(crate) fn $name(call: CallId, count: Ptr<c_int>) -> c_int {
-            none_of(count)
+            write_zero(count)
         }
     )*};
 }
@@ -147,7 +147,7 @@ macro_rules! counting {
 macro_rules! refusing {
     ($code:ident: $($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         pub(crate) fn $name(call: CallId, $($arg: $ty),*) -> c_int {
-            within($code)
+            if_initialized($code)
         }
     )*};
 }

@@ -2,7 +2,7 @@
 
 use crate::c_args::{Buf, ConstPtr, CountArray, Ptr};
 use crate::call::{CallError, CallId, Result};
-use crate::coll::{CallForm, CollCall, VectorBuffer, collective_forms, each_type, elements};
+use crate::coll::{CallForm, CollCall, VectorBuffer, collective_forms, datatypes_of, elements};
 use crate::handle::*;
 use garonne_mpi::coll::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
@@ -11,7 +11,7 @@ use garonne_mpi::coll::{
 use garonne_mpi::error::Class;
 
 /// Refuses `MPI_IN_PLACE`, which has no meaning in these calls.
-fn apart(bufs: [Buf; 2]) -> Result<()> {
+fn refuse_in_place(bufs: [Buf; 2]) -> Result<()> {
     match bufs.iter().any(|buf| buf.is_in_place()) {
         true => Err(CallError::new(
             Class::Buffer,
@@ -33,7 +33,7 @@ macro_rules! even {
             recvcount: MPI_Count,
             recvtype: MPI_Datatype,
         ) -> Result<()> {
-            apart([sendbuf, recvbuf])?;
+            refuse_in_place([sendbuf, recvbuf])?;
             let neighbors = &Neighbors::of(coll_call.comm)?;
             coll_call.run(&$call {
                 neighbors,
@@ -66,7 +66,7 @@ fn neighbor_allgatherv_body(
     displs: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
-    apart([sendbuf, recvbuf])?;
+    refuse_in_place([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(coll_call.comm)?;
     let send = elements(sendbuf, sendcount, sendtype)?;
     let incoming = VectorBuffer::new(recvbuf, counts, displs);
@@ -93,7 +93,7 @@ fn neighbor_alltoallv_body(
     rdispls: CountArray,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
-    apart([sendbuf, recvbuf])?;
+    refuse_in_place([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(coll_call.comm)?;
     let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
     let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
@@ -121,13 +121,13 @@ fn neighbor_alltoallw_body(
     rdispls: ConstPtr<MPI_Aint>,
     recvtypes: ConstPtr<MPI_Datatype>,
 ) -> Result<()> {
-    apart([sendbuf, recvbuf])?;
+    refuse_in_place([sendbuf, recvbuf])?;
     let neighbors = &Neighbors::of(coll_call.comm)?;
     let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
     let incoming = VectorBuffer::new(recvbuf, recvcounts, rdispls);
     let (sent, received) = (neighbors.outdegree(), neighbors.indegree());
-    let sendtypes = each_type(sendtypes, sendcounts, sent)?;
-    let recvtypes = each_type(recvtypes, recvcounts, received)?;
+    let sendtypes = datatypes_of(sendtypes, sendcounts, sent)?;
+    let recvtypes = datatypes_of(recvtypes, recvcounts, received)?;
     let send = outgoing.mixed(sent, &sendtypes)?;
     let recv = incoming.mixed(received, &recvtypes)?;
     coll_call.run(&NeighborAlltoallw {

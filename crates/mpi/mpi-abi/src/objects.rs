@@ -96,7 +96,7 @@ pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
     } else {
         COMMS.get(handle)
     };
-    found.ok_or_else(|| unknown(Class::Comm, "communicator", handle.0, MPI_COMM_NULL.0))
+    found.ok_or_else(|| unknown_handle(Class::Comm, "communicator", handle.0, MPI_COMM_NULL.0))
 }
 
 /// As [`comm`], without a complaint.
@@ -129,7 +129,7 @@ pub(crate) fn datatype(handle: MPI_Datatype) -> Result<&'static Datatype> {
     } else {
         TYPES.get(handle)
     };
-    found.ok_or_else(|| unknown(Class::Type, "datatype", handle.0, MPI_DATATYPE_NULL.0))
+    found.ok_or_else(|| unknown_handle(Class::Type, "datatype", handle.0, MPI_DATATYPE_NULL.0))
 }
 
 /// The datatype of a handle, for communication: it must be committed.
@@ -160,7 +160,7 @@ pub(crate) fn group(handle: MPI_Group) -> Result<&'static GroupEntry> {
     } else {
         GROUPS.get(handle)
     };
-    found.ok_or_else(|| unknown(Class::Group, "group", handle.0, MPI_GROUP_NULL.0))
+    found.ok_or_else(|| unknown_handle(Class::Group, "group", handle.0, MPI_GROUP_NULL.0))
 }
 
 /// The info object of a handle.
@@ -170,7 +170,7 @@ pub(crate) fn info(handle: MPI_Info) -> Result<&'static Info> {
     } else {
         INFOS.get(handle)
     };
-    found.ok_or_else(|| unknown(Class::Info, "info object", handle.0, MPI_INFO_NULL.0))
+    found.ok_or_else(|| unknown_handle(Class::Info, "info object", handle.0, MPI_INFO_NULL.0))
 }
 
 /// The info object of a handle that may be `MPI_INFO_NULL`.
@@ -189,7 +189,7 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
         MPI_ERRORS_ABORT => Ok(Errhandler::Abort),
         MPI_ERRORS_RETURN => Ok(Errhandler::Return),
         _ => ERRHANDLERS.get(handle).cloned().ok_or_else(|| {
-            unknown(
+            unknown_handle(
                 Class::Errhandler,
                 "error handler",
                 handle.0,
@@ -201,11 +201,11 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
 
 /// A new handle for an object of `table`.
 pub(crate) fn publish<T, H: Handle>(table: &HandleTable<T>, object: T) -> Result<H> {
-    table.insert(object).ok_or_else(full)
+    table.insert(object).ok_or_else(table_full)
 }
 
 #[cold]
-fn full() -> CallError {
+fn table_full() -> CallError {
     CallError::new(
         Class::Other,
         format!("{OBJECTS_MAX} objects of this kind exist already; some are never freed"),
@@ -217,7 +217,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
     let Some(comm) = comm else {
         return Ok(MPI_COMM_NULL);
     };
-    crate::gpu_buffers::look_again();
+    crate::gpu_buffers::recheck();
     let handle = publish(&COMMS, comm.clone())?;
     comm.set_handle(Handle::word(handle));
     comm_contexts::add(handle, &comm);
@@ -234,8 +234,8 @@ pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
 }
 
 /// Why a predefined object is not there now, if it would be at another time.
-fn not_there(kind: &str, word: usize) -> Option<String> {
-    let why = init_state::not_running().filter(|_| word < FIRST_DYNAMIC)?;
+fn missing_reason(kind: &str, word: usize) -> Option<String> {
+    let why = init_state::not_running_reason().filter(|_| word < FIRST_DYNAMIC)?;
     if init_state::find_process().is_none() {
         return Some(why.into());
     }
@@ -265,10 +265,10 @@ fn not_there(kind: &str, word: usize) -> Option<String> {
 
 /// What to say about a handle that names nothing.
 #[cold]
-pub(crate) fn unknown(class: Class, kind: &str, word: usize, null: usize) -> CallError {
+pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize) -> CallError {
     let what = if word == null {
         format!("the {kind} is null")
-    } else if let Some(why) = not_there(kind, word) {
+    } else if let Some(why) = missing_reason(kind, word) {
         why
     } else if word < FIRST_DYNAMIC {
         format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")

@@ -7,7 +7,7 @@ use crate::coll::check_buffer;
 use crate::constants::*;
 use crate::datatype_refs::TypeRef;
 use crate::handle::*;
-use crate::objects::{committed, publish, unknown};
+use crate::objects::{committed, publish, unknown_handle};
 use crate::p2p::bad_count;
 use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
@@ -23,8 +23,8 @@ struct UserOpEntry {
 
 static USER_OPS: HandleTable<UserOpEntry> = HandleTable::new();
 
-fn no_operation(handle: MPI_Op) -> CallError {
-    unknown(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
+fn unknown_op(handle: MPI_Op) -> CallError {
+    unknown_handle(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
 }
 
 /// An operation in one reduction.
@@ -37,17 +37,17 @@ pub(crate) struct ResolvedOp {
 
 /// The operation of a handle, for one reduction of data of this type.
 #[inline]
-pub(crate) fn op_on(handle: MPI_Op, datatype: MPI_Datatype) -> Result<ResolvedOp> {
+pub(crate) fn resolve_op(handle: MPI_Op, datatype: MPI_Datatype) -> Result<ResolvedOp> {
     let found = if handle.0 < FIRST_DYNAMIC {
         Op::predefined(handle.0 as u16).map(|op| ResolvedOp { op, bound: None })
     } else {
-        USER_OPS.get(handle).map(|made| bound(made, datatype))
+        USER_OPS.get(handle).map(|made| bind_op(made, datatype))
     };
-    found.ok_or_else(|| no_operation(handle))
+    found.ok_or_else(|| unknown_op(handle))
 }
 
 #[inline(never)]
-fn bound(made: &UserOpEntry, datatype: MPI_Datatype) -> ResolvedOp {
+fn bind_op(made: &UserOpEntry, datatype: MPI_Datatype) -> ResolvedOp {
     let bound = Arc::new(UserReduction::new(made.function, TypeRef::new(datatype)));
     ResolvedOp {
         op: Op::user(bound.clone(), made.commutes),
@@ -99,7 +99,7 @@ pub(crate) fn op_free(_: CallId, handle: Ptr<MPI_Op>) -> Result<()> {
         ));
     }
     if USER_OPS.remove(old).is_none() {
-        return Err(no_operation(old));
+        return Err(unknown_op(old));
     }
     handle.set(MPI_OP_NULL)
 }
@@ -110,7 +110,7 @@ pub(crate) fn op_commutative(_: CallId, handle: MPI_Op, commute: Ptr<c_int>) -> 
         None => {
             USER_OPS
                 .get(handle)
-                .ok_or_else(|| no_operation(handle))?
+                .ok_or_else(|| unknown_op(handle))?
                 .commutes
                 == Commutes::Yes
         }
@@ -127,7 +127,7 @@ pub(crate) fn reduce_local(
     handle: MPI_Op,
 ) -> Result<()> {
     let elements = u64::try_from(count).map_err(|_| bad_count(count))?;
-    let (operation, datatype) = (op_on(handle, datatype), committed(datatype)?);
+    let (operation, datatype) = (resolve_op(handle, datatype), committed(datatype)?);
     let operation = operation?;
     for buf in [input, inout] {
         check_buffer(buf, count, datatype)?;

@@ -12,17 +12,17 @@ static MESSAGES: AtomicBool = AtomicBool::new(false);
 
 /// Whether both sides of messages compare their types.
 #[inline(always)]
-pub(crate) fn types() -> bool {
+pub(crate) fn types_enabled() -> bool {
     TYPES.load(Ordering::Relaxed)
 }
 
 /// Whether errors of no object are raised where the standard says, and nowhere else.
-pub(crate) fn errors() -> bool {
+pub(crate) fn errors_enabled() -> bool {
     ERRORS.load(Ordering::Relaxed)
 }
 
 /// Whether `MPI_Finalize` looks for messages that nobody received.
-pub(crate) fn messages() -> bool {
+pub(crate) fn messages_enabled() -> bool {
     MESSAGES.load(Ordering::Relaxed)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn messages() -> bool {
 ///
 /// # Errors
 /// A sentence about a word that names no check.
-pub(crate) fn begin() -> Result<(), String> {
+pub(crate) fn read_env() -> Result<(), String> {
     let said = std::env::var(garonne_node::rank::ENV_CHECK).unwrap_or_default();
     for word in said
         .split(',')
@@ -57,8 +57,8 @@ pub(crate) fn begin() -> Result<(), String> {
 
 /// What a message or receive says of its type: nothing unless types are checked.
 #[inline(always)]
-pub(crate) fn mark(count: MPI_Count, handle: MPI_Datatype) -> TypeDigest {
-    if types() {
+pub(crate) fn type_mark(count: MPI_Count, handle: MPI_Datatype) -> TypeDigest {
+    if types_enabled() {
         digest(count, handle)
     } else {
         TypeDigest::NONE

@@ -5,8 +5,8 @@ use crate::call::{CallError, CallId, Result};
 use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
-use crate::request::give_request;
-use crate::status::{give, give_outcome};
+use crate::request::return_request;
+use crate::status::{write_outcome, write_status};
 use crate::{fast_path, light_request, this_rank};
 use garonne_engine::api::shard_of;
 use garonne_engine::fast::recv::FastRecv;
@@ -32,8 +32,8 @@ pub(crate) fn data(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<D
         return Err(bad_count(count));
     }
     let datatype = committed(handle)?;
-    if buf.addr() <= gpu_buffers::floor() {
-        suspect(buf, count, datatype)?;
+    if buf.addr() <= gpu_buffers::checked_up_to() {
+        check_suspicious_buffer(buf, count, datatype)?;
     }
     Ok(datatype.data(buf.mem(), count as u64)?)
 }
@@ -49,14 +49,18 @@ pub(crate) fn bad_count(count: MPI_Count) -> CallError {
 /// Refuses an address where no data can be.
 #[cold]
 #[inline(never)]
-pub(crate) fn suspect(buf: Buf, count: MPI_Count, datatype: &Datatype) -> Result<()> {
+pub(crate) fn check_suspicious_buffer(
+    buf: Buf,
+    count: MPI_Count,
+    datatype: &Datatype,
+) -> Result<()> {
     // Types made of absolute addresses go with MPI_BOTTOM, which is null; a predefined type at null
     // is a mistake.
     let absolute = buf.addr() == 0 && datatype.code().is_none();
     if buf.addr() <= Buf::AUTOMATIC && count > 0 && !absolute {
         return Err(bad_buffer(buf, count));
     }
-    gpu_buffers::check(buf, count)
+    gpu_buffers::check_gpu_memory(buf, count)
 }
 
 #[cold]
@@ -129,13 +133,13 @@ macro_rules! sends {
         ) -> Result<()> {
             let comm = comm(on)?;
             let args = SendArguments { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
-            give_request(comm.isend(args)?, out)
+            return_request(comm.isend(args)?, out)
         }
     )*};
 }
 
 sends! {
-    Standard: send_any isend_any;
+    Standard: send_general isend_general;
     Ready: rsend irsend;
     Synchronous: ssend issend;
     Buffered: bsend ibsend;
@@ -156,7 +160,7 @@ macro_rules! send_inits {
         ) -> Result<()> {
             let comm = comm(on)?;
             let args = SendArguments { buf, count, datatype, dest, tag }.args(call, SendMode::$mode)?;
-            give_request(comm.send_init(args)?, out)
+            return_request(comm.send_init(args)?, out)
         }
     )*};
 }
@@ -170,7 +174,7 @@ send_inits! {
 
 /// The arguments as few elements of a plain type at a plain address, if that is what they are.
 #[inline(always)]
-fn few(
+fn fast_args(
     call: CallId,
     buf: Buf,
     (count, datatype): (MPI_Count, MPI_Datatype),
@@ -178,7 +182,8 @@ fn few(
 ) -> Option<Few> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
-    if bytes == 0 || count as u64 > FAST_ELEMENTS_MAX || buf.addr() <= gpu_buffers::floor() {
+    if bytes == 0 || count as u64 > FAST_ELEMENTS_MAX || buf.addr() <= gpu_buffers::checked_up_to()
+    {
         return None;
     }
     let len = bytes as u32 * count as u32;
@@ -193,22 +198,23 @@ fn few(
 
 /// Sends what is small and plain by the engine's shortest way; `false`: nothing happened.
 #[inline(always)]
-fn send_few(
+fn try_send_fast(
     call: CallId,
     buf: Buf,
     data: (MPI_Count, MPI_Datatype),
     (dest, tag): (c_int, c_int),
     on: MPI_Comm,
 ) -> bool {
-    let small = find_comm(on).and_then(|comm| comm.small(&few(call, buf, data, (dest, tag))?));
+    let small =
+        find_comm(on).and_then(|comm| comm.small(&fast_args(call, buf, data, (dest, tag))?));
     let Some((small, host)) =
-        small.and_then(|small| Some((small, this_rank::host_in(small.context)?)))
+        small.and_then(|small| Some((small, this_rank::engine_for(small.context)?)))
     else {
         return false;
     };
     let sent = host.send_small(&small);
     if sent {
-        fast_path::learn_track(on, dest, &small);
+        fast_path::learn_channel(on, dest, &small);
     }
     sent
 }
@@ -216,7 +222,7 @@ fn send_few(
 /// The engine's words for a receive of what is plain, and its communicator. `fast_path` knows them
 /// from now on.
 #[inline(always)]
-fn catch_few(
+fn fast_recv_args(
     call: CallId,
     buf: Buf,
     data: (MPI_Count, MPI_Datatype),
@@ -224,8 +230,8 @@ fn catch_few(
     on: MPI_Comm,
 ) -> Option<(&'static Comm, FastRecv)> {
     let comm = find_comm(on)?;
-    let catch = comm.catch(&few(call, buf, data, (source, tag))?)?;
-    if fast_path::wants(on, source) {
+    let catch = comm.catch(&fast_args(call, buf, data, (source, tag))?)?;
+    if fast_path::wants_entry(on, source) {
         fast_path::learn(on, source, (catch.context, catch.peer));
     }
     Some((comm, catch))
@@ -242,10 +248,10 @@ pub(crate) fn send(
     tag: c_int,
     on: MPI_Comm,
 ) -> Result<()> {
-    if send_few(call, buf, (count, datatype), (dest, tag), on) {
+    if try_send_fast(call, buf, (count, datatype), (dest, tag), on) {
         return Ok(());
     }
-    send_any(call, buf, count, datatype, dest, tag, on)
+    send_general(call, buf, count, datatype, dest, tag, on)
 }
 
 /// `MPI_Recv`, as `send`.
@@ -259,17 +265,17 @@ pub(crate) fn recv(
     on: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    if let Some((_, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = this_rank::host_in(catch.context)
+    if let Some((_, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
+        && let Some(host) = this_rank::engine_for(catch.context)
         && let Some(caught) = host.recv_quick(&catch)
     {
-        return give(status, &caught.into());
+        return write_status(status, &caught.into());
     }
-    recv_any(call, buf, count, datatype, source, tag, on, status)
+    recv_general(call, buf, count, datatype, source, tag, on, status)
 }
 
 #[inline(never)]
-fn recv_any(
+fn recv_general(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
@@ -281,7 +287,7 @@ fn recv_any(
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;
-    give_outcome(
+    write_outcome(
         status,
         comm.recv(RecvArgs {
             data,
@@ -303,10 +309,10 @@ pub(crate) fn isend(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if send_few(call, buf, (count, datatype), (dest, tag), on) {
+    if try_send_fast(call, buf, (count, datatype), (dest, tag), on) {
         return out.set(light_request::DONE);
     }
-    isend_any(call, buf, count, datatype, dest, tag, on, out)
+    isend_general(call, buf, count, datatype, dest, tag, on, out)
 }
 
 /// `MPI_Irecv`, as `send`.
@@ -320,29 +326,29 @@ pub(crate) fn irecv(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if let Some((comm, catch)) = catch_few(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = this_rank::host_in(catch.context)
+    if let Some((comm, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
+        && let Some(host) = this_rank::engine_for(catch.context)
         && let Some(name) = host.post_plain(&catch)
     {
         let shard = shard_of(catch.context);
         if catch.room > HANDS_FROM {
             comm.process()
                 .host
-                .leave_open(light_request::outward(shard, name));
+                .leave_open(light_request::in_shard(shard, name));
         }
         return match light_request::handle(shard, name) {
             Some(handle) => out.set(handle),
-            None => give_request(
-                Request::posted(comm, light_request::outward(shard, name)),
+            None => return_request(
+                Request::posted(comm, light_request::in_shard(shard, name)),
                 out,
             ),
         };
     }
-    irecv_any(call, buf, count, datatype, source, tag, on, out)
+    irecv_general(call, buf, count, datatype, source, tag, on, out)
 }
 
 #[inline(never)]
-fn irecv_any(
+fn irecv_general(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
@@ -354,7 +360,7 @@ fn irecv_any(
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;
-    give_request(
+    return_request(
         comm.irecv(RecvArgs {
             data,
             source,
@@ -377,7 +383,7 @@ pub(crate) fn recv_init(
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;
-    give_request(
+    return_request(
         comm.recv_init(RecvArgs {
             data,
             source,
@@ -453,7 +459,7 @@ pub(crate) fn sendrecv(
         recvtag,
     };
     let (send, recv) = both.args(call)?;
-    give_outcome(status, comm.sendrecv(send, recv))
+    write_outcome(status, comm.sendrecv(send, recv))
 }
 
 pub(crate) fn isendrecv(
@@ -485,7 +491,7 @@ pub(crate) fn isendrecv(
         recvtag,
     };
     let (send, recv) = both.args(call)?;
-    give_request(comm.isendrecv(send, recv)?, out)
+    return_request(comm.isendrecv(send, recv)?, out)
 }
 
 pub(crate) fn sendrecv_replace(
@@ -508,7 +514,7 @@ pub(crate) fn sendrecv_replace(
         from: (source, recvtag),
         origin: call.origin_of(count, datatype),
     };
-    give_outcome(status, comm.sendrecv_replace(args))
+    write_outcome(status, comm.sendrecv_replace(args))
 }
 
 pub(crate) fn isendrecv_replace(
@@ -531,5 +537,5 @@ pub(crate) fn isendrecv_replace(
         from: (source, recvtag),
         origin: call.origin_of(count, datatype),
     };
-    give_request(comm.isendrecv_replace(args)?, out)
+    return_request(comm.isendrecv_replace(args)?, out)
 }

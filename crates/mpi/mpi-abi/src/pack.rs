@@ -18,7 +18,7 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
             format!("the buffer is a null pointer, but count is {count}"),
         ));
     }
-    gpu_buffers::refuse(buf)?;
+    gpu_buffers::refuse_gpu_memory(buf)?;
     Ok(Elements {
         mem: buf.mem(),
         count,

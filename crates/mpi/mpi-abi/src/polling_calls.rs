@@ -49,7 +49,7 @@ thread_local! {
 }
 
 /// A call has looked and has nothing to answer. `asked`: what it asks for, as far as that is known.
-pub(crate) fn in_vain(call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
+pub(crate) fn record_unsuccessful(call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
     POLL_COUNTER.with(|looks| {
         let count = looks.in_vain.get() + 1;
         looks.in_vain.set(count);
@@ -63,17 +63,17 @@ pub(crate) fn in_vain(call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
             return;
         }
         if count - (1 << count.ilog2()) < ASKS_SHOWN as u64 {
-            tell(looks, call, asked);
+            publish(looks, call, asked);
         }
     });
 }
 
 /// A call that had to look has an answer, or the thread asks no more.
-pub(crate) fn answered() {
+pub(crate) fn record_answer() {
     POLL_COUNTER.with(|looks| {
         looks.in_vain.set(0);
         if looks.shown.take().is_some() {
-            withdraw();
+            withdraw_published();
         }
     });
 }
@@ -83,7 +83,7 @@ fn now_ns() -> u64 {
 }
 
 #[cold]
-fn tell(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
+fn publish(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
     let (now, since) = (now_ns(), looks.since_ns.get());
     if now.saturating_sub(since) < PUBLISH_AFTER.as_nanos() as u64 {
         return;
@@ -114,7 +114,7 @@ fn tell(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperations)
 }
 
 #[cold]
-fn withdraw() {
+fn withdraw_published() {
     let _ = PUBLISHED.try_with(|telling| {
         if let Some(place) = &telling.borrow().place {
             place.withdraw();
@@ -141,7 +141,7 @@ impl PolledOperations {
             if self.is_full() {
                 break;
             }
-            self.add(handle(at).and_then(request::shown));
+            self.add(handle(at).and_then(request::pending_operation));
         }
     }
 

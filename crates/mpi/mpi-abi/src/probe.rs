@@ -4,10 +4,10 @@ use crate::c_args::{Buf, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::objects::{comm, publish, unknown};
+use crate::objects::{comm, publish, unknown_handle};
 use crate::p2p::data;
-use crate::request::give_request;
-use crate::status::give;
+use crate::request::return_request;
+use crate::status::write_status;
 use crate::{init_state, polling_calls};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
@@ -24,14 +24,14 @@ pub(crate) fn probe(
     on: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    give(status, &comm(on)?.probe(source, tag, call.origin())?)
+    write_status(status, &comm(on)?.probe(source, tag, call.origin())?)
 }
 
 /// A probe that does not wait has found a message or not.
-fn looked(call: CallId, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
+fn record_poll(call: CallId, (source, tag): (c_int, c_int), on: &Comm, found: bool) {
     match found {
-        true => polling_calls::answered(),
-        false => polling_calls::in_vain(call, &|asked| {
+        true => polling_calls::record_answer(),
+        false => polling_calls::record_unsuccessful(call, &|asked| {
             asked.add(Ok(Some(on.probed(source, tag, call.origin()))));
         }),
     }
@@ -47,12 +47,12 @@ pub(crate) fn iprobe(
 ) -> Result<()> {
     let on = comm(on)?;
     let found = on.iprobe(source, tag)?;
-    looked(call, (source, tag), on, found.is_some());
+    record_poll(call, (source, tag), on, found.is_some());
     flag.set(found.is_some().into())?;
-    found.map_or(Ok(()), |found| give(status, &found))
+    found.map_or(Ok(()), |found| write_status(status, &found))
 }
 
-fn give_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
+fn return_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
     out.set(match message {
         Message::NoProc => MPI_MESSAGE_NO_PROC,
         taken => publish(&MESSAGES, taken)?,
@@ -68,8 +68,8 @@ pub(crate) fn mprobe(
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let (found, filled) = comm(on)?.mprobe(source, tag, call.origin())?;
-    give_message(found, message)?;
-    give(status, &filled)
+    return_message(found, message)?;
+    write_status(status, &filled)
 }
 
 pub(crate) fn improbe(
@@ -83,13 +83,13 @@ pub(crate) fn improbe(
 ) -> Result<()> {
     let on = comm(on)?;
     let found = on.improbe(source, tag)?;
-    looked(call, (source, tag), on, found.is_some());
+    record_poll(call, (source, tag), on, found.is_some());
     flag.set(found.is_some().into())?;
     let Some((found, filled)) = found else {
         return message.set(MPI_MESSAGE_NULL);
     };
-    give_message(found, message)?;
-    give(status, &filled)
+    return_message(found, message)?;
+    write_status(status, &filled)
 }
 
 /// The communicator that a message came on.
@@ -106,8 +106,8 @@ fn take(place: Ptr<MPI_Message>) -> Result<Message> {
     } else {
         MESSAGES.remove(handle)
     };
-    let taken =
-        taken.ok_or_else(|| unknown(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;
+    let taken = taken
+        .ok_or_else(|| unknown_handle(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;
     place.set(MPI_MESSAGE_NULL)?;
     Ok(taken)
 }
@@ -123,15 +123,15 @@ pub(crate) fn mrecv(
     let origin = call.origin_of(count, datatype);
     if message.get()? == MPI_MESSAGE_NO_PROC {
         message.set(MPI_MESSAGE_NULL)?;
-        return give(status, &Status::PROC_NULL);
+        return write_status(status, &Status::PROC_NULL);
     }
-    let data = data(buf, count, datatype).map_err(|fault| fault.on(comm_of(message)))?;
+    let data = data(buf, count, datatype).map_err(|fault| fault.on_comm(comm_of(message)))?;
     let message = take(message)?;
     let comm = message.comm().cloned();
     let filled = message
         .recv(data, origin)
-        .map_err(|error| CallError::from(error).on(comm))?;
-    give(status, &filled)
+        .map_err(|error| CallError::from(error).on_comm(comm))?;
+    write_status(status, &filled)
 }
 
 pub(crate) fn imrecv(
@@ -147,14 +147,14 @@ pub(crate) fn imrecv(
     let data = if message.get()? == MPI_MESSAGE_NO_PROC {
         garonne_sync::user::Data::empty()
     } else {
-        data(buf, count, datatype).map_err(|fault| fault.on(comm_of(message)))?
+        data(buf, count, datatype).map_err(|fault| fault.on_comm(comm_of(message)))?
     };
     let message = take(message)?;
     let comm = message.comm().cloned();
-    give_request(
+    return_request(
         message
             .irecv(data, origin, &process)
-            .map_err(|error| CallError::from(error).on(comm))?,
+            .map_err(|error| CallError::from(error).on_comm(comm))?,
         out,
     )
 }

@@ -34,22 +34,22 @@ struct RecordedError {
 
 impl RecordedError {
     /// What happened and where, and what `garonne explain` knows it as.
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let ErrorReport {
             code, what, place, ..
-        } = errhandler::story(self.call, self.site, &self.error);
+        } = errhandler::error_report(self.call, self.site, &self.error);
         let more = code.map_or(String::new(), |code| format!("\n  garonne explain {code}"));
-        within(WORDS_MAX, &what, &place, &more)
+        shorten(WORDS_MAX, &what, &place, &more)
     }
 }
 
-/// Bytes of [`RecordedError::words`], so that `MPI_Error_string` has room for the class before them.
+/// Bytes of [`RecordedError::describe`], so that `MPI_Error_string` has room for the class before them.
 const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
 
 /// What happened and where, and the name of its story, which never falls victim to the length of
 /// the rest: the help goes first, since the story has it, then the place, then the end of what
 /// happened.
-fn within(most: usize, what: &str, place: &str, more: &str) -> String {
+fn shorten(most: usize, what: &str, place: &str, more: &str) -> String {
     let is_help = |line: &&str| line.starts_with("  help: ");
     let brief: Vec<_> = what.lines().filter(|line| !is_help(line)).collect();
     let brief = brief.join("\n");
@@ -65,14 +65,14 @@ fn within(most: usize, what: &str, place: &str, more: &str) -> String {
 }
 
 struct ErrorRing {
-    kept: [Option<RecordedError>; RING_LEN as usize],
+    entries: [Option<RecordedError>; RING_LEN as usize],
     next: usize,
     /// The first failure among the requests of the latest call that returned `MPI_ERR_IN_STATUS`.
     in_status: Option<RecordedError>,
 }
 
 static RING: Mutex<ErrorRing> = Mutex::new(ErrorRing {
-    kept: [const { None }; RING_LEN as usize],
+    entries: [const { None }; RING_LEN as usize],
     next: 0,
     in_status: None,
 });
@@ -84,7 +84,7 @@ fn ring() -> MutexGuard<'static, ErrorRing> {
 
 /// The code that the program gets for `error` of `call`, which stands at `site`.
 #[cold]
-pub(crate) fn keep(call: CallId, site: u64, error: &Error) -> c_int {
+pub(crate) fn record(call: CallId, site: u64, error: &Error) -> c_int {
     if let Some(code) = error.code {
         return code;
     }
@@ -106,12 +106,12 @@ pub(crate) fn keep(call: CallId, site: u64, error: &Error) -> c_int {
     }
     let place = ring.next;
     ring.next = (place + 1) % RING_LEN as usize;
-    ring.kept[place] = Some(failure);
+    ring.entries[place] = Some(failure);
     FIRST_CODE + place as c_int * CLASSES + class
 }
 
 /// Place and class of a code of this kind.
-fn parts(code: c_int) -> Option<(usize, Class)> {
+fn decode(code: c_int) -> Option<(usize, Class)> {
     let offset = code
         .checked_sub(FIRST_CODE)
         .filter(|offset| (0..RING_LEN * CLASSES).contains(offset))?;
@@ -121,19 +121,19 @@ fn parts(code: c_int) -> Option<(usize, Class)> {
     Some(((offset / CLASSES) as usize, class))
 }
 
-/// The class of a code that [`keep`] can have given.
+/// The class of a code that [`record`] can have given.
 pub(crate) fn class_of(code: c_int) -> Option<Class> {
-    parts(code).map(|(_, class)| class)
+    decode(code).map(|(_, class)| class)
 }
 
 /// What happened, in words; only what the class means once newer failures have taken the place.
 pub(crate) fn text_of(code: c_int) -> Option<String> {
-    let (place, class) = parts(code)?;
-    let found = ring().kept[place]
+    let (place, class) = decode(code)?;
+    let found = ring().entries[place]
         .clone()
         .filter(|failure| failure.error.class == class);
     Some(match found {
-        Some(failure) => format!("{}: {}", class.name(), failure.words()),
+        Some(failure) => format!("{}: {}", class.name(), failure.describe()),
         None => format!("{}: {}", class.name(), class.text()),
     })
 }
@@ -147,7 +147,7 @@ pub(crate) fn text_of_in_status() -> Option<String> {
         "{}: {}; the first: {}",
         class.name(),
         class.text(),
-        failure.words()
+        failure.describe()
     ))
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_code_keeps_its_class_for_ever_and_its_story_for_as_long_as_the_ring_is() {
-        let first = keep(
+        let first = record(
             CallId(1),
             0,
             &Error::new(Class::Rank, "there is no rank 17"),
@@ -170,7 +170,7 @@ mod tests {
                 .starts_with("MPI_ERR_RANK: there is no rank 17")
         );
         for _ in 0..RING_LEN {
-            let code = keep(CallId(1), 0, &Error::new(Class::AbiVersion, "later"));
+            let code = record(CallId(1), 0, &Error::new(Class::AbiVersion, "later"));
             assert!(code < MPI_ERR_LASTCODE);
             assert_eq!(class_of(code), Some(Class::AbiVersion));
         }
@@ -184,21 +184,21 @@ mod tests {
         let (place, more) = ("\n  at a.c:3", "\n  garonne explain G0112");
         let brief = "ranks disagree\n  rank 0  MPI_Barrier()";
         assert_eq!(
-            within(200, what, place, more),
+            shorten(200, what, place, more),
             format!("{what}{place}{more}")
         );
         assert_eq!(
-            within(75, what, place, more),
+            shorten(75, what, place, more),
             format!("{brief}{place}{more}")
         );
-        assert_eq!(within(65, what, place, more), format!("{brief}{more}"));
-        assert_eq!(within(31, what, place, more), format!("ranks d{more}"));
+        assert_eq!(shorten(65, what, place, more), format!("{brief}{more}"));
+        assert_eq!(shorten(31, what, place, more), format!("ranks d{more}"));
     }
 
     #[test]
     fn codes_of_callbacks_and_those_that_programs_compare_stay_as_they_are() {
         assert_eq!(
-            keep(
+            record(
                 CallId(1),
                 0,
                 &Error::from_callback(16, "the callback failed")
@@ -206,7 +206,7 @@ mod tests {
             16
         );
         assert_eq!(
-            keep(CallId(1), 0, &Error::new(Class::InStatus, "look there")),
+            record(CallId(1), 0, &Error::new(Class::InStatus, "look there")),
             19
         );
         assert_eq!(class_of(FIRST_CODE - 1), None);

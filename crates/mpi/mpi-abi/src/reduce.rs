@@ -6,7 +6,7 @@ use crate::call::{CallId, Result};
 use crate::coll::{CallForm, CollCall, check_buffer, collective_forms};
 use crate::handle::*;
 use crate::objects::committed;
-use crate::op::op_on;
+use crate::op::resolve_op;
 use crate::p2p::bad_count;
 use garonne_mpi::coll::{Allreduce, Exscan, Reduce, ReduceScatter, ReduceScatterBlock, Scan};
 use garonne_mpi::datatype::Datatype;
@@ -63,7 +63,7 @@ fn reduce_body(
     } else {
         None
     };
-    let operation = op_on(operation, datatype)?;
+    let operation = resolve_op(operation, datatype)?;
     let Operands { count, datatype } = operands;
     let reduce = Reduce {
         send,
@@ -73,7 +73,7 @@ fn reduce_body(
         op: &operation.op,
         root,
     };
-    coll_call.combine(&reduce, operation.bound.as_ref())
+    coll_call.run_reduction(&reduce, operation.bound.as_ref())
 }
 
 collective_forms!(reduce_body: reduce ireduce reduce_init (
@@ -93,10 +93,10 @@ macro_rules! symmetric {
         ) -> Result<()> {
             let operands = Operands::new(count, datatype)?;
             let (send, recv) = (operands.or_in_place(sendbuf)?, operands.mem(recvbuf)?);
-            let operation = op_on(operation, datatype)?;
+            let operation = resolve_op(operation, datatype)?;
     let Operands { count, datatype } = operands;
             let call = $call { send, recv, count, datatype, op: &operation.op };
-            coll_call.combine(&call, operation.bound.as_ref())
+            coll_call.run_reduction(&call, operation.bound.as_ref())
         }
     )*};
 }
@@ -137,7 +137,7 @@ fn reduce_scatter_body(
     };
     let send = whole.or_in_place(sendbuf)?;
     let recv = operands.mem(recvbuf)?;
-    let operation = op_on(operation, datatype)?;
+    let operation = resolve_op(operation, datatype)?;
     let call = ReduceScatter {
         send,
         recv,
@@ -145,7 +145,7 @@ fn reduce_scatter_body(
         datatype: operands.datatype,
         op: &operation.op,
     };
-    coll_call.combine(&call, operation.bound.as_ref())
+    coll_call.run_reduction(&call, operation.bound.as_ref())
 }
 
 collective_forms!(reduce_scatter_body: reduce_scatter ireduce_scatter reduce_scatter_init (

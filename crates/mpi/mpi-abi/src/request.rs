@@ -18,9 +18,9 @@ use crate::callback::UserReduction;
 use crate::constants::*;
 use crate::entry::call_site;
 use crate::handle::*;
-use crate::light_request::looked;
-use crate::objects::{publish, unknown};
-use crate::status::{encode, give_empty, give_outcome};
+use crate::light_request::record_poll;
+use crate::objects::{publish, unknown_handle};
+use crate::status::{encode, write_empty, write_outcome};
 use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
@@ -44,11 +44,11 @@ static REQUESTS: HandleTable<RequestEntry> = HandleTable::new();
 
 /// Gives a new request a handle.
 #[inline]
-pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
+pub(crate) fn return_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
     if new.is_nothing() {
         return out.set(light_request::DONE);
     }
-    give_entry(
+    return_entry(
         RequestEntry {
             request: new,
             general: None,
@@ -60,7 +60,7 @@ pub(crate) fn give_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
 
 /// Gives the request of a reduction by an operation of the program a handle. Of what that operation
 /// threw the call tells that completes the request.
-pub(crate) fn give_reduction(
+pub(crate) fn return_reduction(
     new: Request,
     operation: &Arc<UserReduction>,
     out: Ptr<MPI_Request>,
@@ -68,7 +68,7 @@ pub(crate) fn give_reduction(
     if new.is_nothing() && !operation.has_thrown() {
         return out.set(light_request::DONE);
     }
-    give_entry(
+    return_entry(
         RequestEntry {
             request: new,
             general: None,
@@ -79,12 +79,12 @@ pub(crate) fn give_reduction(
 }
 
 /// Gives a generalised request a handle.
-pub(crate) fn give_general(
+pub(crate) fn return_generalized(
     new: Request,
     general: Arc<General>,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    give_entry(
+    return_entry(
         RequestEntry {
             request: new,
             general: Some(general),
@@ -94,20 +94,20 @@ pub(crate) fn give_general(
     )
 }
 
-fn give_entry(entry: RequestEntry, out: Ptr<MPI_Request>) -> Result<()> {
+fn return_entry(entry: RequestEntry, out: Ptr<MPI_Request>) -> Result<()> {
     out.set(publish(&REQUESTS, entry)?)
 }
 
 /// What is behind a handle that is not null.
-pub(crate) fn entry(handle: MPI_Request) -> Result<&'static RequestEntry> {
+pub(crate) fn request_entry(handle: MPI_Request) -> Result<&'static RequestEntry> {
     REQUESTS
         .get(handle)
-        .ok_or_else(|| unknown(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
+        .ok_or_else(|| unknown_handle(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
 }
 
 /// The request behind a handle if it is one operation of the engine, a send or a receive.
 pub(crate) fn find_operation(handle: MPI_Request) -> Result<Option<&'static Request>> {
-    let request = &entry(handle)?.request;
+    let request = &request_entry(handle)?.request;
     Ok(request.is_operation().then_some(request))
 }
 
@@ -131,7 +131,7 @@ impl ResolvedRequest {
 
 impl ResolvedRequest {
     /// The outcome that the program is told of: a reduction whose operation threw has failed.
-    fn told(&self, outcome: Outcome) -> Outcome {
+    fn reported(&self, outcome: Outcome) -> Outcome {
         let operation = match self {
             ResolvedRequest::RequestEntry(entry) => entry.operation.as_ref(),
             ResolvedRequest::Null | ResolvedRequest::Plain(_) => None,
@@ -143,16 +143,16 @@ impl ResolvedRequest {
     }
 }
 
-fn find(handle: MPI_Request) -> Result<ResolvedRequest> {
+fn resolve(handle: MPI_Request) -> Result<ResolvedRequest> {
     if handle == MPI_REQUEST_NULL {
         return Ok(ResolvedRequest::Null);
     }
-    if !light_request::is_plain(handle) {
-        return entry(handle).map(ResolvedRequest::RequestEntry);
+    if !light_request::is_light(handle) {
+        return request_entry(handle).map(ResolvedRequest::RequestEntry);
     }
-    match light_request::found(handle)? {
+    match light_request::as_request(handle)? {
         Some(request) => Ok(ResolvedRequest::Plain(request)),
-        None => Err(unknown(
+        None => Err(unknown_handle(
             Class::Request,
             "request",
             handle.0,
@@ -162,22 +162,22 @@ fn find(handle: MPI_Request) -> Result<ResolvedRequest> {
 }
 
 /// What the request of a handle waits for, as others may see it.
-pub(crate) fn shown(handle: MPI_Request) -> Result<Option<PendingOperation>> {
-    Ok(find(handle)?.request().and_then(Request::shown))
+pub(crate) fn pending_operation(handle: MPI_Request) -> Result<Option<PendingOperation>> {
+    Ok(resolve(handle)?.request().and_then(Request::shown))
 }
 
 /// What a handle that must not be null stands for.
-fn find_one(handle: MPI_Request) -> Result<ResolvedRequest> {
-    match find(handle)? {
-        ResolvedRequest::Null => entry(handle).map(ResolvedRequest::RequestEntry),
+fn resolve_non_null(handle: MPI_Request) -> Result<ResolvedRequest> {
+    match resolve(handle)? {
+        ResolvedRequest::Null => request_entry(handle).map(ResolvedRequest::RequestEntry),
         found => Ok(found),
     }
 }
 
 /// Forgets a request whose outcome was taken.
-fn spend(place: Ptr<MPI_Request>) -> Result<()> {
+fn release_completed(place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
-    if light_request::is_plain(handle) {
+    if light_request::is_light(handle) {
         // Its slot went with the outcome.
         return place.set(MPI_REQUEST_NULL);
     }
@@ -192,12 +192,12 @@ fn spend(place: Ptr<MPI_Request>) -> Result<()> {
 }
 
 /// Reports one outcome: the status, or the error on the request's communicator.
-fn report(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Result<()> {
-    give_outcome(place, outcome).map_err(|fault| fault.on(comm))
+fn report_outcome(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Result<()> {
+    write_outcome(place, outcome).map_err(|fault| fault.on_comm(comm))
 }
 
 /// The communicator that hears of an error, asked only when there is one.
-fn listener(request: &Request, outcome: &Outcome) -> Option<Comm> {
+fn error_comm(request: &Request, outcome: &Outcome) -> Option<Comm> {
     if outcome.is_err() {
         request.comm()
     } else {
@@ -209,19 +209,19 @@ pub(crate) fn wait(_: CallId, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) 
     if light_request::wait(place, status)? {
         return Ok(());
     }
-    wait_any_kind(place, status)
+    wait_general(place, status)
 }
 
 #[inline(never)]
-fn wait_any_kind(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
-    let found = find(place.get()?)?;
+fn wait_general(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+    let found = resolve(place.get()?)?;
     let Some(request) = found.request() else {
-        return give_empty(status);
+        return write_empty(status);
     };
-    let outcome = found.told(request::wait(request));
-    let comm = listener(request, &outcome);
-    spend(place)?;
-    report(outcome, comm, status)
+    let outcome = found.reported(request::wait(request));
+    let comm = error_comm(request, &outcome);
+    release_completed(place)?;
+    report_outcome(outcome, comm, status)
 }
 
 pub(crate) fn test(
@@ -233,21 +233,21 @@ pub(crate) fn test(
     if let Some(over) = light_request::test(call, place, status)? {
         return flag.set(over.into());
     }
-    let found = find(place.get()?)?;
+    let found = resolve(place.get()?)?;
     let Some(request) = found.request() else {
         flag.set(1)?;
-        return give_empty(status);
+        return write_empty(status);
     };
     let tested = request::test(request);
-    looked(call, (1, place), tested.is_none());
+    record_poll(call, (1, place), tested.is_none());
     let Some(outcome) = tested else {
         return flag.set(0);
     };
-    let outcome = found.told(outcome);
-    let comm = listener(request, &outcome);
+    let outcome = found.reported(outcome);
+    let comm = error_comm(request, &outcome);
     flag.set(1)?;
-    spend(place)?;
-    report(outcome, comm, status)
+    release_completed(place)?;
+    report_outcome(outcome, comm, status)
 }
 
 /// The requests of an array argument.
@@ -261,7 +261,9 @@ struct RequestList {
 impl RequestList {
     fn new(count: c_int, places: Ptr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-        let requests = (0..n).map(|i| find(places.at(i)?)).collect::<Result<_>>()?;
+        let requests = (0..n)
+            .map(|i| resolve(places.at(i)?))
+            .collect::<Result<_>>()?;
         Ok(Self {
             requests,
             places,
@@ -270,10 +272,10 @@ impl RequestList {
     }
 
     /// For calls that leave the requests alone.
-    fn to_look_at(count: c_int, handles: ConstPtr<MPI_Request>) -> Result<Self> {
+    fn for_status(count: c_int, handles: ConstPtr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n)
-            .map(|i| find(handles.at(i)?))
+            .map(|i| resolve(handles.at(i)?))
             .collect::<Result<_>>()?;
         Ok(Self {
             requests,
@@ -286,10 +288,10 @@ impl RequestList {
         self.requests.iter().map(ResolvedRequest::request).collect()
     }
 
-    /// As [`ResolvedRequest::told`].
-    fn told(&self, index: usize, outcome: Outcome) -> Outcome {
+    /// As [`ResolvedRequest::reported`].
+    fn reported(&self, index: usize, outcome: Outcome) -> Outcome {
         match self.requests.get(index) {
-            Some(found) if self.completes => found.told(outcome),
+            Some(found) if self.completes => found.reported(outcome),
             _ => outcome,
         }
     }
@@ -314,7 +316,7 @@ struct CompletionReport {
     indices: SmallVec<[usize; 16]>,
     failed: Option<(Error, Option<Comm>)>,
     /// What went wrong in our own writing.
-    trouble: Option<CallError>,
+    write_error: Option<CallError>,
 }
 
 impl CompletionReport {
@@ -324,18 +326,18 @@ impl CompletionReport {
             statuses,
             indices: SmallVec::new(),
             failed: None,
-            trouble: None,
+            write_error: None,
         }
     }
 
     /// Notes the outcome of request `index`, its status going to element `at`.
     fn add(&mut self, list: &RequestList, (index, at): (usize, usize), outcome: Outcome) {
-        let outcome = list.told(index, outcome);
+        let outcome = list.reported(index, outcome);
         let (mut status, code) = match &outcome {
             Ok(status) => (encode(status), MPI_SUCCESS),
             Err(error) => (
                 encode(&error.status.unwrap_or(Status::EMPTY)),
-                recent_errors::keep(self.call, call_site(), error),
+                recent_errors::record(self.call, call_site(), error),
             ),
         };
         status.error = code;
@@ -353,20 +355,20 @@ impl CompletionReport {
     fn finish(mut self, list: &RequestList) -> Result<SmallVec<[usize; 16]>> {
         for &index in &self.indices {
             if list.at(index).is_some()
-                && let Err(fault) = spend(list.places.element(index))
+                && let Err(fault) = release_completed(list.places.element(index))
             {
-                self.trouble.get_or_insert(fault);
+                self.write_error.get_or_insert(fault);
             }
         }
-        self.judge()
+        self.result()
     }
 
     /// Says whether any failed.
-    fn judge(self) -> Result<SmallVec<[usize; 16]>> {
+    fn result(self) -> Result<SmallVec<[usize; 16]>> {
         if let Some((error, comm)) = self.failed {
-            return Err(CallError::new(Class::InStatus, error.detail).on(comm));
+            return Err(CallError::new(Class::InStatus, error.detail).on_comm(comm));
         }
-        self.trouble.map_or(Ok(self.indices), Err)
+        self.write_error.map_or(Ok(self.indices), Err)
     }
 }
 
@@ -410,7 +412,7 @@ pub(crate) fn testall(
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
-    looked(call, (list.requests.len(), places), !all);
+    record_poll(call, (list.requests.len(), places), !all);
     flag.set(all.into())?;
     report.finish(&list).map(drop)
 }
@@ -427,7 +429,7 @@ pub(crate) fn waitany(
         light_request::LightOutcome::Complete(at) => return index.set(at as c_int),
         light_request::LightOutcome::NoneActive => {
             index.set(MPI_UNDEFINED)?;
-            return give_empty(status);
+            return write_empty(status);
         }
         light_request::LightOutcome::UseGeneralPath | light_request::LightOutcome::NoneComplete => {
         }
@@ -435,9 +437,9 @@ pub(crate) fn waitany(
     let list = RequestList::new(count, places)?;
     let Some((at, outcome)) = request::wait_any(&list.refs()) else {
         index.set(MPI_UNDEFINED)?;
-        return give_empty(status);
+        return write_empty(status);
     };
-    one_of(&list, (at, outcome), index, status)
+    return_one(&list, (at, outcome), index, status)
 }
 
 pub(crate) fn testany(
@@ -457,7 +459,7 @@ pub(crate) fn testany(
         light_request::LightOutcome::NoneActive => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
-            return give_empty(status);
+            return write_empty(status);
         }
         light_request::LightOutcome::NoneComplete => {
             flag.set(0)?;
@@ -467,16 +469,16 @@ pub(crate) fn testany(
     }
     let list = RequestList::new(count, places)?;
     let found = request::test_any(&list.refs());
-    looked(call, (n, places), matches!(found, TestAny::NotYet));
+    record_poll(call, (n, places), matches!(found, TestAny::NotYet));
     match found {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
-            one_of(&list, (at, outcome), index, status)
+            return_one(&list, (at, outcome), index, status)
         }
         TestAny::Nothing => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
-            give_empty(status)
+            write_empty(status)
         }
         TestAny::NotYet => {
             flag.set(0)?;
@@ -485,17 +487,19 @@ pub(crate) fn testany(
     }
 }
 
-fn one_of(
+fn return_one(
     list: &RequestList,
     (at, outcome): (usize, Outcome),
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let outcome = list.told(at, outcome);
-    let comm = list.at(at).and_then(|request| listener(request, &outcome));
+    let outcome = list.reported(at, outcome);
+    let comm = list
+        .at(at)
+        .and_then(|request| error_comm(request, &outcome));
     index.set(at as c_int)?;
-    spend(list.places.element(at))?;
-    report(outcome, comm, status)
+    release_completed(list.places.element(at))?;
+    report_outcome(outcome, comm, status)
 }
 
 /// `MPI_Waitsome` and its kin: how many were over, their indices, their statuses packed together.
@@ -505,7 +509,7 @@ struct SomeOutput {
 }
 
 impl SomeOutput {
-    fn answer(
+    fn write(
         self,
         list: &RequestList,
         found: Option<usize>,
@@ -546,7 +550,7 @@ pub(crate) fn waitsome(
     let found = request::wait_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    SomeOutput { count, indices }.answer(&list, found, report)
+    SomeOutput { count, indices }.write(&list, found, report)
 }
 
 pub(crate) fn testsome(
@@ -574,24 +578,24 @@ pub(crate) fn testsome(
     let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    looked(call, (n, places), found == Some(0));
-    SomeOutput { count, indices }.answer(&list, found, report)
+    record_poll(call, (n, places), found == Some(0));
+    SomeOutput { count, indices }.write(&list, found, report)
 }
 
 pub(crate) fn request_free(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
     let handle = place.get()?;
-    if light_request::is_plain(handle)
-        && let ResolvedRequest::Plain(request) = find(handle)?
+    if light_request::is_light(handle)
+        && let ResolvedRequest::Plain(request) = resolve(handle)?
     {
         place.set(MPI_REQUEST_NULL)?;
         return Ok(request.free()?);
     }
-    if let Some(general) = &entry(handle)?.general {
+    if let Some(general) = &request_entry(handle)?.general {
         place.set(MPI_REQUEST_NULL)?;
         return generalized_request::free(handle, general);
     }
     let Some(entry) = REQUESTS.remove(handle) else {
-        return Err(unknown(
+        return Err(unknown_handle(
             Class::Request,
             "request",
             handle.0,
@@ -603,10 +607,10 @@ pub(crate) fn request_free(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
     entry
         .request
         .free()
-        .map_err(|error| CallError::from(error).on(comm))
+        .map_err(|error| CallError::from(error).on_comm(comm))
 }
 
 /// Takes back a handle that nobody needs any more.
-pub(crate) fn forget(handle: MPI_Request) {
+pub(crate) fn remove_entry(handle: MPI_Request) {
     REQUESTS.remove(handle);
 }

@@ -5,7 +5,9 @@ use crate::call::{CallId, Result};
 use crate::constants::*;
 use crate::group::publish_group;
 use crate::handle::*;
-use crate::objects::{GroupEntry, INFOS, errhandler, group, info, publish, publish_comm, unknown};
+use crate::objects::{
+    GroupEntry, INFOS, errhandler, group, info, publish, publish_comm, unknown_handle,
+};
 use crate::{comm_contexts, env, init_state, optional_checks, this_rank};
 use garonne_mpi::comm::{Comm, FromGroup, Sides};
 use garonne_mpi::errhandler::Errhandler;
@@ -22,7 +24,7 @@ static SESSIONS: HandleTable<Session> = HandleTable::new();
 pub(crate) fn session(handle: MPI_Session) -> Result<&'static Session> {
     SESSIONS
         .get(handle)
-        .ok_or_else(|| unknown(Class::Session, "session", handle.0, MPI_SESSION_NULL.0))
+        .ok_or_else(|| unknown_handle(Class::Session, "session", handle.0, MPI_SESSION_NULL.0))
 }
 
 /// As [`session`], without a complaint.
@@ -42,8 +44,8 @@ pub(crate) fn session_init(
         Some(info(hints)?)
     };
     let handler = errhandler(handler)?;
-    let process = env::join(ThreadLevel::Serialized)?;
-    this_rank::session();
+    let process = env::acquire_process(ThreadLevel::Serialized)?;
+    this_rank::share_engine();
     let session = Session::init(&process, hints, handler)?;
     let handle = publish(&SESSIONS, session.clone())?;
     session.set_handle(Handle::word(handle));
@@ -56,13 +58,13 @@ pub(crate) fn session_finalize(_: CallId, handle: Ptr<MPI_Session>) -> Result<()
     ended.finalize()?;
     SESSIONS.remove(old);
     let process = ended.process();
-    if optional_checks::messages()
+    if optional_checks::messages_enabled()
         && process.users() == 0
         && let Some(report) = process.unreceived_at_end(&comm_contexts::owner)
     {
-        env::die_of_unreceived(process, &report);
+        env::end_for_unreceived(process, &report);
     }
-    env::leave_if_unused()?;
+    env::release_if_unused()?;
     handle.set(MPI_SESSION_NULL)
 }
 

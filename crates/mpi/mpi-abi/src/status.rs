@@ -12,7 +12,7 @@ use std::ffi::c_int;
 /// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard
 /// says for calls that complete one operation.
 #[inline]
-pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
+pub(crate) fn write_status(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     if place.is_null() {
         return Ok(());
     }
@@ -21,22 +21,22 @@ pub(crate) fn give(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
     place.set(filled)
 }
 
-/// As [`give`] for what may have failed: an error whose message did arrive leaves its status, too.
-pub(crate) fn give_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<()> {
+/// As [`write_status`] for what may have failed: an error whose message did arrive leaves its status, too.
+pub(crate) fn write_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<()> {
     match outcome {
-        Ok(status) => give(place, &status),
+        Ok(status) => write_status(place, &status),
         Err(error) => {
             if let Some(status) = &error.status {
-                give(place, status)?;
+                write_status(place, status)?;
             }
             Err(error.into())
         }
     }
 }
 
-/// As [`give`].
+/// As [`write_status`].
 #[inline(always)]
-pub(crate) fn give_if(place: Ptr<MPI_Status>, status: &Status) {
+pub(crate) fn write_if_given(place: Ptr<MPI_Status>, status: &Status) {
     if let Ok(old) = place.get() {
         let mut filled = encode(status);
         filled.error = old.error;
@@ -45,7 +45,7 @@ pub(crate) fn give_if(place: Ptr<MPI_Status>, status: &Status) {
 }
 
 /// Fills in the empty status, whose error is success.
-pub(crate) fn give_empty(place: Ptr<MPI_Status>) -> Result<()> {
+pub(crate) fn write_empty(place: Ptr<MPI_Status>) -> Result<()> {
     place.set_if(encode(&Status::EMPTY));
     Ok(())
 }
@@ -65,7 +65,7 @@ pub(crate) fn decode(status: &MPI_Status) -> Status {
     }
 }
 
-fn change(place: Ptr<MPI_Status>, change: impl FnOnce(&mut MPI_Status)) -> Result<()> {
+fn modify(place: Ptr<MPI_Status>, change: impl FnOnce(&mut MPI_Status)) -> Result<()> {
     let mut status = place.get()?;
     change(&mut status);
     place.set(status)
@@ -120,11 +120,11 @@ pub(crate) fn status_set_elements(
             format!("{count} is no number of elements of {datatype}"),
         )
     })?;
-    change(status, |status| status.set_bytes(bytes))
+    modify(status, |status| status.set_bytes(bytes))
 }
 
 pub(crate) fn status_set_cancelled(_: CallId, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {
-    change(status, |status| status.set_cancelled(flag != 0))
+    modify(status, |status| status.set_cancelled(flag != 0))
 }
 
 pub(crate) fn test_cancelled(
@@ -160,13 +160,13 @@ pub(crate) fn status_get_error(
 }
 
 pub(crate) fn status_set_source(_: CallId, status: Ptr<MPI_Status>, source: c_int) -> Result<()> {
-    change(status, |status| status.source = source)
+    modify(status, |status| status.source = source)
 }
 
 pub(crate) fn status_set_tag(_: CallId, status: Ptr<MPI_Status>, tag: c_int) -> Result<()> {
-    change(status, |status| status.tag = tag)
+    modify(status, |status| status.tag = tag)
 }
 
 pub(crate) fn status_set_error(_: CallId, status: Ptr<MPI_Status>, error: c_int) -> Result<()> {
-    change(status, |status| status.error = error)
+    modify(status, |status| status.error = error)
 }

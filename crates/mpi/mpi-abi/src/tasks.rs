@@ -36,7 +36,7 @@ pub(crate) struct CRunInfo {
 /// is over.
 #[repr(C)]
 struct CRun<'a> {
-    told: CRunInfo,
+    info: CRunInfo,
     at: &'a RunContext,
     lengthy: OnceCell<LongRun<'a>>,
 }
@@ -44,7 +44,7 @@ struct CRun<'a> {
 impl<'a> CRun<'a> {
     fn new(at: &'a RunContext) -> Self {
         Self {
-            told: CRunInfo {
+            info: CRunInfo {
                 core: at.core as c_int,
                 keypoint: at.keypoint as c_int,
             },
@@ -54,7 +54,7 @@ impl<'a> CRun<'a> {
     }
 
     /// For the function: good for all of this, as its first field has its address.
-    fn told(&self) -> *const CRunInfo {
+    fn info(&self) -> *const CRunInfo {
         (&raw const *self).cast()
     }
 }
@@ -88,7 +88,7 @@ unsafe impl<F> Sync for CFunction<F> {}
 impl TaskWork<RunContext> for CFunction<TaskFn> {
     fn run(&self, at: &RunContext) -> RunOutcome {
         // SAFETY: the caller of `garonne_task_init` vouches for both.
-        match unsafe { (self.function)(self.state, CRun::new(at).told()) } {
+        match unsafe { (self.function)(self.state, CRun::new(at).info()) } {
             1 => RunOutcome::Again,
             _ => RunOutcome::Done,
         }
@@ -98,7 +98,7 @@ impl TaskWork<RunContext> for CFunction<TaskFn> {
 impl CFunction<EventFn> {
     fn call(&self, value: u32, at: &RunContext) -> WatchAction {
         // SAFETY: the caller of `garonne_on_*` vouches for both.
-        match unsafe { (self.function)(self.state, value, CRun::new(at).told()) } {
+        match unsafe { (self.function)(self.state, value, CRun::new(at).info()) } {
             0 => WatchAction::Keep,
             _ => WatchAction::Stop,
         }
@@ -108,7 +108,7 @@ impl CFunction<EventFn> {
 /// What lies in a `garonne_task`.
 #[repr(C)]
 struct StoredTask {
-    /// See [`mark`]; zero once it is destroyed.
+    /// See [`stored_mark`]; zero once it is destroyed.
     mark: AtomicU64,
     // Dropped first: taking it back needs nothing else.
     task: Task<CFunction<TaskFn>>,
@@ -117,7 +117,7 @@ struct StoredTask {
 
 /// The first word of a `garonne_task` in which a lodger is: its address, so that a copy is none,
 /// and bits that memory rarely has by chance.
-fn mark(task: *const CTask) -> u64 {
+fn stored_mark(task: *const CTask) -> u64 {
     task.addr() as u64 ^ 0x6761_726f_6e6e_6521
 }
 
@@ -138,12 +138,12 @@ const _: () = assert!(
 /// # Safety
 /// The pointer is null or that of a task whose bytes were initialised, and not written by others
 /// since.
-unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a StoredTask>> {
+unsafe fn stored_task<'a>(task: *const CTask) -> Option<Pin<&'a StoredTask>> {
     let place = NonNull::new(task.cast_mut())?;
     // SAFETY: the first word of a lodger is this, and that of the bytes in which none is may be
     // read as such.
     let marked = unsafe { place.cast::<AtomicU64>().as_ref() };
-    if marked.load(Ordering::Relaxed) != mark(task) {
+    if marked.load(Ordering::Relaxed) != stored_mark(task) {
         return None;
     }
     // SAFETY: the mark says that a lodger is there, and the header that it stays where it is until
@@ -155,7 +155,7 @@ unsafe fn lodger<'a>(task: *const CTask) -> Option<Pin<&'a StoredTask>> {
 ///
 /// # Safety
 /// The pointer is null or came from `garonne_tasks_open` and was not closed.
-unsafe fn opened<'a>(tasks: *const Tasks) -> Result<&'a Tasks, Error> {
+unsafe fn tasks_handle<'a>(tasks: *const Tasks) -> Result<&'a Tasks, Error> {
     // SAFETY: the caller's promise.
     unsafe { tasks.as_ref() }.ok_or(Error::Misuse("a null handle of tasks"))
 }
@@ -173,7 +173,7 @@ fn code(result: Result<(), Error>) -> c_int {
     }
 }
 
-fn number(life: TaskState) -> c_int {
+fn state_number(life: TaskState) -> c_int {
     match life {
         TaskState::New => 0,
         TaskState::Pending => 1,
@@ -186,7 +186,7 @@ fn number(life: TaskState) -> c_int {
 ///
 /// # Safety
 /// The pointer is null or that of one, whose name is null or a string.
-unsafe fn how(how: *const CTaskOptions) -> Result<TaskOptions, Error> {
+unsafe fn task_options(how: *const CTaskOptions) -> Result<TaskOptions, Error> {
     // SAFETY: the caller's promise.
     let Some(how) = (unsafe { how.as_ref() }) else {
         return Ok(TaskOptions::at(Place::Machine));
@@ -235,7 +235,7 @@ unsafe fn how(how: *const CTaskOptions) -> Result<TaskOptions, Error> {
 ///
 /// # Safety
 /// `out` is null or writable.
-unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Error>) -> c_int {
+unsafe fn return_new<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Error>) -> c_int {
     if out.is_null() {
         return MISUSE;
     }
@@ -249,7 +249,7 @@ unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Error>) -> 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_tasks_open(tasks: *mut *mut Tasks) -> c_int {
     // SAFETY: the header's contract.
-    unsafe { give(tasks, shared) }
+    unsafe { return_new(tasks, shared) }
 }
 
 #[unsafe(no_mangle)]
@@ -274,7 +274,7 @@ pub(crate) unsafe extern "C" fn garonne_tasks_schedule(
         _ => return MISUSE,
     };
     // SAFETY: the header's contract.
-    match unsafe { opened(tasks) } {
+    match unsafe { tasks_handle(tasks) } {
         Ok(tasks) => match tasks.check() {
             Ok(()) => tasks.schedule(keypoint).settled as c_int,
             refused => code(refused),
@@ -289,7 +289,7 @@ pub(crate) unsafe extern "C" fn garonne_lengthy(tasks: *const Tasks, at: *const 
     // that outlives this call.
     let run = unsafe { at.cast::<CRun<'_>>().as_ref() };
     // SAFETY: the header's contract; tasks are not closed before their runs are over.
-    match (unsafe { opened(tasks) }, run) {
+    match (unsafe { tasks_handle(tasks) }, run) {
         (Ok(tasks), Some(run)) => {
             run.lengthy.get_or_init(|| tasks.lengthy(run.at));
             OK
@@ -322,12 +322,12 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
         return MISUSE;
     };
     // SAFETY: the header's contract.
-    let made = unsafe { opened(tasks) }.and_then(|tasks| {
+    let made = unsafe { tasks_handle(tasks) }.and_then(|tasks| {
         // SAFETY: as above.
-        let how = unsafe { how(manner) }?;
+        let how = unsafe { task_options(manner) }?;
         let task = tasks.task(&how, CFunction { function, state })?;
         Ok(StoredTask {
-            mark: AtomicU64::new(mark(place)),
+            mark: AtomicU64::new(stored_mark(place)),
             task,
             tasks: tasks.clone(),
         })
@@ -341,7 +341,7 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_submit(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { lodger(task) }) else {
+    let Some(lodger) = (unsafe { stored_task(task) }) else {
         return MISUSE;
     };
     // SAFETY: the task is pinned as its lodger is, and nothing moves it out.
@@ -352,8 +352,8 @@ pub(crate) unsafe extern "C" fn garonne_task_submit(task: *mut CTask) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_wait(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    match unsafe { lodger(task) } {
-        Some(lodger) => number(lodger.tasks.wait(&lodger.task)),
+    match unsafe { stored_task(task) } {
+        Some(lodger) => state_number(lodger.tasks.wait(&lodger.task)),
         None => MISUSE,
     }
 }
@@ -361,8 +361,8 @@ pub(crate) unsafe extern "C" fn garonne_task_wait(task: *mut CTask) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_life(task: *const CTask) -> c_int {
     // SAFETY: the header's contract.
-    match unsafe { lodger(task) } {
-        Some(lodger) => number(lodger.task.life()),
+    match unsafe { stored_task(task) } {
+        Some(lodger) => state_number(lodger.task.life()),
         None => MISUSE,
     }
 }
@@ -370,11 +370,11 @@ pub(crate) unsafe extern "C" fn garonne_task_life(task: *const CTask) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    match unsafe { lodger(task) } {
+    match unsafe { stored_task(task) } {
         // A forked child would wait for a thread that it does not have.
         Some(lodger) if lodger.tasks.check().is_ok() => {
             lodger.task.withdraw();
-            number(lodger.task.life())
+            state_number(lodger.task.life())
         }
         _ => MISUSE,
     }
@@ -383,7 +383,7 @@ pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { lodger(task) }).filter(|lodger| lodger.tasks.check().is_ok())
+    let Some(lodger) = (unsafe { stored_task(task) }).filter(|lodger| lodger.tasks.check().is_ok())
     else {
         return MISUSE;
     };
@@ -401,7 +401,7 @@ pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int 
 ///
 /// # Safety
 /// As the header says.
-unsafe fn watch(
+unsafe fn add_watch(
     (tasks, manner): (*const Tasks, *const CTaskOptions),
     (function, state): (Option<EventFn>, *mut c_void),
     out: *mut *mut EventWatch,
@@ -412,9 +412,9 @@ unsafe fn watch(
     };
     // SAFETY: the caller's promise.
     unsafe {
-        give(out, || {
+        return_new(out, || {
             let bound = CFunction { function, state };
-            make(opened(tasks)?, &how(manner)?, bound)
+            make(tasks_handle(tasks)?, &task_options(manner)?, bound)
         })
     }
 }
@@ -440,7 +440,7 @@ pub(crate) unsafe extern "C" fn garonne_on_descriptor(
     }
     // SAFETY: the header's contract.
     unsafe {
-        watch(
+        add_watch(
             (tasks, manner),
             (function, state),
             out,
@@ -469,7 +469,7 @@ pub(crate) unsafe extern "C" fn garonne_on_alarm(
     let period = (period_ns > 0).then(|| Duration::from_nanos(period_ns));
     // SAFETY: the header's contract.
     unsafe {
-        watch(
+        add_watch(
             (tasks, manner),
             (function, state),
             out,
@@ -492,7 +492,7 @@ pub(crate) unsafe extern "C" fn garonne_on_signal(
 ) -> c_int {
     // SAFETY: the header's contract.
     unsafe {
-        watch(
+        add_watch(
             (tasks, manner),
             (function, state),
             out,
@@ -536,7 +536,7 @@ pub(crate) unsafe extern "C" fn garonne_on_word(
     };
     // SAFETY: the header's contract.
     unsafe {
-        watch(
+        add_watch(
             (tasks, manner),
             (function, state),
             out,
@@ -588,7 +588,7 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
         state: argument,
     };
     // SAFETY: the header's contract.
-    unsafe { give(out, || opened(tasks)?.blocking(move || bound.call())) }
+    unsafe { return_new(out, || tasks_handle(tasks)?.blocking(move || bound.call())) }
 }
 
 #[unsafe(no_mangle)]
@@ -615,7 +615,7 @@ pub(crate) unsafe extern "C" fn garonne_on_completion(
     };
     // SAFETY: the header's contract.
     unsafe {
-        watch(
+        add_watch(
             (tasks, manner),
             (function, state),
             out,

@@ -26,8 +26,8 @@ static HOST: AtomicPtr<RankHost> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The engine of this rank, once there is one.
 #[inline(always)]
-pub(crate) fn host() -> Option<&'static RankHost> {
-    // SYNC(host): pairs with the publication in `enter`.
+pub(crate) fn engine() -> Option<&'static RankHost> {
+    // SYNC(host): pairs with the publication in `join_job`.
     // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
     unsafe { HOST.load(Ordering::Acquire).as_ref() }
 }
@@ -43,9 +43,9 @@ pub(crate) fn has_shards() -> bool {
 
 /// The engine of one of its shards, once that is open.
 #[inline(always)]
-pub(crate) fn host_of_shard(shard: usize) -> Option<&'static RankHost> {
+pub(crate) fn engine_of_shard(shard: usize) -> Option<&'static RankHost> {
     if shard == 0 {
-        host()
+        engine()
     } else {
         shards()?.known(shard)
     }
@@ -53,9 +53,9 @@ pub(crate) fn host_of_shard(shard: usize) -> Option<&'static RankHost> {
 
 /// The engine for messages in this context.
 #[inline(always)]
-pub(crate) fn host_in(context: ContextId) -> Option<&'static RankHost> {
+pub(crate) fn engine_for(context: ContextId) -> Option<&'static RankHost> {
     if shard_of(context) == 0 {
-        host()
+        engine()
     } else {
         shards()?.host_of(context).ok()
     }
@@ -63,12 +63,12 @@ pub(crate) fn host_in(context: ContextId) -> Option<&'static RankHost> {
 
 #[inline]
 fn shards() -> Option<&'static RankShards> {
-    // SYNC(host): pairs with the publication in `enter`.
+    // SYNC(host): pairs with the publication in `join_job`.
     // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
     unsafe { SHARDS.load(Ordering::Acquire).as_ref() }
 }
 
-fn of_node(error: garonne_node::Error) -> CallError {
+fn node_error(error: garonne_node::Error) -> CallError {
     let class = match error {
         garonne_node::Error::Resource { .. } => Class::NoMem,
         _ => Class::Other,
@@ -81,25 +81,25 @@ static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
 /// threads may all call at once has several shards.
-pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
-    optional_checks::begin().map_err(|text| CallError::new(Class::Arg, text))?;
-    let initial_errhandler = crate::errhandler::start_with().map_err(of_node)?;
+pub(crate) fn join_job(level: ThreadLevel) -> Result<Config> {
+    optional_checks::read_env().map_err(|text| CallError::new(Class::Arg, text))?;
+    let initial_errhandler = crate::errhandler::initial_from_env().map_err(node_error)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     let rank = match &mut *kept {
         // Everything was finalized, and a session begins: until its end, too, an exit without
         // MPI_Finalize is a failure.
         Some(rank) => {
-            rank.reenter().map_err(of_node)?;
+            rank.reenter().map_err(node_error)?;
             rank
         }
-        None => kept.insert(Rank::enter().map_err(of_node)?),
+        None => kept.insert(Rank::enter().map_err(node_error)?),
     };
     init_state::watch_forks();
     if let Some(client) = &rank.client {
-        last_call::follow(client);
+        last_call::enable(client);
     }
     if let Some(tracer) = &rank.tracer {
-        trace_calls::follow(tracer);
+        trace_calls::start(tracer);
     }
     let sharded = match level {
         ThreadLevel::Multiple => rank.with_shards(),
@@ -140,8 +140,8 @@ pub(crate) fn enter(level: ThreadLevel) -> Result<Config> {
         processor_name: hosts.map_or_else(env::processor_name, |hosts| hosts.name.clone()),
         env: init_state::env_pairs(),
         call_name: |call| CallId(call).name(),
-        site_name: call_site::of,
-        say: env::say,
+        site_name: call_site::describe_in,
+        say: env::write_stderr,
         resources: env::resources,
         boards: BOARDS.clone(),
         initial_errhandler,
@@ -171,7 +171,7 @@ fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
 static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
 
 /// Tells the engine the world model's level: below `MPI_THREAD_MULTIPLE` its locks cost nothing.
-pub(crate) fn threads(level: ThreadLevel) {
+pub(crate) fn set_thread_level(level: ThreadLevel) {
     if level == ThreadLevel::Multiple || HAS_SESSIONS.load(Ordering::Relaxed) {
         return;
     }
@@ -183,7 +183,7 @@ pub(crate) fn threads(level: ThreadLevel) {
 }
 
 /// Tells the engine that a session is about to be used.
-pub(crate) fn session() {
+pub(crate) fn share_engine() {
     if !HAS_SESSIONS.swap(true, Ordering::Relaxed)
         && let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner)
     {
@@ -192,14 +192,14 @@ pub(crate) fn session() {
 }
 
 /// Sends what is still to be sent and tells the agent that this process may end as it likes.
-pub(crate) fn leave() -> Result<()> {
+pub(crate) fn leave_job() -> Result<()> {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     rank.as_ref()
-        .map_or(Ok(()), |rank| rank.leave().map_err(of_node))
+        .map_or(Ok(()), |rank| rank.leave().map_err(node_error))
 }
 
 /// Tells `watcher` from now on what happens; `None`: nobody any more.
-pub(crate) fn watch(watcher: Option<Arc<dyn OperationTracer>>) {
+pub(crate) fn set_watcher(watcher: Option<Arc<dyn OperationTracer>>) {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     match rank.as_ref().map(|rank| (rank, rank.shards())) {
         Some((_, Some(shards))) => shards.watch(watcher),

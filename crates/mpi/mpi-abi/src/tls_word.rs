@@ -5,7 +5,7 @@
 
 /// This thread's instance of the eight-byte word of a name, in one register.
 #[cfg(target_arch = "x86_64")]
-macro_rules! own_word {
+macro_rules! tls_word {
     ($name:literal) => {{
         let word;
         // SAFETY: reads an eight-byte word that this library defines by that name for each thread.
@@ -23,7 +23,7 @@ macro_rules! own_word {
 
 /// This thread's instance of the eight-byte word of a name, in one register.
 #[cfg(target_arch = "aarch64")]
-macro_rules! own_word {
+macro_rules! tls_word {
     ($name:literal) => {{
         let word;
         // SAFETY: reads an eight-byte word that this library defines by that name for each thread.
@@ -42,4 +42,4 @@ macro_rules! own_word {
     }};
 }
 
-pub(crate) use own_word;
+pub(crate) use tls_word;

@@ -340,7 +340,7 @@ pub(crate) fn dist_graph_neighbors_count(
 
 /// One direction of a distributed graph, into the program's arrays. Weights are left alone for an
 /// unweighted graph.
-fn give_adjacent(
+fn write_adjacent(
     side: &Adjacent,
     max: c_int,
     ranks: Ptr<c_int>,
@@ -364,6 +364,6 @@ pub(crate) fn dist_graph_neighbors(
     dest_weights: Ptr<c_int>,
 ) -> Result<()> {
     let graph = comm(on)?.dist_graph()?;
-    give_adjacent(&graph.sources, max_in, sources, source_weights)?;
-    give_adjacent(&graph.destinations, max_out, destinations, dest_weights)
+    write_adjacent(&graph.sources, max_in, sources, source_weights)?;
+    write_adjacent(&graph.destinations, max_out, destinations, dest_weights)
 }

@@ -1,13 +1,13 @@
 //! Calls of the program's as a trace shows them: what a wrapper does when there is something to
 //! look at before its body.
 //!
-//! Every wrapper looks at one word ([`is_odd`]): normally the board's, which is zero while nobody
+//! Every wrapper looks at one word ([`needs_check`]): normally the board's, which is zero while nobody
 //! traces; a one of this process's own while this rank is traced, or if it is a forked child. Only
-//! then [`oddity`] is asked. A wrapper that is traced calls itself once more between the two
+//! then [`wrapper_action`] is asked. A wrapper that is traced calls itself once more between the two
 //! records, so the records cost the others nothing, and its body sees the same arguments.
 
 use crate::call::CallId;
-use crate::init_state::forked;
+use crate::init_state::is_forked_child;
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_engine::observe::tracer::OperationTracer;
@@ -33,7 +33,7 @@ thread_local! {
 
 /// Whether there may be something odd about calls: a trace, or a forked child. Two plain loads.
 #[inline(always)]
-pub(crate) fn is_odd() -> bool {
+pub(crate) fn needs_check() -> bool {
     // SAFETY: one of the two words above, or the board's, which `TRACER` keeps mapped for ever.
     unsafe { (*CHECKED_WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
@@ -45,14 +45,14 @@ pub(crate) enum WrapperAction {
     Proceed,
     /// This is a forked child.
     RefuseForked,
-    /// Call itself once more, and then [`left`].
+    /// Call itself once more, and then [`record_exit`].
     Trace,
 }
 
 /// Calls are looked at from now on as the board of this rank's job says.
-pub(crate) fn follow(tracer: &Arc<TraceRecorder>) {
+pub(crate) fn start(tracer: &Arc<TraceRecorder>) {
     let known = TRACER.get_or_init(|| tracer.clone());
-    look_at(if known.is_on() {
+    check_word(if known.is_on() {
         &ALWAYS_CHECK
     } else {
         known.word()
@@ -61,33 +61,33 @@ pub(crate) fn follow(tracer: &Arc<TraceRecorder>) {
 
 /// This process is a forked child: all its calls are odd.
 pub(crate) fn in_child() {
-    look_at(&ALWAYS_CHECK);
+    check_word(&ALWAYS_CHECK);
 }
 
-fn look_at(word: &AtomicU32) {
+fn check_word(word: &AtomicU32) {
     CHECKED_WORD.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
 }
 
 /// Looks what is odd.
 #[cold]
 #[inline(never)]
-pub(crate) fn oddity(call: CallId) -> WrapperAction {
-    if forked() {
+pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
+    if is_forked_child() {
         return WrapperAction::RefuseForked;
     }
     if RECORDED.take() {
         return WrapperAction::Proceed;
     }
-    let Some(tracer) = TRACER.get().filter(|_| this_rank::host().is_some()) else {
+    let Some(tracer) = TRACER.get().filter(|_| this_rank::engine().is_some()) else {
         return WrapperAction::Proceed;
     };
     let now = tracer.now();
     let wanted = tracer.wanted(now) == TraceRequest::Yes;
     if wanted != tracer.is_on() {
         tracer.switch(wanted, || {
-            this_rank::watch(if wanted { Some(tracer.clone()) } else { None });
+            this_rank::set_watcher(if wanted { Some(tracer.clone()) } else { None });
             watch_runs(if wanted { Some(tracer.clone()) } else { None });
-            look_at(if wanted { &ALWAYS_CHECK } else { tracer.word() });
+            check_word(if wanted { &ALWAYS_CHECK } else { tracer.word() });
         });
     }
     if !tracer.is_on() {
@@ -105,16 +105,16 @@ pub(crate) fn oddity(call: CallId) -> WrapperAction {
 }
 
 /// The call is over without a return to its wrapper, which may have recorded it.
-pub(crate) fn left_by_exception(call: CallId) {
-    if is_odd() {
-        left(call);
+pub(crate) fn record_exit_by_exception(call: CallId) {
+    if needs_check() {
+        record_exit(call);
     }
 }
 
 /// The call that was recorded is over.
 #[cold]
 #[inline(never)]
-pub(crate) fn left(call: CallId) {
+pub(crate) fn record_exit(call: CallId) {
     if let Some(tracer) = TRACER.get() {
         tracer.leave(call.0);
     }

@@ -30,7 +30,7 @@ fn earliest(
     objects: &mut ObjectRequests,
 ) -> Result<LightOutcome<usize>> {
     objects.clear();
-    let (found, first) = earliest_plain(engine, count, places, objects)?;
+    let (found, first) = earliest_light(engine, count, places, objects)?;
     let over = objects
         .iter()
         .filter_map(|object| object.finished_at())
@@ -45,7 +45,7 @@ fn earliest(
 /// Of the plain requests that are over, the one that was over first, of the first [`COMPARED_MAX`]
 /// from where the thread's look begins, and its place among the completions. Objects that are come
 /// across are noted.
-fn earliest_plain(
+fn earliest_light(
     engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
@@ -62,7 +62,7 @@ fn earliest_plain(
             if handle == MPI_REQUEST_NULL {
                 continue;
             }
-            let over = match name(handle) {
+            let over = match engine_name(handle) {
                 Some(name) if engine.knows(handle) => shard.plain_ended_at(name),
                 None if handle == DONE => Some(0),
                 None if !engine.many && objects.len() < COMPARED_MAX => {
@@ -97,13 +97,13 @@ fn earliest_plain(
 }
 
 /// What a thread waits for that waits for any of these requests.
-fn any_of(
+fn wait_target_of_any(
     host: &RankHost,
     count: usize,
     places: Ptr<MPI_Request>,
     objects: &ObjectRequests,
 ) -> WaitTarget {
-    let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(name));
+    let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(engine_name));
     let objects = objects.iter().map(|object| object.awaits());
     host.any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
 }
@@ -115,7 +115,7 @@ pub(crate) fn test_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<LightOutcome<usize>> {
-    let Some(engine) = ShardEngine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, places)? else {
         return Ok(LightOutcome::UseGeneralPath);
     };
     let mut objects = ObjectRequests::new();
@@ -123,13 +123,13 @@ pub(crate) fn test_any(
     if let LightOutcome::NoneComplete = found {
         engine.host.look();
         found = earliest(engine, count, places, &mut objects)?;
-        looked(
+        record_poll(
             call,
             (count, places),
             matches!(found, LightOutcome::NoneComplete),
         );
     }
-    end_one(engine.host, found, places, status)
+    complete_found(engine.host, found, places, status)
 }
 
 /// `MPI_Waitany`: the index, with the status given.
@@ -138,23 +138,23 @@ pub(crate) fn wait_any(
     places: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<LightOutcome<usize>> {
-    let Some(engine) = ShardEngine::of_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, places)? else {
         return Ok(LightOutcome::UseGeneralPath);
     };
     let host = engine.host;
     let mut objects = ObjectRequests::new();
     let mut found = earliest(engine, count, places, &mut objects);
     if let Ok(LightOutcome::NoneComplete) = found {
-        let awaits = any_of(host, count, places, &objects);
+        let awaits = wait_target_of_any(host, count, places, &objects);
         host.wait_for(&|| awaits, &mut || {
             found = earliest(engine, count, places, &mut objects);
             !matches!(found, Ok(LightOutcome::NoneComplete))
         });
     }
-    end_one(host, found?, places, status)
+    complete_found(host, found?, places, status)
 }
 
-fn end_one(
+fn complete_found(
     host: &RankHost,
     found: LightOutcome<usize>,
     places: Ptr<MPI_Request>,
@@ -165,8 +165,8 @@ fn end_one(
     };
     let place = places.element(at);
     let handle = place.get()?;
-    let stands = standing(host, handle);
-    Ok(if conclude(stands, place, status)? {
+    let stands = light_state(host, handle);
+    Ok(if complete_one(stands, place, status)? {
         NEXT_START.set(at + 1);
         LightOutcome::Complete(at)
     } else {

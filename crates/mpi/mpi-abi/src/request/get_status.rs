@@ -1,26 +1,28 @@
 //! Calls that look at requests and leave them as they are. What a reduction's operation threw is
 //! told by the call that completes the reduction.
 
-use super::{CompletionReport, RequestList, find, listener, report};
+use super::{CompletionReport, RequestList, error_comm, report_outcome, resolve};
 use crate::c_args::{ConstPtr, Ptr};
 use crate::call::{CallId, Result};
 use crate::constants::*;
 use crate::handle::*;
 use crate::polling_calls;
-use crate::status::give_empty;
+use crate::status::write_empty;
 use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
 
 /// A call has looked at these requests, in vain or not.
-fn looked(
+fn record_poll(
     call: CallId,
     count: usize,
     handle: impl Fn(usize) -> Result<MPI_Request>,
     in_vain: bool,
 ) {
     match in_vain {
-        true => polling_calls::in_vain(call, &|asked| asked.add_requests(count, &handle)),
-        false => polling_calls::answered(),
+        true => {
+            polling_calls::record_unsuccessful(call, &|asked| asked.add_requests(count, &handle))
+        }
+        false => polling_calls::record_answer(),
     }
 }
 
@@ -30,19 +32,19 @@ pub(crate) fn request_get_status(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let found = find(handle)?;
+    let found = resolve(handle)?;
     let Some(request) = found.request() else {
         flag.set(1)?;
-        return give_empty(status);
+        return write_empty(status);
     };
     let looked_at = request::get_status(request);
-    looked(call, 1, |_| Ok(handle), looked_at.is_none());
+    record_poll(call, 1, |_| Ok(handle), looked_at.is_none());
     let Some(outcome) = looked_at else {
         return flag.set(0);
     };
     flag.set(1)?;
-    let comm = listener(request, &outcome);
-    report(outcome, comm, status)
+    let comm = error_comm(request, &outcome);
+    report_outcome(outcome, comm, status)
 }
 
 pub(crate) fn request_get_status_any(
@@ -53,21 +55,23 @@ pub(crate) fn request_get_status_any(
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = RequestList::to_look_at(count, handles)?;
+    let list = RequestList::for_status(count, handles)?;
     let found = request::get_status_any(&list.refs());
     let in_vain = matches!(found, TestAny::NotYet);
-    looked(call, list.requests.len(), |at| handles.at(at), in_vain);
+    record_poll(call, list.requests.len(), |at| handles.at(at), in_vain);
     match found {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
             index.set(at as c_int)?;
-            let comm = list.at(at).and_then(|request| listener(request, &outcome));
-            report(outcome, comm, status)
+            let comm = list
+                .at(at)
+                .and_then(|request| error_comm(request, &outcome));
+            report_outcome(outcome, comm, status)
         }
         TestAny::Nothing => {
             flag.set(1)?;
             index.set(MPI_UNDEFINED)?;
-            give_empty(status)
+            write_empty(status)
         }
         TestAny::NotYet => {
             flag.set(0)?;
@@ -83,14 +87,14 @@ pub(crate) fn request_get_status_all(
     flag: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = RequestList::to_look_at(count, handles)?;
+    let list = RequestList::for_status(count, handles)?;
     let mut report = CompletionReport::new(call, statuses);
     let all = request::get_status_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
-    looked(call, list.requests.len(), |at| handles.at(at), !all);
+    record_poll(call, list.requests.len(), |at| handles.at(at), !all);
     flag.set(all.into())?;
-    report.judge().map(drop)
+    report.result().map(drop)
 }
 
 pub(crate) fn request_get_status_some(
@@ -101,12 +105,12 @@ pub(crate) fn request_get_status_some(
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let list = RequestList::to_look_at(incount, handles)?;
+    let list = RequestList::for_status(incount, handles)?;
     let mut report = CompletionReport::new(call, statuses);
     let found = request::get_status_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    looked(
+    record_poll(
         call,
         list.requests.len(),
         |at| handles.at(at),
@@ -114,5 +118,5 @@ pub(crate) fn request_get_status_some(
     );
     count.set(found.map_or(MPI_UNDEFINED, |n| n as c_int))?;
     indices.fill(report.indices.iter().map(|&index| index as c_int))?;
-    report.judge().map(drop)
+    report.result().map(drop)
 }

@@ -1,6 +1,6 @@
 //! `MPI_Start`, `MPI_Startall` and `MPI_Cancel`.
 
-use super::find_one;
+use super::resolve_non_null;
 use crate::c_args::Ptr;
 use crate::call::{CallError, CallId, Result};
 use crate::group::length;
@@ -14,11 +14,13 @@ pub(crate) fn start(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
 }
 
 fn start_one(handle: MPI_Request) -> Result<()> {
-    let found = find_one(handle)?;
+    let found = resolve_non_null(handle)?;
     let Some(request) = found.request() else {
         return Ok(());
     };
-    request.start().map_err(|error| own(request, error))
+    request
+        .start()
+        .map_err(|error| on_request_comm(request, error))
 }
 
 pub(crate) fn startall(_: CallId, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
@@ -26,14 +28,16 @@ pub(crate) fn startall(_: CallId, count: c_int, places: Ptr<MPI_Request>) -> Res
 }
 
 pub(crate) fn cancel(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
-    let found = find_one(place.get()?)?;
+    let found = resolve_non_null(place.get()?)?;
     let Some(request) = found.request() else {
         return Ok(());
     };
-    request.cancel().map_err(|error| own(request, error))
+    request
+        .cancel()
+        .map_err(|error| on_request_comm(request, error))
 }
 
 /// An error of the communicator that a request belongs to.
-fn own(request: &Request, error: Error) -> CallError {
-    CallError::from(error).on(request.comm())
+fn on_request_comm(request: &Request, error: Error) -> CallError {
+    CallError::from(error).on_comm(request.comm())
 }
