@@ -308,9 +308,15 @@ fn error_object(f: &Function) -> String {
         ("MPI_Comm_free" | "MPI_Comm_disconnect", _) => "ErrorObject::comm_at(comm)".into(),
         ("MPI_Session_finalize", _) => "ErrorObject::session_at(session)".into(),
         ("MPI_Session_init", Some(p)) => {
-            format!("ErrorObject::New({}, Kind::Session)", rust_name(&p.name))
+            format!(
+                "ErrorObject::New({}, ErrhandlerKind::Session)",
+                rust_name(&p.name)
+            )
         }
-        (_, Some(p)) => format!("ErrorObject::New({}, Kind::Comm)", rust_name(&p.name)),
+        (_, Some(p)) => format!(
+            "ErrorObject::New({}, ErrhandlerKind::Comm)",
+            rust_name(&p.name)
+        ),
         (_, None) => "ErrorObject::None".into(),
     }
 }

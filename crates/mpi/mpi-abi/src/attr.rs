@@ -8,7 +8,7 @@ use crate::errhandler::last_used_code;
 use crate::handle::*;
 use crate::init_state;
 use crate::objects::{comm, datatype};
-use garonne_mpi::attr::{Attrs, Kind, Target};
+use garonne_mpi::attr::{AttrKind, AttrTarget, Attrs};
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
 use garonne_mpi::process::PredefinedKey;
@@ -17,7 +17,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-fn create(kind: Kind, functions: AttributeCallbacks, keyval: Ptr<c_int>) -> Result<()> {
+fn create(kind: AttrKind, functions: AttributeCallbacks, keyval: Ptr<c_int>) -> Result<()> {
     keyval.set(
         init_state::process()?
             .keyvals
@@ -25,7 +25,7 @@ fn create(kind: Kind, functions: AttributeCallbacks, keyval: Ptr<c_int>) -> Resu
     )
 }
 
-fn free(kind: Kind, keyval: Ptr<c_int>) -> Result<()> {
+fn free(kind: AttrKind, keyval: Ptr<c_int>) -> Result<()> {
     init_state::process()?.keyvals.free(kind, keyval.get()?)?;
     keyval.set(MPI_KEYVAL_INVALID)
 }
@@ -38,7 +38,7 @@ pub(crate) fn comm_create_keyval(
     extra: Buf,
 ) -> Result<()> {
     create(
-        Kind::Comm,
+        AttrKind::Comm,
         AttributeCallbacks {
             copy,
             delete,
@@ -56,7 +56,7 @@ pub(crate) fn type_create_keyval(
     extra: Buf,
 ) -> Result<()> {
     create(
-        Kind::Datatype,
+        AttrKind::Datatype,
         AttributeCallbacks {
             copy,
             delete,
@@ -74,7 +74,7 @@ pub(crate) fn win_create_keyval(
     extra: Buf,
 ) -> Result<()> {
     create(
-        Kind::Window,
+        AttrKind::Window,
         AttributeCallbacks {
             copy,
             delete,
@@ -85,15 +85,15 @@ pub(crate) fn win_create_keyval(
 }
 
 pub(crate) fn comm_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
-    free(Kind::Comm, keyval)
+    free(AttrKind::Comm, keyval)
 }
 
 pub(crate) fn type_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
-    free(Kind::Datatype, keyval)
+    free(AttrKind::Datatype, keyval)
 }
 
 pub(crate) fn win_free_keyval(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
-    free(Kind::Window, keyval)
+    free(AttrKind::Window, keyval)
 }
 
 pub(crate) fn comm_set_attr(_: CallId, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
@@ -131,7 +131,7 @@ pub(crate) fn keyval_create(
     extra: Buf,
 ) -> Result<()> {
     create(
-        Kind::Comm,
+        AttrKind::Comm,
         AttributeCallbacks {
             copy,
             delete,
@@ -142,7 +142,7 @@ pub(crate) fn keyval_create(
 }
 
 pub(crate) fn keyval_free(_: CallId, keyval: Ptr<c_int>) -> Result<()> {
-    free(Kind::Comm, keyval)
+    free(AttrKind::Comm, keyval)
 }
 
 pub(crate) fn attr_put(call: CallId, on: MPI_Comm, keyval: c_int, value: Buf) -> Result<()> {
@@ -206,9 +206,9 @@ pub(crate) fn attrs(of: &Datatype) -> Result<&Attrs> {
         .ok_or_else(|| CallError::new(Class::Intern, "the slot of a datatype holds no attributes"))
 }
 
-fn target(on: MPI_Datatype, keyval: c_int) -> Target {
-    Target {
-        kind: Kind::Datatype,
+fn target(on: MPI_Datatype, keyval: c_int) -> AttrTarget {
+    AttrTarget {
+        kind: AttrKind::Datatype,
         owner: on.0,
         keyval,
     }
@@ -230,7 +230,7 @@ pub(crate) fn type_get_attr(
     flag: Ptr<c_int>,
 ) -> Result<()> {
     let found =
-        attrs(datatype(on)?)?.get(&init_state::process()?.keyvals, Kind::Datatype, keyval)?;
+        attrs(datatype(on)?)?.get(&init_state::process()?.keyvals, AttrKind::Datatype, keyval)?;
     answer(found, value, flag)
 }
 

@@ -8,13 +8,13 @@ use crate::objects::comm;
 use crate::request::return_request;
 use crate::session::session;
 use garonne_mpi::error::Class;
-use garonne_mpi::p2p::bsend_buffer::{Buffer, Buffers};
+use garonne_mpi::p2p::bsend_buffer::{BsendBuffer, BsendMemory};
 use garonne_mpi::process::Process;
 use std::sync::Arc;
 
-fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
+fn attach(to: &BsendBuffer, buf: Buf, size: MPI_Count) -> Result<()> {
     if buf.addr() == Buf::AUTOMATIC {
-        return Ok(to.attach(Buffer::Automatic)?);
+        return Ok(to.attach(BsendMemory::Automatic)?);
     }
     let len = u64::try_from(size).map_err(|_| {
         CallError::new(
@@ -28,7 +28,7 @@ fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
             format!("the buffer of {len} bytes is at a null pointer"),
         ));
     }
-    Ok(to.attach(Buffer::User {
+    Ok(to.attach(BsendMemory::User {
         mem: buf.mem(),
         len,
     })?)
@@ -36,11 +36,11 @@ fn attach(to: &Buffers, buf: Buf, size: MPI_Count) -> Result<()> {
 
 /// Tells the program where its buffer is and how large, once it is empty. Detaching none is an
 /// error.
-fn detach(from: &Buffers, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
+fn detach(from: &BsendBuffer, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
     let addr = addr.given()?;
     let (at, len) = match from.detach(process) {
-        Some(Buffer::Automatic) => (Buf::AUTOMATIC, 0),
-        Some(Buffer::User { mem, len }) => (mem.addr(0), len as i64),
+        Some(BsendMemory::Automatic) => (Buf::AUTOMATIC, 0),
+        Some(BsendMemory::User { mem, len }) => (mem.addr(0), len as i64),
         None => {
             return Err(CallError::new(
                 Class::Buffer,

@@ -12,7 +12,7 @@ use crate::handle::{
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
-use garonne_mpi::errhandler::Kind;
+use garonne_mpi::errhandler::ErrhandlerKind;
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 
@@ -67,7 +67,7 @@ pub(crate) enum ErrorObject {
     /// A session.
     Session(MPI_Session),
     /// One of this kind that the call is to make with this error handler.
-    New(MPI_Errhandler, Kind),
+    New(MPI_Errhandler, ErrhandlerKind),
     /// None in particular.
     None,
 }

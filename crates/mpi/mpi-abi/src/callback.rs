@@ -10,11 +10,11 @@ use crate::cpp_exceptions::{self, Exception, catch_exception, set_pending};
 use crate::datatype_refs::TypeRef;
 use crate::handle::{MPI_Datatype, MPI_Status};
 use crate::status;
-use garonne_mpi::attr::Callbacks;
+use garonne_mpi::attr::AttrCallbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
 use garonne_mpi::request::Status;
-use garonne_mpi::request::generalized::Operations;
+use garonne_mpi::request::generalized::GeneralizedFunctions;
 use garonne_sync::user::UserMem;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ pub(crate) struct AttributeCallbacks {
     pub extra: Buf,
 }
 
-impl Callbacks for AttributeCallbacks {
+impl AttrCallbacks for AttributeCallbacks {
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32> {
         if self.copy.is_dup() {
             return Ok(Some(value));
@@ -88,7 +88,7 @@ impl Callbacks for AttributeCallbacks {
 }
 
 /// Wraps a program's error handler.
-pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::Callback {
+pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::ErrhandlerFn {
     Box::new(move |object, code| {
         let (mut object, mut code) = (object, code);
         // SAFETY: the program gave this callback as an error handler.
@@ -122,7 +122,7 @@ pub(crate) struct GeneralizedCallbacks {
     pub extra: Buf,
 }
 
-impl Operations for GeneralizedCallbacks {
+impl GeneralizedFunctions for GeneralizedCallbacks {
     fn query(&self) -> Result<Status, i32> {
         let mut status = status::encode(&Status::EMPTY);
         // SAFETY: the program gave this callback as a query function.

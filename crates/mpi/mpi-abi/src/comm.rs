@@ -7,7 +7,7 @@ use crate::group::{comparison, publish_group};
 use crate::handle::*;
 use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
 use crate::request::return_request;
-use garonne_mpi::comm::{Comm, Order, PeerLeader, SplitType};
+use garonne_mpi::comm::{Comm, MergeOrder, PeerLeader, SplitType};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
@@ -194,7 +194,11 @@ pub(crate) fn intercomm_merge(
     high: c_int,
     out: Ptr<MPI_Comm>,
 ) -> Result<()> {
-    let order = if high != 0 { Order::High } else { Order::Low };
+    let order = if high != 0 {
+        MergeOrder::High
+    } else {
+        MergeOrder::Low
+    };
     out.set(publish_comm(Some(comm(on)?.merge(order, call.origin())?))?)
 }
 

@@ -18,7 +18,7 @@ use garonne_engine::api::ContextId;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_mpi::comm::{Comm, number};
 use garonne_mpi::process::Process;
-use garonne_mpi::unreceived_messages::Owner;
+use garonne_mpi::unreceived_messages::ContextOwner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -46,7 +46,7 @@ struct CommRegistry {
     /// Freed communicators that operations may use.
     freed: HashMap<u32, FreedComm>,
     /// What is told of the last freed ones, with their numbers, where messages are checked.
-    owners: VecDeque<(u32, Owner)>,
+    owners: VecDeque<(u32, ContextOwner)>,
     /// Number of freed ones at which they are looked through.
     sweep_at: usize,
 }
@@ -127,7 +127,7 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
     };
     known.handles.remove(&number);
     if optional_checks::messages_enabled() {
-        let owner = Owner {
+        let owner = ContextOwner {
             is_freed: true,
             ..comm.owner()
         };
@@ -171,9 +171,9 @@ pub(crate) fn find(context: ContextId) -> Option<Comm> {
 
 /// What is known of the communicator whose messages travel in this context, where messages are
 /// checked.
-pub(crate) fn owner(context: ContextId) -> Option<Owner> {
+pub(crate) fn owner(context: ContextId) -> Option<ContextOwner> {
     let number = number(context);
-    let is_it = |freed: &&(u32, Owner)| freed.0 == number;
+    let is_it = |freed: &&(u32, ContextOwner)| freed.0 == number;
     let freed = registry().owners.iter().find(is_it).cloned();
     match freed {
         Some((_, owner)) => Some(owner),

@@ -8,16 +8,18 @@ use crate::datatype_refs;
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{TYPES, datatype, publish, unknown_handle};
-use garonne_mpi::datatype::{Constructor, DarrayDim, Datatype, Distribution, Form, Order};
+use garonne_mpi::datatype::{
+    ArrayOrder, Constructor, ContentsForm, DarrayDim, Datatype, Distribution,
+};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
 
 /// Makes a type; the form is remembered for `MPI_Type_get_contents`.
 fn make(call: CallId, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Result<()> {
     let form = if call.name().ends_with("_c") {
-        Form::Large
+        ContentsForm::Large
     } else {
-        Form::Int
+        ContentsForm::Int
     };
     out.set(publish(&TYPES, Datatype::construct(constructor, form)?)?)
 }
@@ -198,8 +200,8 @@ pub(crate) fn type_create_struct(
     )
 }
 
-fn order(order: c_int) -> Result<Order> {
-    Order::from_abi(order).ok_or_else(|| {
+fn order(order: c_int) -> Result<ArrayOrder> {
+    ArrayOrder::from_abi(order).ok_or_else(|| {
         CallError::new(
             Class::Arg,
             format!("order {order} is neither MPI_ORDER_C nor MPI_ORDER_FORTRAN"),

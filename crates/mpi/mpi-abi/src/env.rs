@@ -10,7 +10,7 @@ use crate::objects::{self, INFOS, publish};
 use crate::{call_site, optional_checks, this_rank};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
-use garonne_mpi::process::{Instance, Process, Resource, ThreadLevel};
+use garonne_mpi::process::{HwInstance, HwResource, Process, ThreadLevel};
 use garonne_topology::{CpuSet, Tree};
 use std::ffi::{c_char, c_int};
 use std::io::Write;
@@ -232,16 +232,16 @@ pub(crate) fn get_hw_resource_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> 
 
 /// The types of hardware resources of this machine, with the instances that this process is
 /// restricted to now.
-pub(crate) fn resources() -> Vec<Resource> {
+pub(crate) fn resources() -> Vec<HwResource> {
     static MACHINE: LazyLock<Tree> = LazyLock::new(|| Tree::over(&garonne_topology::online()));
     let found = garonne_topology::resources(&MACHINE, &garonne_topology::allowed_to_program());
     let instance = |cpus: CpuSet| {
-        Some(Instance {
+        Some(HwInstance {
             first: cpus.first()?,
             cpus: cpus.len() as u32,
         })
     };
-    let resources = found.into_iter().map(|found| Resource {
+    let resources = found.into_iter().map(|found| HwResource {
         name: found.name,
         instance: found.instance.and_then(instance),
     });

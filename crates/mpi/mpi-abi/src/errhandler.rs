@@ -9,7 +9,7 @@ use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
 use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
-use garonne_mpi::errhandler::{Errhandler, Kind, UserHandler};
+use garonne_mpi::errhandler::{Errhandler, ErrhandlerKind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use garonne_node::rank;
 use std::collections::BTreeMap;
@@ -99,12 +99,12 @@ pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_node::Error> {
 }
 
 /// The error handler that a call was given for what it did not come to make.
-fn requested_handler(handle: MPI_Errhandler, kind: Kind) -> Option<(Errhandler, usize)> {
+fn requested_handler(handle: MPI_Errhandler, kind: ErrhandlerKind) -> Option<(Errhandler, usize)> {
     let handler = errhandler(handle)
         .ok()
         .filter(|handler| handler.fits(kind))?;
     let null = match kind {
-        Kind::Session => MPI_SESSION_NULL.0,
+        ErrhandlerKind::Session => MPI_SESSION_NULL.0,
         _ => MPI_COMM_NULL.0,
     };
     Some((handler, null))
@@ -236,7 +236,7 @@ pub(crate) fn comm_create_errhandler(
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
-    create(Kind::Comm, function, out)
+    create(ErrhandlerKind::Comm, function, out)
 }
 
 pub(crate) fn file_create_errhandler(
@@ -244,7 +244,7 @@ pub(crate) fn file_create_errhandler(
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
-    create(Kind::File, function, out)
+    create(ErrhandlerKind::File, function, out)
 }
 
 pub(crate) fn session_create_errhandler(
@@ -252,7 +252,7 @@ pub(crate) fn session_create_errhandler(
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
-    create(Kind::Session, function, out)
+    create(ErrhandlerKind::Session, function, out)
 }
 
 pub(crate) fn win_create_errhandler(
@@ -260,10 +260,10 @@ pub(crate) fn win_create_errhandler(
     function: Callback,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
-    create(Kind::Window, function, out)
+    create(ErrhandlerKind::Window, function, out)
 }
 
-fn create(kind: Kind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+fn create(kind: ErrhandlerKind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
     if function.is_null() {
         return Err(CallError::new(
             Class::Arg,
@@ -301,7 +301,7 @@ pub(crate) fn session_get_errhandler(
 pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandler) -> Result<()> {
     let handler = errhandler(handler)?;
     null_file(on)?;
-    if !handler.fits(Kind::File) {
+    if !handler.fits(ErrhandlerKind::File) {
         return Err(CallError::new(
             Class::Arg,
             "the error handler was not made for files",

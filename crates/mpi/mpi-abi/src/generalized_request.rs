@@ -45,14 +45,17 @@ pub(crate) fn grequest_complete(_: CallId, handle: MPI_Request) -> Result<()> {
 
 /// `MPI_Request_free`. Until the operation is completed, too, the program's copies of the handle
 /// are good for `MPI_Grequest_complete` (MPI 5.0, section 13.2).
-pub(crate) fn free(handle: MPI_Request, operation: &Arc<generalized::General>) -> Result<()> {
+pub(crate) fn free(
+    handle: MPI_Request,
+    operation: &Arc<generalized::GeneralizedRequest>,
+) -> Result<()> {
     let operation = operation.clone();
     let freed = operation.free();
     remove_if_over(handle, &operation);
     Ok(freed?)
 }
 
-fn remove_if_over(handle: MPI_Request, operation: &generalized::General) {
+fn remove_if_over(handle: MPI_Request, operation: &generalized::GeneralizedRequest) {
     if operation.is_over() {
         remove_entry(handle);
     }

@@ -7,7 +7,7 @@ use crate::handle::MPI_Group;
 use crate::init_state;
 use crate::objects::{self, GROUPS, GroupEntry, group, publish};
 use garonne_mpi::error::Class;
-use garonne_mpi::group::{Comparison, Group, Range};
+use garonne_mpi::group::{Comparison, Group, RankRange};
 use garonne_mpi::session::Session;
 use std::ffi::c_int;
 
@@ -146,14 +146,14 @@ pub(crate) fn group_excl(
     publish_group(of.excl(&ranks)?, of.session.clone(), out)
 }
 
-fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<Range>> {
+fn ranges(n: c_int, triples: Ptr<[c_int; 3]>) -> Result<Vec<RankRange>> {
     let triples = match length(n, "the number of ranges")? {
         0 => Vec::new(),
         n => triples.take(n)?,
     };
     Ok(triples
         .into_iter()
-        .map(|[first, last, stride]| Range {
+        .map(|[first, last, stride]| RankRange {
             first,
             last,
             stride,

@@ -97,7 +97,7 @@ mod exports {
     use crate::handle::*;
     use crate::last_call;
     use crate::trace_calls::{WrapperAction, needs_check, record_exit, wrapper_action};
-    use garonne_mpi::errhandler::Kind;
+    use garonne_mpi::errhandler::ErrhandlerKind;
     use std::ffi::c_int;
 
     include!(concat!(env!("OUT_DIR"), "/functions.rs"));

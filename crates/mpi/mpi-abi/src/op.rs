@@ -11,14 +11,14 @@ use crate::objects::{committed, publish, unknown_handle};
 use crate::p2p::bad_count;
 use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
-use garonne_mpi::op::{Commutes, Op};
+use garonne_mpi::op::{Commutativity, Op};
 use std::ffi::c_int;
 use std::sync::Arc;
 
 /// An operation that the program made.
 struct UserOpEntry {
     function: UserFunction,
-    commutes: Commutes,
+    commutes: Commutativity,
 }
 
 static USER_OPS: HandleTable<UserOpEntry> = HandleTable::new();
@@ -64,9 +64,9 @@ fn create(function: UserFunction, commute: c_int, out: Ptr<MPI_Op>) -> Result<()
         ));
     }
     let commutes = if commute != 0 {
-        Commutes::Yes
+        Commutativity::Yes
     } else {
-        Commutes::No
+        Commutativity::No
     };
     out.set(publish(&USER_OPS, UserOpEntry { function, commutes })?)
 }
@@ -112,7 +112,7 @@ pub(crate) fn op_commutative(_: CallId, handle: MPI_Op, commute: Ptr<c_int>) -> 
                 .get(handle)
                 .ok_or_else(|| unknown_op(handle))?
                 .commutes
-                == Commutes::Yes
+                == Commutativity::Yes
         }
     };
     commute.set(commutes.into())

@@ -13,7 +13,7 @@ use garonne_engine::fast::recv::FastRecv;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
-use garonne_mpi::p2p::{Few, RecvArgs, ReplaceArgs, SendArgs, SendMode};
+use garonne_mpi::p2p::{RecvArgs, ReplaceArgs, SendArgs, SendMode, SmallBuffer};
 use garonne_mpi::request::Request;
 use garonne_progress::limits::HANDS_FROM;
 use garonne_progress::messaging::Messaging;
@@ -179,7 +179,7 @@ fn fast_args(
     buf: Buf,
     (count, datatype): (MPI_Count, MPI_Datatype),
     (rank, tag): (c_int, c_int),
-) -> Option<Few> {
+) -> Option<SmallBuffer> {
     let bytes = run_bytes(datatype.0);
     // A negative count is a large one here.
     if bytes == 0 || count as u64 > FAST_ELEMENTS_MAX || buf.addr() <= gpu_buffers::checked_up_to()
@@ -187,7 +187,7 @@ fn fast_args(
         return None;
     }
     let len = bytes as u32 * count as u32;
-    Some(Few {
+    Some(SmallBuffer {
         mem: buf.mem(),
         len,
         rank,

@@ -6,10 +6,10 @@ use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, datatype};
 use crate::p2p::bad_count;
-use garonne_mpi::datatype::{Elements, PackBuffer};
+use garonne_mpi::datatype::{PackBuffer, PackElements};
 use garonne_mpi::error::Class;
 
-fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements<'static>> {
+fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<PackElements<'static>> {
     let count = u64::try_from(count).map_err(|_| bad_count(count))?;
     let datatype = committed(handle)?;
     if buf.addr() == 0 && count > 0 && datatype.code().is_some() {
@@ -19,7 +19,7 @@ fn elements(buf: Buf, count: MPI_Count, handle: MPI_Datatype) -> Result<Elements
         ));
     }
     gpu_buffers::refuse_gpu_memory(buf)?;
-    Ok(Elements {
+    Ok(PackElements {
         mem: buf.mem(),
         count,
         datatype,

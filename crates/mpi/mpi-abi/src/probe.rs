@@ -11,11 +11,11 @@ use crate::status::write_status;
 use crate::{init_state, polling_calls};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
-use garonne_mpi::p2p::Message;
+use garonne_mpi::p2p::MatchedMessage;
 use garonne_mpi::request::Status;
 use std::ffi::c_int;
 
-static MESSAGES: HandleTable<Message> = HandleTable::new();
+static MESSAGES: HandleTable<MatchedMessage> = HandleTable::new();
 
 pub(crate) fn probe(
     call: CallId,
@@ -52,9 +52,9 @@ pub(crate) fn iprobe(
     found.map_or(Ok(()), |found| write_status(status, &found))
 }
 
-fn return_message(message: Message, out: Ptr<MPI_Message>) -> Result<()> {
+fn return_message(message: MatchedMessage, out: Ptr<MPI_Message>) -> Result<()> {
     out.set(match message {
-        Message::NoProc => MPI_MESSAGE_NO_PROC,
+        MatchedMessage::NoProc => MPI_MESSAGE_NO_PROC,
         taken => publish(&MESSAGES, taken)?,
     })
 }
@@ -99,10 +99,10 @@ fn comm_of(place: Ptr<MPI_Message>) -> Option<Comm> {
 }
 
 /// The message of a handle, which the receive consumes.
-fn take(place: Ptr<MPI_Message>) -> Result<Message> {
+fn take(place: Ptr<MPI_Message>) -> Result<MatchedMessage> {
     let handle = place.get()?;
     let taken = if handle == MPI_MESSAGE_NO_PROC {
-        Some(Message::NoProc)
+        Some(MatchedMessage::NoProc)
     } else {
         MESSAGES.remove(handle)
     };

@@ -25,7 +25,7 @@ use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::{Class, Error};
-use garonne_mpi::request::generalized::General;
+use garonne_mpi::request::generalized::GeneralizedRequest;
 use garonne_mpi::request::{self, Outcome, Request, Status, TestAny};
 use smallvec::SmallVec;
 use std::ffi::c_int;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub(crate) struct RequestEntry {
     request: Request,
     /// The program's side of a generalised request.
-    pub general: Option<Arc<General>>,
+    pub general: Option<Arc<GeneralizedRequest>>,
     /// The program's operation in a reduction.
     operation: Option<Arc<UserReduction>>,
 }
@@ -81,7 +81,7 @@ pub(crate) fn return_reduction(
 /// Gives a generalised request a handle.
 pub(crate) fn return_generalized(
     new: Request,
-    general: Arc<General>,
+    general: Arc<GeneralizedRequest>,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
     return_entry(

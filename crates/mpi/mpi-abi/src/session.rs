@@ -9,7 +9,7 @@ use crate::objects::{
     GroupEntry, INFOS, errhandler, group, info, publish, publish_comm, unknown_handle,
 };
 use crate::{comm_contexts, env, init_state, optional_checks, this_rank};
-use garonne_mpi::comm::{Comm, FromGroup, Sides};
+use garonne_mpi::comm::{Comm, FromGroup, IntercommGroups};
 use garonne_mpi::errhandler::Errhandler;
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
@@ -180,7 +180,7 @@ pub(crate) fn intercomm_create_from_groups(
 ) -> Result<()> {
     let meeting = FromGroupArgs::new(tag, hints, handler)?;
     let (local, remote) = (group(local)?, group(remote)?);
-    let sides = Sides {
+    let sides = IntercommGroups {
         local,
         local_leader,
         remote,

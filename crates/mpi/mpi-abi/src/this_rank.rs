@@ -7,7 +7,7 @@ use garonne_engine::observe::tracer::OperationTracer;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
-use garonne_mpi::process::{Config, ThreadLevel};
+use garonne_mpi::process::{ProcessConfig, ThreadLevel};
 use garonne_node::agent_discovery::ProgramPosition;
 use garonne_node::client::AgentClient;
 use garonne_node::layout::RankState;
@@ -81,7 +81,7 @@ static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 
 /// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
 /// threads may all call at once has several shards.
-pub(crate) fn join_job(level: ThreadLevel) -> Result<Config> {
+pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     optional_checks::read_env().map_err(|text| CallError::new(Class::Arg, text))?;
     let initial_errhandler = crate::errhandler::initial_from_env().map_err(node_error)?;
     let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<Config> {
         || Group::world(host.world_size()),
         |hosts| Group::compact(hosts.local_ranks.clone()),
     );
-    let mut config = Config::plain(match sharded {
+    let mut config = ProcessConfig::plain(match sharded {
         Some(shards) => shards,
         None => host.clone(),
     });
@@ -130,7 +130,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<Config> {
     if let Some(client) = rank.client.clone() {
         config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
     }
-    Ok(Config {
+    Ok(ProcessConfig {
         node,
         appnum: ProgramPosition::from_env()
             .filter(|_| launched)

@@ -7,7 +7,7 @@ use crate::group::length;
 use crate::handle::*;
 use crate::objects::{comm, info_or_null, publish_comm};
 use garonne_mpi::error::Class;
-use garonne_mpi::topo::{self, Adjacent, DistGraph, Edges};
+use garonne_mpi::topo::{self, AdjacentRanks, DistGraph, GraphEdges};
 use std::ffi::c_int;
 
 fn flags(array: ConstPtr<c_int>, n: usize) -> Result<Vec<bool>> {
@@ -277,11 +277,11 @@ pub(crate) fn dist_graph_create_adjacent(
         ));
     }
     let graph = DistGraph {
-        sources: Adjacent {
+        sources: AdjacentRanks {
             ranks: sources.take(inward)?,
             weights: into.unwrap_or_default(),
         },
-        destinations: Adjacent {
+        destinations: AdjacentRanks {
             ranks: destinations.take(outward)?,
             weights: from.unwrap_or_default(),
         },
@@ -314,7 +314,7 @@ pub(crate) fn dist_graph_create(
     }
     let destinations = destinations.take(total)?;
     let weights = weights(edge_weights, total)?;
-    let edges = Edges {
+    let edges = GraphEdges {
         sources: &sources,
         degrees: &degrees,
         destinations: &destinations,
@@ -341,7 +341,7 @@ pub(crate) fn dist_graph_neighbors_count(
 /// One direction of a distributed graph, into the program's arrays. Weights are left alone for an
 /// unweighted graph.
 fn write_adjacent(
-    side: &Adjacent,
+    side: &AdjacentRanks,
     max: c_int,
     ranks: Ptr<c_int>,
     weights: Ptr<c_int>,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Which kind of object a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AttrKind {
     /// Communicators.
     Comm,
     /// Datatypes.
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 /// What the user wants done when an attribute is copied or deleted.
-pub trait Callbacks: Send + Sync {
+pub trait AttrCallbacks: Send + Sync {
     /// The object with handle `owner` is duplicated: the value for the new object, or `None` to
     /// leave it out. `Err` carries the user's error code.
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32>;
@@ -33,7 +33,7 @@ pub trait Callbacks: Send + Sync {
 /// `MPI_NULL_COPY_FN` and `MPI_NULL_DELETE_FN`: never copied, nothing to do on deletion.
 pub struct NullCallbacks;
 
-impl Callbacks for NullCallbacks {
+impl AttrCallbacks for NullCallbacks {
     fn copy(&self, _: usize, _: i32, _: usize) -> Result<Option<usize>, i32> {
         Ok(None)
     }
@@ -43,9 +43,9 @@ impl Callbacks for NullCallbacks {
     }
 }
 
-struct Key {
-    kind: Kind,
-    callbacks: Arc<dyn Callbacks>,
+struct KeyEntry {
+    kind: AttrKind,
+    callbacks: Arc<dyn AttrCallbacks>,
 }
 
 /// The keys of one process.
@@ -54,10 +54,10 @@ pub struct Keyvals(Mutex<KeyTable>);
 
 #[derive(Default)]
 struct KeyTable {
-    keys: HashMap<i32, Arc<Key>>,
+    keys: HashMap<i32, Arc<KeyEntry>>,
     /// Keys that the program has freed and under which there may still be attributes, which keep
     /// them alive.
-    freed: HashMap<i32, Weak<Key>>,
+    freed: HashMap<i32, Weak<KeyEntry>>,
     /// Length of `freed` at which those without attributes are forgotten.
     forget_at: usize,
     made: i32,
@@ -83,7 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Keyvals {
     /// `MPI_*_create_keyval`.
-    pub fn create(&self, kind: Kind, callbacks: Arc<dyn Callbacks>) -> Result<i32> {
+    pub fn create(&self, kind: AttrKind, callbacks: Arc<dyn AttrCallbacks>) -> Result<i32> {
         let mut table = lock(&self.0);
         if table.keys.len() + table.freed.len() >= KEYVALS_MAX {
             table.forget();
@@ -102,14 +102,16 @@ impl Keyvals {
             .ok_or_else(|| {
                 Error::new(Class::Other, "all numbers for attribute keys are used up")
             })?;
-        table.keys.insert(keyval, Arc::new(Key { kind, callbacks }));
+        table
+            .keys
+            .insert(keyval, Arc::new(KeyEntry { kind, callbacks }));
         Ok(keyval)
     }
 
     /// `MPI_*_free_keyval`: nothing new can be set under the key. Attributes that exist under it
     /// keep it valid for reading and deleting them until the last of them is gone. Until then it
     /// may be freed again, as a delete callback does that frees its own key each time.
-    pub fn free(&self, kind: Kind, keyval: i32) -> Result<()> {
+    pub fn free(&self, kind: AttrKind, keyval: i32) -> Result<()> {
         if let Err(error) = self.live(kind, keyval) {
             let freed = lock(&self.0).freed.get(&keyval).and_then(Weak::upgrade);
             return freed.filter(|key| key.kind == kind).map(drop).ok_or(error);
@@ -128,7 +130,7 @@ impl Keyvals {
     }
 
     /// A key under which attributes may be set.
-    fn live(&self, kind: Kind, keyval: i32) -> Result<Arc<Key>> {
+    fn live(&self, kind: AttrKind, keyval: i32) -> Result<Arc<KeyEntry>> {
         let found = lock(&self.0).keys.get(&keyval).cloned();
         found
             .filter(|key| key.kind == kind)
@@ -136,7 +138,7 @@ impl Keyvals {
     }
 
     /// Refuses what is neither a key nor a freed one under which an attribute exists somewhere.
-    fn check(&self, kind: Kind, keyval: i32) -> Result<()> {
+    fn check(&self, kind: AttrKind, keyval: i32) -> Result<()> {
         let freed = lock(&self.0).freed.get(&keyval).and_then(Weak::upgrade);
         match freed {
             Some(key) if key.kind == kind => Ok(()),
@@ -145,7 +147,7 @@ impl Keyvals {
     }
 }
 
-fn not_a_key(kind: Kind, keyval: i32) -> Error {
+fn not_a_key(kind: AttrKind, keyval: i32) -> Error {
     Error::new(
         Class::Keyval,
         format!("{keyval} is not an attribute key for a {kind:?}"),
@@ -154,40 +156,40 @@ fn not_a_key(kind: Kind, keyval: i32) -> Error {
 
 /// The attributes of one object, in the order in which they were set.
 #[derive(Default)]
-pub struct Attrs(Mutex<OrderedMap<i32, Entry>>);
+pub struct Attrs(Mutex<OrderedMap<i32, AttrEntry>>);
 
 #[derive(Clone)]
-struct Entry {
+struct AttrEntry {
     keyval: i32,
-    key: Arc<Key>,
+    key: Arc<KeyEntry>,
     value: usize,
 }
 
 impl Attrs {
     /// `MPI_*_set_attr`. An old value is deleted through its callback first; if that fails nothing
     /// changes.
-    pub fn set(&self, keys: &Keyvals, target: Target, value: usize) -> Result<()> {
+    pub fn set(&self, keys: &Keyvals, target: AttrTarget, value: usize) -> Result<()> {
         let key = keys.live(target.kind, target.keyval)?;
         if let Some(old) = self.entry(target.keyval) {
             old.delete(target.owner)?;
         }
         let keyval = target.keyval;
-        lock(&self.0).set(keyval, Entry { keyval, key, value });
+        lock(&self.0).set(keyval, AttrEntry { keyval, key, value });
         Ok(())
     }
 
-    fn entry(&self, keyval: i32) -> Option<Entry> {
+    fn entry(&self, keyval: i32) -> Option<AttrEntry> {
         lock(&self.0).get(&keyval).cloned()
     }
 
     /// `MPI_*_get_attr` for a key of the program's.
-    pub fn get(&self, keys: &Keyvals, kind: Kind, keyval: i32) -> Result<Option<usize>> {
+    pub fn get(&self, keys: &Keyvals, kind: AttrKind, keyval: i32) -> Result<Option<usize>> {
         keys.check(kind, keyval)?;
         Ok(lock(&self.0).get(&keyval).map(|entry| entry.value))
     }
 
     /// `MPI_*_delete_attr`.
-    pub fn delete(&self, keys: &Keyvals, target: Target) -> Result<()> {
+    pub fn delete(&self, keys: &Keyvals, target: AttrTarget) -> Result<()> {
         keys.check(target.kind, target.keyval)?;
         let Some(old) = self.entry(target.keyval) else {
             return Err(Error::new(
@@ -214,7 +216,7 @@ impl Attrs {
 
     /// Copies to the attributes of a duplicate what the callbacks want copied.
     pub fn copy_to(&self, owner: usize, new: &Attrs) -> Result<()> {
-        let entries: Vec<Entry> = lock(&self.0)
+        let entries: Vec<AttrEntry> = lock(&self.0)
             .iter()
             .map(|(_, entry)| entry.clone())
             .collect();
@@ -230,7 +232,7 @@ impl Attrs {
                 )
             })?;
             if let Some(value) = copied {
-                lock(&new.0).set(entry.keyval, Entry { value, ..entry });
+                lock(&new.0).set(entry.keyval, AttrEntry { value, ..entry });
             }
         }
         Ok(())
@@ -239,16 +241,16 @@ impl Attrs {
 
 /// One attribute of one object.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct AttrTarget {
     /// Kind of the object.
-    pub kind: Kind,
+    pub kind: AttrKind,
     /// The edge's handle of the object, for callbacks.
     pub owner: usize,
     /// The key.
     pub keyval: i32,
 }
 
-impl Entry {
+impl AttrEntry {
     fn delete(&self, owner: usize) -> Result<()> {
         self.key
             .callbacks
@@ -272,7 +274,7 @@ mod tests {
     #[derive(Default)]
     struct Log(Mutex<Vec<String>>);
 
-    impl Callbacks for Log {
+    impl AttrCallbacks for Log {
         fn copy(&self, owner: usize, _: i32, value: usize) -> Result<Option<usize>, i32> {
             self.0.lock().unwrap().push(format!("copy {owner} {value}"));
             Ok((value != 7).then_some(value + 1))
@@ -291,20 +293,20 @@ mod tests {
     fn attributes_are_copied_by_their_callback_and_deleted_last_set_first() {
         let keys = Keyvals::default();
         let log = Arc::new(Log::default());
-        let a = keys.create(Kind::Comm, log.clone()).unwrap();
-        let b = keys.create(Kind::Comm, log.clone()).unwrap();
+        let a = keys.create(AttrKind::Comm, log.clone()).unwrap();
+        let b = keys.create(AttrKind::Comm, log.clone()).unwrap();
         let (old, new) = (Attrs::default(), Attrs::default());
-        let at = |keyval| Target {
-            kind: Kind::Comm,
+        let at = |keyval| AttrTarget {
+            kind: AttrKind::Comm,
             owner: 1,
             keyval,
         };
         old.set(&keys, at(a), 5).unwrap();
         old.set(&keys, at(b), 7).unwrap();
         old.copy_to(1, &new).unwrap();
-        assert_eq!(new.get(&keys, Kind::Comm, a).unwrap(), Some(6));
-        assert_eq!(new.get(&keys, Kind::Comm, b).unwrap(), None);
-        keys.free(Kind::Comm, a).unwrap();
+        assert_eq!(new.get(&keys, AttrKind::Comm, a).unwrap(), Some(6));
+        assert_eq!(new.get(&keys, AttrKind::Comm, b).unwrap(), None);
+        keys.free(AttrKind::Comm, a).unwrap();
         old.delete_all(1).unwrap();
         assert_eq!(
             *log.0.lock().unwrap(),
@@ -316,20 +318,20 @@ mod tests {
     fn a_failing_delete_callback_keeps_the_attribute_and_passes_its_code_on() {
         let keys = Keyvals::default();
         let key = keys
-            .create(Kind::Datatype, Arc::new(Log::default()))
+            .create(AttrKind::Datatype, Arc::new(Log::default()))
             .unwrap();
         let attrs = Attrs::default();
-        let at = Target {
-            kind: Kind::Datatype,
+        let at = AttrTarget {
+            kind: AttrKind::Datatype,
             owner: 2,
             keyval: key,
         };
         attrs.set(&keys, at, 13).unwrap();
         assert_eq!(attrs.set(&keys, at, 14).unwrap_err().code, Some(1234));
         assert_eq!(attrs.delete(&keys, at).unwrap_err().code, Some(1234));
-        assert_eq!(attrs.get(&keys, Kind::Datatype, key).unwrap(), Some(13));
+        assert_eq!(attrs.get(&keys, AttrKind::Datatype, key).unwrap(), Some(13));
         assert_eq!(
-            attrs.get(&keys, Kind::Comm, key).unwrap_err().class,
+            attrs.get(&keys, AttrKind::Comm, key).unwrap_err().class,
             Class::Keyval
         );
     }
@@ -337,28 +339,30 @@ mod tests {
     #[test]
     fn a_freed_key_serves_its_attributes_until_the_last_is_deleted() {
         let keys = Keyvals::default();
-        let key = keys.create(Kind::Comm, Arc::new(NullCallbacks)).unwrap();
+        let key = keys
+            .create(AttrKind::Comm, Arc::new(NullCallbacks))
+            .unwrap();
         let (one, two) = (Attrs::default(), Attrs::default());
-        let at = Target {
-            kind: Kind::Comm,
+        let at = AttrTarget {
+            kind: AttrKind::Comm,
             owner: 1,
             keyval: key,
         };
         one.set(&keys, at, 5).unwrap();
         two.set(&keys, at, 6).unwrap();
-        keys.free(Kind::Comm, key).unwrap();
+        keys.free(AttrKind::Comm, key).unwrap();
         let refused = |result: Result<()>| assert_eq!(result.unwrap_err().class, Class::Keyval);
         // As a delete callback does that frees its own key.
-        keys.free(Kind::Comm, key).unwrap();
-        refused(keys.free(Kind::Datatype, key));
+        keys.free(AttrKind::Comm, key).unwrap();
+        refused(keys.free(AttrKind::Datatype, key));
         refused(one.set(&keys, at, 7));
-        refused(one.get(&keys, Kind::Datatype, key).map(drop));
-        assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), Some(5));
+        refused(one.get(&keys, AttrKind::Datatype, key).map(drop));
+        assert_eq!(one.get(&keys, AttrKind::Comm, key).unwrap(), Some(5));
         one.delete(&keys, at).unwrap();
-        assert_eq!(one.get(&keys, Kind::Comm, key).unwrap(), None);
+        assert_eq!(one.get(&keys, AttrKind::Comm, key).unwrap(), None);
         two.delete_all(1).unwrap();
-        refused(keys.free(Kind::Comm, key));
-        refused(one.get(&keys, Kind::Comm, key).map(drop));
+        refused(keys.free(AttrKind::Comm, key));
+        refused(one.get(&keys, AttrKind::Comm, key).map(drop));
     }
 
     #[test]
@@ -366,14 +370,16 @@ mod tests {
         let keys = Keyvals::default();
         for _ in 0..10 * FREED_KEYVALS_MIN {
             let attrs = Attrs::default();
-            let keyval = keys.create(Kind::Comm, Arc::new(NullCallbacks)).unwrap();
-            let at = Target {
-                kind: Kind::Comm,
+            let keyval = keys
+                .create(AttrKind::Comm, Arc::new(NullCallbacks))
+                .unwrap();
+            let at = AttrTarget {
+                kind: AttrKind::Comm,
                 owner: 1,
                 keyval,
             };
             attrs.set(&keys, at, 1).unwrap();
-            keys.free(Kind::Comm, keyval).unwrap();
+            keys.free(AttrKind::Comm, keyval).unwrap();
         }
         assert!(lock(&keys.0).freed.len() <= FREED_KEYVALS_MIN + 1);
     }

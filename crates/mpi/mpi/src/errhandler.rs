@@ -21,7 +21,7 @@ pub enum Errhandler {
 
 /// Which kind of object a user's handler is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrhandlerKind {
     /// Communicators.
     Comm,
     /// Windows.
@@ -34,14 +34,14 @@ pub enum Kind {
 
 /// The signature of a user's handler: the edge's handle of the object and the error code. It may
 /// not return.
-pub type Callback = Box<dyn Fn(usize, i32) + Send + Sync>;
+pub type ErrhandlerFn = Box<dyn Fn(usize, i32) + Send + Sync>;
 
 /// A program's error handler.
 pub struct UserHandler {
     /// What it may be attached to.
-    pub kind: Kind,
+    pub kind: ErrhandlerKind,
     /// The function.
-    pub callback: Callback,
+    pub callback: ErrhandlerFn,
     /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives
     /// the same again.
     pub handle: AtomicUsize,
@@ -59,7 +59,7 @@ impl fmt::Debug for UserHandler {
 
 impl Errhandler {
     /// A handler that calls the program's function.
-    pub fn user(kind: Kind, callback: Callback) -> Self {
+    pub fn user(kind: ErrhandlerKind, callback: ErrhandlerFn) -> Self {
         Errhandler::User(Arc::new(UserHandler {
             kind,
             callback,
@@ -69,7 +69,7 @@ impl Errhandler {
     }
 
     /// Whether it may be attached to objects of this kind.
-    pub fn fits(&self, kind: Kind) -> bool {
+    pub fn fits(&self, kind: ErrhandlerKind) -> bool {
         match self {
             Errhandler::User(user) => user.kind == kind,
             _ => true,

@@ -43,7 +43,7 @@ pub enum Comparison {
 /// A range of ranks `first`, `first + stride`, … up to and not beyond `last`
 /// (`MPI_Group_range_incl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct RankRange {
     /// First rank.
     pub first: i32,
     /// Bound of the last rank, included.
@@ -160,7 +160,7 @@ impl Group {
         if self.size() != other.size() {
             return Comparison::Unequal;
         }
-        let index = Index::of(other);
+        let index = RankIndex::of(other);
         if self.members().all(|peer| index.rank(peer).is_some()) {
             Comparison::Similar
         } else {
@@ -171,7 +171,7 @@ impl Group {
     /// `MPI_Group_translate_ranks`: the ranks in `other` of `ranks` in this group. `MPI_PROC_NULL`
     /// stays itself and a process that is not in `other` gives `MPI_UNDEFINED`.
     pub fn translate(&self, ranks: &[i32], other: &Group) -> Result<Vec<i32>> {
-        let index = Index::for_queries(other, ranks.len());
+        let index = RankIndex::for_queries(other, ranks.len());
         ranks
             .iter()
             .map(|&rank| {
@@ -188,7 +188,7 @@ impl Group {
 
     /// `MPI_Group_union`: the members of this group, then those of `other` that are not in it.
     pub fn union(&self, other: &Group) -> Group {
-        let index = Index::of(self);
+        let index = RankIndex::of(self);
         Self::compact(
             self.members()
                 .chain(other.members().filter(|peer| index.rank(*peer).is_none()))
@@ -198,7 +198,7 @@ impl Group {
 
     /// `MPI_Group_intersection`: the members of this group that are in `other`.
     pub fn intersection(&self, other: &Group) -> Group {
-        let index = Index::of(other);
+        let index = RankIndex::of(other);
         Self::compact(
             self.members()
                 .filter(|peer| index.rank(*peer).is_some())
@@ -208,7 +208,7 @@ impl Group {
 
     /// `MPI_Group_difference`: the members of this group that are not in `other`.
     pub fn difference(&self, other: &Group) -> Group {
-        let index = Index::of(other);
+        let index = RankIndex::of(other);
         Self::compact(
             self.members()
                 .filter(|peer| index.rank(*peer).is_none())
@@ -252,18 +252,18 @@ impl Group {
     }
 
     /// `MPI_Group_range_incl`.
-    pub fn range_incl(&self, ranges: &[Range]) -> Result<Group> {
+    pub fn range_incl(&self, ranges: &[RankRange]) -> Result<Group> {
         self.incl(&self.expand(ranges)?)
     }
 
     /// `MPI_Group_range_excl`.
-    pub fn range_excl(&self, ranges: &[Range]) -> Result<Group> {
+    pub fn range_excl(&self, ranges: &[RankRange]) -> Result<Group> {
         self.excl(&self.expand(ranges)?)
     }
 
-    fn expand(&self, ranges: &[Range]) -> Result<Vec<i32>> {
+    fn expand(&self, ranges: &[RankRange]) -> Result<Vec<i32>> {
         let mut ranks = Vec::new();
-        for &Range {
+        for &RankRange {
             first,
             last,
             stride,
@@ -317,33 +317,33 @@ impl Group {
 
 /// Finds ranks in a group: by its formula, by search for a few queries, or through a table for
 /// many.
-enum Index<'a> {
+enum RankIndex<'a> {
     Formula(&'a Group),
     Table(HashMap<Peer, u32>),
 }
 
-impl<'a> Index<'a> {
+impl<'a> RankIndex<'a> {
     fn of(group: &'a Group) -> Self {
         Self::for_queries(group, usize::MAX)
     }
 
     fn for_queries(group: &'a Group, queries: usize) -> Self {
         match group {
-            Group::List(members) if queries > 4 => Index::Table(
+            Group::List(members) if queries > 4 => RankIndex::Table(
                 members
                     .iter()
                     .enumerate()
                     .map(|(rank, peer)| (*peer, rank as u32))
                     .collect(),
             ),
-            _ => Index::Formula(group),
+            _ => RankIndex::Formula(group),
         }
     }
 
     fn rank(&self, peer: Peer) -> Option<u32> {
         match self {
-            Index::Formula(group) => group.rank_of(peer),
-            Index::Table(table) => table.get(&peer).copied(),
+            RankIndex::Formula(group) => group.rank_of(peer),
+            RankIndex::Table(table) => table.get(&peer).copied(),
         }
     }
 }
@@ -361,7 +361,7 @@ mod tests {
     fn regular_sets_stay_formulas() {
         let world = Group::world(1000);
         let odd = world
-            .range_incl(&[Range {
+            .range_incl(&[RankRange {
                 first: 1,
                 last: 999,
                 stride: 2,
@@ -376,7 +376,7 @@ mod tests {
             }
         ));
         let down = world
-            .range_incl(&[Range {
+            .range_incl(&[RankRange {
                 first: 9,
                 last: 0,
                 stride: -3,
@@ -394,7 +394,7 @@ mod tests {
         let world = Group::world(4);
         assert_eq!(
             world
-                .range_incl(&[Range {
+                .range_incl(&[RankRange {
                     first: 0,
                     last: 2,
                     stride: 0
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(world.incl(&[4]).unwrap_err().class, Class::Rank);
         assert_eq!(
             world
-                .range_incl(&[Range {
+                .range_incl(&[RankRange {
                     first: 0,
                     last: i32::MAX,
                     stride: 1

@@ -7,14 +7,14 @@
 
 use crate::attr::Keyvals;
 use crate::coll::SegmentAllocator;
-use crate::comm::context_ids::{self, Contexts};
-use crate::comm::{Comm, Parts};
+use crate::comm::context_ids::{self, ContextIds};
+use crate::comm::{Comm, CommParts};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
 use crate::limits::{RETIRED_SWEEP_MIN, TAG_UB};
-use crate::p2p::bsend_buffer::Buffers;
+use crate::p2p::bsend_buffer::BsendBuffer;
 use crate::request::Request;
 use crate::unmatched_sends;
 use garonne_engine::api::{self, CallOrigin};
@@ -25,18 +25,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A type of hardware resource, for `MPI_Get_hw_resource_info` and `MPI_Comm_split_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
+pub struct HwResource {
     /// Its name in info objects: a URI.
     pub name: String,
     /// The one instance on the node that the process is restricted to; `None`: to none in
     /// particular.
-    pub instance: Option<Instance>,
+    pub instance: Option<HwInstance>,
 }
 
 /// One instance of a hardware resource. Two resources of a node with the same numbers have the same
 /// extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Instance {
+pub struct HwInstance {
     /// The first CPU that it has.
     pub first: u32,
     /// Number of its CPUs; not 0.
@@ -44,7 +44,7 @@ pub struct Instance {
 }
 
 /// What a rank is told about itself and its surroundings when it starts.
-pub struct Config {
+pub struct ProcessConfig {
     /// The engine of this rank.
     pub host: Arc<dyn Messaging>,
     /// The processes that share this rank's node, itself included.
@@ -65,7 +65,7 @@ pub struct Config {
     /// the empty string when there is none.
     pub site_name: fn(Option<u32>, u64) -> String,
     /// The types of hardware resources of this node at this moment, the largest first.
-    pub resources: fn() -> Vec<Resource>,
+    pub resources: fn() -> Vec<HwResource>,
     /// Why a process will receive nothing more, as words that follow its rank; `None`: it may.
     pub receives_no_more: Arc<dyn Fn(api::Peer) -> Option<&'static str> + Send + Sync>,
     /// Says something to who started the program, beside the program's own output.
@@ -76,7 +76,7 @@ pub struct Config {
     pub initial_errhandler: Errhandler,
 }
 
-impl Config {
+impl ProcessConfig {
     /// The least a rank must know: used by simulated jobs and tests. All ranks share one node.
     pub fn plain(host: Arc<dyn Messaging>) -> Self {
         let node = Group::world(host.world_size());
@@ -136,39 +136,39 @@ pub struct Process {
     /// The engine of this rank.
     pub host: Arc<dyn Messaging>,
     /// What this rank was told at its start.
-    pub config: Config,
+    pub config: ProcessConfig,
     /// Attribute keys of all kinds.
     pub keyvals: Keyvals,
     /// Buffer of `MPI_Buffer_attach`.
-    pub buffers: Buffers,
-    pub(crate) contexts: Arc<Contexts>,
-    life: Mutex<Life>,
+    pub buffers: BsendBuffer,
+    pub(crate) contexts: Arc<ContextIds>,
+    life: Mutex<LifeCycle>,
     /// World model (at most once) and open sessions.
     users: AtomicU32,
     /// Requests freed while active: kept so that their communicators and engine slots live until
     /// they are over.
-    retired: Mutex<Retired>,
+    retired: Mutex<RetiredRequests>,
 }
 
 #[derive(Default)]
-struct Life {
+struct LifeCycle {
     world: Option<Comm>,
     this: Option<Comm>,
-    stage: Stage,
+    stage: WorldStage,
     level: Option<ThreadLevel>,
 }
 
 /// Freed requests that may not be over yet. Swept when their number has doubled, so that freeing
 /// costs constant time.
 #[derive(Default)]
-struct Retired {
+struct RetiredRequests {
     requests: Vec<Request>,
     sweep_at: usize,
 }
 
 /// Where the world model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
+pub enum WorldStage {
     /// Before `MPI_Init`.
     #[default]
     Before,
@@ -243,13 +243,13 @@ fn unreached(shortage: &api::UnreachableCause) -> Error {
 
 impl Process {
     /// A rank whose engine is up. Nothing is initialised in the sense of MPI yet.
-    pub fn new(config: Config) -> Arc<Self> {
+    pub fn new(config: ProcessConfig) -> Arc<Self> {
         Arc::new(Self {
             host: config.host.clone(),
             config,
             keyvals: Keyvals::default(),
-            buffers: Buffers::default(),
-            contexts: Contexts::new(),
+            buffers: BsendBuffer::default(),
+            contexts: ContextIds::new(),
             life: Mutex::default(),
             users: AtomicU32::new(0),
             retired: Mutex::default(),
@@ -260,9 +260,11 @@ impl Process {
     pub fn init(self: &Arc<Self>, required: ThreadLevel) -> Result<ThreadLevel> {
         let mut life = lock(&self.life);
         match life.stage {
-            Stage::Before => {}
-            Stage::Running => return Err(Error::new(Class::Other, "MPI_Init was called twice")),
-            Stage::Finalized => {
+            WorldStage::Before => {}
+            WorldStage::Running => {
+                return Err(Error::new(Class::Other, "MPI_Init was called twice"));
+            }
+            WorldStage::Finalized => {
                 return Err(Error::new(
                     Class::Other,
                     "MPI_Init was called after MPI_Finalize",
@@ -280,7 +282,7 @@ impl Process {
             "MPI_COMM_SELF",
         )?;
         (life.world, life.this) = (Some(world), Some(this));
-        life.stage = Stage::Running;
+        life.stage = WorldStage::Running;
         life.level = Some(required);
         self.enter();
         Ok(required)
@@ -288,16 +290,16 @@ impl Process {
 
     fn predefined(
         self: &Arc<Self>,
-        block: context_ids::Block,
+        block: context_ids::ContextBlock,
         local: Group,
         name: &str,
     ) -> Result<Comm> {
         let lease = self.contexts.reserve_exactly(block);
         let lease = lease
             .ok_or_else(|| Error::new(Class::Intern, format!("the context of {name} is in use")))?;
-        let parts = Parts {
+        let parts = CommParts {
             errhandler: self.config.initial_errhandler.clone(),
-            ..Parts::intra(self.clone(), local)
+            ..CommParts::intra(self.clone(), local)
         };
         let comm = Comm::build(lease, parts);
         comm.set_name(name);
@@ -323,7 +325,7 @@ impl Process {
         // exit status and ends the job).
         self.drain();
         let mut life = lock(&self.life);
-        (life.world, life.this, life.stage) = (None, None, Stage::Finalized);
+        (life.world, life.this, life.stage) = (None, None, WorldStage::Finalized);
         drop(life);
         self.leave();
         Ok(())
@@ -332,14 +334,14 @@ impl Process {
     /// The predefined communicators, in order that `MPI_Finalize` may end them.
     fn running(&self) -> Result<(Comm, Comm)> {
         match &*lock(&self.life) {
-            Life {
-                stage: Stage::Running,
+            LifeCycle {
+                stage: WorldStage::Running,
                 world: Some(world),
                 this: Some(this),
                 ..
             } => Ok((world.clone(), this.clone())),
-            Life {
-                stage: Stage::Finalized,
+            LifeCycle {
+                stage: WorldStage::Finalized,
                 ..
             } => Err(Error::new(Class::Other, "MPI_Finalize was called twice")),
             _ => Err(Error::new(
@@ -350,7 +352,7 @@ impl Process {
     }
 
     /// Where the world model is (`MPI_Initialized`, `MPI_Finalized`).
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> WorldStage {
         lock(&self.life).stage
     }
 

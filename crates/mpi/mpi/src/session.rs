@@ -5,25 +5,25 @@
 //! `MPI_Init` to the last `MPI_Session_finalize` or `MPI_Finalize`. Communicators keep their
 //! session alive as a value; finalizing it only ends its use.
 
-use crate::errhandler::{Errhandler, Kind};
+use crate::errhandler::{Errhandler, ErrhandlerKind};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
-use crate::p2p::bsend_buffer::Buffers;
+use crate::p2p::bsend_buffer::BsendBuffer;
 use crate::process::{Process, ThreadLevel};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// A session. A clone is the same session.
 #[derive(Clone)]
-pub struct Session(Arc<Inner>);
+pub struct Session(Arc<SessionInner>);
 
-struct Inner {
+struct SessionInner {
     process: Arc<Process>,
     level: ThreadLevel,
     info: Info,
     errhandler: RwLock<Errhandler>,
-    buffers: Buffers,
+    buffers: BsendBuffer,
     handle: AtomicUsize,
     finalized: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl Session {
         info: Option<&Info>,
         errhandler: Errhandler,
     ) -> Result<Self> {
-        if !errhandler.fits(Kind::Session) {
+        if !errhandler.fits(ErrhandlerKind::Session) {
             return Err(Error::new(
                 Class::Arg,
                 "MPI_Session_init got an error handler that was not made for sessions",
@@ -54,12 +54,12 @@ impl Session {
             _ => ThreadLevel::Multiple,
         };
         process.enter();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(SessionInner {
             process: process.clone(),
             level,
             info: Info::from_pairs([("thread_level", level_name(level))]),
             errhandler: RwLock::new(errhandler),
-            buffers: Buffers::default(),
+            buffers: BsendBuffer::default(),
             handle: AtomicUsize::new(0),
             finalized: AtomicBool::new(false),
         })))
@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Buffer of `MPI_Session_attach_buffer`.
-    pub fn buffers(&self) -> &Buffers {
+    pub fn buffers(&self) -> &BsendBuffer {
         &self.0.buffers
     }
 
@@ -121,7 +121,7 @@ impl Session {
 
     /// `MPI_Session_set_errhandler`.
     pub fn set_errhandler(&self, handler: Errhandler) -> Result<()> {
-        if !handler.fits(Kind::Session) {
+        if !handler.fits(ErrhandlerKind::Session) {
             return Err(Error::new(
                 Class::Arg,
                 "got an error handler that was not made for sessions",

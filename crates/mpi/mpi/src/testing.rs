@@ -3,7 +3,7 @@
 //! the engine, so that a disagreement between the two shows a mistake in one of them.
 
 use crate::comm::Comm;
-use crate::process::{Config, Process, Resource, ThreadLevel};
+use crate::process::{HwResource, Process, ProcessConfig, ThreadLevel};
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::*;
 use garonne_engine::engine::Engine;
@@ -18,27 +18,27 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-struct Net {
-    state: Mutex<State>,
+struct NaiveNet {
+    state: Mutex<NaiveState>,
     moved: Condvar,
 }
 
-struct State {
-    ranks: Vec<Rank>,
+struct NaiveState {
+    ranks: Vec<NaiveRank>,
     /// Rises with every change, so that waiters notice.
     version: u64,
 }
 
 #[derive(Default)]
-struct Rank {
-    unexpected: VecDeque<Parcel>,
-    posted: VecDeque<Posted>,
+struct NaiveRank {
+    unexpected: VecDeque<NaiveMessage>,
+    posted: VecDeque<NaiveReceive>,
     requests: HashMap<u32, Option<Status>>,
-    taken: HashMap<u32, Parcel>,
+    taken: HashMap<u32, NaiveMessage>,
     next: u32,
 }
 
-struct Parcel {
+struct NaiveMessage {
     from: Peer,
     context: ContextId,
     source: u32,
@@ -48,13 +48,13 @@ struct Parcel {
     sync: Option<u32>,
 }
 
-struct Posted {
+struct NaiveReceive {
     pattern: Pattern,
     data: Data,
     name: u32,
 }
 
-fn accepts(pattern: &Pattern, parcel: &Parcel) -> bool {
+fn accepts(pattern: &Pattern, parcel: &NaiveMessage) -> bool {
     pattern.context == parcel.context
         && pattern
             .source
@@ -64,26 +64,26 @@ fn accepts(pattern: &Pattern, parcel: &Parcel) -> bool {
 
 /// One rank's view of the net.
 pub(crate) struct NaiveHost {
-    net: Arc<Net>,
+    net: Arc<NaiveNet>,
     me: Peer,
     steppers: Mutex<Vec<Arc<dyn Stepper>>>,
 }
 
 impl NaiveHost {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NaiveState> {
         self.net
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self, state: &mut State) {
+    fn changed(&self, state: &mut NaiveState) {
         state.version += 1;
         self.net.moved.notify_all();
     }
 }
 
-fn deliver(state: &mut State, to: Peer, parcel: Parcel, data: &Data) -> Status {
+fn deliver(state: &mut NaiveState, to: Peer, parcel: NaiveMessage, data: &Data) -> Status {
     let len = parcel.bytes.len() as u64;
     let fits = (len.min(data.len)) as usize;
     data.unpack(0, &parcel.bytes[..fits]);
@@ -141,7 +141,7 @@ impl Messaging for NaiveHost {
             mine.requests.insert(mine.next, None);
             mine.next
         });
-        let parcel = Parcel {
+        let parcel = NaiveMessage {
             from: self.me,
             context: send.context,
             source: send.source,
@@ -196,7 +196,7 @@ impl Messaging for NaiveHost {
         mine.next += 1;
         let name = mine.next;
         mine.requests.insert(name, None);
-        mine.posted.push_back(Posted {
+        mine.posted.push_back(NaiveReceive {
             pattern: recv.pattern,
             data: recv.data,
             name,
@@ -380,18 +380,18 @@ pub(crate) fn job(size: u32, program: impl Fn(Comm) + Sync + std::marker::Send) 
 }
 
 thread_local! {
-    static RESOURCES: RefCell<Vec<Resource>> = const { RefCell::new(Vec::new()) };
+    static RESOURCES: RefCell<Vec<HwResource>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Has the calling rank find these hardware resources on its machine.
-pub(crate) fn set_resources(resources: Vec<Resource>) {
+pub(crate) fn set_resources(resources: Vec<HwResource>) {
     RESOURCES.set(resources);
 }
 
 fn rank(host: Arc<dyn Messaging>, program: &impl Fn(Comm)) {
-    let process = Process::new(Config {
+    let process = Process::new(ProcessConfig {
         resources: || RESOURCES.with_borrow(Vec::clone),
-        ..Config::plain(host)
+        ..ProcessConfig::plain(host)
     });
     process.init(ThreadLevel::Multiple).unwrap();
     program(process.world().unwrap());
@@ -406,9 +406,9 @@ pub(crate) fn engine_job(size: u32, program: impl Fn(Comm) + Sync + std::marker:
 
 /// Hosts of `size` connected ranks.
 pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
-    let ranks = (0..size).map(|_| Rank::default()).collect();
-    let net = Arc::new(Net {
-        state: Mutex::new(State { ranks, version: 0 }),
+    let ranks = (0..size).map(|_| NaiveRank::default()).collect();
+    let net = Arc::new(NaiveNet {
+        state: Mutex::new(NaiveState { ranks, version: 0 }),
         moved: Condvar::new(),
     });
     (0..size)
@@ -428,16 +428,16 @@ pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOn
     let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
     let shard = Engine::new(rail, 0, 1, CreditQuotas::for_world(1));
     let host = LockedEngine::new(shard, 0, 1, surroundings);
-    let process = Process::new(Config::plain(Arc::new(host)));
+    let process = Process::new(ProcessConfig::plain(Arc::new(host)));
     process.init(ThreadLevel::Multiple).unwrap();
     program(&process.world().unwrap());
     process.finalize().unwrap();
 }
 
 /// Memory for one test's message, kept by the test.
-pub(crate) struct Bytes(garonne_sync::user::Scratch);
+pub(crate) struct TestBytes(garonne_sync::user::Scratch);
 
-impl Bytes {
+impl TestBytes {
     pub fn new(len: usize) -> Self {
         Self(garonne_sync::user::Scratch::new(len).unwrap())
     }

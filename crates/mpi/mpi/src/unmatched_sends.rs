@@ -15,21 +15,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A send that is to end, and memory of its own that it is sent from.
-pub(crate) type Sent = (Request, Option<Scratch>);
+pub(crate) type EndingSend = (Request, Option<Scratch>);
 
 /// A send that goes on, and its communicator.
-type Open = (PendingOperation, Comm);
+type OpenSend = (PendingOperation, Comm);
 
 /// What the waiting thread tells the one that looks.
-struct Notes {
+struct WatchNotes {
     process: Arc<Process>,
     /// Sends that go on, as far as they are looked at.
-    open: Mutex<Option<Vec<Open>>>,
+    open: Mutex<Option<Vec<OpenSend>>>,
     changed: Condvar,
 }
 
-impl Notes {
-    fn open(&self) -> MutexGuard<'_, Option<Vec<Open>>> {
+impl WatchNotes {
+    fn open(&self) -> MutexGuard<'_, Option<Vec<OpenSend>>> {
         // Replaced whole.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +46,7 @@ impl Notes {
                 .0;
             let Some(sends) = &*open else { return };
             let why = |send: &PendingOperation| self.process.receives_no_more(send.peer?);
-            let hopeless: Vec<(Open, &'static str)> = sends
+            let hopeless: Vec<(OpenSend, &'static str)> = sends
                 .iter()
                 .filter_map(|open| Some((open.clone(), why(&open.0)?)))
                 .collect();
@@ -62,7 +62,7 @@ impl Notes {
         }
     }
 
-    fn text(&self, hopeless: &[(Open, &'static str)]) -> String {
+    fn text(&self, hopeless: &[(OpenSend, &'static str)]) -> String {
         let process = &self.process;
         let rank = process.host.me();
         let mut text = format!(
@@ -85,8 +85,8 @@ impl Notes {
 }
 
 /// Waits until all are over, and tells if some can never be.
-pub(crate) fn wait_for(process: &Arc<Process>, mut sends: Vec<Sent>) {
-    let forget_over = |sends: &mut Vec<Sent>| {
+pub(crate) fn wait_for(process: &Arc<Process>, mut sends: Vec<EndingSend>) {
+    let forget_over = |sends: &mut Vec<EndingSend>| {
         // One that goes on is enough to wait for: those before are asked when it is over.
         while sends.pop_if(|(send, _)| send.over()).is_some() {}
         let unknown = sends.len().saturating_sub(UNDELIVERED_KNOWN);
@@ -97,14 +97,14 @@ pub(crate) fn wait_for(process: &Arc<Process>, mut sends: Vec<Sent>) {
     if sends.is_empty() {
         return;
     }
-    let list = |sends: &[Sent]| {
+    let list = |sends: &[EndingSend]| {
         let known = sends.len().saturating_sub(UNDELIVERED_KNOWN);
         sends[known..]
             .iter()
             .filter_map(|(send, _)| send.pending())
             .collect()
     };
-    let notes = Arc::new(Notes {
+    let notes = Arc::new(WatchNotes {
         process: process.clone(),
         open: Mutex::new(Some(list(&sends))),
         changed: Condvar::new(),

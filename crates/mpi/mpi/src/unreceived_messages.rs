@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What is known of the communicator in whose context a message travelled.
 #[derive(Clone, Debug)]
-pub struct Owner {
+pub struct ContextOwner {
     /// Its name for people.
     pub label: String,
     /// It was made from a session.
@@ -26,11 +26,11 @@ pub struct Owner {
 }
 
 /// Finds the communicator of a context, if it is still known.
-pub type OwnerOf<'a> = &'a dyn Fn(ContextId) -> Option<Owner>;
+pub type FindOwner<'a> = &'a dyn Fn(ContextId) -> Option<ContextOwner>;
 
 /// Equal messages that nobody received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Unreceived {
+struct UnreceivedGroup {
     message: UnreceivedMessage,
     to: Peer,
     count: u64,
@@ -39,12 +39,12 @@ struct Unreceived {
 }
 
 /// A call that may have sent a message, and its place, in words.
-type Caller = (String, String);
+type SendSite = (String, String);
 
 impl Comm {
     /// This communicator as the owner of a message.
-    pub fn owner(&self) -> Owner {
-        Owner {
+    pub fn owner(&self) -> ContextOwner {
+        ContextOwner {
             label: self.label(),
             is_of_session: self.0.session.is_some(),
             is_freed: false,
@@ -62,7 +62,7 @@ impl Process {
     pub fn unreceived(
         self: &Arc<Self>,
         origin: CallOrigin,
-        owner_of: OwnerOf<'_>,
+        owner_of: FindOwner<'_>,
     ) -> Result<Option<String>> {
         let Some(world) = self.world() else {
             return Ok(None);
@@ -84,10 +84,10 @@ impl Process {
         here.iter()
             .take(room)
             .for_each(|kind| kind.write(&mut bytes));
-        let named = all_of(&exchange(&world, origin, bytes)?, Unreceived::read);
+        let named = all_of(&exchange(&world, origin, bytes)?, UnreceivedGroup::read);
         let callers = exchange(&world, origin, self.own_callers(&named))?;
         let callers = all_of(&callers, read_caller);
-        let line = |(index, kind): (usize, &Unreceived)| {
+        let line = |(index, kind): (usize, &UnreceivedGroup)| {
             let its = callers.iter().filter(|(of, _)| *of == index as u64);
             kind.line(&its.map(|(_, caller)| caller.clone()).collect::<Vec<_>>())
         };
@@ -101,7 +101,7 @@ impl Process {
     }
 
     /// Who in this process may have sent messages of a list, for [`read_caller`].
-    fn own_callers(&self, named: &[Unreceived]) -> Vec<u8> {
+    fn own_callers(&self, named: &[UnreceivedGroup]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (index, kind) in named.iter().enumerate() {
             if kind.message.peer == self.host.me() {
@@ -117,11 +117,11 @@ impl Process {
 
     /// The report of what has come to this rank and was not received, for the end of its last
     /// session.
-    pub fn unreceived_at_end(&self, owner_of: OwnerOf<'_>) -> Option<String> {
+    pub fn unreceived_at_end(&self, owner_of: FindOwner<'_>) -> Option<String> {
         let here = self.unreceived_here(owner_of, false);
         let total: u64 = here.iter().map(|kind| kind.count).sum();
         let named = || here.iter().take(UNRECEIVED_NAMED);
-        let callers_of = |kind: &Unreceived| match kind.message.peer == self.host.me() {
+        let callers_of = |kind: &UnreceivedGroup| match kind.message.peer == self.host.me() {
             true => self.described(None, &self.host.callers(&kind.sent())),
             false => self.host.senders(&kind.sent()).map_or(Vec::new(), |found| {
                 self.described(Some(found.process), &found.origins)
@@ -166,8 +166,8 @@ impl Process {
 
     /// What has come to this rank and was not received; `of_world`: on communicators of no session,
     /// since messages of sessions may be received after `MPI_Finalize`.
-    fn unreceived_here(&self, owner_of: OwnerOf<'_>, of_world: bool) -> Vec<Unreceived> {
-        let mut kinds: Vec<Unreceived> = Vec::new();
+    fn unreceived_here(&self, owner_of: FindOwner<'_>, of_world: bool) -> Vec<UnreceivedGroup> {
+        let mut kinds: Vec<UnreceivedGroup> = Vec::new();
         for message in self.host.unreceived() {
             if let Some(known) = kinds.iter_mut().find(|known| known.message == message) {
                 known.count += 1;
@@ -176,7 +176,7 @@ impl Process {
             let owner = owner_of(message.context);
             let may_come_later = of_world && owner.as_ref().is_none_or(|owner| owner.is_of_session);
             if is_programs(message.context) && !may_come_later {
-                kinds.push(Unreceived {
+                kinds.push(UnreceivedGroup {
                     message,
                     to: self.host.me(),
                     count: 1,
@@ -187,14 +187,14 @@ impl Process {
         kinds
     }
 
-    fn described(&self, process: Option<u32>, origins: &[CallOrigin]) -> Vec<Caller> {
+    fn described(&self, process: Option<u32>, origins: &[CallOrigin]) -> Vec<SendSite> {
         let origins = origins.iter().take(CALLERS_NAMED);
         let described = origins.map(|origin| self.describe_in(process, *origin));
         described.map(|(call, at)| (call.to_owned(), at)).collect()
     }
 }
 
-impl Unreceived {
+impl UnreceivedGroup {
     fn sent(&self) -> SentMessage {
         let UnreceivedMessage {
             context,
@@ -211,7 +211,7 @@ impl Unreceived {
         }
     }
 
-    fn line(&self, callers: &[Caller]) -> String {
+    fn line(&self, callers: &[SendSite]) -> String {
         let UnreceivedMessage {
             peer, tag, bytes, ..
         } = self.message;
@@ -224,7 +224,7 @@ impl Unreceived {
         let Some(((call, at), others)) = callers.split_first() else {
             return format!("\n  rank {peer} sent {what}");
         };
-        let or = |(call, at): &Caller| format!("\n      or {call}{at}");
+        let or = |(call, at): &SendSite| format!("\n      or {call}{at}");
         let others: String = others.iter().map(or).collect();
         format!("\n  rank {peer}  {call}: {what}{at}{others}")
     }
@@ -271,7 +271,7 @@ fn exchange(world: &Comm, origin: CallOrigin, bytes: Vec<u8>) -> Result<Vec<u8>>
 }
 
 /// A caller that a rank told, and the number of the message.
-fn read_caller(bytes: &mut &[u8]) -> Option<(u64, Caller)> {
+fn read_caller(bytes: &mut &[u8]) -> Option<(u64, SendSite)> {
     Some((take_word(bytes)?, (take_text(bytes)?, take_text(bytes)?)))
 }
 
@@ -281,7 +281,7 @@ fn is_programs(context: ContextId) -> bool {
     context.is_multiple_of(CONTEXTS_PER_COMM) && number(context) != context_ids::BOOTSTRAP
 }
 
-fn label(owner: Option<Owner>, context: ContextId) -> String {
+fn label(owner: Option<ContextOwner>, context: ContextId) -> String {
     match owner {
         Some(owner) if owner.is_freed => format!("{} (freed)", owner.label),
         Some(owner) => owner.label,
@@ -337,14 +337,14 @@ fn all_of<T>(mut bytes: &[u8], take: impl Fn(&mut &[u8]) -> Option<T>) -> Vec<T>
 mod tests {
     use super::*;
 
-    fn kind(tag: i32, comm: &str) -> Unreceived {
+    fn kind(tag: i32, comm: &str) -> UnreceivedGroup {
         let message = UnreceivedMessage {
             context: 8,
             peer: 3,
             tag,
             bytes: 4,
         };
-        Unreceived {
+        UnreceivedGroup {
             message,
             to: 1,
             count: 2,
@@ -361,9 +361,9 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         kinds.iter().for_each(|kind| kind.write(&mut bytes));
-        assert_eq!(all_of(&bytes, Unreceived::read), kinds);
+        assert_eq!(all_of(&bytes, UnreceivedGroup::read), kinds);
         for len in 0..bytes.len() {
-            let read = all_of(&bytes[..len], Unreceived::read);
+            let read = all_of(&bytes[..len], UnreceivedGroup::read);
             assert!(read.len() < kinds.len() && kinds.starts_with(&read));
         }
     }

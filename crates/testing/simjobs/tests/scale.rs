@@ -10,8 +10,8 @@ use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{Allreduce, Barrier, Bcast, Elements};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, codes};
-use garonne_mpi::op::{Op, Predefined};
-use garonne_mpi::process::{Config, Process, ThreadLevel};
+use garonne_mpi::op::{Op, PredefinedOp};
+use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{Job, SimHost, run, run_some};
 use garonne_sync::user::Scratch;
@@ -57,7 +57,7 @@ fn meet(comm: &Comm) {
         recv: all.mem(),
         count: 1,
         datatype: &datatype,
-        op: &Op::predefined(Predefined::Sum as u16).expect("a predefined operation"),
+        op: &Op::predefined(PredefinedOp::Sum as u16).expect("a predefined operation"),
     };
     comm.collective(&sum, origin).expect("allreduce");
     let mut bytes = [0; 8];
@@ -99,7 +99,7 @@ fn child() {
     let present: Vec<u32> = (0..there).map(|at| at * (world / there)).collect();
     let ranks: Vec<i32> = present.iter().map(|rank| *rank as i32).collect();
     let outcome = run_some(&job(world), &present, |host: Arc<SimHost>| {
-        let process = Process::new(Config::plain(host));
+        let process = Process::new(ProcessConfig::plain(host));
         process.init(ThreadLevel::Multiple).expect("init");
         let world = process.world().expect("the world");
         let group = world.group().incl(&ranks).expect("a group");
@@ -153,7 +153,7 @@ fn a_rank_among_a_hundred_thousand_holds_what_one_among_a_thousand_does() {
 fn partners(world: u32) -> (u64, f64) {
     let (most, all) = (AtomicU64::new(0), AtomicUsize::new(0));
     let outcome = run(&job(world), |host: Arc<SimHost>| {
-        let process = Process::new(Config::plain(host.clone()));
+        let process = Process::new(ProcessConfig::plain(host.clone()));
         process.init(ThreadLevel::Multiple).expect("init");
         meet(&process.world().expect("the world"));
         process.finalize().expect("finalize");

@@ -7,9 +7,9 @@
 //! type here and its parts there) is not part of it.
 
 use super::call_tag::CollectiveKind;
-use crate::datatype::basic_type::Basic;
-use crate::datatype::{Datatype, Leaf};
-use crate::op::{Op, Predefined};
+use crate::datatype::basic_type::BasicType;
+use crate::datatype::{Datatype, LeafType};
+use crate::op::{Op, PredefinedOp};
 use std::fmt;
 
 /// What must be the same on all ranks of a collective.
@@ -68,17 +68,17 @@ impl ElementClass {
     fn of(datatype: &Datatype) -> Self {
         match datatype.leaf() {
             None => ElementClass::Own,
-            Some(Leaf::Pair { .. }) => ElementClass::Pairs,
-            Some(Leaf::Basic(Basic::Byte)) => ElementClass::Bytes,
-            Some(Leaf::Basic(basic)) if basic.is_logical() => ElementClass::Truth,
-            Some(Leaf::Basic(basic)) if basic.is_real() => ElementClass::Real,
-            Some(Leaf::Basic(basic)) if basic.real_part().is_some() => ElementClass::Complex,
-            Some(Leaf::Basic(basic))
-                if Basic::signed(basic.size()) == Some(basic) || basic == Basic::Long =>
+            Some(LeafType::Pair { .. }) => ElementClass::Pairs,
+            Some(LeafType::Basic(BasicType::Byte)) => ElementClass::Bytes,
+            Some(LeafType::Basic(basic)) if basic.is_logical() => ElementClass::Truth,
+            Some(LeafType::Basic(basic)) if basic.is_real() => ElementClass::Real,
+            Some(LeafType::Basic(basic)) if basic.real_part().is_some() => ElementClass::Complex,
+            Some(LeafType::Basic(basic))
+                if BasicType::signed(basic.size()) == Some(basic) || basic == BasicType::Long =>
             {
                 ElementClass::Signed
             }
-            Some(Leaf::Basic(_)) => ElementClass::Unsigned,
+            Some(LeafType::Basic(_)) => ElementClass::Unsigned,
         }
     }
 }
@@ -190,8 +190,8 @@ impl fmt::Display for CallSignature {
         }
         let ReductionSignature { op, class, element } = self.combine;
         if class != ElementClass::Nothing {
-            let name =
-                Predefined::from_code(op).map_or("an operation of the program", Predefined::name);
+            let name = PredefinedOp::from_code(op)
+                .map_or("an operation of the program", PredefinedOp::name);
             write!(
                 f,
                 "{before}{name} on {} of {element} B",
@@ -215,7 +215,7 @@ mod tests {
     use crate::datatype::codes;
 
     fn some() -> Vec<CallSignature> {
-        let sum = Op::Predefined(Predefined::Sum);
+        let sum = Op::Predefined(PredefinedOp::Sum);
         let word = |code| Datatype::predefined(code).unwrap();
         let mut all = Vec::new();
         for kind in CollectiveKind::ALL {
@@ -227,7 +227,7 @@ mod tests {
                         plain.combining(&sum, &word(codes::INT32_T)),
                         plain.combining(&sum, &word(codes::FLOAT)),
                         plain.combining(&sum, &word(codes::INT64_T)),
-                        plain.combining(&Op::Predefined(Predefined::Max), &word(codes::INT32_T)),
+                        plain.combining(&Op::Predefined(PredefinedOp::Max), &word(codes::INT32_T)),
                     ]);
                 }
             }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_statement_reads_as_the_call_would() {
         let int = Datatype::predefined(codes::INT32_T).unwrap();
-        let sum = Op::Predefined(Predefined::Sum);
+        let sum = Op::Predefined(PredefinedOp::Sum);
         let bcast = CallSignature::of(CollectiveKind::Bcast).bytes(8).root(2);
         assert_eq!(bcast.to_string(), "MPI_Bcast(8 B, root 2)");
         assert_eq!(

@@ -115,7 +115,7 @@ impl Comm {
     /// done.
     ///
     /// # Errors
-    /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the
+    /// `Root`, `Count`, `Arg`, `SetupMessage` … for arguments that do not fit; `NoMem`; what the
     /// communication met.
     pub fn collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<()> {
         call.check(self)?;

@@ -1,4 +1,4 @@
-//! A collective as steps: what algorithms write to ([`Plan`]), and the recorded form
+//! A collective as steps: what algorithms write to ([`PersistentRun`]), and the recorded form
 //! ([`Schedule`]).
 //!
 //! An algorithm is a function that states its steps in order to a plan. Communication starts when

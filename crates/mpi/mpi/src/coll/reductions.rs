@@ -591,7 +591,7 @@ impl Planned for ReduceScatterBlock<'_> {
 /// `MPI_Reduce_local`: `inout = input op inout`.
 ///
 /// # Errors
-/// `Op` or `Count` for what the operation or the address space does not allow.
+/// `SetupMessage` or `Count` for what the operation or the address space does not allow.
 pub fn reduce_local(
     input: UserMem,
     inout: UserMem,

@@ -1,10 +1,10 @@
 //! Constructors of intracommunicators, and those that also work on intercommunicators (MPI 5.0
 //! section 7.4.2).
 
-use super::context_agreement::{Circle, agree_on};
-use super::setup_messages::{Channel, Task};
-use super::shard::Want;
-use super::{Comm, Parts, context_ids, lock};
+use super::context_agreement::{Participants, agree_on};
+use super::setup_messages::{SetupChannel, SetupTask};
+use super::shard::ShardRequest;
+use super::{Comm, CommParts, context_ids, lock};
 use crate::attr::Attrs;
 use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
@@ -39,11 +39,11 @@ pub struct FromGroup<'a> {
 impl Comm {
     /// What a constructor takes over from its parent: error handler, session; not the hints nor the
     /// name.
-    pub(crate) fn heir(&self, local: Group) -> Parts {
-        Parts {
+    pub(crate) fn heir(&self, local: Group) -> CommParts {
+        CommParts {
             errhandler: self.errhandler(),
             session: self.0.session.clone(),
-            ..Parts::intra(self.0.process.clone(), local)
+            ..CommParts::intra(self.0.process.clone(), local)
         }
     }
 
@@ -51,7 +51,7 @@ impl Comm {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        Task::run(&self.0.process, work)
+        SetupTask::run(&self.0.process, work)
     }
 
     /// `MPI_Comm_dup` (without `info`) and `MPI_Comm_dup_with_info`: with attributes as their
@@ -69,14 +69,14 @@ impl Comm {
     pub fn idup(&self, info: Option<&Info>, origin: CallOrigin) -> Result<(Comm, Request)> {
         let dup = self.unborn_dup(info)?;
         let meeting = self.started_constructor(origin);
-        let task = Task::start(self, meeting, self.dup_work(&dup, origin));
+        let task = SetupTask::start(self, meeting, self.dup_work(&dup, origin));
         Ok((dup, Request::new(&self.0.process, task)))
     }
 
     fn unborn_dup(&self, info: Option<&Info>) -> Result<Comm> {
         let attrs = Attrs::default();
         self.0.attrs.copy_to(self.handle(), &attrs)?;
-        Ok(Comm::unborn(Parts {
+        Ok(Comm::unborn(CommParts {
             remote: self.0.remote.clone(),
             info: info.map(super::hints).unwrap_or_default(),
             attrs,
@@ -92,8 +92,8 @@ impl Comm {
     ) -> impl Future<Output = Result<()>> + Send + 'static {
         let (dup, circle) = (dup.clone(), self.circle(origin));
         let want = match dup.is_inter() {
-            true => Want::First,
-            false => Want::of(Some(&lock(&dup.0.info))),
+            true => ShardRequest::First,
+            false => ShardRequest::of(Some(&lock(&dup.0.info))),
         };
         async move {
             let lease = agree_on(&circle, want).await?;
@@ -122,11 +122,11 @@ impl Comm {
         &self,
         group: &Group,
         entered: &ConstructorEntry,
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
+        dress: impl FnOnce(&mut CommParts) + Send + 'static,
     ) -> Result<Option<Comm>> {
         let (comm, circle, group) = (self.clone(), self.circle(entered.origin()), group.clone());
         self.run(async move {
-            let lease = agree_on(&circle, Want::Own).await?;
+            let lease = agree_on(&circle, ShardRequest::Own).await?;
             if group.rank_of(comm.0.process.host.me()).is_none() {
                 return Ok(None);
             }
@@ -156,7 +156,7 @@ impl Comm {
             return Ok(None);
         };
         let process = self.0.process.clone();
-        let local = Channel {
+        let local = SetupChannel {
             process,
             context: self.context() + 3,
             tag,
@@ -167,11 +167,11 @@ impl Comm {
         let (comm, group) = (self.clone(), group.clone());
         self.run(async move {
             let lease = agree_on(
-                &Circle {
+                &Participants {
                     local,
                     bridge: None,
                 },
-                Want::Own,
+                ShardRequest::Own,
             )
             .await?;
             Ok(Some(Comm::build(lease, comm.heir(group))))
@@ -195,7 +195,7 @@ impl Comm {
         let tag = hash_tag(args.stringtag)?;
         let context = context_ids::base(context_ids::BOOTSTRAP);
         let process = args.process.clone();
-        let local = Channel {
+        let local = SetupChannel {
             process: process.clone(),
             context,
             tag,
@@ -203,10 +203,10 @@ impl Comm {
             group: group.clone(),
             origin: args.origin,
         };
-        let want = Want::of(args.info);
-        let lease = Task::run(args.process, async move {
+        let want = ShardRequest::of(args.info);
+        let lease = SetupTask::run(args.process, async move {
             agree_on(
-                &Circle {
+                &Participants {
                     local,
                     bridge: None,
                 },
@@ -216,11 +216,11 @@ impl Comm {
         })?;
         Ok(Some(Comm::build(
             lease,
-            Parts {
+            CommParts {
                 errhandler: args.errhandler,
                 info: args.info.map(super::hints).unwrap_or_default(),
                 session: args.session,
-                ..Parts::intra(process, group.clone())
+                ..CommParts::intra(process, group.clone())
             },
         )))
     }
@@ -237,10 +237,10 @@ impl Comm {
     }
 
     /// All processes of this communicator, ready for one constructor.
-    pub(crate) fn circle(&self, origin: CallOrigin) -> Circle {
+    pub(crate) fn circle(&self, origin: CallOrigin) -> Participants {
         match self.0.local_comm.get() {
             Some(local) => self.inter_circle(local, origin),
-            None => Circle {
+            None => Participants {
                 local: self.constructor_channel(origin),
                 bridge: None,
             },

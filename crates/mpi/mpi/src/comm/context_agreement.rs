@@ -6,39 +6,39 @@
 //! once, in any threads: a number reserved for one is not free for the other, and both retry from
 //! different places.
 
-use super::context_ids::Lease;
-use super::setup_messages::{Channel, word_at};
-use super::shard::{WANT_BITS, Want};
+use super::context_ids::ContextLease;
+use super::setup_messages::{SetupChannel, word_at};
+use super::shard::{ShardRequest, WANT_BITS};
 use crate::error::{Class, Error, Result};
 
 /// The processes that make a communicator: one group, or two that face each other through their
 /// leaders.
 #[derive(Clone)]
-pub(crate) struct Circle {
+pub(crate) struct Participants {
     /// The own side.
-    pub local: Channel,
+    pub local: SetupChannel,
     /// The other side, if there is one.
-    pub bridge: Option<Bridge>,
+    pub bridge: Option<LeaderBridge>,
 }
 
 /// What the leader of a side needs to speak with the other's.
 #[derive(Clone)]
-pub(crate) struct Bridge {
-    /// Leader on the own side, a rank of `Circle::local`.
+pub(crate) struct LeaderBridge {
+    /// Leader on the own side, a rank of `Participants::local`.
     pub leader: u32,
     /// Leader on the other side, a rank of `channel`.
     pub remote_leader: u32,
     /// Reaches the other side; only the leader uses it.
-    pub channel: Option<Channel>,
+    pub channel: Option<SetupChannel>,
 }
 
 /// What a leader tells its side when the other leader cannot be reached: no real message is empty.
 const FAILED: &[u8] = &[];
 
-impl Circle {
+impl Participants {
     /// The own side alone.
-    pub fn own_side(&self) -> Circle {
-        Circle {
+    pub fn own_side(&self) -> Participants {
+        Participants {
             local: self.local.clone(),
             bridge: None,
         }
@@ -74,7 +74,7 @@ impl Circle {
         }
     }
 
-    async fn swap_leaders(channel: &Channel, remote: u32, bytes: &[u8]) -> Result<Vec<u8>> {
+    async fn swap_leaders(channel: &SetupChannel, remote: u32, bytes: &[u8]) -> Result<Vec<u8>> {
         let len = channel
             .exchange(remote, &(bytes.len() as u64).to_le_bytes(), remote, 8)
             .await?;
@@ -100,12 +100,12 @@ impl Circle {
 const NONE_LEFT: u64 = u64::MAX;
 
 /// Agrees on one free block of contexts for all processes of the circle, in the first shard.
-pub(crate) async fn agree(circle: &Circle) -> Result<Lease> {
-    agree_on(circle, Want::First).await
+pub(crate) async fn agree(circle: &Participants) -> Result<ContextLease> {
+    agree_on(circle, ShardRequest::First).await
 }
 
 /// The same in the shard that all want, or else in the first.
-pub(crate) async fn agree_on(circle: &Circle, want: Want) -> Result<Lease> {
+pub(crate) async fn agree_on(circle: &Participants, want: ShardRequest) -> Result<ContextLease> {
     let contexts = circle.local.process.contexts.clone();
     let shards = circle.local.process.host.shards();
     let want = want.among(shards).encode(shards);
@@ -113,9 +113,9 @@ pub(crate) async fn agree_on(circle: &Circle, want: Want) -> Result<Lease> {
     let word = |block: u64| block << WANT_BITS | want;
     let agreed = |min: u64, max: u64| {
         if min == max {
-            Want::decode(want)
+            ShardRequest::decode(want)
         } else {
-            Want::First
+            ShardRequest::First
         }
     };
     let mut floor = 0;

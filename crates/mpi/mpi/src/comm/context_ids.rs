@@ -1,60 +1,60 @@
-//! Which context numbers this process uses. One table per process; [`Lease`] gives a number back
+//! Which context numbers this process uses. One table per process; [`ContextLease`] gives a number back
 //! when the last user of its communicator (a handle, a pending operation, a freed request) is gone,
 //! which is what makes `MPI_Comm_free` deferred.
 
-use crate::comm::shard::Want;
+use crate::comm::shard::ShardRequest;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
 use garonne_engine::api::{ContextId, SHARD_SHIFT};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Number of a communicator's block of contexts.
-pub(crate) type Block = u32;
+pub(crate) type ContextBlock = u32;
 
 /// The block of `MPI_COMM_WORLD`.
-pub(crate) const WORLD: Block = 0;
+pub(crate) const WORLD: ContextBlock = 0;
 /// The block of `MPI_COMM_SELF`.
-pub(crate) const SELF: Block = 1;
+pub(crate) const SELF: ContextBlock = 1;
 /// The block in which processes without a common communicator make one
 /// (`MPI_Comm_create_from_group`).
-pub(crate) const BOOTSTRAP: Block = 2;
-const FIRST: Block = 3;
+pub(crate) const BOOTSTRAP: ContextBlock = 2;
+const FIRST: ContextBlock = 3;
 /// Blocks that fit a context, below the bits of its shard.
-const BLOCKS: Block = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
+const BLOCKS: ContextBlock = (1 << SHARD_SHIFT) / CONTEXTS_PER_COMM;
 
 /// First context of a block: point-to-point; the next ones are collectives, constructors,
 /// `MPI_Comm_create_group`.
-pub(crate) fn base(block: Block) -> ContextId {
+pub(crate) fn base(block: ContextBlock) -> ContextId {
     block * CONTEXTS_PER_COMM
 }
 
 /// Blocks in use by this process.
 #[derive(Debug)]
-pub(crate) struct Contexts(Mutex<Table>);
+pub(crate) struct ContextIds(Mutex<BlockTable>);
 
 #[derive(Debug)]
-struct Table {
-    used: HashSet<Block>,
+struct BlockTable {
+    used: HashSet<ContextBlock>,
     /// Where the search for a free one starts: ids are not reused soon, so that a stray message of
     /// an erroneous program meets nobody rather than the wrong one.
-    next: Block,
+    next: ContextBlock,
 }
 
-impl Contexts {
+impl ContextIds {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Table {
+        Arc::new(Self(Mutex::new(BlockTable {
             used: HashSet::new(),
             next: FIRST,
         })))
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, BlockTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves a free block, at or after `floor` if possible; `None` when there are too many
     /// communicators.
-    pub fn reserve(self: &Arc<Self>, floor: Block) -> Option<Lease> {
+    pub fn reserve(self: &Arc<Self>, floor: ContextBlock) -> Option<ContextLease> {
         let mut table = self.table();
         if table.used.len() >= COMMS_MAX as usize {
             return None;
@@ -70,23 +70,23 @@ impl Contexts {
             block += 1;
         }
         table.next = block + 1;
-        Some(Lease {
+        Some(ContextLease {
             block,
-            want: Want::First,
+            want: ShardRequest::First,
             contexts: self.clone(),
         })
     }
 
     /// Reserves this block if it is free.
-    pub fn reserve_exactly(self: &Arc<Self>, block: Block) -> Option<Lease> {
+    pub fn reserve_exactly(self: &Arc<Self>, block: ContextBlock) -> Option<ContextLease> {
         let mut table = self.table();
         if block >= BLOCKS || !table.used.insert(block) {
             return None;
         }
         table.next = table.next.max(block + 1);
-        Some(Lease {
+        Some(ContextLease {
             block,
-            want: Want::First,
+            want: ShardRequest::First,
             contexts: self.clone(),
         })
     }
@@ -94,22 +94,22 @@ impl Contexts {
 
 /// A block in use; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    pub block: Block,
+pub(crate) struct ContextLease {
+    pub block: ContextBlock,
     /// Where its processes agreed that their messages are.
-    pub want: Want,
-    contexts: Arc<Contexts>,
+    pub want: ShardRequest,
+    contexts: Arc<ContextIds>,
 }
 
-impl Lease {
+impl ContextLease {
     /// The same, where its processes agreed that their messages are.
-    pub fn wanted(mut self, want: Want) -> Self {
+    pub fn wanted(mut self, want: ShardRequest) -> Self {
         self.want = want;
         self
     }
 }
 
-impl Drop for Lease {
+impl Drop for ContextLease {
     fn drop(&mut self) {
         self.contexts.table().used.remove(&self.block);
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_block_is_free_again_only_when_its_lease_ends_and_not_reused_at_once() {
-        let contexts = Contexts::new();
+        let contexts = ContextIds::new();
         let a = contexts.reserve(0).unwrap();
         let (first, floor) = (a.block, a.block + 10);
         assert!(contexts.reserve_exactly(first).is_none());

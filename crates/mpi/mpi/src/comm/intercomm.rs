@@ -5,9 +5,9 @@
 //! the other.
 
 use super::constructors::{FromGroup, hash_tag};
-use super::context_agreement::{Bridge, Circle, agree};
-use super::setup_messages::{Channel, Task, word_at};
-use super::{Comm, Parts, context_ids};
+use super::context_agreement::{LeaderBridge, Participants, agree};
+use super::setup_messages::{SetupChannel, SetupTask, word_at};
+use super::{Comm, CommParts, context_ids};
 use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
@@ -23,7 +23,7 @@ pub struct PeerLeader<'a> {
 }
 
 /// The two sides of `MPI_Intercomm_create_from_groups`.
-pub struct Sides<'a> {
+pub struct IntercommGroups<'a> {
     /// The caller's side.
     pub local: &'a Group,
     /// Rank of its leader in `local`.
@@ -60,7 +60,7 @@ impl Comm {
                 format!("has no rank {local_leader} to lead it"),
             )
         })?;
-        let mut bridge = Bridge {
+        let mut bridge = LeaderBridge {
             leader,
             remote_leader: 0,
             channel: None,
@@ -75,7 +75,7 @@ impl Comm {
             bridge.channel = Some(peer.comm.leaders_channel(tag, origin));
         }
         let _entered = self.enter(CollectiveKind::IntercommCreate, origin)?;
-        let circle = Circle {
+        let circle = Participants {
             local: self.constructor_channel(origin),
             bridge: Some(bridge),
         };
@@ -96,7 +96,7 @@ impl Comm {
 
     /// Gives this intercommunicator, whose processes are `circle`, the intracommunicator of its
     /// local group.
-    pub(crate) async fn bear_local(&self, circle: &Circle) -> Result<()> {
+    pub(crate) async fn bear_local(&self, circle: &Participants) -> Result<()> {
         let own = agree(&circle.own_side()).await?;
         self.keep_local(Comm::build(own, self.heir(self.0.local.clone())));
         Ok(())
@@ -110,8 +110,8 @@ impl Comm {
     }
 
     /// A channel for leaders of `MPI_Intercomm_create` on this, their peer communicator.
-    fn leaders_channel(&self, tag: i32, origin: CallOrigin) -> Channel {
-        Channel {
+    fn leaders_channel(&self, tag: i32, origin: CallOrigin) -> SetupChannel {
+        SetupChannel {
             process: self.0.process.clone(),
             context: self.context() + 4,
             tag,
@@ -122,9 +122,9 @@ impl Comm {
     }
 
     /// All processes of an intercommunicator; rank 0 leads each side.
-    pub(crate) fn inter_circle(&self, local: &Comm, origin: CallOrigin) -> Circle {
+    pub(crate) fn inter_circle(&self, local: &Comm, origin: CallOrigin) -> Participants {
         let own = local.constructor_channel(origin);
-        let channel = Channel {
+        let channel = SetupChannel {
             process: self.0.process.clone(),
             context: self.context() + 2,
             // Sides construct in the same order, so their counters agree.
@@ -133,9 +133,9 @@ impl Comm {
             group: self.targets().clone(),
             origin,
         };
-        Circle {
+        Participants {
             local: own,
-            bridge: Some(Bridge {
+            bridge: Some(LeaderBridge {
                 leader: 0,
                 remote_leader: 0,
                 channel: Some(channel),
@@ -145,7 +145,7 @@ impl Comm {
 
     /// `MPI_Intercomm_merge`. `high` on one side and not on the other puts that side's ranks last;
     /// otherwise the side with the lowest process comes first.
-    pub fn merge(&self, order: Order, origin: CallOrigin) -> Result<Comm> {
+    pub fn merge(&self, order: MergeOrder, origin: CallOrigin) -> Result<Comm> {
         let remote = self.remote_group()?.clone();
         let entered = self.enter(CollectiveKind::IntercommMerge, origin)?;
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
@@ -153,7 +153,7 @@ impl Comm {
             let local = comm.0.local.clone();
             let (least, most) = circle
                 .local
-                .min_max(u64::from(order == Order::High))
+                .min_max(u64::from(order == MergeOrder::High))
                 .await?;
             let ours = if least == most { least } else { SPLIT };
             let theirs = word_at(&circle.swap(ours.to_le_bytes().to_vec()).await?, 0);
@@ -196,12 +196,12 @@ impl Comm {
     /// in it there is nothing to build.
     pub(super) async fn face(
         &self,
-        circle: &Circle,
+        circle: &Participants,
         remote: Group,
         local: Group,
     ) -> Result<Option<Comm>> {
         let lease = agree(circle).await?;
-        let own = agree(&Circle {
+        let own = agree(&Participants {
             local: circle.local.clone(),
             bridge: None,
         })
@@ -212,7 +212,7 @@ impl Comm {
         let local_comm = Comm::build(own, self.heir(local.clone()));
         let made = Comm::build(
             lease,
-            Parts {
+            CommParts {
                 remote: Some(remote),
                 ..self.heir(local)
             },
@@ -222,7 +222,10 @@ impl Comm {
     }
 
     /// `MPI_Intercomm_create_from_groups`: `None` if the caller is not in the local group.
-    pub fn intercomm_from_groups(args: FromGroup<'_>, sides: Sides<'_>) -> Result<Option<Comm>> {
+    pub fn intercomm_from_groups(
+        args: FromGroup<'_>,
+        sides: IntercommGroups<'_>,
+    ) -> Result<Option<Comm>> {
         let process = args.process.clone();
         let Some(rank) = sides.local.rank_of(process.host.me()) else {
             return Ok(None);
@@ -253,7 +256,7 @@ impl Comm {
             ));
         }
         let base = context_ids::base(context_ids::BOOTSTRAP);
-        let channel = |context, group: &Group| Channel {
+        let channel = |context, group: &Group| SetupChannel {
             process: process.clone(),
             context,
             tag,
@@ -262,35 +265,35 @@ impl Comm {
             origin: args.origin,
         };
         let local = channel(base + 1, sides.local);
-        let bridge = Bridge {
+        let bridge = LeaderBridge {
             leader,
             remote_leader,
             channel: Some(channel(base + 2, sides.remote)),
         };
-        let circle = Circle {
+        let circle = Participants {
             local: local.clone(),
             bridge: Some(bridge),
         };
-        let (lease, own) = Task::run(args.process, async move {
+        let (lease, own) = SetupTask::run(args.process, async move {
             let lease = agree(&circle).await?;
             Ok((
                 lease,
-                agree(&Circle {
+                agree(&Participants {
                     local,
                     bridge: None,
                 })
                 .await?,
             ))
         })?;
-        let parts = || Parts {
+        let parts = || CommParts {
             errhandler: args.errhandler.clone(),
             session: args.session.clone(),
-            ..Parts::intra(args.process.clone(), sides.local.clone())
+            ..CommParts::intra(args.process.clone(), sides.local.clone())
         };
         let info = args.info.map(super::hints).unwrap_or_default();
         let made = Comm::build(
             lease,
-            Parts {
+            CommParts {
                 remote: Some(sides.remote.clone()),
                 info,
                 ..parts()
@@ -303,7 +306,7 @@ impl Comm {
 
 /// Where a side wants its ranks in a merged communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum MergeOrder {
     /// `high` false: first.
     Low,
     /// `high` true: last.

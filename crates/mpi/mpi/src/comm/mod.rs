@@ -19,11 +19,11 @@ mod split;
 mod tests;
 
 pub use constructors::FromGroup;
-pub use intercomm::{Order, PeerLeader, Sides};
+pub use intercomm::{IntercommGroups, MergeOrder, PeerLeader};
 pub use shard::number;
 pub use split::SplitType;
 
-use crate::attr::{self, Attrs, Target};
+use crate::attr::{self, AttrTarget, Attrs};
 use crate::coll::comm_segment::CommSegment;
 use crate::coll::node_map::NodeMap;
 use crate::errhandler::Errhandler;
@@ -31,7 +31,7 @@ use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::limits::{OBJECT_NAME_LEN_MAX, TAG_UB};
-use crate::p2p::bsend_buffer::Buffers;
+use crate::p2p::bsend_buffer::BsendBuffer;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
@@ -45,12 +45,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// A communicator. Cheap to clone; freed with its last user.
 #[derive(Clone)]
-pub struct Comm(pub(crate) Arc<Inner>);
+pub struct Comm(pub(crate) Arc<CommInner>);
 
 // In cache lines of its own: it counts its collectives, and what the allocator puts beside it
 // belongs to other threads.
 #[repr(align(64))]
-pub(crate) struct Inner {
+pub(crate) struct CommInner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,
     /// See [`Comm::context`]. Written once, before the constructor's request completes.
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     pub rank: u32,
     /// The group that messages go to, if it is a formula: found without a look at which group that
     /// is.
-    line: Line,
+    line: StridedRanks,
     /// The group this process belongs to.
     pub local: Group,
     /// The other group of an intercommunicator.
@@ -93,14 +93,14 @@ pub(crate) struct Inner {
     /// Virtual topology, if it has one.
     pub topology: Option<Arc<Topology>>,
     /// Buffer of `MPI_Comm_attach_buffer`.
-    pub buffers: Buffers,
+    pub buffers: BsendBuffer,
     /// The session it was made from, directly or through a parent.
     pub session: Option<Session>,
     /// Keeps the context ours.
-    lease: OnceLock<context_ids::Lease>,
+    lease: OnceLock<context_ids::ContextLease>,
 }
 
-impl Inner {
+impl CommInner {
     /// Number of its block of contexts, which tells it from others of this process.
     fn number(&self) -> u32 {
         number(self.context.load(Ordering::Relaxed))
@@ -143,7 +143,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for CommInner {
     fn drop(&mut self) {
         if self.lease.get().is_some() {
             self.forget_contexts();
@@ -158,13 +158,13 @@ impl Drop for Inner {
 }
 
 /// `span` processes from `first` on, `stride` apart, by rank; none where there is no such formula.
-struct Line {
+struct StridedRanks {
     first: Peer,
     stride: u32,
     span: u32,
 }
 
-impl Line {
+impl StridedRanks {
     fn of(group: &Group) -> Self {
         match *group {
             Group::Strided {
@@ -190,7 +190,7 @@ impl Line {
 const NO_CONTEXT: ContextId = ContextId::MAX;
 
 /// What a new communicator is made of, beside its context.
-pub(crate) struct Parts {
+pub(crate) struct CommParts {
     pub process: Arc<Process>,
     pub local: Group,
     pub remote: Option<Group>,
@@ -201,7 +201,7 @@ pub(crate) struct Parts {
     pub topology: Option<Arc<Topology>>,
 }
 
-impl Parts {
+impl CommParts {
     /// An intracommunicator with nothing special.
     pub fn intra(process: Arc<Process>, local: Group) -> Self {
         Self {
@@ -235,14 +235,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Comm {
-    pub(crate) fn build(lease: context_ids::Lease, parts: Parts) -> Self {
+    pub(crate) fn build(lease: context_ids::ContextLease, parts: CommParts) -> Self {
         let comm = Self::unborn(parts);
         comm.bear(lease);
         comm
     }
 
     /// Gives an unborn communicator its context: from now on it can communicate.
-    pub(crate) fn bear(&self, lease: context_ids::Lease) {
+    pub(crate) fn bear(&self, lease: context_ids::ContextLease) {
         // Relaxed: whoever communicates on it has seen its constructor complete, which orders this.
         let (context, tag_shards) = shard::first_context(&lease, &self.0.process);
         self.0.context.store(context, Ordering::Relaxed);
@@ -257,16 +257,16 @@ impl Comm {
 
     /// A communicator that has everything but its context: what `MPI_Comm_idup` gives before it
     /// completes.
-    pub(crate) fn unborn(parts: Parts) -> Self {
+    pub(crate) fn unborn(parts: CommParts) -> Self {
         let rank = parts
             .local
             .rank_of(parts.process.host.me())
             .expect("a communicator is made by its members");
-        Self(Arc::new(Inner {
+        Self(Arc::new(CommInner {
             context: AtomicU32::new(NO_CONTEXT),
             tag_shards: AtomicU32::new(0),
             rank,
-            line: Line::of(parts.remote.as_ref().unwrap_or(&parts.local)),
+            line: StridedRanks::of(parts.remote.as_ref().unwrap_or(&parts.local)),
             local: parts.local,
             remote: parts.remote,
             local_comm: OnceLock::new(),
@@ -283,7 +283,7 @@ impl Comm {
             has_priority: Mutex::new(false),
             attrs: parts.attrs,
             topology: parts.topology,
-            buffers: Buffers::default(),
+            buffers: BsendBuffer::default(),
             session: parts.session,
             process: parts.process,
             lease: OnceLock::new(),
@@ -329,7 +329,7 @@ impl Comm {
     /// The process of a rank that messages go to, if there is such a rank.
     #[inline(always)]
     pub(crate) fn target_of(&self, rank: u32) -> Option<Peer> {
-        let Line {
+        let StridedRanks {
             first,
             stride,
             span,
@@ -452,7 +452,7 @@ impl Comm {
     }
 
     /// Buffer of `MPI_Comm_attach_buffer`.
-    pub fn buffers(&self) -> &Buffers {
+    pub fn buffers(&self) -> &BsendBuffer {
         &self.0.buffers
     }
 
@@ -477,7 +477,7 @@ impl Comm {
 
     /// `MPI_Comm_set_errhandler`.
     pub fn set_errhandler(&self, handler: Errhandler) -> Result<()> {
-        if !handler.fits(crate::errhandler::Kind::Comm) {
+        if !handler.fits(crate::errhandler::ErrhandlerKind::Comm) {
             return Err(self.error(
                 Class::Arg,
                 "got an error handler that was not made for communicators",
@@ -526,7 +526,7 @@ impl Comm {
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
         self.0
             .attrs
-            .get(&self.0.process.keyvals, attr::Kind::Comm, keyval)
+            .get(&self.0.process.keyvals, attr::AttrKind::Comm, keyval)
     }
 
     /// `MPI_Comm_delete_attr`.
@@ -536,9 +536,9 @@ impl Comm {
             .delete(&self.0.process.keyvals, self.target(keyval))
     }
 
-    fn target(&self, keyval: i32) -> Target {
-        Target {
-            kind: attr::Kind::Comm,
+    fn target(&self, keyval: i32) -> AttrTarget {
+        AttrTarget {
+            kind: attr::AttrKind::Comm,
             owner: self.handle(),
             keyval,
         }
@@ -611,9 +611,9 @@ fn known_hints(info: &Info) -> impl Iterator<Item = (String, String)> {
 /// The channels on which constructors talk.
 impl Comm {
     /// A channel within the local group for one constructor; every call takes the next tag.
-    pub(crate) fn constructor_channel(&self, origin: CallOrigin) -> setup_messages::Channel {
+    pub(crate) fn constructor_channel(&self, origin: CallOrigin) -> setup_messages::SetupChannel {
         let tag = self.0.next_construction();
-        setup_messages::Channel {
+        setup_messages::SetupChannel {
             process: self.0.process.clone(),
             context: self.context() + 2,
             tag,
@@ -627,7 +627,7 @@ impl Comm {
     #[cfg(test)]
     pub(crate) fn meet(&self) -> Result<()> {
         let channel = self.constructor_channel(CallOrigin::default());
-        setup_messages::Task::run(&self.0.process, async move {
+        setup_messages::SetupTask::run(&self.0.process, async move {
             channel.min_max(0).await.map(drop)
         })
     }

@@ -1,7 +1,7 @@
 //! Priorities of communicators (`garonne_engine::schedule::priority`), by a hint that any of their
 //! processes may give at any time, each for what it sends.
 
-use super::{Comm, Inner, lock};
+use super::{Comm, CommInner, lock};
 use crate::limits::CONTEXTS_PER_COMM;
 use garonne_engine::api::{ContextId, in_shard, without_shard};
 use garonne_engine::schedule::priority::Priority;
@@ -34,7 +34,7 @@ impl Comm {
     }
 }
 
-impl Inner {
+impl CommInner {
     /// Its contexts, by shard; none before it is born.
     fn contexts(&self) -> impl Iterator<Item = Range<ContextId>> {
         let context = self.context.load(Ordering::Relaxed);

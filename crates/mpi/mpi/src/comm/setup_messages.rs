@@ -2,7 +2,7 @@
 //! written as `async` code.
 //!
 //! Constructors run before their communicator exists and some do not block, so they use neither the
-//! collectives nor the program's requests. A [`Task`] is such a constructor in flight: a stepper of
+//! collectives nor the program's requests. A [`SetupTask`] is such a constructor in flight: a stepper of
 //! the host polls it whenever there was progress. Nothing here is on a message's path; buffers are
 //! allocated as needed and bounded by what the callers send.
 
@@ -25,7 +25,7 @@ use std::task::{Context as Cx, Poll, Waker};
 
 /// A group of processes that exchange messages of one tag in one context.
 #[derive(Clone)]
-pub(crate) struct Channel {
+pub(crate) struct SetupChannel {
     pub process: Arc<Process>,
     /// Context of its messages.
     pub context: ContextId,
@@ -38,12 +38,12 @@ pub(crate) struct Channel {
     pub origin: CallOrigin,
 }
 
-impl Channel {
+impl SetupChannel {
     fn size(&self) -> u32 {
         self.group.size()
     }
 
-    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<Op> {
+    fn start_send(&self, to: u32, bytes: &[u8]) -> Result<SetupMessage> {
         let scratch = scratch(bytes.len())?;
         scratch.mem().write(0, bytes);
         let peer = self
@@ -62,7 +62,7 @@ impl Channel {
         self.op(self.process.host.send(send), scratch)
     }
 
-    fn start_recv(&self, from: u32, len: usize) -> Result<Op> {
+    fn start_recv(&self, from: u32, len: usize) -> Result<SetupMessage> {
         let scratch = scratch(len)?;
         let peer = self
             .group
@@ -80,12 +80,16 @@ impl Channel {
         self.op(self.process.host.recv(recv), scratch)
     }
 
-    fn op(&self, started: Result<StartOutcome, api::Error>, scratch: Scratch) -> Result<Op> {
+    fn op(
+        &self,
+        started: Result<StartOutcome, api::Error>,
+        scratch: Scratch,
+    ) -> Result<SetupMessage> {
         let state = match started.map_err(|error| self.process.convert(error))? {
-            StartOutcome::Done(status) => State::Over(status),
-            StartOutcome::Pending(name) => State::Pending(name),
+            StartOutcome::Done(status) => SetupState::Over(status),
+            StartOutcome::Pending(name) => SetupState::Pending(name),
         };
-        Ok(Op {
+        Ok(SetupMessage {
             process: self.process.clone(),
             state,
             scratch: Some(scratch),
@@ -234,22 +238,22 @@ fn scratch(len: usize) -> Result<Scratch> {
 }
 
 /// One message in flight and its buffer.
-struct Op {
+struct SetupMessage {
     process: Arc<Process>,
-    state: State,
+    state: SetupState,
     scratch: Option<Scratch>,
 }
 
-enum State {
+enum SetupState {
     Pending(api::Request),
     Over(api::Status),
 }
 
-impl Op {
+impl SetupMessage {
     /// Completes; gives the bytes.
     async fn end(mut self) -> Result<Vec<u8>> {
         poll_fn(|_| self.poll()).await?;
-        let State::Over(status) = &self.state else {
+        let SetupState::Over(status) = &self.state else {
             return Err(Error::new(Class::Intern, "operation not over"));
         };
         if let Some(error) = &status.error {
@@ -265,10 +269,10 @@ impl Op {
     }
 
     fn poll(&mut self) -> Poll<Result<()>> {
-        if let State::Pending(name) = self.state {
+        if let SetupState::Pending(name) = self.state {
             match self.process.host.take(name) {
                 Ok(None) => return Poll::Pending,
-                Ok(Some(status)) => self.state = State::Over(status),
+                Ok(Some(status)) => self.state = SetupState::Over(status),
                 Err(error) => return Poll::Ready(Err(self.process.convert(error))),
             }
         }
@@ -276,9 +280,9 @@ impl Op {
     }
 }
 
-impl Drop for Op {
+impl Drop for SetupMessage {
     fn drop(&mut self) {
-        let State::Pending(name) = self.state else {
+        let SetupState::Pending(name) = self.state else {
             return;
         };
         if !matches!(self.process.host.take(name), Ok(Some(_))) {
@@ -289,13 +293,13 @@ impl Drop for Op {
     }
 }
 
-type Work<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+type SetupFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A constructor in flight.
-pub(crate) struct Task<T> {
+pub(crate) struct SetupTask<T> {
     /// The communicator that hears of its failure, where a request tells that.
     on: Option<Comm>,
-    work: Mutex<Option<Work<T>>>,
+    work: Mutex<Option<SetupFuture<T>>>,
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
     waiter: AnyOfWaiter,
@@ -303,7 +307,7 @@ pub(crate) struct Task<T> {
     meeting: Option<ExternalWait>,
 }
 
-impl<T: Send + 'static> Task<T> {
+impl<T: Send + 'static> SetupTask<T> {
     /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to
     /// those who watch.
     pub fn start(
@@ -361,7 +365,7 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
-impl<T: Send + 'static> Stepper for Task<T> {
+impl<T: Send + 'static> Stepper for SetupTask<T> {
     fn step(&self, _: &dyn Messaging) -> bool {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(future) = work.as_mut() else {
@@ -384,7 +388,7 @@ impl<T: Send + 'static> Stepper for Task<T> {
     }
 }
 
-impl Completion for Task<()> {
+impl Completion for SetupTask<()> {
     fn is_done(&self) -> bool {
         self.is_over()
     }

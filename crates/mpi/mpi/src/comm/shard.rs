@@ -6,7 +6,7 @@
 //! is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on
 //! with the context; where they disagree it is the first shard.
 
-use super::context_ids::{Block, Lease, base};
+use super::context_ids::{ContextBlock, ContextLease, base};
 use super::{Comm, Process};
 use crate::error::{Class, Error};
 use crate::info::Info;
@@ -18,7 +18,7 @@ pub(crate) const WANT_BITS: u32 = 2 * KIND_BITS;
 
 /// Where a process wants the messages of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum ShardRequest {
     /// In the first shard: with those of the predefined communicators.
     First,
     /// In this one.
@@ -33,27 +33,27 @@ pub(crate) enum Want {
 pub(crate) const HINT: &str = "garonne_shard";
 const NO_ANY_TAG: &str = "mpi_assert_no_any_tag";
 
-impl Want {
+impl ShardRequest {
     /// What these hints say.
     pub(crate) fn of(hints: Option<&Info>) -> Self {
         let says = |key: &str| hints.and_then(|hints| hints.lookup(key));
         match says(HINT).map(|shard| shard.trim().parse::<u32>()) {
-            Some(Ok(0)) => Want::First,
-            Some(Ok(shard)) => Want::Shard(shard),
+            Some(Ok(0)) => ShardRequest::First,
+            Some(Ok(shard)) => ShardRequest::Shard(shard),
             Some(Err(_)) | None if says(NO_ANY_TAG).is_some_and(|value| value == "true") => {
-                Want::ByTag
+                ShardRequest::ByTag
             }
-            Some(Err(_)) | None => Want::Own,
+            Some(Err(_)) | None => ShardRequest::Own,
         }
     }
 
     /// What a process with so many shards can want.
     pub(crate) fn among(self, shards: usize) -> Self {
         match self {
-            _ if shards <= 1 => Want::First,
-            Want::Shard(shard) => match shard % shards as u32 {
-                0 => Want::First,
-                shard => Want::Shard(shard),
+            _ if shards <= 1 => ShardRequest::First,
+            ShardRequest::Shard(shard) => match shard % shards as u32 {
+                0 => ShardRequest::First,
+                shard => ShardRequest::Shard(shard),
             },
             other => other,
         }
@@ -62,10 +62,10 @@ impl Want {
     /// As a word, for a process with so many shards: all agree only if they have as many.
     pub(crate) fn encode(self, shards: usize) -> u64 {
         let kind = match self {
-            Want::First => 0,
-            Want::Shard(shard) => u64::from(shard),
-            Want::Own => SHARDS_MAX as u64,
-            Want::ByTag => SHARDS_MAX as u64 + 1,
+            ShardRequest::First => 0,
+            ShardRequest::Shard(shard) => u64::from(shard),
+            ShardRequest::Own => SHARDS_MAX as u64,
+            ShardRequest::ByTag => SHARDS_MAX as u64 + 1,
         };
         (shards as u64) << KIND_BITS | kind
     }
@@ -75,29 +75,29 @@ impl Want {
         const OWN: u64 = SHARDS_MAX as u64;
         const BY_TAG: u64 = OWN + 1;
         match word & ((1 << KIND_BITS) - 1) {
-            OWN => Want::Own,
-            BY_TAG => Want::ByTag,
-            shard @ 1..OWN => Want::Shard(shard as u32),
-            _ => Want::First,
+            OWN => ShardRequest::Own,
+            BY_TAG => ShardRequest::ByTag,
+            shard @ 1..OWN => ShardRequest::Shard(shard as u32),
+            _ => ShardRequest::First,
         }
     }
 
     /// The shard of what is not about a tag, for the communicator of this number.
-    fn shard(self, block: Block, shards: usize) -> u32 {
+    fn shard(self, block: ContextBlock, shards: usize) -> u32 {
         match self {
-            Want::Own => 1 + block % (shards as u32 - 1).max(1),
-            Want::Shard(shard) => shard,
-            Want::First | Want::ByTag => 0,
+            ShardRequest::Own => 1 + block % (shards as u32 - 1).max(1),
+            ShardRequest::Shard(shard) => shard,
+            ShardRequest::First | ShardRequest::ByTag => 0,
         }
     }
 }
 
 /// The first context of a new communicator, and over how many shards its tags are spread (0: they
 /// are not).
-pub(crate) fn first_context(lease: &Lease, process: &Process) -> (ContextId, u32) {
+pub(crate) fn first_context(lease: &ContextLease, process: &Process) -> (ContextId, u32) {
     let shards = process.host.shards();
     let shard = lease.want.shard(lease.block, shards);
-    let spread = if lease.want == Want::ByTag {
+    let spread = if lease.want == ShardRequest::ByTag {
         shards as u32
     } else {
         0
@@ -154,47 +154,51 @@ mod tests {
 
     #[test]
     fn wishes_survive_the_way_to_others() {
-        let all = (1..SHARDS_MAX as u32).map(Want::Shard);
-        for want in all.chain([Want::First, Want::Own, Want::ByTag]) {
-            assert_eq!(Want::decode(want.encode(SHARDS_MAX)), want);
+        let all = (1..SHARDS_MAX as u32).map(ShardRequest::Shard);
+        for want in all.chain([ShardRequest::First, ShardRequest::Own, ShardRequest::ByTag]) {
+            assert_eq!(ShardRequest::decode(want.encode(SHARDS_MAX)), want);
             assert!(want.encode(SHARDS_MAX) < 1 << WANT_BITS);
             assert_ne!(want.encode(2), want.encode(3));
-            assert_eq!(want.among(1), Want::First);
+            assert_eq!(want.among(1), ShardRequest::First);
         }
-        assert_eq!(Want::decode(u64::MAX), Want::First);
+        assert_eq!(ShardRequest::decode(u64::MAX), ShardRequest::First);
     }
 
     #[test]
     fn hints_say_where_messages_are() {
         let hints = |pairs: &[(&str, &str)]| Info::from_pairs(pairs.iter().copied());
-        assert_eq!(Want::of(None), Want::Own);
+        assert_eq!(ShardRequest::of(None), ShardRequest::Own);
         assert_eq!(
-            Want::of(Some(&hints(&[("garonne_shard", " 3 ")]))),
-            Want::Shard(3)
+            ShardRequest::of(Some(&hints(&[("garonne_shard", " 3 ")]))),
+            ShardRequest::Shard(3)
         );
         assert_eq!(
-            Want::of(Some(&hints(&[("garonne_shard", "0")]))),
-            Want::First
+            ShardRequest::of(Some(&hints(&[("garonne_shard", "0")]))),
+            ShardRequest::First
         );
         assert_eq!(
-            Want::of(Some(&hints(&[("garonne_shard", "many")]))),
-            Want::Own
+            ShardRequest::of(Some(&hints(&[("garonne_shard", "many")]))),
+            ShardRequest::Own
         );
         let assertion = ("mpi_assert_no_any_tag", "true");
-        assert_eq!(Want::of(Some(&hints(&[assertion]))), Want::ByTag);
         assert_eq!(
-            Want::of(Some(&hints(&[assertion, ("garonne_shard", "2")]))),
-            Want::Shard(2)
+            ShardRequest::of(Some(&hints(&[assertion]))),
+            ShardRequest::ByTag
         );
-        assert_eq!(Want::Shard(18).among(16), Want::Shard(2));
-        assert_eq!(Want::Shard(16).among(16), Want::First);
+        assert_eq!(
+            ShardRequest::of(Some(&hints(&[assertion, ("garonne_shard", "2")]))),
+            ShardRequest::Shard(2)
+        );
+        assert_eq!(ShardRequest::Shard(18).among(16), ShardRequest::Shard(2));
+        assert_eq!(ShardRequest::Shard(16).among(16), ShardRequest::First);
     }
 
     #[test]
     fn communicators_in_a_row_are_in_shards_of_their_own() {
-        let shards: std::collections::HashSet<_> =
-            (3..18).map(|block| Want::Own.shard(block, 16)).collect();
+        let shards: std::collections::HashSet<_> = (3..18)
+            .map(|block| ShardRequest::Own.shard(block, 16))
+            .collect();
         assert_eq!(shards, (1..16).collect());
-        assert_eq!(Want::Own.shard(7, 2), 1);
+        assert_eq!(ShardRequest::Own.shard(7, 2), 1);
     }
 }

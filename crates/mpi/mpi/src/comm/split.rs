@@ -1,22 +1,22 @@
 //! Splits of communicators: by colours that processes give, and by the resources that they share
 //! (MPI 5.0 section 7.4.2, `MPI_Comm_split` and `MPI_Comm_split_type`).
 //!
-//! Every process gives a [`Ballot`]; all get all ballots and find their own part. In an unguided
-//! split a ballot has no colour yet. Each process then also gives the list of its [`Places`], and
+//! Every process gives a [`SplitEntry`]; all get all ballots and find their own part. In an unguided
+//! split a ballot has no colour yet. Each process then also gives the list of its [`ResourceInstances`], and
 //! all compute every colour from all lists. Lists of different lengths and names can therefore make
 //! no process wait for another.
 
 use super::Comm;
 use super::context_agreement::agree_on;
 use super::setup_messages::word_at;
-use super::shard::Want;
-use super::{Parts, hints};
+use super::shard::ShardRequest;
+use super::{CommParts, hints};
 use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::info::Info;
-use crate::process::{Instance, Resource};
+use crate::process::{HwInstance, HwResource};
 use garonne_engine::api::CallOrigin;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -71,11 +71,11 @@ impl Comm {
             ));
         }
         let part = match color {
-            crate::UNDEFINED => Part::Nowhere,
-            color => Part::Color(color as u64),
+            crate::UNDEFINED => SplitKey::Nowhere,
+            color => SplitKey::Color(color as u64),
         };
         self.split_by(
-            Ballot { part, key },
+            SplitEntry { part, key },
             (CollectiveKind::CommSplit, origin),
             |_| (),
         )
@@ -87,29 +87,29 @@ impl Comm {
         color: u32,
         key: i32,
         called: (CollectiveKind, CallOrigin),
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
+        dress: impl FnOnce(&mut CommParts) + Send + 'static,
     ) -> Result<Option<Comm>> {
-        let part = Part::Color(color.into());
-        self.split_by(Ballot { part, key }, called, dress)
+        let part = SplitKey::Color(color.into());
+        self.split_by(SplitEntry { part, key }, called, dress)
     }
 
     fn split_by(
         &self,
-        ballot: Ballot,
+        ballot: SplitEntry,
         called: (CollectiveKind, CallOrigin),
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
+        dress: impl FnOnce(&mut CommParts) + Send + 'static,
     ) -> Result<Option<Comm>> {
-        let made = self.split_among(ballot, Places::default(), called, dress)?;
+        let made = self.split_among(ballot, ResourceInstances::default(), called, dress)?;
         Ok(made.map(|(comm, _)| comm))
     }
 
     /// Splits; also tells the colour of the new communicator.
     fn split_among(
         &self,
-        ballot: Ballot,
-        places: Places,
+        ballot: SplitEntry,
+        places: ResourceInstances,
         (kind, origin): (CollectiveKind, CallOrigin),
-        dress: impl FnOnce(&mut Parts) + Send + 'static,
+        dress: impl FnOnce(&mut CommParts) + Send + 'static,
     ) -> Result<Option<(Comm, u64)>> {
         let entered = self.enter(kind, origin)?;
         if self.is_inter() {
@@ -118,14 +118,14 @@ impl Comm {
         let (comm, circle) = (self.clone(), self.circle(entered.origin()));
         self.run(async move {
             let mut ballots = decode(&circle.local.all_gather(&ballot.encode()).await?);
-            if ballots.iter().any(Ballot::is_open) {
+            if ballots.iter().any(SplitEntry::is_open) {
                 settle(
                     &mut ballots,
                     &circle.local.all_gather_sized(&places.encode()).await?,
                 );
             }
-            let lease = agree_on(&circle, Want::Own).await?;
-            let Part::Color(color) = ballots[comm.rank() as usize].part else {
+            let lease = agree_on(&circle, ShardRequest::Own).await?;
+            let SplitKey::Color(color) = ballots[comm.rank() as usize].part else {
                 return Ok(None);
             };
             let mut parts = comm.heir(elect(&comm.0.local, &ballots, color));
@@ -138,8 +138,8 @@ impl Comm {
     /// face each other.
     fn split_inter(
         &self,
-        ballot: Ballot,
-        places: Places,
+        ballot: SplitEntry,
+        places: ResourceInstances,
         entered: &ConstructorEntry,
     ) -> Result<Option<(Comm, u64)>> {
         let remote = self.remote_group()?.clone();
@@ -150,17 +150,17 @@ impl Comm {
             let own_size = comm.0.local.size() as usize;
             let mut ballots = decode(&ours);
             ballots.extend(decode(&theirs));
-            if ballots.iter().any(Ballot::is_open) {
+            if ballots.iter().any(SplitEntry::is_open) {
                 let mut lists = circle.local.all_gather_sized(&places.encode()).await?;
                 lists.extend(circle.swap(lists.clone()).await?);
                 settle(&mut ballots, &lists);
             }
             let (ours, theirs) = ballots.split_at(own_size);
             let color = match ours[comm.rank() as usize].part {
-                Part::Color(color) => Some(color),
+                SplitKey::Color(color) => Some(color),
                 _ => None,
             };
-            let side = |group, ballots: &[Ballot]| {
+            let side = |group, ballots: &[SplitEntry]| {
                 color.map_or(Group::EMPTY, |color| elect(group, ballots, color))
             };
             let (local, remote) = (side(&comm.0.local, ours), side(&remote, theirs));
@@ -170,7 +170,7 @@ impl Comm {
 
     /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know
     /// `mpi_shared_memory` (one node), the hardware resources of
-    /// [`Config::resources`](crate::process::Config) and the process sets of sessions; other names
+    /// [`ProcessConfig::resources`](crate::process::Config) and the process sets of sessions; other names
     /// give `None`. An unguided split tells in `info` the type of the resource that its processes
     /// share.
     pub fn split_type(
@@ -181,9 +181,9 @@ impl Comm {
         origin: CallOrigin,
     ) -> Result<Option<Comm>> {
         let wish = |name: &str| info.and_then(|info| info.lookup(name));
-        let mut places = Places::default();
+        let mut places = ResourceInstances::default();
         let part = match kind {
-            None => Part::Nowhere,
+            None => SplitKey::Nowhere,
             Some(SplitType::Shared) => self.node_part(),
             Some(SplitType::HwGuided) => self.resource_part(wish(RESOURCE_TYPE)),
             Some(SplitType::ResourceGuided) => match (wish(PROCESS_SET), wish(RESOURCE_TYPE)) {
@@ -198,7 +198,7 @@ impl Comm {
             },
             Some(SplitType::HwUnguided) => {
                 places = self.places();
-                Part::Open
+                SplitKey::Open
             }
         };
         let kept = info.map(hints).unwrap_or_default();
@@ -206,8 +206,9 @@ impl Comm {
             (CollectiveKind::CommSplitType, origin),
             places.names.clone(),
         );
-        let dress = |parts: &mut Parts| parts.info = kept;
-        let Some((comm, color)) = self.split_among(Ballot { part, key }, places, called, dress)?
+        let dress = |parts: &mut CommParts| parts.info = kept;
+        let Some((comm, color)) =
+            self.split_among(SplitEntry { part, key }, places, called, dress)?
         else {
             return Ok(None);
         };
@@ -223,14 +224,14 @@ impl Comm {
         node.members().min().unwrap_or(self.0.process.host.me())
     }
 
-    fn node_part(&self) -> Part {
-        Part::Color(self.node_number().into())
+    fn node_part(&self) -> SplitKey {
+        SplitKey::Color(self.node_number().into())
     }
 
     /// The part of those who are restricted to the same instance of a type of resource.
-    fn resource_part(&self, resource: Option<String>) -> Part {
+    fn resource_part(&self, resource: Option<String>) -> SplitKey {
         let Some(resource) = resource else {
-            return Part::Nowhere;
+            return SplitKey::Nowhere;
         };
         if resource == SHARED_MEMORY {
             return self.node_part();
@@ -239,22 +240,22 @@ impl Comm {
         let found = resources.into_iter().find(|found| found.name == resource);
         match found.and_then(|found| found.instance) {
             Some(instance) => {
-                Part::Color(u64::from(self.node_number()) << 32 | u64::from(instance.first))
+                SplitKey::Color(u64::from(self.node_number()) << 32 | u64::from(instance.first))
             }
-            None => Part::Nowhere,
+            None => SplitKey::Nowhere,
         }
     }
 
-    fn set_part(&self, set: &str) -> Part {
+    fn set_part(&self, set: &str) -> SplitKey {
         match crate::session::pset_index(set) {
-            Some(0) => Part::Color(0),
-            Some(1) => Part::Color(self.0.process.host.me().into()),
+            Some(0) => SplitKey::Color(0),
+            Some(1) => SplitKey::Color(self.0.process.host.me().into()),
             Some(_) => self.node_part(),
-            None => Part::Nowhere,
+            None => SplitKey::Nowhere,
         }
     }
 
-    fn places(&self) -> Places {
+    fn places(&self) -> ResourceInstances {
         let node = self.node_number();
         let on_node =
             |group: &Group| self.0.process.config.node.intersection(group).size() == group.size();
@@ -264,13 +265,13 @@ impl Comm {
             true => (self.0.process.config.resources)(),
             false => Vec::new(),
         };
-        Places::of(node, resources)
+        ResourceInstances::of(node, resources)
     }
 }
 
 /// Where a process goes in a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum SplitKey {
     /// Into no new communicator.
     Nowhere,
     /// To those of this colour.
@@ -281,21 +282,21 @@ enum Part {
 
 /// What a process says in a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ballot {
-    part: Part,
+struct SplitEntry {
+    part: SplitKey,
     key: i32,
 }
 
-impl Ballot {
+impl SplitEntry {
     const LEN: usize = 16;
     const NOWHERE: u64 = u64::MAX;
     const OPEN: u64 = u64::MAX - 1;
 
     fn encode(self) -> [u8; Self::LEN] {
         let color = match self.part {
-            Part::Nowhere => Self::NOWHERE,
-            Part::Open => Self::OPEN,
-            Part::Color(color) => color,
+            SplitKey::Nowhere => Self::NOWHERE,
+            SplitKey::Open => Self::OPEN,
+            SplitKey::Color(color) => color,
         };
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&color.to_le_bytes());
@@ -304,28 +305,28 @@ impl Ballot {
     }
 
     fn is_open(&self) -> bool {
-        self.part == Part::Open
+        self.part == SplitKey::Open
     }
 }
 
-fn decode(bytes: &[u8]) -> Vec<Ballot> {
-    let ballot = |bytes: &[u8]| Ballot {
+fn decode(bytes: &[u8]) -> Vec<SplitEntry> {
+    let ballot = |bytes: &[u8]| SplitEntry {
         part: match word_at(bytes, 0) {
-            Ballot::NOWHERE => Part::Nowhere,
-            Ballot::OPEN => Part::Open,
-            color => Part::Color(color),
+            SplitEntry::NOWHERE => SplitKey::Nowhere,
+            SplitEntry::OPEN => SplitKey::Open,
+            color => SplitKey::Color(color),
         },
         key: word_at(bytes, 1) as i32,
     };
-    bytes.chunks_exact(Ballot::LEN).map(ballot).collect()
+    bytes.chunks_exact(SplitEntry::LEN).map(ballot).collect()
 }
 
 /// The members of `group` with this colour, in the order that the split gives them.
-fn elect(group: &Group, ballots: &[Ballot], color: u64) -> Group {
+fn elect(group: &Group, ballots: &[SplitEntry], color: u64) -> Group {
     let mut chosen: Vec<(i32, u32)> = ballots
         .iter()
         .zip(0u32..)
-        .filter(|(ballot, _)| ballot.part == Part::Color(color))
+        .filter(|(ballot, _)| ballot.part == SplitKey::Color(color))
         .map(|(ballot, rank)| (ballot.key, rank))
         .collect();
     chosen.sort_unstable();
@@ -336,17 +337,17 @@ fn elect(group: &Group, ballots: &[Ballot], color: u64) -> Group {
 /// The instances of resources that a process is restricted to, the largest first: what an unguided
 /// split chooses from.
 #[derive(Default)]
-struct Places {
+struct ResourceInstances {
     /// A colour for each; 0 colours in the list of a process that gave its part.
     colors: Vec<u64>,
     /// The type of resource of each colour.
     names: HashMap<u64, String>,
 }
 
-impl Places {
+impl ResourceInstances {
     /// The node, and the instances below it; of several types of one extent the first.
-    fn of(node: u32, resources: Vec<Resource>) -> Self {
-        let mut found: Vec<(Instance, String)> = resources
+    fn of(node: u32, resources: Vec<HwResource>) -> Self {
+        let mut found: Vec<(HwInstance, String)> = resources
             .into_iter()
             .filter_map(|resource| Some((resource.instance?, resource.name)))
             .collect();
@@ -388,9 +389,9 @@ impl Places {
 
 /// Gives every open ballot its colour: the first in its process's list that not all processes have,
 /// so that the parts are as large as can be and each is smaller than the whole. `lists` are encoded
-/// [`Places`], one for each ballot.
-fn settle(ballots: &mut [Ballot], lists: &[u8]) {
-    let lists = Places::decode_all(lists);
+/// [`ResourceInstances`], one for each ballot.
+fn settle(ballots: &mut [SplitEntry], lists: &[u8]) {
+    let lists = ResourceInstances::decode_all(lists);
     let mut holders: HashMap<u64, usize> = HashMap::new();
     for color in lists.iter().flatten() {
         *holders.entry(*color).or_default() += 1;
@@ -399,7 +400,7 @@ fn settle(ballots: &mut [Ballot], lists: &[u8]) {
     for (ballot, list) in ballots.iter_mut().zip(&lists) {
         if ballot.is_open() {
             let chosen = list.iter().find(|color| holders[color] < all);
-            ballot.part = chosen.map_or(Part::Nowhere, |color| Part::Color(*color));
+            ballot.part = chosen.map_or(SplitKey::Nowhere, |color| SplitKey::Color(*color));
         }
     }
 }
@@ -409,16 +410,16 @@ mod tests {
     use super::*;
     use crate::testing::{job, set_resources};
 
-    fn resource(name: &str, instance: Option<(u32, u32)>) -> Resource {
-        Resource {
+    fn resource(name: &str, instance: Option<(u32, u32)>) -> HwResource {
+        HwResource {
             name: name.into(),
-            instance: instance.map(|(first, cpus)| Instance { first, cpus }),
+            instance: instance.map(|(first, cpus)| HwInstance { first, cpus }),
         }
     }
 
     /// On a node of 16 CPUs: two packages of two NUMA nodes, whose L3 caches are theirs, of four
     /// cores.
-    fn resources(first: u32, cpus: u32) -> Vec<Resource> {
+    fn resources(first: u32, cpus: u32) -> Vec<HwResource> {
         let within =
             |size: u32| (first % size + cpus <= size).then_some((first / size * size, size));
         vec![
@@ -430,25 +431,26 @@ mod tests {
         ]
     }
 
-    fn bound_to(first: u32, cpus: u32) -> Places {
-        Places::of(0, resources(first, cpus))
+    fn bound_to(first: u32, cpus: u32) -> ResourceInstances {
+        ResourceInstances::of(0, resources(first, cpus))
     }
 
     /// The name of what each process is told, and its part as the lowest rank in it.
-    fn settled(places: &[Places]) -> Vec<Option<(&str, usize)>> {
-        let open = Ballot {
-            part: Part::Open,
+    fn settled(places: &[ResourceInstances]) -> Vec<Option<(&str, usize)>> {
+        let open = SplitEntry {
+            part: SplitKey::Open,
             key: 0,
         };
         let mut ballots = vec![open; places.len()];
-        let lists: Vec<u8> = places.iter().flat_map(Places::encode).collect();
+        let lists: Vec<u8> = places.iter().flat_map(ResourceInstances::encode).collect();
         settle(&mut ballots, &lists);
-        let part = |(ballot, places): (&Ballot, &'_ Places)| -> Option<(u64, String)> {
-            let Part::Color(color) = ballot.part else {
-                return None;
+        let part =
+            |(ballot, places): (&SplitEntry, &'_ ResourceInstances)| -> Option<(u64, String)> {
+                let SplitKey::Color(color) = ballot.part else {
+                    return None;
+                };
+                Some((color, places.names[&color].clone()))
             };
-            Some((color, places.names[&color].clone()))
-        };
         let parts: Vec<_> = ballots.iter().zip(places).map(part).collect();
         let name = |(color, name): &(u64, String)| {
             let lowest = parts
@@ -496,7 +498,7 @@ mod tests {
     #[test]
     fn lists_that_differ_still_give_every_process_a_part_of_those_who_chose_alike() {
         // A container shows the second process no caches and NUMA nodes.
-        let bare = Places::of(
+        let bare = ResourceInstances::of(
             0,
             vec![
                 resource("Machine", Some((0, 16))),
@@ -512,7 +514,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            settled(&[Places::default(), bound_to(2, 1)]),
+            settled(&[ResourceInstances::default(), bound_to(2, 1)]),
             [None, Some((SHARED_MEMORY, 1))]
         );
     }
@@ -520,12 +522,12 @@ mod tests {
     #[test]
     fn ballots_pass_encoding() {
         for part in [
-            Part::Nowhere,
-            Part::Open,
-            Part::Color(0),
-            Part::Color(7 << 32 | 3),
+            SplitKey::Nowhere,
+            SplitKey::Open,
+            SplitKey::Color(0),
+            SplitKey::Color(7 << 32 | 3),
         ] {
-            let ballot = Ballot { part, key: -5 };
+            let ballot = SplitEntry { part, key: -5 };
             assert_eq!(decode(&ballot.encode()), [ballot]);
         }
     }

@@ -1,13 +1,13 @@
 //! Constructors, over jobs of several ranks.
 
 use super::*;
-use crate::attr::{Callbacks, Kind};
-use crate::group::Range;
+use crate::attr::{AttrCallbacks, AttrKind};
+use crate::group::RankRange;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::process::{Config, Process, ThreadLevel};
+use crate::process::{Process, ProcessConfig, ThreadLevel};
 use crate::request::wait;
 use crate::session::Session;
-use crate::testing::{Bytes, hosts, job};
+use crate::testing::{TestBytes, hosts, job};
 use garonne_engine::api::CallOrigin;
 
 /// Every rank sends its number to the next in the ring of the (local or remote) group and checks
@@ -22,7 +22,7 @@ fn ring(comm: &Comm) {
     if comm.is_inter() && comm.size() != peers {
         return;
     }
-    let (out, into) = (Bytes::of(&[rank as u8]), Bytes::new(1));
+    let (out, into) = (TestBytes::of(&[rank as u8]), TestBytes::new(1));
     let send = SendArgs {
         data: out.data(),
         dest: to as i32,
@@ -111,7 +111,7 @@ fn a_split_orders_ranks_by_key_and_leaves_out_who_has_no_colour() {
 fn disjoint_groups_create_their_communicators_in_one_call() {
     job(6, |world| {
         let ranges = |first| {
-            [Range {
+            [RankRange {
                 first,
                 last: 5,
                 stride: 2,
@@ -218,7 +218,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         let dup = inter.dup(None, CallOrigin::default()).unwrap();
         assert_eq!(dup.compare(&inter), Comparison::Congruent);
         if inter.rank() < 2 {
-            let (out, into) = (Bytes::of(&[inter.rank() as u8]), Bytes::new(1));
+            let (out, into) = (TestBytes::of(&[inter.rank() as u8]), TestBytes::new(1));
             let dest = 1 - inter.rank() as i32;
             let send = SendArgs {
                 data: out.data(),
@@ -238,7 +238,11 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
         }
         let merged = inter
             .merge(
-                if low { Order::High } else { Order::Low },
+                if low {
+                    MergeOrder::High
+                } else {
+                    MergeOrder::Low
+                },
                 CallOrigin::default(),
             )
             .unwrap();
@@ -247,7 +251,7 @@ fn an_intercommunicator_faces_two_groups_and_merges_in_the_order_asked_for() {
             [2, 3, 4, 0, 1]
         );
         ring(&merged);
-        let plain = inter.merge(Order::Low, CallOrigin::default()).unwrap();
+        let plain = inter.merge(MergeOrder::Low, CallOrigin::default()).unwrap();
         assert_eq!(plain.group().members().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         // Colour 1 exists on one side only.
         let part = inter
@@ -284,7 +288,7 @@ fn sessions_make_communicators_without_world() {
     std::thread::scope(|scope| {
         for host in hosts {
             scope.spawn(move || {
-                let process = Process::new(crate::process::Config::plain(host));
+                let process = Process::new(crate::process::ProcessConfig::plain(host));
                 let session = Session::init(&process, None, Errhandler::Return).unwrap();
                 assert_eq!(process.users(), 1);
                 let from = |stringtag| FromGroup {
@@ -305,7 +309,7 @@ fn sessions_make_communicators_without_world() {
                 } else {
                     (&odd, &even)
                 };
-                let sides = Sides {
+                let sides = IntercommGroups {
                     local: sides.0,
                     local_leader: 1,
                     remote: sides.1,
@@ -330,7 +334,7 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
     job(2, |world| {
         let dup = world.dup(None, CallOrigin::default()).unwrap();
         let context = dup.context();
-        let into = Bytes::new(1);
+        let into = TestBytes::new(1);
         let recv = RecvArgs {
             data: into.data(),
             source: 1 - world.rank() as i32,
@@ -339,7 +343,7 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
         };
         let pending = dup.irecv(recv).unwrap();
         dup.free().unwrap();
-        let out = Bytes::of(&[1]);
+        let out = TestBytes::of(&[1]);
         let sender = dup.clone();
         drop(dup);
         let block = context / crate::limits::CONTEXTS_PER_COMM;
@@ -369,7 +373,7 @@ fn engines_keep_nothing_of_communicators_that_are_freed() {
         quotas: garonne_engine::CreditQuotas::for_world(3),
     };
     garonne_sim::threads_with(setup, |host| {
-        let process = Process::new(Config::plain(host.clone()));
+        let process = Process::new(ProcessConfig::plain(host.clone()));
         process.init(ThreadLevel::Multiple).unwrap();
         let world = process.world().unwrap();
         let mut kept = Vec::new();
@@ -397,7 +401,7 @@ fn engines_keep_nothing_of_communicators_that_are_freed() {
 
 struct Double;
 
-impl Callbacks for Double {
+impl AttrCallbacks for Double {
     fn copy(&self, owner: usize, _: i32, value: usize) -> Result<Option<usize>, i32> {
         assert_eq!(owner, 42);
         if value == 99 {
@@ -420,7 +424,7 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
         let key = world
             .process()
             .keyvals
-            .create(Kind::Comm, Arc::new(Double))
+            .create(AttrKind::Comm, Arc::new(Double))
             .unwrap();
         parent.set_attr(key, 21).unwrap();
         parent.set_name("halo_x");
@@ -476,7 +480,10 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
 #[test]
 fn an_error_handler_made_for_windows_does_not_fit_a_communicator() {
     job(1, |world| {
-        let window = Errhandler::user(crate::errhandler::Kind::Window, Box::new(|_, _| ()));
+        let window = Errhandler::user(
+            crate::errhandler::ErrhandlerKind::Window,
+            Box::new(|_, _| ()),
+        );
         assert_eq!(
             world.set_errhandler(window).err().unwrap().class,
             Class::Arg

@@ -2,8 +2,8 @@
 //! nested repetitions.
 
 use super::Datatype;
-use super::constructors::{DarrayDim, Distribution, Order, repeat};
-use super::typemap::Tree;
+use super::constructors::{ArrayOrder, DarrayDim, Distribution, repeat};
+use super::typemap::Typemap;
 use crate::error::{Class, Error, Result};
 use std::sync::Arc;
 
@@ -46,15 +46,15 @@ pub(super) fn subarray_dims(
 }
 
 /// The part of an array that `dims` selects, with the bounds of the whole array.
-pub(super) fn subarray(dims: &[SubarrayDim], order: Order, old: &Datatype) -> Result<Tree> {
-    let mut tree = Tree::Type(old.clone());
+pub(super) fn subarray(dims: &[SubarrayDim], order: ArrayOrder, old: &Datatype) -> Result<Typemap> {
+    let mut tree = Typemap::Type(old.clone());
     let mut extent = old.extent();
     for dim in fastest_first(dims, order) {
         let start = times(dim.start, extent)?;
-        tree = Tree::List(vec![(start, Arc::new(repeat(dim.subsize, extent, tree)))]);
+        tree = Typemap::List(vec![(start, Arc::new(repeat(dim.subsize, extent, tree)))]);
         extent = times(dim.size, extent)?;
     }
-    Ok(Tree::Bounded {
+    Ok(Typemap::Bounded {
         lb: 0,
         ub: extent,
         body: Arc::new(tree),
@@ -67,18 +67,18 @@ pub(super) fn darray(
     size: i32,
     rank: i32,
     dims: &[DarrayDim],
-    of: (Order, &Datatype),
-) -> Result<Tree> {
+    of: (ArrayOrder, &Datatype),
+) -> Result<Typemap> {
     let (order, old) = of;
     let coordinates = coordinates(size, rank, dims)?;
     let placed: Vec<(DarrayDim, u64)> = dims.iter().copied().zip(coordinates).collect();
-    let mut tree = Arc::new(Tree::Type(old.clone()));
+    let mut tree = Arc::new(Typemap::Type(old.clone()));
     let mut extent = old.extent();
     for (dim, coordinate) in fastest_first(&placed, order) {
         tree = Arc::new(distribute(dim, *coordinate, tree, extent)?);
         extent = times(dim.gsize as u64, extent)?;
     }
-    Ok(Tree::Bounded {
+    Ok(Typemap::Bounded {
         lb: 0,
         ub: extent,
         body: tree,
@@ -86,10 +86,10 @@ pub(super) fn darray(
 }
 
 /// Dimensions from the one that is contiguous in memory outwards.
-fn fastest_first<T>(dims: &[T], order: Order) -> Box<dyn Iterator<Item = &T> + '_> {
+fn fastest_first<T>(dims: &[T], order: ArrayOrder) -> Box<dyn Iterator<Item = &T> + '_> {
     match order {
-        Order::C => Box::new(dims.iter().rev()),
-        Order::Fortran => Box::new(dims.iter()),
+        ArrayOrder::C => Box::new(dims.iter().rev()),
+        ArrayOrder::Fortran => Box::new(dims.iter()),
     }
 }
 
@@ -128,7 +128,12 @@ fn coordinates(size: i32, rank: i32, dims: &[DarrayDim]) -> Result<Vec<u64>> {
 
 /// One dimension distributed in blocks of `darg`, dealt out in turns: the standard's `cyclic`, of
 /// which the other distributions are special cases.
-fn distribute(dim: &DarrayDim, coordinate: u64, body: Arc<Tree>, extent: i64) -> Result<Tree> {
+fn distribute(
+    dim: &DarrayDim,
+    coordinate: u64,
+    body: Arc<Typemap>,
+    extent: i64,
+) -> Result<Typemap> {
     let (gsize, psize) = (dim.gsize as u64, dim.psize as u64);
     let darg = block_length(dim)?;
     let blocks = gsize.div_ceil(darg);
@@ -139,14 +144,14 @@ fn distribute(dim: &DarrayDim, coordinate: u64, body: Arc<Tree>, extent: i64) ->
     let start = times(coordinate * darg, extent)?;
     let turn = times(psize.saturating_mul(darg).min(i64::MAX as u64), extent);
     let turn = if mine > 1 { turn? } else { turn.unwrap_or(0) };
-    let block = Arc::new(Tree::Repeat {
+    let block = Arc::new(Typemap::Repeat {
         count: darg,
         stride: extent,
         body: body.clone(),
     });
     let mut list = vec![(
         start,
-        Arc::new(Tree::Repeat {
+        Arc::new(Typemap::Repeat {
             count: full,
             stride: turn,
             body: block,
@@ -156,14 +161,14 @@ fn distribute(dim: &DarrayDim, coordinate: u64, body: Arc<Tree>, extent: i64) ->
         let at = start + times(full, turn)?;
         list.push((
             at,
-            Arc::new(Tree::Repeat {
+            Arc::new(Typemap::Repeat {
                 count: rest,
                 stride: extent,
                 body,
             }),
         ));
     }
-    Ok(Tree::List(list))
+    Ok(Typemap::List(list))
 }
 
 /// Elements per block of one dimension.

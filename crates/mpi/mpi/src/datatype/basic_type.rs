@@ -5,13 +5,13 @@
 //! target and the configured Fortran compiler.
 
 /// An elementary kind. Several predefined datatypes share one: `MPI_INT` and `MPI_INT32_T` are both
-/// [`Basic::I32`].
+/// [`BasicType::I32`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(
     missing_docs,
     reason = "the names say it: kind and width in bits, or the standard's name"
 )]
-pub enum Basic {
+pub enum BasicType {
     I8,
     I16,
     I32,
@@ -51,30 +51,41 @@ pub enum Basic {
 }
 
 /// `long double` of the C ABI of this target.
-pub const LONG_DOUBLE: Basic = if cfg!(target_arch = "x86_64") {
-    Basic::X87
+pub const LONG_DOUBLE: BasicType = if cfg!(target_arch = "x86_64") {
+    BasicType::X87
 } else {
-    Basic::F128
+    BasicType::F128
 };
 
 /// `long double _Complex` of the C ABI of this target.
-pub const LONG_DOUBLE_COMPLEX: Basic = if cfg!(target_arch = "x86_64") {
-    Basic::CX87
+pub const LONG_DOUBLE_COMPLEX: BasicType = if cfg!(target_arch = "x86_64") {
+    BasicType::CX87
 } else {
-    Basic::C128
+    BasicType::C128
 };
 
-impl Basic {
+impl BasicType {
     /// Bytes in memory, padding included (`long double` of x86-64: 16).
     pub const fn size(self) -> u64 {
         match self {
-            Basic::I8 | Basic::U8 | Basic::Bool | Basic::Char | Basic::Byte => 1,
-            Basic::I16 | Basic::U16 | Basic::F16 => 2,
-            Basic::I32 | Basic::U32 | Basic::F32 | Basic::C16 | Basic::WideChar => 4,
-            Basic::I64 | Basic::U64 | Basic::Long | Basic::ULong | Basic::F64 | Basic::C32 => 8,
-            Basic::I128 | Basic::X87 | Basic::F128 | Basic::C64 => 16,
-            Basic::CX87 | Basic::C128 => 32,
-            Basic::Logical(bytes) => bytes as u64,
+            BasicType::I8 | BasicType::U8 | BasicType::Bool | BasicType::Char | BasicType::Byte => {
+                1
+            }
+            BasicType::I16 | BasicType::U16 | BasicType::F16 => 2,
+            BasicType::I32
+            | BasicType::U32
+            | BasicType::F32
+            | BasicType::C16
+            | BasicType::WideChar => 4,
+            BasicType::I64
+            | BasicType::U64
+            | BasicType::Long
+            | BasicType::ULong
+            | BasicType::F64
+            | BasicType::C32 => 8,
+            BasicType::I128 | BasicType::X87 | BasicType::F128 | BasicType::C64 => 16,
+            BasicType::CX87 | BasicType::C128 => 32,
+            BasicType::Logical(bytes) => bytes as u64,
         }
     }
 
@@ -87,13 +98,13 @@ impl Basic {
     }
 
     /// The kind of each of the two parts, for complex kinds.
-    pub const fn real_part(self) -> Option<Basic> {
+    pub const fn real_part(self) -> Option<BasicType> {
         match self {
-            Basic::C16 => Some(Basic::F16),
-            Basic::C32 => Some(Basic::F32),
-            Basic::C64 => Some(Basic::F64),
-            Basic::CX87 => Some(Basic::X87),
-            Basic::C128 => Some(Basic::F128),
+            BasicType::C16 => Some(BasicType::F16),
+            BasicType::C32 => Some(BasicType::F32),
+            BasicType::C64 => Some(BasicType::F64),
+            BasicType::CX87 => Some(BasicType::X87),
+            BasicType::C128 => Some(BasicType::F128),
             _ => None,
         }
     }
@@ -101,49 +112,49 @@ impl Basic {
     /// Bytes of one element in `external32` (MPI 5.0, section 14.5.2).
     pub const fn external_size(self) -> u64 {
         match self {
-            Basic::WideChar => 2,
-            Basic::Long | Basic::ULong => 4,
+            BasicType::WideChar => 2,
+            BasicType::Long | BasicType::ULong => 4,
             other => other.size(),
         }
     }
 
     /// The signed integer kind of `size` bytes.
-    pub const fn signed(size: u64) -> Option<Basic> {
+    pub const fn signed(size: u64) -> Option<BasicType> {
         match size {
-            1 => Some(Basic::I8),
-            2 => Some(Basic::I16),
-            4 => Some(Basic::I32),
-            8 => Some(Basic::I64),
-            16 => Some(Basic::I128),
+            1 => Some(BasicType::I8),
+            2 => Some(BasicType::I16),
+            4 => Some(BasicType::I32),
+            8 => Some(BasicType::I64),
+            16 => Some(BasicType::I128),
             _ => None,
         }
     }
 
     /// The IEEE binary floating-point kind of `size` bytes, as Fortran's `REAL*size`.
-    pub const fn real(size: u64) -> Option<Basic> {
+    pub const fn real(size: u64) -> Option<BasicType> {
         match size {
-            2 => Some(Basic::F16),
-            4 => Some(Basic::F32),
-            8 => Some(Basic::F64),
-            16 => Some(Basic::F128),
+            2 => Some(BasicType::F16),
+            4 => Some(BasicType::F32),
+            8 => Some(BasicType::F64),
+            16 => Some(BasicType::F128),
             _ => None,
         }
     }
 
     /// The complex kind of `size` bytes in all.
-    pub const fn complex(size: u64) -> Option<Basic> {
+    pub const fn complex(size: u64) -> Option<BasicType> {
         match size {
-            4 => Some(Basic::C16),
-            8 => Some(Basic::C32),
-            16 => Some(Basic::C64),
-            32 => Some(Basic::C128),
+            4 => Some(BasicType::C16),
+            8 => Some(BasicType::C32),
+            16 => Some(BasicType::C64),
+            32 => Some(BasicType::C128),
             _ => None,
         }
     }
 
     /// Whether it is a signed or unsigned integer.
     pub const fn is_integer(self) -> bool {
-        use Basic::*;
+        use BasicType::*;
         matches!(
             self,
             I8 | I16 | I32 | I64 | I128 | U8 | U16 | U32 | U64 | Long | ULong
@@ -154,12 +165,12 @@ impl Basic {
     pub const fn is_real(self) -> bool {
         matches!(
             self,
-            Basic::F16 | Basic::F32 | Basic::F64 | Basic::X87 | Basic::F128
+            BasicType::F16 | BasicType::F32 | BasicType::F64 | BasicType::X87 | BasicType::F128
         )
     }
 
     /// Whether it is a truth value of C, C++ or Fortran.
     pub const fn is_logical(self) -> bool {
-        matches!(self, Basic::Bool | Basic::Logical(_))
+        matches!(self, BasicType::Bool | BasicType::Logical(_))
     }
 }

@@ -6,8 +6,8 @@
 
 use super::Datatype;
 use super::array;
-use super::contents::{Combiner, Form};
-use super::typemap::{Block, Tree};
+use super::contents::{Combiner, ContentsForm};
+use super::typemap::{Typemap, TypemapBlock};
 use crate::error::{Class, Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,14 +70,14 @@ pub enum Constructor {
         sizes: Vec<i64>,
         subsizes: Vec<i64>,
         starts: Vec<i64>,
-        order: Order,
+        order: ArrayOrder,
         old: Datatype,
     },
     Darray {
         size: i32,
         rank: i32,
         dims: Vec<DarrayDim>,
-        order: Order,
+        order: ArrayOrder,
         old: Datatype,
     },
     Resized {
@@ -114,17 +114,17 @@ pub struct DarrayDim {
 /// Order in which an array's dimensions lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Order {
+pub enum ArrayOrder {
     /// The last dimension is contiguous.
     C = 12,
     /// The first dimension is contiguous.
     Fortran = 15,
 }
 
-impl Order {
+impl ArrayOrder {
     /// From the standard ABI's `MPI_ORDER_*`.
     pub fn from_abi(value: i32) -> Option<Self> {
-        [Order::C, Order::Fortran]
+        [ArrayOrder::C, ArrayOrder::Fortran]
             .into_iter()
             .find(|order| *order as i32 == value)
     }
@@ -156,7 +156,7 @@ impl Datatype {
     /// `MPI_Type_dup`: an equal type, committed if this one is. Attributes are the caller's
     /// business.
     pub fn dup(&self) -> Result<Datatype> {
-        Self::construct(Constructor::Dup { old: self.clone() }, Form::Int)
+        Self::construct(Constructor::Dup { old: self.clone() }, ContentsForm::Int)
     }
 
     /// `MPI_Type_contiguous`.
@@ -166,7 +166,7 @@ impl Datatype {
                 count,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -179,7 +179,7 @@ impl Datatype {
                 stride,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -192,7 +192,7 @@ impl Datatype {
                 stride,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -205,7 +205,7 @@ impl Datatype {
                 displacements,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -218,7 +218,7 @@ impl Datatype {
                 displacements,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -235,7 +235,7 @@ impl Datatype {
                 displacements,
                 types: types.to_vec(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 
@@ -247,20 +247,20 @@ impl Datatype {
                 extent,
                 old: self.clone(),
             },
-            Form::Int,
+            ContentsForm::Int,
         )
     }
 }
 
 /// Checks the arguments and lowers them to a type map.
-pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
+pub(super) fn lower(constructor: &Constructor) -> Result<Typemap> {
     use Constructor::*;
     match constructor {
-        Dup { old } => Ok(Tree::Type(old.clone())),
+        Dup { old } => Ok(Typemap::Type(old.clone())),
         Contiguous { count, old } => Ok(repeat(
             counted("count", *count)?,
             old.extent(),
-            Tree::Type(old.clone()),
+            Typemap::Type(old.clone()),
         )),
         Vector {
             count,
@@ -281,12 +281,12 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
             blocklengths,
             displacements,
             old,
-        } => blocks(blocklengths, displacements, Unit::Extents(old)),
+        } => blocks(blocklengths, displacements, DisplacementUnit::Extents(old)),
         Hindexed {
             blocklengths,
             displacements,
             old,
-        } => blocks(blocklengths, displacements, Unit::Bytes(old)),
+        } => blocks(blocklengths, displacements, DisplacementUnit::Bytes(old)),
         IndexedBlock {
             blocklength,
             displacements,
@@ -294,7 +294,7 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
         } => blocks(
             &vec![*blocklength; displacements.len()],
             displacements,
-            Unit::Extents(old),
+            DisplacementUnit::Extents(old),
         ),
         HindexedBlock {
             blocklength,
@@ -303,7 +303,7 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
         } => blocks(
             &vec![*blocklength; displacements.len()],
             displacements,
-            Unit::Bytes(old),
+            DisplacementUnit::Bytes(old),
         ),
         Struct {
             blocklengths,
@@ -334,10 +334,10 @@ pub(super) fn lower(constructor: &Constructor) -> Result<Tree> {
                     format!("lower bound {lb} and extent {extent} do not fit 64 bits together"),
                 )
             })?;
-            Ok(Tree::Bounded {
+            Ok(Typemap::Bounded {
                 lb: *lb,
                 ub,
-                body: Arc::new(Tree::Type(old.clone())),
+                body: Arc::new(Typemap::Type(old.clone())),
             })
         }
         Named | F90Real { .. } | F90Complex { .. } | F90Integer { .. } => Err(Error::new(
@@ -359,8 +359,8 @@ pub(super) fn counted(what: &str, value: i64) -> Result<u64> {
     })
 }
 
-pub(super) fn repeat(count: u64, stride: i64, body: Tree) -> Tree {
-    Tree::Repeat {
+pub(super) fn repeat(count: u64, stride: i64, body: Typemap) -> Typemap {
+    Typemap::Repeat {
         count,
         stride,
         body: Arc::new(body),
@@ -378,29 +378,33 @@ fn in_bytes(extents: i64, old: &Datatype) -> Result<i64> {
     })
 }
 
-fn vector(count: i64, blocklength: i64, stride: i64, old: &Datatype) -> Result<Tree> {
+fn vector(count: i64, blocklength: i64, stride: i64, old: &Datatype) -> Result<Typemap> {
     let block = repeat(
         counted("blocklength", blocklength)?,
         old.extent(),
-        Tree::Type(old.clone()),
+        Typemap::Type(old.clone()),
     );
     Ok(repeat(counted("count", count)?, stride, block))
 }
 
 /// What displacements count.
-enum Unit<'a> {
+enum DisplacementUnit<'a> {
     Extents(&'a Datatype),
     Bytes(&'a Datatype),
 }
 
-fn blocks(blocklengths: &[i64], displacements: &[i64], unit: Unit<'_>) -> Result<Tree> {
+fn blocks(
+    blocklengths: &[i64],
+    displacements: &[i64],
+    unit: DisplacementUnit<'_>,
+) -> Result<Typemap> {
     same_length(blocklengths.len(), displacements.len())?;
     let one = |(&length, &displacement): (&i64, &i64)| {
         let displacement = match unit {
-            Unit::Extents(old) => in_bytes(displacement, old)?,
-            Unit::Bytes(_) => displacement,
+            DisplacementUnit::Extents(old) => in_bytes(displacement, old)?,
+            DisplacementUnit::Bytes(_) => displacement,
         };
-        Ok(Block {
+        Ok(TypemapBlock {
             displacement,
             count: counted("blocklength", length)?,
             index: 0,
@@ -411,14 +415,14 @@ fn blocks(blocklengths: &[i64], displacements: &[i64], unit: Unit<'_>) -> Result
         .zip(displacements)
         .map(one)
         .collect::<Result<_>>()?;
-    let (Unit::Extents(old) | Unit::Bytes(old)) = unit;
-    Ok(Tree::Blocks {
+    let (DisplacementUnit::Extents(old) | DisplacementUnit::Bytes(old)) = unit;
+    Ok(Typemap::Blocks {
         blocks,
         types: vec![old.clone()],
     })
 }
 
-fn structure(blocklengths: &[i64], displacements: &[i64], types: &[Datatype]) -> Result<Tree> {
+fn structure(blocklengths: &[i64], displacements: &[i64], types: &[Datatype]) -> Result<Typemap> {
     same_length(blocklengths.len(), displacements.len())?;
     same_length(blocklengths.len(), types.len())?;
     let mut distinct = Vec::new();
@@ -429,13 +433,13 @@ fn structure(blocklengths: &[i64], displacements: &[i64], types: &[Datatype]) ->
             distinct.push(old.clone());
             (distinct.len() - 1) as u32
         });
-        blocks.push(Block {
+        blocks.push(TypemapBlock {
             displacement,
             count: counted("blocklength", length)?,
             index,
         });
     }
-    Ok(Tree::Padded(Arc::new(Tree::Blocks {
+    Ok(Typemap::Padded(Arc::new(Typemap::Blocks {
         blocks,
         types: distinct,
     })))

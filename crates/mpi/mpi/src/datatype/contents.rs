@@ -6,7 +6,7 @@ use super::constructors::{Constructor, DarrayDim, Distribution};
 
 /// Which kind of call made a datatype, and so in which arrays its counts are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ContentsForm {
     /// The call with `int` counts.
     Int,
     /// The `_c` call with `MPI_Count`.
@@ -101,7 +101,7 @@ impl Datatype {
     /// What `MPI_Type_get_contents_c` returns. Empty for named types, for which the call is an
     /// error.
     pub fn contents(&self) -> Contents {
-        Sorter {
+        ContentsSorter {
             form: self.0.form,
             contents: Contents::default(),
         }
@@ -109,12 +109,12 @@ impl Datatype {
     }
 }
 
-struct Sorter {
-    form: Form,
+struct ContentsSorter {
+    form: ContentsForm,
     contents: Contents,
 }
 
-impl Sorter {
+impl ContentsSorter {
     fn sort(mut self, constructor: &Constructor) -> Contents {
         use Constructor::*;
         match constructor {
@@ -227,10 +227,10 @@ impl Sorter {
     /// Values that the `_c` call takes as `MPI_Count` and the other as `int`.
     fn counts(&mut self, values: &[i64]) {
         match self.form {
-            Form::Large => self.contents.large_counts.extend_from_slice(values),
+            ContentsForm::Large => self.contents.large_counts.extend_from_slice(values),
             // The `int` call passed values that fit; what our own code made in this form is
             // clamped, not wrapped.
-            Form::Int => {
+            ContentsForm::Int => {
                 let ints = values
                     .iter()
                     .map(|&v| v.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
@@ -242,8 +242,8 @@ impl Sorter {
     /// Values that the `_c` call takes as `MPI_Count` and the other as `MPI_Aint`.
     fn addresses(&mut self, values: &[i64]) {
         match self.form {
-            Form::Large => self.contents.large_counts.extend_from_slice(values),
-            Form::Int => self.contents.addresses.extend_from_slice(values),
+            ContentsForm::Large => self.contents.large_counts.extend_from_slice(values),
+            ContentsForm::Int => self.contents.addresses.extend_from_slice(values),
         }
     }
 

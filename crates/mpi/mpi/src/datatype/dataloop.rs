@@ -12,18 +12,18 @@ use std::sync::Arc;
 
 /// The bytes of some data, in packed order.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Dataloop {
     /// Where the node's offset 0 lies, from the data's base.
     pub offset: i64,
     /// Packed bytes. 0: nothing at all, and the node is a `PackedBlocks`.
     pub len: u64,
     /// How they lie.
-    pub node: Node,
+    pub node: LoopNode,
 }
 
 /// One node of the program; offsets are relative to the place that its parent gives it.
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum LoopNode {
     /// As many bytes as the parent says, contiguous from offset 0.
     Run,
     /// `count >= 2` runs of `block` bytes, `stride` apart.
@@ -32,7 +32,7 @@ pub(crate) enum Node {
     Loop {
         count: u64,
         stride: i64,
-        body: Arc<Body>,
+        body: Arc<LoopBody>,
     },
     /// Runs of different lengths: offsets, and packed position at which each ends.
     Runs {
@@ -44,40 +44,40 @@ pub(crate) enum Node {
     /// One body at irregular offsets; the body is not a run.
     Many {
         offsets: Arc<[i64]>,
-        body: Arc<Body>,
+        body: Arc<LoopBody>,
     },
     /// Different things one after the other.
-    Seq(Arc<[Part]>),
+    Seq(Arc<[SequencePart]>),
 }
 
 /// What a loop repeats.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct LoopBody {
     /// Packed bytes of one repetition.
     pub len: u64,
     /// Levels of nesting below, itself included.
     pub depth: u32,
-    pub node: Node,
+    pub node: LoopNode,
 }
 
 /// One member of a sequence.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct SequencePart {
     pub offset: i64,
     /// Packed bytes of the part.
     pub len: u64,
     /// Packed position in the sequence at which the part ends.
     pub end: u64,
-    pub node: Node,
+    pub node: LoopNode,
 }
 
-impl Shape {
+impl Dataloop {
     /// No bytes.
     pub fn empty() -> Self {
         Self {
             offset: 0,
             len: 0,
-            node: Node::Run,
+            node: LoopNode::Run,
         }
     }
 
@@ -86,7 +86,7 @@ impl Shape {
         Self {
             offset: 0,
             len,
-            node: Node::Run,
+            node: LoopNode::Run,
         }
     }
 
@@ -98,7 +98,7 @@ impl Shape {
 
     /// Whether all bytes are one run.
     pub fn is_run(&self) -> bool {
-        matches!(self.node, Node::Run)
+        matches!(self.node, LoopNode::Run)
     }
 
     /// Levels of nesting.
@@ -116,31 +116,31 @@ impl Shape {
         }
         let continues = |inner: i64, times: u64| stride as i128 == inner as i128 * times as i128;
         let node = match self.node {
-            Node::Run if stride as i128 == self.len as i128 => Node::Run,
-            Node::Run => Node::Strided {
+            LoopNode::Run if stride as i128 == self.len as i128 => LoopNode::Run,
+            LoopNode::Run => LoopNode::Strided {
                 block: self.len,
                 stride,
                 count,
             },
-            Node::Strided {
+            LoopNode::Strided {
                 block,
                 stride: inner,
                 count: times,
-            } if continues(inner, times) => Node::Strided {
+            } if continues(inner, times) => LoopNode::Strided {
                 block,
                 stride: inner,
                 count: times * count,
             },
-            Node::Loop {
+            LoopNode::Loop {
                 count: times,
                 stride: inner,
                 ref body,
-            } if continues(inner, times) => Node::Loop {
+            } if continues(inner, times) => LoopNode::Loop {
                 count: times * count,
                 stride: inner,
                 body: body.clone(),
             },
-            node => Node::Loop {
+            node => LoopNode::Loop {
                 count,
                 stride,
                 body: body(self.len, node),
@@ -154,19 +154,22 @@ impl Shape {
     }
 }
 
-fn body(len: u64, node: Node) -> Arc<Body> {
-    Arc::new(Body {
+fn body(len: u64, node: LoopNode) -> Arc<LoopBody> {
+    Arc::new(LoopBody {
         len,
         depth: depth(&node),
         node,
     })
 }
 
-fn depth(node: &Node) -> u32 {
+fn depth(node: &LoopNode) -> u32 {
     match node {
-        Node::Run | Node::Strided { .. } | Node::Runs { .. } | Node::Equal { .. } => 1,
-        Node::Loop { body, .. } | Node::Many { body, .. } => body.depth + 1,
-        Node::Seq(parts) => {
+        LoopNode::Run
+        | LoopNode::Strided { .. }
+        | LoopNode::Runs { .. }
+        | LoopNode::Equal { .. } => 1,
+        LoopNode::Loop { body, .. } | LoopNode::Many { body, .. } => body.depth + 1,
+        LoopNode::Seq(parts) => {
             1 + parts
                 .iter()
                 .map(|part| depth(&part.node))
@@ -177,8 +180,8 @@ fn depth(node: &Node) -> u32 {
 }
 
 /// Shapes one after the other in packed order.
-pub(crate) fn concat(shapes: impl IntoIterator<Item = Shape>) -> Shape {
-    let mut builder = Builder::default();
+pub(crate) fn concat(shapes: impl IntoIterator<Item = Dataloop>) -> Dataloop {
+    let mut builder = SequenceBuilder::default();
     for shape in shapes {
         builder.push(shape);
     }
@@ -188,34 +191,34 @@ pub(crate) fn concat(shapes: impl IntoIterator<Item = Shape>) -> Shape {
 /// Collects a sequence. While it consists of runs only (an indexed type may have millions), it is
 /// kept as pairs.
 #[derive(Default)]
-struct Builder {
+struct SequenceBuilder {
     runs: Vec<(i64, u64)>,
     /// Everything so far, once something that is not a run has come; `runs` is empty then.
-    mixed: Option<Vec<Shape>>,
+    mixed: Option<Vec<Dataloop>>,
 }
 
-impl Builder {
-    fn push(&mut self, shape: Shape) {
+impl SequenceBuilder {
+    fn push(&mut self, shape: Dataloop) {
         if shape.len == 0 {
             return;
         }
         match &shape.node {
-            Node::Run => self.push_run(shape.offset, shape.len),
-            Node::Runs { offsets, ends } if offsets.len() <= INLINE_PARTS_MAX => {
+            LoopNode::Run => self.push_run(shape.offset, shape.len),
+            LoopNode::Runs { offsets, ends } if offsets.len() <= INLINE_PARTS_MAX => {
                 let mut start = 0;
                 for (&offset, &end) in offsets.iter().zip(ends.iter()) {
                     self.push_run(shape.offset + offset, end - start);
                     start = end;
                 }
             }
-            Node::Equal { offsets, block } if offsets.len() <= INLINE_PARTS_MAX => {
+            LoopNode::Equal { offsets, block } if offsets.len() <= INLINE_PARTS_MAX => {
                 for &offset in offsets.iter() {
                     self.push_run(shape.offset + offset, *block);
                 }
             }
-            Node::Seq(parts) if parts.len() <= INLINE_PARTS_MAX => {
+            LoopNode::Seq(parts) if parts.len() <= INLINE_PARTS_MAX => {
                 for part in parts.iter() {
-                    self.push(Shape {
+                    self.push(Dataloop {
                         offset: shape.offset + part.offset,
                         len: part.len,
                         node: part.node.clone(),
@@ -236,29 +239,29 @@ impl Builder {
                 Some(last) if last.is_run() && last.offset + last.len as i64 == offset => {
                     last.len += len
                 }
-                _ => mixed.push(Shape {
+                _ => mixed.push(Dataloop {
                     offset,
                     len,
-                    node: Node::Run,
+                    node: LoopNode::Run,
                 }),
             },
         }
     }
 
-    fn mixed(&mut self) -> &mut Vec<Shape> {
+    fn mixed(&mut self) -> &mut Vec<Dataloop> {
         let runs = std::mem::take(&mut self.runs);
         self.mixed.get_or_insert_with(|| {
             runs.into_iter()
-                .map(|(offset, len)| Shape {
+                .map(|(offset, len)| Dataloop {
                     offset,
                     len,
-                    node: Node::Run,
+                    node: LoopNode::Run,
                 })
                 .collect()
         })
     }
 
-    fn finish(self) -> Shape {
+    fn finish(self) -> Dataloop {
         match self.mixed {
             None => finish_runs(self.runs),
             Some(mixed) => finish_mixed(mixed),
@@ -266,22 +269,22 @@ impl Builder {
     }
 }
 
-fn finish_runs(runs: Vec<(i64, u64)>) -> Shape {
+fn finish_runs(runs: Vec<(i64, u64)>) -> Dataloop {
     let Some(&(first, block)) = runs.first() else {
-        return Shape::empty();
+        return Dataloop::empty();
     };
     let len = runs.iter().map(|run| run.1).sum();
     let offsets = || runs.iter().map(|run| run.0 - first).collect::<Arc<[i64]>>();
     let node = if runs.len() == 1 {
-        Node::Run
+        LoopNode::Run
     } else if runs.iter().all(|run| run.1 == block) {
         match equal_steps(runs.iter().map(|run| run.0)) {
-            Some(stride) => Node::Strided {
+            Some(stride) => LoopNode::Strided {
                 block,
                 stride,
                 count: runs.len() as u64,
             },
-            None => Node::Equal {
+            None => LoopNode::Equal {
                 offsets: offsets(),
                 block,
             },
@@ -291,21 +294,21 @@ fn finish_runs(runs: Vec<(i64, u64)>) -> Shape {
             *end += run.1;
             Some(*end)
         });
-        Node::Runs {
+        LoopNode::Runs {
             offsets: offsets(),
             ends: ends.collect(),
         }
     };
-    Shape {
+    Dataloop {
         offset: first,
         len,
         node,
     }
 }
 
-fn finish_mixed(mut shapes: Vec<Shape>) -> Shape {
+fn finish_mixed(mut shapes: Vec<Dataloop>) -> Dataloop {
     if shapes.len() == 1 {
-        return shapes.pop().unwrap_or_else(Shape::empty);
+        return shapes.pop().unwrap_or_else(Dataloop::empty);
     }
     let first = shapes[0].offset;
     let len = shapes.iter().map(|shape| shape.len).sum();
@@ -319,12 +322,12 @@ fn finish_mixed(mut shapes: Vec<Shape>) -> Shape {
                 let count = shapes.len() as u64;
                 return shapes.swap_remove(0).repeat(count, stride);
             }
-            None => Node::Many {
+            None => LoopNode::Many {
                 offsets: shapes.iter().map(|shape| shape.offset - first).collect(),
                 body: one,
             },
         };
-        return Shape {
+        return Dataloop {
             offset: first,
             len,
             node,
@@ -333,17 +336,17 @@ fn finish_mixed(mut shapes: Vec<Shape>) -> Shape {
     let mut end = 0;
     let parts = shapes.into_iter().map(|shape| {
         end += shape.len;
-        Part {
+        SequencePart {
             offset: shape.offset - first,
             len: shape.len,
             end,
             node: shape.node,
         }
     });
-    Shape {
+    Dataloop {
         offset: first,
         len,
-        node: Node::Seq(parts.collect()),
+        node: LoopNode::Seq(parts.collect()),
     }
 }
 
@@ -362,28 +365,28 @@ fn equal_steps(mut offsets: impl Iterator<Item = i64>) -> Option<i64> {
 }
 
 /// Whether two nodes are known to be the same program without comparing their lists.
-fn same(a: &Node, b: &Node) -> bool {
+fn same(a: &LoopNode, b: &LoopNode) -> bool {
     match (a, b) {
-        (Node::Run, Node::Run) => true,
+        (LoopNode::Run, LoopNode::Run) => true,
         (
-            Node::Strided {
+            LoopNode::Strided {
                 block,
                 stride,
                 count,
             },
-            Node::Strided {
+            LoopNode::Strided {
                 block: block_b,
                 stride: stride_b,
                 count: count_b,
             },
         ) => (block, stride, count) == (block_b, stride_b, count_b),
         (
-            Node::Loop {
+            LoopNode::Loop {
                 count,
                 stride,
                 body,
             },
-            Node::Loop {
+            LoopNode::Loop {
                 count: count_b,
                 stride: stride_b,
                 body: body_b,
@@ -393,25 +396,25 @@ fn same(a: &Node, b: &Node) -> bool {
                 && (Arc::ptr_eq(body, body_b) || same(&body.node, &body_b.node))
         }
         (
-            Node::Runs { offsets, .. },
-            Node::Runs {
+            LoopNode::Runs { offsets, .. },
+            LoopNode::Runs {
                 offsets: offsets_b, ..
             },
         )
         | (
-            Node::Equal { offsets, .. },
-            Node::Equal {
+            LoopNode::Equal { offsets, .. },
+            LoopNode::Equal {
                 offsets: offsets_b, ..
             },
         ) => Arc::ptr_eq(offsets, offsets_b),
         (
-            Node::Many { offsets, body },
-            Node::Many {
+            LoopNode::Many { offsets, body },
+            LoopNode::Many {
                 offsets: offsets_b,
                 body: body_b,
             },
         ) => Arc::ptr_eq(offsets, offsets_b) && Arc::ptr_eq(body, body_b),
-        (Node::Seq(parts), Node::Seq(parts_b)) => Arc::ptr_eq(parts, parts_b),
+        (LoopNode::Seq(parts), LoopNode::Seq(parts_b)) => Arc::ptr_eq(parts, parts_b),
         _ => false,
     }
 }

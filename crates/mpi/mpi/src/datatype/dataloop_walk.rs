@@ -4,15 +4,15 @@
 //! start costs one division or binary search per level of nesting; after that whole repetitions go
 //! to the strided copies of [`UserMem`]. Never allocates.
 
-use super::dataloop::{Body, Node, Shape};
+use super::dataloop::{Dataloop, LoopBody, LoopNode};
 use crate::limits::{COLUMN_TILE_BYTES, COLUMNS_MAX};
 use garonne_sync::user::{Layout, Packed, Strided, UserMem};
 
 /// The layout of some number of elements of a datatype.
 #[derive(Debug)]
-pub(crate) struct Program(pub Shape);
+pub(crate) struct ElementsLayout(pub Dataloop);
 
-impl Layout for Program {
+impl Layout for ElementsLayout {
     fn packed_len(&self) -> u64 {
         self.0.len
     }
@@ -25,12 +25,12 @@ impl Layout for Program {
         );
         walk(
             &self.0.node,
-            Span {
+            PackedSpan {
                 at: self.0.offset,
                 from,
                 len,
             },
-            &mut Pack { mem, out: dst },
+            &mut PackRuns { mem, out: dst },
         );
     }
 
@@ -42,12 +42,12 @@ impl Layout for Program {
         );
         walk(
             &self.0.node,
-            Span {
+            PackedSpan {
                 at: self.0.offset,
                 from,
                 len,
             },
-            &mut Unpack { mem, input: src },
+            &mut UnpackRuns { mem, input: src },
         );
     }
 
@@ -56,7 +56,7 @@ impl Layout for Program {
         if max_blocks <= out.len() || len == 0 {
             return 0;
         }
-        let mut list = List {
+        let mut list = ListRuns {
             floor: out.len(),
             out,
             max: max_blocks,
@@ -65,7 +65,7 @@ impl Layout for Program {
         };
         walk(
             &self.0.node,
-            Span {
+            PackedSpan {
                 at: self.0.offset,
                 from,
                 len,
@@ -78,20 +78,20 @@ impl Layout for Program {
 
 /// Packed bytes `[from, from + len)` of a node that lies at offset `at`.
 #[derive(Clone, Copy)]
-struct Span {
+struct PackedSpan {
     at: i64,
     from: u64,
     len: u64,
 }
 
 /// What happens to the runs, in packed order.
-trait Mover {
+trait RunVisitor {
     fn run(&mut self, at: i64, len: u64);
     fn strided(&mut self, at: i64, block: u64, stride: i64, count: u64);
     fn equal(&mut self, at: i64, offsets: &[i64], block: u64);
 
     /// `count` repetitions of a few runs; `body_len` packed bytes each.
-    fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
+    fn columns(&mut self, at: i64, columns: &RunTable, stride: i64, count: u64) {
         for i in 0..count {
             if self.is_full() {
                 return;
@@ -109,33 +109,33 @@ trait Mover {
 }
 
 /// A body of a few runs: offset and length of each.
-struct Columns {
+struct RunTable {
     list: [(i64, u64); COLUMNS_MAX],
     count: usize,
     body_len: u64,
 }
 
-impl Columns {
-    fn of(body: &Body) -> Option<Self> {
+impl RunTable {
+    fn of(body: &LoopBody) -> Option<Self> {
         let mut columns = Self {
             list: [(0, 0); COLUMNS_MAX],
             count: 0,
             body_len: body.len,
         };
         match &body.node {
-            Node::Strided {
+            LoopNode::Strided {
                 block,
                 stride,
                 count,
             } if *count <= COLUMNS_MAX as u64 => {
                 (0..*count as i64).for_each(|i| columns.push(i * stride, *block));
             }
-            Node::Equal { offsets, block } if offsets.len() <= COLUMNS_MAX => {
+            LoopNode::Equal { offsets, block } if offsets.len() <= COLUMNS_MAX => {
                 offsets
                     .iter()
                     .for_each(|&offset| columns.push(offset, *block));
             }
-            Node::Runs { offsets, ends } if offsets.len() <= COLUMNS_MAX => {
+            LoopNode::Runs { offsets, ends } if offsets.len() <= COLUMNS_MAX => {
                 let starts = std::iter::once(0).chain(ends.iter().copied());
                 for ((&offset, &end), start) in offsets.iter().zip(ends.iter()).zip(starts) {
                     columns.push(offset, end - start);
@@ -161,16 +161,16 @@ impl Columns {
     }
 }
 
-fn walk<M: Mover>(node: &Node, span: Span, mover: &mut M) {
-    let Span { at, from, len } = span;
+fn walk<M: RunVisitor>(node: &LoopNode, span: PackedSpan, mover: &mut M) {
+    let PackedSpan { at, from, len } = span;
     if len == 0 || mover.is_full() {
         return;
     }
     match node {
-        Node::Run => mover.run(at + from as i64, len),
-        Node::Strided { block, stride, .. } => walk_strided(*block, *stride, span, mover),
-        Node::Loop { stride, body, .. } => walk_loop(*stride, body, span, mover),
-        Node::Runs { offsets, ends } => {
+        LoopNode::Run => mover.run(at + from as i64, len),
+        LoopNode::Strided { block, stride, .. } => walk_strided(*block, *stride, span, mover),
+        LoopNode::Loop { stride, body, .. } => walk_loop(*stride, body, span, mover),
+        LoopNode::Runs { offsets, ends } => {
             let first = ends.partition_point(|&end| end <= from);
             let mut start = if first == 0 { 0 } else { ends[first - 1] };
             let mut done = from;
@@ -184,14 +184,14 @@ fn walk<M: Mover>(node: &Node, span: Span, mover: &mut M) {
                 start = end;
             }
         }
-        Node::Equal { offsets, block } => walk_equal(offsets, *block, span, mover),
-        Node::Many { offsets, body } => {
+        LoopNode::Equal { offsets, block } => walk_equal(offsets, *block, span, mover),
+        LoopNode::Many { offsets, body } => {
             let (mut i, mut skip, mut left) = ((from / body.len) as usize, from % body.len, len);
             while left > 0 && !mover.is_full() {
                 let take = (body.len - skip).min(left);
                 walk(
                     &body.node,
-                    Span {
+                    PackedSpan {
                         at: at + offsets[i],
                         from: skip,
                         len: take,
@@ -201,7 +201,7 @@ fn walk<M: Mover>(node: &Node, span: Span, mover: &mut M) {
                 (i, skip, left) = (i + 1, 0, left - take);
             }
         }
-        Node::Seq(parts) => {
+        LoopNode::Seq(parts) => {
             let first = parts.partition_point(|part| part.end <= from);
             let mut done = from;
             for part in &parts[first..] {
@@ -209,7 +209,7 @@ fn walk<M: Mover>(node: &Node, span: Span, mover: &mut M) {
                 let take = (part.len - skip).min(from + len - done);
                 walk(
                     &part.node,
-                    Span {
+                    PackedSpan {
                         at: at + part.offset,
                         from: skip,
                         len: take,
@@ -225,8 +225,8 @@ fn walk<M: Mover>(node: &Node, span: Span, mover: &mut M) {
     }
 }
 
-fn walk_strided<M: Mover>(block: u64, stride: i64, span: Span, mover: &mut M) {
-    let Span { at, from, mut len } = span;
+fn walk_strided<M: RunVisitor>(block: u64, stride: i64, span: PackedSpan, mover: &mut M) {
+    let PackedSpan { at, from, mut len } = span;
     let (mut i, skip) = if from == 0 {
         (0, 0)
     } else {
@@ -247,8 +247,8 @@ fn walk_strided<M: Mover>(block: u64, stride: i64, span: Span, mover: &mut M) {
     }
 }
 
-fn walk_equal<M: Mover>(offsets: &[i64], block: u64, span: Span, mover: &mut M) {
-    let Span { at, from, mut len } = span;
+fn walk_equal<M: RunVisitor>(offsets: &[i64], block: u64, span: PackedSpan, mover: &mut M) {
+    let PackedSpan { at, from, mut len } = span;
     let (mut i, skip) = ((from / block) as usize, from % block);
     if skip != 0 || len < block {
         let head = (block - skip).min(len);
@@ -265,8 +265,8 @@ fn walk_equal<M: Mover>(offsets: &[i64], block: u64, span: Span, mover: &mut M) 
     }
 }
 
-fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
-    let Span { at, from, mut len } = span;
+fn walk_loop<M: RunVisitor>(stride: i64, body: &LoopBody, span: PackedSpan, mover: &mut M) {
+    let PackedSpan { at, from, mut len } = span;
     let (mut i, skip) = if from == 0 {
         (0, 0)
     } else {
@@ -276,7 +276,7 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
         let head = (body.len - skip).min(len);
         walk(
             &body.node,
-            Span {
+            PackedSpan {
                 at: at + i * stride,
                 from: skip,
                 len: head,
@@ -287,7 +287,7 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
     }
     let whole = len / body.len;
     if whole > 1
-        && let Some(columns) = Columns::of(body)
+        && let Some(columns) = RunTable::of(body)
     {
         mover.columns(at + i * stride, &columns, stride, whole);
     } else {
@@ -297,7 +297,7 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
             }
             walk(
                 &body.node,
-                Span {
+                PackedSpan {
                     at: at + (i + k) * stride,
                     from: 0,
                     len: body.len,
@@ -310,7 +310,7 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
     if tail > 0 {
         walk(
             &body.node,
-            Span {
+            PackedSpan {
                 at: at + (i + whole as i64) * stride,
                 from: 0,
                 len: tail,
@@ -321,7 +321,7 @@ fn walk_loop<M: Mover>(stride: i64, body: &Body, span: Span, mover: &mut M) {
 }
 
 /// Gathers.
-struct Pack {
+struct PackRuns {
     mem: UserMem,
     out: Packed,
 }
@@ -333,7 +333,7 @@ fn next(packed: &mut Packed, len: u64) -> Packed {
     head
 }
 
-impl Mover for Pack {
+impl RunVisitor for PackRuns {
     #[inline]
     fn run(&mut self, at: i64, len: u64) {
         let to = next(&mut self.out, len);
@@ -350,7 +350,7 @@ impl Mover for Pack {
         self.mem.gather_at(at as isize, offsets, block as usize, to);
     }
 
-    fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
+    fn columns(&mut self, at: i64, columns: &RunTable, stride: i64, count: u64) {
         let mut done = 0;
         while done < count {
             let n = columns.tile().min(count - done);
@@ -367,12 +367,12 @@ impl Mover for Pack {
 }
 
 /// Scatters.
-struct Unpack {
+struct UnpackRuns {
     mem: UserMem,
     input: Packed,
 }
 
-impl Mover for Unpack {
+impl RunVisitor for UnpackRuns {
     #[inline]
     fn run(&mut self, at: i64, len: u64) {
         let from = next(&mut self.input, len);
@@ -390,7 +390,7 @@ impl Mover for Unpack {
             .scatter_at(at as isize, offsets, block as usize, from);
     }
 
-    fn columns(&mut self, at: i64, columns: &Columns, stride: i64, count: u64) {
+    fn columns(&mut self, at: i64, columns: &RunTable, stride: i64, count: u64) {
         // A tile at a time, the fields of each tile one after the other. Where repetitions overlap
         // in memory (an erroneous receive), which bytes win is unspecified.
         let mut done = 0;
@@ -417,7 +417,7 @@ fn strided(at: i64, block: u64, stride: i64, count: u64) -> Strided {
 }
 
 /// Lists runs, merged where adjacent.
-struct List<'a> {
+struct ListRuns<'a> {
     out: &'a mut Vec<(isize, usize)>,
     /// Entries from here on are ours to merge with.
     floor: usize,
@@ -427,7 +427,7 @@ struct List<'a> {
     full: bool,
 }
 
-impl Mover for List<'_> {
+impl RunVisitor for ListRuns<'_> {
     fn run(&mut self, at: i64, len: u64) {
         if self.full {
             return;

@@ -4,11 +4,11 @@
 //! Owns the conversion of every elementary kind. Most are byte swaps; `long` narrows to 4 bytes and
 //! `wchar_t` to 2 where the value fits, x87 extended precision becomes IEEE quadruple precision.
 
-use super::basic_type::Basic;
-use super::pack::Elements;
+use super::basic_type::BasicType;
+use super::pack::PackElements;
 use super::predefined::fortran_booleans;
 use super::signature::LeafRun;
-use super::typemap::Leaf;
+use super::typemap::LeafType;
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::UserMem;
 use rustc_apfloat::ieee::{Quad, X87DoubleExtended};
@@ -19,23 +19,23 @@ use std::ops::ControlFlow;
 const ELEMENT_MAX: usize = 32;
 
 /// Bytes of data of one element in memory.
-pub(super) fn native_size(leaf: Leaf) -> u64 {
+pub(super) fn native_size(leaf: LeafType) -> u64 {
     match leaf {
-        Leaf::Basic(basic) => basic.size(),
-        Leaf::Pair { value, index } => value.size() + index.size(),
+        LeafType::Basic(basic) => basic.size(),
+        LeafType::Pair { value, index } => value.size() + index.size(),
     }
 }
 
 /// Bytes of one element in the canonical form.
-pub(super) fn external_size(leaf: Leaf) -> u64 {
+pub(super) fn external_size(leaf: LeafType) -> u64 {
     match leaf {
-        Leaf::Basic(basic) => basic.external_size(),
-        Leaf::Pair { value, index } => value.external_size() + index.external_size(),
+        LeafType::Basic(basic) => basic.external_size(),
+        LeafType::Pair { value, index } => value.external_size() + index.external_size(),
     }
 }
 
 /// Converts elements from memory into `out`, which is exactly as long as their canonical form.
-pub(super) fn encode(from: Elements<'_>, mut out: &mut [u8]) -> Result<()> {
+pub(super) fn encode(from: PackElements<'_>, mut out: &mut [u8]) -> Result<()> {
     each_basic(from, |at, basic| {
         let (here, rest) = std::mem::take(&mut out).split_at_mut(basic.external_size() as usize);
         out = rest;
@@ -47,7 +47,7 @@ pub(super) fn encode(from: Elements<'_>, mut out: &mut [u8]) -> Result<()> {
 }
 
 /// Converts elements from `input`, which is exactly as long as their canonical form, to memory.
-pub(super) fn decode(to: Elements<'_>, mut input: &[u8]) -> Result<()> {
+pub(super) fn decode(to: PackElements<'_>, mut input: &[u8]) -> Result<()> {
     each_basic(to, |at, basic| {
         let (here, rest) = input.split_at(basic.external_size() as usize);
         input = rest;
@@ -60,10 +60,10 @@ pub(super) fn decode(to: Elements<'_>, mut input: &[u8]) -> Result<()> {
 }
 
 /// Writes a value without the padding of its memory form, which belongs to the program.
-fn write_value(mem: UserMem, at: isize, basic: Basic, native: &[u8]) {
+fn write_value(mem: UserMem, at: isize, basic: BasicType, native: &[u8]) {
     match basic {
-        Basic::X87 => mem.write(at, &native[..X87_BYTES]),
-        Basic::CX87 => {
+        BasicType::X87 => mem.write(at, &native[..X87_BYTES]),
+        BasicType::CX87 => {
             mem.write(at, &native[..X87_BYTES]);
             mem.write(at + 16, &native[16..16 + X87_BYTES]);
         }
@@ -75,14 +75,17 @@ fn write_value(mem: UserMem, at: isize, basic: Basic, native: &[u8]) {
 const X87_BYTES: usize = 10;
 
 /// Visits every elementary value with its offset.
-fn each_basic(of: Elements<'_>, mut visit: impl FnMut(isize, Basic) -> Result<()>) -> Result<()> {
+fn each_basic(
+    of: PackElements<'_>,
+    mut visit: impl FnMut(isize, BasicType) -> Result<()>,
+) -> Result<()> {
     let mut outcome = Ok(());
     let mut visit_run = |run: LeafRun| -> Result<()> {
         for i in 0..run.count {
             let at = run.at as isize + (i * run.leaf.extent()) as isize;
             match run.leaf {
-                Leaf::Basic(basic) => visit(at, basic)?,
-                Leaf::Pair { value, index } => {
+                LeafType::Basic(basic) => visit(at, basic)?,
+                LeafType::Pair { value, index } => {
                     visit(at, value)?;
                     visit(at + run.leaf.index_offset() as isize, index)?;
                 }
@@ -101,29 +104,29 @@ fn each_basic(of: Elements<'_>, mut visit: impl FnMut(isize, Basic) -> Result<()
     outcome
 }
 
-fn encode_basic(basic: Basic, native: &[u8], out: &mut [u8]) -> Result<()> {
+fn encode_basic(basic: BasicType, native: &[u8], out: &mut [u8]) -> Result<()> {
     match basic {
-        Basic::Long => narrow(
+        BasicType::Long => narrow(
             i32::try_from(i64::from_ne_bytes(fixed(native))).map(i32::to_be_bytes),
             basic,
             out,
         ),
-        Basic::ULong => narrow(
+        BasicType::ULong => narrow(
             u32::try_from(u64::from_ne_bytes(fixed(native))).map(u32::to_be_bytes),
             basic,
             out,
         ),
-        Basic::WideChar => narrow(
+        BasicType::WideChar => narrow(
             u16::try_from(u32::from_ne_bytes(fixed(native))).map(u16::to_be_bytes),
             basic,
             out,
         ),
-        Basic::X87 => {
+        BasicType::X87 => {
             let quad: Quad = x87(native).convert(&mut false).value;
             out.copy_from_slice(&quad.to_bits().to_be_bytes());
             Ok(())
         }
-        Basic::Bool | Basic::Logical(_) => {
+        BasicType::Bool | BasicType::Logical(_) => {
             out.fill(0);
             if let Some(last) = out.last_mut() {
                 *last = u8::from(is_true(basic, native));
@@ -144,24 +147,24 @@ fn encode_basic(basic: Basic, native: &[u8], out: &mut [u8]) -> Result<()> {
     }
 }
 
-fn decode_basic(basic: Basic, input: &[u8], native: &mut [u8]) {
+fn decode_basic(basic: BasicType, input: &[u8], native: &mut [u8]) {
     match basic {
-        Basic::Long => {
+        BasicType::Long => {
             native.copy_from_slice(&i64::from(i32::from_be_bytes(fixed(input))).to_ne_bytes())
         }
-        Basic::ULong => {
+        BasicType::ULong => {
             native.copy_from_slice(&u64::from(u32::from_be_bytes(fixed(input))).to_ne_bytes())
         }
-        Basic::WideChar => {
+        BasicType::WideChar => {
             native.copy_from_slice(&u32::from(u16::from_be_bytes(fixed(input))).to_ne_bytes())
         }
-        Basic::X87 => {
+        BasicType::X87 => {
             let quad = Quad::from_bits(u128::from_be_bytes(fixed(input)));
             let value: X87DoubleExtended = quad.convert(&mut false).value;
             native.copy_from_slice(&value.to_bits().to_le_bytes());
         }
-        Basic::Bool => native[0] = u8::from(input.iter().any(|byte| *byte != 0)),
-        Basic::Logical(_) => {
+        BasicType::Bool => native[0] = u8::from(input.iter().any(|byte| *byte != 0)),
+        BasicType::Logical(_) => {
             let values = fortran_booleans();
             let value = if input.iter().any(|byte| *byte != 0) {
                 values.yes
@@ -200,9 +203,9 @@ fn x87(native: &[u8]) -> X87DoubleExtended {
     X87DoubleExtended::from_bits(u128::from_le_bytes(bits))
 }
 
-fn is_true(basic: Basic, native: &[u8]) -> bool {
+fn is_true(basic: BasicType, native: &[u8]) -> bool {
     let no = match basic {
-        Basic::Logical(_) => i128::from(fortran_booleans().no).to_le_bytes(),
+        BasicType::Logical(_) => i128::from(fortran_booleans().no).to_le_bytes(),
         _ => [0; 16],
     };
     match cfg!(target_endian = "little") {
@@ -213,7 +216,7 @@ fn is_true(basic: Basic, native: &[u8]) -> bool {
 
 fn narrow<const N: usize, E>(
     value: Result<[u8; N], E>,
-    basic: Basic,
+    basic: BasicType,
     out: &mut [u8],
 ) -> Result<()> {
     match value {

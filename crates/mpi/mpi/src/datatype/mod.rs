@@ -26,52 +26,52 @@ mod typemap;
 #[cfg(test)]
 mod tests;
 
-pub use constructors::{Constructor, DarrayDim, Distribution, Order};
-pub use contents::{Combiner, Contents, Envelope, Form};
-pub use pack::{Elements, PackBuffer};
+pub use constructors::{ArrayOrder, Constructor, DarrayDim, Distribution};
+pub use contents::{Combiner, Contents, ContentsForm, Envelope};
+pub use pack::{PackBuffer, PackElements};
 pub use parametric::TypeClass;
 pub(crate) use predefined::amount;
 pub use predefined::{FortranBooleans, FortranSizes, codes, kind_of, run_bytes};
 pub use predefined::{configure_booleans, configure_fortran, fortran_booleans, fortran_sizes};
 pub use predefined::{is_predefined_with, known_fortran_booleans};
 pub use signature::LeafRun;
-pub use typemap::Leaf;
+pub use typemap::LeafType;
 
 use crate::error::{Class, Error, Result};
 use crate::limits::{LAYOUT_DEPTH_MAX, NESTING_MAX};
-use dataloop::Shape;
-use dataloop_walk::Program;
+use dataloop::Dataloop;
+use dataloop_walk::ElementsLayout;
 use garonne_sync::user::{Data, UserMem};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use typemap::{Summary, Uniform};
+use typemap::{TypemapSummary, UniformLeaf};
 
 /// A handle of a datatype. Cheap to clone; two handles are equal if they are the same object.
 #[derive(Clone)]
-pub struct Datatype(Arc<Inner>);
+pub struct Datatype(Arc<DatatypeInner>);
 
-struct Inner {
+struct DatatypeInner {
     /// The standard ABI's code, for named predefined types.
     code: Option<u16>,
-    summary: Summary,
+    summary: TypemapSummary,
     size: u64,
     lb: i64,
     extent: i64,
     /// The bytes of one element.
-    shape: Shape,
+    shape: Dataloop,
     constructor: Constructor,
     /// How the program constructed it: with `int` or with large counts.
-    form: Form,
+    form: ContentsForm,
     /// Levels of constructors below.
     nesting: u32,
     committed: AtomicBool,
     name: Mutex<Option<Arc<str>>>,
     /// The layout of one element, once it was asked for.
-    single: OnceLock<Arc<Program>>,
+    single: OnceLock<Arc<ElementsLayout>>,
     /// The layout of several elements last asked for and their count: programs send the same shape
     /// again and again.
-    recent: Mutex<Option<(u64, Arc<Program>)>>,
+    recent: Mutex<Option<(u64, Arc<ElementsLayout>)>>,
     /// What the layer above hangs on the type: attributes.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -92,7 +92,7 @@ impl Datatype {
     ///
     /// # Errors
     /// `Count` or `Arg` for values that the standard excludes or that do not fit 64 bits.
-    pub fn construct(constructor: Constructor, form: Form) -> Result<Datatype> {
+    pub fn construct(constructor: Constructor, form: ContentsForm) -> Result<Datatype> {
         let tree = constructors::lower(&constructor)?;
         let summary = typemap::summarise(&tree)?;
         let shape = typemap::shape(&tree);
@@ -106,7 +106,7 @@ impl Datatype {
             Constructor::Dup { old } => old.is_committed(),
             _ => false,
         };
-        Ok(Self::assemble(Parts {
+        Ok(Self::assemble(DatatypeParts {
             code: None,
             summary,
             shape,
@@ -116,9 +116,9 @@ impl Datatype {
         }))
     }
 
-    fn assemble(parts: Parts) -> Datatype {
+    fn assemble(parts: DatatypeParts) -> Datatype {
         let (lb, ub) = parts.summary.bounds();
-        Datatype(Arc::new(Inner {
+        Datatype(Arc::new(DatatypeInner {
             code: parts.code,
             size: parts.summary.size as u64,
             lb: lb as i64,
@@ -195,10 +195,10 @@ impl Datatype {
     }
 
     /// The predefined kind that all data of this type is of, if it is one and the same.
-    pub fn leaf(&self) -> Option<Leaf> {
+    pub fn leaf(&self) -> Option<LeafType> {
         match self.0.summary.leaf {
-            Uniform::One(leaf) => Some(leaf),
-            Uniform::Nothing | Uniform::Mixed => None,
+            UniformLeaf::One(leaf) => Some(leaf),
+            UniformLeaf::Nothing | UniformLeaf::Mixed => None,
         }
     }
 
@@ -276,13 +276,13 @@ impl Datatype {
         })
     }
 
-    fn program(&self, count: u64) -> Result<Arc<Program>> {
+    fn program(&self, count: u64) -> Result<Arc<ElementsLayout>> {
         if count == 1 {
             // The bounds of one element were checked when the type was constructed.
             return Ok(self
                 .0
                 .single
-                .get_or_init(|| Arc::new(Program(self.0.shape.clone())))
+                .get_or_init(|| Arc::new(ElementsLayout(self.0.shape.clone())))
                 .clone());
         }
         let mut recent = self.0.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -300,7 +300,9 @@ impl Datatype {
         if end > i128::from(i64::MAX) || len > i128::from(i64::MAX) {
             return Err(self.too_many(count));
         }
-        let program = Arc::new(Program(self.0.shape.clone().repeat(count, self.0.extent)));
+        let program = Arc::new(ElementsLayout(
+            self.0.shape.clone().repeat(count, self.0.extent),
+        ));
         *recent = Some((count, program.clone()));
         Ok(program)
     }
@@ -311,22 +313,22 @@ impl Datatype {
         Error::new(Class::Count, text)
     }
 
-    pub(crate) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> TypemapSummary {
         self.0.summary
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &Dataloop {
         &self.0.shape
     }
 }
 
 /// What a datatype object is assembled from.
-struct Parts {
+struct DatatypeParts {
     code: Option<u16>,
-    summary: Summary,
-    shape: Shape,
+    summary: TypemapSummary,
+    shape: Dataloop,
     constructor: Constructor,
-    form: Form,
+    form: ContentsForm,
     committed: bool,
 }
 
@@ -359,7 +361,7 @@ impl std::fmt::Debug for Datatype {
     }
 }
 
-impl Drop for Inner {
+impl Drop for DatatypeInner {
     /// Frees a long chain of types (each holds those it was made from) step by step instead of by
     /// recursion.
     fn drop(&mut self) {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 /// Elements of a datatype in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Elements<'a> {
+pub struct PackElements<'a> {
     /// Where they are.
     pub mem: UserMem,
     /// How many.
@@ -72,7 +72,7 @@ impl PackBuffer {
     ///
     /// # Errors
     /// `Truncate` if the buffer is too small.
-    pub fn pack(&mut self, from: Elements<'_>) -> Result<()> {
+    pub fn pack(&mut self, from: PackElements<'_>) -> Result<()> {
         let data = from.datatype.data(from.mem, from.count)?;
         let (at, len) = self.claim(data.len, "pack")?;
         data.pack_to(0, Packed::new(self.mem.offset(at), len));
@@ -84,7 +84,7 @@ impl PackBuffer {
     ///
     /// # Errors
     /// `Truncate` if the buffer holds less.
-    pub fn unpack(&mut self, to: Elements<'_>) -> Result<()> {
+    pub fn unpack(&mut self, to: PackElements<'_>) -> Result<()> {
         let data = to.datatype.data(to.mem, to.count)?;
         let (at, len) = self.claim(data.len, "unpack")?;
         data.unpack_from(0, Packed::new(self.mem.offset(at), len));
@@ -97,7 +97,7 @@ impl PackBuffer {
     /// # Errors
     /// `Truncate` if the buffer is too small; `Conversion` for a value that the canonical form
     /// cannot hold.
-    pub fn pack_external(&mut self, from: Elements<'_>) -> Result<()> {
+    pub fn pack_external(&mut self, from: PackElements<'_>) -> Result<()> {
         let (at, len) = self.claim(from.datatype.external_size(from.count)?, "pack")?;
         self.mem
             .with_mut(at, len, |out| external32::encode(from, out))?;
@@ -109,7 +109,7 @@ impl PackBuffer {
     ///
     /// # Errors
     /// `Truncate` if the buffer holds less.
-    pub fn unpack_external(&mut self, to: Elements<'_>) -> Result<()> {
+    pub fn unpack_external(&mut self, to: PackElements<'_>) -> Result<()> {
         let (at, len) = self.claim(to.datatype.external_size(to.count)?, "unpack")?;
         self.mem
             .with(at, len, |input| external32::decode(to, input))?;

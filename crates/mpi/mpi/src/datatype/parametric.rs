@@ -6,10 +6,10 @@
 //! for ever.
 
 use super::Datatype;
-use super::basic_type::Basic;
+use super::basic_type::BasicType;
 use super::constructors::Constructor;
 use super::predefined::{codes, of_leaf};
-use super::typemap::Leaf;
+use super::typemap::LeafType;
 use crate::error::{Class, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -38,16 +38,16 @@ impl TypeClass {
 
 /// What was asked for; the key of the objects made so far.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum ParametricKey {
     Real(i32, i32),
     Complex(i32, i32),
     Integer(i32),
 }
 
 /// Part of the table of predefined types. Bounded: Fortran asks with a handful of literals.
-static MADE: Mutex<BTreeMap<Key, Datatype>> = Mutex::new(BTreeMap::new());
+static MADE: Mutex<BTreeMap<ParametricKey, Datatype>> = Mutex::new(BTreeMap::new());
 
-fn once(key: Key, leaf: Leaf, constructor: Constructor) -> Datatype {
+fn once(key: ParametricKey, leaf: LeafType, constructor: Constructor) -> Datatype {
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.entry(key)
         .or_insert_with(|| of_leaf(leaf, None, constructor))
@@ -55,22 +55,22 @@ fn once(key: Key, leaf: Leaf, constructor: Constructor) -> Datatype {
 }
 
 /// Decimal precision and exponent range of Fortran's real kinds, smallest first.
-const REALS: [(i32, i32, Basic); 3] = [
-    (6, 37, Basic::F32),
-    (15, 307, Basic::F64),
-    (33, 4931, Basic::F128),
+const REALS: [(i32, i32, BasicType); 3] = [
+    (6, 37, BasicType::F32),
+    (15, 307, BasicType::F64),
+    (33, 4931, BasicType::F128),
 ];
 
 /// Decimal range of Fortran's integer kinds, smallest first.
-const INTEGERS: [(i32, Basic); 5] = [
-    (2, Basic::I8),
-    (4, Basic::I16),
-    (9, Basic::I32),
-    (18, Basic::I64),
-    (38, Basic::I128),
+const INTEGERS: [(i32, BasicType); 5] = [
+    (2, BasicType::I8),
+    (4, BasicType::I16),
+    (9, BasicType::I32),
+    (18, BasicType::I64),
+    (38, BasicType::I128),
 ];
 
-fn real_kind(precision: i32, range: i32) -> Result<Basic> {
+fn real_kind(precision: i32, range: i32) -> Result<BasicType> {
     if precision == UNDEFINED && range == UNDEFINED {
         return Err(Error::new(
             Class::Arg,
@@ -99,8 +99,8 @@ impl Datatype {
         let basic = real_kind(precision, range)?;
         let constructor = Constructor::F90Real { precision, range };
         Ok(once(
-            Key::Real(precision, range),
-            Leaf::Basic(basic),
+            ParametricKey::Real(precision, range),
+            LeafType::Basic(basic),
             constructor,
         ))
     }
@@ -111,7 +111,7 @@ impl Datatype {
     /// `Arg` if there is no such kind.
     pub fn f90_complex(precision: i32, range: i32) -> Result<Datatype> {
         let part = real_kind(precision, range)?;
-        let Some(basic) = Basic::complex(2 * part.size()) else {
+        let Some(basic) = BasicType::complex(2 * part.size()) else {
             return Err(Error::new(
                 Class::Arg,
                 format!("there is no complex type of two {part:?}"),
@@ -119,8 +119,8 @@ impl Datatype {
         };
         let constructor = Constructor::F90Complex { precision, range };
         Ok(once(
-            Key::Complex(precision, range),
-            Leaf::Basic(basic),
+            ParametricKey::Complex(precision, range),
+            LeafType::Basic(basic),
             constructor,
         ))
     }
@@ -137,8 +137,8 @@ impl Datatype {
             ));
         };
         Ok(once(
-            Key::Integer(range),
-            Leaf::Basic(*basic),
+            ParametricKey::Integer(range),
+            LeafType::Basic(*basic),
             Constructor::F90Integer { range },
         ))
     }

@@ -5,27 +5,27 @@
 //! (`MPI_Abi_set_fortran_info`); until then they are those of common compilers. Looking up a type
 //! is an index into the table.
 
-use super::basic_type::{Basic, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
+use super::basic_type::{BasicType, LONG_DOUBLE, LONG_DOUBLE_COMPLEX};
 use super::constructors::Constructor;
-use super::contents::Form;
-use super::dataloop::{self, Shape};
-use super::typemap::{Leaf, Summary, Uniform};
-use super::{Datatype, Parts};
+use super::contents::ContentsForm;
+use super::dataloop::{self, Dataloop};
+use super::typemap::{LeafType, TypemapSummary, UniformLeaf};
+use super::{Datatype, DatatypeParts};
 use crate::error::{Class, Error, Result};
 use std::sync::{LazyLock, OnceLock};
 
 /// What a predefined type is made of.
 #[derive(Clone, Copy)]
-enum Kind {
-    One(Basic),
+enum PredefinedKind {
+    One(BasicType),
     /// A value and an `int` index.
-    Pair(Basic),
-    Fortran(Fortran),
+    Pair(BasicType),
+    Fortran(FortranKind),
 }
 
 /// Types whose size is the Fortran compiler's choice.
 #[derive(Clone, Copy)]
-enum Fortran {
+enum FortranKind {
     Logical,
     Integer,
     Real,
@@ -38,10 +38,10 @@ enum Fortran {
     TwoInteger,
 }
 
-struct Entry {
+struct PredefinedEntry {
     code: u16,
     name: &'static str,
-    kind: Kind,
+    kind: PredefinedKind,
 }
 
 macro_rules! predefined {
@@ -53,81 +53,81 @@ macro_rules! predefined {
             $(pub const $ident: u16 = $code;)*
         }
 
-        const ENTRIES: &[Entry] = &[$(Entry { code: $code, name: $name, kind: $kind },)*];
+        const ENTRIES: &[PredefinedEntry] = &[$(PredefinedEntry { code: $code, name: $name, kind: $kind },)*];
     };
 }
 
 predefined! {
-    AINT = 0x201, "MPI_AINT", Kind::One(Basic::I64);
-    COUNT = 0x202, "MPI_COUNT", Kind::One(Basic::I64);
-    OFFSET = 0x203, "MPI_OFFSET", Kind::One(Basic::I64);
-    PACKED = 0x207, "MPI_PACKED", Kind::One(Basic::Byte);
-    SHORT = 0x208, "MPI_SHORT", Kind::One(Basic::I16);
-    INT = 0x209, "MPI_INT", Kind::One(Basic::I32);
-    LONG = 0x20a, "MPI_LONG", Kind::One(Basic::Long);
-    LONG_LONG = 0x20b, "MPI_LONG_LONG", Kind::One(Basic::I64);
-    UNSIGNED_SHORT = 0x20c, "MPI_UNSIGNED_SHORT", Kind::One(Basic::U16);
-    UNSIGNED = 0x20d, "MPI_UNSIGNED", Kind::One(Basic::U32);
-    UNSIGNED_LONG = 0x20e, "MPI_UNSIGNED_LONG", Kind::One(Basic::ULong);
-    UNSIGNED_LONG_LONG = 0x20f, "MPI_UNSIGNED_LONG_LONG", Kind::One(Basic::U64);
-    FLOAT = 0x210, "MPI_FLOAT", Kind::One(Basic::F32);
-    C_FLOAT_COMPLEX = 0x212, "MPI_C_FLOAT_COMPLEX", Kind::One(Basic::C32);
-    CXX_FLOAT_COMPLEX = 0x213, "MPI_CXX_FLOAT_COMPLEX", Kind::One(Basic::C32);
-    DOUBLE = 0x214, "MPI_DOUBLE", Kind::One(Basic::F64);
-    C_DOUBLE_COMPLEX = 0x216, "MPI_C_DOUBLE_COMPLEX", Kind::One(Basic::C64);
-    CXX_DOUBLE_COMPLEX = 0x217, "MPI_CXX_DOUBLE_COMPLEX", Kind::One(Basic::C64);
-    LOGICAL = 0x218, "MPI_LOGICAL", Kind::Fortran(Fortran::Logical);
-    INTEGER = 0x219, "MPI_INTEGER", Kind::Fortran(Fortran::Integer);
-    REAL = 0x21a, "MPI_REAL", Kind::Fortran(Fortran::Real);
-    COMPLEX = 0x21b, "MPI_COMPLEX", Kind::Fortran(Fortran::Complex);
-    DOUBLE_PRECISION = 0x21c, "MPI_DOUBLE_PRECISION", Kind::Fortran(Fortran::Double);
-    DOUBLE_COMPLEX = 0x21d, "MPI_DOUBLE_COMPLEX", Kind::Fortran(Fortran::DoubleComplex);
-    CHARACTER = 0x21e, "MPI_CHARACTER", Kind::Fortran(Fortran::Character);
-    LONG_DOUBLE = 0x220, "MPI_LONG_DOUBLE", Kind::One(LONG_DOUBLE);
-    C_LONG_DOUBLE_COMPLEX = 0x224, "MPI_C_LONG_DOUBLE_COMPLEX", Kind::One(LONG_DOUBLE_COMPLEX);
-    CXX_LONG_DOUBLE_COMPLEX = 0x225, "MPI_CXX_LONG_DOUBLE_COMPLEX", Kind::One(LONG_DOUBLE_COMPLEX);
-    FLOAT_INT = 0x228, "MPI_FLOAT_INT", Kind::Pair(Basic::F32);
-    DOUBLE_INT = 0x229, "MPI_DOUBLE_INT", Kind::Pair(Basic::F64);
-    LONG_INT = 0x22a, "MPI_LONG_INT", Kind::Pair(Basic::Long);
-    TWOINT = 0x22b, "MPI_2INT", Kind::Pair(Basic::I32);
-    SHORT_INT = 0x22c, "MPI_SHORT_INT", Kind::Pair(Basic::I16);
-    LONG_DOUBLE_INT = 0x22d, "MPI_LONG_DOUBLE_INT", Kind::Pair(LONG_DOUBLE);
-    TWOREAL = 0x230, "MPI_2REAL", Kind::Fortran(Fortran::TwoReal);
-    TWODOUBLE_PRECISION = 0x231, "MPI_2DOUBLE_PRECISION", Kind::Fortran(Fortran::TwoDouble);
-    TWOINTEGER = 0x232, "MPI_2INTEGER", Kind::Fortran(Fortran::TwoInteger);
-    C_BOOL = 0x238, "MPI_C_BOOL", Kind::One(Basic::Bool);
-    CXX_BOOL = 0x239, "MPI_CXX_BOOL", Kind::One(Basic::Bool);
-    WCHAR = 0x23c, "MPI_WCHAR", Kind::One(Basic::WideChar);
-    INT8_T = 0x240, "MPI_INT8_T", Kind::One(Basic::I8);
-    UINT8_T = 0x241, "MPI_UINT8_T", Kind::One(Basic::U8);
-    CHAR = 0x243, "MPI_CHAR", Kind::One(Basic::Char);
-    SIGNED_CHAR = 0x244, "MPI_SIGNED_CHAR", Kind::One(Basic::I8);
-    UNSIGNED_CHAR = 0x245, "MPI_UNSIGNED_CHAR", Kind::One(Basic::U8);
-    BYTE = 0x247, "MPI_BYTE", Kind::One(Basic::Byte);
-    INT16_T = 0x248, "MPI_INT16_T", Kind::One(Basic::I16);
-    UINT16_T = 0x249, "MPI_UINT16_T", Kind::One(Basic::U16);
-    INT32_T = 0x250, "MPI_INT32_T", Kind::One(Basic::I32);
-    UINT32_T = 0x251, "MPI_UINT32_T", Kind::One(Basic::U32);
-    INT64_T = 0x258, "MPI_INT64_T", Kind::One(Basic::I64);
-    UINT64_T = 0x259, "MPI_UINT64_T", Kind::One(Basic::U64);
-    LOGICAL1 = 0x2c0, "MPI_LOGICAL1", Kind::One(Basic::Logical(1));
-    INTEGER1 = 0x2c1, "MPI_INTEGER1", Kind::One(Basic::I8);
-    LOGICAL2 = 0x2c8, "MPI_LOGICAL2", Kind::One(Basic::Logical(2));
-    INTEGER2 = 0x2c9, "MPI_INTEGER2", Kind::One(Basic::I16);
-    REAL2 = 0x2ca, "MPI_REAL2", Kind::One(Basic::F16);
-    LOGICAL4 = 0x2d0, "MPI_LOGICAL4", Kind::One(Basic::Logical(4));
-    INTEGER4 = 0x2d1, "MPI_INTEGER4", Kind::One(Basic::I32);
-    REAL4 = 0x2d2, "MPI_REAL4", Kind::One(Basic::F32);
-    COMPLEX4 = 0x2d3, "MPI_COMPLEX4", Kind::One(Basic::C16);
-    LOGICAL8 = 0x2d8, "MPI_LOGICAL8", Kind::One(Basic::Logical(8));
-    INTEGER8 = 0x2d9, "MPI_INTEGER8", Kind::One(Basic::I64);
-    REAL8 = 0x2da, "MPI_REAL8", Kind::One(Basic::F64);
-    COMPLEX8 = 0x2db, "MPI_COMPLEX8", Kind::One(Basic::C32);
-    LOGICAL16 = 0x2e0, "MPI_LOGICAL16", Kind::One(Basic::Logical(16));
-    INTEGER16 = 0x2e1, "MPI_INTEGER16", Kind::One(Basic::I128);
-    REAL16 = 0x2e2, "MPI_REAL16", Kind::One(Basic::F128);
-    COMPLEX16 = 0x2e3, "MPI_COMPLEX16", Kind::One(Basic::C64);
-    COMPLEX32 = 0x2eb, "MPI_COMPLEX32", Kind::One(Basic::C128);
+    AINT = 0x201, "MPI_AINT", PredefinedKind::One(BasicType::I64);
+    COUNT = 0x202, "MPI_COUNT", PredefinedKind::One(BasicType::I64);
+    OFFSET = 0x203, "MPI_OFFSET", PredefinedKind::One(BasicType::I64);
+    PACKED = 0x207, "MPI_PACKED", PredefinedKind::One(BasicType::Byte);
+    SHORT = 0x208, "MPI_SHORT", PredefinedKind::One(BasicType::I16);
+    INT = 0x209, "MPI_INT", PredefinedKind::One(BasicType::I32);
+    LONG = 0x20a, "MPI_LONG", PredefinedKind::One(BasicType::Long);
+    LONG_LONG = 0x20b, "MPI_LONG_LONG", PredefinedKind::One(BasicType::I64);
+    UNSIGNED_SHORT = 0x20c, "MPI_UNSIGNED_SHORT", PredefinedKind::One(BasicType::U16);
+    UNSIGNED = 0x20d, "MPI_UNSIGNED", PredefinedKind::One(BasicType::U32);
+    UNSIGNED_LONG = 0x20e, "MPI_UNSIGNED_LONG", PredefinedKind::One(BasicType::ULong);
+    UNSIGNED_LONG_LONG = 0x20f, "MPI_UNSIGNED_LONG_LONG", PredefinedKind::One(BasicType::U64);
+    FLOAT = 0x210, "MPI_FLOAT", PredefinedKind::One(BasicType::F32);
+    C_FLOAT_COMPLEX = 0x212, "MPI_C_FLOAT_COMPLEX", PredefinedKind::One(BasicType::C32);
+    CXX_FLOAT_COMPLEX = 0x213, "MPI_CXX_FLOAT_COMPLEX", PredefinedKind::One(BasicType::C32);
+    DOUBLE = 0x214, "MPI_DOUBLE", PredefinedKind::One(BasicType::F64);
+    C_DOUBLE_COMPLEX = 0x216, "MPI_C_DOUBLE_COMPLEX", PredefinedKind::One(BasicType::C64);
+    CXX_DOUBLE_COMPLEX = 0x217, "MPI_CXX_DOUBLE_COMPLEX", PredefinedKind::One(BasicType::C64);
+    LOGICAL = 0x218, "MPI_LOGICAL", PredefinedKind::Fortran(FortranKind::Logical);
+    INTEGER = 0x219, "MPI_INTEGER", PredefinedKind::Fortran(FortranKind::Integer);
+    REAL = 0x21a, "MPI_REAL", PredefinedKind::Fortran(FortranKind::Real);
+    COMPLEX = 0x21b, "MPI_COMPLEX", PredefinedKind::Fortran(FortranKind::Complex);
+    DOUBLE_PRECISION = 0x21c, "MPI_DOUBLE_PRECISION", PredefinedKind::Fortran(FortranKind::Double);
+    DOUBLE_COMPLEX = 0x21d, "MPI_DOUBLE_COMPLEX", PredefinedKind::Fortran(FortranKind::DoubleComplex);
+    CHARACTER = 0x21e, "MPI_CHARACTER", PredefinedKind::Fortran(FortranKind::Character);
+    LONG_DOUBLE = 0x220, "MPI_LONG_DOUBLE", PredefinedKind::One(LONG_DOUBLE);
+    C_LONG_DOUBLE_COMPLEX = 0x224, "MPI_C_LONG_DOUBLE_COMPLEX", PredefinedKind::One(LONG_DOUBLE_COMPLEX);
+    CXX_LONG_DOUBLE_COMPLEX = 0x225, "MPI_CXX_LONG_DOUBLE_COMPLEX", PredefinedKind::One(LONG_DOUBLE_COMPLEX);
+    FLOAT_INT = 0x228, "MPI_FLOAT_INT", PredefinedKind::Pair(BasicType::F32);
+    DOUBLE_INT = 0x229, "MPI_DOUBLE_INT", PredefinedKind::Pair(BasicType::F64);
+    LONG_INT = 0x22a, "MPI_LONG_INT", PredefinedKind::Pair(BasicType::Long);
+    TWOINT = 0x22b, "MPI_2INT", PredefinedKind::Pair(BasicType::I32);
+    SHORT_INT = 0x22c, "MPI_SHORT_INT", PredefinedKind::Pair(BasicType::I16);
+    LONG_DOUBLE_INT = 0x22d, "MPI_LONG_DOUBLE_INT", PredefinedKind::Pair(LONG_DOUBLE);
+    TWOREAL = 0x230, "MPI_2REAL", PredefinedKind::Fortran(FortranKind::TwoReal);
+    TWODOUBLE_PRECISION = 0x231, "MPI_2DOUBLE_PRECISION", PredefinedKind::Fortran(FortranKind::TwoDouble);
+    TWOINTEGER = 0x232, "MPI_2INTEGER", PredefinedKind::Fortran(FortranKind::TwoInteger);
+    C_BOOL = 0x238, "MPI_C_BOOL", PredefinedKind::One(BasicType::Bool);
+    CXX_BOOL = 0x239, "MPI_CXX_BOOL", PredefinedKind::One(BasicType::Bool);
+    WCHAR = 0x23c, "MPI_WCHAR", PredefinedKind::One(BasicType::WideChar);
+    INT8_T = 0x240, "MPI_INT8_T", PredefinedKind::One(BasicType::I8);
+    UINT8_T = 0x241, "MPI_UINT8_T", PredefinedKind::One(BasicType::U8);
+    CHAR = 0x243, "MPI_CHAR", PredefinedKind::One(BasicType::Char);
+    SIGNED_CHAR = 0x244, "MPI_SIGNED_CHAR", PredefinedKind::One(BasicType::I8);
+    UNSIGNED_CHAR = 0x245, "MPI_UNSIGNED_CHAR", PredefinedKind::One(BasicType::U8);
+    BYTE = 0x247, "MPI_BYTE", PredefinedKind::One(BasicType::Byte);
+    INT16_T = 0x248, "MPI_INT16_T", PredefinedKind::One(BasicType::I16);
+    UINT16_T = 0x249, "MPI_UINT16_T", PredefinedKind::One(BasicType::U16);
+    INT32_T = 0x250, "MPI_INT32_T", PredefinedKind::One(BasicType::I32);
+    UINT32_T = 0x251, "MPI_UINT32_T", PredefinedKind::One(BasicType::U32);
+    INT64_T = 0x258, "MPI_INT64_T", PredefinedKind::One(BasicType::I64);
+    UINT64_T = 0x259, "MPI_UINT64_T", PredefinedKind::One(BasicType::U64);
+    LOGICAL1 = 0x2c0, "MPI_LOGICAL1", PredefinedKind::One(BasicType::Logical(1));
+    INTEGER1 = 0x2c1, "MPI_INTEGER1", PredefinedKind::One(BasicType::I8);
+    LOGICAL2 = 0x2c8, "MPI_LOGICAL2", PredefinedKind::One(BasicType::Logical(2));
+    INTEGER2 = 0x2c9, "MPI_INTEGER2", PredefinedKind::One(BasicType::I16);
+    REAL2 = 0x2ca, "MPI_REAL2", PredefinedKind::One(BasicType::F16);
+    LOGICAL4 = 0x2d0, "MPI_LOGICAL4", PredefinedKind::One(BasicType::Logical(4));
+    INTEGER4 = 0x2d1, "MPI_INTEGER4", PredefinedKind::One(BasicType::I32);
+    REAL4 = 0x2d2, "MPI_REAL4", PredefinedKind::One(BasicType::F32);
+    COMPLEX4 = 0x2d3, "MPI_COMPLEX4", PredefinedKind::One(BasicType::C16);
+    LOGICAL8 = 0x2d8, "MPI_LOGICAL8", PredefinedKind::One(BasicType::Logical(8));
+    INTEGER8 = 0x2d9, "MPI_INTEGER8", PredefinedKind::One(BasicType::I64);
+    REAL8 = 0x2da, "MPI_REAL8", PredefinedKind::One(BasicType::F64);
+    COMPLEX8 = 0x2db, "MPI_COMPLEX8", PredefinedKind::One(BasicType::C32);
+    LOGICAL16 = 0x2e0, "MPI_LOGICAL16", PredefinedKind::One(BasicType::Logical(16));
+    INTEGER16 = 0x2e1, "MPI_INTEGER16", PredefinedKind::One(BasicType::I128);
+    REAL16 = 0x2e2, "MPI_REAL16", PredefinedKind::One(BasicType::F128);
+    COMPLEX16 = 0x2e3, "MPI_COMPLEX16", PredefinedKind::One(BasicType::C64);
+    COMPLEX32 = 0x2eb, "MPI_COMPLEX32", PredefinedKind::One(BasicType::C128);
 }
 
 /// Codes lie in `[FIRST, FIRST + SPAN)`.
@@ -139,7 +139,7 @@ const RUNS: [u8; SPAN] = {
     let mut runs = [0; SPAN];
     let mut at = 0;
     while at < ENTRIES.len() {
-        if let Kind::One(basic) = ENTRIES[at].kind {
+        if let PredefinedKind::One(basic) = ENTRIES[at].kind {
             runs[(ENTRIES[at].code - FIRST) as usize] = basic.size() as u8;
         }
         at += 1;
@@ -182,20 +182,20 @@ pub(crate) fn amount(bytes: u64, kind: u8) -> String {
     }
 }
 
-type Table = Box<[Option<Datatype>]>;
+type PredefinedTable = Box<[Option<Datatype>]>;
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
+static TABLE: LazyLock<PredefinedTable> = LazyLock::new(|| {
     fill(|kind| match kind {
-        Kind::One(basic) => Some(Leaf::Basic(basic)),
-        Kind::Pair(value) => Some(Leaf::Pair {
+        PredefinedKind::One(basic) => Some(LeafType::Basic(basic)),
+        PredefinedKind::Pair(value) => Some(LeafType::Pair {
             value,
-            index: Basic::I32,
+            index: BasicType::I32,
         }),
-        Kind::Fortran(_) => None,
+        PredefinedKind::Fortran(_) => None,
     })
 });
 
-static FORTRAN: OnceLock<(FortranSizes, Table)> = OnceLock::new();
+static FORTRAN: OnceLock<(FortranSizes, PredefinedTable)> = OnceLock::new();
 
 /// Sizes in bytes of Fortran's default kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,9 +225,9 @@ impl Default for FortranSizes {
 /// `Arg` for sizes that no kind has; `AbiVersion` if other sizes are in use already.
 pub fn configure_fortran(sizes: FortranSizes) -> Result<()> {
     if ![1, 2, 4, 8, 16].contains(&sizes.logical)
-        || Basic::signed(u64::from(sizes.integer)).is_none()
-        || Basic::real(u64::from(sizes.real)).is_none()
-        || Basic::real(u64::from(sizes.double_precision)).is_none()
+        || BasicType::signed(u64::from(sizes.integer)).is_none()
+        || BasicType::real(u64::from(sizes.real)).is_none()
+        || BasicType::real(u64::from(sizes.double_precision)).is_none()
     {
         return Err(Error::new(
             Class::Arg,
@@ -253,7 +253,7 @@ pub fn fortran_sizes() -> FortranSizes {
 /// Fixes nothing.
 pub fn is_predefined_with(sizes: FortranSizes, code: u16) -> bool {
     let index = usize::from(code.wrapping_sub(FIRST));
-    let is_there = |table: &Table| table.get(index).is_some_and(Option::is_some);
+    let is_there = |table: &PredefinedTable| table.get(index).is_some_and(Option::is_some);
     is_there(&TABLE) || is_there(&fortran_table(sizes))
 }
 
@@ -292,7 +292,7 @@ pub fn fortran_booleans() -> FortranBooleans {
     *BOOLEANS.get_or_init(|| FortranBooleans { no: 0, yes: 1 })
 }
 
-fn fortran() -> &'static (FortranSizes, Table) {
+fn fortran() -> &'static (FortranSizes, PredefinedTable) {
     FORTRAN.get_or_init(|| {
         (
             FortranSizes::default(),
@@ -301,40 +301,40 @@ fn fortran() -> &'static (FortranSizes, Table) {
     })
 }
 
-fn fortran_table(sizes: FortranSizes) -> Table {
-    let integer = Basic::signed(u64::from(sizes.integer));
-    let real = Basic::real(u64::from(sizes.real));
-    let double = Basic::real(u64::from(sizes.double_precision));
-    let twice = |basic: Option<Basic>| {
-        basic.map(|part| Leaf::Pair {
+fn fortran_table(sizes: FortranSizes) -> PredefinedTable {
+    let integer = BasicType::signed(u64::from(sizes.integer));
+    let real = BasicType::real(u64::from(sizes.real));
+    let double = BasicType::real(u64::from(sizes.double_precision));
+    let twice = |basic: Option<BasicType>| {
+        basic.map(|part| LeafType::Pair {
             value: part,
             index: part,
         })
     };
-    let complex = |basic: Option<Basic>| {
+    let complex = |basic: Option<BasicType>| {
         basic
-            .and_then(|part| Basic::complex(2 * part.size()))
-            .map(Leaf::Basic)
+            .and_then(|part| BasicType::complex(2 * part.size()))
+            .map(LeafType::Basic)
     };
     fill(|kind| match kind {
-        Kind::One(_) | Kind::Pair(_) => None,
-        Kind::Fortran(kind) => match kind {
-            Fortran::Logical => Some(Leaf::Basic(Basic::Logical(sizes.logical))),
-            Fortran::Integer => integer.map(Leaf::Basic),
-            Fortran::Real => real.map(Leaf::Basic),
-            Fortran::Double => double.map(Leaf::Basic),
-            Fortran::Complex => complex(real),
-            Fortran::DoubleComplex => complex(double),
-            Fortran::Character => Some(Leaf::Basic(Basic::Char)),
-            Fortran::TwoReal => twice(real),
-            Fortran::TwoDouble => twice(double),
-            Fortran::TwoInteger => twice(integer),
+        PredefinedKind::One(_) | PredefinedKind::Pair(_) => None,
+        PredefinedKind::Fortran(kind) => match kind {
+            FortranKind::Logical => Some(LeafType::Basic(BasicType::Logical(sizes.logical))),
+            FortranKind::Integer => integer.map(LeafType::Basic),
+            FortranKind::Real => real.map(LeafType::Basic),
+            FortranKind::Double => double.map(LeafType::Basic),
+            FortranKind::Complex => complex(real),
+            FortranKind::DoubleComplex => complex(double),
+            FortranKind::Character => Some(LeafType::Basic(BasicType::Char)),
+            FortranKind::TwoReal => twice(real),
+            FortranKind::TwoDouble => twice(double),
+            FortranKind::TwoInteger => twice(integer),
         },
     })
 }
 
-fn fill(leaf: impl Fn(Kind) -> Option<Leaf>) -> Table {
-    let mut table: Table = vec![None; SPAN].into_boxed_slice();
+fn fill(leaf: impl Fn(PredefinedKind) -> Option<LeafType>) -> PredefinedTable {
+    let mut table: PredefinedTable = vec![None; SPAN].into_boxed_slice();
     for entry in ENTRIES {
         if let Some(leaf) = leaf(entry.kind) {
             let slot = &mut table[usize::from(entry.code - FIRST)];
@@ -373,50 +373,50 @@ pub(super) fn name(code: u16) -> Option<&'static str> {
 }
 
 /// A predefined datatype object, named or not.
-pub(super) fn of_leaf(leaf: Leaf, code: Option<u16>, constructor: Constructor) -> Datatype {
+pub(super) fn of_leaf(leaf: LeafType, code: Option<u16>, constructor: Constructor) -> Datatype {
     let (shape, elements, align) = match leaf {
-        Leaf::Basic(basic) => (Shape::run(basic.size()), 1, basic.align()),
-        Leaf::Pair { value, index } => {
+        LeafType::Basic(basic) => (Dataloop::run(basic.size()), 1, basic.align()),
+        LeafType::Pair { value, index } => {
             let parts = [
-                Shape::run(value.size()),
-                Shape::run(index.size()).moved(leaf.index_offset() as i64),
+                Dataloop::run(value.size()),
+                Dataloop::run(index.size()).moved(leaf.index_offset() as i64),
             ];
             (dataloop::concat(parts), 2, value.align().max(index.align()))
         }
     };
-    let summary = Summary {
+    let summary = TypemapSummary {
         size: i128::from(shape.len),
         elements,
         data: Some((0, i128::from(leaf.end()))),
         natural: Some((0, i128::from(leaf.extent()))),
         marks: None,
         align,
-        leaf: Uniform::One(leaf),
+        leaf: UniformLeaf::One(leaf),
     };
-    Datatype::assemble(Parts {
+    Datatype::assemble(DatatypeParts {
         code,
         summary,
         shape,
         constructor,
-        form: Form::Int,
+        form: ContentsForm::Int,
         committed: true,
     })
 }
 
-impl Leaf {
+impl LeafType {
     /// Where the index of a pair lies; 0 for others.
     pub(crate) fn index_offset(self) -> u64 {
         match self {
-            Leaf::Basic(_) => 0,
-            Leaf::Pair { value, index } => value.size().next_multiple_of(index.align()),
+            LeafType::Basic(_) => 0,
+            LeafType::Pair { value, index } => value.size().next_multiple_of(index.align()),
         }
     }
 
     /// Distance from one element to the next in memory.
     pub(crate) fn extent(self) -> u64 {
         match self {
-            Leaf::Basic(basic) => basic.size(),
-            Leaf::Pair { value, index } => (self.index_offset() + index.size())
+            LeafType::Basic(basic) => basic.size(),
+            LeafType::Pair { value, index } => (self.index_offset() + index.size())
                 .next_multiple_of(value.align().max(index.align())),
         }
     }
@@ -424,8 +424,8 @@ impl Leaf {
     /// The byte after the last one of data in one element.
     pub(crate) fn end(self) -> u64 {
         match self {
-            Leaf::Basic(basic) => basic.size(),
-            Leaf::Pair { index, .. } => self.index_offset() + index.size(),
+            LeafType::Basic(basic) => basic.size(),
+            LeafType::Pair { index, .. } => self.index_offset() + index.size(),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use super::Datatype;
 use super::constructors::{Constructor, lower};
-use super::typemap::{Leaf, Tree, summarise};
+use super::typemap::{LeafType, Typemap, summarise};
 use crate::limits::NESTING_MAX;
 use std::ops::ControlFlow;
 
@@ -17,19 +17,19 @@ pub struct LeafRun {
     /// Offset in bytes of the first.
     pub at: i64,
     /// Their kind.
-    pub leaf: Leaf,
+    pub leaf: LeafType,
     /// How many.
     pub count: u64,
 }
 
-type Flow = ControlFlow<()>;
+type WalkFlow = ControlFlow<()>;
 
 impl Datatype {
     /// Calls `visit` for the elements of `count` elements of this type, in the order of the type
     /// signature, until it breaks.
-    pub fn visit_leaves(&self, count: u64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> Flow {
+    pub fn visit_leaves(&self, count: u64, visit: &mut dyn FnMut(LeafRun) -> WalkFlow) -> WalkFlow {
         visit_copies(
-            Copies {
+            ElementCopies {
                 old: self,
                 count,
                 at: 0,
@@ -39,8 +39,8 @@ impl Datatype {
     }
 
     /// The type signature in runs of equal kinds, at most `max_runs` of them.
-    pub fn signature(&self, max_runs: usize) -> Vec<(Leaf, u64)> {
-        let mut runs: Vec<(Leaf, u64)> = Vec::new();
+    pub fn signature(&self, max_runs: usize) -> Vec<(LeafType, u64)> {
+        let mut runs: Vec<(LeafType, u64)> = Vec::new();
         let _ = self.visit_leaves(1, &mut |run| {
             if let Some((leaf, count)) = runs.last_mut()
                 && *leaf == run.leaf
@@ -59,13 +59,13 @@ impl Datatype {
     /// How many basic elements `bytes` packed bytes of this type hold; `None` if they end within
     /// one.
     pub fn elements_in(&self, bytes: u64) -> Option<u64> {
-        advance(self, Measure::Bytes, bytes).map(|(_, elements)| elements)
+        advance(self, PositionUnit::Bytes, bytes).map(|(_, elements)| elements)
     }
 
     /// How many packed bytes the first `elements` basic elements take; `None` if that does not fit
     /// 64 bits.
     pub fn bytes_of_elements(&self, elements: u64) -> Option<u64> {
-        advance(self, Measure::Elements, elements).map(|(bytes, _)| bytes)
+        advance(self, PositionUnit::Elements, elements).map(|(bytes, _)| bytes)
     }
 
     /// Levels of constructors, not counting those that change nothing about the elements.
@@ -105,7 +105,7 @@ fn essential(mut datatype: &Datatype) -> &Datatype {
 }
 
 /// The type map of a constructed type; `None` for predefined ones.
-fn tree_of(datatype: &Datatype) -> Option<Tree> {
+fn tree_of(datatype: &Datatype) -> Option<Typemap> {
     debug_assert!(datatype.0.nesting <= NESTING_MAX);
     // Lowering succeeded when the type was constructed, and its input is immutable.
     if datatype.is_predefined() {
@@ -116,14 +116,14 @@ fn tree_of(datatype: &Datatype) -> Option<Tree> {
 }
 
 /// `count` elements of a type, the first at `at`.
-struct Copies<'a> {
+struct ElementCopies<'a> {
     old: &'a Datatype,
     count: u64,
     at: i64,
 }
 
-fn visit_copies(copies: Copies<'_>, visit: &mut dyn FnMut(LeafRun) -> Flow) -> Flow {
-    let Copies { old, count, at } = copies;
+fn visit_copies(copies: ElementCopies<'_>, visit: &mut dyn FnMut(LeafRun) -> WalkFlow) -> WalkFlow {
+    let ElementCopies { old, count, at } = copies;
     if old.size() == 0 {
         return ControlFlow::Continue(());
     }
@@ -147,17 +147,17 @@ fn visit_copies(copies: Copies<'_>, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
     (0..count).try_for_each(|i| visit_tree(&tree, at + i as i64 * extent, visit))
 }
 
-fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> Flow {
+fn visit_tree(tree: &Typemap, at: i64, visit: &mut dyn FnMut(LeafRun) -> WalkFlow) -> WalkFlow {
     match tree {
-        Tree::Type(old) => visit_copies(Copies { old, count: 1, at }, visit),
-        Tree::Bounded { body, .. } | Tree::Padded(body) => visit_tree(body, at, visit),
-        Tree::Repeat {
+        Typemap::Type(old) => visit_copies(ElementCopies { old, count: 1, at }, visit),
+        Typemap::Bounded { body, .. } | Typemap::Padded(body) => visit_tree(body, at, visit),
+        Typemap::Repeat {
             count,
             stride,
             body,
         } => match &**body {
-            Tree::Type(old) if *stride == old.extent() => visit_copies(
-                Copies {
+            Typemap::Type(old) if *stride == old.extent() => visit_copies(
+                ElementCopies {
                     old,
                     count: *count,
                     at,
@@ -166,10 +166,10 @@ fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
             ),
             body => (0..*count).try_for_each(|i| visit_tree(body, at + i as i64 * stride, visit)),
         },
-        Tree::Blocks { blocks, types } => blocks.iter().try_for_each(|block| {
+        Typemap::Blocks { blocks, types } => blocks.iter().try_for_each(|block| {
             let old = &types[block.index as usize];
             visit_copies(
-                Copies {
+                ElementCopies {
                     old,
                     count: block.count,
                     at: at + block.displacement,
@@ -177,7 +177,7 @@ fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
                 visit,
             )
         }),
-        Tree::List(list) => list
+        Typemap::List(list) => list
             .iter()
             .try_for_each(|(by, body)| visit_tree(body, at + by, visit)),
     }
@@ -185,23 +185,23 @@ fn visit_tree(tree: &Tree, at: i64, visit: &mut dyn FnMut(LeafRun) -> Flow) -> F
 
 /// What a position in the signature is measured in.
 #[derive(Clone, Copy)]
-enum Measure {
+enum PositionUnit {
     Bytes,
     Elements,
 }
 
-impl Measure {
+impl PositionUnit {
     fn pick(self, bytes: u64, elements: u64) -> u64 {
         match self {
-            Measure::Bytes => bytes,
-            Measure::Elements => elements,
+            PositionUnit::Bytes => bytes,
+            PositionUnit::Elements => elements,
         }
     }
 }
 
 /// Bytes and elements of the signature's beginning that measures exactly `goal`, repeating the type
 /// as needed.
-fn advance(datatype: &Datatype, measure: Measure, goal: u64) -> Option<(u64, u64)> {
+fn advance(datatype: &Datatype, measure: PositionUnit, goal: u64) -> Option<(u64, u64)> {
     let datatype = essential(datatype);
     let (bytes, elements) = (datatype.size(), datatype.elements());
     if goal == 0 {
@@ -222,20 +222,20 @@ fn advance(datatype: &Datatype, measure: Measure, goal: u64) -> Option<(u64, u64
 }
 
 /// Within one predefined element only a pair has a position that is not an end.
-fn advance_leaf(leaf: Leaf, measure: Measure, rest: u64) -> Option<(u64, u64)> {
+fn advance_leaf(leaf: LeafType, measure: PositionUnit, rest: u64) -> Option<(u64, u64)> {
     match leaf {
-        Leaf::Pair { value, .. } if rest == measure.pick(value.size(), 1) => {
+        LeafType::Pair { value, .. } if rest == measure.pick(value.size(), 1) => {
             Some((value.size(), 1))
         }
         _ => None,
     }
 }
 
-fn advance_tree(tree: &Tree, measure: Measure, rest: u64) -> Option<(u64, u64)> {
+fn advance_tree(tree: &Typemap, measure: PositionUnit, rest: u64) -> Option<(u64, u64)> {
     match tree {
-        Tree::Type(old) => advance(old, measure, rest),
-        Tree::Bounded { body, .. } | Tree::Padded(body) => advance_tree(body, measure, rest),
-        Tree::Repeat { body, .. } => {
+        Typemap::Type(old) => advance(old, measure, rest),
+        Typemap::Bounded { body, .. } | Typemap::Padded(body) => advance_tree(body, measure, rest),
+        Typemap::Repeat { body, .. } => {
             let one = summarise(body).ok()?;
             let (bytes, elements) = (one.size as u64, one.elements as u64);
             let weight = measure.pick(bytes, elements);
@@ -247,35 +247,39 @@ fn advance_tree(tree: &Tree, measure: Measure, rest: u64) -> Option<(u64, u64)> 
             };
             Some((whole * bytes + more_bytes, whole * elements + more_elements))
         }
-        Tree::Blocks { blocks, types } => {
+        Typemap::Blocks { blocks, types } => {
             let items = blocks.iter().map(|block| {
                 let old = &types[block.index as usize];
                 (
                     block.count * old.size(),
                     block.count * old.elements(),
-                    Item::Copies(old),
+                    SignatureItem::Copies(old),
                 )
             });
             advance_list(items, measure, rest)
         }
-        Tree::List(list) => {
+        Typemap::List(list) => {
             let items = list.iter().filter_map(|(_, body)| {
                 let one = summarise(body).ok()?;
-                Some((one.size as u64, one.elements as u64, Item::Tree(body)))
+                Some((
+                    one.size as u64,
+                    one.elements as u64,
+                    SignatureItem::Tree(body),
+                ))
             });
             advance_list(items, measure, rest)
         }
     }
 }
 
-enum Item<'a> {
+enum SignatureItem<'a> {
     Copies(&'a Datatype),
-    Tree(&'a Tree),
+    Tree(&'a Typemap),
 }
 
 fn advance_list<'a>(
-    items: impl Iterator<Item = (u64, u64, Item<'a>)>,
-    measure: Measure,
+    items: impl Iterator<Item = (u64, u64, SignatureItem<'a>)>,
+    measure: PositionUnit,
     mut rest: u64,
 ) -> Option<(u64, u64)> {
     let (mut bytes, mut elements) = (0, 0);
@@ -283,8 +287,8 @@ fn advance_list<'a>(
         let weight = measure.pick(item_bytes, item_elements);
         if rest < weight {
             let (more_bytes, more_elements) = match item {
-                Item::Copies(old) => advance(old, measure, rest)?,
-                Item::Tree(tree) => advance_tree(tree, measure, rest)?,
+                SignatureItem::Copies(old) => advance(old, measure, rest)?,
+                SignatureItem::Tree(tree) => advance_tree(tree, measure, rest)?,
             };
             return Some((bytes + more_bytes, elements + more_elements));
         }

@@ -9,16 +9,16 @@ use std::ops::ControlFlow;
 
 use garonne_engine::api::TypeDigest;
 
-use super::basic_type::Basic;
-use super::{Datatype, Leaf};
+use super::basic_type::BasicType;
+use super::{Datatype, LeafType};
 use crate::limits::MARKED_RUNS_MAX;
 
 /// A kind as others than its own name for it know it: what is laid out and computed with alike is
 /// one.
-fn plain(basic: Basic) -> Basic {
+fn plain(basic: BasicType) -> BasicType {
     match basic {
-        Basic::Long => Basic::I64,
-        Basic::ULong => Basic::U64,
+        BasicType::Long => BasicType::I64,
+        BasicType::ULong => BasicType::U64,
         other => other,
     }
 }
@@ -32,14 +32,14 @@ fn digest(what: impl Hash) -> u16 {
 
 /// A signature as it is collected.
 #[derive(Default)]
-struct Runs(Vec<(Basic, u64)>);
+struct SignatureRuns(Vec<(BasicType, u64)>);
 
-impl Runs {
+impl SignatureRuns {
     /// Adds elements; breaks where nothing can be said.
-    fn add(&mut self, basic: Basic, count: u64) -> ControlFlow<()> {
+    fn add(&mut self, basic: BasicType, count: u64) -> ControlFlow<()> {
         let (basic, full) = (plain(basic), self.0.len() == MARKED_RUNS_MAX);
         match self.0.last_mut() {
-            _ if basic == Basic::Byte => return ControlFlow::Break(()),
+            _ if basic == BasicType::Byte => return ControlFlow::Break(()),
             Some((last, length)) if *last == basic => *length += count,
             _ if full => return ControlFlow::Break(()),
             _ => self.0.push((basic, count)),
@@ -47,10 +47,10 @@ impl Runs {
         ControlFlow::Continue(())
     }
 
-    fn add_leaves(&mut self, leaf: Leaf, count: u64) -> ControlFlow<()> {
+    fn add_leaves(&mut self, leaf: LeafType, count: u64) -> ControlFlow<()> {
         match leaf {
-            Leaf::Basic(basic) => self.add(basic, count),
-            Leaf::Pair { value, index } => (0..count).try_for_each(|_| {
+            LeafType::Basic(basic) => self.add(basic, count),
+            LeafType::Pair { value, index } => (0..count).try_for_each(|_| {
                 self.add(value, 1)?;
                 self.add(index, 1)
             }),
@@ -62,9 +62,9 @@ impl Datatype {
     /// What a message of `count` elements says of its type: nothing if there are none, or if bytes
     /// are among them, which may be anything.
     pub fn mark(&self, count: u64) -> TypeDigest {
-        let mut runs = Runs::default();
+        let mut runs = SignatureRuns::default();
         let flow = match self.leaf() {
-            Some(Leaf::Basic(basic)) => runs.add(basic, count),
+            Some(LeafType::Basic(basic)) => runs.add(basic, count),
             _ => self.visit_leaves(count, &mut |run| runs.add_leaves(run.leaf, run.count)),
         };
         match runs.0[..] {

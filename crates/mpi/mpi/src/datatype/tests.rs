@@ -1,6 +1,6 @@
 //! Datatypes against a naive model: the standard's type map written out element by element.
 
-use super::basic_type::Basic;
+use super::basic_type::BasicType;
 use super::*;
 use garonne_sync::user::Scratch;
 use proptest::prelude::*;
@@ -9,20 +9,20 @@ mod known_answers;
 mod model;
 mod signature_digest;
 
-use model::{Made, made};
+use model::{ModelledType, made};
 
 /// Bytes around the data that must stay untouched.
 const MARGIN: usize = 64;
 
 /// Memory for `count` elements of what was made, filled with a pattern, and the view at its origin.
-struct Arena {
+struct TestArena {
     scratch: Scratch,
     origin: i64,
     len: usize,
 }
 
-impl Arena {
-    fn new(made: &Made, count: u64, salt: u8) -> Self {
+impl TestArena {
+    fn new(made: &ModelledType, count: u64, salt: u8) -> Self {
         let bytes = made.naive.bytes(count);
         let low = bytes.iter().copied().min().unwrap_or(0).min(0);
         let high = bytes
@@ -58,7 +58,7 @@ impl Arena {
         self.contents()[(self.origin + offset) as usize]
     }
 
-    fn expected(&self, made: &Made, count: u64) -> Vec<u8> {
+    fn expected(&self, made: &ModelledType, count: u64) -> Vec<u8> {
         let all = self.contents();
         made.naive
             .bytes(count)
@@ -99,7 +99,7 @@ proptest! {
     fn packing_in_any_pieces_yields_the_bytes_of_the_type_map(
         made in made(), count in 0u64..5, seeds in prop::collection::vec(0usize..500, 1..6),
     ) {
-        let arena = Arena::new(&made, count, 11);
+        let arena = TestArena::new(&made, count, 11);
         let data = made.datatype.data(arena.mem(), count).unwrap();
         let expected = arena.expected(&made, count);
         prop_assert_eq!(data.len as usize, expected.len());
@@ -115,7 +115,7 @@ proptest! {
         made in made(), count in 0u64..5, seeds in prop::collection::vec(0usize..500, 1..6),
     ) {
         prop_assume!(!made.naive.overlaps(count));
-        let arena = Arena::new(&made, count, 0);
+        let arena = TestArena::new(&made, count, 0);
         let data = made.datatype.data(arena.mem(), count).unwrap();
         let mut expected = arena.contents();
         let stream: Vec<u8> = (0..data.len).map(|i| 255 - i as u8).collect();
@@ -134,7 +134,7 @@ proptest! {
     fn blocks_list_the_same_bytes_merged_and_within_the_limit(
         made in made(), count in 0u64..5, from in 0usize..200, len in 0usize..400, max in 1usize..20,
     ) {
-        let arena = Arena::new(&made, count, 5);
+        let arena = TestArena::new(&made, count, 5);
         let data = made.datatype.data(arena.mem(), count).unwrap();
         let expected = arena.expected(&made, count);
         let Some(layout) = data.layout else { return Ok(()) };
@@ -152,7 +152,7 @@ proptest! {
     #[test]
     fn copies_between_two_shapes_move_the_packed_stream(a in made(), b in made(), count in 1u64..4) {
         prop_assume!(a.naive.size() > 0 && b.naive.size() > 0 && !b.naive.overlaps(count));
-        let (from, to) = (Arena::new(&a, count, 1), Arena::new(&b, count, 2));
+        let (from, to) = (TestArena::new(&a, count, 1), TestArena::new(&b, count, 2));
         let (src, dst) = (a.datatype.data(from.mem(), count).unwrap(), b.datatype.data(to.mem(), count).unwrap());
         let mut expected = to.contents();
         for (value, offset) in from.expected(&a, count).iter().zip(b.naive.bytes(count)) {
@@ -165,11 +165,11 @@ proptest! {
 
     #[test]
     fn signatures_and_element_counts_follow_the_type_map(made in made(), bytes in 0u64..600) {
-        let expected: Vec<Basic> = made.naive.map.iter().map(|entry| entry.1).collect();
+        let expected: Vec<BasicType> = made.naive.map.iter().map(|entry| entry.1).collect();
         let signature = made.datatype.signature(usize::MAX);
-        let flat: Vec<Basic> = signature.iter().flat_map(|&(leaf, count)| match leaf {
-            Leaf::Basic(basic) => vec![basic; count as usize],
-            Leaf::Pair { value, index } => [value, index].repeat(count as usize),
+        let flat: Vec<BasicType> = signature.iter().flat_map(|&(leaf, count)| match leaf {
+            LeafType::Basic(basic) => vec![basic; count as usize],
+            LeafType::Pair { value, index } => [value, index].repeat(count as usize),
         }).collect();
         prop_assert_eq!(flat, expected);
 
@@ -187,7 +187,7 @@ proptest! {
     #[test]
     fn the_canonical_form_is_the_type_maps_values_and_comes_back_as_it_went(made in made(), count in 0u64..4) {
         prop_assume!(!made.naive.overlaps(count));
-        let (from, to) = (Arena::new(&made, count, 3), Arena::new(&made, count, 99));
+        let (from, to) = (TestArena::new(&made, count, 3), TestArena::new(&made, count, 99));
         // Values that the canonical form can hold: small ones.
         for offset in made.naive.bytes(count) {
             from.mem().write(offset as isize, &[0]);
@@ -201,7 +201,7 @@ proptest! {
         prop_assert_eq!(size, expected * count);
         let scratch = Scratch::new(size as usize + 1).unwrap();
         let mut buffer = PackBuffer { mem: scratch.mem(), size, position: 0 };
-        buffer.pack_external(Elements { mem: from.mem(), count, datatype: &made.datatype }).unwrap();
+        buffer.pack_external(PackElements { mem: from.mem(), count, datatype: &made.datatype }).unwrap();
         prop_assert_eq!(buffer.position, size);
         let values = made.naive.values(count).into_iter().enumerate();
         let stream: Vec<u8> = values.flat_map(|(i, (_, basic))| model::canonical(basic, i as u8)).collect();
@@ -209,7 +209,7 @@ proptest! {
         scratch.mem().read(0, &mut packed);
         prop_assert_eq!(packed, stream);
         buffer.position = 0;
-        buffer.unpack_external(Elements { mem: to.mem(), count, datatype: &made.datatype }).unwrap();
+        buffer.unpack_external(PackElements { mem: to.mem(), count, datatype: &made.datatype }).unwrap();
         prop_assert_eq!(from.expected(&made, count), to.expected(&made, count));
     }
 }

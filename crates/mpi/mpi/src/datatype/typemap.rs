@@ -1,43 +1,47 @@
 //! The type map of a derived datatype in closed form: the standard's typemap, with repetition kept
 //! as repetition.
 //!
-//! Every constructor lowers to a [`Tree`] over the types it was given; size, bounds, layout and
+//! Every constructor lowers to a [`Typemap`] over the types it was given; size, bounds, layout and
 //! signature all derive from it by one recursion each. Nothing here iterates over repetitions, so
 //! huge counts cost nothing.
 
 use super::Datatype;
-use super::basic_type::Basic;
-use super::dataloop::{self, Shape};
+use super::basic_type::BasicType;
+use super::dataloop::{self, Dataloop};
 use crate::error::{Class, Error, Result};
 use std::sync::Arc;
 
 /// A type map over existing datatypes. Displacements and strides in bytes.
 #[derive(Clone, Debug)]
-pub(crate) enum Tree {
+pub(crate) enum Typemap {
     /// One element of a type.
     Type(Datatype),
     /// `count` copies, `stride` apart.
     Repeat {
         count: u64,
         stride: i64,
-        body: Arc<Tree>,
+        body: Arc<Typemap>,
     },
     /// Blocks of consecutive elements of types, at displacements.
     Blocks {
-        blocks: Vec<Block>,
+        blocks: Vec<TypemapBlock>,
         types: Vec<Datatype>,
     },
     /// Trees at displacements.
-    List(Vec<(i64, Arc<Tree>)>),
+    List(Vec<(i64, Arc<Typemap>)>),
     /// The body, its extent rounded up to its alignment as a C compiler does for structures.
-    Padded(Arc<Tree>),
+    Padded(Arc<Typemap>),
     /// The body with its lower and upper bound set.
-    Bounded { lb: i64, ub: i64, body: Arc<Tree> },
+    Bounded {
+        lb: i64,
+        ub: i64,
+        body: Arc<Typemap>,
+    },
 }
 
 /// `count` consecutive elements of `types[index]` at `displacement`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
+pub(crate) struct TypemapBlock {
     pub displacement: i64,
     pub count: u64,
     pub index: u32,
@@ -45,7 +49,7 @@ pub(crate) struct Block {
 
 /// What the whole type map amounts to.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Summary {
+pub(crate) struct TypemapSummary {
     /// Bytes of data.
     pub size: i128,
     /// Basic elements.
@@ -59,48 +63,48 @@ pub(crate) struct Summary {
     /// Strictest alignment of the basic elements.
     pub align: u64,
     /// The one leaf that all data consists of.
-    pub leaf: Uniform,
+    pub leaf: UniformLeaf,
 }
 
 /// Whether all data of a type is of one predefined kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Uniform {
+pub(crate) enum UniformLeaf {
     /// There is no data.
     #[default]
     Nothing,
     /// All of this kind.
-    One(Leaf),
+    One(LeafType),
     /// Of several kinds.
     Mixed,
 }
 
 /// A predefined kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaf {
+pub enum LeafType {
     /// A single basic element.
-    Basic(Basic),
+    Basic(BasicType),
     /// A value and an index, as `MPI_MAXLOC` and `MPI_MINLOC` reduce them.
     Pair {
         /// Kind of the value, at displacement 0.
-        value: Basic,
+        value: BasicType,
         /// Kind of the index, after the value at its own alignment.
-        index: Basic,
+        index: BasicType,
     },
 }
 
-impl Uniform {
-    fn join(self, other: Uniform) -> Uniform {
+impl UniformLeaf {
+    fn join(self, other: UniformLeaf) -> UniformLeaf {
         match (self, other) {
-            (Uniform::Nothing, only) | (only, Uniform::Nothing) => only,
+            (UniformLeaf::Nothing, only) | (only, UniformLeaf::Nothing) => only,
             (a, b) if a == b => a,
-            _ => Uniform::Mixed,
+            _ => UniformLeaf::Mixed,
         }
     }
 }
 
-impl Summary {
+impl TypemapSummary {
     /// Adds `other` moved by `by` and repeated so that its last copy lies `span` further.
-    fn add(&mut self, other: &Summary, times: u64, by: i128, span: i128) {
+    fn add(&mut self, other: &TypemapSummary, times: u64, by: i128, span: i128) {
         if times == 0 {
             return;
         }
@@ -155,11 +159,11 @@ impl Summary {
 /// The largest intermediate value may be a product of two 63-bit numbers, added up over a list: 128
 /// bits hold the product, and a running sum is refused as soon as it leaves 64 bits, so no later
 /// step can overflow.
-pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
-    let mut sum = Summary::default();
+pub(crate) fn summarise(tree: &Typemap) -> Result<TypemapSummary> {
+    let mut sum = TypemapSummary::default();
     match tree {
-        Tree::Type(datatype) => return Ok(datatype.summary()),
-        Tree::Repeat {
+        Typemap::Type(datatype) => return Ok(datatype.summary()),
+        Typemap::Repeat {
             count,
             stride,
             body,
@@ -167,8 +171,8 @@ pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
             let body = summarise(body)?;
             sum.add(&body, *count, 0, span(*count, *stride));
         }
-        Tree::Blocks { blocks, types } => {
-            let old: Vec<Summary> = types.iter().map(Datatype::summary).collect();
+        Typemap::Blocks { blocks, types } => {
+            let old: Vec<TypemapSummary> = types.iter().map(Datatype::summary).collect();
             for block in blocks {
                 let index = block.index as usize;
                 let span = span(block.count, types[index].extent());
@@ -181,17 +185,17 @@ pub(crate) fn summarise(tree: &Tree) -> Result<Summary> {
                 sum.check()?;
             }
         }
-        Tree::List(list) => {
+        Typemap::List(list) => {
             for (displacement, body) in list {
                 sum.add(&summarise(body)?, 1, i128::from(*displacement), 0);
                 sum.check()?;
             }
         }
-        Tree::Padded(body) => {
+        Typemap::Padded(body) => {
             sum = summarise(body)?;
             sum.pad();
         }
-        Tree::Bounded { lb, ub, body } => {
+        Typemap::Bounded { lb, ub, body } => {
             sum = summarise(body)?;
             sum.marks = Some((i128::from(*lb), i128::from(*ub)));
         }
@@ -206,22 +210,24 @@ fn span(count: u64, stride: i64) -> i128 {
 }
 
 /// The layout of a tree whose summary was checked.
-pub(crate) fn shape(tree: &Tree) -> Shape {
+pub(crate) fn shape(tree: &Typemap) -> Dataloop {
     match tree {
-        Tree::Type(datatype) => datatype.shape().clone(),
-        Tree::Repeat {
+        Typemap::Type(datatype) => datatype.shape().clone(),
+        Typemap::Repeat {
             count,
             stride,
             body,
         } => shape(body).repeat(*count, *stride),
-        Tree::Blocks { blocks, types } => dataloop::concat(blocks.iter().map(|block| {
+        Typemap::Blocks { blocks, types } => dataloop::concat(blocks.iter().map(|block| {
             let old = &types[block.index as usize];
             old.shape()
                 .clone()
                 .repeat(block.count, old.extent())
                 .moved(block.displacement)
         })),
-        Tree::List(list) => dataloop::concat(list.iter().map(|(by, body)| shape(body).moved(*by))),
-        Tree::Bounded { body, .. } | Tree::Padded(body) => shape(body),
+        Typemap::List(list) => {
+            dataloop::concat(list.iter().map(|(by, body)| shape(body).moved(*by)))
+        }
+        Typemap::Bounded { body, .. } | Typemap::Padded(body) => shape(body),
     }
 }

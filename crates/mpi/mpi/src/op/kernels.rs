@@ -5,65 +5,65 @@
 //! compiler vectorises.
 
 use super::number::{Complex, Number, each};
-use super::{Predefined, minloc_maxloc};
-use crate::datatype::basic_type::Basic;
-use crate::datatype::{Leaf, fortran_booleans};
+use super::{PredefinedOp, minloc_maxloc};
+use crate::datatype::basic_type::BasicType;
+use crate::datatype::{LeafType, fortran_booleans};
 use rustc_apfloat::ieee::{Half, Quad, X87DoubleExtended};
 
 /// `dst = src OP dst`, element by element.
-pub(super) fn combine(op: Predefined, leaf: Leaf, src: &[u8], dst: &mut [u8]) {
+pub(super) fn combine(op: PredefinedOp, leaf: LeafType, src: &[u8], dst: &mut [u8]) {
     match (op, leaf) {
-        (Predefined::NoOp, _) => {}
-        (Predefined::Replace, _) => dst.copy_from_slice(src),
-        (Predefined::Minloc | Predefined::Maxloc, Leaf::Pair { value, index }) => {
+        (PredefinedOp::NoOp, _) => {}
+        (PredefinedOp::Replace, _) => dst.copy_from_slice(src),
+        (PredefinedOp::Minloc | PredefinedOp::Maxloc, LeafType::Pair { value, index }) => {
             minloc_maxloc::combine(op, (value, index), src, dst);
         }
-        (_, Leaf::Pair { .. }) => {}
-        (_, Leaf::Basic(basic)) => basic_elements(op, basic, src, dst),
+        (_, LeafType::Pair { .. }) => {}
+        (_, LeafType::Basic(basic)) => basic_elements(op, basic, src, dst),
     }
 }
 
-fn basic_elements(op: Predefined, basic: Basic, src: &[u8], dst: &mut [u8]) {
+fn basic_elements(op: PredefinedOp, basic: BasicType, src: &[u8], dst: &mut [u8]) {
     match basic {
-        Basic::I8 => integers::<i8>(op, src, dst),
-        Basic::I16 => integers::<i16>(op, src, dst),
-        Basic::I32 => integers::<i32>(op, src, dst),
-        Basic::I64 | Basic::Long => integers::<i64>(op, src, dst),
-        Basic::I128 => integers::<i128>(op, src, dst),
-        Basic::U8 => integers::<u8>(op, src, dst),
-        Basic::U16 => integers::<u16>(op, src, dst),
-        Basic::U32 => integers::<u32>(op, src, dst),
-        Basic::U64 | Basic::ULong => integers::<u64>(op, src, dst),
-        Basic::F16 => reals::<Half>(op, src, dst),
-        Basic::F32 => reals::<f32>(op, src, dst),
-        Basic::F64 => reals::<f64>(op, src, dst),
-        Basic::X87 => reals::<X87DoubleExtended>(op, src, dst),
-        Basic::F128 => reals::<Quad>(op, src, dst),
-        Basic::C16 => sums::<Complex<Half>>(op, src, dst),
-        Basic::C32 => sums::<Complex<f32>>(op, src, dst),
-        Basic::C64 => sums::<Complex<f64>>(op, src, dst),
-        Basic::CX87 => sums::<Complex<X87DoubleExtended>>(op, src, dst),
-        Basic::C128 => sums::<Complex<Quad>>(op, src, dst),
-        Basic::Bool => logicals::<u8>(op, (0, 1), src, dst),
-        Basic::Logical(bytes) => fortran_logicals(op, bytes, src, dst),
-        Basic::Byte => bits(op, src, dst),
-        Basic::Char => integers::<std::ffi::c_char>(op, src, dst),
-        Basic::WideChar => {}
+        BasicType::I8 => integers::<i8>(op, src, dst),
+        BasicType::I16 => integers::<i16>(op, src, dst),
+        BasicType::I32 => integers::<i32>(op, src, dst),
+        BasicType::I64 | BasicType::Long => integers::<i64>(op, src, dst),
+        BasicType::I128 => integers::<i128>(op, src, dst),
+        BasicType::U8 => integers::<u8>(op, src, dst),
+        BasicType::U16 => integers::<u16>(op, src, dst),
+        BasicType::U32 => integers::<u32>(op, src, dst),
+        BasicType::U64 | BasicType::ULong => integers::<u64>(op, src, dst),
+        BasicType::F16 => reals::<Half>(op, src, dst),
+        BasicType::F32 => reals::<f32>(op, src, dst),
+        BasicType::F64 => reals::<f64>(op, src, dst),
+        BasicType::X87 => reals::<X87DoubleExtended>(op, src, dst),
+        BasicType::F128 => reals::<Quad>(op, src, dst),
+        BasicType::C16 => sums::<Complex<Half>>(op, src, dst),
+        BasicType::C32 => sums::<Complex<f32>>(op, src, dst),
+        BasicType::C64 => sums::<Complex<f64>>(op, src, dst),
+        BasicType::CX87 => sums::<Complex<X87DoubleExtended>>(op, src, dst),
+        BasicType::C128 => sums::<Complex<Quad>>(op, src, dst),
+        BasicType::Bool => logicals::<u8>(op, (0, 1), src, dst),
+        BasicType::Logical(bytes) => fortran_logicals(op, bytes, src, dst),
+        BasicType::Byte => bits(op, src, dst),
+        BasicType::Char => integers::<std::ffi::c_char>(op, src, dst),
+        BasicType::WideChar => {}
     }
 }
 
-fn sums<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+fn sums<T: Number>(op: PredefinedOp, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Sum => each::<T>(src, dst, T::add),
-        Predefined::Prod => each::<T>(src, dst, T::mul),
+        PredefinedOp::Sum => each::<T>(src, dst, T::add),
+        PredefinedOp::Prod => each::<T>(src, dst, T::mul),
         _ => {}
     }
 }
 
-fn reals<T: Number>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+fn reals<T: Number>(op: PredefinedOp, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Max => each::<T>(src, dst, |a, b| if a.above(b) { a } else { b }),
-        Predefined::Min => each::<T>(src, dst, |a, b| if b.above(a) { a } else { b }),
+        PredefinedOp::Max => each::<T>(src, dst, |a, b| if a.above(b) { a } else { b }),
+        PredefinedOp::Min => each::<T>(src, dst, |a, b| if b.above(a) { a } else { b }),
         _ => sums::<T>(op, src, dst),
     }
 }
@@ -92,39 +92,39 @@ macro_rules! integer {
 
 integer! { i8 i16 i32 i64 i128 u8 u16 u32 u64 }
 
-fn integers<T: Integer>(op: Predefined, src: &[u8], dst: &mut [u8]) {
+fn integers<T: Integer>(op: PredefinedOp, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Land => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() & b.is_true())),
-        Predefined::Lor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() | b.is_true())),
-        Predefined::Lxor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() ^ b.is_true())),
-        Predefined::Band | Predefined::Bor | Predefined::Bxor => bits(op, src, dst),
+        PredefinedOp::Land => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() & b.is_true())),
+        PredefinedOp::Lor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() | b.is_true())),
+        PredefinedOp::Lxor => each::<T>(src, dst, |a, b| T::from_truth(a.is_true() ^ b.is_true())),
+        PredefinedOp::Band | PredefinedOp::Bor | PredefinedOp::Bxor => bits(op, src, dst),
         _ => reals::<T>(op, src, dst),
     }
 }
 
 /// Bitwise operations do not care how wide the elements are.
-fn bits(op: Predefined, src: &[u8], dst: &mut [u8]) {
+fn bits(op: PredefinedOp, src: &[u8], dst: &mut [u8]) {
     match op {
-        Predefined::Band => each::<u8>(src, dst, |a, b| a & b),
-        Predefined::Bor => each::<u8>(src, dst, |a, b| a | b),
-        Predefined::Bxor => each::<u8>(src, dst, |a, b| a ^ b),
+        PredefinedOp::Band => each::<u8>(src, dst, |a, b| a & b),
+        PredefinedOp::Bor => each::<u8>(src, dst, |a, b| a | b),
+        PredefinedOp::Bxor => each::<u8>(src, dst, |a, b| a ^ b),
         _ => {}
     }
 }
 
 /// Truth values: anything but the false value is true.
-fn logicals<T: Number>(op: Predefined, (no, yes): (T, T), src: &[u8], dst: &mut [u8]) {
+fn logicals<T: Number>(op: PredefinedOp, (no, yes): (T, T), src: &[u8], dst: &mut [u8]) {
     let is_true = |value: T| !value.same(no);
     let of = |truth: bool| if truth { yes } else { no };
     match op {
-        Predefined::Land => each::<T>(src, dst, |a, b| of(is_true(a) & is_true(b))),
-        Predefined::Lor => each::<T>(src, dst, |a, b| of(is_true(a) | is_true(b))),
-        Predefined::Lxor => each::<T>(src, dst, |a, b| of(is_true(a) ^ is_true(b))),
+        PredefinedOp::Land => each::<T>(src, dst, |a, b| of(is_true(a) & is_true(b))),
+        PredefinedOp::Lor => each::<T>(src, dst, |a, b| of(is_true(a) | is_true(b))),
+        PredefinedOp::Lxor => each::<T>(src, dst, |a, b| of(is_true(a) ^ is_true(b))),
         _ => {}
     }
 }
 
-fn fortran_logicals(op: Predefined, bytes: u8, src: &[u8], dst: &mut [u8]) {
+fn fortran_logicals(op: PredefinedOp, bytes: u8, src: &[u8], dst: &mut [u8]) {
     let values = fortran_booleans();
     let (no, yes) = (values.no, values.yes);
     match bytes {
@@ -138,17 +138,17 @@ fn fortran_logicals(op: Predefined, bytes: u8, src: &[u8], dst: &mut [u8]) {
 }
 
 /// An integer of any kind as a 128-bit number, for comparing the indices of pairs.
-pub(super) fn integer_value(basic: Basic, bytes: &[u8]) -> Option<i128> {
+pub(super) fn integer_value(basic: BasicType, bytes: &[u8]) -> Option<i128> {
     Some(match basic {
-        Basic::I8 => i8::load(bytes).into(),
-        Basic::I16 => i16::load(bytes).into(),
-        Basic::I32 => i32::load(bytes).into(),
-        Basic::I64 | Basic::Long => i64::load(bytes).into(),
-        Basic::I128 => i128::load(bytes),
-        Basic::U8 => u8::load(bytes).into(),
-        Basic::U16 => u16::load(bytes).into(),
-        Basic::U32 => u32::load(bytes).into(),
-        Basic::U64 | Basic::ULong => u64::load(bytes).into(),
+        BasicType::I8 => i8::load(bytes).into(),
+        BasicType::I16 => i16::load(bytes).into(),
+        BasicType::I32 => i32::load(bytes).into(),
+        BasicType::I64 | BasicType::Long => i64::load(bytes).into(),
+        BasicType::I128 => i128::load(bytes),
+        BasicType::U8 => u8::load(bytes).into(),
+        BasicType::U16 => u16::load(bytes).into(),
+        BasicType::U32 => u32::load(bytes).into(),
+        BasicType::U64 | BasicType::ULong => u64::load(bytes).into(),
         _ => return None,
     })
 }

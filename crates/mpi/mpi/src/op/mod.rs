@@ -1,6 +1,6 @@
 //! Reduction operations (MPI 5.0, section 6.9): which are legal on which data, and applying them.
 //!
-//! Owns the handle [`Op`], the table of predefined operations and the trait behind which the C edge
+//! Owns the handle [`SetupMessage`], the table of predefined operations and the trait behind which the C edge
 //! puts operations of the program. Applying computes `inout = in OP inout` for each element, in
 //! MPI's order. Predefined operations run over slices of native numbers that the compiler
 //! vectorises; what the machine has no arithmetic for (`long double`, quadruple and half precision)
@@ -13,8 +13,8 @@ mod number;
 #[cfg(test)]
 mod tests;
 
-use crate::datatype::basic_type::Basic;
-use crate::datatype::{Datatype, Leaf, LeafRun};
+use crate::datatype::basic_type::BasicType;
+use crate::datatype::{Datatype, LeafRun, LeafType};
 use crate::error::{Class, Error, Result};
 use garonne_sync::user::UserMem;
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[allow(missing_docs, reason = "the standard documents the names")]
-pub enum Predefined {
+pub enum PredefinedOp {
     Sum = 0x21,
     Min = 0x22,
     Max = 0x23,
@@ -41,9 +41,9 @@ pub enum Predefined {
     NoOp = 0x3d,
 }
 
-impl Predefined {
-    const ALL: [Predefined; 14] = {
-        use Predefined::*;
+impl PredefinedOp {
+    const ALL: [PredefinedOp; 14] = {
+        use PredefinedOp::*;
         [
             Sum, Min, Max, Prod, Band, Bor, Bxor, Land, Lor, Lxor, Minloc, Maxloc, Replace, NoOp,
         ]
@@ -57,37 +57,39 @@ impl Predefined {
     /// The standard's name.
     pub fn name(self) -> &'static str {
         match self {
-            Predefined::Sum => "MPI_SUM",
-            Predefined::Min => "MPI_MIN",
-            Predefined::Max => "MPI_MAX",
-            Predefined::Prod => "MPI_PROD",
-            Predefined::Band => "MPI_BAND",
-            Predefined::Bor => "MPI_BOR",
-            Predefined::Bxor => "MPI_BXOR",
-            Predefined::Land => "MPI_LAND",
-            Predefined::Lor => "MPI_LOR",
-            Predefined::Lxor => "MPI_LXOR",
-            Predefined::Minloc => "MPI_MINLOC",
-            Predefined::Maxloc => "MPI_MAXLOC",
-            Predefined::Replace => "MPI_REPLACE",
-            Predefined::NoOp => "MPI_NO_OP",
+            PredefinedOp::Sum => "MPI_SUM",
+            PredefinedOp::Min => "MPI_MIN",
+            PredefinedOp::Max => "MPI_MAX",
+            PredefinedOp::Prod => "MPI_PROD",
+            PredefinedOp::Band => "MPI_BAND",
+            PredefinedOp::Bor => "MPI_BOR",
+            PredefinedOp::Bxor => "MPI_BXOR",
+            PredefinedOp::Land => "MPI_LAND",
+            PredefinedOp::Lor => "MPI_LOR",
+            PredefinedOp::Lxor => "MPI_LXOR",
+            PredefinedOp::Minloc => "MPI_MINLOC",
+            PredefinedOp::Maxloc => "MPI_MAXLOC",
+            PredefinedOp::Replace => "MPI_REPLACE",
+            PredefinedOp::NoOp => "MPI_NO_OP",
         }
     }
 
     /// Whether it is defined on elements of a kind (MPI 5.0, section 6.9.2). Characters count as
     /// the integers that they are in C, beyond the standard: other libraries let programs have
     /// that.
-    pub fn is_legal_on(self, leaf: Leaf) -> bool {
-        use Predefined::*;
-        let is_integer = |b: Basic| b.is_integer() || b == Basic::Char;
+    pub fn is_legal_on(self, leaf: LeafType) -> bool {
+        use PredefinedOp::*;
+        let is_integer = |b: BasicType| b.is_integer() || b == BasicType::Char;
         match (self, leaf) {
             (Replace | NoOp, _) => true,
-            (Minloc | Maxloc, leaf) => matches!(leaf, Leaf::Pair { .. }),
-            (_, Leaf::Pair { .. }) => false,
-            (Sum | Prod, Leaf::Basic(b)) => is_integer(b) || b.is_real() || b.real_part().is_some(),
-            (Min | Max, Leaf::Basic(b)) => is_integer(b) || b.is_real(),
-            (Band | Bor | Bxor, Leaf::Basic(b)) => is_integer(b) || b == Basic::Byte,
-            (Land | Lor | Lxor, Leaf::Basic(b)) => is_integer(b) || b.is_logical(),
+            (Minloc | Maxloc, leaf) => matches!(leaf, LeafType::Pair { .. }),
+            (_, LeafType::Pair { .. }) => false,
+            (Sum | Prod, LeafType::Basic(b)) => {
+                is_integer(b) || b.is_real() || b.real_part().is_some()
+            }
+            (Min | Max, LeafType::Basic(b)) => is_integer(b) || b.is_real(),
+            (Band | Bor | Bxor, LeafType::Basic(b)) => is_integer(b) || b == BasicType::Byte,
+            (Land | Lor | Lxor, LeafType::Basic(b)) => is_integer(b) || b.is_logical(),
         }
     }
 }
@@ -102,19 +104,19 @@ pub trait UserOp: Send + Sync {
 #[derive(Clone)]
 pub enum Op {
     /// One of the standard's.
-    Predefined(Predefined),
+    Predefined(PredefinedOp),
     /// The program's.
     User {
         /// What to call.
         function: Arc<dyn UserOp>,
         /// Whether the program said that operands may be exchanged.
-        commutes: Commutes,
+        commutes: Commutativity,
     },
 }
 
 /// Whether the operands of an operation may be exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Commutes {
+pub enum Commutativity {
     /// They may.
     Yes,
     /// Ranks' operands must be combined in the order of ranks.
@@ -140,11 +142,11 @@ impl PartialEq for Op {
 impl Op {
     /// The predefined operation of a code of the standard ABI.
     pub fn predefined(code: u16) -> Option<Op> {
-        Predefined::from_code(code).map(Op::Predefined)
+        PredefinedOp::from_code(code).map(Op::Predefined)
     }
 
     /// An operation of the program.
-    pub fn user(function: Arc<dyn UserOp>, commutes: Commutes) -> Op {
+    pub fn user(function: Arc<dyn UserOp>, commutes: Commutativity) -> Op {
         Op::User { function, commutes }
     }
 
@@ -159,8 +161,8 @@ impl Op {
     /// Whether operands may be exchanged.
     pub fn is_commutative(&self) -> bool {
         match self {
-            Op::Predefined(op) => !matches!(op, Predefined::Replace | Predefined::NoOp),
-            Op::User { commutes, .. } => *commutes == Commutes::Yes,
+            Op::Predefined(op) => !matches!(op, PredefinedOp::Replace | PredefinedOp::NoOp),
+            Op::User { commutes, .. } => *commutes == Commutativity::Yes,
         }
     }
 
@@ -172,13 +174,16 @@ impl Op {
     /// Whether it may be used in collective reductions; `MPI_REPLACE` and `MPI_NO_OP` are for
     /// one-sided calls.
     pub fn is_for_reductions(&self) -> bool {
-        !matches!(self, Op::Predefined(Predefined::Replace | Predefined::NoOp))
+        !matches!(
+            self,
+            Op::Predefined(PredefinedOp::Replace | PredefinedOp::NoOp)
+        )
     }
 
     /// Refuses data that the operation is not defined on.
     ///
     /// # Errors
-    /// `Op`, naming operation and datatype.
+    /// `SetupMessage`, naming operation and datatype.
     pub fn check(&self, datatype: &Datatype) -> Result<()> {
         let Op::Predefined(op) = self else {
             return Ok(());
@@ -202,7 +207,7 @@ impl Op {
     /// (inout).
     ///
     /// # Errors
-    /// As [`Op::check`].
+    /// As [`SetupMessage::check`].
     pub fn apply(&self, src: UserMem, dst: UserMem, count: u64, datatype: &Datatype) -> Result<()> {
         match self {
             Op::User { function, .. } => function.call(src, dst, count, datatype),
@@ -214,11 +219,11 @@ impl Op {
         Ok(())
     }
 
-    /// As [`Op::apply`] on slices that hold whole elements of a predefined datatype back to back;
+    /// As [`SetupMessage::apply`] on slices that hold whole elements of a predefined datatype back to back;
     /// the last need not have its padding. For predefined operations only.
     ///
     /// # Errors
-    /// As [`Op::check`]; `Op` for a user-defined operation, `Count` for slices of different
+    /// As [`SetupMessage::check`]; `SetupMessage` for a user-defined operation, `Count` for slices of different
     /// lengths, `Type` for a datatype that is not predefined.
     pub fn apply_bytes(&self, src: &[u8], dst: &mut [u8], datatype: &Datatype) -> Result<()> {
         let Op::Predefined(op) = self else {
@@ -242,8 +247,13 @@ impl Op {
     }
 }
 
-fn apply_predefined(op: Predefined, operands: (UserMem, UserMem), count: u64, datatype: &Datatype) {
-    if count == 0 || op == Predefined::NoOp {
+fn apply_predefined(
+    op: PredefinedOp,
+    operands: (UserMem, UserMem),
+    count: u64,
+    datatype: &Datatype,
+) {
+    if count == 0 || op == PredefinedOp::NoOp {
         return;
     }
     if let (true, Some(leaf)) = (datatype.is_predefined(), datatype.leaf()) {
@@ -256,7 +266,7 @@ fn apply_predefined(op: Predefined, operands: (UserMem, UserMem), count: u64, da
 }
 
 /// Applies to consecutive elements of one kind.
-fn apply_run(op: Predefined, (src, dst): (UserMem, UserMem), run: LeafRun) {
+fn apply_run(op: PredefinedOp, (src, dst): (UserMem, UserMem), run: LeafRun) {
     let LeafRun { at, leaf, count } = run;
     // The padding after the last element need not exist.
     let len = (count - 1) * leaf.extent() + leaf.end();

@@ -9,7 +9,7 @@ fn named(code: u16) -> Datatype {
     Datatype::predefined(code).unwrap()
 }
 
-fn apply(op: Predefined, code: u16, src: &[u8], dst: &[u8]) -> Vec<u8> {
+fn apply(op: PredefinedOp, code: u16, src: &[u8], dst: &[u8]) -> Vec<u8> {
     let mut out = dst.to_vec();
     Op::Predefined(op)
         .apply_bytes(src, &mut out, &named(code))
@@ -21,12 +21,12 @@ macro_rules! integer_tests {
     ($($name:ident, $t:ty, $code:ident;)*) => {proptest! {$(
         #[test]
         fn $name(pairs in prop::collection::vec((any::<$t>(), prop_oneof![any::<$t>(), Just(0)]), 0..50)) {
-            use Predefined::*;
+            use PredefinedOp::*;
             let bytes = |pick: fn(&($t, $t)) -> $t| -> Vec<u8> {
                 pairs.iter().flat_map(|pair| pick(pair).to_ne_bytes()).collect()
             };
             let (src, dst) = (bytes(|pair| pair.0), bytes(|pair| pair.1));
-            let expect: [(Predefined, fn($t, $t) -> $t); 10] = [
+            let expect: [(PredefinedOp, fn($t, $t) -> $t); 10] = [
                 (Sum, |a, b| a.wrapping_add(b)),
                 (Prod, |a, b| a.wrapping_mul(b)),
                 (Max, |a, b| a.max(b)),
@@ -64,8 +64,8 @@ macro_rules! real_tests {
     ($($name:ident, $t:ty, $code:ident;)*) => {proptest! {$(
         #[test]
         fn $name(pairs in prop::collection::vec((any::<$t>(), any::<$t>()), 0..50)) {
-            use Predefined::*;
-            let expect: [(Predefined, fn($t, $t) -> $t); 4] = [
+            use PredefinedOp::*;
+            let expect: [(PredefinedOp, fn($t, $t) -> $t); 4] = [
                 (Sum, |a, b| a + b),
                 (Prod, |a, b| a * b),
                 (Max, |a, b| if a > b { a } else { b }),
@@ -130,7 +130,7 @@ proptest! {
     /// wider one.
     #[test]
     fn wide_reals_agree_with_doubles_where_both_are_exact(a in -10_000i32..10_000, b in -10_000i32..10_000) {
-        use Predefined::*;
+        use PredefinedOp::*;
         let (a, b) = (f64::from(a), f64::from(b));
         for (op, exact) in [(Sum, a + b), (Prod, a * b + 0.0), (Max, a.max(b)), (Min, a.min(b))] {
             let exact = if exact == 0.0 { 0.0 } else { exact };
@@ -146,11 +146,11 @@ proptest! {
     #[test]
     fn complex_products_follow_the_rule(a in -99i32..99, b in -99i32..99, c in -99i32..99, d in -99i32..99) {
         let bytes = |re: i32, im: i32| [f64::from(re).to_ne_bytes(), f64::from(im).to_ne_bytes()].concat();
-        let product = apply(Predefined::Prod, codes::C_DOUBLE_COMPLEX, &bytes(a, b), &bytes(c, d));
+        let product = apply(PredefinedOp::Prod, codes::C_DOUBLE_COMPLEX, &bytes(a, b), &bytes(c, d));
         let (re, im) = (a * c - b * d, a * d + b * c);
         let read = |at: usize| f64::from_ne_bytes(product[at..at + 8].try_into().unwrap());
         prop_assert_eq!((read(0), read(8)), (f64::from(re), f64::from(im)));
-        let sum = apply(Predefined::Sum, codes::DOUBLE_COMPLEX, &bytes(a, b), &bytes(c, d));
+        let sum = apply(PredefinedOp::Sum, codes::DOUBLE_COMPLEX, &bytes(a, b), &bytes(c, d));
         prop_assert_eq!(sum, bytes(a + c, b + d));
     }
 
@@ -166,7 +166,7 @@ proptest! {
             }).collect()
         };
         let (src, dst) = (bytes(1, |pair| pair.0), bytes(2, |pair| pair.1));
-        for (op, sign) in [(Predefined::Maxloc, 1i8), (Predefined::Minloc, -1)] {
+        for (op, sign) in [(PredefinedOp::Maxloc, 1i8), (PredefinedOp::Minloc, -1)] {
             let out = apply(op, codes::DOUBLE_INT, &src, &dst);
             for (pair, got) in pairs.iter().zip(out.chunks(16)) {
                 let best = std::cmp::max_by_key(pair.0, pair.1, |&(value, index)| (sign * value, -index));
@@ -179,7 +179,7 @@ proptest! {
 
 #[test]
 fn truth_values_are_normalised() {
-    use Predefined::*;
+    use PredefinedOp::*;
     let bytes = |values: [i32; 4]| values.map(i32::to_ne_bytes).concat();
     let (a, b) = ([0, 0, 5, 7], [0, 3, 0, -1]);
     for (op, expected) in [
@@ -202,11 +202,11 @@ fn truth_values_are_normalised() {
 fn half_precision_adds_and_multiplies() {
     // 1.5 and 2.0 in half precision; 3.5 and 3.0.
     assert_eq!(
-        apply(Predefined::Sum, codes::REAL2, &[0, 0x3e], &[0, 0x40]),
+        apply(PredefinedOp::Sum, codes::REAL2, &[0, 0x3e], &[0, 0x40]),
         [0, 0x43]
     );
     assert_eq!(
-        apply(Predefined::Prod, codes::REAL2, &[0, 0x3e], &[0, 0x40]),
+        apply(PredefinedOp::Prod, codes::REAL2, &[0, 0x3e], &[0, 0x40]),
         [0, 0x42]
     );
 }
@@ -217,7 +217,7 @@ fn every_legal_combination_of_predefined_type_and_operation_computes_something()
         let Some(datatype) = Datatype::predefined(code) else {
             continue;
         };
-        for op in Predefined::ALL {
+        for op in PredefinedOp::ALL {
             let len = datatype.leaf().unwrap().extent() as usize;
             // Patterns that are normal numbers of every kind: some result differs from the second
             // operand, except where it is the neutral case, which swapping the operands excludes.
@@ -234,11 +234,13 @@ fn every_legal_combination_of_predefined_type_and_operation_computes_something()
                     Class::Op,
                     "{op:?} on {datatype}"
                 );
-            } else if op != Predefined::NoOp {
+            } else if op != PredefinedOp::NoOp {
                 let changed =
                     run(&ones, &other).unwrap() != other || run(&other, &ones).unwrap() != ones;
-                let idempotent =
-                    matches!(op, Predefined::Lxor | Predefined::Land | Predefined::Lor);
+                let idempotent = matches!(
+                    op,
+                    PredefinedOp::Lxor | PredefinedOp::Land | PredefinedOp::Lor
+                );
                 assert!(changed || idempotent, "{op:?} on {datatype}");
             }
         }
@@ -256,7 +258,7 @@ fn derived_types_of_one_kind_are_reduced_where_their_data_is() {
     };
     fill(&src, [1, 2, 3, 4, 5, 6]);
     fill(&dst, [10; 6]);
-    Op::Predefined(Predefined::Sum)
+    Op::Predefined(PredefinedOp::Sum)
         .apply(src.mem(), dst.mem(), 1, &column)
         .unwrap();
     let mut out = [0; 24];
@@ -267,7 +269,7 @@ fn derived_types_of_one_kind_are_reduced_where_their_data_is() {
     );
     let mixed =
         Datatype::structure(&[1, 1], &[0, 8], &[named(codes::INT), named(codes::DOUBLE)]).unwrap();
-    let refused = Op::Predefined(Predefined::Sum)
+    let refused = Op::Predefined(PredefinedOp::Sum)
         .apply(src.mem(), dst.mem(), 1, &mixed)
         .unwrap_err();
     assert_eq!(refused.class, Class::Op);
@@ -281,7 +283,7 @@ fn operations_of_the_program_are_called_with_what_was_given() {
             inoutvec.copy_from(0, invec, 0, (count * datatype.size()) as usize);
         }
     }
-    let op = Op::user(Arc::new(Second), Commutes::No);
+    let op = Op::user(Arc::new(Second), Commutativity::No);
     assert!(!op.is_commutative() && op.is_user());
     let (src, dst) = (Scratch::new(8).unwrap(), Scratch::new(8).unwrap());
     src.mem().write(0, &[1, 2, 3, 4, 5, 6, 7, 8]);

@@ -11,7 +11,7 @@ use crate::error::{Class, Error, Result};
 use crate::limits::{BSEND_LOOKS, RETIRED_SWEEP_MIN};
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
-use crate::unmatched_sends::Sent;
+use crate::unmatched_sends::EndingSend;
 use garonne_engine::api::Peer;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Scratch, UserMem};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What may be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
+pub enum BsendMemory {
     /// The program's memory. It stays valid and untouched until detached.
     User {
         /// Where.
@@ -33,17 +33,17 @@ pub enum Buffer {
 
 /// The buffer of one process, session or communicator.
 #[derive(Clone, Default)]
-pub struct Buffers(Arc<Mutex<Option<Attached>>>);
+pub struct BsendBuffer(Arc<Mutex<Option<AttachedMemory>>>);
 
-struct Attached {
-    buffer: Buffer,
+struct AttachedMemory {
+    buffer: BsendMemory,
     /// Messages under way, by offset where the buffer is the program's.
-    messages: Vec<Message>,
+    messages: Vec<BufferedMessage>,
     /// Number of messages at which finished ones are sorted out next.
     sweep_at: usize,
 }
 
-struct Message {
+struct BufferedMessage {
     offset: u64,
     len: u64,
     send: Request,
@@ -51,7 +51,7 @@ struct Message {
     copy: Option<Scratch>,
 }
 
-impl Attached {
+impl AttachedMemory {
     /// Forgets messages that are over.
     fn sweep(&mut self) {
         self.messages.retain(|message| !message.send.over());
@@ -102,13 +102,13 @@ impl Attached {
     }
 }
 
-impl Buffers {
-    fn lock(&self) -> MutexGuard<'_, Option<Attached>> {
+impl BsendBuffer {
+    fn lock(&self) -> MutexGuard<'_, Option<AttachedMemory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `MPI_Buffer_attach`, `MPI_Comm_attach_buffer`, `MPI_Session_attach_buffer`.
-    pub fn attach(&self, buffer: Buffer) -> Result<()> {
+    pub fn attach(&self, buffer: BsendMemory) -> Result<()> {
         let mut attached = self.lock();
         if attached.is_some() {
             return Err(Error::new(
@@ -116,7 +116,7 @@ impl Buffers {
                 "a buffer for buffered sends is attached already; detach it first",
             ));
         }
-        *attached = Some(Attached {
+        *attached = Some(AttachedMemory {
             buffer,
             messages: Vec::new(),
             sweep_at: 0,
@@ -127,7 +127,7 @@ impl Buffers {
     /// `MPI_Buffer_detach` and its kin: waits until all messages in the buffer are on their way,
     /// and gives it back. `None` if nothing was attached: null address and size 0, as MPI 5.0 wants
     /// it.
-    pub fn detach(&self, process: &Process) -> Option<Buffer> {
+    pub fn detach(&self, process: &Process) -> Option<BsendMemory> {
         self.flush(process);
         self.lock().take().map(|attached| attached.buffer)
     }
@@ -143,7 +143,7 @@ impl Buffers {
 
     /// The messages that have not left, which the buffer forgets: for whoever waits for them, at
     /// the end of all.
-    pub(crate) fn take_messages(&self) -> Vec<Sent> {
+    pub(crate) fn take_messages(&self) -> Vec<EndingSend> {
         let mut attached = self.lock();
         let messages = attached
             .as_mut()
@@ -156,11 +156,11 @@ impl Buffers {
 
     /// `MPI_Buffer_iflush` and its kin.
     pub fn iflush(&self, process: &Arc<Process>) -> Request {
-        Request::new(process, Arc::new(Flush(self.clone())))
+        Request::new(process, Arc::new(BufferFlush(self.clone())))
     }
 
     fn empty(&self) -> bool {
-        self.lock().as_mut().is_none_or(Attached::is_empty)
+        self.lock().as_mut().is_none_or(AttachedMemory::is_empty)
     }
 
     /// What a thread waits for that waits until all have left: the end of the last that has not,
@@ -179,9 +179,9 @@ impl Buffers {
     }
 }
 
-struct Flush(Buffers);
+struct BufferFlush(BsendBuffer);
 
-impl Completion for Flush {
+impl Completion for BufferFlush {
     fn is_done(&self) -> bool {
         self.0.empty()
     }
@@ -200,7 +200,7 @@ impl Completion for Flush {
 
 impl Comm {
     /// The buffer that buffered sends on this communicator use.
-    fn bsend_buffers(&self) -> &Buffers {
+    fn bsend_buffers(&self) -> &BsendBuffer {
         if self.0.buffers.is_attached() {
             return &self.0.buffers;
         }
@@ -234,7 +234,12 @@ impl Comm {
         })
     }
 
-    fn try_buffered(&self, buffers: &Buffers, args: &SendArgs, peer: Peer) -> Option<Result<()>> {
+    fn try_buffered(
+        &self,
+        buffers: &BsendBuffer,
+        args: &SendArgs,
+        peer: Peer,
+    ) -> Option<Result<()>> {
         let mut attached = buffers.lock();
         let Some(attached) = attached.as_mut() else {
             return Some(Err(self.error(
@@ -244,11 +249,11 @@ impl Comm {
         };
         let len = args.data.len;
         let (index, offset, mem, copy) = match attached.buffer {
-            Buffer::User { mem, len: room } => {
+            BsendMemory::User { mem, len: room } => {
                 let (index, offset) = attached.find_room(room, len)?;
                 (index, offset, mem.offset(offset as isize), None)
             }
-            Buffer::Automatic => {
+            BsendMemory::Automatic => {
                 attached.sweep_sometimes();
                 let Some(copy) = usize::try_from(len).ok().and_then(Scratch::new) else {
                     return Some(Err(self.error(
@@ -274,7 +279,7 @@ impl Comm {
                 let send = send.left_open();
                 attached.messages.insert(
                     index,
-                    Message {
+                    BufferedMessage {
                         offset,
                         len,
                         send,

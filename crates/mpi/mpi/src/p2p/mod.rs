@@ -11,7 +11,7 @@ mod sendrecv;
 #[cfg(test)]
 mod tests;
 
-pub use probe::Message;
+pub use probe::MatchedMessage;
 pub use sendrecv::ReplaceArgs;
 
 use crate::comm::Comm;
@@ -70,7 +70,7 @@ pub struct RecvArgs {
 
 /// A few contiguous bytes of a standard-mode send or of a receive.
 #[derive(Clone, Copy, Debug)]
-pub struct Few {
+pub struct SmallBuffer {
     /// The bytes.
     pub mem: UserMem,
     /// How many, or how many there is room for.
@@ -87,7 +87,7 @@ impl Comm {
     /// The engine's words for a standard-mode send; `None`: not everything is plain, [`Comm::send`]
     /// does it or says what is wrong.
     #[inline(always)]
-    pub fn small(&self, few: &Few) -> Option<FastSend> {
+    pub fn small(&self, few: &SmallBuffer) -> Option<FastSend> {
         let peer = self.target_of(few.rank as u32)?;
         (few.tag >= 0).then_some(FastSend {
             context: self.context_of(few.tag),
@@ -103,7 +103,7 @@ impl Comm {
     /// The engine's words for a receive; `None`: not everything is plain, [`Comm::recv`] does it or
     /// says what is wrong.
     #[inline(always)]
-    pub fn catch(&self, few: &Few) -> Option<FastRecv> {
+    pub fn catch(&self, few: &SmallBuffer) -> Option<FastRecv> {
         let peer = match self.target_of(few.rank as u32) {
             Some(peer) => peer,
             None if few.rank == crate::ANY_SOURCE => ANY_PEER,

@@ -8,8 +8,8 @@ use garonne_engine::observe::events::{AwaitedRanks, ExternalWait, PendingOperati
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::Data;
 
-/// A message that a matched probe took: received once with [`Message::recv`] or [`Message::irecv`].
-pub enum Message {
+/// A message that a matched probe took: received once with [`BufferedMessage::recv`] or [`BufferedMessage::irecv`].
+pub enum MatchedMessage {
     /// `MPI_MESSAGE_NO_PROC`: from `MPI_PROC_NULL`.
     NoProc,
     /// A real one.
@@ -41,13 +41,13 @@ impl Comm {
     }
 
     /// `MPI_Improbe`.
-    pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
+    pub fn improbe(&self, source: i32, tag: i32) -> Result<Option<(MatchedMessage, Status)>> {
         self.without_waiting(tag, || self.take_message(source, tag))
     }
 
-    fn take_message(&self, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
+    fn take_message(&self, source: i32, tag: i32) -> Result<Option<(MatchedMessage, Status)>> {
         let Some(pattern) = self.pattern(source, tag)? else {
-            return Ok(Some((Message::NoProc, Status::PROC_NULL)));
+            return Ok(Some((MatchedMessage::NoProc, Status::PROC_NULL)));
         };
         let found = self
             .0
@@ -57,14 +57,19 @@ impl Comm {
             .map_err(|error| self.convert(error))?;
         Ok(found.map(|(message, status)| {
             (
-                Message::Taken(self.clone(), message),
+                MatchedMessage::Taken(self.clone(), message),
                 Status::of_receive(&status),
             )
         }))
     }
 
     /// `MPI_Mprobe`.
-    pub fn mprobe(&self, source: i32, tag: i32, origin: CallOrigin) -> Result<(Message, Status)> {
+    pub fn mprobe(
+        &self,
+        source: i32,
+        tag: i32,
+        origin: CallOrigin,
+    ) -> Result<(MatchedMessage, Status)> {
         self.until((source, tag, origin), || self.take_message(source, tag))
     }
 
@@ -122,20 +127,20 @@ impl Comm {
     }
 }
 
-impl Message {
+impl MatchedMessage {
     /// The communicator it was probed on.
     pub fn comm(&self) -> Option<&Comm> {
         match self {
-            Message::NoProc => None,
-            Message::Taken(comm, _) => Some(comm),
+            MatchedMessage::NoProc => None,
+            MatchedMessage::Taken(comm, _) => Some(comm),
         }
     }
 
     /// `MPI_Mrecv`.
     pub fn recv(self, data: Data, origin: CallOrigin) -> Result<Status> {
         match self {
-            Message::NoProc => Ok(Status::PROC_NULL),
-            Message::Taken(comm, message) => {
+            MatchedMessage::NoProc => Ok(Status::PROC_NULL),
+            MatchedMessage::Taken(comm, message) => {
                 let started = start(&comm, message, data, origin)?;
                 crate::request::wait(&Request::of_recv(&comm, started)?)
             }
@@ -150,8 +155,8 @@ impl Message {
         process: &std::sync::Arc<crate::process::Process>,
     ) -> Result<Request> {
         match self {
-            Message::NoProc => Ok(Request::done(process, Status::PROC_NULL)),
-            Message::Taken(comm, message) => {
+            MatchedMessage::NoProc => Ok(Request::done(process, Status::PROC_NULL)),
+            MatchedMessage::Taken(comm, message) => {
                 let started = start(&comm, message, data, origin)?;
                 Ok(Request::of_recv(&comm, started)?.left_open())
             }

@@ -102,13 +102,13 @@ impl Comm {
                 return Err(error);
             }
         };
-        let halves = Mutex::new(Halves {
-            send: Half::Running(send),
-            recv: Half::Running(recv),
+        let halves = Mutex::new(SendrecvHalves {
+            send: SendrecvHalf::Running(send),
+            recv: SendrecvHalf::Running(recv),
         });
         Ok(Request::new(
             self,
-            Arc::new(Pair {
+            Arc::new(Sendrecv {
                 comm: self.clone(),
                 halves,
                 copy,
@@ -118,36 +118,36 @@ impl Comm {
 }
 
 /// Both directions in flight.
-struct Pair {
+struct Sendrecv {
     comm: Comm,
-    halves: Mutex<Halves>,
+    halves: Mutex<SendrecvHalves>,
     /// Outgoing data of the replacing form.
     copy: Option<Scratch>,
 }
 
-struct Halves {
-    send: Half,
-    recv: Half,
+struct SendrecvHalves {
+    send: SendrecvHalf,
+    recv: SendrecvHalf,
 }
 
-enum Half {
+enum SendrecvHalf {
     Running(Request),
     Over(Outcome),
 }
 
-impl Half {
+impl SendrecvHalf {
     fn advance(&mut self) -> Option<&Outcome> {
-        if let Half::Running(request) = self {
-            *self = Half::Over(request.take()?);
+        if let SendrecvHalf::Running(request) = self {
+            *self = SendrecvHalf::Over(request.take()?);
         }
         match self {
-            Half::Over(outcome) => Some(outcome),
-            Half::Running(_) => None,
+            SendrecvHalf::Over(outcome) => Some(outcome),
+            SendrecvHalf::Running(_) => None,
         }
     }
 }
 
-impl Drop for Pair {
+impl Drop for Sendrecv {
     fn drop(&mut self) {
         if !self.is_done() {
             // Freed by the program and never matched: the engine may still read the copy.
@@ -156,7 +156,7 @@ impl Drop for Pair {
     }
 }
 
-impl Completion for Pair {
+impl Completion for Sendrecv {
     fn is_done(&self) -> bool {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.send.advance().is_some() & halves.recv.advance().is_some()
@@ -165,7 +165,9 @@ impl Completion for Pair {
     fn awaits(&self) -> WaitTarget {
         let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         match (&halves.recv, &halves.send) {
-            (Half::Running(request), _) | (_, Half::Running(request)) => request.awaits(),
+            (SendrecvHalf::Running(request), _) | (_, SendrecvHalf::Running(request)) => {
+                request.awaits()
+            }
             _ => WaitTarget::Anything,
         }
     }

@@ -1,13 +1,13 @@
 //! Sends, receives, probes, buffers and all forms of waiting, over jobs of several ranks.
 
-use super::bsend_buffer::Buffer;
+use super::bsend_buffer::BsendMemory;
 use super::*;
 use crate::error::Class;
 use crate::request::*;
-use crate::testing::{Bytes, engine_job, job};
+use crate::testing::{TestBytes, engine_job, job};
 use std::sync::{Arc, Mutex};
 
-fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
+fn to(dest: i32, tag: i32, bytes: &TestBytes) -> SendArgs {
     SendArgs {
         data: bytes.data(),
         dest,
@@ -17,7 +17,7 @@ fn to(dest: i32, tag: i32, bytes: &Bytes) -> SendArgs {
     }
 }
 
-fn from(source: i32, tag: i32, bytes: &Bytes) -> RecvArgs {
+fn from(source: i32, tag: i32, bytes: &TestBytes) -> RecvArgs {
     RecvArgs {
         data: bytes.data(),
         source,
@@ -34,11 +34,11 @@ fn messages_arrive_in_every_mode_with_their_envelope() {
                 world
                     .send(SendArgs {
                         mode,
-                        ..to(1, 7, &Bytes::of(b"abc"))
+                        ..to(1, 7, &TestBytes::of(b"abc"))
                     })
                     .unwrap();
             } else {
-                let into = Bytes::new(5);
+                let into = TestBytes::new(5);
                 let status = world
                     .recv(from(crate::ANY_SOURCE, crate::ANY_TAG, &into))
                     .unwrap();
@@ -60,7 +60,7 @@ fn messages_arrive_in_every_mode_with_their_envelope() {
 #[test]
 fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
     job(1, |world| {
-        let bytes = Bytes::new(1);
+        let bytes = TestBytes::new(1);
         assert_eq!(world.send(to(1, 0, &bytes)).unwrap_err().class, Class::Rank);
         assert_eq!(
             world
@@ -103,10 +103,10 @@ fn bad_ranks_and_tags_are_refused_and_proc_null_is_nobody() {
 fn a_truncated_message_tells_both_lengths_and_the_communicator() {
     job(2, |world| {
         if world.rank() == 0 {
-            world.send(to(1, 0, &Bytes::new(9))).unwrap();
+            world.send(to(1, 0, &TestBytes::new(9))).unwrap();
         } else {
             world.set_name("halo_x");
-            let error = world.recv(from(0, 0, &Bytes::new(4))).unwrap_err();
+            let error = world.recv(from(0, 0, &TestBytes::new(4))).unwrap_err();
             assert_eq!(error.class, Class::Truncate);
             for part in [
                 "(4 B, source 0",
@@ -130,12 +130,12 @@ fn a_truncated_message_tells_both_lengths_and_the_communicator() {
 fn a_matched_probe_takes_the_message_from_everyone_else() {
     job(2, |world| {
         if world.rank() == 0 {
-            world.send(to(1, 1, &Bytes::of(b"first"))).unwrap();
-            world.send(to(1, 1, &Bytes::of(b"second"))).unwrap();
+            world.send(to(1, 1, &TestBytes::of(b"first"))).unwrap();
+            world.send(to(1, 1, &TestBytes::of(b"second"))).unwrap();
         } else {
             let (message, status) = world.mprobe(0, 1, CallOrigin::default()).unwrap();
             assert_eq!(status.len, 5);
-            let (later, earlier) = (Bytes::new(6), Bytes::new(5));
+            let (later, earlier) = (TestBytes::new(6), TestBytes::new(5));
             world.recv(from(0, 1, &later)).unwrap();
             wait(
                 &message
@@ -155,7 +155,7 @@ fn a_matched_probe_takes_the_message_from_everyone_else() {
 #[test]
 fn persistent_requests_start_again_and_again() {
     job(2, |world| {
-        let bytes = Bytes::new(1);
+        let bytes = TestBytes::new(1);
         let other = 1 - world.rank() as i32;
         let request = if world.rank() == 0 {
             world.send_init(to(other, 0, &bytes))
@@ -185,12 +185,14 @@ fn of_several_completed_receives_the_first_to_complete_is_given_first() {
         if world.rank() == 0 {
             world.meet().unwrap();
             for tag in [2, 0, 1] {
-                world.send(to(1, tag, &Bytes::of(&[tag as u8]))).unwrap();
+                world
+                    .send(to(1, tag, &TestBytes::of(&[tag as u8])))
+                    .unwrap();
             }
             world.meet().unwrap();
             return;
         }
-        let into: Vec<Bytes> = (0..4).map(|_| Bytes::new(1)).collect();
+        let into: Vec<TestBytes> = (0..4).map(|_| TestBytes::new(1)).collect();
         let mut requests: Vec<Request> = (0..3)
             .map(|tag| world.irecv(from(0, tag as i32, &into[tag])).unwrap())
             .collect();
@@ -211,7 +213,7 @@ fn of_several_completed_receives_the_first_to_complete_is_given_first() {
 fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
     job(2, |world| {
         let other = 1 - world.rank() as i32;
-        let into: Vec<Bytes> = (0..4).map(|_| Bytes::new(1)).collect();
+        let into: Vec<TestBytes> = (0..4).map(|_| TestBytes::new(1)).collect();
         let recvs: Vec<Request> = (0..4)
             .map(|tag| world.irecv(from(other, tag as i32, &into[tag])).unwrap())
             .collect();
@@ -228,19 +230,19 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
         assert!(matches!(test_any(&list), TestAny::NotYet));
         assert!(get_status(&recvs[2]).is_none());
         world.meet().unwrap();
-        world.send(to(other, 2, &Bytes::of(&[22]))).unwrap();
+        world.send(to(other, 2, &TestBytes::of(&[22]))).unwrap();
         let (index, outcome) = wait_any(&list).unwrap();
         assert_eq!((index, outcome.unwrap().tag), (2, 2));
         list[2] = None;
         world.meet().unwrap();
-        world.send(to(other, 0, &Bytes::of(&[20]))).unwrap();
+        world.send(to(other, 0, &TestBytes::of(&[20]))).unwrap();
         let mut seen = Vec::new();
         assert_eq!(wait_some(&list, &mut |index, _| seen.push(index)), Some(1));
         assert_eq!(seen, [0]);
         list[0] = None;
         world.meet().unwrap();
-        world.send(to(other, 1, &Bytes::of(&[21]))).unwrap();
-        world.send(to(other, 3, &Bytes::of(&[23]))).unwrap();
+        world.send(to(other, 1, &TestBytes::of(&[21]))).unwrap();
+        world.send(to(other, 3, &TestBytes::of(&[23]))).unwrap();
         let mut seen = Vec::new();
         wait_all(&list, &mut |index, outcome| {
             seen.push((index, outcome.unwrap().tag))
@@ -251,7 +253,7 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
             [(0, any), (1, 1), (2, any), (3, 3), (4, any), (5, any)]
         );
         assert_eq!(
-            into.iter().flat_map(Bytes::get).collect::<Vec<_>>(),
+            into.iter().flat_map(TestBytes::get).collect::<Vec<_>>(),
             [20, 21, 22, 23]
         );
     });
@@ -260,7 +262,7 @@ fn every_wait_form_completes_a_mixture_and_skips_null_and_inactive_requests() {
 #[test]
 fn looking_at_a_request_leaves_it_and_cancelling_a_receive_completes_it() {
     job(1, |world| {
-        let into = Bytes::new(1);
+        let into = TestBytes::new(1);
         let recv = world.irecv(from(0, 0, &into)).unwrap();
         recv.cancel().unwrap();
         assert!(get_status(&recv).unwrap().unwrap().cancelled);
@@ -283,7 +285,7 @@ fn data_is_replaced_while_it_is_sent() {
     job(3, |world| {
         let rank = world.rank() as i32;
         let (next, previous) = ((rank + 1) % 3, (rank + 2) % 3);
-        let bytes = Bytes::of(&[rank as u8]);
+        let bytes = TestBytes::of(&[rank as u8]);
         let args = ReplaceArgs {
             data: bytes.data(),
             to: (next, 4),
@@ -312,7 +314,7 @@ fn data_is_replaced_while_it_is_sent() {
 fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
     job(2, |world| {
         let process = world.process();
-        let into = Bytes::new(8);
+        let into = TestBytes::new(8);
         if world.rank() == 1 {
             for _ in 0..3 {
                 world.recv(from(0, 0, &into)).unwrap();
@@ -320,14 +322,14 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
             }
             return;
         }
-        let text = Bytes::of(b"buffered");
+        let text = TestBytes::of(b"buffered");
         let buffered = || SendArgs {
             mode: SendMode::Buffered,
             ..to(1, 0, &text)
         };
         assert_eq!(world.send(buffered()).unwrap_err().class, Class::Buffer);
-        let room = Bytes::new(8);
-        let buffer = Buffer::User {
+        let room = TestBytes::new(8);
+        let buffer = BsendMemory::User {
             mem: room.mem(),
             len: 8,
         };
@@ -338,7 +340,7 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
         );
         world.send(buffered()).unwrap();
         world.isend(buffered()).unwrap();
-        let nine = Bytes::new(9);
+        let nine = TestBytes::new(9);
         let large = SendArgs {
             mode: SendMode::Buffered,
             ..to(1, 0, &nine)
@@ -346,16 +348,19 @@ fn buffered_sends_fill_their_buffer_and_detaching_waits_for_them() {
         assert_eq!(world.send(large).unwrap_err().class, Class::Buffer);
         wait(&process.buffers.iflush(process)).unwrap();
         assert_eq!(process.buffers.detach(process), Some(buffer));
-        world.0.buffers.attach(Buffer::Automatic).unwrap();
+        world.0.buffers.attach(BsendMemory::Automatic).unwrap();
         world.send(buffered()).unwrap();
-        assert_eq!(world.0.buffers.detach(process), Some(Buffer::Automatic));
+        assert_eq!(
+            world.0.buffers.detach(process),
+            Some(BsendMemory::Automatic)
+        );
         assert_eq!(process.buffers.detach(process), None);
     });
 }
 
 struct Log(Arc<Mutex<Vec<&'static str>>>);
 
-impl generalized::Operations for Log {
+impl generalized::GeneralizedFunctions for Log {
     fn query(&self) -> Result<Status, i32> {
         self.0.lock().unwrap().push("query");
         Ok(Status {
@@ -404,7 +409,7 @@ fn a_generalized_request_completes_from_another_thread_and_calls_back_in_order()
 #[test]
 fn a_freed_send_still_arrives_and_finalize_waits_for_it() {
     job(2, |world| {
-        let bytes = Bytes::of(b"late");
+        let bytes = TestBytes::of(b"late");
         if world.rank() == 0 {
             let request = world
                 .isend(SendArgs {
@@ -423,13 +428,13 @@ fn a_freed_send_still_arrives_and_finalize_waits_for_it() {
 
 #[test]
 fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
-    use crate::process::{Config, PredefinedKey, Process, Stage, ThreadLevel};
+    use crate::process::{PredefinedKey, Process, ProcessConfig, ThreadLevel, WorldStage};
     let host = crate::testing::hosts(1).remove(0);
-    let process = Process::new(Config {
+    let process = Process::new(ProcessConfig {
         appnum: Some(2),
-        ..Config::plain(host)
+        ..ProcessConfig::plain(host)
     });
-    assert_eq!(process.stage(), Stage::Before);
+    assert_eq!(process.stage(), WorldStage::Before);
     assert_eq!(process.finalize().unwrap_err().class, Class::Other);
     assert_eq!(
         process.init(ThreadLevel::Serialized).unwrap(),
@@ -439,16 +444,16 @@ fn the_life_cycle_refuses_a_second_round_and_tells_where_it_is() {
     assert_eq!(process.predefined_attr(PredefinedKey::Appnum), Some(2));
     assert_eq!(process.predefined_attr(PredefinedKey::UniverseSize), None);
     process.finalize().unwrap();
-    assert_eq!(process.stage(), Stage::Finalized);
+    assert_eq!(process.stage(), WorldStage::Finalized);
     assert!(process.init(ThreadLevel::Single).is_err());
     assert!(process.finalize().is_err());
 }
 
 /// A small generator of pseudo-random numbers (xorshift), so that a seed names a run on every
 /// machine.
-struct Random(u64);
+struct TestRandom(u64);
 
-impl Random {
+impl TestRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -460,7 +465,7 @@ impl Random {
 /// What `from` sends to `to` in the run of `seed`: tag and length of each message, the same for
 /// whoever asks.
 fn traffic(seed: u64, from: u32, to: u32) -> Vec<(i32, usize)> {
-    let mut random = Random(
+    let mut random = TestRandom(
         (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(from * 31 + to + 1) << 17,
     );
     let lens = [0, 1, 8, 100, 5_000, 70_000, 120_000];
@@ -474,11 +479,11 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
     for seed in 0..12 {
         job(3, |world| {
             let me = world.rank();
-            let mut random = Random(seed * 7 + u64::from(me) + 99);
+            let mut random = TestRandom(seed * 7 + u64::from(me) + 99);
             let mut sends = Vec::new();
             for to in 0..3 {
                 for (order, (tag, len)) in traffic(seed, me, to).into_iter().enumerate() {
-                    let bytes = Bytes::of(&vec![order as u8 + 1; len]);
+                    let bytes = TestBytes::of(&vec![order as u8 + 1; len]);
                     let mode = if random.below(3) == 0 {
                         SendMode::Synchronous
                     } else {
@@ -504,7 +509,7 @@ fn random_traffic_arrives_exactly_once_and_in_order_whatever_the_patterns() {
                         1 => (from as i32, crate::ANY_TAG),
                         _ => (from as i32, tag),
                     };
-                    let into = Bytes::new(120_000);
+                    let into = TestBytes::new(120_000);
                     let args = RecvArgs {
                         data: into.data(),
                         source,
@@ -566,7 +571,8 @@ fn threads_of_one_rank_send_receive_probe_and_wait_at_once() {
                 let world = &world;
                 scope.spawn(move || {
                     for round in 0..30u8 {
-                        let (out, into) = (Bytes::of(&[round, thread as u8]), Bytes::new(2));
+                        let (out, into) =
+                            (TestBytes::of(&[round, thread as u8]), TestBytes::new(2));
                         match (thread, world.rank()) {
                             (0, 0) => {
                                 world.send(to(other, 0, &out)).unwrap();

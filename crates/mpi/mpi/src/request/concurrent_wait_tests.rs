@@ -2,16 +2,16 @@
 //! waits for the other's lock.
 
 use super::*;
-use crate::p2p::bsend_buffer::Buffer;
+use crate::p2p::bsend_buffer::BsendMemory;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::testing::{self, Bytes};
+use crate::testing::{self, TestBytes};
 use garonne_engine::api::CallOrigin;
 use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-struct Plain;
-impl Environment for Plain {
+struct PlainEnvironment;
+impl Environment for PlainEnvironment {
     fn patience(&self) -> SpinBudget {
         SpinBudget {
             spins: 10,
@@ -31,7 +31,7 @@ impl Environment for Plain {
     }
 }
 
-fn recv_args(into: &Bytes, tag: i32) -> RecvArgs {
+fn recv_args(into: &TestBytes, tag: i32) -> RecvArgs {
     RecvArgs {
         data: into.data(),
         source: 0,
@@ -40,7 +40,7 @@ fn recv_args(into: &Bytes, tag: i32) -> RecvArgs {
     }
 }
 
-fn send_args(from: &Bytes, tag: i32) -> SendArgs {
+fn send_args(from: &TestBytes, tag: i32) -> SendArgs {
     SendArgs {
         data: from.data(),
         dest: 0,
@@ -100,12 +100,12 @@ fn call_off(request: &Request) {
 }
 
 fn pair_among(several: bool) {
-    testing::alone(Plain, |world| {
+    testing::alone(PlainEnvironment, |world| {
         let (out, inn, never, back) = (
-            Bytes::new(LARGE),
-            Bytes::new(8),
-            Bytes::new(8),
-            Bytes::new(LARGE),
+            TestBytes::new(LARGE),
+            TestBytes::new(8),
+            TestBytes::new(8),
+            TestBytes::new(LARGE),
         );
         let pair = world
             .isendrecv(send_args(&out, 2), recv_args(&inn, 1))
@@ -138,9 +138,9 @@ fn a_pair_among_others_ends_waitsome() {
 }
 
 /// A generalised request whose functions have nothing to do.
-struct Nothing;
+struct NoFunctions;
 
-impl generalized::Operations for Nothing {
+impl generalized::GeneralizedFunctions for NoFunctions {
     fn query(&self) -> Result<Status, i32> {
         Ok(Status::EMPTY)
     }
@@ -154,11 +154,11 @@ impl generalized::Operations for Nothing {
 
 #[test]
 fn a_generalised_request_that_another_thread_completes_ends_each_wait() {
-    testing::alone(Plain, |world| {
+    testing::alone(PlainEnvironment, |world| {
         for among in [false, true] {
-            let never = Bytes::new(8);
+            let never = TestBytes::new(8);
             let other = world.irecv(recv_args(&never, 9)).unwrap();
-            let (general, request) = generalized::start(world.process(), Box::new(Nothing));
+            let (general, request) = generalized::start(world.process(), Box::new(NoFunctions));
             let wait = || match among {
                 false => assert!(wait(&request).is_ok()),
                 true => assert_eq!(
@@ -176,8 +176,8 @@ fn a_generalised_request_that_another_thread_completes_ends_each_wait() {
 
 #[test]
 fn a_persistent_receive_that_another_thread_starts_ends_a_wait_for_it_among_others() {
-    testing::alone(Plain, |world| {
-        let (into, never) = (Bytes::new(8), Bytes::new(8));
+    testing::alone(PlainEnvironment, |world| {
+        let (into, never) = (TestBytes::new(8), TestBytes::new(8));
         let other = world.irecv(recv_args(&never, 9)).unwrap();
         let request = world.recv_init(recv_args(&into, 1)).unwrap();
         let wait = || assert_eq!(wait_any(&[Some(&request), Some(&other)]).unwrap().0, 0);
@@ -191,12 +191,12 @@ fn a_persistent_receive_that_another_thread_starts_ends_a_wait_for_it_among_othe
 
 #[test]
 fn a_flush_ends_with_the_last_message_of_its_buffer() {
-    testing::alone(Plain, |world| {
-        let (out, back) = (Bytes::new(LARGE), Bytes::new(LARGE));
+    testing::alone(PlainEnvironment, |world| {
+        let (out, back) = (TestBytes::new(LARGE), TestBytes::new(LARGE));
         for among in [false, true] {
-            let (process, never) = (world.process(), Bytes::new(8));
+            let (process, never) = (world.process(), TestBytes::new(8));
             let other = world.irecv(recv_args(&never, 9)).unwrap();
-            process.buffers.attach(Buffer::Automatic).unwrap();
+            process.buffers.attach(BsendMemory::Automatic).unwrap();
             for tag in [1, 2] {
                 let mode = SendMode::Buffered;
                 let args = SendArgs {
@@ -225,8 +225,8 @@ const SURELY_STUCK: Duration = Duration::from_secs(60);
 /// the other.
 fn cancels(count: i32) {
     const TURNS: u32 = 3000;
-    testing::alone(Plain, |world| {
-        let rooms: Vec<_> = (0..count).map(|_| Bytes::new(8)).collect();
+    testing::alone(PlainEnvironment, |world| {
+        let rooms: Vec<_> = (0..count).map(|_| TestBytes::new(8)).collect();
         let requests: Vec<_> = rooms
             .iter()
             .enumerate()

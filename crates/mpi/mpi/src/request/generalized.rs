@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The program's functions of one generalised request. `Err` carries the program's error code.
-pub trait Operations: Send + Sync {
+pub trait GeneralizedFunctions: Send + Sync {
     /// Fills in the status of the completed operation.
     fn query(&self) -> Result<Status, i32>;
     /// The last use of the request is over.
@@ -18,9 +18,9 @@ pub trait Operations: Send + Sync {
 }
 
 /// A generalised request as the program completes it. The edge keeps it beside the [`Request`].
-pub struct General {
+pub struct GeneralizedRequest {
     process: Arc<Process>,
-    operations: Box<dyn Operations>,
+    operations: Box<dyn GeneralizedFunctions>,
     state: AtomicU8,
     waiter: AnyOfWaiter,
 }
@@ -29,8 +29,11 @@ const DONE: u8 = 1;
 const FREED: u8 = 2;
 
 /// `MPI_Grequest_start`.
-pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<General>, Request) {
-    let general = Arc::new(General {
+pub fn start(
+    process: &Arc<Process>,
+    operations: Box<dyn GeneralizedFunctions>,
+) -> (Arc<GeneralizedRequest>, Request) {
+    let general = Arc::new(GeneralizedRequest {
         process: process.clone(),
         operations,
         state: AtomicU8::new(0),
@@ -40,7 +43,7 @@ pub fn start(process: &Arc<Process>, operations: Box<dyn Operations>) -> (Arc<Ge
     (general, request)
 }
 
-impl General {
+impl GeneralizedRequest {
     /// `MPI_Grequest_complete`: wakes whoever waits; calls the free function if the request was
     /// freed before.
     pub fn complete(&self) -> Result<()> {
@@ -71,7 +74,7 @@ impl General {
     }
 }
 
-impl Completion for General {
+impl Completion for GeneralizedRequest {
     fn is_done(&self) -> bool {
         // SYNC(general): Acquire what came before `complete`.
         self.state.load(Ordering::Acquire) & DONE != 0

@@ -151,55 +151,55 @@ pub trait Completion: Send + Sync {
 }
 
 /// One operation that the program can wait for.
-pub struct Request(Kind);
+pub struct Request(RequestKind);
 
-enum Kind {
+enum RequestKind {
     /// Over at birth; kept for its status, with its place among the completions.
-    Done(Status, Owner, u64),
+    Done(Status, RequestOwner, u64),
     Send(Comm, api::Request),
     Recv(Comm, api::Request),
-    Shared(Owner, Arc<dyn Completion>),
-    Persistent(Comm, Box<Persistent>),
+    Shared(RequestOwner, Arc<dyn Completion>),
+    Persistent(Comm, Box<PersistentState>),
 }
 
 /// Whose a request is. A communicator is counted rather than its rank where there is one: threads
 /// that use communicators of their own then share no counter.
-pub struct Owner(Owned);
+pub struct RequestOwner(OwnerKind);
 
-enum Owned {
+enum OwnerKind {
     Rank(Arc<Process>),
     Member(Comm),
 }
 
-impl Owner {
+impl RequestOwner {
     fn process(&self) -> &Arc<Process> {
         match &self.0 {
-            Owned::Rank(process) => process,
-            Owned::Member(comm) => comm.process(),
+            OwnerKind::Rank(process) => process,
+            OwnerKind::Member(comm) => comm.process(),
         }
     }
 }
 
-impl From<&Arc<Process>> for Owner {
+impl From<&Arc<Process>> for RequestOwner {
     fn from(process: &Arc<Process>) -> Self {
-        Self(Owned::Rank(process.clone()))
+        Self(OwnerKind::Rank(process.clone()))
     }
 }
 
-impl From<&Comm> for Owner {
+impl From<&Comm> for RequestOwner {
     fn from(comm: &Comm) -> Self {
-        Self(Owned::Member(comm.clone()))
+        Self(OwnerKind::Member(comm.clone()))
     }
 }
 
-struct Persistent {
+struct PersistentState {
     start: Box<dyn Fn() -> Result<Request> + Send + Sync>,
     active: Mutex<Option<Request>>,
     /// Who waits for its start, and then for its end, among others.
     waiter: AnyOfWaiter,
 }
 
-impl Persistent {
+impl PersistentState {
     fn active(&self) -> MutexGuard<'_, Option<Request>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,20 +219,20 @@ impl Persistent {
 
 impl Request {
     /// An operation that was over when it started.
-    pub fn done(owner: impl Into<Owner>, status: Status) -> Self {
-        Self(Kind::Done(status, owner.into(), 0))
+    pub fn done(owner: impl Into<RequestOwner>, status: Status) -> Self {
+        Self(RequestKind::Done(status, owner.into(), 0))
     }
 
     /// Waits for `completion`.
-    pub fn new(owner: impl Into<Owner>, completion: Arc<dyn Completion>) -> Self {
-        Self(Kind::Shared(owner.into(), completion))
+    pub fn new(owner: impl Into<RequestOwner>, completion: Arc<dyn Completion>) -> Self {
+        Self(RequestKind::Shared(owner.into(), completion))
     }
 
     /// An inactive persistent request on `comm`; `start` starts the operation once.
     pub fn persistent(comm: &Comm, start: Box<dyn Fn() -> Result<Request> + Send + Sync>) -> Self {
-        Self(Kind::Persistent(
+        Self(RequestKind::Persistent(
             comm.clone(),
-            Box::new(Persistent {
+            Box::new(PersistentState {
                 start,
                 active: Mutex::new(None),
                 waiter: AnyOfWaiter::default(),
@@ -242,20 +242,20 @@ impl Request {
 
     /// A receive on `comm` that the engine was given directly and knows by `name`.
     pub fn posted(comm: &Comm, name: api::Request) -> Self {
-        Self(Kind::Recv(comm.clone(), name))
+        Self(RequestKind::Recv(comm.clone(), name))
     }
 
     /// Whether it was over at birth and has nothing to tell: any other such request could stand for
     /// it.
     #[inline]
     pub fn is_nothing(&self) -> bool {
-        matches!(self.0, Kind::Done(Status::EMPTY, _, _))
+        matches!(self.0, RequestKind::Done(Status::EMPTY, _, _))
     }
 
     /// The call that made it returns to the program before it is over, and it may need hands until
     /// then.
     pub(crate) fn left_open(self) -> Self {
-        if let Kind::Send(comm, name) | Kind::Recv(comm, name) = &self.0 {
+        if let RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) = &self.0 {
             comm.process().host.leave_open(*name);
         }
         self
@@ -267,7 +267,7 @@ impl Request {
                 error: Some(error), ..
             }) => Err(comm.convert(error)),
             api::StartOutcome::Done(_) => Ok(Self::done(comm, Status::EMPTY)),
-            api::StartOutcome::Pending(name) => Ok(Self(Kind::Send(comm.clone(), name))),
+            api::StartOutcome::Pending(name) => Ok(Self(RequestKind::Send(comm.clone(), name))),
         }
     }
 
@@ -275,17 +275,23 @@ impl Request {
         match started {
             api::StartOutcome::Done(status) => {
                 let place = comm.process().host.completions(comm.context_of(status.tag));
-                Ok(Self(Kind::Done(comm.received(status)?, comm.into(), place)))
+                Ok(Self(RequestKind::Done(
+                    comm.received(status)?,
+                    comm.into(),
+                    place,
+                )))
             }
-            api::StartOutcome::Pending(name) => Ok(Self(Kind::Recv(comm.clone(), name))),
+            api::StartOutcome::Pending(name) => Ok(Self(RequestKind::Recv(comm.clone(), name))),
         }
     }
 
     /// The rank it belongs to.
     pub fn process(&self) -> &Arc<Process> {
         match &self.0 {
-            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => comm.process(),
-            Kind::Done(_, owner, _) | Kind::Shared(owner, _) => owner.process(),
+            RequestKind::Send(comm, _)
+            | RequestKind::Recv(comm, _)
+            | RequestKind::Persistent(comm, _) => comm.process(),
+            RequestKind::Done(_, owner, _) | RequestKind::Shared(owner, _) => owner.process(),
         }
     }
 
@@ -293,30 +299,30 @@ impl Request {
     /// in particular.
     pub fn comm(&self) -> Option<Comm> {
         match &self.0 {
-            Kind::Send(comm, _) | Kind::Recv(comm, _) | Kind::Persistent(comm, _) => {
-                Some(comm.clone())
-            }
-            Kind::Shared(_, completion) => completion.comm(),
-            Kind::Done(..) => None,
+            RequestKind::Send(comm, _)
+            | RequestKind::Recv(comm, _)
+            | RequestKind::Persistent(comm, _) => Some(comm.clone()),
+            RequestKind::Shared(_, completion) => completion.comm(),
+            RequestKind::Done(..) => None,
         }
     }
 
     /// Whether the handle survives completion (becomes inactive).
     pub fn is_persistent(&self) -> bool {
-        matches!(self.0, Kind::Persistent(..))
+        matches!(self.0, RequestKind::Persistent(..))
     }
 
     /// `false` for a persistent request that is not started.
     pub fn is_active(&self) -> bool {
         match &self.0 {
-            Kind::Persistent(_, persistent) => persistent.active().is_some(),
+            RequestKind::Persistent(_, persistent) => persistent.active().is_some(),
             _ => true,
         }
     }
 
     /// `MPI_Start`.
     pub fn start(&self) -> Result<()> {
-        let Kind::Persistent(comm, persistent) = &self.0 else {
+        let RequestKind::Persistent(comm, persistent) = &self.0 else {
             return Err(Error::new(
                 Class::Request,
                 "MPI_Start: this is not a persistent request",
@@ -342,14 +348,14 @@ impl Request {
     /// point-to-point completes normally, as the standard permits.
     pub fn cancel(&self) -> Result<()> {
         match &self.0 {
-            Kind::Done(..) | Kind::Send(..) => Ok(()),
-            Kind::Recv(comm, name) => comm
+            RequestKind::Done(..) | RequestKind::Send(..) => Ok(()),
+            RequestKind::Recv(comm, name) => comm
                 .process()
                 .host
                 .cancel(*name)
                 .map_err(|error| comm.convert(error)),
-            Kind::Shared(_, completion) => completion.cancel(),
-            Kind::Persistent(_, persistent) => match &*persistent.active() {
+            RequestKind::Shared(_, completion) => completion.cancel(),
+            RequestKind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.cancel(),
                 None => Err(Error::new(
                     Class::Request,
@@ -362,19 +368,19 @@ impl Request {
     /// `MPI_Request_free`: the operation goes on, the handle is gone.
     pub fn free(self) -> Result<()> {
         match self.0 {
-            Kind::Done(..) => {}
-            Kind::Shared(owner, completion) => {
+            RequestKind::Done(..) => {}
+            RequestKind::Shared(owner, completion) => {
                 completion.free()?;
                 let process = owner.process().clone();
-                process.retire(Request(Kind::Shared(owner, completion)));
+                process.retire(Request(RequestKind::Shared(owner, completion)));
             }
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Persistent(_, persistent) => {
                 let active = persistent.active().take();
                 if let Some(active) = active {
                     active.free()?;
                 }
             }
-            Kind::Send(..) | Kind::Recv(..) => {
+            RequestKind::Send(..) | RequestKind::Recv(..) => {
                 let process = self.process().clone();
                 process.retire(self);
             }
@@ -385,14 +391,18 @@ impl Request {
     /// The outcome if the operation is over, without making progress; the request stays.
     fn peek(&self) -> Option<Outcome> {
         match &self.0 {
-            Kind::Done(status, _, _) => Some(Ok(*status)),
-            Kind::Send(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::sent),
-            Kind::Recv(comm, name) => settle(comm, comm.process().host.peek(*name), Comm::received),
-            Kind::Shared(_, completion) => {
+            RequestKind::Done(status, _, _) => Some(Ok(*status)),
+            RequestKind::Send(comm, name) => {
+                settle(comm, comm.process().host.peek(*name), Comm::sent)
+            }
+            RequestKind::Recv(comm, name) => {
+                settle(comm, comm.process().host.peek(*name), Comm::received)
+            }
+            RequestKind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done().then(|| completion.peek())
             }
-            Kind::Persistent(_, persistent) => match &*persistent.active() {
+            RequestKind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.peek(),
                 None => Some(Ok(Status::EMPTY)),
             },
@@ -403,51 +413,51 @@ impl Request {
     /// progress; `None` while it goes on. What is not a message is first.
     pub fn finished_at(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Done(_, _, place) => Some(*place),
-            Kind::Send(comm, name) | Kind::Recv(comm, name) => {
+            RequestKind::Done(_, _, place) => Some(*place),
+            RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {
                 comm.process().host.finished_at(*name)
             }
-            Kind::Persistent(_, persistent) => match &*persistent.active() {
+            RequestKind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.finished_at(),
                 None => Some(0),
             },
-            Kind::Shared(..) => self.ready().then_some(0),
+            RequestKind::Shared(..) => self.ready().then_some(0),
         }
     }
 
     /// What a thread that waits for this waits for.
     pub fn awaits(&self) -> WaitTarget {
         match &self.0 {
-            Kind::Send(_, name) | Kind::Recv(_, name) => WaitTarget::Operation(*name),
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Send(_, name) | RequestKind::Recv(_, name) => WaitTarget::Operation(*name),
+            RequestKind::Persistent(_, persistent) => {
                 let active = persistent.active();
                 active
                     .as_ref()
                     .map_or(WaitTarget::Anything, Request::awaits)
             }
-            Kind::Shared(_, completion) => completion.awaits(),
-            Kind::Done(..) => WaitTarget::Anything,
+            RequestKind::Shared(_, completion) => completion.awaits(),
+            RequestKind::Done(..) => WaitTarget::Anything,
         }
     }
 
     /// The same of one that waits for this among others.
     fn awaits_among(&self) -> WaitTarget {
         match &self.0 {
-            Kind::Send(_, name) | Kind::Recv(_, name) => WaitTarget::Operation(*name),
-            Kind::Persistent(_, persistent) => persistent.awaits_among(),
-            Kind::Shared(_, completion) => completion.awaits_among(),
-            Kind::Done(..) => WaitTarget::Anything,
+            RequestKind::Send(_, name) | RequestKind::Recv(_, name) => WaitTarget::Operation(*name),
+            RequestKind::Persistent(_, persistent) => persistent.awaits_among(),
+            RequestKind::Shared(_, completion) => completion.awaits_among(),
+            RequestKind::Done(..) => WaitTarget::Anything,
         }
     }
 
     /// Whether it is one operation of the engine from its beginning to its end.
     pub fn is_operation(&self) -> bool {
-        matches!(self.0, Kind::Send(..) | Kind::Recv(..))
+        matches!(self.0, RequestKind::Send(..) | RequestKind::Recv(..))
     }
 
     /// A thread begins to wait for this alone.
     fn linger(&self) {
-        if let Kind::Shared(_, completion) = &self.0 {
+        if let RequestKind::Shared(_, completion) = &self.0 {
             completion.linger();
         }
     }
@@ -455,22 +465,22 @@ impl Request {
     /// What a thread that waits for this waits for beside the engine.
     fn meeting(&self) -> Option<ExternalWait> {
         match &self.0 {
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Persistent(_, persistent) => {
                 persistent.active().as_ref().and_then(Request::meeting)
             }
-            Kind::Shared(_, completion) => completion.meeting(),
-            Kind::Done(..) | Kind::Send(..) | Kind::Recv(..) => None,
+            RequestKind::Shared(_, completion) => completion.meeting(),
+            RequestKind::Done(..) | RequestKind::Send(..) | RequestKind::Recv(..) => None,
         }
     }
 
     /// Whether the operation is over, without making progress or calling user code for its status.
     fn ready(&self) -> bool {
         match &self.0 {
-            Kind::Shared(_, completion) => {
+            RequestKind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done()
             }
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Persistent(_, persistent) => {
                 persistent.active().as_ref().is_none_or(Request::ready)
             }
             _ => self.peek().is_some(),
@@ -481,14 +491,18 @@ impl Request {
     /// inactive again.
     pub(crate) fn take(&self) -> Option<Outcome> {
         match &self.0 {
-            Kind::Done(status, _, _) => Some(Ok(*status)),
-            Kind::Send(comm, name) => settle(comm, comm.process().host.take(*name), Comm::sent),
-            Kind::Recv(comm, name) => settle(comm, comm.process().host.take(*name), Comm::received),
-            Kind::Shared(_, completion) => {
+            RequestKind::Done(status, _, _) => Some(Ok(*status)),
+            RequestKind::Send(comm, name) => {
+                settle(comm, comm.process().host.take(*name), Comm::sent)
+            }
+            RequestKind::Recv(comm, name) => {
+                settle(comm, comm.process().host.take(*name), Comm::received)
+            }
+            RequestKind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done().then(|| completion.finish())
             }
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Persistent(_, persistent) => {
                 let mut active = persistent.active();
                 let Some(running) = &*active else {
                     return Some(Ok(Status::EMPTY));
@@ -504,7 +518,7 @@ impl Request {
     pub(crate) fn over(&self) -> bool {
         match &self.0 {
             // Nobody wants its outcome, and a generalised request has called its free function.
-            Kind::Shared(_, completion) => {
+            RequestKind::Shared(_, completion) => {
                 completion.advance();
                 completion.is_done()
             }
@@ -514,13 +528,13 @@ impl Request {
 
     /// Whether there is nothing to wait for and nothing to keep.
     pub(crate) fn over_at_birth(&self) -> bool {
-        matches!(self.0, Kind::Done(..))
+        matches!(self.0, RequestKind::Done(..))
     }
 
     /// What the engine knows of a send or receive that is not over.
     pub(crate) fn pending(&self) -> Option<(PendingOperation, Comm)> {
         match &self.0 {
-            Kind::Send(comm, name) | Kind::Recv(comm, name) => {
+            RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {
                 Some((comm.process().host.pending(*name)?, comm.clone()))
             }
             _ => None,
@@ -530,20 +544,24 @@ impl Request {
     /// What it waits for, as others may see it; `None`: it is over, or the program itself ends it.
     pub fn shown(&self) -> Option<PendingOperation> {
         match &self.0 {
-            Kind::Send(comm, name) | Kind::Recv(comm, name) => comm.process().host.pending(*name),
-            Kind::Persistent(_, persistent) => {
+            RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {
+                comm.process().host.pending(*name)
+            }
+            RequestKind::Persistent(_, persistent) => {
                 persistent.active().as_ref().and_then(Request::shown)
             }
-            Kind::Shared(_, completion) => completion.meeting().map(|meeting| meeting.shown()),
-            Kind::Done(..) => None,
+            RequestKind::Shared(_, completion) => {
+                completion.meeting().map(|meeting| meeting.shown())
+            }
+            RequestKind::Done(..) => None,
         }
     }
 
     /// For freed requests: whether finalize waits for it.
     pub(crate) fn must_finish(&self) -> bool {
         match &self.0 {
-            Kind::Send(..) => true,
-            Kind::Shared(_, completion) => completion.must_finish(),
+            RequestKind::Send(..) => true,
+            RequestKind::Shared(_, completion) => completion.must_finish(),
             _ => false,
         }
     }

@@ -18,9 +18,9 @@ pub enum TestAny {
     Done(usize, Outcome),
 }
 
-type List<'a> = [Option<&'a Request>];
+type RequestList<'a> = [Option<&'a Request>];
 
-fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> {
+fn active<'a>(list: &'a RequestList<'a>) -> impl Iterator<Item = (usize, &'a Request)> {
     list.iter().enumerate().filter_map(|(index, slot)| {
         slot.filter(|request| request.is_active())
             .map(|r| (index, r))
@@ -28,7 +28,7 @@ fn active<'a>(list: &'a List<'a>) -> impl Iterator<Item = (usize, &'a Request)> 
 }
 
 /// One look at the rails on behalf of these requests.
-fn look_for(list: &List<'_>) {
+fn look_for(list: &RequestList<'_>) {
     let mut awaited = list.iter().flatten().map(|request| request.awaits());
     if let Some(request) = list.iter().flatten().next() {
         let host = &request.process().host;
@@ -42,9 +42,9 @@ fn look_for(list: &List<'_>) {
 
 /// While it lives, those who watch from outside know what the thread waits for that the engine
 /// knows nothing of.
-struct Met<'a>(Option<&'a Request>);
+struct ShownWait<'a>(Option<&'a Request>);
 
-impl<'a> Met<'a> {
+impl<'a> ShownWait<'a> {
     /// Of several the first.
     fn tell(mut requests: impl Iterator<Item = &'a Request>) -> Self {
         let found =
@@ -56,7 +56,7 @@ impl<'a> Met<'a> {
     }
 }
 
-impl Drop for Met<'_> {
+impl Drop for ShownWait<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.0 {
             request.process().host.meets(0, None);
@@ -75,7 +75,7 @@ pub fn wait(request: &Request) -> Outcome {
         outcome = request.take();
         outcome.is_some()
     };
-    let _met = Met::tell(std::iter::once(request));
+    let _met = ShownWait::tell(std::iter::once(request));
     request
         .process()
         .host
@@ -84,7 +84,7 @@ pub fn wait(request: &Request) -> Outcome {
 }
 
 /// `MPI_Waitall`: calls `each` once for every request in the list, null ones with the empty status.
-pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
+pub fn wait_all(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) {
     // Sends and receives mostly complete in order, so one cursor looks at each request about once.
     let at = Cell::new(0);
     let mut pass = || {
@@ -121,7 +121,7 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
                 _ => cursor,
             }
         };
-        let _met = Met::tell(list.iter().flatten().copied());
+        let _met = ShownWait::tell(list.iter().flatten().copied());
         request.process().host.wait_for(&awaits, &mut pass);
     }
 }
@@ -129,7 +129,10 @@ pub fn wait_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) {
 /// Of the requests that are over, the one that was over first. The standard lets any be given; in
 /// this order a program that keeps several receives posted for one sender sees its messages as they
 /// came.
-fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(usize, Outcome)> {
+fn earliest(
+    list: &RequestList<'_>,
+    look: fn(&Request) -> Option<Outcome>,
+) -> Option<(usize, Outcome)> {
     let (_, index, request) = active(list)
         .filter_map(|(index, request)| request.finished_at().map(|place| (place, index, request)))
         .min_by_key(|(place, index, _)| (*place, *index))?;
@@ -137,7 +140,7 @@ fn earliest(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> Option<(u
 }
 
 /// Waits until `done`, for any of these requests.
-fn wait_for_any(list: &List<'_>, host: &dyn Messaging, done: &mut dyn FnMut() -> bool) {
+fn wait_for_any(list: &RequestList<'_>, host: &dyn Messaging, done: &mut dyn FnMut() -> bool) {
     let any_of = || host.any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
     // Of what is more than one operation another part may come next, and what is not active may be
     // started.
@@ -147,7 +150,7 @@ fn wait_for_any(list: &List<'_>, host: &dyn Messaging, done: &mut dyn FnMut() ->
 }
 
 /// `MPI_Waitany`: `None` when no request is active (index `MPI_UNDEFINED`, empty status).
-pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
+pub fn wait_any(list: &RequestList<'_>) -> Option<(usize, Outcome)> {
     let (_, first) = active(list).next()?;
     let mut found = None;
     let mut pass = || {
@@ -155,14 +158,14 @@ pub fn wait_any(list: &List<'_>) -> Option<(usize, Outcome)> {
         found.is_some()
     };
     if !pass() {
-        let _met = Met::tell(active(list).map(|(_, request)| request));
+        let _met = ShownWait::tell(active(list).map(|(_, request)| request));
         wait_for_any(list, &*first.process().host, &mut pass);
     }
     found
 }
 
 /// `MPI_Waitsome`: the number of requests completed, `None` when none is active (`MPI_UNDEFINED`).
-pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+pub fn wait_some(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
     let (_, first) = active(list).next()?;
     let mut count = 0;
     let mut pass = || {
@@ -170,14 +173,14 @@ pub fn wait_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Optio
         count > 0
     };
     if !pass() {
-        let _met = Met::tell(active(list).map(|(_, request)| request));
+        let _met = ShownWait::tell(active(list).map(|(_, request)| request));
         wait_for_any(list, &*first.process().host, &mut pass);
     }
     Some(count)
 }
 
 /// Takes all that are over; gives their number.
-fn sweep(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize {
+fn sweep(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize {
     let mut count = 0;
     for (index, request) in active(list) {
         if let Some(outcome) = request.take() {
@@ -198,7 +201,7 @@ pub fn test(request: &Request) -> Option<Outcome> {
 
 /// `MPI_Testall`: if all are over, calls `each` for every one and gives `true`; otherwise changes
 /// nothing.
-pub fn test_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
+pub fn test_all(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
     let all_over = || list.iter().flatten().all(|request| request.ready());
     if !all_over() {
         look_for(list);
@@ -214,11 +217,11 @@ pub fn test_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
 }
 
 /// `MPI_Testany`.
-pub fn test_any(list: &List<'_>) -> TestAny {
+pub fn test_any(list: &RequestList<'_>) -> TestAny {
     any(list, Request::take)
 }
 
-fn any(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
+fn any(list: &RequestList<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
     if active(list).next().is_none() {
         return TestAny::Nothing;
     }
@@ -233,7 +236,7 @@ fn any(list: &List<'_>, look: fn(&Request) -> Option<Outcome>) -> TestAny {
 }
 
 /// `MPI_Testsome`: the number completed, `None` when none is active.
-pub fn test_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+pub fn test_some(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
     active(list).next()?;
     let count = sweep(list, each);
     if count > 0 {
@@ -252,12 +255,12 @@ pub fn get_status(request: &Request) -> Option<Outcome> {
 }
 
 /// `MPI_Request_get_status_any`.
-pub fn get_status_any(list: &List<'_>) -> TestAny {
+pub fn get_status_any(list: &RequestList<'_>) -> TestAny {
     any(list, Request::peek)
 }
 
 /// `MPI_Request_get_status_all`: like [`test_all`], but the requests stay.
-pub fn get_status_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
+pub fn get_status_all(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> bool {
     let all_over = || list.iter().flatten().all(|request| request.ready());
     if !all_over() {
         look_for(list);
@@ -275,7 +278,10 @@ pub fn get_status_all(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> 
 }
 
 /// `MPI_Request_get_status_some`: like [`test_some`], but the requests stay.
-pub fn get_status_some(list: &List<'_>, each: &mut dyn FnMut(usize, Outcome)) -> Option<usize> {
+pub fn get_status_some(
+    list: &RequestList<'_>,
+    each: &mut dyn FnMut(usize, Outcome),
+) -> Option<usize> {
     active(list).next()?;
     let mut pass = || {
         let mut count = 0;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
-use crate::testing::{self, Bytes};
+use crate::testing::{self, TestBytes};
 use garonne_engine::api::CallOrigin;
 use garonne_engine::observe::events::PendingReport;
 use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Counts how often a rank that looks so many times before it gives way did so.
-struct Counting {
+struct CountingEnvironment {
     spins: u32,
     given: Arc<AtomicU32>,
     /// How long it goes on with that.
@@ -21,7 +21,7 @@ struct Counting {
     told: Arc<(AtomicU32, AtomicBool)>,
 }
 
-impl Environment for Counting {
+impl Environment for CountingEnvironment {
     fn patience(&self) -> SpinBudget {
         SpinBudget {
             spins: self.spins,
@@ -58,7 +58,7 @@ impl Environment for Counting {
 /// Runs `program` as the only rank. It gets a way to ask how often it gave way since it asked last.
 fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
     let given = Arc::new(AtomicU32::new(0));
-    let place = Counting {
+    let place = CountingEnvironment {
         spins,
         given: given.clone(),
         on: Arc::default(),
@@ -69,7 +69,7 @@ fn alone(spins: u32, program: impl FnOnce(&Comm, &dyn Fn() -> u32)) {
     });
 }
 
-fn run(place: Counting, program: impl FnOnce(&Comm)) {
+fn run(place: CountingEnvironment, program: impl FnOnce(&Comm)) {
     let given = place.given.clone();
     testing::alone(place, |world| {
         given.store(0, Ordering::Relaxed);
@@ -77,7 +77,7 @@ fn run(place: Counting, program: impl FnOnce(&Comm)) {
     });
 }
 
-fn receive(world: &Comm, into: &Bytes) -> Request {
+fn receive(world: &Comm, into: &TestBytes) -> Request {
     let args = RecvArgs {
         data: into.data(),
         source: 0,
@@ -109,7 +109,7 @@ const LOOKS: [fn(&Comm, &Request); 10] = [
 #[test]
 fn every_fruitless_look_gives_way_once_when_ranks_exceed_cores() {
     alone(0, |world, given| {
-        let into = Bytes::new(4);
+        let into = TestBytes::new(4);
         let request = receive(world, &into);
         given();
         for (which, look) in LOOKS.iter().enumerate() {
@@ -141,7 +141,7 @@ fn looks_that_find_something_do_not_give_way() {
 fn with_a_core_for_every_rank_only_the_looks_of_many_threads_give_way_and_seldom() {
     const SPINS: u32 = 100;
     alone(SPINS, |world, given| {
-        let into = Bytes::new(4);
+        let into = TestBytes::new(4);
         let request = receive(world, &into);
         given();
         let mut left = SPINS;
@@ -159,7 +159,7 @@ fn with_a_core_for_every_rank_only_the_looks_of_many_threads_give_way_and_seldom
 /// A wait for a message of this rank's own, which another thread sends when it gave way so often,
 /// or after some time. How often it did.
 fn given_in_a_wait(world: &Comm, given: &AtomicU32, often: u32, at_last: Duration) -> u32 {
-    let (here, there) = (Bytes::new(4), Bytes::new(4));
+    let (here, there) = (TestBytes::new(4), TestBytes::new(4));
     let request = receive(world, &here);
     given.store(0, Ordering::Relaxed);
     std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_n
         Arc::new(AtomicU32::new(0)),
         Arc::new(Mutex::new(Duration::MAX)),
     );
-    let place = Counting {
+    let place = CountingEnvironment {
         spins: 0,
         given: given.clone(),
         on: on.clone(),
@@ -219,7 +219,7 @@ fn a_waiter_among_more_ranks_than_cores_goes_on_giving_way_unless_that_came_to_n
 #[test]
 fn a_wait_that_was_told_is_taken_back_whenever_it_ends() {
     let told = Arc::<(AtomicU32, AtomicBool)>::default();
-    let place = Counting {
+    let place = CountingEnvironment {
         spins: 0,
         given: Arc::default(),
         on: Arc::default(),

@@ -29,7 +29,7 @@ pub fn dims_create(nodes: i32, dims: &mut [i32]) -> Result<()> {
     }
     let rest = (i64::from(nodes) / fixed) as u32;
     let divisors: Vec<u32> = divisors(rest);
-    let sides = Search {
+    let sides = DimsSearch {
         divisors,
         failed: HashMap::new(),
     }
@@ -59,13 +59,13 @@ fn divisors(n: u32) -> Vec<u32> {
 }
 
 /// Depth-first search for the lexicographically least falling factorisation.
-struct Search {
+struct DimsSearch {
     divisors: Vec<u32>,
     /// (product, sides) that cannot be made with sides up to this bound.
     failed: HashMap<(u32, usize), u32>,
 }
 
-impl Search {
+impl DimsSearch {
     fn factor(&mut self, product: u32, sides: usize, bound: u32) -> Option<Vec<u32>> {
         if product == 1 {
             return Some(vec![1; sides]);

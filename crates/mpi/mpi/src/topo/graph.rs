@@ -76,7 +76,7 @@ impl Graph {
 
 /// Neighbours of one process in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Adjacent {
+pub struct AdjacentRanks {
     /// Their ranks.
     pub ranks: Vec<i32>,
     /// Weights of the edges, as many; empty for an unweighted graph.
@@ -87,16 +87,16 @@ pub struct Adjacent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DistGraph {
     /// Whence it receives.
-    pub sources: Adjacent,
+    pub sources: AdjacentRanks,
     /// Whither it sends.
-    pub destinations: Adjacent,
+    pub destinations: AdjacentRanks,
     /// Whether weights were given (`MPI_Dist_graph_neighbors_count`).
     pub weighted: bool,
 }
 
 /// Edges that one process contributes to `MPI_Dist_graph_create`.
 #[derive(Clone, Copy, Debug)]
-pub struct Edges<'a> {
+pub struct GraphEdges<'a> {
     /// Source nodes.
     pub sources: &'a [i32],
     /// Number of destinations of each source.
@@ -173,7 +173,7 @@ impl Comm {
 
     /// `MPI_Dist_graph_create`: any process may contribute any edges. Each process reads all
     /// contributions once, so this costs memory in proportion to the graph while it runs.
-    pub fn dist_graph_create(&self, edges: Edges<'_>, origin: CallOrigin) -> Result<Comm> {
+    pub fn dist_graph_create(&self, edges: GraphEdges<'_>, origin: CallOrigin) -> Result<Comm> {
         self.no_inter()?;
         let records = self.edge_records(edges)?;
         let weighted = edges.weights.is_some();
@@ -182,8 +182,8 @@ impl Comm {
         let all = self.run(async move { channel.all_gather_sized(&records).await })?;
         let me = self.rank() as i32;
         let mut graph = DistGraph {
-            sources: Adjacent::default(),
-            destinations: Adjacent::default(),
+            sources: AdjacentRanks::default(),
+            destinations: AdjacentRanks::default(),
             weighted,
         };
         for edge in all.chunks_exact(EDGE_LEN) {
@@ -193,7 +193,7 @@ impl Comm {
                 (ends >> 32) as u32 as i32,
                 word_at(edge, 1) as i32,
             );
-            let add = |side: &mut Adjacent, rank| {
+            let add = |side: &mut AdjacentRanks, rank| {
                 side.ranks.push(rank);
                 if weighted {
                     side.weights.push(weight);
@@ -239,7 +239,7 @@ impl Comm {
     }
 
     /// The contributed edges as bytes: both ends in a word, then the weight.
-    fn edge_records(&self, edges: Edges<'_>) -> Result<Vec<u8>> {
+    fn edge_records(&self, edges: GraphEdges<'_>) -> Result<Vec<u8>> {
         self.check_nodes(edges.sources)?;
         self.check_nodes(edges.destinations)?;
         if let Some(bad) = edges.degrees.iter().find(|degree| **degree < 0) {

@@ -12,10 +12,10 @@ mod tests;
 
 pub use cart::Cart;
 pub use dims::dims_create;
-pub use graph::{Adjacent, DistGraph, Edges, Graph};
+pub use graph::{AdjacentRanks, DistGraph, Graph, GraphEdges};
 
 use crate::coll::call_tag::CollectiveKind;
-use crate::comm::{Comm, Parts};
+use crate::comm::{Comm, CommParts};
 use crate::error::{Class, Result};
 use crate::group::Group;
 use garonne_engine::api::CallOrigin;
@@ -86,7 +86,7 @@ impl Comm {
             },
             Group::List(members) => Group::compact(members[..size as usize].to_vec()),
         };
-        self.create_dressed(&first, &entered, move |parts: &mut Parts| {
+        self.create_dressed(&first, &entered, move |parts: &mut CommParts| {
             parts.topology = Some(Arc::new(topology))
         })
     }

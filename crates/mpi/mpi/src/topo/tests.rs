@@ -76,19 +76,19 @@ fn a_graph_tells_the_neighbours_of_every_node() {
 fn edges_given_anywhere_reach_both_their_ends() {
     job(4, |world| {
         // Rank 1 gives a weighted ring, rank 3 one edge more, the others nothing.
-        let ring = Edges {
+        let ring = GraphEdges {
             sources: &[0, 1, 2, 3],
             degrees: &[1, 1, 1, 1],
             destinations: &[1, 2, 3, 0],
             weights: Some(&[10, 11, 12, 13]),
         };
-        let more = Edges {
+        let more = GraphEdges {
             sources: &[0],
             degrees: &[1],
             destinations: &[2],
             weights: Some(&[7]),
         };
-        let none = Edges {
+        let none = GraphEdges {
             sources: &[],
             degrees: &[],
             destinations: &[],
@@ -106,14 +106,14 @@ fn edges_given_anywhere_reach_both_their_ends() {
         match comm.rank() {
             0 => assert_eq!(
                 graph.destinations,
-                Adjacent {
+                AdjacentRanks {
                     ranks: vec![1, 2],
                     weights: vec![10, 7]
                 }
             ),
             2 => assert_eq!(
                 graph.sources,
-                Adjacent {
+                AdjacentRanks {
                     ranks: vec![1, 0],
                     weights: vec![11, 7]
                 }
@@ -124,7 +124,7 @@ fn edges_given_anywhere_reach_both_their_ends() {
             ),
         }
         assert!(graph.weighted);
-        let short = Edges {
+        let short = GraphEdges {
             degrees: &[2],
             ..more
         };

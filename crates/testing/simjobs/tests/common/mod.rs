@@ -6,9 +6,9 @@ use garonne_engine::api::CallOrigin;
 use garonne_mpi::coll::{Allgather, Allreduce, Alltoall, Barrier, Bcast, Elements};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::{Datatype, codes};
-use garonne_mpi::op::{Op, Predefined};
+use garonne_mpi::op::{Op, PredefinedOp};
 use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
-use garonne_mpi::process::{Config, Process, ThreadLevel};
+use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_mpi::request;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::job::{Job, Outcome, SimHost, check};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub fn mpi(job: &Job, program: impl Fn(&Comm) + Send + Sync) -> Outcome {
     check(job, |host: Arc<SimHost>| {
         let host: Arc<dyn Messaging> = host;
-        let process = Process::new(Config::plain(host));
+        let process = Process::new(ProcessConfig::plain(host));
         process.init(ThreadLevel::Multiple).expect("init");
         let world = process.world().expect("the world");
         program(&world);
@@ -74,7 +74,7 @@ impl Words {
 pub fn collectives(comm: &Comm, seed: u64, count: u32) {
     let (me, n) = (comm.rank(), comm.size());
     let mut random = Random::new(seed);
-    let sum = Op::predefined(Predefined::Sum as u16).expect("a predefined operation");
+    let sum = Op::predefined(PredefinedOp::Sum as u16).expect("a predefined operation");
     for _ in 0..count {
         let count = [1, 7, 300][random.below(3) as usize];
         match random.below(5) {

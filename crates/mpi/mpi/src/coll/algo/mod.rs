@@ -1,4 +1,4 @@
-//! The algorithms, each a function that states its steps to a [`Plan`](super::plan::Plan).
+//! The algorithms, each a function that states its steps to a [`PersistentRun`](super::plan::Plan).
 //!
 //! Called by the entry points in [`super`] and by each other; which one serves a call is decided in
 //! [`super::choose`]. Bounded by the number of steps they state: at most a small multiple of the

@@ -6,7 +6,7 @@ use crate::coll::tests::thread_world::world_of;
 use crate::coll::{Barrier, CallOrigin, Comm};
 use crate::p2p::RecvArgs;
 use crate::request;
-use crate::testing::Bytes;
+use crate::testing::TestBytes;
 use garonne_progress::messaging::Stepper;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ fn a_collective_among_others_ends_a_wait_of_a_thread_that_does_not_poll() {
                 request::wait(&request).unwrap();
                 return;
             }
-            let into = Bytes::new(8);
+            let into = TestBytes::new(8);
             let args = RecvArgs {
                 data: into.data(),
                 source: 1,

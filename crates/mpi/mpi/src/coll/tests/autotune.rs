@@ -1,26 +1,26 @@
 //! The way of long collectives over boards: chosen by each member for itself, and alike.
 
-use super::thread_world::{Words, word, world};
+use super::thread_world::{WordBuffer, word, world};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 /// A round of long collectives of `count` words a block, whose results are looked at.
 fn round(comm: &Comm, count: u64, root: u32) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let op = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let op = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
     let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let all = count * u64::from(n);
-    let describe = |words: &Words, count| Elements {
+    let describe = |words: &WordBuffer, count| Elements {
         mem: words.0.mem(),
         count,
         datatype,
     };
-    let own = Words::new(all, |index| word(me, (index / count) as u32, index % count));
-    let into = Words::new(all, |_| 5);
+    let own = WordBuffer::new(all, |index| word(me, (index / count) as u32, index % count));
+    let into = WordBuffer::new(all, |_| 5);
 
     let exchanged = Alltoall {
         send: Some(describe(&own, count)),
@@ -49,8 +49,8 @@ fn round(comm: &Comm, count: u64, root: u32) {
     });
 
     let sent = match me == root {
-        true => Words::new(count, |index| word(root, 7, index)),
-        false => Words::new(count, |_| 5),
+        true => WordBuffer::new(count, |index| word(root, 7, index)),
+        false => WordBuffer::new(count, |_| 5),
     };
     let bcast = Bcast {
         buffer: describe(&sent, count),
@@ -90,7 +90,7 @@ fn members_that_were_of_different_minds_are_told_instead_of_waiting_for_each_oth
                 comm.0.meeting.forget();
             }
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-            let words = Words::new(5000 * u64::from(n), |_| 0);
+            let words = WordBuffer::new(5000 * u64::from(n), |_| 0);
             let gathered = Allgather {
                 send: None,
                 recv: Elements {

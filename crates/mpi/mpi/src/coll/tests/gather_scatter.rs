@@ -8,14 +8,14 @@ use crate::error::Result;
 use garonne_sync::user::Data;
 
 const COUNTS: [u64; 4] = [0, 1, 3, 8];
-const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
+const SHAPES: [TestElements; 2] = [TestElements::Dense, TestElements::Gappy];
 
 /// The shape that a rank uses, so that both sides of most messages differ.
-fn shape_of(rank: u32) -> Test {
+fn shape_of(rank: u32) -> TestElements {
     SHAPES[(rank as usize / 2) % 2]
 }
 
-fn even<'a>(buffer: &'a Buffer, count: u64) -> Blocks<'a> {
+fn even<'a>(buffer: &'a TestBuffer, count: u64) -> Blocks<'a> {
     Blocks::Even {
         typed: buffer.typed(),
         count,
@@ -39,9 +39,9 @@ fn every_gather_brings_the_blocks_to_the_root_in_rank_order() {
                 for (seed, algorithm) in algorithms.into_iter().enumerate() {
                     for in_place in [false, true] {
                         let inputs: Vec<_> = (0..n)
-                            .map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count)))
+                            .map(|rank| TestBuffer::of(shape_of(rank), &contribution(rank, count)))
                             .collect();
-                        let output = Buffer::new(Test::Gappy, u64::from(n) * count);
+                        let output = TestBuffer::new(TestElements::Gappy, u64::from(n) * count);
                         if in_place {
                             let own = output.typed().data((u64::from(root) * count) as i64, count);
                             own.unpack(0, &bytes(&contribution(root, count)));
@@ -79,9 +79,9 @@ fn every_scatter_gives_each_rank_its_block() {
         for count in COUNTS {
             for root in [0, n / 2, n - 1] {
                 for (seed, algorithm) in algorithms.into_iter().enumerate() {
-                    let input = Buffer::of(Test::Gappy, &all_contributions(n, count));
+                    let input = TestBuffer::of(TestElements::Gappy, &all_contributions(n, count));
                     let outputs: Vec<_> = (0..n)
-                        .map(|rank| Buffer::new(shape_of(rank), count))
+                        .map(|rank| TestBuffer::new(shape_of(rank), count))
                         .collect();
                     run(n, seed as u64, |p, rank| {
                         let mine = outputs[rank as usize].typed().data(0, count);
@@ -128,10 +128,10 @@ fn every_allgather_brings_all_blocks_to_all_ranks() {
                 .filter(|(_, (_, fits))| fits(n))
             {
                 let inputs: Vec<_> = (0..n)
-                    .map(|rank| Buffer::of(shape_of(rank), &contribution(rank, count)))
+                    .map(|rank| TestBuffer::of(shape_of(rank), &contribution(rank, count)))
                     .collect();
                 let outputs: Vec<_> = (0..n)
-                    .map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count))
+                    .map(|rank| TestBuffer::new(shape_of(rank + 1), u64::from(n) * count))
                     .collect();
                 run(n, seed as u64, |p, rank| {
                     let blocks = even(&outputs[rank as usize], count);
@@ -179,7 +179,7 @@ fn every_allgather_of_uneven_blocks_keeps_to_counts_and_displacements() {
         }
         for (seed, algorithm) in algorithms.into_iter().enumerate() {
             let outputs: Vec<_> = (0..n)
-                .map(|rank| Buffer::new(shape_of(rank), next as u64))
+                .map(|rank| TestBuffer::new(shape_of(rank), next as u64))
                 .collect();
             let blocks = |rank: u32| Blocks::Uneven {
                 typed: outputs[rank as usize].typed(),
@@ -222,7 +222,7 @@ fn every_alltoall_transposes_the_blocks() {
             for (seed, algorithm) in algorithms.into_iter().enumerate() {
                 let inputs: Vec<_> = (0..n)
                     .map(|me| {
-                        Buffer::of(
+                        TestBuffer::of(
                             shape_of(me),
                             &(0..n)
                                 .flat_map(|to| exchanged(me, to, count))
@@ -231,7 +231,7 @@ fn every_alltoall_transposes_the_blocks() {
                     })
                     .collect();
                 let outputs: Vec<_> = (0..n)
-                    .map(|rank| Buffer::new(shape_of(rank + 1), u64::from(n) * count))
+                    .map(|rank| TestBuffer::new(shape_of(rank + 1), u64::from(n) * count))
                     .collect();
                 run(n, seed as u64, |p, me| {
                     algorithm(
@@ -261,11 +261,11 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
             let displs: Vec<i64> = (0..n).map(|rank| i64::from(rank) * 4).collect();
             let buffers = |shift: u32| -> Vec<_> {
                 (0..n)
-                    .map(|me| Buffer::new(shape_of(me + shift), u64::from(n) * 4))
+                    .map(|me| TestBuffer::new(shape_of(me + shift), u64::from(n) * 4))
                     .collect()
             };
             let (inputs, outputs) = (buffers(0), buffers(1));
-            let blocks = |buffers: &'_ [Buffer], me: u32| -> Vec<Data> {
+            let blocks = |buffers: &'_ [TestBuffer], me: u32| -> Vec<Data> {
                 let buffer = &buffers[me as usize];
                 (0..n)
                     .map(|r| {
@@ -286,13 +286,13 @@ fn an_uneven_alltoall_may_be_in_place_or_not() {
                 }
             }
             run(n, 5, |p, me| {
-                let uneven = |buffer: &'_ Buffer| {
+                let uneven = |buffer: &'_ TestBuffer| {
                     let typed = crate::coll::typed_buffer::TypedBuffer::new(
                         buffer.mem(),
-                        if buffer.shape == Test::Dense {
-                            &Test::Dense
+                        if buffer.shape == TestElements::Dense {
+                            &TestElements::Dense
                         } else {
-                            &Test::Gappy
+                            &TestElements::Gappy
                         },
                     );
                     (

@@ -25,8 +25,8 @@ const PLACEMENTS: [&[u32]; 9] = [
     &[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0],
 ];
 
-const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
-const SHAPE_OF: [&dyn ElementLayout; 2] = [&Test::Dense, &Test::Gappy];
+const SHAPES: [TestElements; 2] = [TestElements::Dense, TestElements::Gappy];
+const SHAPE_OF: [&dyn ElementLayout; 2] = [&TestElements::Dense, &TestElements::Gappy];
 const COUNTS: [u64; 3] = [1, 5, 40];
 
 fn runs(nodes: &[u32]) -> bool {
@@ -76,8 +76,8 @@ fn a_broadcast_reaches_all_ranks_of_all_nodes() {
                 let want = contribution(root, count);
                 let buffers: Vec<_> = (0..n)
                     .map(|rank| match SHAPES[(rank + n) as usize % 2] {
-                        shape if rank == root => Buffer::of(shape, &want),
-                        shape => Buffer::new(shape, count),
+                        shape if rank == root => TestBuffer::of(shape, &want),
+                        shape => TestBuffer::new(shape, count),
                     })
                     .collect();
                 everywhere(nodes, seed as u64, |p, spread, rank| {
@@ -96,7 +96,7 @@ fn a_broadcast_reaches_all_ranks_of_all_nodes() {
 }
 
 /// Every placement with every operation that it allows.
-fn reductions(mut f: impl FnMut(&[u32], TestOp, Test, u64, bool, u64)) {
+fn reductions(mut f: impl FnMut(&[u32], TestOp, TestElements, u64, bool, u64)) {
     let mut seed = 0;
     for nodes in PLACEMENTS {
         for shape in SHAPES {
@@ -121,11 +121,11 @@ fn a_reduction_of_nodes_combines_the_operands_in_rank_order() {
         let n = nodes.len() as u32;
         for root in [0, n / 2, n - 1] {
             let inputs: Vec<_> = (0..n)
-                .map(|rank| Buffer::of(shape, &contribution(rank, count)))
+                .map(|rank| TestBuffer::of(shape, &contribution(rank, count)))
                 .collect();
             let result = match in_place {
-                true => Buffer::of(shape, &contribution(root, count)),
-                false => Buffer::new(shape, count),
+                true => TestBuffer::of(shape, &contribution(root, count)),
+                false => TestBuffer::new(shape, count),
             };
             everywhere(nodes, seed, |p, spread, rank| {
                 let own = inputs[rank as usize].mem();
@@ -167,14 +167,14 @@ fn an_allreduce_of_nodes_gives_all_the_operands_in_rank_order() {
             if in_slices && !even {
                 continue;
             }
-            let of = |rank| Buffer::of(shape, &contribution(rank, count));
+            let of = |rank| TestBuffer::of(shape, &contribution(rank, count));
             let inputs: Vec<_> = (0..n).map(of).collect();
             let results: Vec<_> = (0..n)
                 .map(|rank| {
                     if in_place {
                         of(rank)
                     } else {
-                        Buffer::new(shape, count)
+                        TestBuffer::new(shape, count)
                     }
                 })
                 .collect();
@@ -222,7 +222,7 @@ fn an_allgather_of_nodes_gives_all_the_blocks_of_all() {
                 for round in [false, true] {
                     let results: Vec<_> = (0..n)
                         .map(|rank| {
-                            let result = Buffer::new(SHAPES[rank as usize % 2], total);
+                            let result = TestBuffer::new(SHAPES[rank as usize % 2], total);
                             let own = result.typed().data(displs[rank as usize], len(rank));
                             own.unpack(0, &bytes(&contribution(rank, len(rank))));
                             result
@@ -267,19 +267,19 @@ fn an_alltoall_of_nodes_transposes_the_blocks_also_in_place() {
                     .collect::<Vec<_>>()
             };
             let inputs: Vec<_> = (0..n)
-                .map(|me| Buffer::of(SHAPES[me as usize % 2], &blocks_of(me)))
+                .map(|me| TestBuffer::of(SHAPES[me as usize % 2], &blocks_of(me)))
                 .collect();
             let outputs: Vec<_> = (0..n)
                 .map(|me| match in_place {
-                    true => Buffer::of(Test::Gappy, &blocks_of(me)),
-                    false => Buffer::new(Test::Gappy, u64::from(n) * count),
+                    true => TestBuffer::of(TestElements::Gappy, &blocks_of(me)),
+                    false => TestBuffer::new(TestElements::Gappy, u64::from(n) * count),
                 })
                 .collect();
             everywhere(nodes, u64::from(n) + count, |p, spread, me| {
-                let even = |buffer: &Buffer| Blocks::Even {
+                let even = |buffer: &TestBuffer| Blocks::Even {
                     typed: TypedBuffer::new(
                         buffer.mem(),
-                        SHAPE_OF[(buffer.shape == Test::Gappy) as usize],
+                        SHAPE_OF[(buffer.shape == TestElements::Gappy) as usize],
                     ),
                     count,
                 };
@@ -325,9 +325,9 @@ fn crossing(
 fn what_crosses_the_network_grows_with_nodes_and_not_with_their_ranks() {
     for each in [2u32, 4, 16] {
         let nodes: Vec<u32> = (0..8 * each).map(|rank| rank / each).collect();
-        let buffer = Buffer::new(Test::Dense, 4096);
+        let buffer = TestBuffer::new(TestElements::Dense, 4096);
         let r = Reduction {
-            fold: &TestOp::Add(Test::Dense),
+            fold: &TestOp::Add(TestElements::Dense),
             input: buffer.mem(),
             output: buffer.mem(),
             count: 1,

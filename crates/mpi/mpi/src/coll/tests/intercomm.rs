@@ -34,8 +34,10 @@ fn a_barrier_lets_nobody_of_either_group_leave_early() {
 fn a_broadcast_reaches_the_other_group_only() {
     groups(|a, b, seed| {
         let root = a - 1;
-        let source = Buffer::of(Test::Gappy, &contribution(7, 9));
-        let targets: Vec<_> = (0..b).map(|_| Buffer::new(Test::Dense, 9)).collect();
+        let source = TestBuffer::of(TestElements::Gappy, &contribution(7, 9));
+        let targets: Vec<_> = (0..b)
+            .map(|_| TestBuffer::new(TestElements::Dense, 9))
+            .collect();
         run_groups(a, b, seed, |p, group, rank| {
             let data = if group == 0 {
                 source.typed()
@@ -56,9 +58,9 @@ fn gather_and_scatter_move_blocks_between_the_root_and_the_other_group() {
     groups(|a, b, seed| {
         let root = a / 2;
         let all: Vec<_> = (0..b).flat_map(|rank| contribution(rank, 3)).collect();
-        let gathered = Buffer::new(Test::Gappy, 3 * u64::from(b));
+        let gathered = TestBuffer::new(TestElements::Gappy, 3 * u64::from(b));
         let sources: Vec<_> = (0..b)
-            .map(|rank| Buffer::of(Test::Dense, &contribution(rank, 3)))
+            .map(|rank| TestBuffer::of(TestElements::Dense, &contribution(rank, 3)))
             .collect();
         run_groups(a, b, seed, |p, group, rank| {
             let mine = sources[rank as usize % b as usize].typed().data(0, 3);
@@ -69,7 +71,9 @@ fn gather_and_scatter_move_blocks_between_the_root_and_the_other_group() {
             intercomm::gather(p, role(group, rank, root), &mine, &blocks)
         });
         assert_eq!(gathered.elements(), all);
-        let targets: Vec<_> = (0..b).map(|_| Buffer::new(Test::Dense, 3)).collect();
+        let targets: Vec<_> = (0..b)
+            .map(|_| TestBuffer::new(TestElements::Dense, 3))
+            .collect();
         run_groups(a, b, seed, |p, group, rank| {
             let mine = targets[rank as usize % b as usize].typed().data(0, 3);
             let blocks = Blocks::Even {
@@ -86,21 +90,31 @@ fn gather_and_scatter_move_blocks_between_the_root_and_the_other_group() {
 #[test]
 fn reductions_give_each_group_the_sum_of_the_other() {
     for count in [0u64, 1, 10] {
-        for op in [TestOp::Add(Test::Gappy), TestOp::Compose(Test::Gappy)] {
+        for op in [
+            TestOp::Add(TestElements::Gappy),
+            TestOp::Compose(TestElements::Gappy),
+        ] {
             groups(|a, b, seed| {
                 let sizes = [a, b];
                 let member = |group: usize, rank: u32| rank + 50 * group as u32;
-                let buffers = |count: u64| -> Vec<Vec<Buffer>> {
+                let buffers = |count: u64| -> Vec<Vec<TestBuffer>> {
                     sizes
                         .iter()
-                        .map(|&size| (0..size).map(|_| Buffer::new(Test::Gappy, count)).collect())
+                        .map(|&size| {
+                            (0..size)
+                                .map(|_| TestBuffer::new(TestElements::Gappy, count))
+                                .collect()
+                        })
                         .collect()
                 };
-                let inputs: Vec<Vec<Buffer>> = (0..2)
+                let inputs: Vec<Vec<TestBuffer>> = (0..2)
                     .map(|group| {
                         (0..sizes[group])
                             .map(|r| {
-                                Buffer::of(Test::Gappy, &contribution(member(group, r), count))
+                                TestBuffer::of(
+                                    TestElements::Gappy,
+                                    &contribution(member(group, r), count),
+                                )
                             })
                             .collect()
                     })
@@ -114,7 +128,7 @@ fn reductions_give_each_group_the_sum_of_the_other() {
                     count,
                 };
 
-                let result = Buffer::new(Test::Gappy, count);
+                let result = TestBuffer::new(TestElements::Gappy, count);
                 run_groups(a, b, seed, |p, group, rank| {
                     let role = role(group, rank, a - 1);
                     let output = if role == RootRole::Root {

@@ -1,16 +1,16 @@
 //! The calls on an intercommunicator of threads: even ranks face odd ranks.
 
-use super::support::{Buffer, Test, TestOp, contribution, model};
+use super::support::{TestBuffer, TestElements, TestOp, contribution, model};
 use crate::coll::*;
 use crate::comm::PeerLeader;
 use crate::datatype::{Datatype, codes};
-use crate::op::{Op, Predefined};
-use crate::process::{Config, Process, ThreadLevel};
+use crate::op::{Op, PredefinedOp};
+use crate::process::{Process, ProcessConfig, ThreadLevel};
 use crate::request;
 
 const COUNT: u64 = 50;
 
-struct Side {
+struct GroupBuffers {
     comm: Comm,
     /// 0 for even ranks of the world, 1 for odd ones.
     group: u32,
@@ -19,7 +19,7 @@ struct Side {
     nonblocking: bool,
 }
 
-impl Side {
+impl GroupBuffers {
     fn go(&self, call: &impl Collective) {
         if self.nonblocking {
             let request = self
@@ -46,7 +46,7 @@ impl Side {
     }
 
     /// Elements of the words of a buffer: two in each of the tests' elements.
-    fn elements(&self, buffer: &Buffer, count: u64) -> Elements<'_> {
+    fn elements(&self, buffer: &TestBuffer, count: u64) -> Elements<'_> {
         Elements {
             mem: buffer.mem(),
             count: 2 * count,
@@ -69,16 +69,16 @@ impl Side {
         let add = |l: Vec<[u32; 2]>, r: Vec<[u32; 2]>| -> Vec<[u32; 2]> {
             l.iter()
                 .zip(&r)
-                .map(|(&l, &r)| super::support::combine(TestOp::Add(Test::Dense), l, r))
+                .map(|(&l, &r)| super::support::combine(TestOp::Add(TestElements::Dense), l, r))
                 .collect()
         };
         all.reduce(add).unwrap()
     }
 }
 
-fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
+fn faces(n: u32, program: impl Fn(&GroupBuffers) + Send + Sync) {
     garonne_sim::threads(n, |host| {
-        let process = Process::new(Config::plain(host));
+        let process = Process::new(ProcessConfig::plain(host));
         process.init(ThreadLevel::Multiple).unwrap();
         let world = process.world().unwrap();
         let group = world.rank() % 2;
@@ -94,10 +94,10 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
             .intercomm_create(0, Some(peer), 3, CallOrigin::default())
             .unwrap();
         let word = Datatype::predefined(codes::UINT32_T).unwrap();
-        let sum = Op::predefined(Predefined::Sum as u16).unwrap();
+        let sum = Op::predefined(PredefinedOp::Sum as u16).unwrap();
         for nonblocking in [false, true] {
             let (comm, word, sum) = (comm.clone(), word.clone(), sum.clone());
-            program(&Side {
+            program(&GroupBuffers {
                 comm,
                 group,
                 word,
@@ -110,16 +110,16 @@ fn faces(n: u32, program: impl Fn(&Side) + Send + Sync) {
     });
 }
 
-fn rooted(side: &Side, group: u32, root: u32) {
+fn rooted(side: &GroupBuffers, group: u32, root: u32) {
     let root_arg = side.root(group, root);
     let at_root = root_arg == crate::ROOT;
     let taking = root_arg >= 0;
-    let source = Side::member(group, root);
+    let source = GroupBuffers::member(group, root);
 
     let buffer = if at_root {
-        Buffer::of(Test::Dense, &contribution(source, COUNT))
+        TestBuffer::of(TestElements::Dense, &contribution(source, COUNT))
     } else {
-        Buffer::new(Test::Dense, COUNT)
+        TestBuffer::new(TestElements::Dense, COUNT)
     };
     side.go(&Bcast {
         buffer: side.elements(&buffer, COUNT),
@@ -129,9 +129,9 @@ fn rooted(side: &Side, group: u32, root: u32) {
         assert_eq!(buffer.elements(), contribution(source, COUNT));
     }
 
-    let mine = Buffer::of(Test::Dense, &contribution(side.me(), COUNT));
+    let mine = TestBuffer::of(TestElements::Dense, &contribution(side.me(), COUNT));
     let peers = side.comm.peers();
-    let all = Buffer::new(Test::Dense, COUNT * u64::from(peers));
+    let all = TestBuffer::new(TestElements::Dense, COUNT * u64::from(peers));
     let (send, recv) = (side.elements(&mine, COUNT), side.elements(&all, COUNT));
     side.go(&Gather {
         send: taking.then_some(send),
@@ -144,7 +144,7 @@ fn rooted(side: &Side, group: u32, root: u32) {
             .collect();
         assert_eq!(all.elements(), want);
     }
-    let back = Buffer::new(Test::Dense, COUNT);
+    let back = TestBuffer::new(TestElements::Dense, COUNT);
     side.go(&Scatter {
         send: at_root.then_some(recv),
         recv: taking.then(|| side.elements(&back, COUNT)),
@@ -158,7 +158,7 @@ fn rooted(side: &Side, group: u32, root: u32) {
     let byte = Datatype::predefined(codes::BYTE).unwrap();
     let datatype = if at_root || taking { &side.word } else { &byte };
     let (op, count) = (&side.sum, 2 * COUNT);
-    let result = Buffer::new(Test::Dense, COUNT);
+    let result = TestBuffer::new(TestElements::Dense, COUNT);
     let (send, recv) = (taking.then(|| mine.mem()), at_root.then(|| result.mem()));
     side.go(&Reduce {
         send,
@@ -173,11 +173,11 @@ fn rooted(side: &Side, group: u32, root: u32) {
     }
 }
 
-fn unrooted(side: &Side) {
+fn unrooted(side: &GroupBuffers) {
     side.go(&Barrier);
     let peers = side.comm.peers();
-    let mine = Buffer::of(Test::Dense, &contribution(side.me(), COUNT));
-    let all = Buffer::new(Test::Dense, COUNT * u64::from(peers));
+    let mine = TestBuffer::of(TestElements::Dense, &contribution(side.me(), COUNT));
+    let all = TestBuffer::new(TestElements::Dense, COUNT * u64::from(peers));
     side.go(&Allgather {
         send: Some(side.elements(&mine, COUNT)),
         recv: side.elements(&all, COUNT),
@@ -195,8 +195,8 @@ fn unrooted(side: &Side) {
         .flat_map(|rank| block(side.other(rank), side.me()))
         .collect();
     let (send, recv) = (
-        Buffer::of(Test::Dense, &outgoing),
-        Buffer::new(Test::Dense, 3 * u64::from(peers)),
+        TestBuffer::of(TestElements::Dense, &outgoing),
+        TestBuffer::new(TestElements::Dense, 3 * u64::from(peers)),
     );
     side.go(&Alltoall {
         send: Some(side.elements(&send, 3)),
@@ -205,7 +205,7 @@ fn unrooted(side: &Side) {
     assert_eq!(recv.elements(), incoming);
 
     let (datatype, op) = (&side.word, &side.sum);
-    let result = Buffer::new(Test::Dense, COUNT);
+    let result = TestBuffer::new(TestElements::Dense, COUNT);
     side.go(&Allreduce {
         send: Some(mine.mem()),
         recv: result.mem(),
@@ -217,8 +217,8 @@ fn unrooted(side: &Side) {
 
     // The total must divide by the sizes of both groups.
     let total = u64::from(peers) * u64::from(side.comm.size());
-    let input = Buffer::of(Test::Dense, &contribution(side.me(), total));
-    let slice = Buffer::new(Test::Dense, u64::from(peers));
+    let input = TestBuffer::of(TestElements::Dense, &contribution(side.me(), total));
+    let slice = TestBuffer::new(TestElements::Dense, u64::from(peers));
     let count = 2 * u64::from(peers);
     side.go(&ReduceScatterBlock {
         send: Some(input.mem()),
@@ -249,7 +249,10 @@ fn collectives_of_an_intercommunicator_give_each_side_what_the_other_has() {
 #[test]
 fn an_intercommunicator_refuses_scans_and_in_place_calls() {
     faces(2, |side| {
-        let buffer = Buffer::of(Test::Dense, &model(TestOp::Add(Test::Dense), 0..1, 1));
+        let buffer = TestBuffer::of(
+            TestElements::Dense,
+            &model(TestOp::Add(TestElements::Dense), 0..1, 1),
+        );
         let (datatype, op) = (&side.word, &side.sum);
         let scan = Scan {
             send: Some(buffer.mem()),

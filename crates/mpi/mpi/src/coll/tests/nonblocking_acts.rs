@@ -1,12 +1,12 @@
 //! Nonblocking collectives, and a few other calls, of all kinds and lengths with what is to be
 //! found afterwards: what [`super::shm_nonblocking`] has ranks start.
 
-use super::thread_world::{Words, word};
+use super::thread_world::{WordBuffer, word};
 use super::user_operations::{compose, op};
 use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
 use garonne_sync::user::Data;
@@ -16,7 +16,7 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// What all ranks start, in one order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Act {
+pub(super) struct TestCall {
     pub what: u32,
     /// Words of a block.
     pub count: u64,
@@ -28,7 +28,7 @@ pub(super) struct Act {
 
 const ACTS: u32 = 22;
 
-impl Act {
+impl TestCall {
     pub fn random(random: &mut SimRandom, n: u32, salt: u32) -> Self {
         // Small cells, wide ones, and what goes by messages.
         let counts = [1, 3, 63, 64, 65, 150, 1024, 1500, 4000, 9000];
@@ -47,14 +47,14 @@ impl Act {
 }
 
 /// Something open, with what is to be found when it is over.
-pub(super) struct Started {
+pub(super) struct StartedCall {
     pub request: Request,
     pub check: Box<dyn FnOnce()>,
     /// The program's buffers beside what is checked.
-    _kept: Vec<Words>,
+    _kept: Vec<WordBuffer>,
 }
 
-pub(super) fn elements<'a>(words: &Words, count: u64, datatype: &'a Datatype) -> Elements<'a> {
+pub(super) fn elements<'a>(words: &WordBuffer, count: u64, datatype: &'a Datatype) -> Elements<'a> {
     Elements {
         mem: words.0.mem(),
         count,
@@ -63,12 +63,12 @@ pub(super) fn elements<'a>(words: &Words, count: u64, datatype: &'a Datatype) ->
 }
 
 /// Starts it on this rank. `None`: it was a blocking call, and is over.
-pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
+pub(super) fn start(comm: &Comm, act: TestCall) -> Option<StartedCall> {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let sum = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
     let own_op = &op(&CALLS);
     let (me, n) = (comm.rank(), comm.size());
-    let Act {
+    let TestCall {
         count,
         root,
         in_place,
@@ -87,12 +87,12 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
         let words = (first..last).map(|from| act.word(from, 0, index));
         words.reduce(compose).unwrap()
     };
-    let (mine, out) = (Words::new(count, own), Words::new(all, to_each));
+    let (mine, out) = (WordBuffer::new(count, own), WordBuffer::new(all, to_each));
     let at_root = me == root;
     let (request, check): (_, Box<dyn FnOnce()>) = match act.what {
         0 => (comm.start_collective(&Barrier, call), Box::new(|| {})),
         1 => {
-            let buffer = Words::new(count, own);
+            let buffer = WordBuffer::new(count, own);
             let bcast = Bcast {
                 buffer: elements(&buffer, count, datatype),
                 root: root as i32,
@@ -104,7 +104,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             )
         }
         2 | 3 => {
-            let into = Words::new(count, own);
+            let into = WordBuffer::new(count, own);
             let allreduce = Allreduce {
                 send: (!in_place).then(|| mine.0.mem()),
                 recv: into.0.mem(),
@@ -124,7 +124,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(count, expected)))
         }
         4 => {
-            let into = Words::new(count, own);
+            let into = WordBuffer::new(count, own);
             let reduce = Reduce {
                 send: (!in_place || !at_root).then(|| mine.0.mem()),
                 recv: at_root.then(|| into.0.mem()),
@@ -144,7 +144,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(count, expected)))
         }
         5 | 6 => {
-            let into = Words::new(count, own);
+            let into = WordBuffer::new(count, own);
             let (send, recv, op) = ((!in_place).then(|| mine.0.mem()), into.0.mem(), own_op);
             let request = match act.what {
                 5 => comm.start_collective(
@@ -179,7 +179,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(count, expected)))
         }
         7 => {
-            let into = Words::new(all, |index| {
+            let into = WordBuffer::new(all, |index| {
                 if block(index).0 == me {
                     from_all(index)
                 } else {
@@ -198,7 +198,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             let (counts, displs): (Vec<i32>, Vec<i32>) = (0..n)
                 .map(|rank| (len(rank) as i32, (u64::from(rank) * count) as i32))
                 .unzip();
-            let into = Words::new(all, |index| {
+            let into = WordBuffer::new(all, |index| {
                 if block(index).0 == me {
                     from_all(index)
                 } else {
@@ -225,14 +225,14 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(all, expected)))
         }
         9 => {
-            let into = Words::new(all, |index| if in_place { to_each(index) } else { 0 });
+            let into = WordBuffer::new(all, |index| if in_place { to_each(index) } else { 0 });
             let send = (!in_place).then(|| elements(&out, count, datatype));
             let recv = elements(&into, count, datatype);
             let request = comm.start_collective(&Alltoall { send, recv }, call);
             (request, Box::new(move || into.check(all, from_each)))
         }
         10 => {
-            let into = Words::new(all, |index| {
+            let into = WordBuffer::new(all, |index| {
                 if block(index).0 == me {
                     from_all(index)
                 } else {
@@ -253,7 +253,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(check))
         }
         11 => {
-            let into = Words::new(count, |_| 0);
+            let into = WordBuffer::new(count, |_| 0);
             let gets = !in_place || !at_root;
             let scatter = Scatter {
                 send: at_root.then(|| elements(&out, count, datatype)),
@@ -265,7 +265,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             (request, Box::new(move || into.check(count, expected)))
         }
         12 => {
-            let into = Words::new(all, to_each);
+            let into = WordBuffer::new(all, to_each);
             let reduce_scatter = ReduceScatterBlock {
                 send: (!in_place).then(|| out.0.mem()),
                 recv: into.0.mem(),
@@ -284,7 +284,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
         13 => {
             // To the next rank and from the one before, the receive first or last.
             let (next, before) = ((me + 1) % n, (me + n - 1) % n);
-            let (tag, into) = (act.salt as i32, Words::new(count, |_| 0));
+            let (tag, into) = (act.salt as i32, WordBuffer::new(count, |_| 0));
             let (there, here) = (mine.0.mem(), into.0.mem());
             let receive = || {
                 comm.irecv(RecvArgs {
@@ -334,11 +334,11 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 list(&|rank| u64::from(rank) * count * 4),
             );
             let before = move |index| if in_place { to_each(index) } else { 7 };
-            let into = Words::new(all, before);
+            let into = WordBuffer::new(all, before);
             let types = vec![datatype.clone(); n as usize];
             let request = match act.what {
                 15 => {
-                    let part = |words: &Words, counts| ElementsV {
+                    let part = |words: &WordBuffer, counts| ElementsV {
                         mem: words.0.mem(),
                         counts,
                         displs: CountArray::Wide(&places),
@@ -351,7 +351,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                     comm.start_collective(&call_of, call)
                 }
                 _ => {
-                    let part = |words: &Words, counts| ElementsW {
+                    let part = |words: &WordBuffer, counts| ElementsW {
                         mem: words.0.mem(),
                         counts,
                         displs: CountArray::Wide(&bytes),
@@ -376,7 +376,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                 |len: &dyn Fn(u32) -> u64| (0..n).map(|rank| len(rank) as i64).collect::<Vec<_>>();
             let (counts, places) = (list(&len), list(&|rank| u64::from(rank) * count));
             let mine_is_there = in_place && at_root;
-            let part = |words: &Words| ElementsV {
+            let part = |words: &WordBuffer| ElementsV {
                 mem: words.0.mem(),
                 counts: CountArray::Wide(&counts),
                 displs: CountArray::Wide(&places),
@@ -384,7 +384,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             };
             match act.what {
                 17 => {
-                    let into = Words::new(all, |index| {
+                    let into = WordBuffer::new(all, |index| {
                         if block(index).0 == me {
                             from_all(index)
                         } else {
@@ -409,7 +409,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
                     (request, Box::new(check))
                 }
                 _ => {
-                    let into = Words::new(count, |_| 7);
+                    let into = WordBuffer::new(count, |_| 7);
                     let scatterv = Scatterv {
                         send: at_root.then(|| part(&out)),
                         recv: (!mine_is_there).then(|| elements(&into, len(me), datatype)),
@@ -428,7 +428,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             let len = move |rank: u32| count * u64::from((rank + act.salt) % 4) / 3;
             let counts: Vec<_> = (0..n).map(|rank| len(rank) as i64).collect();
             let first = (0..me).map(len).sum::<u64>();
-            let into = Words::new(all, to_each);
+            let into = WordBuffer::new(all, to_each);
             let reduce_scatter = ReduceScatter {
                 send: (!in_place).then(|| out.0.mem()),
                 recv: into.0.mem(),
@@ -448,7 +448,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             return None;
         }
         _ => {
-            let into = Words::new(count, own);
+            let into = WordBuffer::new(count, own);
             let (send, recv, op) = (Some(mine.0.mem()), into.0.mem(), sum);
             let allreduce = Allreduce {
                 send,
@@ -462,7 +462,7 @@ pub(super) fn start(comm: &Comm, act: Act) -> Option<Started> {
             return None;
         }
     };
-    Some(Started {
+    Some(StartedCall {
         request: request.unwrap(),
         check,
         _kept: vec![mine, out],

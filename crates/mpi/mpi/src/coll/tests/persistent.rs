@@ -3,14 +3,14 @@
 //! shared-memory rail; tests/c/persistent.c has more of it, from C.
 
 use super::shm_nonblocking::seeds;
-use super::thread_world::{Words, word, world, world_that_ends};
+use super::thread_world::{WordBuffer, word, world, world_that_ends};
 use super::user_operations::{compose, op};
 use crate::coll::call_tag::NUMBERS;
 use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
 use garonne_progress::environment::CollectiveCounter;
@@ -21,15 +21,15 @@ use std::time::{Duration, Instant};
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// One of them, with its buffers and how often it was started and was over.
-struct Plan {
+struct PersistentRun {
     kind: usize,
     /// Words of a block.
     count: u64,
     root: u32,
     /// What tells its data from those of others.
     salt: u32,
-    input: Words,
-    output: Words,
+    input: WordBuffer,
+    output: WordBuffer,
     request: Option<Request>,
     started: u32,
     over: u32,
@@ -37,7 +37,7 @@ struct Plan {
 
 const PLANS: usize = 10;
 
-impl Plan {
+impl PersistentRun {
     fn random(random: &mut SimRandom, comm: &Comm, salt: u32) -> Self {
         // Small cells, wide ones, and what goes by messages.
         let counts = [1, 3, 22, 23, 64, 65, 150, 400, 2000];
@@ -47,8 +47,8 @@ impl Plan {
             count,
             root: random.below(n as usize) as u32,
             salt,
-            input: Words::new(n * count, |_| 0),
-            output: Words::new(n * count, |_| 0),
+            input: WordBuffer::new(n * count, |_| 0),
+            output: WordBuffer::new(n * count, |_| 0),
             request: None,
             started: 0,
             over: 0,
@@ -59,10 +59,10 @@ impl Plan {
 
     fn init(&self, comm: &Comm) -> Request {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+        let sum = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
         let own_op = &op(&CALLS);
         let (count, root, call) = (self.count, self.root as i32, CallOrigin::default());
-        let elements = |words: &Words| Elements {
+        let elements = |words: &WordBuffer| Elements {
             mem: words.0.mem(),
             count,
             datatype,
@@ -218,7 +218,7 @@ fn play(comm: &Comm, seed: u64, plans: u32, times: u32) {
     let mut common = SimRandom::new(seed);
     let mut random = SimRandom::new(seed * 1000 + u64::from(comm.rank()));
     let mut plans: Vec<_> = (0..plans)
-        .map(|salt| Plan::random(&mut common, comm, salt))
+        .map(|salt| PersistentRun::random(&mut common, comm, salt))
         .collect();
     while plans.iter().any(|plan| plan.over < times) {
         let at = random.below(plans.len());
@@ -323,7 +323,7 @@ fn what_the_others_wait_to_hear_is_owed_by_finalize() {
 fn leave_after(comm: &Comm, messages: u32, sent: &AtomicBool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     // Kept: the root's messages may still be under way when it returns.
-    let words = std::mem::ManuallyDrop::new(Words::new(1, |_| comm.rank()));
+    let words = std::mem::ManuallyDrop::new(WordBuffer::new(1, |_| comm.rank()));
     let origin = CallOrigin::default();
     let data = || Data::contiguous(words.0.mem(), 4);
     let buffer = Elements {
@@ -380,13 +380,13 @@ fn ranks_that_disagree_about_what_is_short_are_told() {
         world(3, |comm| {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
             let count = counts[comm.rank() as usize];
-            let (input, output) = (Words::new(count, |_| 1), Words::new(count, |_| 1));
+            let (input, output) = (WordBuffer::new(count, |_| 1), WordBuffer::new(count, |_| 1));
             let allreduce = Allreduce {
                 send: Some(input.0.mem()),
                 recv: output.0.mem(),
                 count,
                 datatype,
-                op: &Op::predefined(Predefined::Sum as u16).unwrap(),
+                op: &Op::predefined(PredefinedOp::Sum as u16).unwrap(),
             };
             let request = comm
                 .init_collective(&allreduce, CallOrigin::default())
@@ -403,8 +403,8 @@ fn ranks_that_disagree_about_what_is_short_are_told() {
 fn ranks_that_start_different_ones_are_told() {
     world(3, |comm| {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
-        let (input, output) = (Words::new(100, |_| 1), Words::new(100, |_| 1));
+        let sum = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
+        let (input, output) = (WordBuffer::new(100, |_| 1), WordBuffer::new(100, |_| 1));
         let allreduce = Allreduce {
             send: Some(input.0.mem()),
             recv: output.0.mem(),
@@ -433,10 +433,10 @@ fn ranks_that_start_different_ones_are_told() {
 fn what_is_longer_than_its_place_is_not_put_down_over_others() {
     world(3, |comm| {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let sum = &Op::predefined(Predefined::Sum as u16).unwrap();
+        let sum = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
         let most = crate::limits::coll::SLOT_SHORT / 4;
         let init = |count: u64| {
-            let (input, output) = (Words::new(count, |_| 7), Words::new(count, |_| 0));
+            let (input, output) = (WordBuffer::new(count, |_| 7), WordBuffer::new(count, |_| 0));
             let allreduce = Allreduce {
                 send: Some(input.0.mem()),
                 recv: output.0.mem(),

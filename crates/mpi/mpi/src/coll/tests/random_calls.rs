@@ -2,28 +2,30 @@
 //! seeds choose the calls, their types, counts, roots and forms; a naive model says what must come
 //! out.
 
-use super::support::{Buffer, Test, TestOp, bytes, combine, contribution, element, model, words};
+use super::support::{
+    TestBuffer, TestElements, TestOp, bytes, combine, contribution, element, model, words,
+};
 use crate::coll::schedule_sim::{SimRandom, packed};
 use crate::coll::typed_buffer::{ElementLayout, TypedBuffer};
 use crate::coll::*;
-use crate::datatype::{Constructor, Datatype, Form, codes};
+use crate::datatype::{Constructor, ContentsForm, Datatype, codes};
 use crate::group::Group;
-use crate::op::{Commutes, Op, Predefined, UserOp};
-use crate::process::{Config, Process, ThreadLevel};
+use crate::op::{Commutativity, Op, PredefinedOp, UserOp};
+use crate::process::{Process, ProcessConfig, ThreadLevel};
 use crate::request;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 
-/// The test's datatypes as real ones: what [`Test`] describes.
-fn datatype(shape: Test) -> Datatype {
+/// The test's datatypes as real ones: what [`TestElements`] describes.
+fn datatype(shape: TestElements) -> Datatype {
     let word = Datatype::predefined(codes::UINT32_T).unwrap();
-    let make = |constructor| Datatype::construct(constructor, Form::Int).unwrap();
+    let make = |constructor| Datatype::construct(constructor, ContentsForm::Int).unwrap();
     match shape {
-        Test::Dense => make(Constructor::Contiguous {
+        TestElements::Dense => make(Constructor::Contiguous {
             count: 2,
             old: word,
         }),
-        Test::Gappy => {
+        TestElements::Gappy => {
             let old = make(Constructor::Hindexed {
                 blocklengths: vec![1, 1],
                 displacements: vec![4, 16],
@@ -38,10 +40,10 @@ fn datatype(shape: Test) -> Datatype {
     }
 }
 
-/// Composes maps, as [`TestOp::Compose`] does, on elements of whatever datatype the call brings.
-struct Compose;
+/// Composes maps, as [`TestOp::ComposeAny`] does, on elements of whatever datatype the call brings.
+struct ComposeAny;
 
-impl UserOp for Compose {
+impl UserOp for ComposeAny {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
         for index in 0..count as i64 {
             let (left, right) = (
@@ -49,7 +51,7 @@ impl UserOp for Compose {
                 TypedBuffer::new(inoutvec, datatype).data(index, 1),
             );
             let result = combine(
-                TestOp::Compose(Test::Dense),
+                TestOp::Compose(TestElements::Dense),
                 words(&packed(&left))[0],
                 words(&packed(&right))[0],
             );
@@ -58,16 +60,16 @@ impl UserOp for Compose {
     }
 }
 
-pub(super) struct Rank {
+pub(super) struct RandomRank {
     pub(super) comm: Comm,
     random: SimRandom,
     types: [Datatype; 2],
     compose: Op,
 }
 
-const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
+const SHAPES: [TestElements; 2] = [TestElements::Dense, TestElements::Gappy];
 
-impl Rank {
+impl RandomRank {
     pub(super) fn me(&self) -> u32 {
         self.comm.rank()
     }
@@ -97,12 +99,12 @@ impl Rank {
     }
 
     /// A shape that may differ between ranks, chosen without using the common sequence.
-    fn own_shape(&self, salt: u32) -> Test {
+    fn own_shape(&self, salt: u32) -> TestElements {
         SHAPES[((self.me() * 7 + salt) / 3 % 2) as usize]
     }
 
-    pub(super) fn datatype(&self, shape: Test) -> Datatype {
-        self.types[(shape == Test::Gappy) as usize].clone()
+    pub(super) fn datatype(&self, shape: TestElements) -> Datatype {
+        self.types[(shape == TestElements::Gappy) as usize].clone()
     }
 
     fn flip(&mut self) -> bool {
@@ -120,14 +122,14 @@ macro_rules! elements {
     };
 }
 
-fn broadcast(rank: &mut Rank) {
+fn broadcast(rank: &mut RandomRank) {
     let (count, root) = (rank.count(), rank.root());
     let shape = rank.own_shape(root);
     let want = contribution(root, count);
     let buffer = if rank.me() == root {
-        Buffer::of(shape, &want)
+        TestBuffer::of(shape, &want)
     } else {
-        Buffer::new(shape, count)
+        TestBuffer::new(shape, count)
     };
     let datatype = rank.datatype(shape);
     rank.go(&Bcast {
@@ -137,14 +139,14 @@ fn broadcast(rank: &mut Rank) {
     assert_eq!(buffer.elements(), want);
 }
 
-fn gather_and_scatter(rank: &mut Rank) {
+fn gather_and_scatter(rank: &mut RandomRank) {
     let (count, root, n) = (rank.count(), rank.root(), rank.n());
     let (mine, all) = (rank.own_shape(1), rank.own_shape(2));
     let in_place = rank.flip() && rank.me() == root;
     let mine_type = rank.datatype(mine);
     let all_type = rank.datatype(all);
-    let input = Buffer::of(mine, &contribution(rank.me(), count));
-    let output = Buffer::new(all, count * u64::from(n));
+    let input = TestBuffer::of(mine, &contribution(rank.me(), count));
+    let output = TestBuffer::new(all, count * u64::from(n));
     if in_place {
         output
             .typed()
@@ -161,7 +163,7 @@ fn gather_and_scatter(rank: &mut Rank) {
         let want: Vec<_> = (0..n).flat_map(|rank| contribution(rank, count)).collect();
         assert_eq!(output.elements(), want);
     }
-    let back = Buffer::new(mine, count);
+    let back = TestBuffer::new(mine, count);
     rank.go(&Scatter {
         send: at_root.then(|| elements!(output, count, &all_type)),
         recv: (!in_place).then(|| elements!(back, count, &mine_type)),
@@ -187,15 +189,15 @@ fn uneven(n: u32, salt: u32, unit: i32) -> (Vec<i32>, Vec<i64>, u64) {
     (counts, displs, next as u64)
 }
 
-fn uneven_gathers(rank: &mut Rank) {
+fn uneven_gathers(rank: &mut RandomRank) {
     let (root, n, me) = (rank.root(), rank.n(), rank.me());
     let unit = [1, 50, 900][rank.random.below(3)];
     let (counts, displs, room) = uneven(n, root, unit);
     let mine = rank.own_shape(1);
-    let (mine_type, all_type) = (rank.datatype(mine), rank.datatype(Test::Gappy));
+    let (mine_type, all_type) = (rank.datatype(mine), rank.datatype(TestElements::Gappy));
     let count = counts[me as usize] as u64;
-    let input = Buffer::of(mine, &contribution(me, count));
-    let output = Buffer::new(Test::Gappy, room);
+    let input = TestBuffer::of(mine, &contribution(me, count));
+    let output = TestBuffer::new(TestElements::Gappy, room);
     let varied = ElementsV {
         mem: output.mem(),
         counts: CountArray::Int(&counts),
@@ -233,7 +235,7 @@ fn uneven_gathers(rank: &mut Rank) {
         recv: varied,
     });
     check("allgatherv in place");
-    let back = Buffer::new(mine, count);
+    let back = TestBuffer::new(mine, count);
     let recv = elements!(back, count, &mine_type);
     rank.go(&Scatterv {
         send: at_root.then_some(varied),
@@ -243,12 +245,12 @@ fn uneven_gathers(rank: &mut Rank) {
     assert_eq!(back.elements(), contribution(me, count));
 }
 
-fn all_gather(rank: &mut Rank) {
+fn all_gather(rank: &mut RandomRank) {
     let (count, n) = (rank.count(), rank.n());
     let (mine, all) = (rank.own_shape(3), rank.own_shape(4));
     let (mine_type, all_type) = (rank.datatype(mine), rank.datatype(all));
-    let input = Buffer::of(mine, &contribution(rank.me(), count));
-    let output = Buffer::new(all, count * u64::from(n));
+    let input = TestBuffer::of(mine, &contribution(rank.me(), count));
+    let output = TestBuffer::new(all, count * u64::from(n));
     let in_place = rank.flip();
     if in_place {
         let own = output
@@ -265,7 +267,7 @@ fn all_gather(rank: &mut Rank) {
     assert_eq!(output.elements(), want);
 }
 
-fn all_to_all(rank: &mut Rank) {
+fn all_to_all(rank: &mut RandomRank) {
     let (count, n, me) = (rank.count().min(700), rank.n(), rank.me());
     let (mine, all) = (rank.own_shape(5), rank.own_shape(6));
     let (mine_type, all_type) = (rank.datatype(mine), rank.datatype(all));
@@ -273,11 +275,11 @@ fn all_to_all(rank: &mut Rank) {
     let outgoing: Vec<_> = (0..n).flat_map(|to| block(me, to)).collect();
     let incoming: Vec<_> = (0..n).flat_map(|from| block(from, me)).collect();
     let in_place = rank.flip();
-    let input = Buffer::of(mine, &outgoing);
+    let input = TestBuffer::of(mine, &outgoing);
     let output = if in_place {
-        Buffer::of(all, &outgoing)
+        TestBuffer::of(all, &outgoing)
     } else {
-        Buffer::new(all, count * u64::from(n))
+        TestBuffer::new(all, count * u64::from(n))
     };
     let send = (!in_place).then(|| elements!(input, count, &mine_type));
     rank.go(&Alltoall {
@@ -289,9 +291,9 @@ fn all_to_all(rank: &mut Rank) {
     let displs: Vec<i64> = (0..n).map(|rank| i64::from(rank) * count as i64).collect();
     let counts = CountArray::All(count as i64);
     let output = if in_place {
-        Buffer::of(all, &outgoing)
+        TestBuffer::of(all, &outgoing)
     } else {
-        Buffer::new(all, count * u64::from(n))
+        TestBuffer::new(all, count * u64::from(n))
     };
     let send = ElementsV {
         mem: input.mem(),
@@ -311,14 +313,15 @@ fn all_to_all(rank: &mut Rank) {
     });
     assert_eq!(output.elements(), incoming);
 
-    let bytes_of =
-        |shape: Test| -> Vec<i64> { displs.iter().map(|displ| displ * shape.extent()).collect() };
+    let bytes_of = |shape: TestElements| -> Vec<i64> {
+        displs.iter().map(|displ| displ * shape.extent()).collect()
+    };
     let (mine_displs, all_displs) = (bytes_of(mine), bytes_of(all));
     let (mine_types, all_types) = (vec![mine_type; n as usize], vec![all_type; n as usize]);
     let output = if in_place {
-        Buffer::of(all, &outgoing)
+        TestBuffer::of(all, &outgoing)
     } else {
-        Buffer::new(all, count * u64::from(n))
+        TestBuffer::new(all, count * u64::from(n))
     };
     let send = ElementsW {
         mem: input.mem(),
@@ -340,8 +343,8 @@ fn all_to_all(rank: &mut Rank) {
 }
 
 /// What one reduction works with, equal on all ranks.
-struct Sum {
-    shape: Test,
+struct ReductionCase {
+    shape: TestElements,
     datatype: Datatype,
     op: Op,
     model: TestOp,
@@ -349,22 +352,22 @@ struct Sum {
     per: u64,
 }
 
-fn sum(rank: &mut Rank) -> Sum {
+fn sum(rank: &mut RandomRank) -> ReductionCase {
     match rank.random.below(3) {
         0 => {
             let datatype = Datatype::predefined(codes::UINT32_T).unwrap();
-            let op = Op::predefined(Predefined::Sum as u16).unwrap();
-            Sum {
-                shape: Test::Dense,
+            let op = Op::predefined(PredefinedOp::Sum as u16).unwrap();
+            ReductionCase {
+                shape: TestElements::Dense,
                 datatype,
                 op,
-                model: TestOp::Add(Test::Dense),
+                model: TestOp::Add(TestElements::Dense),
                 per: 2,
             }
         }
         index => {
             let shape = SHAPES[index - 1];
-            Sum {
+            ReductionCase {
                 shape,
                 datatype: rank.datatype(shape),
                 op: rank.compose.clone(),
@@ -375,8 +378,8 @@ fn sum(rank: &mut Rank) -> Sum {
     }
 }
 
-fn reductions(rank: &mut Rank) {
-    let Sum {
+fn reductions(rank: &mut RandomRank) {
+    let ReductionCase {
         shape,
         datatype,
         op,
@@ -386,12 +389,12 @@ fn reductions(rank: &mut Rank) {
     let (count, root, n, me) = (rank.count(), rank.root(), rank.n(), rank.me());
     let (datatype, op) = (&datatype, &op);
     let in_place = rank.flip();
-    let input = Buffer::of(shape, &contribution(me, count));
+    let input = TestBuffer::of(shape, &contribution(me, count));
     let output = || {
         if in_place {
-            Buffer::of(shape, &contribution(me, count))
+            TestBuffer::of(shape, &contribution(me, count))
         } else {
-            Buffer::new(shape, count)
+            TestBuffer::new(shape, count)
         }
     };
     let send = (!in_place).then(|| input.mem());
@@ -448,8 +451,8 @@ fn reductions(rank: &mut Rank) {
     }
 }
 
-fn reduce_scatters(rank: &mut Rank) {
-    let Sum {
+fn reduce_scatters(rank: &mut RandomRank) {
+    let ReductionCase {
         shape,
         datatype,
         op,
@@ -472,15 +475,15 @@ fn reduce_scatters(rank: &mut Rank) {
         }
     };
     let in_place = rank.flip();
-    let input = Buffer::of(shape, &contribution(me, total as u64));
+    let input = TestBuffer::of(shape, &contribution(me, total as u64));
     let scaled: Vec<i64> = counts
         .iter()
         .map(|&count| i64::from(count) * per as i64)
         .collect();
     let result = if in_place {
-        Buffer::of(shape, &contribution(me, total as u64))
+        TestBuffer::of(shape, &contribution(me, total as u64))
     } else {
-        Buffer::new(shape, mine)
+        TestBuffer::new(shape, mine)
     };
     let send = (!in_place).then(|| input.mem());
     rank.go(&ReduceScatter {
@@ -496,8 +499,8 @@ fn reduce_scatters(rank: &mut Rank) {
     );
 
     let each = rank.count();
-    let input = Buffer::of(shape, &contribution(me, each * u64::from(n)));
-    let result = Buffer::new(shape, each);
+    let input = TestBuffer::of(shape, &contribution(me, each * u64::from(n)));
+    let result = TestBuffer::new(shape, each);
     rank.go(&ReduceScatterBlock {
         send: Some(input.mem()),
         recv: result.mem(),
@@ -512,7 +515,7 @@ fn reduce_scatters(rank: &mut Rank) {
     );
 }
 
-pub(super) fn with_world(n: u32, seed: u64, program: impl Fn(&mut Rank) + Send + Sync) {
+pub(super) fn with_world(n: u32, seed: u64, program: impl Fn(&mut RandomRank) + Send + Sync) {
     on_nodes(n, |_| 0, seed, program);
 }
 
@@ -521,21 +524,21 @@ fn on_nodes(
     n: u32,
     node_of: impl Fn(u32) -> u32 + Copy + Send + Sync + 'static,
     seed: u64,
-    program: impl Fn(&mut Rank) + Send + Sync,
+    program: impl Fn(&mut RandomRank) + Send + Sync,
 ) {
     garonne_sim::threads(n, |host| {
         let own = node_of(host.me());
         let near = (0..n).filter(|rank| node_of(*rank) == own).collect();
-        let process = Process::new(Config {
+        let process = Process::new(ProcessConfig {
             node: Group::compact(near),
             node_of: Arc::new(node_of),
-            ..Config::plain(host)
+            ..ProcessConfig::plain(host)
         });
         process.init(ThreadLevel::Multiple).unwrap();
         let comm = process.world().unwrap();
         let types = SHAPES.map(datatype);
-        let compose = Op::user(Arc::new(Compose), Commutes::No);
-        program(&mut Rank {
+        let compose = Op::user(Arc::new(ComposeAny), Commutativity::No);
+        program(&mut RandomRank {
             comm,
             random: SimRandom::new(seed),
             types,
@@ -545,7 +548,7 @@ fn on_nodes(
     });
 }
 
-const CALLS: [fn(&mut Rank); 8] = [
+const CALLS: [fn(&mut RandomRank); 8] = [
     |rank| rank.go(&Barrier),
     broadcast,
     gather_and_scatter,
@@ -556,7 +559,7 @@ const CALLS: [fn(&mut Rank); 8] = [
     reduce_scatters,
 ];
 
-fn call_at_random(rank: &mut Rank) {
+fn call_at_random(rank: &mut RandomRank) {
     for _ in 0..16 {
         let call = CALLS[rank.random.below(CALLS.len())];
         call(rank);
@@ -587,14 +590,14 @@ fn random_sequences_of_collectives_between_nodes_give_what_the_model_says() {
 #[test]
 fn many_nonblocking_collectives_are_under_way_at_once() {
     with_world(5, 3, |rank| {
-        let datatype = rank.datatype(Test::Dense);
+        let datatype = rank.datatype(TestElements::Dense);
         let buffers: Vec<_> = (0..40u32)
             .map(|index| {
                 let root = index % rank.n();
                 if rank.me() == root {
-                    Buffer::of(Test::Dense, &[element(root, index.into())])
+                    TestBuffer::of(TestElements::Dense, &[element(root, index.into())])
                 } else {
-                    Buffer::new(Test::Dense, 1)
+                    TestBuffer::new(TestElements::Dense, 1)
                 }
             })
             .collect();

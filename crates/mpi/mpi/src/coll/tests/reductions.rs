@@ -6,41 +6,41 @@ use crate::coll::plan::PlanRecorder;
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 
-const SHAPES: [Test; 2] = [Test::Dense, Test::Gappy];
+const SHAPES: [TestElements; 2] = [TestElements::Dense, TestElements::Gappy];
 const COUNTS: [u64; 4] = [0, 1, 5, 23];
 const RANKS: [u32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17];
 
-fn ops(shape: Test) -> [TestOp; 2] {
+fn ops(shape: TestElements) -> [TestOp; 2] {
     [TestOp::Add(shape), TestOp::Compose(shape)]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum ReducePlace {
     Separate,
     InPlace,
 }
 
-const PLACES: [Place; 2] = [Place::Separate, Place::InPlace];
+const PLACES: [ReducePlace; 2] = [ReducePlace::Separate, ReducePlace::InPlace];
 
 /// Buffers of all ranks for a reduction. In place, the output holds the contribution and is the
 /// input.
-struct Case {
+struct ReduceCase {
     op: TestOp,
     count: u64,
-    inputs: Vec<Buffer>,
-    outputs: Vec<Buffer>,
-    place: Place,
+    inputs: Vec<TestBuffer>,
+    outputs: Vec<TestBuffer>,
+    place: ReducePlace,
 }
 
-impl Case {
-    fn new(n: u32, op: TestOp, shape: Test, count: u64, place: Place) -> Self {
+impl ReduceCase {
+    fn new(n: u32, op: TestOp, shape: TestElements, count: u64, place: ReducePlace) -> Self {
         let inputs: Vec<_> = (0..n)
-            .map(|rank| Buffer::of(shape, &contribution(rank, count)))
+            .map(|rank| TestBuffer::of(shape, &contribution(rank, count)))
             .collect();
         let outputs = match place {
-            Place::Separate => (0..n).map(|_| Buffer::new(shape, count)).collect(),
-            Place::InPlace => (0..n)
-                .map(|rank| Buffer::of(shape, &contribution(rank, count)))
+            ReducePlace::Separate => (0..n).map(|_| TestBuffer::new(shape, count)).collect(),
+            ReducePlace::InPlace => (0..n)
+                .map(|rank| TestBuffer::of(shape, &contribution(rank, count)))
                 .collect(),
         };
         Self {
@@ -58,7 +58,7 @@ impl Case {
 
     fn reduction(&self, rank: u32) -> Reduction<'_> {
         let output = self.output(rank);
-        let input = if self.place == Place::InPlace {
+        let input = if self.place == ReducePlace::InPlace {
             output
         } else {
             self.inputs[rank as usize].mem()
@@ -79,7 +79,7 @@ impl Case {
 }
 
 /// Calls `f` for every combination worth trying, with a seed.
-fn cases(mut f: impl FnMut(u32, Test, TestOp, u64, Place, u64)) {
+fn cases(mut f: impl FnMut(u32, TestElements, TestOp, u64, ReducePlace, u64)) {
     let mut seed = 0;
     for n in RANKS {
         for shape in SHAPES {
@@ -125,9 +125,9 @@ fn every_broadcast_gives_the_roots_bytes_to_all() {
                         .map(|rank| {
                             let shape = SHAPES[(rank + n) as usize % 2];
                             if rank == root {
-                                Buffer::of(shape, &want)
+                                TestBuffer::of(shape, &want)
                             } else {
-                                Buffer::new(shape, count)
+                                TestBuffer::new(shape, count)
                             }
                         })
                         .collect();
@@ -153,7 +153,7 @@ fn every_reduce_gives_the_root_the_operands_in_rank_order() {
     cases(|n, shape, op, count, place, seed| {
         for root in [0, n / 3, n - 1] {
             for algorithm in algorithms {
-                let case = Case::new(n, op, shape, count, place);
+                let case = ReduceCase::new(n, op, shape, count, place);
                 run(n, seed, |p, rank| {
                     // Only the root may be in place; the others have no output.
                     let mut r = case.reduction(rank);
@@ -197,7 +197,7 @@ fn every_allreduce_gives_all_the_operands_in_rank_order() {
             &ordered
         };
         for (index, algorithm) in algorithms.iter().enumerate() {
-            let case = Case::new(n, op, shape, count, place);
+            let case = ReduceCase::new(n, op, shape, count, place);
             run(n, seed, |p, rank| algorithm(p, &case.reduction(rank)));
             for output in &case.outputs {
                 assert_eq!(
@@ -214,9 +214,9 @@ fn every_allreduce_gives_all_the_operands_in_rank_order() {
 #[test]
 fn a_direct_reduce_scatter_leaves_every_rank_its_slice() {
     cases(|n, shape, op, count, place, seed| {
-        let case = Case::new(n, op, shape, count, place);
+        let case = ReduceCase::new(n, op, shape, count, place);
         let slices: Vec<_> = (0..n)
-            .map(|rank| Buffer::new(shape, part(count, n, rank).count() as u64))
+            .map(|rank| TestBuffer::new(shape, part(count, n, rank).count() as u64))
             .collect();
         let slice = |rank: u32| part(count, n, rank);
         run(n, seed, |p, rank| {
@@ -251,7 +251,7 @@ fn every_scan_combines_the_ranks_up_to_its_own() {
     cases(|n, shape, op, count, place, seed| {
         for own in [scan::ScanKind::Inclusive, scan::ScanKind::Exclusive] {
             for algorithm in algorithms {
-                let case = Case::new(n, op, shape, count, place);
+                let case = ReduceCase::new(n, op, shape, count, place);
                 let untouched = case.outputs[0].elements();
                 run(n, seed, |p, rank| algorithm(p, &case.reduction(rank), own));
                 for rank in 0..n {

@@ -1,12 +1,12 @@
 //! What collectives refuse, and what they say then.
 
 use super::random_calls::with_world;
-use super::support::{Buffer, Test};
+use super::support::{TestBuffer, TestElements};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 
-fn elements<'a>(buffer: &Buffer, count: u64, datatype: &'a Datatype) -> Elements<'a> {
+fn elements<'a>(buffer: &TestBuffer, count: u64, datatype: &'a Datatype) -> Elements<'a> {
     Elements {
         mem: buffer.mem(),
         count,
@@ -17,8 +17,8 @@ fn elements<'a>(buffer: &Buffer, count: u64, datatype: &'a Datatype) -> Elements
 #[test]
 fn a_wrong_root_or_operation_is_refused_by_name() {
     with_world(2, 1, |rank| {
-        let datatype = rank.datatype(Test::Dense);
-        let buffer = Buffer::new(Test::Dense, 1);
+        let datatype = rank.datatype(TestElements::Dense);
+        let buffer = TestBuffer::new(TestElements::Dense, 1);
         let call = Bcast {
             buffer: elements(&buffer, 1, &datatype),
             root: 2,
@@ -34,7 +34,7 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
             error.detail
         );
         let double = Datatype::predefined(codes::DOUBLE).unwrap();
-        let op = Op::predefined(Predefined::Band as u16).unwrap();
+        let op = Op::predefined(PredefinedOp::Band as u16).unwrap();
         let call = Allreduce {
             send: None,
             recv: buffer.mem(),
@@ -55,9 +55,9 @@ fn a_wrong_root_or_operation_is_refused_by_name() {
 #[test]
 fn a_broadcast_longer_than_a_receivers_buffer_is_an_error_that_names_the_call() {
     with_world(2, 1, |rank| {
-        let datatype = rank.datatype(Test::Dense);
+        let datatype = rank.datatype(TestElements::Dense);
         let count = if rank.me() == 0 { 5 } else { 2 };
-        let buffer = Buffer::new(Test::Dense, 5);
+        let buffer = TestBuffer::new(TestElements::Dense, 5);
         let call = Bcast {
             buffer: elements(&buffer, count, &datatype),
             root: 0,

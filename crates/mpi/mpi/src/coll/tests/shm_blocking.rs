@@ -1,11 +1,11 @@
 //! Collectives over boards: ranks are threads over the shared-memory rail.
 
-use super::thread_world::{STYLES, Words, ranks_of, word, world, world_of};
+use super::thread_world::{STYLES, WordBuffer, ranks_of, word, world, world_of};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Result;
-use crate::op::{Op, Predefined};
-use crate::process::{Config, Process, ThreadLevel};
+use crate::op::{Op, PredefinedOp};
+use crate::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_sync::shm_barrier::DEPTH;
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ fn ranks_begin_again_at_another_board() {
         ranks_of(3, (spins, false), &|host| {
             let boards = Arc::new(SegmentAllocator::default());
             for _ in 0..60 {
-                let process = Process::new(Config {
+                let process = Process::new(ProcessConfig {
                     boards: boards.clone(),
-                    ..Config::plain(host.clone())
+                    ..ProcessConfig::plain(host.clone())
                 });
                 process.init(ThreadLevel::Multiple).unwrap();
                 let world = process.world().unwrap();
@@ -44,7 +44,7 @@ fn expected(n: u32, round: u32) -> u32 {
 
 fn rounds(comm: &Comm, count: u32) {
     let word = Datatype::predefined(codes::UINT32_T).unwrap();
-    let sum = Op::predefined(Predefined::Sum as u16).unwrap();
+    let sum = Op::predefined(PredefinedOp::Sum as u16).unwrap();
     let (me, n) = (comm.rank(), comm.size());
     let (input, output) = (Scratch::new(8).unwrap(), Scratch::new(8).unwrap());
     let read = |scratch: &Scratch| {
@@ -126,9 +126,9 @@ fn rounds(comm: &Comm, count: u32) {
 /// Every collective that lanes serve, with blocks of `count` words.
 fn large(comm: &Comm, count: u64, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let op = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let op = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
     let (me, n) = (comm.rank(), comm.size());
-    let elements = |words: &Words| Elements {
+    let elements = |words: &WordBuffer| Elements {
         mem: words.0.mem(),
         count,
         datatype,
@@ -140,10 +140,10 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     let from_each = |index: u64| word(block(index).0, me, block(index).1);
     let root = n - 1;
 
-    let own = Words::new(count, |index| word(me, root, index));
-    let out = Words::new(all, to_each);
+    let own = WordBuffer::new(count, |index| word(me, root, index));
+    let out = WordBuffer::new(all, to_each);
 
-    let into = Words::new(all, |index| if in_place { to_each(index) } else { 0 });
+    let into = WordBuffer::new(all, |index| if in_place { to_each(index) } else { 0 });
     let send = (!in_place).then(|| elements(&out));
     let recv = elements(&into);
     comm.collective(&Alltoall { send, recv }, call).unwrap();
@@ -155,7 +155,7 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     own.fill(count, |index| word(me, root, index));
 
     // In place, the own block is where it will be.
-    let into = Words::new(all, |index| {
+    let into = WordBuffer::new(all, |index| {
         word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me)
     });
     let send = (!in_place).then(|| elements(&own));
@@ -164,7 +164,7 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     into.check(all, |index| word(block(index).0, root, block(index).1));
 
     let at_root = me == root;
-    let into = Words::new(all, |index| {
+    let into = WordBuffer::new(all, |index| {
         word(block(index).0, root, block(index).1) * u32::from(block(index).0 == me)
     });
     let send = (!in_place || !at_root).then(|| elements(&own));
@@ -175,7 +175,7 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
         into.check(all, from_each);
     }
 
-    let into = Words::new(count, |_| 0);
+    let into = WordBuffer::new(count, |_| 0);
     let send = at_root.then(|| elements(&out));
     let recv = (!in_place || !at_root).then(|| elements(&into));
     comm.collective(&Scatter { send, recv, root }, call)
@@ -185,7 +185,7 @@ fn large(comm: &Comm, count: u64, in_place: bool) {
     }
 
     let sum = |index| (0..n).fold(0u32, |sum, from| sum.wrapping_add(word(from, n - 1, index)));
-    let into = Words::new(count, |index| word(me, n - 1, index));
+    let into = WordBuffer::new(count, |index| word(me, n - 1, index));
     let send = (!in_place).then(|| own.0.mem());
     let recv = into.0.mem();
     comm.collective(
@@ -288,7 +288,7 @@ fn nobody_passes_a_barrier_on_a_board_before_all_have_come() {
 
 /// What a rank calls, and when it must be told that others called something else.
 #[derive(Clone, Copy)]
-enum Says<'a> {
+enum Outcome<'a> {
     /// In the call.
     AtOnce(&'a (dyn Fn(&Comm) -> Result<()> + Sync)),
     /// In the call or in the next: a short broadcast does not wait for all.
@@ -317,15 +317,15 @@ fn is_told(text: &str, rank: u32) -> bool {
 
 /// What each rank is told when one calls another thing than all others, from the first collective
 /// of all on.
-fn disagree(n: u32, theirs: Says<'_>, odd: Says<'_>) -> Vec<String> {
+fn disagree(n: u32, theirs: Outcome<'_>, odd: Outcome<'_>) -> Vec<String> {
     let said = std::sync::Mutex::new(Vec::new());
     world(n, |comm| {
         for round in 0..2 {
             let stray = comm.rank() == round;
             let next = || comm.collective(&Barrier, CallOrigin::default());
             let outcome = match if stray { odd } else { theirs } {
-                Says::AtOnce(call) => call(comm).inspect_err(|_| next().unwrap()),
-                Says::InTime(call) => match call(comm) {
+                Outcome::AtOnce(call) => call(comm).inspect_err(|_| next().unwrap()),
+                Outcome::InTime(call) => match call(comm) {
                     Ok(()) => next(),
                     told => told.inspect_err(|_| next().unwrap()),
                 },
@@ -347,10 +347,10 @@ fn disagree(n: u32, theirs: Says<'_>, odd: Says<'_>) -> Vec<String> {
 }
 
 fn bcast(comm: &Comm, words: u64, root: i32) -> Result<()> {
-    bcast_of(comm, &Words::new(words, |_| 7), words, root)
+    bcast_of(comm, &WordBuffer::new(words, |_| 7), words, root)
 }
 
-fn bcast_of(comm: &Comm, memory: &Words, words: u64, root: i32) -> Result<()> {
+fn bcast_of(comm: &Comm, memory: &WordBuffer, words: u64, root: i32) -> Result<()> {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let buffer = Elements {
         mem: memory.0.mem(),
@@ -360,9 +360,9 @@ fn bcast_of(comm: &Comm, memory: &Words, words: u64, root: i32) -> Result<()> {
     comm.collective(&Bcast { buffer, root }, CallOrigin::default())
 }
 
-fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
+fn allreduce(comm: &Comm, words: u64, op: PredefinedOp) -> Result<()> {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let (input, output) = (Words::new(words, |_| 7), Words::new(words, |_| 7));
+    let (input, output) = (WordBuffer::new(words, |_| 7), WordBuffer::new(words, |_| 7));
     let call = Allreduce {
         send: Some(input.0.mem()),
         recv: output.0.mem(),
@@ -375,7 +375,7 @@ fn allreduce(comm: &Comm, words: u64, op: Predefined) -> Result<()> {
 
 #[test]
 fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
-    use Says::{AtOnce, InTime};
+    use Outcome::{AtOnce, InTime};
     for n in [2, 3, 5] {
         let said = disagree(
             n,
@@ -394,7 +394,7 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
         for text in disagree(
             n,
             AtOnce(&barrier),
-            AtOnce(&|comm| allreduce(comm, 5000, Predefined::Max)),
+            AtOnce(&|comm| allreduce(comm, 5000, PredefinedOp::Max)),
         ) {
             assert!(text.contains("MPI_Barrier()"), "{text}");
             assert!(
@@ -409,11 +409,11 @@ fn ranks_that_disagree_about_a_collective_are_all_told_so_and_can_go_on() {
         ) {
             assert!(text.contains("root 0") && text.contains("root 1"), "{text}");
         }
-        let sum = |comm: &Comm| allreduce(comm, 1, Predefined::Sum);
+        let sum = |comm: &Comm| allreduce(comm, 1, PredefinedOp::Sum);
         for text in disagree(
             n,
             AtOnce(&sum),
-            AtOnce(&|comm| allreduce(comm, 1, Predefined::Max)),
+            AtOnce(&|comm| allreduce(comm, 1, PredefinedOp::Max)),
         ) {
             assert!(
                 text.contains("MPI_SUM") && text.contains("MPI_MAX"),
@@ -435,7 +435,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
         world(n, |comm| {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
             let mut random = schedule_sim::SimRandom::new(u64::from(n));
-            let memory = Words::new(64, |_| 0);
+            let memory = WordBuffer::new(64, |_| 0);
             for round in 0..30u32 {
                 let (choice, root, count) = (
                     random.below(24),
@@ -487,7 +487,7 @@ fn a_short_broadcast_does_not_wait_for_its_readers() {
                 while comm.rank() != 0 && sent.load(Memory::SeqCst) < DEPTH - 1 {
                     std::thread::yield_now();
                 }
-                let memory = Words::new(2, |index| {
+                let memory = WordBuffer::new(2, |index| {
                     if comm.rank() == 0 {
                         word(0, round, index)
                     } else {

@@ -1,11 +1,11 @@
 //! Collectives with blocks of different lengths, scans and scattered reductions through cells and
 //! lanes.
 
-use super::thread_world::{Words, word, world};
+use super::thread_world::{WordBuffer, word, world};
 use crate::coll::*;
-use crate::datatype::{Constructor, Datatype, Form, codes};
+use crate::datatype::{Constructor, ContentsForm, Datatype, codes};
 use crate::error::Class;
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 
 /// How many words `from` has for `to`: some nothing, some a lot; nobody anything if `unit` is 0.
 fn amount(from: u32, to: u32, unit: u32) -> i32 {
@@ -24,7 +24,7 @@ fn places(counts: &[i32]) -> (Vec<i32>, u64) {
 }
 
 fn fill(
-    words: &Words,
+    words: &WordBuffer,
     (counts, places): (&[i32], &[i32]),
     total: u64,
     value: impl Fn(u32, u64) -> u32,
@@ -48,7 +48,7 @@ fn expected(
 fn uneven(comm: &Comm, unit: u32, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
-    let describe = |words: &Words, counts, displs| ElementsV {
+    let describe = |words: &WordBuffer, counts, displs| ElementsV {
         mem: words.0.mem(),
         counts: CountArray::Int(counts),
         displs: CountArray::Int(displs),
@@ -62,11 +62,11 @@ fn uneven(comm: &Comm, unit: u32, in_place: bool) {
     let out: Vec<i32> = (0..n).map(|to| pair(me, to)).collect();
     let into: Vec<i32> = (0..n).map(|from| pair(from, me)).collect();
     let ((out_at, out_len), (into_at, into_len)) = (places(&out), places(&into));
-    let sent = Words::new(out_len, |_| 5);
+    let sent = WordBuffer::new(out_len, |_| 5);
     fill(&sent, (&out, &out_at), out_len, |to, index| {
         word(me, to, index)
     });
-    let taken = Words::new(into_len, |_| 5);
+    let taken = WordBuffer::new(into_len, |_| 5);
     if in_place {
         fill(&taken, (&into, &into_at), into_len, |to, index| {
             word(me, to, index)
@@ -80,9 +80,9 @@ fn uneven(comm: &Comm, unit: u32, in_place: bool) {
 
     let all: Vec<i32> = (0..n).map(|from| amount(from, 1, unit)).collect();
     let (all_at, all_len) = places(&all);
-    let own = Words::new(all[me as usize] as u64 + 1, |index| word(me, 9, index));
+    let own = WordBuffer::new(all[me as usize] as u64 + 1, |index| word(me, 9, index));
     let value = |from, index| word(from, 9, index);
-    let taken = Words::new(all_len, |index| match in_place {
+    let taken = WordBuffer::new(all_len, |index| match in_place {
         // The other blocks are there as well, and must be overwritten with the same.
         true => expected((&all, &all_at), index, &value),
         false => 5,
@@ -99,7 +99,7 @@ fn uneven(comm: &Comm, unit: u32, in_place: bool) {
 
 fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let op = &Op::predefined(Predefined::Sum as u16).unwrap();
+    let op = &Op::predefined(PredefinedOp::Sum as u16).unwrap();
     let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
     let counts: Vec<i32> = (0..n).map(|of| amount(of, 2, unit)).collect();
     let total: u64 = counts.iter().map(|&count| count as u64).sum();
@@ -109,8 +109,8 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
         .sum();
     let sum = |index: u64| (0..n).fold(0u32, |sum, from| sum.wrapping_add(word(from, 3, index)));
 
-    let own = Words::new(total + 1, |index| word(me, 3, index));
-    let into = Words::new(total + 1, |index| word(me, 3, index));
+    let own = WordBuffer::new(total + 1, |index| word(me, 3, index));
+    let into = WordBuffer::new(total + 1, |index| word(me, 3, index));
     let reduced = ReduceScatter {
         send: (!in_place).then(|| own.0.mem()),
         recv: into.0.mem(),
@@ -124,8 +124,8 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
 
     let each = u64::from(unit) + 1;
     let all = each * u64::from(n);
-    let own = Words::new(all, |index| word(me, 3, index));
-    let into = Words::new(all, |index| word(me, 3, index));
+    let own = WordBuffer::new(all, |index| word(me, 3, index));
+    let into = WordBuffer::new(all, |index| word(me, 3, index));
     let reduced = ReduceScatterBlock {
         send: (!in_place).then(|| own.0.mem()),
         recv: into.0.mem(),
@@ -139,7 +139,7 @@ fn scattered(comm: &Comm, unit: u32, in_place: bool) {
     let upto =
         |last: u32, index| (0..last).fold(0u32, |sum, from| sum.wrapping_add(word(from, 3, index)));
     for exclusive in [false, true] {
-        let into = Words::new(all, |index| word(me, 3, index));
+        let into = WordBuffer::new(all, |index| word(me, 3, index));
         let (send, recv, count) = ((!in_place).then(|| own.0.mem()), into.0.mem(), all);
         if exclusive {
             let scan = Exscan {
@@ -190,9 +190,9 @@ fn a_block_of_an_uneven_exchange_that_is_too_long_is_an_error_where_there_is_no_
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let (me, places) = (comm.rank(), [0, 10, 20]);
         let out: [i32; 3] = if me == 1 { [3, 3, 9] } else { [3; 3] };
-        let words = Words::new(30, |index| word(me, 0, index));
-        let taken = Words::new(30, |_| 5);
-        let describe = |words: &Words, counts| ElementsV {
+        let words = WordBuffer::new(30, |index| word(me, 0, index));
+        let taken = WordBuffer::new(30, |_| 5);
+        let describe = |words: &WordBuffer, counts| ElementsV {
             mem: words.0.mem(),
             counts,
             displs: CountArray::Int(&places),
@@ -227,11 +227,11 @@ fn scattered_words(comm: &Comm, count: u64) {
             extent: 8,
             old: word_type.clone(),
         },
-        Form::Int,
+        ContentsForm::Int,
     )
     .unwrap();
     let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
-    let describe = |words: &Words, datatype| Elements {
+    let describe = |words: &WordBuffer, datatype| Elements {
         mem: words.0.mem(),
         count,
         datatype,
@@ -240,8 +240,8 @@ fn scattered_words(comm: &Comm, count: u64) {
         |from: u32| move |index: u64| word(from, 4, index / 2) * u32::from(index.is_multiple_of(2));
     let root = n - 1;
     let (spread_out, dense) = (
-        Words::new(2 * count, every_second(root)),
-        Words::new(count, |_| 0),
+        WordBuffer::new(2 * count, every_second(root)),
+        WordBuffer::new(count, |_| 0),
     );
     let buffer = match me == root {
         true => describe(&spread_out, spread),
@@ -256,8 +256,8 @@ fn scattered_words(comm: &Comm, count: u64) {
         dense.check(count, |index| word(root, 4, index));
     }
 
-    let own = Words::new(2 * count, every_second(me));
-    let all = Words::new(count * u64::from(n), |_| 0);
+    let own = WordBuffer::new(2 * count, every_second(me));
+    let all = WordBuffer::new(count * u64::from(n), |_| 0);
     let gathered = Allgather {
         send: Some(describe(&own, spread)),
         recv: describe(&all, word_type),

@@ -1,12 +1,12 @@
 //! Nonblocking collectives in rounds: ranks are threads over the shared-memory rail, each with many
 //! open at once, waited for in an order of its own, between blocking collectives and messages.
 
-use super::nonblocking_acts::{Act, Started, elements, start};
-use super::thread_world::{Words, word, world, world_of, world_that_lends};
+use super::nonblocking_acts::{StartedCall, TestCall, elements, start};
+use super::thread_world::{WordBuffer, word, world, world_of, world_that_lends};
 use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
-use crate::op::{Op, Predefined};
+use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request::{self, Outcome};
 use garonne_sync::nbc_slots::ROUNDS;
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-fn end(started: Started, outcome: Outcome) {
+fn end(started: StartedCall, outcome: Outcome) {
     outcome.unwrap();
     (started.check)();
 }
 
 /// Ends one of those that are open, or some, in one of the ways that there are.
-fn end_some(open: &mut Vec<Started>, random: &mut SimRandom) {
+fn end_some(open: &mut Vec<StartedCall>, random: &mut SimRandom) {
     if open.is_empty() {
         return;
     }
@@ -68,7 +68,7 @@ fn play(comm: &Comm, seed: u64, acts: u32, most_open: usize) {
     let mut random = SimRandom::new(seed * 1000 + u64::from(comm.rank()));
     let mut open = Vec::new();
     for salt in 0..acts {
-        let act = Act::random(&mut common, comm.size(), salt);
+        let act = TestCall::random(&mut common, comm.size(), salt);
         open.extend(start(comm, act));
         match random.below(8) {
             0 => std::thread::yield_now(),
@@ -188,7 +188,7 @@ fn ranks_that_would_go_different_ways_are_not_left_to_wait_for_each_other_untold
     world(3, |comm| {
         comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let word = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let buffer = Words::new(1 << 16, |_| 0);
+        let buffer = WordBuffer::new(1 << 16, |_| 0);
         // The odd one comes by messages, which wait for nobody as long as it is the root.
         let long = comm.rank() == 1;
         let bcast = Bcast {
@@ -223,10 +223,10 @@ fn a_block_that_is_longer_than_expected_is_an_error_at_its_taker() {
             let (me, places) = (comm.rank(), [0, PLACE as i32, 2 * PLACE as i32]);
             let out = if me == 1 { [3, 3, sent] } else { [3; 3] };
             let (words, taken) = (
-                Words::new(3 * PLACE, |index| word(me, 0, index)),
-                Words::new(3 * PLACE, |_| 5),
+                WordBuffer::new(3 * PLACE, |index| word(me, 0, index)),
+                WordBuffer::new(3 * PLACE, |_| 5),
             );
-            let describe = |words: &Words, counts| ElementsV {
+            let describe = |words: &WordBuffer, counts| ElementsV {
                 mem: words.0.mem(),
                 counts,
                 displs: CountArray::Int(&places),
@@ -273,10 +273,10 @@ fn who_gives_little_goes_ahead_by_all_rounds() {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let me = comm.rank();
         let given: Vec<_> = (0..AHEAD)
-            .map(|call| Words::new(2, move |index| word(me, call, index)))
+            .map(|call| WordBuffer::new(2, move |index| word(me, call, index)))
             .collect();
-        let taken: Vec<_> = (0..AHEAD).map(|_| Words::new(4, |_| 5)).collect();
-        let call = |given: &Words, taken: &Words| {
+        let taken: Vec<_> = (0..AHEAD).map(|_| WordBuffer::new(4, |_| 5)).collect();
+        let call = |given: &WordBuffer, taken: &WordBuffer| {
             let call = Gatherv {
                 send: Some(Elements {
                     mem: given.0.mem(),
@@ -320,11 +320,11 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
         let (me, other) = (comm.rank(), 1 - comm.rank());
         let (out, into) = (counts[me as usize], counts.map(|of| of[me as usize]));
         let given: Vec<_> = (0..CALLS as u32)
-            .map(|call| Words::new(200, move |index| word(me, call, index)))
+            .map(|call| WordBuffer::new(200, move |index| word(me, call, index)))
             .collect();
-        let taken: Vec<_> = (0..CALLS).map(|_| Words::new(200, |_| 5)).collect();
-        let start = |(given, taken): (&Words, &Words)| {
-            let describe = |words: &Words, counts| ElementsV {
+        let taken: Vec<_> = (0..CALLS).map(|_| WordBuffer::new(200, |_| 5)).collect();
+        let start = |(given, taken): (&WordBuffer, &WordBuffer)| {
+            let describe = |words: &WordBuffer, counts| ElementsV {
                 mem: words.0.mem(),
                 counts,
                 displs: CountArray::Int(&[0, 0]),
@@ -359,7 +359,10 @@ fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
         let call = CallOrigin::default();
         comm.collective(&Barrier, call).unwrap();
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-        let (words, after) = (Words::new(SENT as u64, |_| 3), Words::new(1, |_| 0));
+        let (words, after) = (
+            WordBuffer::new(SENT as u64, |_| 3),
+            WordBuffer::new(1, |_| 0),
+        );
         let describe = |counts| ElementsV {
             mem: words.0.mem(),
             counts,
@@ -413,7 +416,7 @@ fn a_rank_that_starts_more_than_there_are_rounds_is_caught_up_with() {
     let behind = AtomicU32::new(0);
     world_of(3, 0, &|comm: &Comm| {
         comm.collective(&Barrier, CallOrigin::default()).unwrap();
-        let act = |what, salt| Act {
+        let act = |what, salt| TestCall {
             what,
             count: 5,
             root: 0,
@@ -444,7 +447,7 @@ fn a_thread_that_waits_for_a_call_is_woken_while_another_polls() {
         comm.collective(&Barrier, CallOrigin::default()).unwrap();
         let (me, n, call) = (comm.rank(), comm.size(), CallOrigin::default());
         for tag in 0..60 {
-            let (there, here) = (Words::new(1, |_| me), Words::new(1, |_| n));
+            let (there, here) = (WordBuffer::new(1, |_| me), WordBuffer::new(1, |_| n));
             let receive = || {
                 let data = Data::contiguous(here.0.mem(), 4);
                 let source = ((me + 1) % n) as i32;
@@ -493,7 +496,7 @@ fn long_calls_end_while_all_their_ranks_compute() {
             comm.collective(&Barrier, CallOrigin::default()).unwrap();
             let mut common = SimRandom::new(u64::from(n));
             let mut random = SimRandom::new(7 + u64::from(comm.rank()));
-            let acts = (0..3 * ROUNDS).map(|salt| Act {
+            let acts = (0..3 * ROUNDS).map(|salt| TestCall {
                 what: LONG[common.below(LONG.len())],
                 count: [1100, 1500][common.below(2)],
                 root: common.below(n as usize) as u32,
@@ -559,8 +562,8 @@ fn disagree(comm: &Comm, with_board: bool) {
         comm.collective(&Barrier, CallOrigin::default()).unwrap();
     }
     let word = &Datatype::predefined(codes::UINT32_T).unwrap();
-    let (sum, max) = (Predefined::Sum as u16, Predefined::Max as u16);
-    let buffer = Words::new(4, |_| 0);
+    let (sum, max) = (PredefinedOp::Sum as u16, PredefinedOp::Max as u16);
+    let buffer = WordBuffer::new(4, |_| 0);
     for round in 0..2 * ROUNDS {
         let odd = comm.rank() == round % 3;
         let op = &Op::predefined(if odd { max } else { sum }).unwrap();

@@ -10,22 +10,22 @@ use std::sync::Arc;
 /// Elements of 8 bytes, either back to back or as two words of 4 bytes at 4 and 16 within an extent
 /// of 24, the lower bound being at -4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Test {
+pub enum TestElements {
     Dense,
     Gappy,
 }
 
-impl ElementLayout for Test {
+impl ElementLayout for TestElements {
     fn size(&self) -> u64 {
         8
     }
 
     fn extent(&self) -> i64 {
-        if *self == Test::Dense { 8 } else { 24 }
+        if *self == TestElements::Dense { 8 } else { 24 }
     }
 
     fn true_bounds(&self) -> (i64, i64) {
-        if *self == Test::Dense {
+        if *self == TestElements::Dense {
             (0, 8)
         } else {
             (4, 20)
@@ -34,8 +34,8 @@ impl ElementLayout for Test {
 
     fn data(&self, mem: UserMem, count: u64) -> Data {
         match self {
-            Test::Dense => Data::contiguous(mem, 8 * count),
-            Test::Gappy => Data::shaped(mem, Arc::new(GappyLayout { count })),
+            TestElements::Dense => Data::contiguous(mem, 8 * count),
+            TestElements::Gappy => Data::shaped(mem, Arc::new(GappyLayout { count })),
         }
     }
 }
@@ -83,9 +83,9 @@ impl Layout for GappyLayout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestOp {
     /// Adds words: commutes.
-    Add(Test),
+    Add(TestElements),
     /// Composes the maps x -> a x + b, the left operand applied last: does not commute.
-    Compose(Test),
+    Compose(TestElements),
 }
 
 /// What an operation does to two elements.
@@ -156,15 +156,15 @@ pub fn bytes(words: &[[u32; 2]]) -> Vec<u8> {
 const GAP: u8 = 0xa5;
 
 /// Memory for elements of one shape, filled with [`GAP`] first.
-pub struct Buffer {
+pub struct TestBuffer {
     scratch: Scratch,
-    pub shape: Test,
+    pub shape: TestElements,
     pub count: u64,
 }
 
-impl Buffer {
+impl TestBuffer {
     /// Room for `count` elements.
-    pub fn new(shape: Test, count: u64) -> Self {
+    pub fn new(shape: TestElements, count: u64) -> Self {
         let scratch = Scratch::new(count as usize * 24 + 48).unwrap();
         scratch.mem().write(0, &vec![GAP; scratch.len()]);
         Self {
@@ -175,7 +175,7 @@ impl Buffer {
     }
 
     /// Holding these elements.
-    pub fn of(shape: Test, elements: &[[u32; 2]]) -> Self {
+    pub fn of(shape: TestElements, elements: &[[u32; 2]]) -> Self {
         let buffer = Self::new(shape, elements.len() as u64);
         buffer
             .typed()

@@ -2,7 +2,7 @@
 //! says whose it is.
 
 use crate::coll::*;
-use crate::process::{Config, Process, ThreadLevel};
+use crate::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_engine::CreditQuotas;
 use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
@@ -64,7 +64,7 @@ pub(super) fn world_that_lends(n: u32, program: impl Fn(&Comm) + Send + Sync) {
 }
 
 fn one_world(host: Arc<dyn Messaging>, program: &impl Fn(&Comm)) {
-    let process = Process::new(Config::plain(host));
+    let process = Process::new(ProcessConfig::plain(host));
     process.init(ThreadLevel::Multiple).unwrap();
     program(&process.world().unwrap());
     process.finalize().unwrap();
@@ -148,9 +148,9 @@ pub(super) fn word(from: u32, to: u32, index: u64) -> u32 {
     (from * 1009 + to * 31).wrapping_add(index as u32 * 7)
 }
 
-pub(super) struct Words(pub(super) Scratch);
+pub(super) struct WordBuffer(pub(super) Scratch);
 
-impl Words {
+impl WordBuffer {
     pub(super) fn new(count: u64, value: impl Fn(u64) -> u32) -> Self {
         let words = Self(Scratch::new(4 * count as usize).unwrap());
         words.fill(count, value);

@@ -1,9 +1,9 @@
 //! Operations of the program's own over boards.
 
-use super::thread_world::{Words, world, world_of};
+use super::thread_world::{WordBuffer, world, world_of};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
-use crate::op::{Commutes, Op, UserOp};
+use crate::op::{Commutativity, Op, UserOp};
 use garonne_engine::api::CallOrigin;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -55,14 +55,14 @@ fn product(ranks: std::ops::Range<u32>, index: u64) -> u32 {
 }
 
 pub(super) fn op(calls: &'static AtomicU32) -> Op {
-    Op::user(Arc::new(Compose { calls }), Commutes::No)
+    Op::user(Arc::new(Compose { calls }), Commutativity::No)
 }
 
 fn reductions(comm: &Comm, count: u64, op: &Op) {
     let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
     let (me, n) = (comm.rank(), comm.size());
-    let input = Words::new(count, |index| factor(me, index));
-    let output = Words::new(count, |_| 0);
+    let input = WordBuffer::new(count, |index| factor(me, index));
+    let output = WordBuffer::new(count, |_| 0);
     let (send, recv) = (Some(input.0.mem()), output.0.mem());
     let allreduce = Allreduce {
         send,
@@ -117,8 +117,8 @@ fn at_a_gate_the_last_to_come_combines_small_contributions_for_all() {
         let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
         let op = &op(&CALLS);
         let (input, output) = (
-            Words::new(2, |_| factor(comm.rank(), 0)),
-            Words::new(2, |_| 0),
+            WordBuffer::new(2, |_| factor(comm.rank(), 0)),
+            WordBuffer::new(2, |_| 0),
         );
         for _ in 0..rounds {
             let (send, recv) = (Some(input.0.mem()), output.0.mem());

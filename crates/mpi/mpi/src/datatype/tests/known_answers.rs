@@ -132,7 +132,7 @@ fn long_chains_of_constructors_neither_overflow_the_stack_nor_nest_without_limit
     }
     assert_eq!(
         chain.signature(4),
-        [(Leaf::Basic(basic_type::Basic::I32), 2)]
+        [(LeafType::Basic(basic_type::BasicType::I32), 2)]
     );
     drop(chain);
 }
@@ -182,7 +182,7 @@ fn contents_return_the_arguments_in_the_form_of_the_call() {
         stride: 40,
         old: int.clone(),
     };
-    let large = Datatype::construct(constructor, Form::Large).unwrap();
+    let large = Datatype::construct(constructor, ContentsForm::Large).unwrap();
     assert_eq!(large.contents().large_counts, [3, 2, 40]);
     let envelope = large.envelope();
     assert_eq!(
@@ -236,10 +236,10 @@ fn illegal_arrays_are_refused() {
             sizes: vec![size],
             subsizes: vec![subsize],
             starts: vec![start],
-            order: Order::C,
+            order: ArrayOrder::C,
             old: int.clone(),
         };
-        Datatype::construct(constructor, Form::Int).map_err(|error| error.class)
+        Datatype::construct(constructor, ContentsForm::Int).map_err(|error| error.class)
     };
     assert!(subarray(4, 2, 2).is_ok());
     for (size, subsize, start) in [(4, 2, 3), (4, 0, 0), (4, 5, 0), (0, 0, 0), (4, 1, -1)] {
@@ -257,7 +257,7 @@ fn external(datatype: &Datatype, native: &[u8]) -> Result<Vec<u8>> {
         size: 64,
         position: 0,
     };
-    buffer.pack_external(Elements {
+    buffer.pack_external(PackElements {
         mem: memory.mem(),
         count: 1,
         datatype,
@@ -343,7 +343,7 @@ fn extended_precision_becomes_quadruple_precision() {
 fn packing_stops_at_the_end_of_the_buffer_without_moving_the_position() {
     let memory = garonne_sync::user::Scratch::new(64).unwrap();
     let int = named(codes::INT);
-    let two = Elements {
+    let two = PackElements {
         mem: memory.mem(),
         count: 2,
         datatype: &int,

@@ -1,6 +1,6 @@
 //! The naive model and a generator of nested datatypes with their models.
 
-use super::super::basic_type::Basic;
+use super::super::basic_type::BasicType;
 use super::super::*;
 use proptest::prelude::*;
 
@@ -9,19 +9,19 @@ const ELEMENTS_MAX: usize = 600;
 
 /// A type map as the standard writes it.
 #[derive(Clone, Debug, Default)]
-pub struct Naive {
-    pub map: Vec<(i64, Basic)>,
+pub struct NaiveTypemap {
+    pub map: Vec<(i64, BasicType)>,
     /// Bounds that follow from those of the parts.
     natural: Option<(i64, i64)>,
     /// Bounds that were set.
     marks: Option<(i64, i64)>,
 }
 
-impl Naive {
+impl NaiveTypemap {
     fn of(datatype: &Datatype) -> Self {
         let map = match datatype.leaf().unwrap() {
-            Leaf::Basic(basic) => vec![(0, basic)],
-            Leaf::Pair { value, index } => {
+            LeafType::Basic(basic) => vec![(0, basic)],
+            LeafType::Pair { value, index } => {
                 vec![
                     (0, value),
                     (value.size().next_multiple_of(index.size()) as i64, index),
@@ -91,7 +91,7 @@ impl Naive {
     }
 
     /// Offset and kind of all basic elements of `count` elements.
-    pub fn values(&self, count: u64) -> Vec<(i64, Basic)> {
+    pub fn values(&self, count: u64) -> Vec<(i64, BasicType)> {
         let copies = (0..count as i64).map(|i| i * self.extent());
         copies
             .flat_map(|by| self.map.iter().map(move |entry| (entry.0 + by, entry.1)))
@@ -105,7 +105,7 @@ impl Naive {
     }
 
     /// Appends `count` consecutive elements of `old` at `at`.
-    fn add(&mut self, old: &Naive, count: i64, at: i64) {
+    fn add(&mut self, old: &NaiveTypemap, count: i64, at: i64) {
         for by in (0..count).map(|i| at + i * old.extent()) {
             self.map
                 .extend(old.map.iter().map(|entry| (entry.0 + by, entry.1)));
@@ -120,8 +120,12 @@ impl Naive {
         }
     }
 
-    fn blocks(old: &Naive, lengths: &[i64], displacements: impl Iterator<Item = i64>) -> Naive {
-        let mut naive = Naive::default();
+    fn blocks(
+        old: &NaiveTypemap,
+        lengths: &[i64],
+        displacements: impl Iterator<Item = i64>,
+    ) -> NaiveTypemap {
+        let mut naive = NaiveTypemap::default();
         lengths
             .iter()
             .zip(displacements)
@@ -129,32 +133,32 @@ impl Naive {
         naive
     }
 
-    fn bounded(mut self, lb: i64, ub: i64) -> Naive {
+    fn bounded(mut self, lb: i64, ub: i64) -> NaiveTypemap {
         self.marks = Some((lb, ub));
         self
     }
 }
 
 /// A value of a kind, in its memory form, that the canonical form can hold.
-pub fn sample(basic: Basic, seed: u8) -> Vec<u8> {
+pub fn sample(basic: BasicType, seed: u8) -> Vec<u8> {
     let small = i16::from(seed) - 100;
     match basic {
-        Basic::Char | Basic::Byte => vec![seed],
-        Basic::I16 => small.to_ne_bytes().to_vec(),
-        Basic::I32 => i32::from(small).to_ne_bytes().to_vec(),
-        Basic::WideChar => u32::from(seed).to_ne_bytes().to_vec(),
-        Basic::F64 => (f64::from(small) / 3.0).to_ne_bytes().to_vec(),
-        Basic::C32 => [f32::from(small), -0.5]
+        BasicType::Char | BasicType::Byte => vec![seed],
+        BasicType::I16 => small.to_ne_bytes().to_vec(),
+        BasicType::I32 => i32::from(small).to_ne_bytes().to_vec(),
+        BasicType::WideChar => u32::from(seed).to_ne_bytes().to_vec(),
+        BasicType::F64 => (f64::from(small) / 3.0).to_ne_bytes().to_vec(),
+        BasicType::C32 => [f32::from(small), -0.5]
             .iter()
             .flat_map(|part| part.to_ne_bytes())
             .collect(),
         // 1.x, times a power of two: explicit leading bit, fraction, biased exponent, then padding.
-        Basic::X87 => {
+        BasicType::X87 => {
             let mut bytes = vec![seed, 1, 2, 3, 4, 5, 6, 0x80, seed, 0x40];
             bytes.resize(16, 0);
             bytes
         }
-        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed))
+        BasicType::F128 => (0x3fff_u128 << 112 | u128::from(seed))
             .to_ne_bytes()
             .to_vec(),
         other => unreachable!("the generator does not make {other:?}"),
@@ -163,25 +167,25 @@ pub fn sample(basic: Basic, seed: u8) -> Vec<u8> {
 
 /// The same value as the standard writes it in the canonical form, worked out by hand for each
 /// kind.
-pub fn canonical(basic: Basic, seed: u8) -> Vec<u8> {
+pub fn canonical(basic: BasicType, seed: u8) -> Vec<u8> {
     let small = i16::from(seed) - 100;
     match basic {
-        Basic::Char | Basic::Byte => vec![seed],
-        Basic::I16 => small.to_be_bytes().to_vec(),
-        Basic::I32 => i32::from(small).to_be_bytes().to_vec(),
-        Basic::WideChar => u16::from(seed).to_be_bytes().to_vec(),
-        Basic::F64 => (f64::from(small) / 3.0).to_be_bytes().to_vec(),
-        Basic::C32 => [f32::from(small), -0.5]
+        BasicType::Char | BasicType::Byte => vec![seed],
+        BasicType::I16 => small.to_be_bytes().to_vec(),
+        BasicType::I32 => i32::from(small).to_be_bytes().to_vec(),
+        BasicType::WideChar => u16::from(seed).to_be_bytes().to_vec(),
+        BasicType::F64 => (f64::from(small) / 3.0).to_be_bytes().to_vec(),
+        BasicType::C32 => [f32::from(small), -0.5]
             .iter()
             .flat_map(|part| part.to_be_bytes())
             .collect(),
         // The exponent stays; the leading bit is implied; the 63 others begin the fraction of 112.
-        Basic::X87 => {
+        BasicType::X87 => {
             let fraction = 0x0006_0504_0302_0100_u128 | u128::from(seed);
             let exponent = 0x4000_u128 | u128::from(seed);
             (exponent << 112 | fraction << 49).to_be_bytes().to_vec()
         }
-        Basic::F128 => (0x3fff_u128 << 112 | u128::from(seed))
+        BasicType::F128 => (0x3fff_u128 << 112 | u128::from(seed))
             .to_be_bytes()
             .to_vec(),
         other => unreachable!("the generator does not make {other:?}"),
@@ -190,13 +194,13 @@ pub fn canonical(basic: Basic, seed: u8) -> Vec<u8> {
 
 /// A datatype and its model.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct ModelledType {
     pub datatype: Datatype,
-    pub naive: Naive,
+    pub naive: NaiveTypemap,
 }
 
 /// Any nesting of constructors over predefined types.
-pub fn made() -> impl Strategy<Value = Made> {
+pub fn made() -> impl Strategy<Value = ModelledType> {
     use codes::*;
     let named = [
         BYTE,
@@ -212,8 +216,8 @@ pub fn made() -> impl Strategy<Value = Made> {
     ];
     let leaf = prop::sample::select(named.to_vec()).prop_map(|code| {
         let datatype = Datatype::predefined(code).unwrap();
-        Made {
-            naive: Naive::of(&datatype),
+        ModelledType {
+            naive: NaiveTypemap::of(&datatype),
             datatype,
         }
     });
@@ -224,18 +228,18 @@ pub fn made() -> impl Strategy<Value = Made> {
     })
 }
 
-fn structure(fields: Vec<(Made, i64, i64)>) -> Made {
+fn structure(fields: Vec<(ModelledType, i64, i64)>) -> ModelledType {
     let lengths: Vec<i64> = fields.iter().map(|field| field.1).collect();
     let displacements: Vec<i64> = fields.iter().map(|field| field.2).collect();
     let types: Vec<Datatype> = fields
         .iter()
         .map(|field| field.0.datatype.clone())
         .collect();
-    let mut naive = Naive::default();
+    let mut naive = NaiveTypemap::default();
     fields
         .iter()
         .for_each(|(made, length, at)| naive.add(&made.naive, *length, *at));
-    Made {
+    ModelledType {
         datatype: Datatype::structure(&lengths, &displacements, &types).unwrap(),
         naive: naive.padded(),
     }
@@ -243,7 +247,7 @@ fn structure(fields: Vec<(Made, i64, i64)>) -> Made {
 
 /// One constructor over one old type, with its numbers.
 #[derive(Clone, Debug)]
-enum Step {
+enum ConstructorStep {
     Dup,
     Contiguous(i64),
     Vector(i64, i64, i64),
@@ -253,13 +257,17 @@ enum Step {
     IndexedBlock(i64, Vec<i64>),
     HindexedBlock(i64, Vec<i64>),
     Resized(i64, i64),
-    Subarray(Vec<(i64, i64, i64)>, Order),
-    Darray(Vec<(i64, Distribution, Option<i32>, i32)>, usize, Order),
+    Subarray(Vec<(i64, i64, i64)>, ArrayOrder),
+    Darray(
+        Vec<(i64, Distribution, Option<i32>, i32)>,
+        usize,
+        ArrayOrder,
+    ),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ConstructorStep> {
     let list = || prop::collection::vec((0i64..4, -6i64..12), 0..6);
-    let order = || prop::sample::select(vec![Order::C, Order::Fortran]);
+    let order = || prop::sample::select(vec![ArrayOrder::C, ArrayOrder::Fortran]);
     let dim = (1i64..5)
         .prop_flat_map(|size| (Just(size), 1..=size))
         .prop_flat_map(|(size, subsize)| (Just(size), Just(subsize), 0..=size - subsize));
@@ -270,62 +278,63 @@ fn step() -> impl Strategy<Value = Step> {
     ]);
     let ddim = (1i64..9, distribution, prop::option::of(1i32..4), 1i32..4);
     prop_oneof![
-        Just(Step::Dup),
-        (0i64..5).prop_map(Step::Contiguous),
-        (0i64..5, 0i64..4, -6i64..7).prop_map(|(c, b, s)| Step::Vector(c, b, s)),
-        (0i64..5, 0i64..4, -50i64..70).prop_map(|(c, b, s)| Step::Hvector(c, b, s)),
-        list().prop_map(Step::Indexed),
-        list().prop_map(Step::Hindexed),
+        Just(ConstructorStep::Dup),
+        (0i64..5).prop_map(ConstructorStep::Contiguous),
+        (0i64..5, 0i64..4, -6i64..7).prop_map(|(c, b, s)| ConstructorStep::Vector(c, b, s)),
+        (0i64..5, 0i64..4, -50i64..70).prop_map(|(c, b, s)| ConstructorStep::Hvector(c, b, s)),
+        list().prop_map(ConstructorStep::Indexed),
+        list().prop_map(ConstructorStep::Hindexed),
         (0i64..4, prop::collection::vec(-6i64..12, 0..6))
-            .prop_map(|(b, d)| Step::IndexedBlock(b, d)),
+            .prop_map(|(b, d)| ConstructorStep::IndexedBlock(b, d)),
         (0i64..4, prop::collection::vec(-60i64..90, 0..6))
-            .prop_map(|(b, d)| Step::HindexedBlock(b, d)),
-        (-30i64..30, 0i64..120).prop_map(|(lb, extent)| Step::Resized(lb, extent)),
+            .prop_map(|(b, d)| ConstructorStep::HindexedBlock(b, d)),
+        (-30i64..30, 0i64..120).prop_map(|(lb, extent)| ConstructorStep::Resized(lb, extent)),
         (prop::collection::vec(dim, 1..4), order())
-            .prop_map(|(dims, order)| Step::Subarray(dims, order)),
+            .prop_map(|(dims, order)| ConstructorStep::Subarray(dims, order)),
         (prop::collection::vec(ddim, 1..4), any::<usize>(), order())
-            .prop_map(|(dims, rank, order)| Step::Darray(dims, rank, order)),
+            .prop_map(|(dims, rank, order)| ConstructorStep::Darray(dims, rank, order)),
     ]
 }
 
-fn apply(old: Made, step: Step) -> Made {
+fn apply(old: ModelledType, step: ConstructorStep) -> ModelledType {
     if old.naive.map.len() > ELEMENTS_MAX / 20 {
         return old;
     }
     let (d, n) = (&old.datatype, &old.naive);
     let extent = n.extent();
     let split = |list: &[(i64, i64)]| -> (Vec<i64>, Vec<i64>) { list.iter().copied().unzip() };
-    let construct = |constructor| Datatype::construct(constructor, Form::Int).unwrap();
+    let construct = |constructor| Datatype::construct(constructor, ContentsForm::Int).unwrap();
     let (datatype, naive) = match step {
-        Step::Dup => (d.dup().unwrap(), n.clone()),
-        Step::Contiguous(count) => (
+        ConstructorStep::Dup => (d.dup().unwrap(), n.clone()),
+        ConstructorStep::Contiguous(count) => (
             d.contiguous(count).unwrap(),
-            Naive::blocks(n, &[count], [0].into_iter()),
+            NaiveTypemap::blocks(n, &[count], [0].into_iter()),
         ),
-        Step::Vector(count, length, stride) => {
+        ConstructorStep::Vector(count, length, stride) => {
             let lengths = vec![length; count as usize];
-            let naive = Naive::blocks(n, &lengths, (0..count).map(|i| i * stride * extent));
+            let naive = NaiveTypemap::blocks(n, &lengths, (0..count).map(|i| i * stride * extent));
             (d.vector(count, length, stride).unwrap(), naive)
         }
-        Step::Hvector(count, length, stride) => {
+        ConstructorStep::Hvector(count, length, stride) => {
             let lengths = vec![length; count as usize];
-            let naive = Naive::blocks(n, &lengths, (0..count).map(|i| i * stride));
+            let naive = NaiveTypemap::blocks(n, &lengths, (0..count).map(|i| i * stride));
             (d.hvector(count, length, stride).unwrap(), naive)
         }
-        Step::Indexed(list) => {
+        ConstructorStep::Indexed(list) => {
             let (lengths, at) = split(&list);
-            let naive = Naive::blocks(n, &lengths, at.iter().map(|at| at * extent));
+            let naive = NaiveTypemap::blocks(n, &lengths, at.iter().map(|at| at * extent));
             (d.indexed(&lengths, &at).unwrap(), naive)
         }
-        Step::Hindexed(list) => {
+        ConstructorStep::Hindexed(list) => {
             let (lengths, at) = split(&list);
             let at: Vec<i64> = at.iter().map(|at| at * 7).collect();
-            let naive = Naive::blocks(n, &lengths, at.iter().copied());
+            let naive = NaiveTypemap::blocks(n, &lengths, at.iter().copied());
             (d.hindexed(&lengths, &at).unwrap(), naive)
         }
-        Step::IndexedBlock(blocklength, displacements) => {
+        ConstructorStep::IndexedBlock(blocklength, displacements) => {
             let lengths = vec![blocklength; displacements.len()];
-            let naive = Naive::blocks(n, &lengths, displacements.iter().map(|at| at * extent));
+            let naive =
+                NaiveTypemap::blocks(n, &lengths, displacements.iter().map(|at| at * extent));
             (
                 construct(Constructor::IndexedBlock {
                     blocklength,
@@ -335,9 +344,9 @@ fn apply(old: Made, step: Step) -> Made {
                 naive,
             )
         }
-        Step::HindexedBlock(blocklength, displacements) => {
+        ConstructorStep::HindexedBlock(blocklength, displacements) => {
             let lengths = vec![blocklength; displacements.len()];
-            let naive = Naive::blocks(n, &lengths, displacements.iter().copied());
+            let naive = NaiveTypemap::blocks(n, &lengths, displacements.iter().copied());
             (
                 construct(Constructor::HindexedBlock {
                     blocklength,
@@ -347,18 +356,18 @@ fn apply(old: Made, step: Step) -> Made {
                 naive,
             )
         }
-        Step::Resized(lb, extent) => (
+        ConstructorStep::Resized(lb, extent) => (
             d.resized(lb, extent).unwrap(),
             n.clone().bounded(lb, lb + extent),
         ),
-        Step::Subarray(dims, order) => subarray(&old, &dims, order),
-        Step::Darray(dims, rank, order) => darray(&old, &dims, rank, order),
+        ConstructorStep::Subarray(dims, order) => subarray(&old, &dims, order),
+        ConstructorStep::Darray(dims, rank, order) => darray(&old, &dims, rank, order),
     };
-    Made { datatype, naive }
+    ModelledType { datatype, naive }
 }
 
 /// Visits the index vectors of an array in memory order, with their linear position.
-fn each_index(sizes: &[i64], order: Order, mut visit: impl FnMut(&[i64], i64)) {
+fn each_index(sizes: &[i64], order: ArrayOrder, mut visit: impl FnMut(&[i64], i64)) {
     let total: i64 = sizes.iter().product();
     for linear in 0..total {
         let (mut rest, mut index) = (linear, vec![0; sizes.len()]);
@@ -367,16 +376,20 @@ fn each_index(sizes: &[i64], order: Order, mut visit: impl FnMut(&[i64], i64)) {
             rest /= sizes[d];
         };
         match order {
-            Order::C => (0..sizes.len()).rev().for_each(&mut assign),
-            Order::Fortran => (0..sizes.len()).for_each(&mut assign),
+            ArrayOrder::C => (0..sizes.len()).rev().for_each(&mut assign),
+            ArrayOrder::Fortran => (0..sizes.len()).for_each(&mut assign),
         }
         visit(&index, linear);
     }
 }
 
-fn subarray(old: &Made, dims: &[(i64, i64, i64)], order: Order) -> (Datatype, Naive) {
+fn subarray(
+    old: &ModelledType,
+    dims: &[(i64, i64, i64)],
+    order: ArrayOrder,
+) -> (Datatype, NaiveTypemap) {
     let sizes: Vec<i64> = dims.iter().map(|dim| dim.0).collect();
-    let mut naive = Naive::default();
+    let mut naive = NaiveTypemap::default();
     each_index(&sizes, order, |index, linear| {
         if index
             .iter()
@@ -395,17 +408,17 @@ fn subarray(old: &Made, dims: &[(i64, i64, i64)], order: Order) -> (Datatype, Na
         old: old.datatype.clone(),
     };
     (
-        Datatype::construct(constructor, Form::Int).unwrap(),
+        Datatype::construct(constructor, ContentsForm::Int).unwrap(),
         naive.bounded(0, whole),
     )
 }
 
 fn darray(
-    old: &Made,
+    old: &ModelledType,
     dims: &[(i64, Distribution, Option<i32>, i32)],
     rank: usize,
-    order: Order,
-) -> (Datatype, Naive) {
+    order: ArrayOrder,
+) -> (Datatype, NaiveTypemap) {
     // Arguments made legal: no grid dimension where nothing is distributed, blocks large enough.
     let dims: Vec<DarrayDim> = dims
         .iter()
@@ -446,7 +459,7 @@ fn darray(
         i / block % psize
     };
     let sizes: Vec<i64> = dims.iter().map(|dim| dim.gsize).collect();
-    let mut naive = Naive::default();
+    let mut naive = NaiveTypemap::default();
     each_index(&sizes, order, |index, linear| {
         if (0..dims.len()).all(|d| owner(&dims[d], index[d]) == i64::from(coordinates[d])) {
             naive.add(&old.naive, 1, linear * old.naive.extent());
@@ -461,7 +474,7 @@ fn darray(
         old: old.datatype.clone(),
     };
     (
-        Datatype::construct(constructor, Form::Int).unwrap(),
+        Datatype::construct(constructor, ContentsForm::Int).unwrap(),
         naive.bounded(0, whole),
     )
 }

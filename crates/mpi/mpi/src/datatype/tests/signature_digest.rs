@@ -1,8 +1,8 @@
 //! Digests tell types apart as far as the standard wants them apart, and never by how a type was
 //! made.
 
-use crate::datatype::basic_type::Basic;
-use crate::datatype::{Constructor, Datatype, Form, Leaf, codes};
+use crate::datatype::basic_type::BasicType;
+use crate::datatype::{Constructor, ContentsForm, Datatype, LeafType, codes};
 use garonne_engine::api::TypeDigest;
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ fn named(code: u16) -> Datatype {
 }
 
 fn make(constructor: Constructor) -> Datatype {
-    Datatype::construct(constructor, Form::Int).unwrap()
+    Datatype::construct(constructor, ContentsForm::Int).unwrap()
 }
 
 fn contiguous(count: i64, old: &Datatype) -> Datatype {
@@ -32,16 +32,16 @@ fn structure(parts: &[(i64, &Datatype)]) -> Datatype {
 
 #[test]
 fn no_two_kinds_of_elements_have_one_digest() {
-    let mut seen: HashMap<u16, Basic> = HashMap::new();
+    let mut seen: HashMap<u16, BasicType> = HashMap::new();
     for datatype in (0..u16::MAX).filter_map(Datatype::predefined) {
-        let (Some(Leaf::Basic(basic)), mark) = (datatype.leaf(), datatype.mark(3)) else {
+        let (Some(LeafType::Basic(basic)), mark) = (datatype.leaf(), datatype.mark(3)) else {
             continue;
         };
         assert_eq!(mark.0 & TypeDigest::SEQUENCE, 0);
         // C's long is an integer of 8 bytes here.
         let basic = match basic {
-            Basic::Long => Basic::I64,
-            Basic::ULong => Basic::U64,
+            BasicType::Long => BasicType::I64,
+            BasicType::ULong => BasicType::U64,
             basic => basic,
         };
         assert_eq!(*seen.entry(mark.0).or_insert(basic), basic, "{mark:?}");
