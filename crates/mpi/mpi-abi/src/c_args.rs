@@ -8,7 +8,7 @@
 
 use crate::call::{CallError, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
-use garonne_mpi::coll::CountArray;
+use garonne_mpi::coll;
 use garonne_mpi::error::Class;
 use garonne_sync::user::UserMem;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -373,10 +373,10 @@ impl CountArray {
     }
 
     /// The first `n` elements in place, as collectives take them.
-    pub fn numbers(&self, n: usize) -> Result<CountArray<'_>> {
+    pub fn numbers(&self, n: usize) -> Result<coll::CountArray<'_>> {
         match self {
-            Self::Int(array) => array.slice(n).map(CountArray::Int),
-            Self::Large(array) => array.slice(n).map(CountArray::Wide),
+            Self::Int(array) => array.slice(n).map(coll::CountArray::Int),
+            Self::Large(array) => array.slice(n).map(coll::CountArray::Wide),
         }
     }
 }
