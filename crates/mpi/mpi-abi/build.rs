@@ -1,4 +1,5 @@
-//! Turns the tables in `abi/` into Rust, and gives the library its name and properties.
+//! Generates the Rust code of constants, wrappers and entry points from the tables in `abi/`, and
+//! sets the library's soname and link options.
 
 #[path = "generator/rust.rs"]
 mod rust;

@@ -3,7 +3,7 @@
 use crate::table::{Function, Group, Value};
 use std::fmt::Write;
 
-/// The C header: `template` with its two marked places filled in.
+/// Returns the C header: `template` with its two marked places filled in.
 pub fn header(template: &str, groups: &[Group], functions: &[Function]) -> String {
     template
         .replace("@constants@\n", &constants(groups))

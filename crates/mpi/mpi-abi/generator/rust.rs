@@ -1,11 +1,13 @@
-//! Writes the Rust that `build.rs` puts into `OUT_DIR`: constants, call numbers, wrappers and
-//! thunks.
+//! Writes the Rust code that the build script puts into `OUT_DIR`: constants, call numbers,
+//! wrappers and entry points.
 //!
-//! Each function of the table becomes a wrapper with the C prototype (argument words in, error code
-//! out) around a body `crate::<module>::<name>` that returns a `Result`, and two naked thunks,
-//! `MPI_X` and `PMPI_X`. A function and its `_c` or `_x` form call one body when they differ only
-//! in the width of counts: scalars become `MPI_Count`, arrays become `Counts`, results become
-//! `CountOut`. A null pointer for a result is refused by the wrapper.
+//! Each function of the table becomes three things. The wrapper has the C prototype: argument words
+//! in, error code out. It calls the body `crate::<module>::<name>`, which returns a `Result`. Two
+//! naked entry points, `MPI_X` and `PMPI_X`, jump to the wrapper.
+//!
+//! A function and its `_c` or `_x` form call one body when they differ only in the width of counts.
+//! Scalars become `MPI_Count`, arrays become `CountArray`, results become `CountOut`. The wrapper
+//! refuses a null pointer for a result.
 
 use crate::table::{Function, Group, Param, Value};
 use std::collections::HashMap;
@@ -33,7 +35,7 @@ pub fn constants(groups: &[Group]) -> String {
     out
 }
 
-/// The call numbers and their names, wrappers, checks and thunks.
+/// Returns the call numbers and their names, wrappers, checks and entry points.
 pub fn functions(functions: &[Function]) -> String {
     let by_name: HashMap<&str, &Function> =
         functions.iter().map(|f| (f.name.as_str(), f)).collect();
@@ -168,15 +170,15 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     writeln!(out, "}}").unwrap();
 }
 
-/// Calls with a shortest way in `crate::fast_path`, which is tried first.
+/// Functions whose wrapper first tries the function of the same name in `crate::fast_path`.
 const FAST_PATH: [&str; 4] = ["MPI_Send", "MPI_Recv", "MPI_Isend", "MPI_Irecv"];
 
 fn has_fast_path(f: &Function) -> bool {
     FAST_PATH.contains(&f.name.strip_suffix("_c").unwrap_or(&f.name))
 }
 
-/// Calls that a forked child may make: they look at nothing that is its parent's, or know
-/// themselves what to do there.
+/// Functions that a forked child may call: they read no state of the parent, or check for a forked
+/// child themselves.
 const ALLOWED_IN_CHILDREN: [&str; 9] = [
     "MPI_Abort",
     "MPI_Error_class",
@@ -189,9 +191,10 @@ const ALLOWED_IN_CHILDREN: [&str; 9] = [
     "MPI_Pcontrol",
 ];
 
-/// What the wrapper does in a forked child; `None`: it looks for nothing odd, and a trace does not
-/// show the call. (The shortest ways of the four quick calls need no such look: their check of the
-/// buffer refuses a child, see `gpu_buffers`, and no engine that is traced lets them through.)
+/// Returns the match arm of the wrapper for a forked child. `None` means that the wrapper makes no
+/// check at all, and that a trace does not show the call. The fast paths need no such check: their
+/// test of the buffer's address refuses a child (see `gpu_buffers`), and a traced engine lets no
+/// message through them.
 fn forked_action(f: &Function, number: usize) -> Option<String> {
     let name = f.name.strip_suffix("_c").unwrap_or(&f.name);
     match ALLOWED_IN_CHILDREN.contains(&name) {
@@ -210,16 +213,15 @@ fn own_arguments(f: &Function) -> String {
     names.chain(["site".into()]).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the result is an error code for error handlers. The tool interface returns its codes and
-/// calls none.
+/// Returns whether the result is an error code that is raised on error handlers. Functions of the
+/// tool interface return their codes and call no handler.
 fn returns_error_code(f: &Function) -> bool {
     f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
 }
 
-/// Whether it is where one result goes, or what the call changes: without it the call is refused
-/// before anything happens, so no body has to think of it. Statuses may be ignored, of arrays there
-/// may be no elements, `argc` says nothing if it is null, and what is behind a `void *` the body
-/// knows.
+/// Returns whether the parameter points to a single result, or to a variable that the call changes.
+/// The wrapper refuses null for such a parameter before the body runs. Exceptions: a status may be
+/// ignored, an array may be empty, a null `argc` is allowed, and the body checks a `void *`.
 fn is_required_output(p: &Param) -> bool {
     let one = p.depth == 1 && !p.array && !p.constant && rust_type(p).starts_with("Ptr<");
     one && p.base != "MPI_Status" && p.name != "argc" && !p.name.ends_with("weights")
@@ -278,11 +280,11 @@ fn body_name(f: &Function, shared: bool) -> String {
     name.to_lowercase()
 }
 
-/// Whose error handler hears of a failure: the first communicator, window, file or session among
-/// the arguments. A call that makes one of them with a given error handler has that handler hear of
-/// its own failure, too.
+/// Returns the expression for the object on which a failure is raised: the first communicator,
+/// window, file or session among the arguments. A call that creates such an object with a given
+/// error handler raises its failure on that handler.
 fn error_object(f: &Function) -> String {
-    // A file that cannot be opened or deleted is heard of by the null file's error handler.
+    // MPI raises failures to open or delete a file on `MPI_FILE_NULL`.
     if matches!(f.name.as_str(), "MPI_File_open" | "MPI_File_delete") {
         return "ErrorObject::File(crate::constants::MPI_FILE_NULL)".into();
     }

@@ -3,7 +3,7 @@
 //! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/user/conformance.md`
 //! equal to what the tables say. A line that does not parse stops the build with its number.
 
-/// One C function of the standard.
+/// A C function of the standard.
 #[derive(Debug, Clone)]
 pub struct Function {
     /// `MPI_Send`.
@@ -18,16 +18,16 @@ pub struct Function {
     pub chapter: String,
     /// Rust module that holds the body.
     pub module: String,
-    /// Whether the body is there.
+    /// True if the library has a body for the function.
     pub implemented: bool,
     /// The prototype as written.
     pub prototype: String,
 }
 
-/// One parameter.
+/// A parameter of a [`Function`].
 #[derive(Debug, Clone)]
 pub struct Param {
-    /// Its name in the standard.
+    /// Name of the parameter in the standard.
     pub name: String,
     /// `const` before the base type.
     pub constant: bool,
@@ -46,13 +46,13 @@ pub struct Param {
 pub struct Group {
     /// C type.
     pub ctype: String,
-    /// What they are, for a comment.
+    /// Description of the group, for a comment.
     pub what: String,
     /// Name and value, or name and the constant it equals.
     pub entries: Vec<(String, Value)>,
 }
 
-/// What a constant is.
+/// The value of a constant.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// A number, as written.

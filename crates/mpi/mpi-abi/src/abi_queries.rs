@@ -1,5 +1,5 @@
-//! What a program may ask about the ABI itself, and what a Fortran layer tells about Fortran's
-//! types.
+//! Functions that query the ABI (`MPI_Abi_get_*`) and set the sizes and logical values of Fortran's
+//! types (`MPI_Abi_set_fortran_*`).
 
 use crate::c_args::{Buf, Ptr};
 use crate::call::{CallError, CallId, Result};

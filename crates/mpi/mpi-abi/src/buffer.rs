@@ -34,8 +34,8 @@ fn attach(to: &BsendBuffer, buf: Buf, size: MPI_Count) -> Result<()> {
     })?)
 }
 
-/// Tells the program where its buffer is and how large, once it is empty. Detaching none is an
-/// error.
+/// Detaches the buffer once it is empty, and returns its address and size to the program. Detaching
+/// without an attached buffer is an error.
 fn detach(from: &BsendBuffer, process: &Process, addr: Buf, size: CountOut) -> Result<()> {
     let addr = addr.given()?;
     let (at, len) = match from.detach(process) {

@@ -1,10 +1,10 @@
 //! C arguments as values that safe code can use.
 //!
-//! A C caller promises, by the MPI standard, that each pointer it passes is null or points to what
-//! the prototype says, for the duration of the call. The types here are those pointers, laid out as
-//! C passes them. None can be made from an address outside this module, so a value of such a type
-//! carries the caller's promise; that is the reason behind every `unsafe` block here, and why the
-//! bodies need none. Null is checked at each access and becomes an error.
+//! By the MPI standard, each pointer that a C caller passes is null or points to what the prototype
+//! says, for the duration of the call. The types here are those pointers, laid out as C passes
+//! them. No code outside this module can make such a value from an address, so each value carries
+//! the caller's promise. This is why every `unsafe` block here is sound, and why the bodies need
+//! none. Each access checks for null and turns null into an error.
 
 use crate::call::{CallError, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
@@ -82,18 +82,19 @@ impl Buf {
         self.0 as usize
     }
 
-    /// Whether it is `MPI_IN_PLACE`.
+    /// Returns whether the argument is `MPI_IN_PLACE`.
     pub fn is_in_place(self) -> bool {
         self.addr() == Self::IN_PLACE
     }
 
-    /// The same pointer, where it means a place for a result: to be asked before anything happens.
+    /// Returns the pointer itself, or an error if it is null. For pointers to a result: checked
+    /// before the call has any effect.
     pub fn given(self) -> Result<Self> {
         self.typed::<usize>().given().map(|_| self)
     }
 
-    /// As memory for an operation. The program keeps what the call's count and type reach valid
-    /// until completion.
+    /// Returns the buffer as memory for an operation. The program keeps the memory that count and
+    /// type reach valid until completion.
     #[inline]
     pub fn mem(self) -> UserMem {
         // SAFETY: the standard's contract for choice buffers is `UserMem::new`'s.
@@ -106,12 +107,12 @@ impl Buf {
         self.typed::<usize>().set(address)
     }
 
-    /// As a pointer to `T`, for the few calls where `void *` means one.
+    /// Casts to a pointer to `T`, for the few functions whose `void *` means one.
     pub fn typed<T>(self) -> Ptr<T> {
         Ptr(self.0.cast())
     }
 
-    /// The same pointer, for passing back to C.
+    /// Returns the raw pointer, to be passed back to C.
     pub fn raw(self) -> *mut c_void {
         self.0
     }
@@ -123,7 +124,7 @@ impl Buf {
 }
 
 impl<T: Copy> Ptr<T> {
-    /// Whether the program passed null (`MPI_STATUS_IGNORE` and such).
+    /// Returns whether the program passed null, for example `MPI_STATUS_IGNORE`.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -133,8 +134,8 @@ impl<T: Copy> Ptr<T> {
         self.0 as usize
     }
 
-    /// The same pointer, for results of which the wrapper does not know that there will be any
-    /// (arrays): to be asked before anything happens.
+    /// Returns the pointer itself, or an error if it is null. For output arrays, which the wrapper
+    /// cannot check because they may be empty; checked before the call has any effect.
     pub fn given(self) -> Result<Self> {
         match self.is_null() {
             true => Err(null("an output argument")),
@@ -238,7 +239,8 @@ impl<T: Copy> ConstPtr<T> {
         Ok(unsafe { self.0.add(i).read_unaligned() })
     }
 
-    /// The first `n` elements in place, for the duration of the call; any pointer will do for none.
+    /// Borrows the first `n` elements for the duration of the call. For `n` = 0 any pointer is
+    /// valid.
     pub fn slice(&self, n: usize) -> Result<&[T]> {
         if n == 0 {
             return Ok(&[]);
@@ -372,7 +374,7 @@ impl CountArray {
         (0..n).map(|i| self.at(i)).collect()
     }
 
-    /// The first `n` elements in place, as collectives take them.
+    /// Borrows the first `n` elements in the form that collectives take.
     pub fn numbers(&self, n: usize) -> Result<coll::CountArray<'_>> {
         match self {
             Self::Int(array) => array.slice(n).map(coll::CountArray::Int),
@@ -381,7 +383,7 @@ impl CountArray {
     }
 }
 
-/// Where a count goes, in either width.
+/// A pointer to a count that the call returns, in either width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CountOut {
     /// `int *`.

@@ -1,8 +1,8 @@
-//! One call of the program's: its number and site, how it fails, and who hears of it.
+//! Identity of an MPI call, its error type, and the raising of errors.
 //!
-//! A body returns a [`CallError`]; the generated wrapper hands it to [`return_code`], which raises it on the
-//! error handler of the object that the call was about. Nothing here is on the way of a call that
-//! succeeds.
+//! A body returns a [`CallError`]. The generated wrapper passes the result to [`return_code`],
+//! which raises the error on the error handler of the call's object. No code here runs in a call
+//! that succeeds.
 
 use crate::c_args::Ptr;
 use crate::exports::{NAMES, UNIMPLEMENTED};
@@ -32,8 +32,8 @@ impl CallId {
         u16::try_from(found).ok().map(Self)
     }
 
-    /// What requests and events remember of this call. To be asked before any callback of the
-    /// program runs.
+    /// Returns the origin (function and call site) that requests and events record. Must be called
+    /// before any callback of the program runs, because a callback may overwrite the call site.
     #[inline(always)]
     pub fn origin(self) -> CallOrigin {
         CallOrigin {
@@ -44,7 +44,7 @@ impl CallId {
         }
     }
 
-    /// The same, with the type of the data that this call sends or receives.
+    /// Returns [`CallId::origin`] with the type of the data that the call sends or receives.
     #[inline(always)]
     pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
         CallOrigin {
@@ -55,7 +55,7 @@ impl CallId {
     }
 }
 
-/// The object whose error handler hears of a failure.
+/// The object on whose error handler a failure of a call is raised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ErrorObject {
     /// A communicator.
@@ -66,7 +66,7 @@ pub(crate) enum ErrorObject {
     File(MPI_File),
     /// A session.
     Session(MPI_Session),
-    /// One of this kind that the call is to make with this error handler.
+    /// An object of this kind that the call creates with this error handler.
     New(MPI_Errhandler, ErrhandlerKind),
     /// None in particular.
     None,
@@ -84,7 +84,7 @@ impl ErrorObject {
     }
 }
 
-/// Why a call failed. Boxed, so that the result of a call that succeeds stays one word.
+/// The reason why a call failed. Boxed, so that the result of a successful call is one word.
 #[derive(Debug)]
 pub(crate) struct CallError(Box<CallErrorParts>);
 
@@ -99,7 +99,7 @@ impl std::fmt::Debug for CallErrorParts {
     }
 }
 
-/// What bodies return.
+/// The result of a body.
 pub(crate) type Result<T, E = CallError> = std::result::Result<T, E>;
 
 impl CallError {
@@ -109,18 +109,20 @@ impl CallError {
         Self::from(Error::new(class, detail))
     }
 
-    /// The same, heard by another communicator than the call's own argument (that of a request).
+    /// Raises the error on `comm` instead of the call's own argument. Used for requests, whose
+    /// communicator is no argument of the call.
     pub fn on_comm(mut self, comm: Option<Comm>) -> Self {
         self.0.comm = comm;
         self
     }
 
-    /// The communicator whose error handler hears of it, if it is not the call's own argument.
+    /// Returns the communicator on which the error is raised, if that is not the call's own
+    /// argument.
     pub fn comm(&self) -> Option<&Comm> {
         self.0.comm.as_ref()
     }
 
-    /// What went wrong.
+    /// Returns the error.
     pub fn error(&self) -> &Error {
         &self.0.error
     }
@@ -142,7 +144,7 @@ pub(crate) fn return_code(call: CallId, holder: ErrorObject, result: Result<()>)
     }
 }
 
-/// The answer to a call that has no place for one of its results.
+/// Raises the error of a call whose pointer to a result is null.
 #[cold]
 #[inline(never)]
 pub(crate) fn raise_null_output(
@@ -154,7 +156,7 @@ pub(crate) fn raise_null_output(
     crate::errhandler::raise(call, holder, CallError::new(Class::Arg, detail))
 }
 
-/// Why a forked child is refused.
+/// Returns the error for a call in a forked child.
 #[cold]
 #[inline(never)]
 pub(crate) fn forked_child_error() -> CallError {
@@ -184,7 +186,7 @@ const UNIMPLEMENTED_FIRST: c_int = 8192;
 pub(crate) const UNIMPLEMENTED_END: c_int = UNIMPLEMENTED_FIRST + NAMES.len() as c_int;
 const _: () = assert!(UNIMPLEMENTED_END < crate::constants::MPI_ERR_LASTCODE);
 
-/// What a function that is not there yet says.
+/// Returns the message for a function that is not implemented.
 fn unimplemented_text(call: CallId) -> String {
     format!(
         "{} is not implemented yet; docs/user/conformance.md lists what is (an install has it in share/doc/garonne)",

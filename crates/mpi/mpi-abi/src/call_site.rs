@@ -1,8 +1,9 @@
-//! Call sites for people: a return address as the place in the program that it belongs to.
+//! Formats a call site for people: turns a return address into file and line of the program.
 
 use garonne_sites::ProcessRef;
 
-/// Where the call before this return address stands, in this process or in the one of this id.
+/// Describes the place of the call that returns to `address`, in the process with id `process` or
+/// in this process.
 pub(crate) fn describe_in(process: Option<u32>, address: u64) -> String {
     garonne_sites::describe(
         process.map_or(ProcessRef::Own, ProcessRef::Process),
@@ -10,7 +11,7 @@ pub(crate) fn describe_in(process: Option<u32>, address: u64) -> String {
     )
 }
 
-/// The same for this process.
+/// Describes the place of the call that returns to `address`, in this process.
 pub(crate) fn describe(address: u64) -> String {
     describe_in(None, address)
 }

@@ -34,8 +34,8 @@ type DeleteFn = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_vo
 /// `MPI_*_errhandler_function`.
 type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...);
 
-/// Calls a function that returns an error code. One that throws instead is over as one that failed;
-/// the call of MPI that it belongs to throws.
+/// Calls a function that returns an error code. An exception counts as failure; the enclosing MPI
+/// call throws it again.
 fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
     match catch_exception(call) {
         Ok(0) => Ok(()),
@@ -49,9 +49,9 @@ fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
 
 /// The functions of an attribute key.
 pub(crate) struct AttributeCallbacks {
-    /// May be the code of a null or dup function.
+    /// Copy function; may be one of the codes of the predefined null and dup functions.
     pub copy: Callback,
-    /// May be the code of a null function.
+    /// Delete function; may be the code of the predefined null function.
     pub delete: Callback,
     /// Passed along.
     pub extra: Buf,
@@ -116,7 +116,7 @@ pub(crate) struct GeneralizedCallbacks {
     pub query: Callback,
     /// Ends the request's use.
     pub free: Callback,
-    /// Hears of `MPI_Cancel`.
+    /// Function that `MPI_Cancel` calls.
     pub cancel: Callback,
     /// Passed along.
     pub extra: Buf,
@@ -163,9 +163,9 @@ type UserFnLarge =
 /// A reduction function of the program's.
 #[derive(Clone, Copy)]
 pub(crate) enum UserFunction {
-    /// With `int` counts.
+    /// A function that takes `int` counts.
     Int(Callback),
-    /// With large counts.
+    /// A function that takes `MPI_Count` counts.
     Large(Callback),
 }
 
@@ -174,7 +174,8 @@ pub(crate) struct UserReduction {
     function: UserFunction,
     /// The datatype that the program passed to the reduction.
     datatype: TypeRef,
-    /// It threw, and is not called again before the program hears of that.
+    /// True once the function threw. The function is not called again before the program received
+    /// the exception.
     has_thrown: AtomicBool,
     thrown: Mutex<Option<Exception>>,
 }
@@ -189,7 +190,7 @@ impl UserReduction {
         }
     }
 
-    /// Whether it threw what the program has not heard of.
+    /// Returns whether the function threw an exception that the program has not received.
     pub fn has_thrown(&self) -> bool {
         self.has_thrown.load(Ordering::Acquire)
     }
@@ -206,10 +207,10 @@ impl UserReduction {
         }
     }
 
-    /// The reduction is over for the calling thread, as far as the program sees.
+    /// Ends the reduction for the calling thread.
     ///
     /// # Errors
-    /// The call that says so throws what the function threw.
+    /// Fails if the function threw; the current MPI call then throws the exception.
     pub fn end(&self) -> crate::call::Result<()> {
         if !self.has_thrown() {
             return Ok(());

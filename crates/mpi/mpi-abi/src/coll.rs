@@ -20,7 +20,7 @@ use garonne_mpi::datatype::Datatype;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// The forms of a collective call, with the place of its request.
+/// Form of a collective call, with the pointer to its request.
 #[derive(Clone, Copy)]
 pub(crate) enum CallForm {
     /// Returns when it is done.
@@ -31,7 +31,7 @@ pub(crate) enum CallForm {
     Persistent(Ptr<MPI_Request>),
 }
 
-/// How a collective was called: on what, from where, and in which form.
+/// A call of a collective: communicator, origin and form.
 pub(crate) struct CollCall {
     pub comm: &'static Comm,
     origin: CallOrigin,
@@ -48,7 +48,7 @@ impl CollCall {
         })
     }
 
-    /// For a persistent call: no hint means anything here.
+    /// Makes a persistent call. No info hint has a meaning here.
     pub fn persistent(
         call: CallId,
         on: MPI_Comm,
@@ -73,7 +73,7 @@ impl CollCall {
         }
     }
 
-    /// The same for a reduction, of which an operation of the program is part or not.
+    /// Runs a reduction. `bound` is the program's operation, if the reduction uses one.
     #[inline]
     pub fn run_reduction(
         self,
@@ -112,8 +112,8 @@ impl CollCall {
         }
     }
 
-    /// Whether this process is the root (of an intercommunicator: the root itself, in the root's
-    /// group).
+    /// Returns whether this process is the root. On an intercommunicator: whether this process
+    /// passed `MPI_ROOT`.
     pub fn is_root(&self, root: c_int) -> bool {
         if self.comm.is_inter() {
             root == MPI_ROOT
@@ -122,8 +122,7 @@ impl CollCall {
         }
     }
 
-    /// Whether this process sends to or receives from the root of a rooted collective with a buffer
-    /// of its own.
+    /// Returns whether this process passes a buffer of its own to a rooted collective.
     pub fn contributes(&self, root: c_int) -> bool {
         !self.comm.is_inter() || root >= 0
     }
@@ -177,7 +176,7 @@ pub(crate) fn elements(
     })
 }
 
-/// As [`elements`]; `None` for `MPI_IN_PLACE`.
+/// Returns [`elements`], or `None` for `MPI_IN_PLACE`.
 fn or_in_place(
     buf: Buf,
     count: MPI_Count,
@@ -190,7 +189,7 @@ fn or_in_place(
     }
 }
 
-/// A block of its own length and place for every rank.
+/// The buffer of a vector collective: one block per rank, each with its own count and displacement.
 pub(crate) struct VectorBuffer {
     buf: Buf,
     counts: CountArray,

@@ -1,14 +1,15 @@
-//! Communicators by the contexts in which their messages travel, freed ones among them while
-//! operations use their contexts.
+//! Registry of communicators by context id. Includes freed communicators while operations use their
+//! contexts.
 //!
-//! Receives without a request object (see `plain`) know their context alone. Asked for rare things
-//! such as `MPI_Cancel`, which a program may do many times in a row: a question costs the same
-//! however many communicators and operations there are. Freed communicators that keep their
-//! contexts are looked through when their number has doubled, or when that is cheap.
+//! A light receive (see `light_request`) knows only its context. The registry serves rare calls
+//! such as `MPI_Cancel`, which a program may repeat many times. A lookup therefore costs the same
+//! for any number of communicators and operations. Freed communicators are swept when their number
+//! has doubled, or when a sweep is cheap.
 //!
-//! The handle of a freed communicator names nothing for the program, and nothing else gets it until
-//! no operation refers to the communicator. An error handler that hears of such an operation is
-//! given that handle, which works while the handler runs ([`RevivedHandle`]).
+//! The handle of a freed communicator names no object for the program. The handle is not reused
+//! before the last operation on the communicator is gone. When an error handler is called for such
+//! an operation it receives the old handle, which is valid while the handler runs
+//! ([`RevivedHandle`]).
 
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
 use crate::handle::{Handle, MPI_Comm};
@@ -22,8 +23,8 @@ use garonne_mpi::unreceived_messages::ContextOwner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Places for operations that are looked at for each freed communicator at most: that takes less
-/// than to free one.
+/// Number of engine slots that a sweep may visit per freed communicator. A sweep then costs less
+/// than freeing the communicator did.
 const PLACES_PER_FREED: usize = 64;
 
 /// Freed communicators of which the names are kept where messages are checked: the last ones, some
@@ -45,15 +46,16 @@ struct CommRegistry {
     pending: Vec<MPI_Comm>,
     /// Freed communicators that operations may use.
     freed: HashMap<u32, FreedComm>,
-    /// What is told of the last freed ones, with their numbers, where messages are checked.
+    /// Owners of the most recently freed contexts, with their numbers; kept only where messages are
+    /// checked.
     owners: VecDeque<(u32, ContextOwner)>,
-    /// Number of freed ones at which they are looked through.
+    /// Number of freed communicators at which the next sweep happens.
     sweep_at: usize,
 }
 
 struct FreedComm {
     comm: Comm,
-    /// Error handlers that are given its handle just now.
+    /// Number of running error handlers that received the communicator's handle.
     handlers: u32,
 }
 
@@ -169,8 +171,8 @@ pub(crate) fn find(context: ContextId) -> Option<Comm> {
         .cloned()
 }
 
-/// What is known of the communicator whose messages travel in this context, where messages are
-/// checked.
+/// Returns the owner of a context: the living communicator, or the record of a freed one where
+/// messages are checked.
 pub(crate) fn owner(context: ContextId) -> Option<ContextOwner> {
     let number = number(context);
     let is_it = |freed: &&(u32, ContextOwner)| freed.0 == number;
@@ -181,8 +183,7 @@ pub(crate) fn owner(context: ContextId) -> Option<ContextOwner> {
     }
 }
 
-/// While it lives, the handle of a communicator that an error handler is given names the
-/// communicator.
+/// Guard that makes the handle of a freed communicator valid again while an error handler runs.
 pub(crate) struct RevivedHandle(Option<Comm>);
 
 impl RevivedHandle {

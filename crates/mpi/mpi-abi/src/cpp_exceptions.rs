@@ -1,14 +1,14 @@
 //! Exceptions that callbacks of C++ programs throw.
 //!
-//! An exception that leaves a callback is caught there ([`catch_exception`]), so that no frame of the
-//! library is cut short: locks are released, and collectives go on for the sake of the other ranks.
-//! The call of MPI that the callback belongs to ends as one that failed, and throws the exception
-//! again instead of returning ([`rethrow`]).
+//! [`catch_exception`] catches an exception that leaves a callback, so that no frame of the library
+//! is cut short. Locks are released, and collectives go on for the sake of the other ranks. The MPI
+//! call of the callback ends as a failed call and throws the exception again instead of returning
+//! ([`rethrow`]).
 //!
-//! The catching frame is written in assembly: Rust can let foreign exceptions pass, but not hold
-//! them. Whoever throws brings an unwinder, mostly libgcc's shared one, and this library has one of
-//! its own, whose tables are not that one's. So everything here asks for the functions of the
-//! unwinder that calls.
+//! The catching frame is written in assembly, because Rust can let foreign exceptions pass but
+//! cannot hold them. The throwing code brings its own unwinder, mostly the shared one of libgcc.
+//! This library has another unwinder with separate tables. Therefore all code here looks up the
+//! functions of the unwinder that called.
 
 use crate::call::CallError;
 use garonne_mpi::error::Class;
@@ -39,7 +39,7 @@ unsafe extern "C-unwind" {
         each: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
         argument: *mut c_void,
     ) -> c_int;
-    /// Calls `run(place)`; gives null, or what was thrown out of it.
+    /// Calls `run(place)`. Returns null, or the exception that `run` threw.
     fn garonne_call_catching(
         run: unsafe extern "C-unwind" fn(*mut c_void),
         place: *mut c_void,
@@ -134,19 +134,19 @@ const INSTALL_CONTEXT: c_int = 7;
 const CONTINUE_UNWIND: c_int = 8;
 const END_OF_STACK: c_int = 5;
 const CAUGHT_BY_ANOTHER_LANGUAGE: c_int = 1;
-/// The register that gives a landing pad the exception, by the number that unwinders know it by:
-/// rax, x0.
+/// Register in which a landing pad receives the exception, in the unwinder's numbering: rax on
+/// x86-64, x0 on aarch64.
 const EXCEPTION_REGISTER: c_int = 0;
 
 thread_local! {
-    /// How the unwinder throws by which the latest exception of this thread was caught.
+    /// `_Unwind_RaiseException` of the unwinder by which this thread caught its latest exception.
     static RAISE: Cell<RaiseFn> = const { Cell::new(_Unwind_RaiseException) };
-    /// What this thread's call is to throw instead of returning.
+    /// The exception that this thread's MPI call throws instead of returning.
     static PENDING: Cell<Option<ManuallyDrop<Exception>>> = const { Cell::new(None) };
 }
 
-/// What an unwinder asks about the frame of `garonne_call_catching`; `caller` is an address in that
-/// unwinder.
+/// The personality routine of `garonne_call_catching`: tells an unwinder that this frame catches
+/// everything. `caller` is an address in that unwinder.
 ///
 /// # Safety
 /// Called by an unwinder only.
@@ -188,8 +188,8 @@ unsafe extern "C" fn personality(
     INSTALL_CONTEXT
 }
 
-/// Has the unwinder of this library make its tables, which happens with its first walk; without
-/// them it aborts.
+/// Initialises the tables of this library's unwinder. The first walk builds them; the unwinder
+/// aborts without them.
 fn prepare_own_unwinder() {
     unsafe extern "C" fn no_frame(_: *mut c_void, _: *mut c_void) -> c_int {
         END_OF_STACK
@@ -236,7 +236,7 @@ pub(crate) struct Exception {
 // SAFETY: an exception belongs to no thread; what counts those of a thread is told of each move.
 unsafe impl Send for Exception {}
 
-/// What C++ counts of a thread.
+/// Per-thread exception counts of the C++ runtime (`__cxa_eh_globals`).
 #[repr(C)]
 struct CxaGlobals {
     caught: *mut c_void,
@@ -244,7 +244,7 @@ struct CxaGlobals {
 }
 
 impl Exception {
-    /// What this thread was just thrown.
+    /// Takes ownership of the exception that this thread just caught.
     fn new(header: *mut UnwindException) -> Self {
         let exception = Self {
             header,
@@ -262,7 +262,7 @@ impl Exception {
         is_cxx.then(|| find_symbol(cleanup as *const () as usize, name))?
     }
 
-    /// Has C++ count it as one that is in flight on this thread, or no longer.
+    /// Changes the C++ runtime's count of uncaught exceptions of this thread by one.
     fn adjust_uncaught(&self, change: fn(u32, u32) -> u32) {
         if let Some(found) = self.library(c"__cxa_get_globals") {
             // SAFETY: the C++ ABI's function of this name, which gives the calling thread's counts.
@@ -321,10 +321,10 @@ pub(crate) fn catch_exception<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result
         run: F,
         result: MaybeUninit<R>,
     }
-    /// Has nothing to drop, so that exceptions pass without a stop.
+    /// Runs the closure. The frame has nothing to drop, so exceptions pass without a landing pad.
     ///
     /// # Safety
-    /// `place` is a `Invocation` of these types.
+    /// `place` is an `Invocation` of these types.
     unsafe extern "C-unwind" fn enter<F: FnOnce() -> R + Copy, R: Copy>(place: *mut c_void) {
         let place = place.cast::<Invocation<F, R>>();
         // SAFETY: by this function's contract; nobody else uses the place meanwhile.
@@ -350,7 +350,8 @@ pub(crate) fn catch_exception<R: Copy>(run: impl FnOnce() -> R + Copy) -> Result
     }
 }
 
-/// Has the call that this thread is in throw it, once that is over. The first of several is thrown.
+/// Makes the current MPI call of this thread throw `exception` when the call ends. The first of
+/// several exceptions is thrown.
 pub(crate) fn set_pending(exception: Exception) {
     let first = PENDING
         .take()
@@ -358,7 +359,7 @@ pub(crate) fn set_pending(exception: Exception) {
     PENDING.set(Some(first));
 }
 
-/// Whether the call that this thread is in has something to throw.
+/// Returns whether the current MPI call of this thread will throw.
 pub(crate) fn is_pending() -> bool {
     let pending = PENDING.take();
     let is_pending = pending.is_some();
@@ -366,15 +367,15 @@ pub(crate) fn is_pending() -> bool {
     is_pending
 }
 
-/// Why a call ends that has something to throw; nobody gets to read this.
+/// Returns the error with which a call ends that will throw. The program never sees this error.
 pub(crate) fn pending_error() -> CallError {
     CallError::new(Class::Other, "a function of the program threw an exception")
 }
 
-/// For what has no failure of its own.
+/// Ends a successful body with an error if an exception is pending.
 ///
 /// # Errors
-/// [`pending_error`], if this call has something to throw.
+/// Fails with [`pending_error`] if this call will throw.
 pub(crate) fn check_pending() -> crate::call::Result<()> {
     if is_pending() {
         Err(pending_error())

@@ -209,8 +209,8 @@ pub(crate) fn type_get_value_index(
     index: MPI_Datatype,
     pair: Ptr<MPI_Datatype>,
 ) -> Result<()> {
-    // Only pairs with a name are given out: clients that rebuild a type from its contents have no
-    // call to make others.
+    // Only named pairs are returned: a client that rebuilds a type from its contents has no
+    // function that makes other pairs.
     let named =
         Datatype::value_index(datatype(value)?, datatype(index)?).and_then(|found| found.code());
     pair.set(named.map_or(MPI_DATATYPE_NULL, |code| MPI_Datatype(code.into())))
@@ -266,8 +266,8 @@ pub(crate) fn type_create_f90_integer(
 /// Fortran's class, precision and range, as a program asked for them.
 type F90Kind = (&'static str, c_int, c_int);
 
-/// The types given out for kinds of Fortran. Programs must not free them and may ask as often as
-/// they like, so each is made once.
+/// Types returned for Fortran kinds. Programs must not free them and may ask any number of times,
+/// so each type is made once.
 static KINDS: Mutex<Vec<(F90Kind, MPI_Datatype)>> = Mutex::new(Vec::new());
 
 fn f90_type_once(

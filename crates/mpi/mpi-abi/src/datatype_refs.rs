@@ -1,9 +1,9 @@
-//! Handles of datatypes that operations of the program are still given.
+//! References to datatype handles that the program's reduction operations receive.
 //!
-//! A reduction by an operation of the program hands that operation the datatype handle that the
-//! program passed ([`TypeRef`]). The program may free the type while a nonblocking or persistent
-//! reduction is open. Until the last such reduction is over the handle then still names the type,
-//! for the operation, and no other type gets it.
+//! A reduction with a user-defined operation passes the program's datatype handle to that operation
+//! ([`TypeRef`]). The program may free the type while a nonblocking or persistent reduction is
+//! open. The handle then stays valid for the operation until the last such reduction is over. No
+//! other type gets the handle before that.
 
 use crate::handle::{FIRST_DYNAMIC, MPI_Datatype};
 use crate::objects::TYPES;
@@ -29,7 +29,7 @@ fn referred() -> MutexGuard<'static, BTreeMap<usize, ReferredHandle>> {
 pub(crate) struct TypeRef(MPI_Datatype);
 
 impl TypeRef {
-    /// For a handle that names a datatype.
+    /// Makes a reference to a handle that names a datatype.
     pub fn new(handle: MPI_Datatype) -> Self {
         if handle.0 >= FIRST_DYNAMIC {
             let mut referred = referred();

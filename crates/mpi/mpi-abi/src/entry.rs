@@ -1,12 +1,11 @@
-//! Exported entry points: each hands the place that the program called from to its wrapper, and
-//! jumps there.
+//! Exported entry points. Each passes the caller's return address to its wrapper and jumps there.
 //!
-//! The return address travels in the first floating-point register, which no function of the
-//! standard uses for an argument: one more parameter for the wrapper at the price of one
-//! instruction, while arguments, stack and the return address stay untouched. A wrapper notes it in
-//! a thread-local word of this library with the initial-exec model ([`CallSite::note`]), unless it is
-//! done without anybody asking. The word is read once, early in a call ([`call_site`]): a callback
-//! that itself calls MPI overwrites it.
+//! The return address travels in the first floating-point register, which no MPI function uses for
+//! an argument. The wrapper gets one more parameter at the price of one instruction; arguments,
+//! stack and return address stay untouched. A wrapper stores the address in a thread-local word
+//! with the initial-exec model ([`CallSite::note`]); a fast path that needs no call site skips
+//! this. A body reads the word once, early ([`call_site`]), because a callback that calls MPI
+//! overwrites it.
 
 use crate::tls_word::tls_word;
 use std::arch::{asm, global_asm};
@@ -50,8 +49,8 @@ macro_rules! entry {
 
 pub(crate) use entry;
 
-/// A return address as a thunk passes it: its bits in a floating-point register. Nothing computes
-/// with it.
+/// A return address as an entry point passes it: its bits in a floating-point register. No code
+/// computes with the floating-point value.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct CallSite(f64);
@@ -63,9 +62,9 @@ impl CallSite {
         self.0.to_bits()
     }
 
-    /// Stores the address in a word of a trail or an inlet, which one thread of this process at a
-    /// time uses, from the register that it is in: what [`CallSite::address`] gives, the compiler moves
-    /// into another one first.
+    /// Stores the address in a word of a send or receive channel, directly from the floating-point
+    /// register. One thread of this process at a time writes the word. Through
+    /// [`CallSite::address`] the compiler would first move the value into another register.
     #[inline(always)]
     pub(crate) fn store(self, word: &AtomicU64) {
         // SAFETY: eight bytes that are aligned and may be written. Volatile because other processes
@@ -109,7 +108,8 @@ impl CallSite {
     }
 }
 
-/// The return address of the latest MPI call that this thread entered; 0 before the first.
+/// Returns the return address of the latest MPI call that this thread entered; 0 before the first
+/// call.
 #[inline(always)]
 pub(crate) fn call_site() -> u64 {
     tls_word!("garonne_call_site")

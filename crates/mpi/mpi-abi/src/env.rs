@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 /// Held while the first user of the library brings it up or the last one takes it down.
 static LIFECYCLE: Mutex<()> = Mutex::new(());
 
-/// This rank, brought up if this is the first use (the world model or a session).
+/// Returns this rank. Joins the job if this is the first use, by the world model or by a session.
 pub(crate) fn acquire_process(level: ThreadLevel) -> Result<Arc<Process>> {
     let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(process) = init_state::find_process() {
@@ -123,8 +123,8 @@ pub(crate) fn finalize(call: CallId) -> Result<()> {
     release_if_unused()
 }
 
-/// Ends the job for messages that nobody received, whatever the error handler: the user asked for
-/// that, and hardly a program looks at what `MPI_Finalize` returns.
+/// Ends the job because of messages that nobody received, whatever the error handler. The user
+/// asked for this check, and few programs look at the result of `MPI_Finalize`.
 pub(crate) fn end_for_unreceived(process: &Process, report: &str) -> ! {
     end_job(Some(process), Class::Other as c_int, report)
 }
@@ -300,7 +300,7 @@ pub(crate) fn free_mem(_: CallId, base: Buf) -> Result<()> {
     Ok(())
 }
 
-/// Nothing to control: profiling tools replace this function.
+/// Does nothing: profiling tools replace this function.
 pub(crate) fn pcontrol(_: CallId, _level: c_int) -> Result<()> {
     Ok(())
 }

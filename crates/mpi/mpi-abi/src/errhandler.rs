@@ -17,8 +17,8 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The error handler of `MPI_FILE_NULL`, which new files get and which hears of failures to open
-/// one.
+/// The error handler of `MPI_FILE_NULL`. New files inherit it, and failures to open a file are
+/// raised on it.
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -26,8 +26,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Raises `fault` on the error handler that `holder` has, and returns what the call returns. Where
-/// a function of the program threw, that is what the program hears of instead.
+/// Raises `fault` on the error handler of `holder` and returns the error code of the call. Throws
+/// instead if a callback of the program threw.
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
@@ -39,8 +39,7 @@ pub(crate) fn raise(call: CallId, holder: ErrorObject, fault: CallError) -> c_in
     code
 }
 
-/// Has the error handler do what it does. All that belongs to the failure is gone when this
-/// returns.
+/// Invokes the error handler. All values that belong to the failure are dropped when this returns.
 #[inline(never)]
 fn invoke_handler(call: CallId, holder: ErrorObject, fault: CallError) -> c_int {
     if cpp_exceptions::is_pending() {
@@ -60,7 +59,7 @@ fn invoke_handler(call: CallId, holder: ErrorObject, fault: CallError) -> c_int 
     }
 }
 
-/// The error handler that hears of a fault, and the handle of its object.
+/// Returns the error handler for an error, and the handle of its object.
 fn handler_for(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
     if let Some(comm) = fault.comm() {
         return (comm.errhandler(), comm.handle());
@@ -98,7 +97,7 @@ pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_node::Error> {
     })
 }
 
-/// The error handler that a call was given for what it did not come to make.
+/// Returns the error handler that was passed to a call which failed to create its object.
 fn requested_handler(handle: MPI_Errhandler, kind: ErrhandlerKind) -> Option<(Errhandler, usize)> {
     let handler = errhandler(handle)
         .ok()
@@ -110,9 +109,9 @@ fn requested_handler(handle: MPI_Errhandler, kind: ErrhandlerKind) -> Option<(Er
     Some((handler, null))
 }
 
-/// Who hears of a failure that belongs to no object: since MPI 4 `MPI_COMM_SELF`. Programs that
-/// were written before, or for libraries that go on as before, set a handler on `MPI_COMM_WORLD`
-/// alone; that one hears of it then, unless errors are checked.
+/// Returns the error handler for a failure that belongs to no object: since MPI 4 that of
+/// `MPI_COMM_SELF`. Older programs set a handler on `MPI_COMM_WORLD` alone. That handler is used if
+/// `MPI_COMM_SELF` has no handler of its own, unless `errors` are checked.
 fn default_handler() -> Option<(Errhandler, usize)> {
     let this = find_comm(MPI_COMM_SELF)?;
     let world = find_comm(MPI_COMM_WORLD).filter(|world| {
@@ -126,13 +125,13 @@ fn default_handler() -> Option<(Errhandler, usize)> {
 
 /// A failure in words, in parts.
 pub(crate) struct ErrorReport {
-    /// What `garonne explain` knows it as.
+    /// Code for `garonne explain`.
     pub code: Option<String>,
-    /// What happened; of some failures both sides, and what to do.
+    /// Description of the failure. For some failures the text names both sides and says what to do.
     pub what: String,
     /// The call and its line, on a line of its own; empty if `what` names them.
     pub place: String,
-    /// What to do, on a line of its own; empty if `what` says so.
+    /// Advice, on a line of its own; empty if `what` contains the advice.
     pub help: String,
 }
 
@@ -156,8 +155,8 @@ pub(crate) fn error_report(call: CallId, site: u64, error: &Error) -> ErrorRepor
         ),
     };
     let (name, place) = (call.name(), call_site::describe(site));
-    // A blocking receive has said so already, with its arguments; the wait for a nonblocking one is
-    // a place of its own.
+    // A blocking receive names its call and arguments itself. The wait for a nonblocking receive is
+    // a separate place.
     let told = what.lines().any(|line| {
         line.trim_start().starts_with(&format!("{rank}{name}(")) && line.ends_with(&place)
     });
@@ -174,7 +173,7 @@ pub(crate) fn error_report(call: CallId, site: u64, error: &Error) -> ErrorRepor
     }
 }
 
-/// `MPI_ERRORS_ARE_FATAL`: ends the job with the story as its last words.
+/// Ends the job with the error report as its last message (`MPI_ERRORS_ARE_FATAL`).
 fn fatal(call: CallId, site: u64, error: &Error) -> ! {
     let ErrorReport {
         code,
@@ -191,7 +190,7 @@ fn fatal(call: CallId, site: u64, error: &Error) -> ! {
     )
 }
 
-/// The code that `garonne explain` knows for an error of a class, if there is one.
+/// Returns the `garonne explain` code for an error class, if there is one.
 fn explain_code(class: Class) -> Option<&'static str> {
     if init_state::find_process().is_none()
         && init_state::not_running_reason().is_some()
@@ -324,7 +323,7 @@ fn null_file(on: MPI_File) -> Result<()> {
     }
 }
 
-/// Each handle given out is the program's to free.
+/// Returns a handle for `handler`. The program must free each handle it receives.
 fn return_errhandler(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()> {
     out.set(match handler {
         Errhandler::Fatal => MPI_ERRORS_ARE_FATAL,
@@ -337,7 +336,7 @@ fn return_errhandler(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()
     })
 }
 
-/// Held while handles of error handlers are given out again or freed.
+/// Held while a handle of an error handler is returned once more or freed.
 static SHARED: Mutex<()> = Mutex::new(());
 
 /// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED`

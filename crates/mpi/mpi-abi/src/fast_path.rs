@@ -1,12 +1,15 @@
-//! The shortest ways: from the arguments of a call to the engine, or to the general way.
+//! Fast paths of `MPI_Send`, `MPI_Recv`, `MPI_Isend` and `MPI_Irecv`: from the call's arguments
+//! directly to the engine.
 //!
-//! The wrappers of the calls named in the generator come here first. A table finds what the engine
-//! calls a communicator and a rank in it, and the track of the messages to it, without a look at
-//! either object; what it lacks, and every mistake, goes the general way, which knows all and
-//! teaches the table. The table is taught only while one thread at a time is in MPI, and every way
-//! from here ends at the engine's own checks, so an entry need not be taken back when something
-//! changes; only a handle that is freed takes its entries with it, since another object may get it.
-//! Bounded by [`ENTRIES`].
+//! The wrappers of these functions try their fast path first. A table maps (communicator, rank) to
+//! context, peer and send channel without touching the communicator or the channel's owner. A
+//! missing entry, an unusual argument or an error makes the fast path return `None`; the wrapper
+//! then calls the general body, which handles everything and fills the table.
+//!
+//! The table is filled only while one thread at a time is in MPI. Every fast path ends at the
+//! engine's own checks, so entries need no invalidation when the engine's state changes. Only
+//! freeing a communicator removes its entries, because a new object may get the handle. The table
+//! has [`ENTRIES`] entries.
 
 use crate::c_args::{Buf, Ptr};
 use crate::call::{CallId, ErrorObject, return_code};
@@ -34,8 +37,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 /// neighbours; 2 KB.
 const ENTRIES: usize = 64;
 
-/// A communicator's handle, 0 for none, and a rank in it, or `MPI_ANY_SOURCE`; the context and the
-/// process that they stand for; and the track of small messages to it, null where there is none.
+/// An entry of the table. Maps a communicator's handle (0 for none) and a rank in it (or
+/// `MPI_ANY_SOURCE`) to context, peer, and the send channel to that peer (null if there is none).
 #[repr(align(32))]
 struct PeerEntry {
     comm: AtomicUsize,
@@ -43,7 +46,8 @@ struct PeerEntry {
     rank: AtomicI32,
     context: AtomicU32,
     peer: AtomicU32,
-    /// Messages that were sent to it while it had no track, as those to other hosts never have.
+    /// Number of messages sent to the peer while it had no send channel. Peers on other hosts never
+    /// have one.
     sends_without_channel: AtomicU32,
 }
 
@@ -80,8 +84,8 @@ fn send_channel(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
     unsafe { lookup(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Whether it is to be learned what a pair stands for. Not among several threads: one could read
-/// what another is just writing.
+/// Returns whether the table should learn this pair. False with several threads: one could read an
+/// entry that another is writing.
 #[inline(always)]
 pub(crate) fn wants_entry(comm: MPI_Comm, rank: c_int) -> bool {
     lookup(comm, rank).is_none() && is_single_threaded()
@@ -92,11 +96,12 @@ fn is_single_threaded() -> bool {
     this_rank::engine().is_some_and(|host| host.is_alone())
 }
 
-/// Remembers what a pair stands for, and its track, if it has one by now. For a rank's only thread.
+/// Adds a pair to the table, with its send channel if there is one. Called only while the rank has
+/// a single thread in MPI.
 #[cold]
 #[inline(never)]
 pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Peer)) {
-    // What goes the shortest way says nothing of its type.
+    // The fast paths send no type digest.
     if optional_checks::types_enabled() {
         return;
     }
@@ -118,8 +123,8 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Pe
     entry.track.store(at, Ordering::Relaxed);
 }
 
-/// As `learn` for a small message that was sent, unless its track is known. Where there is none it
-/// is asked for ever more rarely.
+/// Adds the pair of a small message that was sent, unless its send channel is known. While there is
+/// no channel, retries become ever rarer.
 #[inline(always)]
 pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
     if small.len > INLINE_MAX || !is_single_threaded() {
@@ -171,15 +176,15 @@ impl ElementCount for MPI_Count {
     }
 }
 
-/// The length in bytes of some elements of a plain type, if there are any, at most `most` bytes,
-/// and at a plain address.
+/// Returns the length in bytes of a buffer of a contiguous predefined type. `None` unless the
+/// length is 1 to `most` and the address is an ordinary one.
 #[inline(always)]
 fn contiguous_bytes(
     buf: Buf,
     (count, datatype): (impl ElementCount, MPI_Datatype),
     most: u32,
 ) -> Option<u32> {
-    // 0 for a type that is none of the plain ones, as for no elements.
+    // `run_bytes` is 0 for any other type; a count of 0 gives 0, too.
     let bytes = run_bytes(datatype.0) as u64 * count.elements();
     let fits = bytes.wrapping_sub(1) < u64::from(most) && buf.addr() > gpu_buffers::checked_up_to();
     fits.then_some(bytes as u32)
@@ -190,14 +195,15 @@ fn origin(call: CallId, site: CallSite, datatype: MPI_Datatype) -> CallOrigin {
     debug_assert_eq!(datatype.0 as u8, kind_of(datatype.0), "of a plain type");
     CallOrigin {
         call: call.0,
-        // What `kind_of` says of the codes of plain types, which `few` let through.
+        // Equals `kind_of` for the predefined types that `contiguous_bytes` accepts.
         kind: datatype.0 as u8,
         mark: TypeDigest::NONE,
         site: site.address(),
     }
 }
 
-/// `MPI_Send`: its result, or `None` for the general way, nothing having happened.
+/// Fast path of `MPI_Send`. Returns the error code, or `None` without any effect if the general
+/// path must run.
 #[inline(always)]
 pub(crate) fn send(
     call: CallId,
@@ -237,7 +243,8 @@ pub(crate) fn isend(
     Some(sent)
 }
 
-/// The engine's words for a receive, if its data is plain and what it names was learned.
+/// Returns the engine's arguments for a receive, if the type is contiguous and the pair is in the
+/// table.
 #[inline(always)]
 fn fast_recv_args(
     (call, site): (CallId, CallSite),
@@ -303,7 +310,7 @@ pub(crate) fn irecv(
     if catch.room > HANDS_FROM {
         host.leave_open(name);
     }
-    // It knows only what one thread at a time uses, which is in the first shard.
+    // The table is used by one thread at a time, so the request is in the first shard.
     match light_request::handle(0, name) {
         Some(handle) => request.set_if(handle),
         None => {

@@ -1,14 +1,14 @@
-//! Buffers in the memory of graphics devices: refused by name instead of a crash.
+//! Detection of buffers in GPU memory, which are refused with an error instead of a crash.
 //!
-//! Such memory cannot be touched by a CPU, so a program that passes it would end inside a copy.
-//! Whether an address is one only its driver knows, and only a process that has loaded a driver can
-//! have one. So the check that every buffer takes anyway (is the address above the special ones)
-//! compares with a word: normally the last special address, and the largest address while a driver
-//! may be in the process. Then, and only then, buffers go the way of the suspicious ones, where the
-//! driver is asked. The word is raised in a forked child, which is refused in the same place, at
-//! the start and at every new communicator, and lowered by the first buffer that comes by if no
-//! driver was loaded. What is loaded is looked up in the dynamic linker's list; nothing is ever
-//! loaded from here.
+//! A CPU cannot touch such memory, so a program that passes it would crash inside a copy. Only the
+//! GPU's driver knows whether an address is one, and only a process that has loaded a driver can
+//! have one. Every buffer is compared with the last special address anyway. That comparison uses
+//! the word [`CHECKED_UP_TO`] instead, which is the largest address while a driver may be loaded.
+//! Only then do buffers take the slow check that asks the driver.
+//!
+//! The word is raised at the start, at every new communicator, and in a forked child, whose calls
+//! are refused in the same place. The first buffer lowers it again if no driver is loaded. The
+//! dynamic linker's list says which drivers are loaded; nothing is ever loaded from here.
 
 use crate::c_args::Buf;
 use crate::call::{CallError, Result, forked_child_error};
@@ -18,17 +18,17 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Buffers at this address or below are looked at closely.
+/// Buffers at this address or below take the slow check.
 static CHECKED_UP_TO: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// See [`CHECKED_UP_TO`]. A plain load.
+/// Returns [`CHECKED_UP_TO`]. A plain load.
 #[inline(always)]
 pub(crate) fn checked_up_to() -> usize {
     CHECKED_UP_TO.load(Ordering::Relaxed)
 }
 
-/// Has the next buffer looked at: a driver may have been loaded since, or this process is a new
-/// child.
+/// Makes the next buffer take the slow check, because a driver may have been loaded or this process
+/// is a new child.
 pub(crate) fn recheck() {
     CHECKED_UP_TO.store(usize::MAX, Ordering::Relaxed);
 }
@@ -37,7 +37,7 @@ pub(crate) fn recheck() {
 /// success. Both vendors number the attributes used here alike.
 type GetAttributeFn = unsafe extern "C" fn(*mut c_void, c_int, usize) -> c_int;
 
-/// The address by which the device knows the memory.
+/// Attribute: the address by which the device accesses the memory.
 const DEVICE_POINTER: c_int = 3;
 /// The address by which the host reaches it; an error where it does not.
 const HOST_POINTER: c_int = 4;
@@ -75,7 +75,7 @@ impl Driver {
         }
     }
 
-    /// The value of an attribute of `address`, if the driver knows it.
+    /// Returns an attribute of `address`, if the driver knows the address.
     fn query(&self, attribute: c_int, address: usize) -> Option<usize> {
         let mut value = 0usize;
         // SAFETY: both attributes are addresses, which is what `value` has room for; the driver
@@ -84,14 +84,14 @@ impl Driver {
         (status == 0 && value != 0).then_some(value)
     }
 
-    /// Whether the memory at `address` is the device's alone: not the host's, not registered with
-    /// the driver, not managed.
+    /// Returns whether the memory at `address` belongs to the device alone: not host memory, not
+    /// registered with the driver, not managed.
     fn owns(&self, address: usize) -> bool {
         self.query(DEVICE_POINTER, address).is_some() && self.query(HOST_POINTER, address).is_none()
     }
 }
 
-/// The drivers found, and what the process had loaded when they were looked for.
+/// The drivers found, and the linker's load count at that time.
 struct LoadedDrivers {
     loads: u64,
     drivers: [Option<Driver>; DRIVERS.len()],
@@ -102,7 +102,7 @@ static LOADED_DRIVERS: Mutex<LoadedDrivers> = Mutex::new(LoadedDrivers {
     drivers: [None; DRIVERS.len()],
 });
 
-/// How many libraries this process has loaded so far.
+/// Returns the number of libraries that this process has loaded so far.
 fn load_count() -> u64 {
     unsafe extern "C" fn first(
         info: *mut libc::dl_phdr_info,

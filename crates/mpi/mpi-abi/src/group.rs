@@ -32,7 +32,7 @@ pub(crate) fn length(n: impl Into<i64>, what: &str) -> Result<usize> {
     })
 }
 
-/// Gives a new group a handle; an empty one is `MPI_GROUP_EMPTY`.
+/// Returns a handle for a new group; `MPI_GROUP_EMPTY` for an empty one.
 pub(crate) fn publish_group(
     new: Group,
     session: Option<Session>,

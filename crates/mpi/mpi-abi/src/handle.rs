@@ -1,12 +1,12 @@
-//! Handles and the tables behind them.
+//! Handles and the tables that map them to objects.
 //!
-//! A handle is a word. Below [`FIRST_DYNAMIC`] it is one of the standard's 10-bit codes; from there on it
-//! names a slot of its kind's table: the slot's index in the low bits and a few bits of the slot's
-//! generation above, so that a handle used after its object was freed is noticed. All values fit
-//! into a C `int`, which `MPI_*_toint` relies on.
+//! A handle is a word. Values below [`FIRST_DYNAMIC`] are the standard's 10-bit codes. Larger
+//! values name a slot of the table for their kind: the slot's index in the low bits, and some bits
+//! of the slot's generation above. The generation reveals a handle that is used after its object
+//! was freed. All values fit into a C `int`, on which `MPI_*_toint` relies.
 //!
-//! A table grows by chunks that double in size and never move, so a lookup takes no lock: two loads
-//! and a compare. Making and freeing handles takes the table's lock.
+//! A table grows by chunks that double in size and never move. A lookup therefore takes no lock:
+//! two loads and a compare. Allocating and freeing handles takes the table's lock.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -24,7 +24,8 @@ pub(crate) type MPI_Offset = i64;
 /// The first value that is a live object's handle.
 pub(crate) const FIRST_DYNAMIC: usize = 4096;
 
-/// The first value beyond the handles of tables: requests that have no entry (see `plain`).
+/// The first value above all table handles: light requests, which have no table entry (see
+/// `light_request`).
 pub(crate) const FIRST_LIGHT: usize = FIRST_DYNAMIC + ((GENERATIONS as usize) << INDEX_BITS);
 
 /// A handle of some kind.
@@ -68,7 +69,7 @@ pub(crate) struct MPI_Status {
     pub tag: c_int,
     /// `MPI_ERROR`.
     pub error: c_int,
-    /// Ours: the count of bytes in two words, then whether the operation was cancelled.
+    /// Internal fields: the count of bytes in two words, then the cancelled flag.
     internal: [c_int; 5],
 }
 
@@ -97,7 +98,7 @@ impl MPI_Status {
         self.internal[1] = (bytes >> 32) as u32 as c_int;
     }
 
-    /// Whether the operation was cancelled.
+    /// Returns whether the operation was cancelled.
     pub fn cancelled(&self) -> bool {
         self.internal[2] != 0
     }
@@ -153,8 +154,8 @@ impl<T> HandleTable<T> {
         }
     }
 
-    /// The chunk of a slot and its place in there. Chunk 0 holds `FIRST_CHUNK` slots, chunk k
-    /// `FIRST_CHUNK << (k - 1)`.
+    /// Returns the chunk of a slot and the slot's index in the chunk. Chunk 0 holds `FIRST_CHUNK`
+    /// slots, chunk k `FIRST_CHUNK << (k - 1)`.
     fn place(index: usize) -> (usize, usize) {
         let chunk = (index / FIRST_CHUNK)
             .checked_ilog2()
@@ -209,7 +210,7 @@ impl<T> HandleTable<T> {
         Some(handle)
     }
 
-    /// A handle that names nothing until [`HandleTable::fill`] gives it its object.
+    /// Reserves a handle that names no object until [`HandleTable::fill`].
     fn reserve<H: Handle>(&self) -> Option<H> {
         let (index, generation) = {
             let mut free = self

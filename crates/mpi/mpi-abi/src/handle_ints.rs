@@ -1,5 +1,6 @@
-//! Handles as C integers and back. A handle's word always fits (see `handle`), so these are plain
-//! conversions; an integer that names nothing gives a handle that every call refuses.
+//! Conversion of handles to C integers and back. A handle's word always fits into an `int` (see
+//! `handle`), so these are plain conversions. An integer that names no object becomes a handle that
+//! every call refuses.
 
 #![allow(unused_variables, reason = "the call number, which every body takes")]
 

@@ -1,5 +1,5 @@
-//! Where this process is in its life with MPI: before, between or after init and finalize, in the
-//! world model and in sessions.
+//! Initialisation state of this process: the phase of the world model, the current rank, the thread
+//! level, and whether the process is a forked child.
 
 use crate::call::{CallError, Result};
 use garonne_mpi::error::Class;
@@ -26,10 +26,10 @@ static PROCESS: RwLock<Option<Arc<Process>>> = RwLock::new(None);
 /// The thread that initialised MPI, by the system's number; 0: none yet.
 static MAIN: AtomicI32 = AtomicI32::new(0);
 
-/// This process was forked by a rank: nothing here is its own.
+/// True in a process that a rank forked. Such a process owns none of the state here.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process was forked by a rank. A plain load.
+/// Returns whether this process was forked by a rank. A plain load.
 #[inline(always)]
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
@@ -42,7 +42,7 @@ extern "C" fn in_child() {
     crate::last_call::in_child();
 }
 
-/// Has processes that are forked from now on know that they are.
+/// Installs the handler that marks forked children.
 pub(crate) fn watch_forks() {
     static WATCHING: Once = Once::new();
     // SAFETY: the handler stores to two words; this library is never unloaded. Without memory for
@@ -66,7 +66,10 @@ pub(crate) fn set_phase(phase: Phase) {
     PHASE.store(phase as u8, Ordering::Release);
 }
 
-/// This rank, while the world or a session lives.
+/// Returns this rank.
+///
+/// # Errors
+/// Fails unless the world model or a session is active.
 pub(crate) fn process() -> Result<Arc<Process>> {
     find_process().ok_or_else(|| {
         CallError::new(
@@ -76,7 +79,7 @@ pub(crate) fn process() -> Result<Arc<Process>> {
     })
 }
 
-/// This rank, if there is one.
+/// Returns this rank, if the world model or a session is active.
 pub(crate) fn find_process() -> Option<Arc<Process>> {
     PROCESS
         .read()
@@ -99,7 +102,7 @@ pub(crate) fn set_main_thread(provided: i32) {
     PROVIDED.store(provided, Ordering::Relaxed);
 }
 
-/// Whether the calling thread initialised MPI.
+/// Returns whether the calling thread initialised MPI.
 pub(crate) fn is_main_thread() -> bool {
     MAIN.load(Ordering::Relaxed) == thread_id()
 }
@@ -116,7 +119,7 @@ pub(crate) fn provided() -> i32 {
     PROVIDED.load(Ordering::Relaxed)
 }
 
-/// Why predefined objects do not exist now, if they do not.
+/// Returns the reason why predefined objects do not exist now, or `None` if they exist.
 pub(crate) fn not_running_reason() -> Option<&'static str> {
     match phase() {
         Phase::Before => Some("MPI was not initialised: call MPI_Init first"),
@@ -131,7 +134,7 @@ pub(crate) fn info_env() -> &'static Info {
     &ENV
 }
 
-/// What the standard lists for `MPI_INFO_ENV` and what is known here.
+/// Returns the keys and values of `MPI_INFO_ENV`, as far as they are known here.
 pub(crate) fn env_pairs() -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut add = |key: &str, value: String| {

@@ -1,13 +1,15 @@
-//! Which calls this rank's threads entered last, on the node's board, where they outlive the
-//! process: an agent that finds the rank killed by a bad address names the call.
+//! The MPI call that each thread of this rank entered last. The record lies in the node's shared
+//! segment and outlives the process: an agent that finds the rank killed by a bad address names the
+//! call.
 //!
-//! Plain stores at the entry of every call, into words of the calling thread's own: words that
-//! threads share would be fetched from each other's cores with each call. Which those are stands in
-//! a thread-local word of this library with the initial-exec model, which at first names words of
-//! this process's own that nobody reads; a thread gets a place on the board with its first call
-//! that says its name, once the rank is there. The calls that have a shortest way store their site
-//! alone: one instruction less, and the site tells nearly all. Words stay when a call is over:
-//! whoever reads them has a hint.
+//! The entry of every call makes plain stores into words of the calling thread. Threads do not
+//! share these words, because each call would fetch them from another core. A thread-local word
+//! with the initial-exec model points to them. At first it points to words of this process that
+//! nobody reads. A thread claims words in the shared segment with its first call that records its
+//! name, once the rank is there.
+//!
+//! Functions with a fast path store only their call site: one instruction less, and the site tells
+//! nearly all. The words stay when a call is over, so a reader gets a hint and no proof.
 
 use crate::call::CallId;
 use crate::entry::CallSite;
@@ -45,16 +47,16 @@ unsafe extern "C" {
     static garonne_entered_nowhere: LastCall;
 }
 
-/// Keeps the board mapped for ever.
+/// Connection to the agent; keeps the shared segment mapped for ever.
 static CLIENT: OnceLock<Arc<AgentClient>> = OnceLock::new();
 
-/// Threads get places of the rank.
+/// True once threads may claim words in the shared segment.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Threads that got one so far.
 static CLAIMED_SLOTS: AtomicU32 = AtomicU32::new(0);
 
-/// Where the calling thread stores.
+/// Returns the address of the words of the calling thread.
 #[inline(always)]
 fn own_words() -> *const LastCall {
     tls_word!("garonne_entered")
@@ -101,7 +103,7 @@ fn words() -> &'static LastCall {
     unsafe { &*own_words() }
 }
 
-/// This thread enters a call.
+/// Records the call that this thread enters: its site and its name.
 #[inline(always)]
 pub(crate) fn record(call: CallId, site: CallSite) {
     if ptr::eq(own_words(), unclaimed_words()) {
@@ -112,13 +114,13 @@ pub(crate) fn record(call: CallId, site: CallSite) {
     named.store(named_call(site.address(), call.0), Ordering::Relaxed);
 }
 
-/// This thread enters a call that has a shortest way.
+/// Records the site of a call that this thread enters. Used by fast paths.
 #[inline(always)]
 pub(crate) fn record_site(site: CallSite) {
     words()[0].store(site.address(), Ordering::Relaxed);
 }
 
-/// A thread that goes has entered nothing.
+/// Clears a thread's words when the thread exits.
 struct ClearOnThreadExit(Cell<bool>);
 
 impl Drop for ClearOnThreadExit {
@@ -136,7 +138,7 @@ thread_local! {
     static CLEAR_ON_THREAD_EXIT: ClearOnThreadExit = const { ClearOnThreadExit(Cell::new(false)) };
 }
 
-/// Gives the calling thread a place, if there are any.
+/// Claims words in the shared segment for the calling thread, if there are any.
 #[cold]
 #[inline(never)]
 fn claim_slot() {
@@ -156,7 +158,7 @@ fn claim_slot() {
     }
 }
 
-/// The threads of this rank have places from now on, the calling one the first.
+/// Lets the threads of this rank claim words from now on. The calling thread claims the first.
 pub(crate) fn enable(client: &Arc<AgentClient>) {
     CLIENT.get_or_init(|| client.clone());
     ENABLED.store(true, Ordering::Relaxed);
@@ -165,8 +167,8 @@ pub(crate) fn enable(client: &Arc<AgentClient>) {
     }
 }
 
-/// This process is a forked child, whose calls are not the rank's. The calling thread is its only
-/// one.
+/// Stops recording in a forked child, whose calls are not the rank's. The calling thread is the
+/// child's only one.
 pub(crate) fn in_child() {
     ENABLED.store(false, Ordering::Relaxed);
     set_own_words(unclaimed_words());

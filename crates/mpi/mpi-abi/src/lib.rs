@@ -1,14 +1,18 @@
-//! `libmpi_abi.so.1`: the C edge of Garonne in the MPI 5 standard ABI.
+//! `libmpi_abi.so.1`: the C library of Garonne with the MPI 5 standard ABI.
 //!
-//! Owns what only the C boundary needs: handles and their tables, the reading of C arguments, the
-//! raising of errors on the program's error handlers, and the exported symbols. What MPI means
+//! Owns what only the C boundary needs: handles and their tables, the decoding of C arguments, the
+//! raising of errors on the program's error handlers, and the exported symbols. The meaning of MPI
 //! lives in `garonne_mpi`.
 //!
-//! A call `MPI_X` runs through three layers. The thunk (`thunk`, generated) hands the return
-//! address on and jumps; the wrapper (generated from `abi/functions.txt`) has the C prototype; the
-//! body (`src/<module>.rs`, written by hand) takes typed arguments and returns a `Result`, whose
-//! error the wrapper raises. Inside the library nothing calls an exported symbol, so that a program
-//! or a tool may replace any `MPI_X` and still reach ours as `PMPI_X`.
+//! A call `MPI_X` runs through three layers:
+//!
+//! - The entry point (`entry`, generated) passes the return address on and jumps.
+//! - The wrapper (generated from `abi/functions.txt`) has the C prototype.
+//! - The body (`src/<module>.rs`, written by hand) takes typed arguments and returns a `Result`.
+//!   The wrapper raises its error.
+//!
+//! No code in the library calls an exported symbol. So a program or a tool may replace any `MPI_X`
+//! and still reach the library's function as `PMPI_X`.
 
 #![allow(
     clippy::too_many_arguments,
@@ -24,7 +28,7 @@
     reason = "they panic where the stream cannot be written"
 )]
 
-/// Where there is no memory the process ends with an error of Garonne's.
+/// Heap that ends the process with Garonne's out-of-memory error when an allocation fails.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::ReportingAllocator =
     garonne_sync::allocator::ReportingAllocator::new(garonne_node::out_of_memory::end);

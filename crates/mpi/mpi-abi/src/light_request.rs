@@ -1,13 +1,14 @@
-//! Requests without an object behind them: sends that were over when they started, and plain
-//! receives.
+//! Light requests: requests without a request object. They are sends that completed at once, and
+//! receives of contiguous data.
 //!
-//! Most requests of most programs are these. A send that is over has nothing to tell, so all of
-//! them share the handle [`DONE`]. A receive of contiguous bytes on a communicator is known to the
-//! engine alone: its handle bears the engine's slot and some bits of the slot's generation, and no
-//! table has an entry for it. Whatever is more than waiting for a message that came as it should
-//! (errors, cancelling, waiting for one of several) makes a [`Request`] of such a handle for the
-//! moment ([`as_request`]) and goes on as with any other. Bounded by the engine's requests; a slot too
-//! far out for a handle gets an entry after all.
+//! Most requests of most programs are light. All sends that completed at once share the handle
+//! [`DONE`]. A light receive is known to the engine alone. Its handle holds the engine's slot and
+//! some bits of the slot's generation; no table has an entry for it.
+//!
+//! Waiting for successful completion runs on the handle alone. All else (errors, cancelling,
+//! waiting for one of several) makes a temporary [`Request`] from the handle ([`as_request`]) and
+//! takes the general path. The engine bounds the number of requests; a slot index that does not fit
+//! into a handle gets a table entry.
 
 use crate::c_args::Ptr;
 use crate::call::{CallId, Result};
@@ -33,8 +34,8 @@ use std::ffi::c_int;
 mod wait_any;
 pub(crate) use wait_any::{test_any, wait_any};
 
-/// The request of every send that was over when it started: no code of the standard's, no handle of
-/// a table's.
+/// Handle of every send that completed at once. The value is neither a code of the standard nor a
+/// table handle.
 pub(crate) const DONE: MPI_Request = MPI_Request(FIRST_DYNAMIC - 1);
 
 const SLOT_BITS: u32 = 19;
@@ -49,8 +50,8 @@ const _: () = assert!(
     "MPI_Request_toint gives an int"
 );
 
-/// The handle of a receive that the engine of a shard knows by `engine_name`; `None`: the name does not
-/// fit into one.
+/// Returns the handle of a receive with engine name `name` in `shard`, or `None` if the name does
+/// not fit into a handle.
 #[inline(always)]
 pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
     let generation = (name.generation & GENERATION_MASK) as usize;
@@ -59,14 +60,15 @@ pub(crate) fn handle(shard: usize, name: api::Request) -> Option<MPI_Request> {
     (slot <= SLOT_MASK).then_some(MPI_Request(FIRST_LIGHT + word))
 }
 
-/// What all but the engine of a shard know by another name.
+/// Returns the rank-wide name of a request: its name in its shard's engine, with the shard's
+/// number.
 #[inline]
 pub(crate) fn in_shard(shard: usize, name: api::Request) -> api::Request {
     let index = api::in_shard(shard, name.index);
     api::Request { index, ..name }
 }
 
-/// Gives an entry to a receive whose name does not fit into a handle.
+/// Gives a table entry to a receive whose name does not fit into a handle.
 #[cold]
 pub(crate) fn return_posted(on: MPI_Comm, name: api::Request, out: Ptr<MPI_Request>) -> Result<()> {
     return_request(Request::posted(comm(on)?, name), out)
@@ -104,7 +106,7 @@ struct ShardEngine {
 }
 
 impl ShardEngine {
-    /// Of the shard of this handle.
+    /// Returns the engine of the shard of this handle.
     #[inline(always)]
     fn for_handle(handle: MPI_Request) -> Option<Self> {
         let many = this_rank::has_shards();
@@ -120,7 +122,8 @@ impl ShardEngine {
         })
     }
 
-    /// Of the first of these requests that an engine knows.
+    /// Returns the engine of the first light receive among these requests; of the first shard if
+    /// there is none.
     #[inline(always)]
     fn for_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
         let first = if this_rank::has_shards() {
@@ -131,19 +134,19 @@ impl ShardEngine {
         Ok(Self::for_handle(first))
     }
 
-    /// Whether it knows the request, or nobody needs to.
+    /// Returns whether this engine can tell the state of the request.
     #[inline(always)]
     fn knows(self, handle: MPI_Request) -> bool {
         !self.many || engine_name(handle).is_none() || shard_of(handle) == self.shard
     }
 }
 
-/// What a thread that waits for this request waits for.
+/// Returns the wait target of a thread that waits for this request.
 fn wait_target(handle: MPI_Request) -> WaitTarget {
     engine_name(handle).map_or(WaitTarget::Anything, WaitTarget::Operation)
 }
 
-/// Whether no table has an entry for this handle, although it may be that of a request.
+/// Returns whether the handle is that of a light request, which has no table entry.
 #[inline(always)]
 pub(crate) fn is_light(handle: MPI_Request) -> bool {
     handle == DONE || engine_name(handle).is_some()
@@ -161,11 +164,11 @@ pub(crate) fn as_request(handle: MPI_Request) -> Result<Option<Request>> {
     Ok(known.and_then(|(name, context)| Some(posted(comm_contexts::find(context)?, name))))
 }
 
-/// How a request stands for those who wait for it.
+/// State of a light request.
 enum LightState {
-    /// Not over.
+    /// Not complete.
     Active,
-    /// Over, and its handle is spent.
+    /// Complete; the engine has forgotten the request.
     Complete(Status),
     /// There is more to it.
     NeedsGeneralPath,
@@ -183,7 +186,7 @@ fn light_state_in<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> L
     }
 }
 
-/// The same with the engine in hand only where it has to be asked.
+/// Returns the state of a light request. Takes the engine's lock only for receives.
 #[inline(always)]
 fn light_state(host: &RankHost, handle: MPI_Request) -> LightState {
     if handle == DONE {
@@ -192,7 +195,7 @@ fn light_state(host: &RankHost, handle: MPI_Request) -> LightState {
     host.ending(|shard| light_state_in(shard, handle))
 }
 
-/// The engine and the handle of one plain request, and how it stands.
+/// Returns engine, handle and state of a light request; `None` for any other request.
 #[inline(always)]
 fn light_at(
     place: Ptr<MPI_Request>,
@@ -204,8 +207,8 @@ fn light_at(
     Ok(is_light(handle).then(|| (host, handle, light_state(host, handle))))
 }
 
-/// `MPI_Wait` for a plain request that ends as it should; `false`: nothing happened to the handle,
-/// take the general way.
+/// Runs `MPI_Wait` on a light request. Returns false, with the handle unchanged, if the general
+/// path must run.
 #[inline(always)]
 pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
     let Some((host, handle, mut stands)) = light_at(place)? else {
@@ -220,7 +223,8 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
     complete_one(stands, place, status)
 }
 
-/// `MPI_Test` likewise: whether it is over, `None` for the general way.
+/// Runs `MPI_Test` on a light request. Returns whether the request completed, or `None` if the
+/// general path must run.
 #[inline(always)]
 pub(crate) fn test(
     call: CallId,
@@ -241,7 +245,7 @@ pub(crate) fn test(
     }
 }
 
-/// A call about these requests that does not wait has looked, in vain or not.
+/// Records a nonblocking poll of these requests, successful or not.
 pub(crate) fn record_poll(call: CallId, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
     match in_vain {
         true => polling_calls::record_unsuccessful(call, &|asked| {
@@ -265,8 +269,8 @@ fn complete_one(
     Ok(true)
 }
 
-/// `MPI_Waitall` over plain and null requests as far as they end as they should: how many were seen
-/// to their ends, from the first on. The general way sees to the rest.
+/// Runs `MPI_Waitall` over light and null requests. Returns the number of requests completed, from
+/// the first on. The general path completes the rest.
 #[inline]
 pub(crate) fn wait_all(
     count: usize,
@@ -302,8 +306,8 @@ pub(crate) fn wait_all(
         }
     };
     if !pass() {
-        // The last one: when it is over, those before it mostly are; if it is over already, the one
-        // at the cursor.
+        // Waits for the last request: once it completes, those before it mostly have completed. If
+        // it is complete already, waits for the one at the cursor.
         let last = || {
             let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
             let last = last.and_then(engine_name);
@@ -320,7 +324,7 @@ pub(crate) fn wait_all(
     fault.map_or(Ok(next.get()), Err)
 }
 
-/// The first of these requests that an engine knows, or else any.
+/// Returns the first light receive among these requests, or [`DONE`].
 #[inline(always)]
 fn first_posted(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
     for at in 0..count {
@@ -332,7 +336,7 @@ fn first_posted(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
     Ok(DONE)
 }
 
-/// The engine, if these requests are all plain or null, and of one shard.
+/// Returns the engine if these requests are all light or null, and in one shard.
 #[inline(always)]
 fn engine_of_light(count: usize, places: Ptr<MPI_Request>) -> Result<Option<ShardEngine>> {
     let Some(engine) = ShardEngine::for_first(count, places)? else {
@@ -347,8 +351,8 @@ fn engine_of_light(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Shar
     Ok(Some(engine))
 }
 
-/// When a request that is not null was over, among the completions of this rank; `None`: it goes
-/// on.
+/// Returns the completion number of a request that is not null, among the completions of this rank;
+/// `None` while the request is active.
 #[inline(always)]
 fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
     match engine_name(handle) {
@@ -357,8 +361,8 @@ fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
     }
 }
 
-/// `MPI_Testall` likewise: how many requests were seen to their ends, all of them being over;
-/// `None` while one goes on.
+/// Runs `MPI_Testall` over light requests. Returns the number of requests completed if all are
+/// complete, or `None` if one is active.
 pub(crate) fn test_all(
     call: CallId,
     count: usize,
@@ -391,26 +395,27 @@ pub(crate) fn test_all(
     ))
 }
 
-/// What became of a call about some of several requests.
+/// Outcome of a call about some of several requests.
 pub(crate) enum LightOutcome<T> {
-    /// Take the general way: nothing happened.
+    /// The general path must run; nothing happened.
     UseGeneralPath,
     /// No request is active.
     NoneActive,
-    /// None is over.
+    /// No request is complete.
     NoneComplete,
-    /// These are over, and their handles spent.
+    /// These are complete, and their handles are null now.
     Complete(T),
 }
 
-/// What a thread waits for that waits for any of these requests, which are all plain or null.
+/// Returns the wait target of a thread that waits for any of these requests, which are all light or
+/// null.
 fn wait_target_of_any(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
     host.any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, wait_target)))
 }
 
-/// Where `MPI_Waitsome` and `MPI_Testsome` tell what they found.
+/// Arguments of `MPI_Waitsome` and `MPI_Testsome`.
 #[derive(Clone, Copy)]
 pub(crate) struct SomeArgs {
     pub places: Ptr<MPI_Request>,
@@ -419,7 +424,7 @@ pub(crate) struct SomeArgs {
 }
 
 impl SomeArgs {
-    /// Nothing ends of which nobody could be told.
+    /// Refuses a null array of indices, before any request is completed.
     fn check_indices(self, count: usize) -> Result<()> {
         match count {
             0 => Ok(()),
@@ -427,8 +432,8 @@ impl SomeArgs {
         }
     }
 
-    /// Ends all that are over; how many. One that did not end as it should is left for the next
-    /// call, unless it is the first.
+    /// Completes all requests that can be completed, and returns their number. A failed request is
+    /// left for the next call; if no request completed before it, the general path must run.
     fn complete_ready(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
@@ -464,7 +469,8 @@ impl SomeArgs {
         })
     }
 
-    /// `MPI_Testsome` likewise: how many, with indices and statuses given.
+    /// Runs `MPI_Testsome` over light requests. Writes indices and statuses and returns their
+    /// number.
     pub(crate) fn test(self, call: CallId, count: usize) -> Result<LightOutcome<usize>> {
         self.check_indices(count)?;
         let Some(engine) = engine_of_light(count, self.places)? else {
@@ -503,8 +509,8 @@ impl SomeArgs {
     }
 }
 
-/// Ends requests from index `next` on: the index of the first that is not over or not plain, and
-/// whether waiting is over.
+/// Completes requests from index `next` on. Returns the index of the first request that is active
+/// or not light, and whether waiting is over.
 #[inline(never)]
 fn complete_in_order(
     engine: ShardEngine,
@@ -527,14 +533,15 @@ fn complete_in_order(
     })
 }
 
-/// Whether no engine need be asked about it: threads whose sends were over when they returned meet
-/// at none.
+/// Returns whether the request completed without the engine. Threads that wait only for such sends
+/// then share no lock.
 #[inline(always)]
 fn was_complete(handle: MPI_Request) -> bool {
     handle == DONE || handle == MPI_REQUEST_NULL
 }
 
-/// Ends one request of several: whether it is over; `None` for the general way.
+/// Completes one of several requests. Returns whether it is complete, or `None` if the general path
+/// must run.
 #[inline(always)]
 fn complete_at<R: Transport>(
     shard: &mut Engine<R>,
@@ -555,7 +562,7 @@ fn complete_at<R: Transport>(
     Ok(Some(true))
 }
 
-/// Nulls the handle of one request of several, and gives its status.
+/// Sets the handle of one of several requests to null, and writes its status.
 #[inline(always)]
 fn consume(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>, ended: &Status) -> Result<()> {
     place.set(MPI_REQUEST_NULL)?;

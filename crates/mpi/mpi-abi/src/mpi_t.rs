@@ -143,7 +143,7 @@ macro_rules! counting {
     )*};
 }
 
-/// Functions that refuse what they are given.
+/// Defines functions that refuse their arguments.
 macro_rules! refusing {
     ($code:ident: $($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         pub(crate) fn $name(call: CallId, $($arg: $ty),*) -> c_int {

@@ -1,8 +1,8 @@
-//! The objects behind handles: one table per kind, the predefined ones, and lookups that say what
-//! is wrong.
+//! The objects behind handles: one table per kind, the predefined objects, and lookups that say
+//! what is wrong.
 //!
-//! A lookup gives a reference that lives until the program frees the handle; the standard forbids
-//! to free it while a call uses it. What must outlive the call (pending operations) takes a clone.
+//! A lookup returns a reference that lives until the program frees the handle. The standard forbids
+//! freeing a handle while a call uses it. Pending operations, which outlive the call, take a clone.
 
 use crate::call::{CallError, Result};
 use crate::comm_contexts;
@@ -51,7 +51,7 @@ impl Deref for GroupEntry {
 static WORLD: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
 static SELF: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Makes the world's communicators known, or, given `None`, unknown again.
+/// Publishes the world's communicators, or withdraws them for `None`.
 pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
     crate::fast_path::forget(None);
     let (world, self_) = match world {
@@ -99,7 +99,7 @@ pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
     found.ok_or_else(|| unknown_handle(Class::Comm, "communicator", handle.0, MPI_COMM_NULL.0))
 }
 
-/// As [`comm`], without a complaint.
+/// Returns the communicator of a handle, or `None`.
 #[inline]
 pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     if handle == MPI_COMM_WORLD {
@@ -233,7 +233,7 @@ pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
     }
 }
 
-/// Why a predefined object is not there now, if it would be at another time.
+/// Returns the reason why a predefined object does not exist now although it exists at other times.
 fn missing_reason(kind: &str, word: usize) -> Option<String> {
     let why = init_state::not_running_reason().filter(|_| word < FIRST_DYNAMIC)?;
     if init_state::find_process().is_none() {
@@ -263,7 +263,7 @@ fn missing_reason(kind: &str, word: usize) -> Option<String> {
     ))
 }
 
-/// What to say about a handle that names nothing.
+/// Returns the error for a handle that names no object.
 #[cold]
 pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize) -> CallError {
     let what = if word == null {

@@ -29,9 +29,9 @@ fn unknown_op(handle: MPI_Op) -> CallError {
 
 /// An operation in one reduction.
 pub(crate) struct ResolvedOp {
-    /// As the reduction takes it.
+    /// The operation in the form that the reduction takes.
     pub op: Op,
-    /// What the edge keeps of one of the program's.
+    /// State of a user-defined operation in this reduction.
     pub bound: Option<Arc<UserReduction>>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn op_create_c(
     create(UserFunction::Large(function), commute, out)
 }
 
-/// Reductions under way keep the function.
+/// Frees an operation. Active reductions keep the function.
 pub(crate) fn op_free(_: CallId, handle: Ptr<MPI_Op>) -> Result<()> {
     let old = handle.get()?;
     if let Some(predefined) = Op::predefined(old.0 as u16).filter(|_| old.0 < FIRST_DYNAMIC) {

@@ -10,18 +10,18 @@ static TYPES: AtomicBool = AtomicBool::new(false);
 static ERRORS: AtomicBool = AtomicBool::new(false);
 static MESSAGES: AtomicBool = AtomicBool::new(false);
 
-/// Whether both sides of messages compare their types.
+/// Returns whether both sides of messages compare their types.
 #[inline(always)]
 pub(crate) fn types_enabled() -> bool {
     TYPES.load(Ordering::Relaxed)
 }
 
-/// Whether errors of no object are raised where the standard says, and nowhere else.
+/// Returns whether errors of no object are raised exactly where the standard says.
 pub(crate) fn errors_enabled() -> bool {
     ERRORS.load(Ordering::Relaxed)
 }
 
-/// Whether `MPI_Finalize` looks for messages that nobody received.
+/// Returns whether `MPI_Finalize` looks for messages that nobody received.
 pub(crate) fn messages_enabled() -> bool {
     MESSAGES.load(Ordering::Relaxed)
 }
@@ -55,7 +55,7 @@ pub(crate) fn read_env() -> Result<(), String> {
     Ok(())
 }
 
-/// What a message or receive says of its type: nothing unless types are checked.
+/// Returns the type digest of a message or receive; none unless types are checked.
 #[inline(always)]
 pub(crate) fn type_mark(count: MPI_Count, handle: MPI_Datatype) -> TypeDigest {
     if types_enabled() {

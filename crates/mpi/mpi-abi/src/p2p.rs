@@ -20,8 +20,8 @@ use garonne_progress::messaging::Messaging;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 
-/// The most elements that go the shortest way: no product with an element's size overflows, and
-/// what is larger than a rail's slot is refused by the engine.
+/// Largest element count on the fast path. No product with an element's size overflows, and the
+/// engine refuses messages larger than a transport's slot.
 const FAST_ELEMENTS_MAX: u64 = 1 << 16;
 
 /// A buffer argument as memory with a shape. The count is checked first, then the type, then the
@@ -79,7 +79,7 @@ fn bad_buffer(buf: Buf, count: MPI_Count) -> CallError {
     )
 }
 
-/// The arguments that all sends share, as C gives them.
+/// The C arguments that all sends share.
 struct SendArguments {
     buf: Buf,
     count: MPI_Count,
@@ -145,7 +145,7 @@ sends! {
     Buffered: bsend ibsend;
 }
 
-/// `MPI_Send_init` and its kin.
+/// Defines `MPI_Send_init`, `MPI_Bsend_init`, `MPI_Ssend_init` and `MPI_Rsend_init`.
 macro_rules! send_inits {
     ($($mode:ident: $name:ident;)*) => {$(
         pub(crate) fn $name(
@@ -172,7 +172,8 @@ send_inits! {
     Buffered: bsend_init;
 }
 
-/// The arguments as few elements of a plain type at a plain address, if that is what they are.
+/// Returns the engine's arguments if the data is a few elements of a contiguous predefined type at
+/// an ordinary address.
 #[inline(always)]
 fn fast_args(
     call: CallId,
@@ -196,7 +197,7 @@ fn fast_args(
     })
 }
 
-/// Sends what is small and plain by the engine's shortest way; `false`: nothing happened.
+/// Sends a small contiguous message by the engine's fast path. Returns false if nothing happened.
 #[inline(always)]
 fn try_send_fast(
     call: CallId,
@@ -219,8 +220,8 @@ fn try_send_fast(
     sent
 }
 
-/// The engine's words for a receive of what is plain, and its communicator. `fast_path` knows them
-/// from now on.
+/// Returns the communicator and the engine's arguments of a contiguous receive. Adds the pair to
+/// the table of `fast_path`.
 #[inline(always)]
 fn fast_recv_args(
     call: CallId,
@@ -237,8 +238,8 @@ fn fast_recv_args(
     Some((comm, catch))
 }
 
-/// `MPI_Send` where `fast_path` did not do: what is small and plain goes the engine's shortest way,
-/// everything else and every mistake the general one.
+/// `MPI_Send`, after `fast_path` returned `None`. A small contiguous message takes the engine's
+/// fast path; everything else and every error takes the general path.
 pub(crate) fn send(
     call: CallId,
     buf: Buf,
@@ -394,7 +395,7 @@ pub(crate) fn recv_init(
     )
 }
 
-/// The arguments of `MPI_Sendrecv` and `MPI_Isendrecv`, as C gives them.
+/// The C arguments of `MPI_Sendrecv` and `MPI_Isendrecv`.
 struct SendrecvArguments {
     sendbuf: Buf,
     sendcount: MPI_Count,

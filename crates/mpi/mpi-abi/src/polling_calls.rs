@@ -1,10 +1,10 @@
-//! Calls that ask without waiting (`MPI_Test`, `MPI_Iprobe` and their kin) and are made again and
-//! again: what their thread asks for is shown to those who watch from outside, as a wait would be.
+//! Threads that poll: they repeat `MPI_Test`, `MPI_Iprobe` or another nonblocking call. Their calls
+//! are published for `garonne who` and `garonne top`, as a blocking wait would be.
 //!
-//! A thread counts its looks in vain, and reads the clock and tells what it asks for only at some
-//! of them: at counts that are powers of two, and at the next few, since a loop may ask by several
-//! calls. Nothing is told before a thread has asked for some milliseconds. The answer to a call
-//! that had to look ends the count; an answer that was there already does not come here, and the
+//! A thread counts its unsuccessful polls. It reads the clock and publishes its calls only at
+//! counts that are powers of two and the next few, since a loop may poll by several calls. Nothing
+//! is published before a thread has polled for some milliseconds. A successful poll that had to
+//! enter the engine resets the count. A result that was there already does not pass here, and the
 //! count may go on.
 
 use crate::call::{CallId, Result};
@@ -19,22 +19,23 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// The look in vain at which the clock is read first: most waits of programs that poll are shorter.
+/// Number of the unsuccessful poll at which the clock is first read. Most waits of polling programs
+/// are shorter.
 const CLOCK_FROM_POLL: u64 = 4;
-/// The first look at which a thread may tell.
+/// Number of the first unsuccessful poll at which a thread may publish.
 const PUBLISH_FROM_POLL: u64 = 8;
-/// Who has asked for less is not worth telling of.
+/// Time that a thread has polled before its calls are worth publishing.
 const PUBLISH_AFTER: Duration = Duration::from_millis(10);
 
-/// Of one thread, without a destructor, which every use would have to ask for.
+/// Poll count of one thread. Has no destructor, because every access would have to check for it.
 struct PollCounter {
     in_vain: Cell<u64>,
     since_ns: Cell<u64>,
-    /// Where the count is shown; `None`: nothing is shown.
+    /// Published counter; `None` while nothing is published.
     shown: Cell<Option<&'static AtomicU64>>,
 }
 
-/// What a thread shows, and where.
+/// The calls that a thread publishes, and their slot.
 #[derive(Default)]
 struct PublishedPolls {
     place: Option<PollSlot>,
@@ -48,7 +49,7 @@ thread_local! {
     static PUBLISHED: RefCell<PublishedPolls> = RefCell::default();
 }
 
-/// A call has looked and has nothing to answer. `asked`: what it asks for, as far as that is known.
+/// Records an unsuccessful poll. `asked` adds the operations that the call polls.
 pub(crate) fn record_unsuccessful(call: CallId, asked: &dyn Fn(&mut PolledOperations)) {
     POLL_COUNTER.with(|looks| {
         let count = looks.in_vain.get() + 1;
@@ -68,7 +69,7 @@ pub(crate) fn record_unsuccessful(call: CallId, asked: &dyn Fn(&mut PolledOperat
     });
 }
 
-/// A call that had to look has an answer, or the thread asks no more.
+/// Records a successful poll: the thread no longer polls.
 pub(crate) fn record_answer() {
     POLL_COUNTER.with(|looks| {
         looks.in_vain.set(0);
@@ -122,11 +123,11 @@ fn withdraw_published() {
     });
 }
 
-/// What a call asks for.
+/// Operations that a call polls.
 pub(crate) struct PolledOperations(Vec<PendingOperation>);
 
 impl PolledOperations {
-    /// One thing more, while there is room. Of what cannot be told nothing is said.
+    /// Adds an operation while there is room. Operations that cannot be described are left out.
     pub fn add(&mut self, operation: Result<Option<PendingOperation>>) {
         if let Ok(Some(operation)) = operation
             && !self.is_full()
@@ -135,7 +136,7 @@ impl PolledOperations {
         }
     }
 
-    /// What these requests wait for that are not over.
+    /// Adds the operations of these requests that are not complete.
     pub fn add_requests(&mut self, count: usize, handle: impl Fn(usize) -> Result<MPI_Request>) {
         for at in 0..count {
             if self.is_full() {

@@ -1,10 +1,10 @@
-//! What failed lately, for programs that handle errors themselves.
+//! Recent errors, for programs that handle errors themselves.
 //!
-//! Every failure that a program is told of gets a code of its own, made of its error class and of
-//! its place in a ring that keeps what there is to say of it: `MPI_Error_string` then says what
-//! `MPI_ERRORS_ARE_FATAL` would have printed. The class can be told from such a code for ever, the
-//! rest until [`RING_LEN`] more failures have come. Nothing here is on the way of a call that
-//! succeeds; what takes long (lines of the program) is looked up when it is asked for.
+//! Every error that the program receives gets a code of its own, made of the error class and a slot
+//! in a ring. The ring keeps the error, so that `MPI_Error_string` returns the text that
+//! `MPI_ERRORS_ARE_FATAL` would have printed. A code's class can be told for ever; the text stays
+//! until [`RING_LEN`] more errors have come. No code here runs in a call that succeeds. Slow
+//! lookups (lines of the program) happen only when the text is asked for.
 
 use crate::call::{CallId, UNIMPLEMENTED_END};
 use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first code of this kind; above those of functions that are not there.
 const FIRST_CODE: c_int = 9216;
-/// Codes per place: more than the standard has classes.
+/// Number of codes per slot; larger than the number of error classes.
 const CLASSES: c_int = 64;
 /// Failures that are kept: as many as the ABI leaves codes for below `MPI_ERR_LASTCODE`, above
 /// which the program's own begin.
@@ -33,7 +33,7 @@ struct RecordedError {
 }
 
 impl RecordedError {
-    /// What happened and where, and what `garonne explain` knows it as.
+    /// Returns the text of the error with its place and its `garonne explain` code.
     fn describe(&self) -> String {
         let ErrorReport {
             code, what, place, ..
@@ -46,9 +46,8 @@ impl RecordedError {
 /// Bytes of [`RecordedError::describe`], so that `MPI_Error_string` has room for the class before them.
 const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
 
-/// What happened and where, and the name of its story, which never falls victim to the length of
-/// the rest: the help goes first, since the story has it, then the place, then the end of what
-/// happened.
+/// Joins text, place and explain code within `most` bytes. The explain code always stays. Cut first
+/// is the help, which the explanation repeats, then the place, then the end of the text.
 fn shorten(most: usize, what: &str, place: &str, more: &str) -> String {
     let is_help = |line: &&str| line.starts_with("  help: ");
     let brief: Vec<_> = what.lines().filter(|line| !is_help(line)).collect();
@@ -95,7 +94,7 @@ pub(crate) fn record(call: CallId, site: u64, error: &Error) -> c_int {
         site,
         error: error.clone(),
     };
-    // These two say where to look, and programs compare them as they are.
+    // Programs compare these two codes as they are.
     match error.class {
         Class::Pending => return class,
         Class::InStatus => {
@@ -110,7 +109,7 @@ pub(crate) fn record(call: CallId, site: u64, error: &Error) -> c_int {
     FIRST_CODE + place as c_int * CLASSES + class
 }
 
-/// Place and class of a code of this kind.
+/// Returns slot and class of a code made by [`record`].
 fn decode(code: c_int) -> Option<(usize, Class)> {
     let offset = code
         .checked_sub(FIRST_CODE)
@@ -121,12 +120,12 @@ fn decode(code: c_int) -> Option<(usize, Class)> {
     Some(((offset / CLASSES) as usize, class))
 }
 
-/// The class of a code that [`record`] can have given.
+/// Returns the class of a code that [`record`] can have made.
 pub(crate) fn class_of(code: c_int) -> Option<Class> {
     decode(code).map(|(_, class)| class)
 }
 
-/// What happened, in words; only what the class means once newer failures have taken the place.
+/// Returns the text of an error; only the meaning of its class once newer errors have replaced it.
 pub(crate) fn text_of(code: c_int) -> Option<String> {
     let (place, class) = decode(code)?;
     let found = ring().entries[place]
@@ -138,8 +137,8 @@ pub(crate) fn text_of(code: c_int) -> Option<String> {
     })
 }
 
-/// What `MPI_ERR_IN_STATUS` stood for the last time, in words: programs that ignore statuses see no
-/// more than this code.
+/// Returns the text of the first error behind the latest `MPI_ERR_IN_STATUS`. Programs that ignore
+/// statuses see only this code.
 pub(crate) fn text_of_in_status() -> Option<String> {
     let failure = ring().in_status.clone()?;
     let class = Class::InStatus;

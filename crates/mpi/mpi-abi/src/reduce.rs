@@ -13,7 +13,7 @@ use garonne_mpi::datatype::Datatype;
 use garonne_sync::user::UserMem;
 use std::ffi::c_int;
 
-/// What a reduction works on: a count of elements of a type.
+/// The data of a reduction: a number of elements of a type.
 struct Operands {
     count: u64,
     datatype: &'static Datatype,

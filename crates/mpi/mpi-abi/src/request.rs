@@ -1,7 +1,7 @@
 //! Requests: waiting, testing, starting, cancelling, freeing.
 //!
-//! A completed request's handle becomes `MPI_REQUEST_NULL` and its object goes, unless it is
-//! persistent. Errors of several requests at once are told in the statuses and as
+//! Completion sets the handle to `MPI_REQUEST_NULL` and drops the request, unless the request is
+//! persistent. Errors of several requests at once are reported in the statuses and as
 //! `MPI_ERR_IN_STATUS`.
 
 mod get_status;
@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// What is behind a request's handle.
+/// A request as the table stores it.
 pub(crate) struct RequestEntry {
     request: Request,
     /// The program's side of a generalised request.
@@ -42,7 +42,7 @@ pub(crate) struct RequestEntry {
 
 static REQUESTS: HandleTable<RequestEntry> = HandleTable::new();
 
-/// Gives a new request a handle.
+/// Returns a handle for a new request.
 #[inline]
 pub(crate) fn return_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> {
     if new.is_nothing() {
@@ -58,8 +58,8 @@ pub(crate) fn return_request(new: Request, out: Ptr<MPI_Request>) -> Result<()> 
     )
 }
 
-/// Gives the request of a reduction by an operation of the program a handle. Of what that operation
-/// threw the call tells that completes the request.
+/// Returns a handle for the request of a reduction with a user-defined operation. The call that
+/// completes the request throws what the operation threw.
 pub(crate) fn return_reduction(
     new: Request,
     operation: &Arc<UserReduction>,
@@ -78,7 +78,7 @@ pub(crate) fn return_reduction(
     )
 }
 
-/// Gives a generalised request a handle.
+/// Returns a handle for a generalised request.
 pub(crate) fn return_generalized(
     new: Request,
     general: Arc<GeneralizedRequest>,
@@ -98,7 +98,7 @@ fn return_entry(entry: RequestEntry, out: Ptr<MPI_Request>) -> Result<()> {
     out.set(publish(&REQUESTS, entry)?)
 }
 
-/// What is behind a handle that is not null.
+/// Returns the table entry of a handle that is not null.
 pub(crate) fn request_entry(handle: MPI_Request) -> Result<&'static RequestEntry> {
     REQUESTS
         .get(handle)
@@ -111,11 +111,11 @@ pub(crate) fn find_operation(handle: MPI_Request) -> Result<Option<&'static Requ
     Ok(request.is_operation().then_some(request))
 }
 
-/// What a handle stands for.
+/// The request that a handle names.
 enum ResolvedRequest {
     Null,
     RequestEntry(&'static RequestEntry),
-    /// A plain request, as an object for this call.
+    /// A light request, as a temporary object for this call.
     Plain(Request),
 }
 
@@ -130,7 +130,7 @@ impl ResolvedRequest {
 }
 
 impl ResolvedRequest {
-    /// The outcome that the program is told of: a reduction whose operation threw has failed.
+    /// Returns the outcome to report to the program: a reduction whose operation threw has failed.
     fn reported(&self, outcome: Outcome) -> Outcome {
         let operation = match self {
             ResolvedRequest::RequestEntry(entry) => entry.operation.as_ref(),
@@ -161,12 +161,12 @@ fn resolve(handle: MPI_Request) -> Result<ResolvedRequest> {
     }
 }
 
-/// What the request of a handle waits for, as others may see it.
+/// Returns the pending operation of a request, for display.
 pub(crate) fn pending_operation(handle: MPI_Request) -> Result<Option<PendingOperation>> {
     Ok(resolve(handle)?.request().and_then(Request::shown))
 }
 
-/// What a handle that must not be null stands for.
+/// Resolves a handle that must not be null.
 fn resolve_non_null(handle: MPI_Request) -> Result<ResolvedRequest> {
     match resolve(handle)? {
         ResolvedRequest::Null => request_entry(handle).map(ResolvedRequest::RequestEntry),
@@ -196,7 +196,7 @@ fn report_outcome(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) 
     write_outcome(place, outcome).map_err(|fault| fault.on_comm(comm))
 }
 
-/// The communicator that hears of an error, asked only when there is one.
+/// Returns the communicator on which an error is raised, or `None` if there is no error.
 fn error_comm(request: &Request, outcome: &Outcome) -> Option<Comm> {
     if outcome.is_err() {
         request.comm()
@@ -254,7 +254,7 @@ pub(crate) fn test(
 struct RequestList {
     requests: SmallVec<[ResolvedRequest; 16]>,
     places: Ptr<MPI_Request>,
-    /// Those that are over are spent.
+    /// True if the call completes requests; false for `MPI_Request_get_status_*`.
     completes: bool,
 }
 
@@ -271,7 +271,7 @@ impl RequestList {
         })
     }
 
-    /// For calls that leave the requests alone.
+    /// Resolves the handles of a call that leaves the requests as they are.
     fn for_status(count: c_int, handles: ConstPtr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n)
@@ -288,7 +288,7 @@ impl RequestList {
         self.requests.iter().map(ResolvedRequest::request).collect()
     }
 
-    /// As [`ResolvedRequest::reported`].
+    /// Returns the outcome to report, see [`ResolvedRequest::reported`].
     fn reported(&self, index: usize, outcome: Outcome) -> Outcome {
         match self.requests.get(index) {
             Some(found) if self.completes => found.reported(outcome),
@@ -308,14 +308,15 @@ fn bad_count(count: c_int) -> CallError {
     )
 }
 
-/// Several outcomes as they come in: statuses in order of arrival or in the place of their request.
+/// Outcomes of several requests. Statuses are written in order of arrival or at the index of their
+/// request.
 struct CompletionReport {
     call: CallId,
     statuses: Ptr<MPI_Status>,
-    /// Of each outcome: the request's index.
+    /// Index of the request of each outcome.
     indices: SmallVec<[usize; 16]>,
     failed: Option<(Error, Option<Comm>)>,
-    /// What went wrong in our own writing.
+    /// The first error in writing results to the program's arrays.
     write_error: Option<CallError>,
 }
 
@@ -502,7 +503,8 @@ fn return_one(
     report_outcome(outcome, comm, status)
 }
 
-/// `MPI_Waitsome` and its kin: how many were over, their indices, their statuses packed together.
+/// Output arguments of `MPI_Waitsome` and `MPI_Testsome`: number of completed requests and their
+/// indices. The statuses are packed together.
 struct SomeOutput {
     count: Ptr<c_int>,
     indices: Ptr<c_int>,

@@ -27,7 +27,7 @@ pub(crate) fn session(handle: MPI_Session) -> Result<&'static Session> {
         .ok_or_else(|| unknown_handle(Class::Session, "session", handle.0, MPI_SESSION_NULL.0))
 }
 
-/// As [`session`], without a complaint.
+/// Returns the session of a handle, or `None`.
 pub(crate) fn find_session(handle: MPI_Session) -> Option<&'static Session> {
     SESSIONS.get(handle)
 }
@@ -116,7 +116,8 @@ pub(crate) fn group_from_session_pset(
     publish_group(session.group(&name.text()?)?, Some(session.clone()), out)
 }
 
-/// What processes that share no communicator agree on to make one.
+/// Arguments of `MPI_Comm_create_from_group` and `MPI_Intercomm_create_from_groups`, on which all
+/// processes agree.
 struct FromGroupArgs {
     process: Arc<Process>,
     tag: String,

@@ -21,7 +21,8 @@ pub(crate) fn write_status(place: Ptr<MPI_Status>, status: &Status) -> Result<()
     place.set(filled)
 }
 
-/// As [`write_status`] for what may have failed: an error whose message did arrive leaves its status, too.
+/// Writes the status of an outcome and returns its error. A failed receive whose message arrived
+/// writes its status, too.
 pub(crate) fn write_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<()> {
     match outcome {
         Ok(status) => write_status(place, &status),
@@ -34,7 +35,7 @@ pub(crate) fn write_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<
     }
 }
 
-/// As [`write_status`].
+/// Writes a status unless the program ignores it. Cannot fail.
 #[inline(always)]
 pub(crate) fn write_if_given(place: Ptr<MPI_Status>, status: &Status) {
     if let Ok(old) = place.get() {
@@ -55,7 +56,7 @@ pub(crate) fn encode(status: &Status) -> MPI_Status {
     MPI_Status::new(status.source, status.tag, status.len, status.cancelled)
 }
 
-/// What a query function of the program's filled in.
+/// Reads a status that the program's query function filled in.
 pub(crate) fn decode(status: &MPI_Status) -> Status {
     Status {
         source: status.source,

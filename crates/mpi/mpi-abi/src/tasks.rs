@@ -1,9 +1,9 @@
-//! The C edge of tasks and events: `garonne_tasks.h`.
+//! C API of tasks and events (`garonne_tasks.h`).
 //!
-//! Each function turns pointers into values, calls `garonne_progress`, and returns a code. A task
-//! of C lies in its caller's bytes; the header's promises (it stays where it is, it is destroyed
-//! before its bytes go, functions and states may be used from any thread) are what the unsafe
-//! blocks here rest on. Everything else in this library goes without it.
+//! Each function turns pointers into values, calls `garonne_progress`, and returns a code. A C task
+//! lies in bytes of its caller. The header makes three promises, on which the unsafe blocks here
+//! rest: the task does not move, it is destroyed before its bytes are freed, and functions and
+//! states may be used from any thread.
 
 use garonne_progress::events::{BlockingCall, EventWatch, FutexWord, Interest, WatchAction};
 use garonne_progress::tasks::{
@@ -32,8 +32,8 @@ pub(crate) struct CRunInfo {
     keypoint: c_int,
 }
 
-/// A run of a C function: what it is told, by whose address it is known, and what it holds until it
-/// is over.
+/// A run of a C function. The first field is what the function receives; its address identifies the
+/// run. `lengthy` is held until the run ends.
 #[repr(C)]
 struct CRun<'a> {
     info: CRunInfo,
@@ -53,7 +53,8 @@ impl<'a> CRun<'a> {
         }
     }
 
-    /// For the function: good for all of this, as its first field has its address.
+    /// Returns the pointer that the function receives. It is valid for the whole run, because
+    /// `info` is the first field.
     fn info(&self) -> *const CRunInfo {
         (&raw const *self).cast()
     }
@@ -105,18 +106,18 @@ impl CFunction<EventFn> {
     }
 }
 
-/// What lies in a `garonne_task`.
+/// The contents of an initialised `garonne_task`.
 #[repr(C)]
 struct StoredTask {
-    /// See [`stored_mark`]; zero once it is destroyed.
+    /// Equal to [`stored_mark`]; zero once the task is destroyed.
     mark: AtomicU64,
     // Dropped first: taking it back needs nothing else.
     task: Task<CFunction<TaskFn>>,
     tasks: Tasks,
 }
 
-/// The first word of a `garonne_task` in which a lodger is: its address, so that a copy is none,
-/// and bits that memory rarely has by chance.
+/// Returns the first word of an initialised `garonne_task`. Made of the task's address, so that a
+/// copy does not match, and of bits that memory rarely holds by chance.
 fn stored_mark(task: *const CTask) -> u64 {
     task.addr() as u64 ^ 0x6761_726f_6e6e_6521
 }
@@ -132,11 +133,11 @@ const _: () = assert!(
         && align_of::<StoredTask>() <= align_of::<CTask>()
 );
 
-/// The lodger of an initialised task; `None` for one that is destroyed or was only filled with
-/// zeros, and for a copy.
+/// Returns the contents of an initialised task. `None` for one that is destroyed, that was only
+/// filled with zeros, or that is a copy.
 ///
 /// # Safety
-/// The pointer is null or that of a task whose bytes were initialised, and not written by others
+/// The pointer is null, or that of a task whose bytes were initialised and not written by others
 /// since.
 unsafe fn stored_task<'a>(task: *const CTask) -> Option<Pin<&'a StoredTask>> {
     let place = NonNull::new(task.cast_mut())?;
@@ -245,7 +246,7 @@ unsafe fn return_new<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T, Error
     }))
 }
 
-/// See the header; so for all below.
+/// Implements the function of this name in `garonne_tasks.h`; the functions below likewise.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_tasks_open(tasks: *mut *mut Tasks) -> c_int {
     // SAFETY: the header's contract.
@@ -560,7 +561,7 @@ pub(crate) unsafe extern "C" fn garonne_watch_end(watch: *mut EventWatch) {
 
 type BlockingFn = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// What a blocking function returned, on its way to the thread that waits for it.
+/// The result of a blocking function, on its way to the waiting thread.
 pub(crate) struct BlockingResult(*mut c_void);
 
 // SAFETY: only handed on.

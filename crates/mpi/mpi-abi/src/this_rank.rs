@@ -1,4 +1,4 @@
-//! How this process becomes a rank: of the job it was started in, or of a world of its own.
+//! The rank that this process is: joining and leaving the job, and the rank's engines.
 
 use crate::call::{CallError, CallId, Result};
 use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls};
@@ -17,8 +17,8 @@ use garonne_sync::try_lock::SingleThreaded;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Kept from the first use to the end of the process: after the last `MPI_Session_finalize` a
-/// program may start anew, and the other ranks still know this one by its place in the job.
+/// The rank, from its first use to the end of the process. A program may start anew after the last
+/// `MPI_Session_finalize`, and the other ranks still know this one by its place in the job.
 static RANK: Mutex<Option<Rank>> = Mutex::new(None);
 
 /// The engine of [`RANK`], for calls that must be quick.
@@ -35,7 +35,7 @@ pub(crate) fn engine() -> Option<&'static RankHost> {
 /// All shards of this rank, where it has several; kept in [`RANK`], too.
 static SHARDS: AtomicPtr<RankShards> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether this rank has several shards.
+/// Returns whether this rank has several shards.
 #[inline(always)]
 pub(crate) fn has_shards() -> bool {
     !SHARDS.load(Ordering::Relaxed).is_null()
@@ -76,11 +76,11 @@ fn node_error(error: garonne_node::Error) -> CallError {
     CallError::new(class, error.to_string())
 }
 
-/// What this rank lends for collectives, kept with the engine.
+/// Shared-memory segments of this rank for collectives, kept with the engine.
 static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
 
-/// Brings the engine up, if it is not from an earlier use, and tells what this rank is. Whose
-/// threads may all call at once has several shards.
+/// Joins the job, or reuses the engine of an earlier use, and returns the rank's configuration. A
+/// rank with `MPI_THREAD_MULTIPLE` has several shards.
 pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     optional_checks::read_env().map_err(|text| CallError::new(Class::Arg, text))?;
     let initial_errhandler = crate::errhandler::initial_from_env().map_err(node_error)?;
@@ -135,7 +135,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         appnum: ProgramPosition::from_env()
             .filter(|_| launched)
             .map(|place| place.index),
-        // A job has as many places as ranks: there are no slots.
+        // A job has exactly as many places as ranks.
         universe_size: launched.then(|| i32::try_from(host.world_size()).unwrap_or(i32::MAX)),
         processor_name: hosts.map_or_else(env::processor_name, |hosts| hosts.name.clone()),
         env: init_state::env_pairs(),
@@ -149,8 +149,8 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     })
 }
 
-/// Why a rank will receive nothing more; `None`: it may. One that waits in `MPI_Finalize` asleep
-/// may still be sent to, but starts no receive.
+/// Returns the reason why a peer will receive nothing more, or `None` if it may. A peer that sleeps
+/// in `MPI_Finalize` may still be sent to, but starts no receive.
 fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
     let card = client.rank_block(peer);
     match card.state() {
@@ -170,7 +170,8 @@ fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
 /// locks.
 static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
 
-/// Tells the engine the world model's level: below `MPI_THREAD_MULTIPLE` its locks cost nothing.
+/// Passes the world model's thread level to the engine. Below `MPI_THREAD_MULTIPLE` the engine's
+/// locks cost nothing.
 pub(crate) fn set_thread_level(level: ThreadLevel) {
     if level == ThreadLevel::Multiple || HAS_SESSIONS.load(Ordering::Relaxed) {
         return;
@@ -182,7 +183,7 @@ pub(crate) fn set_thread_level(level: ThreadLevel) {
     }
 }
 
-/// Tells the engine that a session is about to be used.
+/// Makes the engine's locks effective before a session is used.
 pub(crate) fn share_engine() {
     if !HAS_SESSIONS.swap(true, Ordering::Relaxed)
         && let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -191,14 +192,14 @@ pub(crate) fn share_engine() {
     }
 }
 
-/// Sends what is still to be sent and tells the agent that this process may end as it likes.
+/// Sends all pending messages, and tells the agent that this process may exit at any time.
 pub(crate) fn leave_job() -> Result<()> {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     rank.as_ref()
         .map_or(Ok(()), |rank| rank.leave().map_err(node_error))
 }
 
-/// Tells `watcher` from now on what happens; `None`: nobody any more.
+/// Sets the tracer that sees the engine's operations; `None` removes it.
 pub(crate) fn set_watcher(watcher: Option<Arc<dyn OperationTracer>>) {
     let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
     match rank.as_ref().map(|rank| (rank, rank.shards())) {

@@ -1,9 +1,9 @@
-//! Reading words that each thread has for its own in this library, with the initial-exec model: two
-//! instructions, and no call of the loader's.
+//! Reads thread-local words of this library with the initial-exec model: two instructions, and no
+//! call into the loader.
 //!
-//! Who has such a word defines it by `global_asm`, and writes it in a way of its own.
+//! The module that owns a word defines it by `global_asm` and writes it itself.
 
-/// This thread's instance of the eight-byte word of a name, in one register.
+/// Reads this thread's instance of the eight-byte word `$name` into a register.
 #[cfg(target_arch = "x86_64")]
 macro_rules! tls_word {
     ($name:literal) => {{
@@ -21,7 +21,7 @@ macro_rules! tls_word {
     }};
 }
 
-/// This thread's instance of the eight-byte word of a name, in one register.
+/// Reads this thread's instance of the eight-byte word `$name` into a register.
 #[cfg(target_arch = "aarch64")]
 macro_rules! tls_word {
     ($name:literal) => {{

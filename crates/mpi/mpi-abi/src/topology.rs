@@ -19,7 +19,7 @@ fn dimensions(ndims: c_int) -> Result<usize> {
         .map_err(|_| CallError::new(Class::Dims, format!("the number of dimensions is {ndims}")))
 }
 
-/// As many of `values` as the program has room for.
+/// Writes at most `max` of `values` to the program's array.
 fn fill_up_to(out: Ptr<c_int>, max: c_int, values: impl IntoIterator<Item = c_int>) -> Result<()> {
     out.fill(
         values
@@ -338,8 +338,8 @@ pub(crate) fn dist_graph_neighbors_count(
     weighted.set(graph.weighted.into())
 }
 
-/// One direction of a distributed graph, into the program's arrays. Weights are left alone for an
-/// unweighted graph.
+/// Writes one direction of a distributed graph to the program's arrays. Does not touch the weights
+/// of an unweighted graph.
 fn write_adjacent(
     side: &AdjacentRanks,
     max: c_int,

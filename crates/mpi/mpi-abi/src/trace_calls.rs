@@ -1,10 +1,10 @@
-//! Calls of the program's as a trace shows them: what a wrapper does when there is something to
-//! look at before its body.
+//! Tracing of the program's MPI calls, and the refusal of calls in forked children.
 //!
-//! Every wrapper looks at one word ([`needs_check`]): normally the board's, which is zero while nobody
-//! traces; a one of this process's own while this rank is traced, or if it is a forked child. Only
-//! then [`wrapper_action`] is asked. A wrapper that is traced calls itself once more between the two
-//! records, so the records cost the others nothing, and its body sees the same arguments.
+//! Every wrapper reads one word ([`needs_check`]). Normally the word is in the node's shared
+//! segment and is zero while nobody traces. While this rank is traced, or in a forked child, the
+//! wrapper reads a word of this process that is one. Only then does the wrapper ask
+//! [`wrapper_action`]. A traced wrapper calls itself once more between the two records. So tracing
+//! costs other calls nothing, and the body sees the same arguments.
 
 use crate::call::CallId;
 use crate::init_state::is_forked_child;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 static TRACE_OFF: AtomicU32 = AtomicU32::new(0);
 static ALWAYS_CHECK: AtomicU32 = AtomicU32::new(1);
 
-/// The word that wrappers look at.
+/// The word that wrappers read.
 static CHECKED_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const TRACE_OFF).cast_mut());
 
 static TRACER: OnceLock<Arc<TraceRecorder>> = OnceLock::new();
@@ -31,25 +31,25 @@ thread_local! {
     static RECORDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether there may be something odd about calls: a trace, or a forked child. Two plain loads.
+/// Returns whether the call may be traced or in a forked child. Two plain loads.
 #[inline(always)]
 pub(crate) fn needs_check() -> bool {
     // SAFETY: one of the two words above, or the board's, which `TRACER` keeps mapped for ever.
     unsafe { (*CHECKED_WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
-/// What a wrapper does before its body.
+/// The action of a wrapper before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrapperAction {
-    /// Nothing more.
+    /// Run the body.
     Proceed,
-    /// This is a forked child.
+    /// Refuse the call, because this process is a forked child.
     RefuseForked,
     /// Call itself once more, and then [`record_exit`].
     Trace,
 }
 
-/// Calls are looked at from now on as the board of this rank's job says.
+/// Starts to follow the trace request word of this rank's job.
 pub(crate) fn start(tracer: &Arc<TraceRecorder>) {
     let known = TRACER.get_or_init(|| tracer.clone());
     check_word(if known.is_on() {
@@ -59,7 +59,7 @@ pub(crate) fn start(tracer: &Arc<TraceRecorder>) {
     });
 }
 
-/// This process is a forked child: all its calls are odd.
+/// Makes all wrappers refuse their calls from now on: this process is a forked child.
 pub(crate) fn in_child() {
     check_word(&ALWAYS_CHECK);
 }
@@ -68,7 +68,7 @@ fn check_word(word: &AtomicU32) {
     CHECKED_WORD.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
 }
 
-/// Looks what is odd.
+/// Decides what the wrapper of `call` does before its body.
 #[cold]
 #[inline(never)]
 pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
@@ -104,14 +104,14 @@ pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
     WrapperAction::Trace
 }
 
-/// The call is over without a return to its wrapper, which may have recorded it.
+/// Records the end of a call that throws instead of returning, if the call was recorded.
 pub(crate) fn record_exit_by_exception(call: CallId) {
     if needs_check() {
         record_exit(call);
     }
 }
 
-/// The call that was recorded is over.
+/// Records the end of a recorded call.
 #[cold]
 #[inline(never)]
 pub(crate) fn record_exit(call: CallId) {

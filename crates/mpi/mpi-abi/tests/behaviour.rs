@@ -1,5 +1,5 @@
-//! What a lone C program sees of the edge: handles, errors, callbacks, requests, statuses. Each
-//! check is the program's own; the test fails with the line that did not hold.
+//! Behaviour of handles, errors, callbacks, requests and statuses in a C program with one rank. The
+//! program checks itself; the test fails with the line of the check that failed.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What a job says whose MPI_Finalize waits for messages that nobody will receive, and that it says
-//! nothing where they are received late.
+//! Messages of a job whose `MPI_Finalize` waits for messages that nobody will receive. A job whose
+//! messages are received late must print nothing.
 
 mod support;
 
@@ -38,8 +38,8 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// What a job that hangs says until it has told of what nobody receives, what `who` says then, and
-/// how often the job tells it.
+/// Returns the output of a hanging job up to its warning, the output of `garonne who` then, and the
+/// number of warnings.
 fn said(which: &str) -> (String, String, usize) {
     let place = Place::new(&format!("undelivered{which}"));
     let program = place.program_with("undelivered", PROGRAM, &["-g"]);

@@ -38,7 +38,7 @@ const RAISE_NOTHING: [&str; 17] = [
     "MPI_Status_set_elements_x",
 ];
 
-/// Whether the result is an error code for error handlers.
+/// Returns whether the result is an error code that is raised on error handlers.
 fn raises(f: &Function) -> bool {
     let converts =
         f.name.ends_with("_toint") || f.name.ends_with("_fromint") || f.name.contains("_f2f08");
@@ -80,13 +80,13 @@ fn object(f: &Function) -> Option<Object> {
     f.params.iter().find_map(Object::of)
 }
 
-/// Whether the call can fail although its object is good.
+/// Returns whether the call can fail although its object is valid.
 fn can_fail(f: &Function) -> bool {
     f.params.len() > 1
 }
 
-/// Who hears, by the standard: section 9.3, and 7.4.2 and 11.3 for the calls that are given an
-/// error handler.
+/// Returns the object whose error handler the standard names: section 9.3, and 7.4.2 and 11.3 for
+/// calls that take an error handler.
 fn expected(f: &Function, is_good: bool) -> &'static str {
     match (f.name.as_str(), object(f)) {
         (_, Some(_)) if is_good && !can_fail(f) => "no failure",
@@ -141,7 +141,7 @@ fn argument(f: &Function, p: &Param, is_good: bool) -> String {
     }
 }
 
-/// Whether the handle that a pointer of this function points to is an argument, too.
+/// Returns whether a pointer of this function points to a handle that is an argument, too.
 fn reads(f: &Function) -> bool {
     const THESE: [&str; 17] = [
         "MPI_Cancel",
@@ -325,8 +325,8 @@ int main(void) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "34 0 9 6 ");
 }
 
-/// What each initial error handler makes of an error on `MPI_COMM_WORLD`, of one on a duplicate of
-/// it, and of one of no object before `MPI_Init`.
+/// Program: the effect of each initial error handler on an error on `MPI_COMM_WORLD`, on a
+/// duplicate of it, and on an error of no object before `MPI_Init`.
 const INITIAL: &str = r#"
 #include <mpi.h>
 #include <stdio.h>

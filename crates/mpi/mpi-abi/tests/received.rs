@@ -136,7 +136,7 @@ impl Programs {
             .expect("timeout runs")
     }
 
-    /// What a job says that ends with an error for messages that nobody received.
+    /// Returns the output of a job that ends with an error for messages that nobody received.
     fn told(&self, words: &[&str]) -> String {
         let output = self.run("messages", words);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

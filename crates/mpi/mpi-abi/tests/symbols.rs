@@ -1,4 +1,5 @@
-//! What the library exports, how it may be loaded, and who wins when a name is defined twice.
+//! Exported symbols of the library, ways to load it, and precedence of names that are defined
+//! twice.
 
 mod support;
 #[path = "../generator/table.rs"]

@@ -1,5 +1,5 @@
-//! What `garonne top` says of ranks that never sleep in MPI: what they have sent, to the message,
-//! and what each waits for.
+//! Output of `garonne top` for ranks that never sleep in MPI: messages sent, exactly, and the
+//! operation that each rank waits for.
 
 mod support;
 

@@ -104,7 +104,7 @@ fn a_receive_of_other_elements_than_were_sent_names_both_sides() {
     assert!(checked(&program, "", &["0", "100"]).status.success());
 }
 
-/// What the standard allows, and what it does not but which is the same to C.
+/// Program: matching types that the standard allows, and mismatches that are the same to C.
 const RIGHT: &str = r#"
     #include <mpi.h>
     #include <stdio.h>

@@ -1,4 +1,4 @@
-//! What errors of whole jobs say: both sides of the contract, with calls and lines of the program.
+//! Error messages of whole jobs: both sides of the contract, with calls and lines of the program.
 
 mod support;
 
@@ -370,7 +370,7 @@ fn of_a_rank_of_several_threads_the_latest_call_of_each_is_told() {
     );
 }
 
-/// Each mistake on its own: which, by the first argument.
+/// Program with one mistake per value of its first argument.
 const MISTAKES: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>

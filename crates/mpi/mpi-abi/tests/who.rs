@@ -1,5 +1,5 @@
-//! What `garonne who` says of real jobs that hang: the cycle, the missing rank, the one that
-//! computes, the mismatched call.
+//! Output of `garonne who` for real jobs that hang: a cycle, a missing rank, a rank that computes,
+//! a mismatched call.
 
 mod support;
 
@@ -41,7 +41,7 @@ impl Job {
         Self(command.spawn().expect("the job starts"))
     }
 
-    /// What `who` says once it says all of `parts`.
+    /// Runs `garonne who` until its output contains all of `parts`, and returns the output.
     fn until(&self, parts: &[&str]) -> String {
         let mut said = String::new();
         let found = (0..300).any(|_| {
@@ -117,7 +117,7 @@ fn who_names_the_ranks_that_called_different_collectives_and_top_what_was_sent()
     );
 }
 
-/// Each way to hang on its own: which, by the first argument.
+/// Program with one way to hang per value of its first argument.
 const HANGS: &str = r#"
     #include <mpi.h>
     #include <signal.h>

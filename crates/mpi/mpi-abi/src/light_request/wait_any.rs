@@ -1,28 +1,28 @@
-//! `MPI_Waitany` and `MPI_Testany` for plain requests: which of those that are over is the one.
+//! `MPI_Waitany` and `MPI_Testany` for light requests: the choice among several complete requests.
 //!
-//! The one that was over first, so that nobody waits for long while others come again and again.
-//! Where many are over at once not all are compared: each thread goes on behind the request that it
-//! found last, so every request has its turn, and a call about many requests that are over costs
-//! the same however many there are.
+//! The request that completed first is chosen, so that no request starves while others complete
+//! again and again. With many complete requests not all are compared: each thread continues behind
+//! the request that it found last. So every request has its turn, and the cost of a call is
+//! bounded.
 
 use super::*;
 use crate::request::find_operation;
 use smallvec::SmallVec;
 
-/// Requests that are over of which a call compares the times at most: more than most programs have
-/// at a time.
+/// Number of complete requests whose completion times a call compares at most. Most programs have
+/// fewer.
 const COMPARED_MAX: usize = 64;
 
 thread_local! {
-    /// Where the calling thread's next look for one of several requests begins: behind the last one
-    /// found.
+    /// Index at which the calling thread's next search begins: behind the last request found.
     static NEXT_START: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Requests among the plain ones that are sends or receives with an object.
+/// Sends and receives with a request object, among the light ones.
 type ObjectRequests = SmallVec<[&'static Request; 8]>;
 
-/// The same with these objects among them. Of one that is over the general way tells.
+/// Finds the complete request that completed first, among light requests and request objects. If a
+/// request object completed first the general path must run.
 fn earliest(
     engine: ShardEngine,
     count: usize,
@@ -42,17 +42,17 @@ fn earliest(
     })
 }
 
-/// Of the plain requests that are over, the one that was over first, of the first [`COMPARED_MAX`]
-/// from where the thread's look begins, and its place among the completions. Objects that are come
-/// across are noted.
+/// Finds the light request that completed first among the first [`COMPARED_MAX`] complete ones from
+/// the thread's start index, and its completion number. Collects the request objects met on the
+/// way.
 fn earliest_light(
     engine: ShardEngine,
     count: usize,
     places: Ptr<MPI_Request>,
     objects: &mut ObjectRequests,
 ) -> Result<(LightOutcome<usize>, u64)> {
-    // Where all are compared the first of those that were over at once is the one, as programs
-    // expect.
+    // Where all requests are compared, the lowest index wins among requests that completed at once,
+    // as programs expect.
     let next = Some(NEXT_START.get()).filter(|next| count > COMPARED_MAX && *next < count);
     let begin = next.unwrap_or(0);
     engine.host.ending(|shard| {
@@ -96,7 +96,7 @@ fn earliest_light(
     })
 }
 
-/// What a thread waits for that waits for any of these requests.
+/// Returns the wait target of a thread that waits for any of these requests.
 fn wait_target_of_any(
     host: &RankHost,
     count: usize,
@@ -108,7 +108,7 @@ fn wait_target_of_any(
     host.any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
 }
 
-/// `MPI_Testany`: the index, with the status given.
+/// Runs `MPI_Testany` over light requests. Writes the status and returns the index.
 pub(crate) fn test_any(
     call: CallId,
     count: usize,
@@ -132,7 +132,7 @@ pub(crate) fn test_any(
     complete_found(engine.host, found, places, status)
 }
 
-/// `MPI_Waitany`: the index, with the status given.
+/// Runs `MPI_Waitany` over light requests. Writes the status and returns the index.
 pub(crate) fn wait_any(
     count: usize,
     places: Ptr<MPI_Request>,

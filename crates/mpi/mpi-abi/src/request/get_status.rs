@@ -1,5 +1,5 @@
-//! Calls that look at requests and leave them as they are. What a reduction's operation threw is
-//! told by the call that completes the reduction.
+//! Calls that read the state of requests and leave the requests as they are. An exception of a
+//! reduction's operation is thrown by the call that completes the reduction.
 
 use super::{CompletionReport, RequestList, error_comm, report_outcome, resolve};
 use crate::c_args::{ConstPtr, Ptr};
@@ -11,7 +11,7 @@ use crate::status::write_empty;
 use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
 
-/// A call has looked at these requests, in vain or not.
+/// Records a nonblocking poll of these requests, successful or not.
 fn record_poll(
     call: CallId,
     count: usize,

@@ -1,5 +1,5 @@
-//! What a program in C cannot arrange: that nobody but the thread that is lengthy would run what
-//! waits behind it.
+//! Tests that a C program cannot arrange: no thread but the one in a lengthy run would run the task
+//! that waits behind it.
 
 use super::*;
 use garonne_progress::tasks::{AnyTask, TaskSettings};
@@ -8,7 +8,7 @@ use std::time::Instant;
 /// Longer than a test machine keeps anybody waiting.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What the first task's run needs: the second, for which it waits.
+/// State of the first task's run: the second task, for which the run waits.
 struct Behind {
     tasks: Tasks,
     second: Arc<AnyTask>,

@@ -79,7 +79,7 @@ impl Place {
         self.program_with(name, text, &[])
     }
 
-    /// The same with more arguments for the compiler.
+    /// Compiles a program with more arguments for the compiler.
     pub fn program_with(&self, name: &str, text: &str, more: &[&str]) -> PathBuf {
         let source = format!("{name}.c");
         self.source(&source, text);
