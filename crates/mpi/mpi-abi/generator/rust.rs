@@ -6,7 +6,7 @@
 //! naked entry points, `MPI_X` and `PMPI_X`, jump to the wrapper.
 //!
 //! A function and its `_c` or `_x` form call one body when they differ only in the width of counts.
-//! Scalars become `MPI_Count`, arrays become `CountArray`, results become `CountOut`. The wrapper
+//! Scalars become `MPI_Count`, arrays become `CountsIn`, results become `CountOut`. The wrapper
 //! refuses a null pointer for a result.
 
 use crate::table::{Function, Group, Param, Value};
@@ -263,7 +263,7 @@ fn widened(p: &Param) -> String {
     let name = rust_name(&p.name);
     match (p.depth, p.constant) {
         (0, _) => format!("{name} as MPI_Count"),
-        (_, true) => format!("CountArray::from({name})"),
+        (_, true) => format!("CountsIn::from({name})"),
         (_, false) => format!("CountOut::from({name})"),
     }
 }

@@ -328,26 +328,26 @@ impl Callback {
 
 /// An array of counts, displacements or indices in either width.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum CountArray {
+pub(crate) enum CountsIn {
     /// `const int []`.
     Int(ConstPtr<c_int>),
     /// `const MPI_Count []` (`MPI_Aint` is as wide).
     Large(ConstPtr<i64>),
 }
 
-impl From<ConstPtr<c_int>> for CountArray {
+impl From<ConstPtr<c_int>> for CountsIn {
     fn from(array: ConstPtr<c_int>) -> Self {
         Self::Int(array)
     }
 }
 
-impl From<ConstPtr<MPI_Count>> for CountArray {
+impl From<ConstPtr<MPI_Count>> for CountsIn {
     fn from(array: ConstPtr<MPI_Count>) -> Self {
         Self::Large(array)
     }
 }
 
-impl From<ConstPtr<MPI_Aint>> for CountArray {
+impl From<ConstPtr<MPI_Aint>> for CountsIn {
     fn from(array: ConstPtr<MPI_Aint>) -> Self {
         const {
             assert!(
@@ -359,7 +359,7 @@ impl From<ConstPtr<MPI_Aint>> for CountArray {
     }
 }
 
-impl CountArray {
+impl CountsIn {
     /// Element `i`.
     #[inline]
     pub fn at(self, i: usize) -> Result<i64> {

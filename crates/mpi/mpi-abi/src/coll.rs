@@ -1,7 +1,7 @@
 //! Collectives that move data. The blocking, the nonblocking and the persistent call of each share
 //! one body.
 
-use crate::c_args::{Buf, ConstPtr, CountArray, Ptr};
+use crate::c_args::{Buf, ConstPtr, CountsIn, Ptr};
 use crate::call::{CallId, Result};
 use crate::callback::UserReduction;
 use crate::constants::*;
@@ -192,12 +192,12 @@ fn or_in_place(
 /// The buffer of a vector collective: one block per rank, each with its own count and displacement.
 pub(crate) struct VectorBuffer {
     buf: Buf,
-    counts: CountArray,
-    displs: CountArray,
+    counts: CountsIn,
+    displs: CountsIn,
 }
 
 impl VectorBuffer {
-    pub fn new(buf: Buf, counts: impl Into<CountArray>, displs: impl Into<CountArray>) -> Self {
+    pub fn new(buf: Buf, counts: impl Into<CountsIn>, displs: impl Into<CountsIn>) -> Self {
         Self {
             buf,
             counts: counts.into(),
@@ -236,7 +236,7 @@ impl VectorBuffer {
 
 pub(crate) fn datatypes_of(
     handles: ConstPtr<MPI_Datatype>,
-    counts: CountArray,
+    counts: CountsIn,
     n: usize,
 ) -> Result<Vec<Datatype>> {
     let one = |i: usize| {
@@ -305,8 +305,8 @@ fn gatherv_body(
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: CountArray,
-    displs: CountArray,
+    counts: CountsIn,
+    displs: CountsIn,
     recvtype: MPI_Datatype,
     root: c_int,
 ) -> Result<()> {
@@ -327,7 +327,7 @@ fn gatherv_body(
 
 collective_forms!(gatherv_body: gatherv igatherv gatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype, root: c_int));
+    recvbuf: Buf, counts: CountsIn, displs: CountsIn, recvtype: MPI_Datatype, root: c_int));
 
 fn scatter_body(
     coll_call: CollCall,
@@ -360,8 +360,8 @@ collective_forms!(scatter_body: scatter iscatter scatter_init (
 fn scatterv_body(
     coll_call: CollCall,
     sendbuf: Buf,
-    counts: CountArray,
-    displs: CountArray,
+    counts: CountsIn,
+    displs: CountsIn,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
     recvcount: MPI_Count,
@@ -384,7 +384,7 @@ fn scatterv_body(
 }
 
 collective_forms!(scatterv_body: scatterv iscatterv scatterv_init (
-    sendbuf: Buf, counts: CountArray, displs: CountArray, sendtype: MPI_Datatype,
+    sendbuf: Buf, counts: CountsIn, displs: CountsIn, sendtype: MPI_Datatype,
     recvbuf: Buf, recvcount: MPI_Count, recvtype: MPI_Datatype, root: c_int));
 
 fn allgather_body(
@@ -413,8 +413,8 @@ fn allgatherv_body(
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: CountArray,
-    displs: CountArray,
+    counts: CountsIn,
+    displs: CountsIn,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let send = or_in_place(sendbuf, sendcount, sendtype)?;
@@ -425,7 +425,7 @@ fn allgatherv_body(
 
 collective_forms!(allgatherv_body: allgatherv iallgatherv allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype));
+    recvbuf: Buf, counts: CountsIn, displs: CountsIn, recvtype: MPI_Datatype));
 
 fn alltoall_body(
     coll_call: CollCall,
@@ -450,12 +450,12 @@ collective_forms!(alltoall_body: alltoall ialltoall alltoall_init (
 fn alltoallv_body(
     coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: CountArray,
-    sdispls: CountArray,
+    sendcounts: CountsIn,
+    sdispls: CountsIn,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    recvcounts: CountArray,
-    rdispls: CountArray,
+    recvcounts: CountsIn,
+    rdispls: CountsIn,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
@@ -473,18 +473,18 @@ fn alltoallv_body(
 }
 
 collective_forms!(alltoallv_body: alltoallv ialltoallv alltoallv_init (
-    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtype: MPI_Datatype,
-    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtype: MPI_Datatype));
+    sendbuf: Buf, sendcounts: CountsIn, sdispls: CountsIn, sendtype: MPI_Datatype,
+    recvbuf: Buf, recvcounts: CountsIn, rdispls: CountsIn, recvtype: MPI_Datatype));
 
 fn alltoallw_body(
     coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: CountArray,
-    sdispls: CountArray,
+    sendcounts: CountsIn,
+    sdispls: CountsIn,
     sendtypes: ConstPtr<MPI_Datatype>,
     recvbuf: Buf,
-    recvcounts: CountArray,
-    rdispls: CountArray,
+    recvcounts: CountsIn,
+    rdispls: CountsIn,
     recvtypes: ConstPtr<MPI_Datatype>,
 ) -> Result<()> {
     let outgoing = VectorBuffer::new(sendbuf, sendcounts, sdispls);
@@ -508,5 +508,5 @@ fn alltoallw_body(
 }
 
 collective_forms!(alltoallw_body: alltoallw ialltoallw alltoallw_init (
-    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtypes: ConstPtr<MPI_Datatype>,
-    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtypes: ConstPtr<MPI_Datatype>));
+    sendbuf: Buf, sendcounts: CountsIn, sdispls: CountsIn, sendtypes: ConstPtr<MPI_Datatype>,
+    recvbuf: Buf, recvcounts: CountsIn, rdispls: CountsIn, recvtypes: ConstPtr<MPI_Datatype>));

@@ -1,7 +1,7 @@
 //! Making and freeing datatypes.
 
 use crate::attr::attrs;
-use crate::c_args::{ConstPtr, CountArray, Ptr};
+use crate::c_args::{ConstPtr, CountsIn, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
 use crate::datatype_refs;
@@ -100,8 +100,8 @@ pub(crate) fn type_create_hvector(
 pub(crate) fn type_indexed(
     call: CallId,
     count: MPI_Count,
-    blocklengths: CountArray,
-    displacements: CountArray,
+    blocklengths: CountsIn,
+    displacements: CountsIn,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -121,8 +121,8 @@ pub(crate) fn type_indexed(
 pub(crate) fn type_create_hindexed(
     call: CallId,
     count: MPI_Count,
-    blocklengths: CountArray,
-    displacements: CountArray,
+    blocklengths: CountsIn,
+    displacements: CountsIn,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -143,7 +143,7 @@ pub(crate) fn type_create_indexed_block(
     call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
-    displacements: CountArray,
+    displacements: CountsIn,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -163,7 +163,7 @@ pub(crate) fn type_create_hindexed_block(
     call: CallId,
     count: MPI_Count,
     blocklength: MPI_Count,
-    displacements: CountArray,
+    displacements: CountsIn,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -182,8 +182,8 @@ pub(crate) fn type_create_hindexed_block(
 pub(crate) fn type_create_struct(
     call: CallId,
     count: MPI_Count,
-    blocklengths: CountArray,
-    displacements: CountArray,
+    blocklengths: CountsIn,
+    displacements: CountsIn,
     handles: ConstPtr<MPI_Datatype>,
     out: Ptr<MPI_Datatype>,
 ) -> Result<()> {
@@ -212,9 +212,9 @@ fn order(order: c_int) -> Result<ArrayOrder> {
 pub(crate) fn type_create_subarray(
     call: CallId,
     ndims: c_int,
-    sizes: CountArray,
-    subsizes: CountArray,
-    starts: CountArray,
+    sizes: CountsIn,
+    subsizes: CountsIn,
+    starts: CountsIn,
     memory_order: c_int,
     old: MPI_Datatype,
     out: Ptr<MPI_Datatype>,
@@ -240,7 +240,7 @@ pub(crate) fn type_create_darray(
     size: c_int,
     rank: c_int,
     ndims: c_int,
-    gsizes: CountArray,
+    gsizes: CountsIn,
     distribs: ConstPtr<c_int>,
     dargs: ConstPtr<c_int>,
     psizes: ConstPtr<c_int>,

@@ -93,7 +93,7 @@ mod exports {
         reason = "scalars of both widths are widened by one rule"
     )]
 
-    use crate::c_args::{Buf, Callback, ConstPtr, CountArray, CountOut, Ptr, StrIn, StrOut};
+    use crate::c_args::{Buf, Callback, ConstPtr, CountOut, CountsIn, Ptr, StrIn, StrOut};
     use crate::call::{
         CallId, ErrorObject, raise_in_forked, raise_null_output, raise_unimplemented, return_code,
     };

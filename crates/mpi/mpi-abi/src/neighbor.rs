@@ -1,6 +1,6 @@
 //! Neighbourhood collectives. The forms of each share one body, as in [`crate::coll`].
 
-use crate::c_args::{Buf, ConstPtr, CountArray, Ptr};
+use crate::c_args::{Buf, ConstPtr, CountsIn, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::coll::{CallForm, CollCall, VectorBuffer, collective_forms, datatypes_of, elements};
 use crate::handle::*;
@@ -62,8 +62,8 @@ fn neighbor_allgatherv_body(
     sendcount: MPI_Count,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    counts: CountArray,
-    displs: CountArray,
+    counts: CountsIn,
+    displs: CountsIn,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     refuse_in_place([sendbuf, recvbuf])?;
@@ -80,17 +80,17 @@ fn neighbor_allgatherv_body(
 
 collective_forms!(neighbor_allgatherv_body: neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init (
     sendbuf: Buf, sendcount: MPI_Count, sendtype: MPI_Datatype,
-    recvbuf: Buf, counts: CountArray, displs: CountArray, recvtype: MPI_Datatype));
+    recvbuf: Buf, counts: CountsIn, displs: CountsIn, recvtype: MPI_Datatype));
 
 fn neighbor_alltoallv_body(
     coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: CountArray,
-    sdispls: CountArray,
+    sendcounts: CountsIn,
+    sdispls: CountsIn,
     sendtype: MPI_Datatype,
     recvbuf: Buf,
-    recvcounts: CountArray,
-    rdispls: CountArray,
+    recvcounts: CountsIn,
+    rdispls: CountsIn,
     recvtype: MPI_Datatype,
 ) -> Result<()> {
     refuse_in_place([sendbuf, recvbuf])?;
@@ -107,17 +107,17 @@ fn neighbor_alltoallv_body(
 }
 
 collective_forms!(neighbor_alltoallv_body: neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init (
-    sendbuf: Buf, sendcounts: CountArray, sdispls: CountArray, sendtype: MPI_Datatype,
-    recvbuf: Buf, recvcounts: CountArray, rdispls: CountArray, recvtype: MPI_Datatype));
+    sendbuf: Buf, sendcounts: CountsIn, sdispls: CountsIn, sendtype: MPI_Datatype,
+    recvbuf: Buf, recvcounts: CountsIn, rdispls: CountsIn, recvtype: MPI_Datatype));
 
 fn neighbor_alltoallw_body(
     coll_call: CollCall,
     sendbuf: Buf,
-    sendcounts: CountArray,
+    sendcounts: CountsIn,
     sdispls: ConstPtr<MPI_Aint>,
     sendtypes: ConstPtr<MPI_Datatype>,
     recvbuf: Buf,
-    recvcounts: CountArray,
+    recvcounts: CountsIn,
     rdispls: ConstPtr<MPI_Aint>,
     recvtypes: ConstPtr<MPI_Datatype>,
 ) -> Result<()> {
@@ -138,5 +138,5 @@ fn neighbor_alltoallw_body(
 }
 
 collective_forms!(neighbor_alltoallw_body: neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init (
-    sendbuf: Buf, sendcounts: CountArray, sdispls: ConstPtr<MPI_Aint>, sendtypes: ConstPtr<MPI_Datatype>,
-    recvbuf: Buf, recvcounts: CountArray, rdispls: ConstPtr<MPI_Aint>, recvtypes: ConstPtr<MPI_Datatype>));
+    sendbuf: Buf, sendcounts: CountsIn, sdispls: ConstPtr<MPI_Aint>, sendtypes: ConstPtr<MPI_Datatype>,
+    recvbuf: Buf, recvcounts: CountsIn, rdispls: ConstPtr<MPI_Aint>, recvtypes: ConstPtr<MPI_Datatype>));

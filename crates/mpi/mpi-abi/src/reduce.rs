@@ -1,7 +1,7 @@
 //! Collectives that combine data. The blocking, the nonblocking and the persistent call of each
 //! share one body.
 
-use crate::c_args::{Buf, CountArray, Ptr};
+use crate::c_args::{Buf, CountsIn, Ptr};
 use crate::call::{CallId, Result};
 use crate::coll::{CallForm, CollCall, check_buffer, collective_forms};
 use crate::handle::*;
@@ -121,7 +121,7 @@ fn reduce_scatter_body(
     coll_call: CollCall,
     sendbuf: Buf,
     recvbuf: Buf,
-    counts: CountArray,
+    counts: CountsIn,
     datatype: MPI_Datatype,
     operation: MPI_Op,
 ) -> Result<()> {
@@ -149,4 +149,4 @@ fn reduce_scatter_body(
 }
 
 collective_forms!(reduce_scatter_body: reduce_scatter ireduce_scatter reduce_scatter_init (
-    sendbuf: Buf, recvbuf: Buf, counts: CountArray, datatype: MPI_Datatype, operation: MPI_Op));
+    sendbuf: Buf, recvbuf: Buf, counts: CountsIn, datatype: MPI_Datatype, operation: MPI_Op));
