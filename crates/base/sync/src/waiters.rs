@@ -81,9 +81,9 @@ impl WaiterId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     /// Something happened, or nobody polls: ask again.
-    Ask,
+    Recheck,
     /// The caller is the poller now. It hands the role over when it leaves.
-    Poll,
+    Lead,
 }
 
 #[derive(Debug)]
@@ -91,9 +91,9 @@ struct SlotRow {
     /// Seats that threads have.
     taken: AtomicU64,
     /// What their owners wait for. Valid where the word says that somebody sits.
-    awaited: [AtomicU64; ROW],
+    awaited_keys: [AtomicU64; ROW],
     /// When they sat down, by a count.
-    since: [AtomicU32; ROW],
+    parked_at: [AtomicU32; ROW],
     /// Who they are, for those who lie down.
     owners: [AtomicUsize; ROW],
     words: [CachePadded<AtomicU32>; ROW],
@@ -103,15 +103,15 @@ impl SlotRow {
     fn new() -> Self {
         Self {
             taken: AtomicU64::new(0),
-            awaited: std::array::from_fn(|_| AtomicU64::new(0)),
-            since: std::array::from_fn(|_| AtomicU32::new(0)),
+            awaited_keys: std::array::from_fn(|_| AtomicU64::new(0)),
+            parked_at: std::array::from_fn(|_| AtomicU32::new(0)),
             owners: std::array::from_fn(|_| AtomicUsize::new(NOBODY)),
             words: std::array::from_fn(|_| CachePadded(AtomicU32::new(AWAKE))),
         }
     }
 
     /// Seats in which somebody waits.
-    fn sitting(&self) -> impl Iterator<Item = usize> {
+    fn parked_slots(&self) -> impl Iterator<Item = usize> {
         let mut taken = self.taken.load(Ordering::SeqCst);
         std::iter::from_fn(move || {
             while taken != 0 {
@@ -127,7 +127,7 @@ impl SlotRow {
     }
 
     /// Ends the wait in a seat; `false`: somebody else did.
-    fn call(&self, index: usize, why: u32) -> bool {
+    fn wake_slot(&self, index: usize, why: u32) -> bool {
         let word = &self.words[index];
         let change = |from| {
             word.compare_exchange(from, why, Ordering::SeqCst, Ordering::SeqCst)
@@ -149,27 +149,27 @@ impl SlotRow {
 #[derive(Debug)]
 pub struct Waiters {
     /// Who polls: `NOBODY`, `HANDED`, or a thread's number, with `ON_BELL` if that lies there.
-    poller: AtomicUsize,
+    leader: AtomicUsize,
     /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
-    lies: AtomicUsize,
+    bell_sleeper: AtomicUsize,
     /// Counts what happened.
-    news: AtomicU64,
+    events: AtomicU64,
     /// Counts who sat down.
-    sat: AtomicU32,
+    parked: AtomicU32,
     /// Counts who was called because of news.
-    called: AtomicU32,
-    rows: [OnceLock<Box<SlotRow>>; ROWS],
+    notified: AtomicU32,
+    slot_rows: [OnceLock<Box<SlotRow>>; ROWS],
 }
 
 impl Default for Waiters {
     fn default() -> Self {
         Self {
-            poller: AtomicUsize::new(NOBODY),
-            lies: AtomicUsize::new(NOBODY),
-            news: AtomicU64::new(0),
-            sat: AtomicU32::new(0),
-            called: AtomicU32::new(0),
-            rows: [const { OnceLock::new() }; ROWS],
+            leader: AtomicUsize::new(NOBODY),
+            bell_sleeper: AtomicUsize::new(NOBODY),
+            events: AtomicU64::new(0),
+            parked: AtomicU32::new(0),
+            notified: AtomicU32::new(0),
+            slot_rows: [const { OnceLock::new() }; ROWS],
         }
     }
 }
@@ -184,15 +184,15 @@ impl Waiters {
     }
 
     fn rows(&self) -> impl Iterator<Item = &SlotRow> {
-        self.rows
+        self.slot_rows
             .iter()
             .map_while(|row| row.get().map(|row| &**row))
     }
 
     /// Makes the caller the poller, unless there is one. It hands the role over when it leaves.
     #[inline]
-    pub fn begin(&self, who: WaiterId) -> bool {
-        self.poller
+    pub fn try_lead(&self, who: WaiterId) -> bool {
+        self.leader
             .compare_exchange(NOBODY, who.0, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
@@ -200,11 +200,11 @@ impl Waiters {
     /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or
     /// hands it over, when it leaves.
     #[inline]
-    pub fn relieve(&self, who: WaiterId) -> bool {
-        let poller = self.poller.load(Ordering::Relaxed);
+    pub fn relieve_parked_leader(&self, who: WaiterId) -> bool {
+        let poller = self.leader.load(Ordering::Relaxed);
         poller & ON_BELL != 0
             && self
-                .poller
+                .leader
                 .compare_exchange(poller, who.0, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
     }
@@ -212,82 +212,84 @@ impl Waiters {
     /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in
     /// its seat.
     #[inline]
-    pub fn is_on_bell(&self) -> bool {
-        self.poller.load(Ordering::SeqCst) & ON_BELL != 0
+    pub fn is_leader_on_bell(&self) -> bool {
+        self.leader.load(Ordering::SeqCst) & ON_BELL != 0
     }
 
     /// Whether somebody lies on the bell, to whom the poller can lay its role back.
     #[inline]
-    pub fn is_bell_kept(&self) -> bool {
-        self.lies.load(Ordering::SeqCst) != NOBODY
+    pub fn has_bell_sleeper(&self) -> bool {
+        self.bell_sleeper.load(Ordering::SeqCst) != NOBODY
     }
 
     /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody
     /// does, the caller has it still.
-    pub fn lay_back(&self, who: WaiterId) -> bool {
-        let lies = self.lies.load(Ordering::SeqCst);
+    pub fn leave_leadership_on_bell(&self, who: WaiterId) -> bool {
+        let lies = self.bell_sleeper.load(Ordering::SeqCst);
         if lies == NOBODY {
             return false;
         }
-        self.poller.store(lies | ON_BELL, Ordering::SeqCst);
+        self.leader.store(lies | ON_BELL, Ordering::SeqCst);
         // Before another look at who lies there: SYNC(seats-bell).
         total_order();
         // Who got up meanwhile and did not find the role leaves it to the caller.
-        self.lies.load(Ordering::SeqCst) == lies
+        self.bell_sleeper.load(Ordering::SeqCst) == lies
             || self
-                .poller
+                .leader
                 .compare_exchange(lies | ON_BELL, who.0, Ordering::SeqCst, Ordering::SeqCst)
                 .is_err()
     }
 
     /// Whether somebody polls, or was told to.
     #[inline]
-    pub fn is_polled(&self) -> bool {
-        self.poller.load(Ordering::SeqCst) != NOBODY
+    pub fn has_leader(&self) -> bool {
+        self.leader.load(Ordering::SeqCst) != NOBODY
     }
 
     /// Whether this thread is the poller.
     #[inline]
-    pub fn is_polled_by(&self, who: WaiterId) -> bool {
-        self.poller.load(Ordering::Relaxed) == who.0
+    pub fn is_led_by(&self, who: WaiterId) -> bool {
+        self.leader.load(Ordering::Relaxed) == who.0
     }
 
     /// How much has happened. Read before asking whether what is awaited has come.
     #[inline]
     pub fn news(&self) -> u64 {
-        self.news.load(Ordering::SeqCst)
+        self.events.load(Ordering::SeqCst)
     }
 
     /// How many were called because of news, ever (modulo 2^32).
     #[inline]
     pub fn called(&self) -> u32 {
-        self.called.load(Ordering::Relaxed)
+        self.notified.load(Ordering::Relaxed)
     }
 
     /// How many sat down, ever (modulo 2^32).
     #[inline]
     pub fn sat(&self) -> u32 {
-        self.sat.load(Ordering::Relaxed)
+        self.parked.load(Ordering::Relaxed)
     }
 
     /// Something happened that nobody in a seat waits for.
     #[inline]
-    pub fn note(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
+    pub fn count_event(&self) {
+        self.events.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Something happened: whoever waits for what `is_due` says yes to is called. Everything that
     /// `is_due` and those who are called look at was written before.
     #[inline]
-    pub fn tell(&self, mut is_due: impl FnMut(u64) -> bool) {
+    pub fn notify(&self, mut is_due: impl FnMut(u64) -> bool) {
         // Before the look at the seats: SYNC(seats-news).
-        self.news.fetch_add(1, Ordering::SeqCst);
+        self.events.fetch_add(1, Ordering::SeqCst);
         total_order();
         for row in self.rows() {
-            for index in row.sitting() {
-                if is_due(row.awaited[index].load(Ordering::Relaxed)) && row.call(index, NEWS) {
-                    self.called.fetch_add(1, Ordering::Relaxed);
-                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
+            for index in row.parked_slots() {
+                if is_due(row.awaited_keys[index].load(Ordering::Relaxed))
+                    && row.wake_slot(index, NEWS)
+                {
+                    self.notified.fetch_add(1, Ordering::Relaxed);
+                    self.forget_bell_sleeper(row.owners[index].load(Ordering::Relaxed));
                 }
             }
         }
@@ -296,33 +298,36 @@ impl Waiters {
     /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the
     /// role back to it.
     #[inline]
-    fn forget_lier(&self, owner: usize) {
-        if self.lies.load(Ordering::Relaxed) == owner {
-            let _ = self
-                .lies
-                .compare_exchange(owner, NOBODY, Ordering::SeqCst, Ordering::SeqCst);
+    fn forget_bell_sleeper(&self, owner: usize) {
+        if self.bell_sleeper.load(Ordering::Relaxed) == owner {
+            let _ = self.bell_sleeper.compare_exchange(
+                owner,
+                NOBODY,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
         }
     }
 
     /// The poller leaves: one that waits has its role now (the one that sat down last, whose turn
     /// is likely to come last), or nobody has, and nobody waits. `true`: somebody has.
-    pub fn hand_over(&self) -> bool {
+    pub fn pass_leadership(&self) -> bool {
         loop {
             // Before somebody is called, who says so in turn.
-            self.poller.store(HANDED, Ordering::SeqCst);
-            while let Some((row, index)) = self.last_to_sit() {
-                if row.call(index, ROLE) {
-                    self.forget_lier(row.owners[index].load(Ordering::Relaxed));
+            self.leader.store(HANDED, Ordering::SeqCst);
+            while let Some((row, index)) = self.last_parked() {
+                if row.wake_slot(index, ROLE) {
+                    self.forget_bell_sleeper(row.owners[index].load(Ordering::Relaxed));
                     return true;
                 }
             }
             // Before another look at the seats: SYNC(seats-role).
-            self.poller.store(NOBODY, Ordering::SeqCst);
+            self.leader.store(NOBODY, Ordering::SeqCst);
             total_order();
-            let waits = self.rows().any(|row| row.sitting().next().is_some());
+            let waits = self.rows().any(|row| row.parked_slots().next().is_some());
             let again = waits
                 && self
-                    .poller
+                    .leader
                     .compare_exchange(NOBODY, HANDED, Ordering::SeqCst, Ordering::SeqCst)
                     .is_ok();
             if !again {
@@ -331,16 +336,18 @@ impl Waiters {
         }
     }
 
-    fn last_to_sit(&self) -> Option<(&SlotRow, usize)> {
-        let now = self.sat.load(Ordering::Relaxed);
+    fn last_parked(&self) -> Option<(&SlotRow, usize)> {
+        let now = self.parked.load(Ordering::Relaxed);
         self.rows()
-            .flat_map(|row| row.sitting().map(move |index| (row, index)))
-            .min_by_key(|(row, index)| now.wrapping_sub(row.since[*index].load(Ordering::Relaxed)))
+            .flat_map(|row| row.parked_slots().map(move |index| (row, index)))
+            .min_by_key(|(row, index)| {
+                now.wrapping_sub(row.parked_at[*index].load(Ordering::Relaxed))
+            })
     }
 
     /// A seat of the caller's own, until it is dropped. `None`: there are no more.
-    pub fn take(&self, who: WaiterId) -> Option<WaitSlot<'_>> {
-        for row in &self.rows {
+    pub fn take_slot(&self, who: WaiterId) -> Option<WaitSlot<'_>> {
+        for row in &self.slot_rows {
             let row = row.get_or_init(|| Box::new(SlotRow::new()));
             loop {
                 let index = (!row.taken.load(Ordering::Relaxed)).trailing_zeros() as usize;
@@ -372,14 +379,14 @@ pub struct WaitSlot<'a> {
 }
 
 impl WaitSlot<'_> {
-    /// Waits until there is news of `awaited`, or the role of the poller is handed over to the
-    /// caller: looks for that so many times, then sleeps. At once `Ask` if something happened since
+    /// Waits until there is news of `awaited_keys`, or the role of the poller is handed over to the
+    /// caller: looks for that so many times, then sleeps. At once `Recheck` if something happened since
     /// `seen`, which was read before what is awaited was found not to have come, or if nobody
     /// polls.
     pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> WakeReason {
         let seats = self.seats;
-        let word = self.sit(awaited, if looks > 0 { LOOKS } else { SITS });
-        if seats.news() == seen && seats.is_polled() {
+        let word = self.enter(awaited, if looks > 0 { LOOKS } else { SITS });
+        if seats.news() == seen && seats.has_leader() {
             if looks > 0 {
                 crate::deferred_wake::flush();
                 look(word, looks);
@@ -391,21 +398,21 @@ impl WaitSlot<'_> {
             }
         }
         if word.swap(AWAKE, Ordering::SeqCst) == ROLE {
-            seats.poller.store(self.who.0, Ordering::SeqCst);
-            return WakeReason::Poll;
+            seats.leader.store(self.who.0, Ordering::SeqCst);
+            return WakeReason::Lead;
         }
-        WakeReason::Ask
+        WakeReason::Recheck
     }
 
-    fn sit(&self, awaited: u64, how: u32) -> &AtomicU32 {
+    fn enter(&self, awaited: u64, how: u32) -> &AtomicU32 {
         let word = &*self.row.words[self.index];
         let stamp = self
             .seats
-            .sat
+            .parked
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
-        self.row.since[self.index].store(stamp, Ordering::Relaxed);
-        self.row.awaited[self.index].store(awaited, Ordering::Relaxed);
+        self.row.parked_at[self.index].store(stamp, Ordering::Relaxed);
+        self.row.awaited_keys[self.index].store(awaited, Ordering::Relaxed);
         self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
         word.store(how, Ordering::SeqCst);
         // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
@@ -415,15 +422,15 @@ impl WaitSlot<'_> {
 
     /// The poller lies down on the bell, which it has armed. It sleeps on [`WaitSlot::word`] and on the
     /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
-    pub fn lie_down(&mut self, awaited: u64, seen: u64) -> bool {
-        let word = self.sit(awaited, SITS);
+    pub fn park_on_bell(&mut self, awaited: u64, seen: u64) -> bool {
+        let word = self.enter(awaited, SITS);
         if self.seats.news() != seen {
             word.store(AWAKE, Ordering::SeqCst);
             return false;
         }
-        self.seats.lies.store(self.who.0, Ordering::SeqCst);
+        self.seats.bell_sleeper.store(self.who.0, Ordering::SeqCst);
         self.seats
-            .poller
+            .leader
             .store(self.who.0 | ON_BELL, Ordering::SeqCst);
         true
     }
@@ -434,14 +441,18 @@ impl WaitSlot<'_> {
     ///
     /// # Errors
     /// As said.
-    pub fn lie_beside(&mut self, awaited: u64, seen: u64) -> Result<(), WakeReason> {
-        self.sit(awaited, SITS);
+    pub fn park_on_bell_behind_leader(
+        &mut self,
+        awaited: u64,
+        seen: u64,
+    ) -> Result<(), WakeReason> {
+        self.enter(awaited, SITS);
         let seats = self.seats;
         let free = seats
-            .lies
+            .bell_sleeper
             .compare_exchange(NOBODY, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
-        if free && seats.news() == seen && seats.is_polled() {
+        if free && seats.news() == seen && seats.has_leader() {
             return Ok(());
         }
         Err(self.get_up())
@@ -460,16 +471,16 @@ impl WaitSlot<'_> {
 
     /// Whether the role lies on the bell, for who lies there to take.
     pub fn has_role(&self) -> bool {
-        self.seats.poller.load(Ordering::SeqCst) == self.who.0 | ON_BELL
+        self.seats.leader.load(Ordering::SeqCst) == self.who.0 | ON_BELL
     }
 
     /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
     pub fn get_up(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == ROLE;
-        self.seats.forget_lier(self.who.0);
+        self.seats.forget_bell_sleeper(self.who.0);
         // Before a look at the role: SYNC(seats-bell).
         total_order();
-        let poller = &self.seats.poller;
+        let poller = &self.seats.leader;
         let laid = self.who.0 | ON_BELL;
         let role = if handed {
             poller.store(self.who.0, Ordering::SeqCst);
@@ -480,9 +491,9 @@ impl WaitSlot<'_> {
                 .is_ok()
         };
         if role {
-            WakeReason::Poll
+            WakeReason::Lead
         } else {
-            WakeReason::Ask
+            WakeReason::Recheck
         }
     }
 }
@@ -519,18 +530,18 @@ mod tests {
         const WAITERS: usize = 100;
         let seats = Waiters::default();
         let (turn, over) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        assert!(seats.begin(WaiterId::new(2)));
+        assert!(seats.try_lead(WaiterId::new(2)));
         std::thread::scope(|scope| {
             for waiter in 0..WAITERS {
                 let (seats, turn, over) = (&seats, &turn, &over);
                 scope.spawn(move || {
-                    let mut seat = seats.take(WaiterId::new(waiter + 3)).unwrap();
+                    let mut seat = seats.take_slot(WaiterId::new(waiter + 3)).unwrap();
                     loop {
                         let seen = seats.news();
                         if turn.load(Ordering::SeqCst) == waiter {
                             break;
                         }
-                        assert_eq!(seat.wait(waiter as u64, seen, 0), WakeReason::Ask);
+                        assert_eq!(seat.wait(waiter as u64, seen, 0), WakeReason::Recheck);
                     }
                     over.fetch_add(1, Ordering::SeqCst);
                 });
@@ -538,7 +549,7 @@ mod tests {
             for waiter in (0..WAITERS).rev() {
                 let before = over.load(Ordering::SeqCst);
                 turn.store(waiter, Ordering::SeqCst);
-                seats.tell(|awaited| awaited == waiter as u64);
+                seats.notify(|awaited| awaited == waiter as u64);
                 while over.load(Ordering::SeqCst) == before {
                     std::thread::yield_now();
                 }
@@ -554,13 +565,18 @@ mod tests {
     fn a_role_handed_over_goes_to_the_last_to_sit_down() {
         let seats = Waiters::default();
         let (first_sits, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        assert!(seats.begin(WaiterId::new(2)));
-        let sitting = || seats.rows().map(|row| row.sitting().count()).sum::<usize>();
+        assert!(seats.try_lead(WaiterId::new(2)));
+        let sitting = || {
+            seats
+                .rows()
+                .map(|row| row.parked_slots().count())
+                .sum::<usize>()
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut seat = seats.take(WaiterId::new(3)).unwrap();
+                let mut seat = seats.take_slot(WaiterId::new(3)).unwrap();
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Ask);
+                    assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Recheck);
                 }
             });
             while sitting() < 1 {
@@ -568,17 +584,17 @@ mod tests {
             }
             first_sits.store(true, Ordering::SeqCst);
             let last = scope.spawn(|| {
-                let mut seat = seats.take(WaiterId::new(4)).unwrap();
-                assert_eq!(seat.wait(2, seats.news(), 0), WakeReason::Poll);
-                assert!(seats.is_polled_by(WaiterId::new(4)));
+                let mut seat = seats.take_slot(WaiterId::new(4)).unwrap();
+                assert_eq!(seat.wait(2, seats.news(), 0), WakeReason::Lead);
+                assert!(seats.is_led_by(WaiterId::new(4)));
             });
             while sitting() < 2 {
                 std::thread::yield_now();
             }
-            assert!(seats.hand_over());
+            assert!(seats.pass_leadership());
             last.join().unwrap();
             over.store(true, Ordering::SeqCst);
-            seats.tell(|_| true);
+            seats.notify(|_| true);
         });
     }
 
@@ -586,56 +602,62 @@ mod tests {
     fn a_role_on_the_bell_goes_to_who_comes_and_back() {
         let seats = Waiters::default();
         let (first, second) = (WaiterId::new(2), WaiterId::new(3));
-        assert!(seats.begin(first) && !seats.relieve(second) && !seats.lay_back(first));
-        let mut seat = seats.take(first).unwrap();
-        assert!(seat.lie_down(1, seats.news()) && seat.has_role());
-        assert!(!seats.begin(second) && seats.is_polled());
+        assert!(
+            seats.try_lead(first)
+                && !seats.relieve_parked_leader(second)
+                && !seats.leave_leadership_on_bell(first)
+        );
+        let mut seat = seats.take_slot(first).unwrap();
+        assert!(seat.park_on_bell(1, seats.news()) && seat.has_role());
+        assert!(!seats.try_lead(second) && seats.has_leader());
         for _ in 0..2 {
-            assert!(seats.relieve(second) && seats.is_polled_by(second) && !seat.has_role());
-            assert!(seats.lay_back(second) && seat.has_role() && !seat.is_called());
+            assert!(
+                seats.relieve_parked_leader(second) && seats.is_led_by(second) && !seat.has_role()
+            );
+            assert!(seats.leave_leadership_on_bell(second) && seat.has_role() && !seat.is_called());
         }
-        assert!(seats.relieve(second));
-        seats.tell(|awaited| awaited == 1);
+        assert!(seats.relieve_parked_leader(second));
+        seats.notify(|awaited| awaited == 1);
         assert!(seat.is_called());
-        assert_eq!(seat.get_up(), WakeReason::Ask);
-        assert!(!seats.lay_back(second) && seats.is_polled_by(second));
-        assert!(!seats.hand_over() && !seats.is_polled());
+        assert_eq!(seat.get_up(), WakeReason::Recheck);
+        assert!(!seats.leave_leadership_on_bell(second) && seats.is_led_by(second));
+        assert!(!seats.pass_leadership() && !seats.has_leader());
     }
 
     #[test]
     fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
         let seats = Waiters::default();
-        assert!(seats.begin(WaiterId::new(2)));
-        let mut seat = seats.take(WaiterId::new(2)).unwrap();
+        assert!(seats.try_lead(WaiterId::new(2)));
+        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
         let before = seats.news();
-        seats.note();
-        assert!(!seat.lie_down(1, before) && seats.is_polled_by(WaiterId::new(2)));
-        assert!(seat.lie_down(1, seats.news()));
-        assert!(seats.relieve(WaiterId::new(3)) && seats.hand_over());
+        seats.count_event();
+        assert!(!seat.park_on_bell(1, before) && seats.is_led_by(WaiterId::new(2)));
+        assert!(seat.park_on_bell(1, seats.news()));
+        assert!(seats.relieve_parked_leader(WaiterId::new(3)) && seats.pass_leadership());
         assert!(seat.is_called());
-        assert_eq!(seat.get_up(), WakeReason::Poll);
-        assert!(seats.is_polled_by(WaiterId::new(2)) && !seats.is_bell_kept());
+        assert_eq!(seat.get_up(), WakeReason::Lead);
+        assert!(seats.is_led_by(WaiterId::new(2)) && !seats.has_bell_sleeper());
     }
 
     #[test]
     fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
         let seats = Waiters::default();
-        let mut seat = seats.take(WaiterId::new(2)).unwrap();
-        assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Ask);
-        assert!(seats.begin(WaiterId::new(3)));
+        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
+        assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Recheck);
+        assert!(seats.try_lead(WaiterId::new(3)));
         let seen = seats.news();
-        seats.note();
-        assert_eq!(seat.wait(1, seen, 0), WakeReason::Ask);
+        seats.count_event();
+        assert_eq!(seat.wait(1, seen, 0), WakeReason::Recheck);
     }
 
     #[test]
     fn there_are_seats_up_to_the_limit_and_again_when_they_are_left() {
         let seats = Waiters::default();
         let mut taken: Vec<_> = (0..WAIT_SLOTS_MAX)
-            .map(|_| seats.take(WaiterId::new(2)).unwrap())
+            .map(|_| seats.take_slot(WaiterId::new(2)).unwrap())
             .collect();
-        assert!(seats.take(WaiterId::new(2)).is_none());
+        assert!(seats.take_slot(WaiterId::new(2)).is_none());
         taken.pop();
-        assert!(seats.take(WaiterId::new(2)).is_some());
+        assert!(seats.take_slot(WaiterId::new(2)).is_some());
     }
 }

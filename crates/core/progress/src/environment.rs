@@ -20,14 +20,14 @@ pub struct SpinBudget {
     pub yields: u32,
     /// Threads of the rank that may wait awake at once, each on a core of its own: one polls, and
     /// the others look whether they are called before they sleep.
-    pub awake: u32,
+    pub spinners: u32,
 }
 
 /// What became of a core that a thread gave away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum YieldOutcome {
     /// Nobody else wanted it.
-    InVain,
+    Unused,
     /// Others ran there.
     Taken,
 }
@@ -108,74 +108,74 @@ pub enum ProgressThreadEvent {
 /// See the module's paragraph.
 pub trait Environment: Send + Sync {
     /// How patient a waiter may be at the moment.
-    fn patience(&self) -> SpinBudget;
+    fn spin_budget(&self) -> SpinBudget;
 
     /// Lets another runnable thread have this core.
-    fn give_way(&self) -> YieldOutcome {
+    fn yield_core(&self) -> YieldOutcome {
         let begun = Instant::now();
         std::thread::yield_now();
         match begun.elapsed() < YIELD_TAKEN_FROM {
-            true => YieldOutcome::InVain,
+            true => YieldOutcome::Unused,
             false => YieldOutcome::Taken,
         }
     }
 
     /// How long a waiter that gave way as often as its [`SpinBudget`] says goes on doing so before
     /// it sleeps, while that pays: others took the core, but may have been waiters as well.
-    fn yields_on(&self) -> Duration {
+    fn extended_yield(&self) -> Duration {
         Duration::ZERO
     }
 
     /// How long to sleep at most when queued work found no room.
-    fn retry(&self) -> Option<Duration> {
+    fn retry_interval(&self) -> Option<Duration> {
         Some(Duration::from_micros(200))
     }
 
     /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those
     /// who watch from outside. Called by one thread at a time.
-    fn waits(&self, _waiting: Option<&PendingReport>) {}
+    fn note_long_wait(&self, _waiting: Option<&PendingReport>) {}
 
     /// There is a communicator of this number, name and members now, or no more
     /// ([`GroupMembers::Gone`]): for those who watch from outside.
-    fn communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
+    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
     /// How long what was left open is left to the program before its helper looks after it: for
     /// where the helper would take its core from somebody who computes. `None`: there is a core to
     /// spare, and peers call the helper at once.
-    fn grace(&self) -> Option<Duration> {
+    fn takeover_delay(&self) -> Option<Duration> {
         None
     }
 
     /// How long a helper with nothing to do stays awake before it sleeps, looking for more: nothing
     /// but where idle cores are nobody else's. Asked once, by the helper.
-    fn vigil(&self) -> Duration {
+    fn progress_spin_time(&self) -> Duration {
         Duration::ZERO
     }
 
     /// A helper that is awake and whose few looks took this long was put aside meanwhile: others
     /// want its core.
-    fn away(&self) -> Duration {
+    fn preemption_threshold(&self) -> Duration {
         AWAY_FROM
     }
 
     /// Whether hands are lent also where the program never computed between leaving something open
     /// and waiting for it. For tests and measurements.
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         false
     }
 
     /// How long a helper that nobody calls stays before it asks whether it is needed.
-    fn rest(&self) -> Duration {
+    fn progress_thread_rest(&self) -> Duration {
         REST
     }
 
     /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from
     /// outside.
-    fn sleeps(&self, _asleep: bool) {}
+    fn note_sleep(&self, _asleep: bool) {}
 
     /// What becomes of the thread that lends hands. For those who watch from outside. Called by one
     /// thread at a time.
-    fn lent(&self, _news: ProgressThreadEvent) {}
+    fn note_progress_thread(&self, _news: ProgressThreadEvent) {}
 
     /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
     fn process_of(&self, _peer: Peer) -> Option<u32> {
@@ -183,7 +183,7 @@ pub trait Environment: Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
+    fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }
 
@@ -191,5 +191,5 @@ pub trait Environment: Send + Sync {
     fn abort(&self, code: i32, message: &str) -> !;
 
     /// Seconds since an arbitrary fixed point.
-    fn seconds(&self) -> f64;
+    fn wtime(&self) -> f64;
 }

@@ -190,7 +190,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// The poller is not to fall asleep before it has looked once more.
     fn stir(&self) {
-        self.seats.note();
+        self.seats.count_event();
         self.rouse();
     }
 
@@ -204,7 +204,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Something happened outside the engine: whoever waits for anything asks again, and whoever
     /// waits for what is due.
     fn announce(&self, is_due: impl Fn(WaitKey) -> bool) {
-        self.seats.tell(|awaited| {
+        self.seats.notify(|awaited| {
             let awaited = WaitKey::decode(awaited);
             awaited == WaitKey::Anything || is_due(awaited)
         });
@@ -215,7 +215,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// happened. Who lies on the bell is one of those, and need not get up for what is others', but
     /// for `work`.
     fn rouse_unless_told(&self, work: bool) {
-        if work || !self.seats.is_on_bell() {
+        if work || !self.seats.is_leader_on_bell() {
             self.rouse();
         }
     }
@@ -230,7 +230,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use
-    /// `recv_quick` or `recv`.
+    /// `fast_recv` or `recv`.
     #[inline(always)]
     pub fn take_now(
         &self,
@@ -240,7 +240,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.shard.try_alone()?.take_now(catch, site)
     }
 
-    /// The same for a receive that has a name afterwards; `None`: use `post_plain` or `recv`.
+    /// The same for a receive that has a name afterwards; `None`: use `post_plain_recv` or `recv`.
     #[inline(always)]
     pub fn post_now(&self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         self.shard.try_alone()?.post_now(catch, site)
@@ -252,7 +252,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// The track of a stream that small messages took before, while one thread at a time is in MPI.
-    /// It is of use until [`Messaging::forget`] is told of its context.
+    /// It is of use until [`Messaging::forget_contexts`] is told of its context.
     #[cold]
     pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
         self.shard.try_alone()?.track(context, peer)
@@ -272,7 +272,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
             return None;
         }
         let mut shard = self.try_enter()?;
-        shard.recv_quick(&catch, self.surroundings.patience().spins)
+        shard.recv_quick(&catch, self.surroundings.spin_budget().spins)
     }
 
     #[inline(never)]
@@ -354,15 +354,15 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     #[inline(always)]
-    fn recv_quick(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
+    fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         match self.shard.try_alone() {
-            Some(mut shard) => shard.recv_quick(catch, self.surroundings.patience().spins),
+            Some(mut shard) => shard.recv_quick(catch, self.surroundings.spin_budget().spins),
             None => self.recv_quick_lent(*catch),
         }
     }
 
     #[inline(always)]
-    fn post_plain(&self, catch: &FastRecv) -> Option<Request> {
+    fn post_plain_recv(&self, catch: &FastRecv) -> Option<Request> {
         match self.shard.try_alone() {
             Some(mut shard) => shard.post_plain(catch),
             None => self.post_plain_shared(*catch),
@@ -370,19 +370,19 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     #[inline(always)]
-    fn end_plain(&self, name: Request) -> PlainRecvStatus {
+    fn test_plain_recv(&self, name: Request) -> PlainRecvStatus {
         self.ending(|shard| shard.end_plain(name))
     }
 
     #[inline]
-    fn plain_ended_at(&self, name: Request) -> Option<u64> {
+    fn plain_recv_completed_at(&self, name: Request) -> Option<u64> {
         match self.shard.try_alone() {
             Some(shard) => shard.plain_ended_at(name),
             None => self.enter().plain_ended_at(name),
         }
     }
 
-    fn whole_name(&self, name: Request) -> Option<(Request, ContextId)> {
+    fn full_request(&self, name: Request) -> Option<(Request, ContextId)> {
         self.enter().whole_name(name)
     }
 
@@ -399,7 +399,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.with(|shard| shard.recv(recv))
     }
 
-    fn announce(&self, name: Request) {
+    fn offer_early_rtr(&self, name: Request) {
         self.with(|shard| shard.announce(name));
     }
 
@@ -439,7 +439,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.enter().peek(request)
     }
 
-    fn finished_at(&self, request: Request) -> Option<u64> {
+    fn completed_at(&self, request: Request) -> Option<u64> {
         self.enter().finished_at(request)
     }
 
@@ -459,13 +459,13 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.advance(ProgressCaller::Program, LockPolicy::IfFree)
     }
 
-    fn look(&self) -> bool {
-        self.progress() || (self.give_way(0) && self.progress()) || self.looked_in_vain()
+    fn progress_for_test(&self) -> bool {
+        self.progress() || (self.yield_core(0) && self.progress()) || self.looked_in_vain()
     }
 
     #[inline(never)]
-    fn give_way(&self, _context: ContextId) -> bool {
-        let spins = self.surroundings.patience().spins;
+    fn yield_core(&self, _context: ContextId) -> bool {
+        let spins = self.surroundings.spin_budget().spins;
         // With a core for every rank only threads of this rank can lack one, and then one look in
         // as many as a waiter spins gives way.
         let looks = || {
@@ -476,7 +476,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         let due =
             spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
         if due {
-            self.surroundings.give_way();
+            self.surroundings.yield_core();
         }
         due
     }
@@ -497,7 +497,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.wait_among(awaits, done);
     }
 
-    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
+    fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
         if !self.shared.load(Ordering::Relaxed) {
             return WaitTarget::Anything;
         }
@@ -507,7 +507,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         for part in parts {
             match part {
                 WaitTarget::Operation(name) => known.push(name),
-                WaitTarget::Stepper(_) | WaitTarget::Told(_) => {}
+                WaitTarget::Stepper(_) | WaitTarget::Signal(_) => {}
                 _ => return WaitTarget::Anything,
             }
         }
@@ -519,10 +519,10 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         WaitTarget::AnyOf(waiter)
     }
 
-    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
+    fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         let word = awaits.encode();
         self.announce(|awaited| match awaited {
-            WaitKey::AnyOf(number) => waiter.is(number),
+            WaitKey::AnyOf(number) => waiter.is_registered_by(number),
             awaited => awaited == WaitKey::decode(word),
         });
     }
@@ -535,7 +535,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.wait_for_memory_among(come);
     }
 
-    fn waits_alone(&self) -> bool {
+    fn is_single_threaded(&self) -> bool {
         !self.shared.load(Ordering::Relaxed)
     }
 
@@ -544,19 +544,19 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.source.wake();
     }
 
-    fn attach(&self, stepper: Arc<dyn Stepper>) {
-        let site = stepper.site();
-        self.drive(stepper);
+    fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
+        let site = stepper.call_site();
+        self.attach_awaited_stepper(stepper);
         let open = self.stepping.load(Ordering::SeqCst);
         if open > 0 {
             self.left_stepping(site, open);
         }
     }
 
-    fn drive(&self, stepper: Arc<dyn Stepper>) {
+    fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
         // Before anybody can finish it.
         self.looking
-            .fetch_add(u32::from(stepper.looks_at_memory()), Ordering::SeqCst);
+            .fetch_add(u32::from(stepper.polls_memory()), Ordering::SeqCst);
         self.sending
             .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
         self.stepping.fetch_add(1, Ordering::SeqCst);
@@ -567,15 +567,15 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     #[inline]
-    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
         self.who_watches()
     }
 
-    fn leave_open(&self, request: Request) {
+    fn leave_pending(&self, request: Request) {
         self.left_open(request);
     }
 
-    fn forget(&self, contexts: Range<ContextId>) {
+    fn forget_contexts(&self, contexts: Range<ContextId>) {
         self.with(|shard| shard.forget(&contexts));
     }
 
@@ -584,16 +584,16 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         Ok(())
     }
 
-    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
-        self.surroundings.communicator(number, known);
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+        self.surroundings.publish_communicator(number, known);
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
         self.surroundings.process_of(peer)
     }
 
-    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
-        self.surroundings.senders(sent)
+    fn possible_senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
+        self.surroundings.possible_senders(sent)
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {
@@ -601,6 +601,6 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn wtime(&self) -> f64 {
-        self.surroundings.seconds()
+        self.surroundings.wtime()
     }
 }

@@ -40,7 +40,7 @@ pub trait Stepper: std::marker::Send + Sync {
 
     /// Whether it advances by memory that other processes write: it is stepped at every progress,
     /// whether or not anything happened here.
-    fn looks_at_memory(&self) -> bool {
+    fn polls_memory(&self) -> bool {
         false
     }
 
@@ -51,12 +51,12 @@ pub trait Stepper: std::marker::Send + Sync {
     }
 
     /// Return address of the program's call that made it; 0: unknown.
-    fn site(&self) -> u64 {
+    fn call_site(&self) -> u64 {
         0
     }
 
     /// Where a thread that waits for its end among others has said so. `None`: nobody does so.
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         None
     }
 }
@@ -80,17 +80,17 @@ impl AnyOfWaiter {
     /// looks whether there was news: who tells counts those first, and then looks at the seats and
     /// here.
     /// SYNC(seats-news).
-    pub fn note(&self) {
+    pub fn register(&self) {
         self.0.store(waiter(), Ordering::SeqCst);
     }
 
     /// Whether it is this thread's.
-    pub(crate) fn is(&self, waiter: u32) -> bool {
+    pub(crate) fn is_registered_by(&self, waiter: u32) -> bool {
         self.0.load(Ordering::SeqCst) == waiter
     }
 
     /// Whether a thread has noted itself since this was last asked.
-    pub fn take(&self) -> Option<Self> {
+    pub fn take_registration(&self) -> Option<Self> {
         let waiter = self.0.load(Ordering::SeqCst);
         if waiter == NOBODY {
             return None;
@@ -119,17 +119,17 @@ pub enum WaitTarget {
     /// The same of the receive, of this pattern, that the thread's own call has started and is
     /// blocked in: it is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Messaging::any_of`], which gave this: all are
+    /// The end of one of those that were named to [`Messaging::register_any_of`], which gave this: all are
     /// seen to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
     AnyAnywhere(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
-    /// The end of a stepper that was attached, or is when it ends ([`WaitTarget::end_of`]).
+    /// The end of a stepper that was attached, or is when it ends ([`WaitTarget::stepper_end`]).
     Stepper(usize),
     /// That [`Messaging::tell`] is called for what is at this address.
-    Told(usize),
+    Signal(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
 }
@@ -144,7 +144,7 @@ pub(crate) enum WaitKey {
     /// A pattern, by its word.
     Message(u64),
     Stepper(u64),
-    Told(u64),
+    Signal(u64),
     Memory(u32),
 }
 
@@ -166,13 +166,13 @@ const _: () = assert!(
 
 impl WaitTarget {
     /// The end of this stepper, of which there is one at its address.
-    pub fn end_of(stepper: &impl Stepper) -> Self {
+    pub fn stepper_end(stepper: &impl Stepper) -> Self {
         WaitTarget::Stepper(std::ptr::from_ref(stepper).addr())
     }
 
     /// That of what is at this place, which nobody here brings about, is told.
-    pub fn told_of<T>(place: &T) -> Self {
-        WaitTarget::Told(std::ptr::from_ref(place).addr())
+    pub fn signal_of<T>(place: &T) -> Self {
+        WaitTarget::Signal(std::ptr::from_ref(place).addr())
     }
 
     /// As one word.
@@ -188,7 +188,7 @@ impl WaitTarget {
             }
             WaitTarget::Message(pattern) => MESSAGE | completion_events::word(&pattern),
             WaitTarget::Stepper(address) => STEPPER | address as u64 & REST,
-            WaitTarget::Told(address) => TOLD | address as u64 & REST,
+            WaitTarget::Signal(address) => TOLD | address as u64 & REST,
             WaitTarget::Memory(id) => MEMORY | u64::from(id),
         }
     }
@@ -196,7 +196,7 @@ impl WaitTarget {
 
 impl WaitKey {
     /// The end of this stepper.
-    pub(crate) fn end_of(stepper: &Arc<dyn Stepper>) -> Self {
+    pub(crate) fn stepper_end(stepper: &Arc<dyn Stepper>) -> Self {
         WaitKey::Stepper(Arc::as_ptr(stepper).addr() as u64 & REST)
     }
 
@@ -212,7 +212,7 @@ impl WaitKey {
             ANY_OF => WaitKey::AnyOf(rest as u32),
             MESSAGE => WaitKey::Message(rest),
             STEPPER => WaitKey::Stepper(rest),
-            TOLD => WaitKey::Told(rest),
+            TOLD => WaitKey::Signal(rest),
             MEMORY => WaitKey::Memory(rest as u32),
             _ => WaitKey::Anything,
         }
@@ -225,14 +225,14 @@ pub trait NodeShared {
     /// Memory that `owner` offers to all processes of this node for what they do together beside
     /// messages (small collectives); zeroed when the job began. `None`: there is none between all
     /// of them.
-    fn commons(&self, owner: Peer) -> Option<Segment> {
+    fn coll_heap(&self, owner: Peer) -> Option<Segment> {
         let _ = owner;
         None
     }
 
     /// Looks at a word of the commons that are worth making before `wait_until`; 0 when more ranks
     /// than cores are runnable.
-    fn spins(&self) -> u32 {
+    fn memory_spins(&self) -> u32 {
         0
     }
 
@@ -246,27 +246,27 @@ pub trait NodeShared {
     /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
     /// program looks at in the commons (`garonne_sync::progress_owner::ProgressWakeup`). `None`:
     /// there are none.
-    fn hands(&self, peer: Peer) -> Option<Segment> {
+    fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
     }
 
     /// Whether this process can read what `peer` lends.
-    fn can_fetch(&self, peer: Peer) -> bool {
+    fn can_read(&self, peer: Peer) -> bool {
         let _ = peer;
         false
     }
 
     /// Lets the other processes of this node read `data`, which stays valid and unchanged, until
-    /// `withdraw`. `name` is the caller's, with its highest bit set, and no other lending of this
+    /// `revoke`. `name` is the caller's, with its highest bit set, and no other lending of this
     /// process bears it. `None`: this cannot be lent.
-    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
+    fn expose(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         let _ = (name, data);
         None
     }
 
     /// Ends a lending that nobody reads any more.
-    fn withdraw(&self, name: BulkToken) {
+    fn revoke(&self, name: BulkToken) {
         let _ = name;
     }
 
@@ -274,7 +274,7 @@ pub trait NodeShared {
     ///
     /// # Errors
     /// `Peer` if it died or withdrew; what the system said.
-    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
+    fn read_exposed(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
         let peer = bulk.peer;
         Err(Error::Peer {
             peer,
@@ -286,7 +286,7 @@ pub trait NodeShared {
     /// meeting in the commons, a probe), or (`None`) it was: for those who watch from outside. It
     /// waits where messages of `context` complete; what is none of one communicator's messages is
     /// of context 0.
-    fn meets(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
+    fn note_external_wait(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
 /// One rank's communication, from the side of the MPI layer.
@@ -312,27 +312,27 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
     /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
     /// happened and `recv` is to be called.
-    fn recv_quick(&self, _catch: &FastRecv) -> Option<ReceivedMessage> {
+    fn fast_recv(&self, _catch: &FastRecv) -> Option<ReceivedMessage> {
         None
     }
     /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
-    /// is to be called. The name is asked after with `end_plain`, or as any other.
-    fn post_plain(&self, _catch: &FastRecv) -> Option<Request> {
+    /// is to be called. The name is asked after with `test_plain_recv`, or as any other.
+    fn post_plain_recv(&self, _catch: &FastRecv) -> Option<Request> {
         None
     }
-    /// Ends a receive that `post_plain` started, if it is over; without making progress. Of the
+    /// Ends a receive that `post_plain_recv` started, if it is over; without making progress. Of the
     /// name's generation only the low bits need to be right.
-    fn end_plain(&self, _name: Request) -> PlainRecvStatus {
+    fn test_plain_recv(&self, _name: Request) -> PlainRecvStatus {
         PlainRecvStatus::Otherwise
     }
     /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
     /// name counts as over.
-    fn plain_ended_at(&self, _name: Request) -> Option<u64> {
+    fn plain_recv_completed_at(&self, _name: Request) -> Option<u64> {
         Some(0)
     }
     /// The whole name and the context of a living operation of which the low bits of the generation
     /// are known.
-    fn whole_name(&self, _name: Request) -> Option<(Request, ContextId)> {
+    fn full_request(&self, _name: Request) -> Option<(Request, ContextId)> {
         None
     }
     /// What may be told of an operation that is not over; `None`: it is.
@@ -345,7 +345,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
     /// The caller of a receive just started goes on without waiting for it: its memory may be
     /// offered to the sender of its message.
-    fn announce(&self, _name: Request) {}
+    fn offer_early_rtr(&self, _name: Request) {}
     /// Starts a receive.
     fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error>;
     /// Looks for a message without receiving it. Makes progress once.
@@ -367,7 +367,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// The status if complete, without making progress; the name is gone then.
     fn take(&self, request: Request) -> Result<Option<Status>, Error>;
     /// The place of a complete operation among this rank's completions; `None` while it goes on.
-    fn finished_at(&self, request: Request) -> Option<u64>;
+    fn completed_at(&self, request: Request) -> Option<u64>;
     /// The number of completions so far where messages of this context complete.
     fn completions(&self, context: ContextId) -> u64;
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
@@ -379,22 +379,22 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// Programs call it again and again, so where a rank or thread that could answer may be waiting
     /// for this very core, the core is given away for a moment. `true`: it was, and another look is
     /// worth it.
-    fn give_way(&self, _context: ContextId) -> bool {
+    fn yield_core(&self, _context: ContextId) -> bool {
         false
     }
     /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
     /// `true` if anything moved.
-    fn look(&self) -> bool {
-        self.progress() || (self.give_way(0) && self.progress())
+    fn progress_for_test(&self) -> bool {
+        self.progress() || (self.yield_core(0) && self.progress())
     }
     /// Whether who looks for the one looks for the other as well.
-    fn are_near(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
+    fn share_a_shard(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
         true
     }
     /// The same for somebody who looks for this.
-    fn look_for(&self, awaits: WaitTarget) -> bool {
+    fn progress_for(&self, awaits: WaitTarget) -> bool {
         let _ = awaits;
-        self.look()
+        self.progress_for_test()
     }
     /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is
     /// asked again after whatever could have changed it (a completion, a stepper's move, `wake`),
@@ -416,13 +416,13 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     ///
     /// To be asked after `done` said no. What is over already is to be found by the next `done`,
     /// before which there was news.
-    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
+    fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
         let _ = parts;
         WaitTarget::Anything
     }
     /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
-    /// alone or as `waiter`.
-    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
+    /// alone or as `current_waiter`.
+    fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         let _ = (awaits, waiter);
         self.wake();
     }
@@ -435,26 +435,26 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
     /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
     /// a stepper while somebody waits for it.
-    fn waits_alone(&self) -> bool {
+    fn is_single_threaded(&self) -> bool {
         false
     }
     /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made
     /// outside the engine).
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
-    fn attach(&self, stepper: Arc<dyn Stepper>);
-    /// As `attach`, for a caller that waits for it at once.
-    fn drive(&self, stepper: Arc<dyn Stepper>) {
-        self.attach(stepper);
+    fn attach_stepper(&self, stepper: Arc<dyn Stepper>);
+    /// As `attach_stepper`, for a caller that waits for it at once.
+    fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
+        self.attach_stepper(stepper);
     }
 
     /// There is a communicator of this number, name and members now, or (`None`) no more: for those
     /// who watch from outside.
-    fn communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
+    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
     /// The communicator of these contexts is gone with all its operations, here and soon on all its
     /// members, and nobody uses a track of its again: what was kept for it is given back.
-    fn forget(&self, _contexts: Range<ContextId>) {}
+    fn forget_contexts(&self, _contexts: Range<ContextId>) {}
 
     /// From now on messages of these contexts have this priority.
     ///
@@ -467,10 +467,10 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// The call that started this operation is about to return while it goes on, and it may need
     /// hands (a large message): from now on it advances also while no thread of the program is in
     /// the library, where the host can arrange that. Steppers need no such word.
-    fn leave_open(&self, _request: Request) {}
+    fn leave_pending(&self, _request: Request) {}
 
     /// Who is told what happens, if anybody is: for a trace.
-    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
         None
     }
 
@@ -480,7 +480,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     }
 
     /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
+    fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
         None
     }
 

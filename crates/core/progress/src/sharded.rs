@@ -144,7 +144,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
             .map(|(host, index)| (host, Request { index, ..name }))
     }
 
-    /// Tells `watcher` from now on what happens; `None`: nobody any more.
+    /// Tells `tracer` from now on what happens; `None`: nobody any more.
     pub fn watch(&self, watcher: Option<Arc<dyn OperationTracer>>) {
         let mut kept = self.watching();
         self.first.watch(watcher.clone());
@@ -175,7 +175,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
             WaitTarget::AnyOf(waiter) => Some(shard_of(waiter)),
             WaitTarget::Message(pattern) => Some(shard_of(pattern.context)),
             // Told there.
-            WaitTarget::Told(_) => Some(0),
+            WaitTarget::Signal(_) => Some(0),
             WaitTarget::Anything
             | WaitTarget::AnyAnywhere(_)
             | WaitTarget::Stepper(_)
@@ -260,41 +260,41 @@ impl OperationTracer for ShardTagger {
 }
 
 impl<R: Transport + std::marker::Send, S: Environment> NodeShared for ShardedEngine<R, S> {
-    fn commons(&self, owner: Peer) -> Option<Segment> {
-        self.first.commons(owner)
+    fn coll_heap(&self, owner: Peer) -> Option<Segment> {
+        self.first.coll_heap(owner)
     }
 
-    fn spins(&self) -> u32 {
-        self.first.spins()
+    fn memory_spins(&self) -> u32 {
+        self.first.memory_spins()
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.first.doorbell(peer)
     }
 
-    fn hands(&self, peer: Peer) -> Option<Segment> {
-        self.first.hands(peer)
+    fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
+        self.first.progress_wakeup_words(peer)
     }
 
-    fn can_fetch(&self, peer: Peer) -> bool {
-        self.first.can_fetch(peer)
+    fn can_read(&self, peer: Peer) -> bool {
+        self.first.can_read(peer)
     }
 
-    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
-        self.first.lend(name, data)
+    fn expose(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
+        self.first.expose(name, data)
     }
 
-    fn withdraw(&self, name: BulkToken) {
-        self.first.withdraw(name);
+    fn revoke(&self, name: BulkToken) {
+        self.first.revoke(name);
     }
 
-    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
-        self.first.fetch(bulk)
+    fn read_exposed(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
+        self.first.read_exposed(bulk)
     }
 
-    fn meets(&self, context: ContextId, meeting: Option<ExternalWait>) {
+    fn note_external_wait(&self, context: ContextId, meeting: Option<ExternalWait>) {
         if let Ok(host) = self.host_of(context) {
-            host.meets(context, meeting);
+            host.note_external_wait(context, meeting);
         }
     }
 }
@@ -328,8 +328,8 @@ where
             .is_ok_and(|host| host.send_small(small))
     }
 
-    fn recv_quick(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        self.host_of(catch.context).ok()?.recv_quick(catch)
+    fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
+        self.host_of(catch.context).ok()?.fast_recv(catch)
     }
 
     fn pending(&self, name: Request) -> Option<PendingOperation> {
@@ -344,9 +344,9 @@ where
         })
     }
 
-    fn announce(&self, name: Request) {
+    fn offer_early_rtr(&self, name: Request) {
         if let Ok((host, name)) = self.of_name(name) {
-            Messaging::announce(host, name);
+            Messaging::offer_early_rtr(host, name);
         }
     }
 
@@ -395,10 +395,10 @@ where
         host.take(name)
     }
 
-    fn finished_at(&self, request: Request) -> Option<u64> {
+    fn completed_at(&self, request: Request) -> Option<u64> {
         // Shards count for themselves: of operations of several the standard lets any be first.
         let (host, name) = self.of_name(request).ok()?;
-        host.finished_at(name)
+        host.completed_at(name)
     }
 
     fn completions(&self, context: ContextId) -> u64 {
@@ -419,18 +419,21 @@ where
         moved
     }
 
-    fn give_way(&self, context: ContextId) -> bool {
+    fn yield_core(&self, context: ContextId) -> bool {
         self.host_of(context)
-            .is_ok_and(|host| host.give_way(context))
+            .is_ok_and(|host| host.yield_core(context))
     }
 
-    fn are_near(&self, one: WaitTarget, other: WaitTarget) -> bool {
+    fn share_a_shard(&self, one: WaitTarget, other: WaitTarget) -> bool {
         Self::awaited(one).is_some_and(|shard| Self::awaited(other) == Some(shard))
     }
 
-    fn look_for(&self, awaits: WaitTarget) -> bool {
+    fn progress_for(&self, awaits: WaitTarget) -> bool {
         let home = self.home(awaits);
-        home.map_or_else(|| self.look(), |(_, host)| host.look())
+        home.map_or_else(
+            || self.progress_for_test(),
+            |(_, host)| host.progress_for_test(),
+        )
     }
 
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
@@ -462,10 +465,10 @@ where
         }
     }
 
-    fn any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
+    fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
         let parts: SmallVec<[WaitTarget; ANY_OF_FEW]> = parts.collect();
         // What is told is told everywhere.
-        let is_bound = |part: &&WaitTarget| !matches!(part, WaitTarget::Told(_));
+        let is_bound = |part: &&WaitTarget| !matches!(part, WaitTarget::Signal(_));
         let mut shards = parts
             .iter()
             .filter(is_bound)
@@ -474,7 +477,7 @@ where
         if let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?)))
             && shards.all(|other| other == Some(shard))
         {
-            return match host.any_of(&mut parts.iter().map(|part| Self::inward(*part))) {
+            return match host.register_any_of(&mut parts.iter().map(|part| Self::inward(*part))) {
                 WaitTarget::AnyOf(waiter) => WaitTarget::AnyOf(in_shard(shard, waiter)),
                 other => other,
             };
@@ -483,9 +486,9 @@ where
         for part in &parts {
             let noted = match (part, self.home(*part)) {
                 (WaitTarget::Operation(_), Some((_, host))) => {
-                    host.any_of(&mut std::iter::once(Self::inward(*part)))
+                    host.register_any_of(&mut std::iter::once(Self::inward(*part)))
                 }
-                (WaitTarget::Stepper(_) | WaitTarget::Told(_), _) => continue,
+                (WaitTarget::Stepper(_) | WaitTarget::Signal(_), _) => continue,
                 _ => WaitTarget::Anything,
             };
             if noted == WaitTarget::Anything {
@@ -495,10 +498,10 @@ where
         WaitTarget::AnyAnywhere(waiter())
     }
 
-    fn tell(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
+    fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         match awaits {
-            WaitTarget::Stepper(_) => self.first.tell(awaits, waiter),
-            _ => self.all().for_each(|host| host.tell(awaits, waiter)),
+            WaitTarget::Stepper(_) => self.first.signal(awaits, waiter),
+            _ => self.all().for_each(|host| host.signal(awaits, waiter)),
         }
     }
 
@@ -506,39 +509,39 @@ where
         self.first.wait_for_memory(come);
     }
 
-    fn waits_alone(&self) -> bool {
-        self.first.waits_alone()
+    fn is_single_threaded(&self) -> bool {
+        self.first.is_single_threaded()
     }
 
     fn wake(&self) {
         self.first.wake();
     }
 
-    fn attach(&self, stepper: Arc<dyn Stepper>) {
-        self.first.attach(stepper);
+    fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
+        self.first.attach_stepper(stepper);
     }
 
-    fn drive(&self, stepper: Arc<dyn Stepper>) {
-        self.first.drive(stepper);
+    fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
+        self.first.attach_awaited_stepper(stepper);
     }
 
-    fn watcher(&self) -> Option<Arc<dyn OperationTracer>> {
-        self.first.watcher()
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
+        self.first.tracer()
     }
 
-    fn leave_open(&self, request: Request) {
+    fn leave_pending(&self, request: Request) {
         let (shard, index) = (shard_of(request.index), without_shard(request.index));
         let name = Request { index, ..request };
         match (shard, self.more.get(shard).and_then(OnceLock::get)) {
-            (0, _) => self.first.leave_open(name),
+            (0, _) => self.first.leave_pending(name),
             (_, Some(host)) => self.first.left_open_beside(host, name),
             _ => {}
         }
     }
 
-    fn forget(&self, contexts: Range<ContextId>) {
+    fn forget_contexts(&self, contexts: Range<ContextId>) {
         if let Some(host) = self.known(shard_of(contexts.start)) {
-            host.forget(contexts);
+            host.forget_contexts(contexts);
         }
     }
 
@@ -546,17 +549,17 @@ where
         self.host_of(contexts.start)?.prioritise(contexts, priority)
     }
 
-    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
-        self.first.communicator(number, known);
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+        self.first.publish_communicator(number, known);
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
         self.first.process_of(peer)
     }
 
-    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
+    fn possible_senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         // The ring of events that others can read is that of the first shard.
-        (shard_of(sent.context) == 0).then(|| self.first.senders(sent))?
+        (shard_of(sent.context) == 0).then(|| self.first.possible_senders(sent))?
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

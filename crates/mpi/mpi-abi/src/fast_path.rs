@@ -308,7 +308,7 @@ pub(crate) fn irecv(
     let host = this_rank::engine()?;
     let name = host.post_now(&catch, |word| site.store(word))?;
     if catch.room > HANDS_FROM {
-        host.leave_open(name);
+        host.leave_pending(name);
     }
     // The table is used by one thread at a time, so the request is in the first shard.
     match light_request::handle(0, name) {

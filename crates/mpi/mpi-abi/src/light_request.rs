@@ -159,7 +159,7 @@ pub(crate) fn as_request(handle: MPI_Request) -> Result<Option<Request>> {
         return Ok(Some(Request::done(&init_state::process()?, Status::EMPTY)));
     }
     let engine = ShardEngine::for_handle(handle);
-    let known = engine_name(handle).and_then(|name| engine?.host.whole_name(name));
+    let known = engine_name(handle).and_then(|name| engine?.host.full_request(name));
     let posted = |comm: Comm, name| Request::posted(&comm, in_shard(shard_of(handle), name));
     Ok(known.and_then(|(name, context)| Some(posted(comm_contexts::find(context)?, name))))
 }
@@ -235,7 +235,7 @@ pub(crate) fn test(
         return Ok(None);
     };
     if let LightState::Active = stands {
-        host.look();
+        host.progress_for_test();
         stands = host.ending(|shard| light_state_in(shard, handle));
         record_poll(call, (1, place), matches!(stands, LightState::Active));
     }
@@ -311,7 +311,7 @@ pub(crate) fn wait_all(
         let last = || {
             let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
             let last = last.and_then(engine_name);
-            let last = last.filter(|name| host.plain_ended_at(*name).is_none());
+            let last = last.filter(|name| host.plain_recv_completed_at(*name).is_none());
             let cursor = || {
                 places
                     .at(next.get())
@@ -356,7 +356,7 @@ fn engine_of_light(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Shar
 #[inline(always)]
 fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
     match engine_name(handle) {
-        Some(name) => host.plain_ended_at(name),
+        Some(name) => host.plain_recv_completed_at(name),
         None => Some(0),
     }
 }
@@ -383,7 +383,7 @@ pub(crate) fn test_all(
         Ok(true)
     };
     if !all_over()? {
-        host.look();
+        host.progress_for_test();
         let over = all_over()?;
         record_poll(call, (count, places), !over);
         if !over {
@@ -412,7 +412,7 @@ pub(crate) enum LightOutcome<T> {
 fn wait_target_of_any(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
     let handles = (0..count).map(|at| places.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
-    host.any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, wait_target)))
+    host.register_any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, wait_target)))
 }
 
 /// Arguments of `MPI_Waitsome` and `MPI_Testsome`.
@@ -478,7 +478,7 @@ impl SomeArgs {
         };
         match self.complete_ready(engine, count)? {
             LightOutcome::NoneComplete => {
-                engine.host.look();
+                engine.host.progress_for_test();
                 let found = self.complete_ready(engine, count)?;
                 record_poll(
                     call,

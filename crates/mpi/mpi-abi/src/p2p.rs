@@ -268,7 +268,7 @@ pub(crate) fn recv(
 ) -> Result<()> {
     if let Some((_, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
         && let Some(host) = this_rank::engine_for(catch.context)
-        && let Some(caught) = host.recv_quick(&catch)
+        && let Some(caught) = host.fast_recv(&catch)
     {
         return write_status(status, &caught.into());
     }
@@ -329,13 +329,13 @@ pub(crate) fn irecv(
 ) -> Result<()> {
     if let Some((comm, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
         && let Some(host) = this_rank::engine_for(catch.context)
-        && let Some(name) = host.post_plain(&catch)
+        && let Some(name) = host.post_plain_recv(&catch)
     {
         let shard = shard_of(catch.context);
         if catch.room > HANDS_FROM {
             comm.process()
                 .host
-                .leave_open(light_request::in_shard(shard, name));
+                .leave_pending(light_request::in_shard(shard, name));
         }
         return match light_request::handle(shard, name) {
             Some(handle) => out.set(handle),

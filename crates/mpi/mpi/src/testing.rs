@@ -286,7 +286,7 @@ impl Messaging for NaiveHost {
             .ok_or(Error::Misuse("stale request"))
     }
 
-    fn finished_at(&self, request: Request) -> Option<u64> {
+    fn completed_at(&self, request: Request) -> Option<u64> {
         // The model does not keep the order of completions: any answer of a complete request is
         // legal.
         matches!(self.peek(request), Ok(Some(_))).then_some(0)
@@ -352,7 +352,7 @@ impl Messaging for NaiveHost {
         self.changed(&mut self.state());
     }
 
-    fn attach(&self, stepper: Arc<dyn Stepper>) {
+    fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         if !stepper.step(self) {
             self.steppers.lock().unwrap().push(stepper);
         }

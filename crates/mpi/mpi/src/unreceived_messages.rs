@@ -123,9 +123,12 @@ impl Process {
         let named = || here.iter().take(UNRECEIVED_NAMED);
         let callers_of = |kind: &UnreceivedGroup| match kind.message.peer == self.host.me() {
             true => self.described(None, &self.host.callers(&kind.sent())),
-            false => self.host.senders(&kind.sent()).map_or(Vec::new(), |found| {
-                self.described(Some(found.process), &found.origins)
-            }),
+            false => self
+                .host
+                .possible_senders(&kind.sent())
+                .map_or(Vec::new(), |found| {
+                    self.described(Some(found.process), &found.origins)
+                }),
         };
         let lines = named().map(|kind| kind.line(&callers_of(kind))).collect();
         let is_named: u64 = named().map(|kind| kind.count).sum();

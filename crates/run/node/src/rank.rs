@@ -456,7 +456,7 @@ fn patience(oversubscribed: bool, far: bool, awake: u32) -> SpinBudget {
     SpinBudget {
         spins,
         yields,
-        awake,
+        spinners: awake,
     }
 }
 

@@ -46,20 +46,20 @@ pub struct Simulated {
 }
 
 impl Environment for Simulated {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 0,
             yields: 1,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn give_way(&self) -> YieldOutcome {
+    fn yield_core(&self) -> YieldOutcome {
         self.fabric.pause(self.me);
         YieldOutcome::Taken
     }
 
-    fn retry(&self) -> Option<Duration> {
+    fn retry_interval(&self) -> Option<Duration> {
         Some(Duration::from_micros(50))
     }
 
@@ -70,7 +70,7 @@ impl Environment for Simulated {
         )
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         self.fabric.now_ns() as f64 * 1e-9
     }
 }

@@ -38,11 +38,11 @@ pub struct Thread {
 }
 
 impl Environment for Thread {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 0,
             yields: 8,
-            awake: 1,
+            spinners: 1,
         }
     }
 
@@ -50,7 +50,7 @@ impl Environment for Thread {
         panic!("the rank aborted the job with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 }
@@ -68,28 +68,28 @@ pub struct Lending {
 }
 
 impl Environment for Lending {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         self.patience
     }
 
-    fn grace(&self) -> Option<Duration> {
+    fn takeover_delay(&self) -> Option<Duration> {
         self.grace
     }
 
-    fn vigil(&self) -> Duration {
+    fn progress_spin_time(&self) -> Duration {
         self.vigil
     }
 
-    fn away(&self) -> Duration {
+    fn preemption_threshold(&self) -> Duration {
         // Threads of a test share their cores all the time.
         Duration::MAX
     }
 
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         true
     }
 
-    fn rest(&self) -> Duration {
+    fn progress_thread_rest(&self) -> Duration {
         // So that helpers go and come all the time.
         Duration::from_micros(100)
     }
@@ -98,7 +98,7 @@ impl Environment for Lending {
         panic!("aborted with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }

@@ -141,7 +141,7 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
                 origin: CallOrigin::default(),
             });
             if let Ok(StartOutcome::Pending(name)) = started {
-                host.announce(name);
+                host.offer_early_rtr(name);
             }
             receives.push((pattern, next_in, started));
             next_in += 1;

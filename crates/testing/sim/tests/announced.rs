@@ -136,7 +136,7 @@ impl Player<'_> {
         if let Some(request) = request
             && !self.random.one_in(5)
         {
-            self.host.announce(request);
+            self.host.offer_early_rtr(request);
         }
         let fate = request.map_or(Fate::Cancelled(0), Fate::Pending);
         self.posted.push(Posted {

@@ -36,28 +36,28 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 struct Idle(Duration, Arc<AtomicU32>);
 
 impl Environment for Idle {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 20,
             yields: 2,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn vigil(&self) -> Duration {
+    fn progress_spin_time(&self) -> Duration {
         self.0
     }
 
-    fn away(&self) -> Duration {
+    fn preemption_threshold(&self) -> Duration {
         // Threads of a test share their cores all the time.
         Duration::MAX
     }
 
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         true
     }
 
-    fn lent(&self, news: ProgressThreadEvent) {
+    fn note_progress_thread(&self, news: ProgressThreadEvent) {
         self.1.fetch_add(
             u32::from(news == ProgressThreadEvent::Called),
             Ordering::SeqCst,
@@ -68,7 +68,7 @@ impl Environment for Idle {
         panic!("aborted with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }
@@ -77,7 +77,7 @@ fn open(host: &dyn Messaging, started: StartOutcome) -> Option<Request> {
     match started {
         StartOutcome::Done(_) => None,
         StartOutcome::Pending(request) => {
-            host.leave_open(request);
+            host.leave_pending(request);
             Some(request)
         }
     }

@@ -61,7 +61,7 @@ fn exchange(host: &SimHost, buffers: &[Scratch]) -> Vec<Request> {
         match started {
             Ok(StartOutcome::Pending(request)) => {
                 if at % 4 == 0 {
-                    host.announce(request);
+                    host.offer_early_rtr(request);
                 }
                 open.push(request);
             }
@@ -281,7 +281,9 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                 let fetching = host.inspect(|shard| shard.fetching());
                 assert_eq!(fetching, 0, "it is over, and nothing else was sent");
                 let request = receive(&host, tag + 2, &short);
-                request.iter().for_each(|request| host.announce(*request));
+                request
+                    .iter()
+                    .for_each(|request| host.offer_early_rtr(*request));
                 send(&host, tag + 1, &go, 1);
                 // The short message is there when this rank looks next.
                 for _ in 0..RESTS {
@@ -305,7 +307,7 @@ fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
             let (long, ready) = (1, 2);
             if host.me() == 0 {
                 let open = receive(&host, long, &buffer);
-                host.announce(open.expect("nothing was sent yet"));
+                host.offer_early_rtr(open.expect("nothing was sent yet"));
                 send(&host, ready, &Scratch::new(LEN).expect("memory"), 8);
                 return finish(&host, open);
             }

@@ -46,7 +46,7 @@ fn open(host: &Rank, started: StartOutcome) -> Option<Request> {
     match started {
         StartOutcome::Done(_) => None,
         StartOutcome::Pending(request) => {
-            host.leave_open(request);
+            host.leave_pending(request);
             Some(request)
         }
     }
@@ -85,7 +85,7 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
             patience: SpinBudget {
                 spins: 20,
                 yields: 2,
-                awake: 1,
+                spinners: 1,
             },
             grace,
             vigil: Duration::ZERO,

@@ -31,7 +31,7 @@ const GIVE_UP: Duration = Duration::from_secs(60);
 const PATIENCE: SpinBudget = SpinBudget {
     spins: 20,
     yields: 2,
-    awake: 1,
+    spinners: 1,
 };
 
 /// With a core to spare, with one on which the helper stays awake (for longer than anything here
@@ -109,7 +109,7 @@ fn open(host: &Rank, started: StartOutcome) -> Option<Request> {
     match started {
         StartOutcome::Done(_) => None,
         StartOutcome::Pending(request) => {
-            host.leave_open(request);
+            host.leave_pending(request);
             Some(request)
         }
     }
@@ -276,13 +276,13 @@ fn exchange(host: &Rank, thread: i32, done: &[AtomicU32]) {
 fn rings(host: &Rank) {
     for lap in 0..ROUNDS as i32 {
         let ring = Ring::new(lap, 3, None);
-        host.attach(ring.clone());
+        host.attach_stepper(ring.clone());
         if lap % 2 == 0 {
             comes("the end of a ring", || ring.over.load(Ordering::Acquire));
         }
         // One with the program's own code, and one without, while a thread waits for both.
         let own = Ring::new(100 + lap, 2, Some(std::thread::current().id()));
-        host.attach(own.clone());
+        host.attach_stepper(own.clone());
         host.wait_until(&mut || {
             ring.over.load(Ordering::Acquire) && own.over.load(Ordering::Acquire)
         });

@@ -85,7 +85,7 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
             } else {
                 let started = host.recv(recv(0, 0, 4000, 2)).expect("posted");
                 if let StartOutcome::Pending(request) = started {
-                    host.announce(request);
+                    host.offer_early_rtr(request);
                 }
                 assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
                 for _ in 0..10 {

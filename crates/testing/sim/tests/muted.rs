@@ -26,15 +26,15 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 struct Stays;
 
 impl Environment for Stays {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 5,
             yields: 1,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         true
     }
 
@@ -42,7 +42,7 @@ impl Environment for Stays {
         panic!("aborted with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }
@@ -53,25 +53,25 @@ impl Environment for Stays {
 struct Crowded(Arc<AtomicU32>);
 
 impl Environment for Crowded {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 5,
             yields: 1,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn grace(&self) -> Option<Duration> {
+    fn takeover_delay(&self) -> Option<Duration> {
         Some(LOOKS)
     }
 
     /// What is learned of how long the program stays away is measured by a clock that is as coarse
     /// as these times: such a rank may find that hands do not pay.
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         true
     }
 
-    fn lent(&self, what: ProgressThreadEvent) {
+    fn note_progress_thread(&self, what: ProgressThreadEvent) {
         if matches!(what, ProgressThreadEvent::Leaves) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -81,7 +81,7 @@ impl Environment for Crowded {
         Stays.abort(code, message)
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }
@@ -166,7 +166,7 @@ fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
     let [own, other] = ranks(&fabric, &Stays);
     for tag in 0..5 {
         let left = takes(&*own, tag);
-        own.attach(left.clone());
+        own.attach_stepper(left.clone());
         send(&*other, tag, &left.memory);
         comes(&format!("message {tag}"), || {
             left.over.load(Ordering::SeqCst)
@@ -187,7 +187,7 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
         // The helper finds nothing to do, and sleeps until the rail wants to be looked at.
         let before = surroundings.0.load(Ordering::SeqCst);
         let waited_for = takes(&*own, 10 + tag);
-        own.attach(waited_for.clone());
+        own.attach_stepper(waited_for.clone());
         comes("the helper", || {
             surroundings.0.load(Ordering::SeqCst) > before
         });
@@ -196,7 +196,7 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
         // What is lent after that is looked after as ever.
         let left = takes(&*own, tag);
         send(&*other, tag, &left.memory);
-        own.attach(left.clone());
+        own.attach_stepper(left.clone());
         comes(&format!("message {tag}"), || {
             left.over.load(Ordering::SeqCst)
         });

@@ -20,11 +20,11 @@ const MANY: u32 = 1000;
 struct Quiet;
 
 impl Environment for Quiet {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 5,
             yields: 1,
-            awake: 1,
+            spinners: 1,
         }
     }
 
@@ -32,7 +32,7 @@ impl Environment for Quiet {
         panic!("aborted with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }
@@ -128,7 +128,7 @@ struct Begets(Arc<Takes>);
 
 impl Stepper for Begets {
     fn step(&self, host: &dyn Messaging) -> bool {
-        host.attach(self.0.clone());
+        host.attach_stepper(self.0.clone());
         true
     }
 }
@@ -139,7 +139,7 @@ fn to_start_one_steps_that_one_however_many_are_open() {
     let open: Vec<_> = (0..MANY)
         .map(|tag| {
             let takes = Takes::new(&*host, tag as i32, &steps);
-            host.attach(takes.clone());
+            host.attach_stepper(takes.clone());
             takes
         })
         .collect();
@@ -166,9 +166,9 @@ fn what_a_first_step_brings_about_for_others_they_hear_of() {
     let memory = || Scratch::new(8).unwrap();
     for tag in 0..20 {
         let takes = Takes::new(&*host, tag, &steps);
-        host.attach(takes.clone());
+        host.attach_stepper(takes.clone());
         assert!(!takes.is_over());
-        host.attach(Arc::new(Gives {
+        host.attach_stepper(Arc::new(Gives {
             tag,
             memory: memory(),
         }));
@@ -181,7 +181,7 @@ fn what_a_first_step_attaches_is_stepped_too() {
     let (host, steps) = (alone(), Arc::new(AtomicU32::new(0)));
     let memory = Scratch::new(8).unwrap();
     let takes = Takes::new(&*host, 1, &steps);
-    host.attach(Arc::new(Begets(takes.clone())));
+    host.attach_stepper(Arc::new(Begets(takes.clone())));
     assert!(steps.load(Ordering::Relaxed) > 0);
     send(&*host, 1, &memory);
     host.wait_until(&mut || takes.is_over());

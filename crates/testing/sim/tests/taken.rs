@@ -33,7 +33,7 @@ const LENDING: Lending = Lending {
     patience: SpinBudget {
         spins: 5,
         yields: 1,
-        awake: 1,
+        spinners: 1,
     },
     grace: None,
     vigil: Duration::ZERO,
@@ -149,7 +149,7 @@ fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
     let memory = Scratch::new(8).unwrap();
     for tag in 0..ROUNDS {
         let expects = Expects::new(tag);
-        rank.attach(expects.clone());
+        rank.attach_stepper(expects.clone());
         // The program goes on without a look at the rail.
         held(&rank, || {
             assert!(matches!(
@@ -172,7 +172,7 @@ fn a_waiter_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
     let memory = Scratch::new(8).unwrap();
     for tag in 0..ROUNDS {
         let expects = Expects::new(tag);
-        rank.drive(expects.clone());
+        rank.attach_awaited_stepper(expects.clone());
         held(&rank, || {
             assert!(matches!(
                 message(&sender, 1, tag, &memory),

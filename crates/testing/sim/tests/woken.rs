@@ -34,7 +34,7 @@ fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalRail>, Lending) {
         patience: SpinBudget {
             spins: 0,
             yields: 0,
-            awake: 1,
+            spinners: 1,
         },
         grace: None,
         vigil: Duration::ZERO,
@@ -197,7 +197,7 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several() {
         let (other, _room) = post(host, WAITERS + tag);
         let (one, _room) = post(host, tag);
         let names = [other, one].map(Option::unwrap);
-        let awaits = host.any_of(&mut names.map(WaitTarget::Operation).into_iter());
+        let awaits = host.register_any_of(&mut names.map(WaitTarget::Operation).into_iter());
         host.wait_for(&|| awaits, &mut || host.take(names[1]).unwrap().is_some());
         call_off(host, names[0]);
     });
@@ -233,7 +233,7 @@ impl Stepper for Takes {
         over
     }
 
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -255,10 +255,13 @@ fn wait_for_a_stepper_or_an_operation(host: &Rank, tag: i32) {
         (other, one)
     };
     let takes = Takes::new(stepped);
-    host.attach(takes.clone());
-    takes.waiter.note();
-    let parts = [WaitTarget::end_of(&*takes), WaitTarget::Operation(named)];
-    let awaits = host.any_of(&mut parts.into_iter());
+    host.attach_stepper(takes.clone());
+    takes.waiter.register();
+    let parts = [
+        WaitTarget::stepper_end(&*takes),
+        WaitTarget::Operation(named),
+    ];
+    let awaits = host.register_any_of(&mut parts.into_iter());
     let is_over = || match tag % 2 {
         0 => takes.over.load(Ordering::SeqCst),
         _ => host.take(named).unwrap().is_some(),
@@ -282,18 +285,20 @@ fn a_message_for_another_wakes_nobody_who_waits_for_a_stepper_or_an_operation() 
 fn wait_to_be_told(host: &Rank, tag: i32, alone: bool) {
     let (come, waiter) = (AtomicBool::new(false), AnyOfWaiter::default());
     let (never, _room) = post(host, WAITERS + tag);
-    let told = || WaitTarget::told_of(&come);
+    let told = || WaitTarget::signal_of(&come);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             receive(host, tag);
             come.store(true, Ordering::SeqCst);
-            host.tell(told(), &waiter);
+            host.signal(told(), &waiter);
         });
         let awaits = match alone {
             true => told(),
             false => {
-                waiter.note();
-                host.any_of(&mut [WaitTarget::Operation(never.unwrap()), told()].into_iter())
+                waiter.register();
+                host.register_any_of(
+                    &mut [WaitTarget::Operation(never.unwrap()), told()].into_iter(),
+                )
             }
         };
         host.wait_for(&|| awaits, &mut || come.load(Ordering::SeqCst));
@@ -332,7 +337,7 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several_shards() {
         let (one, _room) = post_in(host, context(1), tag);
         let (other, _other_room) = post_in(host, context(2), tag);
         let names = [one, other].map(Option::unwrap);
-        let awaits = host.any_of(&mut names.map(WaitTarget::Operation).into_iter());
+        let awaits = host.register_any_of(&mut names.map(WaitTarget::Operation).into_iter());
         let at = tag as usize % 2;
         host.wait_for(&|| awaits, &mut || host.take(names[at]).unwrap().is_some());
         call_off(host, names[1 - at]);
@@ -411,7 +416,7 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
         }
         1 => {
             let both = [tag, WAITERS + tag].map(|tag| post(host, tag));
-            let awaits = host.any_of(
+            let awaits = host.register_any_of(
                 &mut both
                     .iter()
                     .map(|(name, _)| WaitTarget::Operation(name.unwrap())),
@@ -432,8 +437,8 @@ fn wait_for_the_end_of_the_peer(host: &Rank, tag: i32) {
 fn wait_for_a_stepper(host: &Rank, tag: i32) {
     let (request, _room) = post(host, tag);
     let takes = Takes::new(request.unwrap());
-    host.attach(takes.clone());
-    host.wait_for(&|| WaitTarget::end_of(&*takes), &mut || {
+    host.attach_stepper(takes.clone());
+    host.wait_for(&|| WaitTarget::stepper_end(&*takes), &mut || {
         takes.over.load(Ordering::SeqCst)
     });
 }

@@ -133,7 +133,7 @@ impl EventPoller {
 
     /// Watches one again that is watched once.
     pub(super) fn rearm(&self, fd: BorrowedFd<'_>, token: u64, flags: EventFlags) {
-        // It was added before, and only `forget` removes it.
+        // It was added before, and only `forget_contexts` removes it.
         let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags);
     }
 

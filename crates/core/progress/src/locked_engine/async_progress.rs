@@ -2,7 +2,7 @@
 //! call (`tasks::progress_worker`), whose task is a turn at the engine.
 //!
 //! Part of `locked_engine`. A call that returns with an operation open that needs hands (a large
-//! message, a collective) says so with `leave_open` or `attach`. From then on the engine's lock is
+//! message, a collective) says so with `leave_pending` or `attach_stepper`. From then on the engine's lock is
 //! a real one, the gate is lent, and peers call the helper when what they send needs an answer. A
 //! thread that waits takes all that back before it polls, so that nobody is called in vain and its
 //! locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller
@@ -174,7 +174,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
         let (host, its_words, rest) = (
             Arc::downgrade(self),
             words.clone(),
-            self.surroundings.rest(),
+            self.surroundings.progress_thread_rest(),
         );
         let cores = WorkerCores::of(cpus);
         let _ = self.lending.cores.set(cores.clone());
@@ -252,7 +252,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let pays = self.lending.habit.leave(site, now, alone);
         self.lending.vigils.note_left(now.at);
         // Once lent, more that is open costs next to nothing.
-        let lends = pays || self.lending.door.gate.is_lent() || self.surroundings.lends_always();
+        let lends = pays || self.lending.door.gate.is_lent() || self.surroundings.releases_always();
         if lends {
             self.lending.vigils.note_lent(now.at);
             // To one that is awake that takes no time.
@@ -263,7 +263,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     fn moment(&self) -> ProfileTime {
-        match self.surroundings.grace() {
+        match self.surroundings.takeover_delay() {
             None => ProfileTime {
                 at: self.lending.now(),
                 worth: if self.lending.vigils.are_near() {
@@ -312,7 +312,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Lets the helper in, and has peers call it, unless (`true`) it is awake and sees that itself.
     pub(super) fn lend(&self, what: WakeupScope) -> bool {
         let kept = self.lending.door.gate.is_kept();
-        if kept && self.lending.trust.begin().is_none() && !self.surroundings.lends_always() {
+        if kept && self.lending.trust.begin().is_none() && !self.surroundings.releases_always() {
             return false;
         }
         let Some(words) = self.words() else {
@@ -322,7 +322,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if self.shared.load(Ordering::Relaxed) {
             // The poller looks at this after it has ceased to be one.
             self.lending.relied_on.store(true, Ordering::SeqCst);
-            if self.seats.is_polled() {
+            if self.seats.has_leader() {
                 return false;
             }
         } else if kept {
@@ -345,7 +345,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 return false;
             }
         }
-        if self.surroundings.grace().is_some() {
+        if self.surroundings.takeover_delay().is_some() {
             // One that looks already will see this, too.
             if self.lending.lendings.count() {
                 call.rouse();
@@ -395,7 +395,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
-        if self.lending.door.gate.is_lent() && !self.seats.is_polled() {
+        if self.lending.door.gate.is_lent() && !self.seats.has_leader() {
             self.hand_over_lent();
         }
     }
@@ -493,8 +493,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds
         // nobody there. SYNC(hands-vigil).
         !lending.door.gate.is_kept()
-            && self.surroundings.grace().is_none()
-            && !self.seats.is_polled()
+            && self.surroundings.takeover_delay().is_none()
+            && !self.seats.has_leader()
             && !lending.vigils.kept.is_kept()
             && !is_armed()
     }

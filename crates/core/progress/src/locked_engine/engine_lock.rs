@@ -156,7 +156,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// where ranks exceed cores.
     #[inline]
     fn is_crowded(&self) -> bool {
-        !self.lending.door.gate.is_kept() || self.surroundings.patience().spins == 0
+        !self.lending.door.gate.is_kept() || self.surroundings.spin_budget().spins == 0
     }
 
     /// Takes the engine. Waits for a holder, which never blocks.
@@ -207,12 +207,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn tell(&self, held: &mut EngineGuard<'_, R>) {
         let EngineGuard { shard, wakes, .. } = held;
         wakes.get_or_insert_with(DeferredWakes::new);
-        self.seats.tell(|awaited| match WaitKey::decode(awaited) {
+        self.seats.notify(|awaited| match WaitKey::decode(awaited) {
             WaitKey::Anything => true,
             WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
             WaitKey::AnyOf(waiter) => shard.has_ended_for(waiter),
             WaitKey::Message(word) => shard.has_kept(word),
-            WaitKey::Stepper(_) | WaitKey::Told(_) | WaitKey::Memory(_) => false,
+            WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
         });
         self.tell_anywhere(shard);
         // Who is about to sit has asked before and sees that there was news, or will ask with the

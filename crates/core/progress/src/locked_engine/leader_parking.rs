@@ -4,7 +4,7 @@
 //! Part of `locked_engine`. A poller that called another thread, which then got its very core, is
 //! in that one's way: it would be switched to and from with each message. So it sleeps at once, on
 //! the bell and in its seat, and whoever begins a wait meanwhile polls in its place
-//! ([`LockedEngine::relieve`]) and lays the role back when it leaves ([`LockedEngine::lay_back`]):
+//! ([`LockedEngine::relieve_parked_leader`]) and lays the role back when it leaves ([`LockedEngine::leave_leadership_on_bell`]):
 //! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
 //! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have
 //! been seen by neither side, so a nap is as short as the first one of any sleeper, and who lies
@@ -52,7 +52,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
     #[inline]
     pub(super) fn relieve(&self) -> bool {
-        if !self.seats.relieve(myself()) {
+        if !self.seats.relieve_parked_leader(myself()) {
             return false;
         }
         self.reliefs.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// there is work that somebody has to see to; the caller has the role still.
     #[inline]
     pub(super) fn lay_back(&self) -> bool {
-        self.seats.is_bell_kept() && self.lay_on_bell()
+        self.seats.has_bell_sleeper() && self.lay_on_bell()
     }
 
     fn lay_on_bell(&self) -> bool {
@@ -91,11 +91,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if self.seats.news() != seen {
                 continue;
             }
-            if !self.seats.lay_back(myself()) {
+            if !self.seats.leave_leadership_on_bell(myself()) {
                 break;
             }
             // Who lies there may have been rung for while the role was not there, and sleep on.
-            if bell.load(Ordering::SeqCst) == ticket || !self.seats.relieve(myself()) {
+            if bell.load(Ordering::SeqCst) == ticket || !self.seats.relieve_parked_leader(myself())
+            {
                 return true;
             }
         }
@@ -113,7 +114,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         wakes: Option<DeferredWakes>,
     ) -> ParkOutcome {
         naps.lay = false;
-        if self.seats.is_bell_kept() {
+        if self.seats.has_bell_sleeper() {
             return if self.lay_back() {
                 ParkOutcome::Sits
             } else {
@@ -124,7 +125,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return ParkOutcome::Polls;
         };
         let happened = self.seats.news();
-        let Some(mut seat) = self.seats.take(myself()) else {
+        let Some(mut seat) = self.seats.take_slot(myself()) else {
             return ParkOutcome::Polls;
         };
         let ticket = self.enter().rail().arm();
@@ -142,16 +143,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         let reliefs = self.reliefs.load(Ordering::Relaxed);
         self.dozing.store(true, Ordering::SeqCst);
-        if !seat.lie_down(awaits().encode(), happened) {
+        if !seat.park_on_bell(awaits().encode(), happened) {
             self.wakes_up();
             naps.lay = true;
             return ParkOutcome::Polls;
         }
         drop(wakes);
-        self.surroundings.sleeps(true);
+        self.surroundings.note_sleep(true);
         let called = self.lie(&mut seat, bell, ticket);
-        self.surroundings.sleeps(false);
-        if called == WakeReason::Ask {
+        self.surroundings.note_sleep(false);
+        if called == WakeReason::Recheck {
             return ParkOutcome::Sits;
         }
         self.wakes_up();
@@ -172,7 +173,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         seen: u64,
     ) -> Option<WakeReason> {
         let bell = self.source.bell()?;
-        if self.seats.is_bell_kept() || self.has_to_see_beside() {
+        if self.seats.has_bell_sleeper() || self.has_to_see_beside() {
             return None;
         }
         let WaitTarget::Receive(name, _) = awaits() else {
@@ -181,17 +182,18 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !self.enter().blocks_in(name, false) {
             return None;
         }
-        let mut seat = self.seats.take(myself())?;
+        let mut seat = self.seats.take_slot(myself())?;
         let reliefs = self.reliefs.load(Ordering::Relaxed);
         let ticket = bell.load(Ordering::SeqCst);
-        let called = match seat.lie_beside(awaits().encode(), seen) {
+        let called = match seat.park_on_bell_behind_leader(awaits().encode(), seen) {
             Ok(()) => self.lie(&mut seat, bell, ticket),
             Err(called) => called,
         };
-        if called == WakeReason::Poll {
+        if called == WakeReason::Lead {
             self.wakes_up();
         }
-        let in_vain = called == WakeReason::Ask && self.reliefs.load(Ordering::Relaxed) == reliefs;
+        let in_vain =
+            called == WakeReason::Recheck && self.reliefs.load(Ordering::Relaxed) == reliefs;
         (!in_vain).then_some(called)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Leadership<'a>(pub(super) &'a Waiters);
 
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
-        self.0.hand_over();
+        self.0.pass_leadership();
     }
 }
 
@@ -58,7 +58,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         done: &mut dyn FnMut() -> bool,
     ) {
         let (who, mut seat, mut patient, mut lies) = (myself(), None, true, true);
-        let mut lingering = self.porch.arrive(self.surroundings.patience());
+        let mut lingering = self.porch.arrive(self.surroundings.spin_budget());
         loop {
             // Before asking: SYNC(seats-news).
             let seen = self.seats.news();
@@ -66,10 +66,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 return lingering.paid();
             }
             self.come_back();
-            let begins = self.seats.begin(who) || patient && self.relieve();
-            if !begins && self.seats.is_polled_by(who) {
+            let begins = self.seats.try_lead(who) || patient && self.relieve();
+            if !begins && self.seats.is_led_by(who) {
                 // A callback of the program's waits while its thread polls: nobody else would.
-                self.poll_until::<true>(done, self.surroundings.patience(), None);
+                self.poll_until::<true>(done, self.surroundings.spin_budget(), None);
                 return;
             }
             if begins {
@@ -80,34 +80,34 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 lingering.ends();
                 self.rely();
                 match self.lie_beside(awaits, seen) {
-                    Some(WakeReason::Poll) => {}
-                    Some(WakeReason::Ask) => continue,
+                    Some(WakeReason::Lead) => {}
+                    Some(WakeReason::Recheck) => continue,
                     None => {
                         lies = false;
                         continue;
                     }
                 }
             } else if lingering.goes_on() {
-                self.surroundings.give_way();
+                self.surroundings.yield_core();
                 continue;
             } else {
                 self.rely();
                 if seat.is_none() {
-                    seat = self.seats.take(who);
+                    seat = self.seats.take_slot(who);
                 }
                 let looks = lingering.looks();
                 match seat
                     .as_mut()
                     .map(|seat| seat.wait(awaits().encode(), seen, looks))
                 {
-                    Some(WakeReason::Poll) => {
+                    Some(WakeReason::Lead) => {
                         seat = None;
                         if looks == 0 {
                             // Whoever left goes on, perhaps on this very core.
-                            self.surroundings.give_way();
+                            self.surroundings.yield_core();
                         }
                     }
-                    Some(WakeReason::Ask) => {
+                    Some(WakeReason::Recheck) => {
                         patient = true;
                         continue;
                     }
@@ -132,7 +132,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if come() {
             return;
         }
-        if self.seats.begin(myself()) {
+        if self.seats.try_lead(myself()) {
             self.come_back();
             // Nobody else could look for it.
             self.poll_for_all(&mut || come(), None);
@@ -155,7 +155,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.polls_itself();
         }
         self.begins_to_serve(awaits);
-        let over = self.poll_until::<true>(done, self.surroundings.patience(), awaits);
+        let over = self.poll_until::<true>(done, self.surroundings.spin_budget(), awaits);
         if over {
             self.porch.poller_left();
         }
@@ -177,7 +177,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         self.served
             .store(completion_events::word(&pattern), Ordering::Relaxed);
-        if self.seats.is_bell_kept() {
+        if self.seats.has_bell_sleeper() {
             self.enter().blocks_in(name, true);
         }
     }
@@ -226,7 +226,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.sat_before.store(sat, Ordering::Relaxed);
             return None;
         }
-        if !self.seats.begin(myself()) && !self.relieve() {
+        if !self.seats.try_lead(myself()) && !self.relieve() {
             return None;
         }
         let role = Leadership(&self.seats);
@@ -249,9 +249,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether who waits here has to look after anything but messages of this shard, and what the
     /// one sees to that lies on the bell.
     fn has_more_to_see_to(&self) -> bool {
-        self.surroundings.patience().spins == 0
+        self.surroundings.spin_budget().spins == 0
             || self.is_watched()
-            || !self.seats.is_bell_kept() && (self.is_anything_open() || !self.looks.is_empty())
+            || !self.seats.has_bell_sleeper() && (self.is_anything_open() || !self.looks.is_empty())
             || self.has_to_see_beside()
             || self.is_first_busy()
     }
@@ -288,7 +288,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let _wakes = DeferredWakes::new();
         self.looks.take(|id| {
             let word = WaitTarget::Memory(id).encode();
-            self.seats.tell(|awaited| awaited == word);
+            self.seats.notify(|awaited| awaited == word);
         });
     }
 
@@ -297,7 +297,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline]
     pub(super) fn let_run(&self, courtesy: &mut CoreYield, calls: u32) {
         let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
-        let calls = if calls > 0 && self.porch.has_room(self.surroundings.patience()) {
+        let calls = if calls > 0 && self.porch.has_room(self.surroundings.spin_budget()) {
             // Nobody needs this core.
             self.crowded.store(false, Ordering::Relaxed);
             0
@@ -311,7 +311,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             courtesy.left -= 1;
             return;
         }
-        let given = self.surroundings.give_way();
+        let given = self.surroundings.yield_core();
         if calls > 0 {
             // One that needs little time has sat down since, perhaps before the core was given
             // away: who is woken may get it at once.
@@ -320,7 +320,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         courtesy.gap = match given {
             YieldOutcome::Taken => GIVE_WAY_FIRST,
-            YieldOutcome::InVain => (courtesy.gap * 2).min(GIVE_WAY_LAST),
+            YieldOutcome::Unused => (courtesy.gap * 2).min(GIVE_WAY_LAST),
         };
         courtesy.left = courtesy.gap;
     }
@@ -332,7 +332,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn serves_others(&self, courtesy: &CoreYield, calls: u32) -> bool {
         calls == 1
             && courtesy.served >= SERVED_BEFORE_ASIDE
-            && self.porch.has_room(self.surroundings.patience())
+            && self.porch.has_room(self.surroundings.spin_budget())
     }
 
     /// Whether the one thread that was called, of so many, wants this very core, as far as that is
@@ -342,7 +342,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
         calls == 1
             && self.crowded.load(Ordering::Relaxed)
-            && !self.porch.has_room(self.surroundings.patience())
+            && !self.porch.has_room(self.surroundings.spin_budget())
             && !self.seats.called().is_multiple_of(CROWDED_CALLS)
     }
 }

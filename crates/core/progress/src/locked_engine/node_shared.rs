@@ -14,30 +14,30 @@ use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 
 impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
-    fn commons(&self, owner: Peer) -> Option<Segment> {
+    fn coll_heap(&self, owner: Peer) -> Option<Segment> {
         self.enter().rail().commons(owner)
     }
 
-    fn spins(&self) -> u32 {
-        self.surroundings.patience().spins
+    fn memory_spins(&self) -> u32 {
+        self.surroundings.spin_budget().spins
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.enter().rail().doorbell(peer)
     }
 
-    fn hands(&self, peer: Peer) -> Option<Segment> {
+    fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
         self.enter().rail().hands(peer)
     }
 
-    fn can_fetch(&self, peer: Peer) -> bool {
+    fn can_read(&self, peer: Peer) -> bool {
         self.enter()
             .rail()
             .reach(peer)
             .is_some_and(|reach| reach.can_read)
     }
 
-    fn lend(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
+    fn expose(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         // The peer of a region only says whose death ends it early; this one's users meet before it
         // ends.
         match self.enter().rail().expose(name, self.me, data) {
@@ -46,11 +46,11 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
         }
     }
 
-    fn withdraw(&self, name: BulkToken) {
+    fn revoke(&self, name: BulkToken) {
         self.enter().rail().revoke(name);
     }
 
-    fn fetch(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
+    fn read_exposed(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
         let mut shard = self.enter();
         let lifted = if shard.is_alone() {
             OffloadResult::Unable
@@ -67,7 +67,7 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
         }
     }
 
-    fn meets(&self, _context: ContextId, meeting: Option<ExternalWait>) {
+    fn note_external_wait(&self, _context: ContextId, meeting: Option<ExternalWait>) {
         lock(&self.meetings).set(meeting);
     }
 }

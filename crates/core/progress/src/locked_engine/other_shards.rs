@@ -189,7 +189,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// again.
     #[inline]
     pub(crate) fn told_of_anywhere(&self) {
-        if self.seats.is_polled() {
+        if self.seats.has_leader() {
             self.stir();
         }
     }
@@ -230,7 +230,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         let mut moved = false;
         for host in beside.shards.others(beside.shard, which) {
-            if !host.seats.is_polled() {
+            if !host.seats.has_leader() {
                 moved |= host.advance(by, LockPolicy::IfFree);
             }
         }
@@ -309,7 +309,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let waiting = shards.anywhere.load(Ordering::Relaxed);
             let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
             let is_busy = steppers || shards.first_open.load(Ordering::Relaxed);
-            is_busy && shards.host(0).is_none_or(|first| !first.seats.is_polled())
+            is_busy && shards.host(0).is_none_or(|first| !first.seats.has_leader())
         })
     }
 
@@ -385,10 +385,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             forget(beside.shard);
             return None;
         }
-        if !self.seats.begin(myself()) {
+        if !self.seats.try_lead(myself()) {
             // Before another look at the role: who gives it back looks for leaners afterwards.
             beside.leaners.fetch_or(1 << by, Ordering::SeqCst);
-            if self.seats.is_polled() || !self.seats.begin(myself()) {
+            if self.seats.has_leader() || !self.seats.try_lead(myself()) {
                 return None;
             }
         }
@@ -479,7 +479,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let is_due = |waiter| shard.has_ended_for(waiter);
             first
                 .seats
-                .tell(|awaited| matches!(WaitKey::decode(awaited), WaitKey::AnyOf(waiter) if is_due(waiter)));
+                .notify(|awaited| matches!(WaitKey::decode(awaited), WaitKey::AnyOf(waiter) if is_due(waiter)));
         }
     }
 
@@ -510,7 +510,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         };
         let mut others = beside.shards.others(beside.shard, u32::MAX);
-        others.any(|host| !host.seats.is_polled() && host.enter().has_work())
+        others.any(|host| !host.seats.has_leader() && host.enter().has_work())
     }
 
     /// A call that must not wait found nothing here: others may rely on it all the same. `true`:

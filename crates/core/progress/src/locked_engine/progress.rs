@@ -173,7 +173,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         let over = stepper.step(host);
         if over {
             run.end(stepper);
-            if stepper.looks_at_memory() {
+            if stepper.polls_memory() {
                 self.looking.fetch_sub(1, Ordering::SeqCst);
             }
             if stepper.has_messages() {
@@ -223,10 +223,14 @@ impl StepperRun {
         let all = self.left || self.finished as usize > ENDED_KNOWN;
         let mut ended = self.ended.iter().flatten();
         match awaited {
-            WaitKey::Stepper(_) => all || ended.any(|stepper| WaitKey::end_of(stepper) == awaited),
+            WaitKey::Stepper(_) => {
+                all || ended.any(|stepper| WaitKey::stepper_end(stepper) == awaited)
+            }
             WaitKey::AnyOf(waiter) => {
                 let is_its = |stepper: &Arc<dyn Stepper>| {
-                    stepper.waiter().is_some_and(|noted| noted.is(waiter))
+                    stepper
+                        .current_waiter()
+                        .is_some_and(|noted| noted.is_registered_by(waiter))
                 };
                 all || ended.any(is_its)
             }

@@ -234,7 +234,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn begin_vigil(&self, words: Option<&WakeupWords>) {
         let vigils = &self.lending.vigils;
         if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
-            let length = self.surroundings.vigil().as_nanos() as u64;
+            let length = self.surroundings.progress_spin_time().as_nanos() as u64;
             vigils.length.store(length, Ordering::Relaxed);
         }
         let Some(length) = vigils.length() else {
@@ -273,7 +273,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let vigils = &self.lending.vigils;
         let (now, length) = (self.vigil_now(), vigils.length().unwrap_or(0));
         let gap = now.saturating_sub(std::mem::replace(&mut looks.last, now));
-        if gap > self.surroundings.away().as_nanos() as u64 && vigils.helpers.was_put_aside() {
+        if gap > self.surroundings.preemption_threshold().as_nanos() as u64
+            && vigils.helpers.was_put_aside()
+        {
             vigils.were_disturbed(now);
             return SpinTime::IsUp;
         }
@@ -309,7 +311,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether a turn has something to do. While another thread of the rank polls, the gate stays
     /// lent, but the work is that one's: it lends again when it leaves.
     fn is_hand_wanted(&self) -> bool {
-        self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.is_polled()
+        self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.has_leader()
     }
 
     /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or

@@ -71,7 +71,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The helper was called, or looks by itself.
     pub(super) fn take_turn(&self) -> WorkerAction {
-        match self.surroundings.grace() {
+        match self.surroundings.takeover_delay() {
             None => {
                 self.step_aside();
                 self.begin_vigil(self.lending.words.get());
@@ -116,7 +116,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         let mut limit = None;
         loop {
-            self.surroundings.lent(ProgressThreadEvent::Called);
+            self.surroundings
+                .note_progress_thread(ProgressThreadEvent::Called);
             let awake = by == ProgressCaller::Helper && self.lending.vigils.kept.is_kept();
             let moved = if awake {
                 self.work_awake(&inside)
@@ -124,9 +125,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.work_inside(&inside)
             };
             if moved > 0 {
-                self.surroundings.lent(ProgressThreadEvent::Worked);
+                self.surroundings
+                    .note_progress_thread(ProgressThreadEvent::Worked);
             }
-            self.surroundings.lent(ProgressThreadEvent::Leaves);
+            self.surroundings
+                .note_progress_thread(ProgressThreadEvent::Leaves);
             if self.is_attended(&inside) {
                 self.hand_back();
                 return WorkerAction::Sleep;
@@ -161,7 +164,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // afterwards.
         }
         let work = self.enter().has_work() || self.has_work_beside();
-        let retry = self.surroundings.retry().filter(|_| work);
+        let retry = self.surroundings.retry_interval().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
         limit.map_or(WorkerAction::Sleep, WorkerAction::Nap)
     }
@@ -192,15 +195,15 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Somebody of the rank waits or is about to: the work is theirs.
     pub(super) fn is_attended(&self, inside: &ProgressThreadGuard<'_>) -> bool {
-        inside.recalled() || self.seats.is_polled()
+        inside.recalled() || self.seats.has_leader()
     }
 
     /// Advances what is open until nothing moves. Returns how often something did.
     fn work_inside(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
         let (mut moved, mut idle) = (0u32, 0);
-        let most = match self.surroundings.patience().spins {
+        let most = match self.surroundings.spin_budget().spins {
             // What this spins, the program's thread does not compute.
-            _ if self.surroundings.grace().is_some() => 0,
+            _ if self.surroundings.takeover_delay().is_some() => 0,
             _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
             spins => spins.min(HELPER_SPINS),
         };

@@ -41,10 +41,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     self.lending.door.gate.attend();
                     if let Err(error) = self.hire(&mut tasks) {
                         self.lending.phase.store(OFF, Ordering::Release);
-                        self.surroundings.lent(ProgressThreadEvent::Refused(error));
+                        self.surroundings
+                            .note_progress_thread(ProgressThreadEvent::Refused(error));
                         return None;
                     }
-                    self.surroundings.lent(ProgressThreadEvent::Started);
+                    self.surroundings
+                        .note_progress_thread(ProgressThreadEvent::Started);
                 }
                 self.lending.phase.store(RUNNING, Ordering::Release);
             }

@@ -19,7 +19,7 @@ pub(super) struct TraceSwitch {
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    /// Tells `watcher` from now on what happens; `None`: nobody any more.
+    /// Tells `tracer` from now on what happens; `None`: nobody any more.
     pub fn watch(&self, watcher: Option<Arc<dyn OperationTracer>>) {
         let on = watcher.is_some();
         if on {

@@ -104,7 +104,7 @@ impl DonePolicy {
             | WaitTarget::AnyOf(_)
             | WaitTarget::AnyAnywhere(_)
             | WaitTarget::Message(_)
-            | WaitTarget::Told(_) => true,
+            | WaitTarget::Signal(_) => true,
             WaitTarget::Anything | WaitTarget::Stepper(_) | WaitTarget::Memory(_) => false,
         });
     }
@@ -124,7 +124,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if open {
             self.take_back_from_away();
         }
-        self.poll_until::<false>(done, self.surroundings.patience(), None);
+        self.poll_until::<false>(done, self.surroundings.spin_budget(), None);
         if open {
             self.lend_again();
         }
@@ -229,16 +229,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if idle <= spins {
                 std::hint::spin_loop();
             } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
-                taken += u32::from(self.surroundings.give_way() == YieldOutcome::Taken);
+                taken += u32::from(self.surroundings.yield_core() == YieldOutcome::Taken);
             } else if self.yields_on(&mut spinning_on, &mut tried) {
-                self.surroundings.give_way();
+                self.surroundings.yield_core();
             } else {
                 if spinning_on.take().is_some() {
                     self.spin_on.failed();
                 }
                 // Other threads may have begun to wait meanwhile.
                 if parks >= PARKS_BEFORE_TELLING && (!told || AMONG) {
-                    self.surroundings.waits(Some(&self.waiting()));
+                    self.surroundings.note_long_wait(Some(&self.waiting()));
                     told = true;
                 }
                 if std::mem::take(&mut looks) {
@@ -277,7 +277,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether one that gave its core away as often as it is to goes on with that: since when it
     /// does is `begun`, and `tried` that it asked whether that pays.
     fn yields_on(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
-        let most = self.surroundings.yields_on();
+        let most = self.surroundings.extended_yield();
         if most.is_zero() {
             return false;
         }
@@ -291,7 +291,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline]
     fn unsay(&self, told: &mut bool) {
         if std::mem::take(told) {
-            self.surroundings.waits(None);
+            self.surroundings.note_long_wait(None);
         }
     }
 
@@ -335,9 +335,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.dozing.store(true, Ordering::SeqCst);
             let quiet = beside.iter().all(CoveredShard::doze);
             if self.seats.news() == happened && quiet {
-                self.surroundings.sleeps(true);
+                self.surroundings.note_sleep(true);
                 self.sleep(ticket, limit, &beside);
-                self.surroundings.sleeps(false);
+                self.surroundings.note_sleep(false);
             }
             self.dozing.store(false, Ordering::SeqCst);
         }
@@ -350,7 +350,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn retry(&self) -> Option<Duration> {
         let work = self.enter().has_work();
         if work {
-            self.surroundings.retry()
+            self.surroundings.retry_interval()
         } else {
             None
         }

@@ -42,7 +42,7 @@ impl YieldBeforePark {
     /// Whether all that wait have a core each, with the one that polls.
     #[inline]
     pub(super) fn has_room(&self, patience: SpinBudget) -> bool {
-        patience.awake > 1 && self.waiting.load(Ordering::Relaxed) < patience.awake
+        patience.spinners > 1 && self.waiting.load(Ordering::Relaxed) < patience.spinners
     }
 
     /// A thread begins to wait.
@@ -89,7 +89,7 @@ impl PreParkWait<'_> {
     fn come(&mut self) {
         if !std::mem::replace(&mut self.here, true) {
             let others = self.porch.waiting.fetch_add(1, Ordering::Relaxed);
-            if others.saturating_add(2) <= self.patience.awake {
+            if others.saturating_add(2) <= self.patience.spinners {
                 self.looks = self.patience.spins;
             }
             self.lingers =
@@ -139,7 +139,7 @@ mod tests {
     const ONE_CORE: SpinBudget = SpinBudget {
         spins: 10,
         yields: 0,
-        awake: 1,
+        spinners: 1,
     };
 
     /// How often one gives way that waits in vain.
@@ -188,7 +188,7 @@ mod tests {
     fn as_many_look_as_have_a_core_beside_the_poller() {
         let porch = YieldBeforePark::default();
         let four = SpinBudget {
-            awake: 4,
+            spinners: 4,
             ..ONE_CORE
         };
         let mut waits: Vec<_> = (0..4).map(|_| porch.arrive(four)).collect();

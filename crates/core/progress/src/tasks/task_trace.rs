@@ -22,7 +22,7 @@ pub trait RunWatcher: Debug + Send + Sync {
 static LISTENS: AtomicBool = AtomicBool::new(false);
 static LISTENER: RwLock<Option<Arc<dyn RunWatcher>>> = RwLock::new(None);
 
-/// Tells `watcher` of all runs in this process that begin from now on; `None`: nobody any more.
+/// Tells `tracer` of all runs in this process that begin from now on; `None`: nobody any more.
 pub fn watch_runs(watcher: Option<Arc<dyn RunWatcher>>) {
     let listens = watcher.is_some();
     *LISTENER.write().unwrap_or_else(PoisonError::into_inner) = watcher;

@@ -105,7 +105,7 @@ fn wait_target_of_any(
 ) -> WaitTarget {
     let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(engine_name));
     let objects = objects.iter().map(|object| object.awaits());
-    host.any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
+    host.register_any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
 }
 
 /// Runs `MPI_Testany` over light requests. Writes the status and returns the index.
@@ -121,7 +121,7 @@ pub(crate) fn test_any(
     let mut objects = ObjectRequests::new();
     let mut found = earliest(engine, count, places, &mut objects)?;
     if let LightOutcome::NoneComplete = found {
-        engine.host.look();
+        engine.host.progress_for_test();
         found = earliest(engine, count, places, &mut objects)?;
         record_poll(
             call,

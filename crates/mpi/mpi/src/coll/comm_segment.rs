@@ -6,7 +6,7 @@
 //! board in its first collective, whatever each rank calls there; rank 0 lends it, by messages
 //! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data
 //! goes by messages, so that ranks which disagree hear of it instead of waiting for each other.
-//! Bounded by the commons (`Messaging::commons`): without room there, messages serve.
+//! Bounded by the commons (`Messaging::coll_heap`): without room there, messages serve.
 
 use super::algo;
 use super::autotune::PathTuner;
@@ -185,8 +185,8 @@ fn begin(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
         if meeting.founding.set(founding.clone()).is_ok() {
             let host = &comm.process().host;
             match waited_for {
-                true => host.drive(founding),
-                false => host.attach(founding),
+                true => host.attach_awaited_stepper(founding),
+                false => host.attach_stepper(founding),
             }
         }
     }
@@ -216,14 +216,14 @@ fn await_place(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&
     };
     let host = &comm.process().host;
     // To the program, and to those who watch, it is the call that waits.
-    host.meets(
+    host.note_external_wait(
         0,
         Some(CollContext::of(comm, call, origin).meeting(AwaitedRanks::Members)),
     );
-    host.wait_for(&|| WaitTarget::end_of(&**founding), &mut || {
+    host.wait_for(&|| WaitTarget::stepper_end(&**founding), &mut || {
         founding.is_over()
     });
-    host.meets(0, None);
+    host.note_external_wait(0, None);
     founding.take_error().map_or_else(|| Ok(known(comm)), Err)
 }
 
@@ -290,7 +290,7 @@ impl SegmentAddress {
 /// Memory of the lender, rank 0, in which the board of `comm` is to lie.
 pub(super) fn commons(comm: &Comm) -> Option<Segment> {
     let lender = comm.group().peer(0)?;
-    comm.process().host.commons(lender)
+    comm.process().host.coll_heap(lender)
 }
 
 /// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
@@ -304,7 +304,7 @@ pub(super) fn lend(
         (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
         _ => None,
     };
-    let flags = comm.size() <= limit::FLAG_BARRIER_RANKS && process.host.spins() > 0;
+    let flags = comm.size() <= limit::FLAG_BARRIER_RANKS && process.host.memory_spins() > 0;
     let name = SegmentAddress {
         offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
         lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
@@ -351,7 +351,7 @@ pub(super) fn reach(
     let bells: Option<Vec<_>> = others()
         .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
         .collect();
-    let hands = others().map(|rank| process.host.hands(comm.group().peer(rank)?));
+    let hands = others().map(|rank| process.host.progress_wakeup_words(comm.group().peer(rank)?));
     let place = Attachment {
         board,
         me,
@@ -367,7 +367,7 @@ pub(super) fn reach(
         reads: OnceLock::new(),
         refused: AtomicBool::new(false),
         ways: Mutex::default(),
-        spins: process.host.spins().min(limit::SHM_SPINS),
+        spins: process.host.memory_spins().min(limit::SHM_SPINS),
         private: Scratch::new(2 * limit::COMBINE_BYTES)?,
         wide: OnceLock::new(),
         lender: is_lender.then(|| process.config.boards.clone()),

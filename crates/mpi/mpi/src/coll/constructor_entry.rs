@@ -35,7 +35,7 @@ impl ConstructorEntry {
 
 impl Drop for ConstructorEntry {
     fn drop(&mut self) {
-        self.process.host.meets(0, None);
+        self.process.host.note_external_wait(0, None);
     }
 }
 
@@ -55,7 +55,7 @@ impl Comm {
         }
         let process = self.process().clone();
         let meeting = CollContext::of(self, call, origin).meeting(AwaitedRanks::Members);
-        process.host.meets(0, Some(meeting));
+        process.host.note_external_wait(0, Some(meeting));
         Ok(ConstructorEntry { process, origin })
     }
 

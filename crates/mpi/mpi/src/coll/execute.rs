@@ -109,7 +109,7 @@ impl<'a> CollContext<'a> {
     /// Tells those who watch that the call that the thread is in is this collective.
     #[inline]
     pub fn tell_call(&self) {
-        if let Some(watcher) = self.host().watcher() {
+        if let Some(watcher) = self.host().tracer() {
             let watched = self.watched();
             watcher.collective(watched.context, watched.tag);
         }
@@ -118,7 +118,7 @@ impl<'a> CollContext<'a> {
     /// The same, and that an operation of its own begins.
     pub fn tell_start(&mut self) {
         self.tell_call();
-        if let Some(watcher) = self.host().watcher() {
+        if let Some(watcher) = self.host().tracer() {
             self.watched = true;
             watcher.started(&self.watched());
         }
@@ -128,7 +128,7 @@ impl<'a> CollContext<'a> {
     /// start hear of; for all others it only moves them.
     pub fn moving<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
         let watcher = match self.watched {
-            true => self.host().watcher(),
+            true => self.host().tracer(),
             false => None,
         };
         let Some(watcher) = watcher else { return act() };
@@ -143,7 +143,7 @@ impl<'a> CollContext<'a> {
 
     /// Tells them that it is over.
     pub fn tell_over(&self) {
-        if let Some(watcher) = self.host().watcher() {
+        if let Some(watcher) = self.host().tracer() {
             watcher.over(&self.watched());
         }
     }

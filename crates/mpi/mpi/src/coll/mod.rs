@@ -186,7 +186,7 @@ impl Comm {
             }
             StartOutcome::Running(running) => running,
         };
-        self.process().host.attach(running.clone());
+        self.process().host.attach_stepper(running.clone());
         match running.take_if_over() {
             Some(Err(error)) => Err(error),
             Some(Ok(_)) => Ok(Request::done(self, Status::EMPTY)),

@@ -91,7 +91,7 @@ impl PersistentCollective {
         let running = RunningSchedule::new(wire, self.schedule.clone(), InFlight::default());
         // On the caller's thread, which may run the program's own operations.
         if !running.step(&*process.host) {
-            process.host.attach(running.clone());
+            process.host.attach_stepper(running.clone());
         }
         match running.take_if_over() {
             Some(Ok(status)) => Request::done(process, status),

@@ -2,7 +2,7 @@
 //! single persistent collectives of theirs.
 //!
 //! Owns which of it is lent. Places are used again when all members have left them, which each says
-//! in the place itself. Bounded by the commons (`Messaging::commons`), and for single collectives by
+//! in the place itself. Bounded by the commons (`Messaging::coll_heap`), and for single collectives by
 //! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of it, so that communicators find room for their
 //! boards; without room messages serve.
 

@@ -166,7 +166,7 @@ impl<'a> ShmSync<'a> {
         }
         let process = self.comm.process();
         let readable = |rank| match self.comm.group().peer(rank) {
-            Some(peer) => peer == process.host.me() || process.host.can_fetch(peer),
+            Some(peer) => peer == process.host.me() || process.host.can_read(peer),
             None => false,
         };
         // Words are compared before: only those who mean the same come to the second meeting.
@@ -383,7 +383,7 @@ impl<'a> ShmSync<'a> {
     #[inline]
     fn wait(&self, awaited: AwaitedRanks, come: &mut (dyn FnMut() -> bool + Send)) {
         let host = &self.comm.process().host;
-        let come_alone = match host.waits_alone() {
+        let come_alone = match host.is_single_threaded() {
             true => looks(self.place.spins, come),
             false => self.wait_in_turn(come),
         };
@@ -396,9 +396,9 @@ impl<'a> ShmSync<'a> {
             tag: self.call.tag(TagScope::Whole),
             origin: self.origin,
         };
-        host.meets(0, Some(meeting));
+        host.note_external_wait(0, Some(meeting));
         host.wait_for_memory(come);
-        host.meets(0, None);
+        host.note_external_wait(0, None);
     }
 
     /// The looks of one of several threads: others of its rank may want this core, among them the

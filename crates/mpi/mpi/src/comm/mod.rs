@@ -139,7 +139,9 @@ impl CommInner {
             members,
             counts: &self.counts,
         };
-        self.process.host.communicator(self.number(), &known);
+        self.process
+            .host
+            .publish_communicator(self.number(), &known);
     }
 }
 
@@ -152,7 +154,7 @@ impl Drop for CommInner {
                 members: GroupMembers::Gone,
                 counts: &self.counts,
             };
-            self.process.host.communicator(self.number(), &gone);
+            self.process.host.publish_communicator(self.number(), &gone);
         }
     }
 }

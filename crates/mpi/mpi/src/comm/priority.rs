@@ -63,7 +63,7 @@ impl CommInner {
     /// Its contexts may be another's soon.
     pub(super) fn forget_contexts(&self) {
         for contexts in self.contexts() {
-            self.process.host.forget(contexts);
+            self.process.host.forget_contexts(contexts);
         }
         if *lock(&self.has_priority) {
             self.tell_priority(Priority::default());

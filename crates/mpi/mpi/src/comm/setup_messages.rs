@@ -316,7 +316,7 @@ impl<T: Send + 'static> SetupTask<T> {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Arc<Self> {
         let task = Self::new(Some((on.clone(), meeting)), work);
-        on.process().host.attach(task.clone());
+        on.process().host.attach_stepper(task.clone());
         task
     }
 
@@ -341,9 +341,9 @@ impl<T: Send + 'static> SetupTask<T> {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let task = Self::new(None, work);
-        process.host.drive(task.clone());
+        process.host.attach_awaited_stepper(task.clone());
         let host = &process.host;
-        host.wait_for(&|| WaitTarget::end_of(&*task), &mut || task.is_over());
+        host.wait_for(&|| WaitTarget::stepper_end(&*task), &mut || task.is_over());
         task.take().unwrap_or_else(|| {
             Err(Error::new(
                 Class::Intern,
@@ -383,7 +383,7 @@ impl<T: Send + 'static> Stepper for SetupTask<T> {
         }
     }
 
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -394,11 +394,11 @@ impl Completion for SetupTask<()> {
     }
 
     fn awaits(&self) -> WaitTarget {
-        WaitTarget::end_of(self)
+        WaitTarget::stepper_end(self)
     }
 
     fn awaits_among(&self) -> WaitTarget {
-        self.waiter.note();
+        self.waiter.register();
         self.awaits()
     }
 

@@ -287,7 +287,7 @@ impl Comm {
         if let StartOutcome::Pending(name) = started
             && room > AHEAD_FROM.into()
         {
-            host.announce(name);
+            host.offer_early_rtr(name);
         }
         Request::of_recv(self, started)
     }
@@ -408,7 +408,7 @@ impl Comm {
         let found = if from == to {
             None
         } else {
-            host.senders(&SentMessage {
+            host.possible_senders(&SentMessage {
                 from,
                 to,
                 context: self.context_of(tag),

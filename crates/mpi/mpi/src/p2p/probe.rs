@@ -79,7 +79,7 @@ impl Comm {
         look: impl Fn() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let found = look()?;
-        if found.is_none() && self.0.process.host.give_way(self.context_of(tag)) {
+        if found.is_none() && self.0.process.host.yield_core(self.context_of(tag)) {
             return look();
         }
         Ok(found)
@@ -113,7 +113,7 @@ impl Comm {
             let host = &self.0.process.host;
             let pattern = self.pattern(source, tag)?;
             let meeting = self.probing((source, tag, origin));
-            host.meets(meeting.context, Some(meeting));
+            host.note_external_wait(meeting.context, Some(meeting));
             host.wait_for(
                 &|| pattern.map_or(WaitTarget::Anything, WaitTarget::Message),
                 &mut || {
@@ -121,7 +121,7 @@ impl Comm {
                     !matches!(found, Ok(None))
                 },
             );
-            host.meets(self.context_of(tag), None);
+            host.note_external_wait(self.context_of(tag), None);
         }
         found?.ok_or_else(|| self.error(Class::Intern, "waited for a message, but found none"))
     }

@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 struct PlainEnvironment;
 impl Environment for PlainEnvironment {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 10,
             yields: 0,
-            awake: 1,
+            spinners: 1,
         }
     }
-    fn give_way(&self) -> YieldOutcome {
+    fn yield_core(&self) -> YieldOutcome {
         std::thread::yield_now();
-        YieldOutcome::InVain
+        YieldOutcome::Unused
     }
     fn abort(&self, code: i32, message: &str) -> ! {
         panic!("aborted {code}: {message}")
     }
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }

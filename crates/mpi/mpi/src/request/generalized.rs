@@ -50,7 +50,7 @@ impl GeneralizedRequest {
         // SYNC(general): Release what the program did before completing, Acquire in `is_done`.
         let before = self.state.fetch_or(DONE, Ordering::AcqRel);
         let host = &self.process.host;
-        host.tell(Completion::awaits(self), &self.waiter);
+        host.signal(Completion::awaits(self), &self.waiter);
         if before & FREED != 0 {
             self.release()
         } else {
@@ -81,11 +81,11 @@ impl Completion for GeneralizedRequest {
     }
 
     fn awaits(&self) -> WaitTarget {
-        WaitTarget::told_of(self)
+        WaitTarget::signal_of(self)
     }
 
     fn awaits_among(&self) -> WaitTarget {
-        self.waiter.note();
+        self.waiter.register();
         self.awaits()
     }
 

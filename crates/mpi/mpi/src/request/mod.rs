@@ -105,7 +105,7 @@ pub trait Completion: Send + Sync {
     }
 
     /// The same of one that waits for this among others, for
-    /// [`Messaging::any_of`](garonne_progress::messaging::Host::any_of). It may change whenever
+    /// [`Messaging::register_any_of`](garonne_progress::messaging::Host::any_of). It may change whenever
     /// some of that has come.
     fn awaits_among(&self) -> WaitTarget {
         WaitTarget::Anything
@@ -209,11 +209,11 @@ impl PersistentState {
             return active.awaits_among();
         }
         // Another thread may start it: who does finds this, or is found here.
-        self.waiter.note();
+        self.waiter.register();
         let active = self.active();
         active
             .as_ref()
-            .map_or(WaitTarget::told_of(self), Request::awaits_among)
+            .map_or(WaitTarget::signal_of(self), Request::awaits_among)
     }
 }
 
@@ -256,7 +256,7 @@ impl Request {
     /// then.
     pub(crate) fn left_open(self) -> Self {
         if let RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) = &self.0 {
-            comm.process().host.leave_open(*name);
+            comm.process().host.leave_pending(*name);
         }
         self
     }
@@ -337,9 +337,9 @@ impl Request {
         }
         *active = Some((persistent.start)()?);
         drop(active);
-        if let Some(waiter) = persistent.waiter.take() {
+        if let Some(waiter) = persistent.waiter.take_registration() {
             let host = &comm.process().host;
-            host.tell(WaitTarget::told_of(&**persistent), &waiter);
+            host.signal(WaitTarget::signal_of(&**persistent), &waiter);
         }
         Ok(())
     }
@@ -415,7 +415,7 @@ impl Request {
         match &self.0 {
             RequestKind::Done(_, _, place) => Some(*place),
             RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {
-                comm.process().host.finished_at(*name)
+                comm.process().host.completed_at(*name)
             }
             RequestKind::Persistent(_, persistent) => match &*persistent.active() {
                 Some(active) => active.finished_at(),

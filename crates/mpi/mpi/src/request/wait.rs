@@ -34,8 +34,10 @@ fn look_for(list: &RequestList<'_>) {
         let host = &request.process().host;
         match awaited.next() {
             // Mostly all are of one communicator, or of one thread's.
-            Some(first) if awaited.all(|other| host.are_near(first, other)) => host.look_for(first),
-            _ => host.look(),
+            Some(first) if awaited.all(|other| host.share_a_shard(first, other)) => {
+                host.progress_for(first)
+            }
+            _ => host.progress_for_test(),
         };
     }
 }
@@ -50,7 +52,7 @@ impl<'a> ShownWait<'a> {
         let found =
             requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
         Self(found.map(|(request, meeting)| {
-            request.process().host.meets(0, Some(meeting));
+            request.process().host.note_external_wait(0, Some(meeting));
             request
         }))
     }
@@ -59,7 +61,7 @@ impl<'a> ShownWait<'a> {
 impl Drop for ShownWait<'_> {
     fn drop(&mut self) {
         if let Some(request) = self.0 {
-            request.process().host.meets(0, None);
+            request.process().host.note_external_wait(0, None);
         }
     }
 }
@@ -141,7 +143,8 @@ fn earliest(
 
 /// Waits until `done`, for any of these requests.
 fn wait_for_any(list: &RequestList<'_>, host: &dyn Messaging, done: &mut dyn FnMut() -> bool) {
-    let any_of = || host.any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
+    let any_of =
+        || host.register_any_of(&mut list.iter().flatten().map(|request| request.awaits_among()));
     // Of what is more than one operation another part may come next, and what is not active may be
     // started.
     let is_once = list.iter().flatten().all(|request| request.is_operation());
@@ -194,7 +197,7 @@ fn sweep(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -> usize 
 /// `MPI_Test`.
 pub fn test(request: &Request) -> Option<Outcome> {
     request.take().or_else(|| {
-        request.process().host.look_for(request.awaits());
+        request.process().host.progress_for(request.awaits());
         request.take()
     })
 }
@@ -249,7 +252,7 @@ pub fn test_some(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) -
 /// `MPI_Request_get_status`.
 pub fn get_status(request: &Request) -> Option<Outcome> {
     request.peek().or_else(|| {
-        request.process().host.look_for(request.awaits());
+        request.process().host.progress_for(request.awaits());
         request.peek()
     })
 }

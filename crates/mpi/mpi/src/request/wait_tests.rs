@@ -22,24 +22,24 @@ struct CountingEnvironment {
 }
 
 impl Environment for CountingEnvironment {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: self.spins,
             yields: 0,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn give_way(&self) -> YieldOutcome {
+    fn yield_core(&self) -> YieldOutcome {
         self.given.fetch_add(1, Ordering::Relaxed);
         YieldOutcome::Taken
     }
 
-    fn yields_on(&self) -> Duration {
+    fn extended_yield(&self) -> Duration {
         *self.on.lock().unwrap()
     }
 
-    fn waits(&self, waiting: Option<&PendingReport>) {
+    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
         self.told
             .0
             .fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Environment for CountingEnvironment {
         panic!("the rank aborted the job with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }

@@ -97,7 +97,7 @@ impl HangReports {
 
 impl Agent<'_> {
     /// Has the program look, in place of one that looks already. Returns whether it does: then its
-    /// end comes within `patience`.
+    /// end comes within `spin_budget`.
     pub(super) fn begin_hang_report(
         &mut self,
         cause: HangReportReason,

@@ -104,41 +104,41 @@ impl RankEnvironment {
 }
 
 impl Environment for RankEnvironment {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         self.patience
     }
 
-    fn yields_on(&self) -> Duration {
+    fn extended_yield(&self) -> Duration {
         match self.patience.spins {
             0 => limits::YIELDS_ON,
             _ => Duration::ZERO,
         }
     }
 
-    fn grace(&self) -> Option<Duration> {
+    fn takeover_delay(&self) -> Option<Duration> {
         self.grace
     }
 
-    fn vigil(&self) -> Duration {
+    fn progress_spin_time(&self) -> Duration {
         self.idle.as_ref().map_or(Duration::ZERO, IdleCores::vigil)
     }
 
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         self.lends_always
     }
 
-    fn retry(&self) -> Option<Duration> {
+    fn retry_interval(&self) -> Option<Duration> {
         // Readers ring writers that found no room; this only bounds what a lost ring would cost.
         Some(limits::ROOM_RETRY)
     }
 
-    fn waits(&self, waiting: Option<&PendingReport>) {
+    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
         if let Some(shown) = &self.shown {
             shown.waits(self.shard, waiting);
         }
     }
 
-    fn communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
         if let Some(shown) = &self.shown {
             shown.wait_report.show_communicator(number, known);
         }
@@ -147,7 +147,7 @@ impl Environment for RankEnvironment {
         }
     }
 
-    fn lent(&self, news: ProgressThreadEvent) {
+    fn note_progress_thread(&self, news: ProgressThreadEvent) {
         let Some(client) = self.client() else { return };
         let card = client.rank_block(client.world().rank);
         match news {
@@ -164,7 +164,7 @@ impl Environment for RankEnvironment {
         }
     }
 
-    fn sleeps(&self, asleep: bool) {
+    fn note_sleep(&self, asleep: bool) {
         self.record(if asleep {
             RecordKind::SleepBegin
         } else {
@@ -180,7 +180,7 @@ impl Environment for RankEnvironment {
         Some(card.pid()).filter(|process| *process != 0 && is_near)
     }
 
-    fn senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
+    fn possible_senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         let process = self.process_of(sent.from)?;
         let card = self.client()?.rank_block(sent.from);
         if card.event_ring() == 0 {
@@ -203,7 +203,7 @@ impl Environment for RankEnvironment {
         std::process::exit(code)
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         // The node's one monotonic clock, so that ranks may compare their times
         // (MPI_WTIME_IS_GLOBAL).
         sys::monotonic_ns() as f64 * 1e-9

@@ -16,7 +16,7 @@ fn is_caught(host: &dyn Messaging, context: ContextId, room: u32) -> bool {
         origin: CallOrigin::default(),
     };
     // The first time only shows who has sat down before.
-    (0..100).any(|_| host.recv_quick(&catch).is_some())
+    (0..100).any(|_| host.fast_recv(&catch).is_some())
 }
 
 #[test]
@@ -67,7 +67,7 @@ impl Stepper for Met {
         self.all.load(Ordering::SeqCst)
     }
 
-    fn looks_at_memory(&self) -> bool {
+    fn polls_memory(&self) -> bool {
         true
     }
 
@@ -105,8 +105,8 @@ fn beside_a_stepper(
     });
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            hosts[0].attach(met.clone());
-            hosts[0].wait_for(&|| WaitTarget::end_of(&*met), &mut || {
+            hosts[0].attach_stepper(met.clone());
+            hosts[0].wait_for(&|| WaitTarget::stepper_end(&*met), &mut || {
                 met.all.load(Ordering::SeqCst)
             });
         });

@@ -188,7 +188,7 @@ impl Stepper for Steps {
         over
     }
 
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -199,7 +199,7 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
     let [stepped, named] = [2, 1].map(|number| recv(at, number, tag, 8));
     let steps = stepped.request.get().map(Steps::new);
     if let Some(steps) = &steps {
-        host.attach(steps.clone());
+        host.attach_stepper(steps.clone());
     }
     let (come, waiter) = (AtomicBool::new(false), AnyOfWaiter::default());
     std::thread::scope(|scope| {
@@ -207,7 +207,7 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
             let told = recv(at, 0, tag, 8);
             host.wait_for(&|| told.awaits(), &mut || told.is_over(host));
             come.store(true, Ordering::SeqCst);
-            host.tell(WaitTarget::told_of(&come), &waiter);
+            host.signal(WaitTarget::signal_of(&come), &waiter);
         });
         let has_stepped = || {
             steps
@@ -228,15 +228,15 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
             }
             let parts = || {
                 let step = steps.iter().filter(|_| before[0]).map(|steps| {
-                    steps.waiter.note();
-                    WaitTarget::end_of(&**steps)
+                    steps.waiter.register();
+                    WaitTarget::stepper_end(&**steps)
                 });
                 let name = before[1].then(|| named.awaits());
                 let told = before[2].then(|| {
-                    waiter.note();
-                    WaitTarget::told_of(&come)
+                    waiter.register();
+                    WaitTarget::signal_of(&come)
                 });
-                host.any_of(&mut step.chain(name).chain(told))
+                host.register_any_of(&mut step.chain(name).chain(told))
             };
             host.wait_for(&parts, &mut || open() != before);
         }
@@ -247,7 +247,7 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
 fn catches(at: At<'_>, tag: i32) -> bool {
     let room = Scratch::new(8).unwrap();
     let peer = 1 - at.host.me();
-    let caught = at.host.recv_quick(&FastRecv {
+    let caught = at.host.fast_recv(&FastRecv {
         context: at.context(0),
         peer,
         rank: peer,
@@ -295,7 +295,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
         Way::Any => {
             let mut receives = Vec::from([0, 1, 2, 3].map(|number| recv(at, number, tag, 8)));
             while !receives.is_empty() {
-                let awaits = host.any_of(&mut receives.iter().map(Receive::awaits));
+                let awaits = host.register_any_of(&mut receives.iter().map(Receive::awaits));
                 host.wait_for(&|| awaits, &mut || {
                     let over = receives.iter().position(|receive| receive.is_over(host));
                     over.map(|over| receives.swap_remove(over)).is_some()
@@ -322,8 +322,8 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
                 return;
             };
             let steps = Steps::new(request);
-            host.attach(steps.clone());
-            host.wait_for(&|| WaitTarget::end_of(&*steps), &mut || {
+            host.attach_stepper(steps.clone());
+            host.wait_for(&|| WaitTarget::stepper_end(&*steps), &mut || {
                 steps.over.load(Ordering::SeqCst)
             });
         }
@@ -333,7 +333,7 @@ fn wait(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
             // partner sends that only then.
             let leaning = recv(at, 3, tag, LARGE);
             if let Some(request) = leaning.request.get() {
-                host.leave_open(request);
+                host.leave_pending(request);
             }
             let receive = recv(at, 0, tag, 8);
             host.wait_for(&|| receive.awaits(), &mut || receive.is_over(host));
@@ -440,12 +440,12 @@ fn world(seed: u64, shards: usize, patience: SpinBudget) {
 const SPINS: SpinBudget = SpinBudget {
     spins: 200,
     yields: 2,
-    awake: 2,
+    spinners: 2,
 };
 const SLEEPS: SpinBudget = SpinBudget {
     spins: 0,
     yields: 0,
-    awake: 1,
+    spinners: 1,
 };
 
 #[test]

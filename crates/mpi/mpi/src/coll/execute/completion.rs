@@ -21,11 +21,11 @@ impl Stepper for RunningSchedule {
         self.runs_user_code
     }
 
-    fn site(&self) -> u64 {
+    fn call_site(&self) -> u64 {
         self.wire.origin.site
     }
 
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -37,11 +37,11 @@ impl Completion for RunningSchedule {
     }
 
     fn awaits(&self) -> WaitTarget {
-        WaitTarget::end_of(self)
+        WaitTarget::stepper_end(self)
     }
 
     fn awaits_among(&self) -> WaitTarget {
-        self.waiter.note();
+        self.waiter.register();
         self.awaits()
     }
 

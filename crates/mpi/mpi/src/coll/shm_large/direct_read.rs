@@ -81,7 +81,7 @@ impl<'a> ExposedRegion<'a> {
                 .comm
                 .process()
                 .host
-                .lend(name, data)
+                .expose(name, data)
                 .map(|descriptor| (data.len, descriptor)),
         };
         let shown = descriptor.map_or(OfferRecord::Refused, |(len, descriptor)| {
@@ -94,7 +94,7 @@ impl<'a> ExposedRegion<'a> {
 impl Drop for ExposedRegion<'_> {
     fn drop(&mut self) {
         if !self.shown.is_refused() {
-            self.table.comm.process().host.withdraw(self.name);
+            self.table.comm.process().host.revoke(self.name);
         }
     }
 }
@@ -252,7 +252,7 @@ impl LaneTransfer<'_> {
                 local_offset: at,
                 len,
             };
-            match comm.process().host.fetch(bulk) {
+            match comm.process().host.read_exposed(bulk) {
                 Ok(()) => {}
                 Err(Error::Resource(_)) => return Ok(false),
                 // Memory that is not there is somebody's mistake, and lanes would not find it

@@ -195,7 +195,7 @@ fn start_early(call: &impl Collective, wire: &CollContext<'static>) -> Option<Re
     );
     visits(comm).opened(&open);
     open.kept.store(true, Ordering::Relaxed);
-    comm.process().host.attach(open.clone());
+    comm.process().host.attach_stepper(open.clone());
     (!by_messages).then(|| Ok(Request::new(comm, open)))
 }
 
@@ -284,7 +284,7 @@ fn start_at(
     }
     if kept {
         open.kept.store(true, Ordering::Relaxed);
-        comm.process().host.attach(open.clone());
+        comm.process().host.attach_stepper(open.clone());
     }
     Ok(Request::new(comm, open))
 }

@@ -135,8 +135,8 @@ impl PendingCollective {
         self.look();
         if self.is_over() && self.kept.load(Ordering::Relaxed) {
             let host = &self.wire.comm().process().host;
-            if !host.waits_alone() {
-                host.tell(WaitTarget::end_of(self), &self.waiter);
+            if !host.is_single_threaded() {
+                host.signal(WaitTarget::stepper_end(self), &self.waiter);
             }
         }
     }
@@ -264,7 +264,7 @@ impl PendingCollective {
         visits(comm).ask(&place.rounds, shown.asks());
         visits(comm).opened(&shown);
         shown.kept.store(true, Ordering::Relaxed);
-        comm.process().host.attach(shown);
+        comm.process().host.attach_stepper(shown);
         PendingState::instead(otherwise)
     }
 
@@ -303,7 +303,7 @@ impl PendingCollective {
         if !self.kept.swap(true, Ordering::Relaxed)
             && let Some(own) = self.own.upgrade()
         {
-            self.wire.comm().process().host.drive(own);
+            self.wire.comm().process().host.attach_awaited_stepper(own);
         }
     }
 }
@@ -337,7 +337,7 @@ impl Stepper for PendingCollective {
         self.runs_user_code
     }
 
-    fn looks_at_memory(&self) -> bool {
+    fn polls_memory(&self) -> bool {
         true
     }
 
@@ -345,11 +345,11 @@ impl Stepper for PendingCollective {
         self.unplaced || self.also.get().is_some()
     }
 
-    fn site(&self) -> u64 {
+    fn call_site(&self) -> u64 {
         self.wire.site()
     }
 
-    fn waiter(&self) -> Option<&AnyOfWaiter> {
+    fn current_waiter(&self) -> Option<&AnyOfWaiter> {
         Some(&self.waiter)
     }
 }
@@ -365,7 +365,7 @@ impl Completion for PendingCollective {
         }
         self.look_beside();
         // Where another thread may be the one that polls, it has to look at this as well.
-        if !self.is_over() && !self.wire.comm().process().host.waits_alone() {
+        if !self.is_over() && !self.wire.comm().process().host.is_single_threaded() {
             self.keep();
         }
     }
@@ -378,7 +378,8 @@ impl Completion for PendingCollective {
         let Some(place) = comm_segment::known(self.wire.comm()) else {
             return;
         };
-        if self.helped || place.spins == 0 || !self.wire.comm().process().host.waits_alone() {
+        if self.helped || place.spins == 0 || !self.wire.comm().process().host.is_single_threaded()
+        {
             return;
         }
         for _ in 0..limit::SLOT_SPINS {
@@ -391,11 +392,11 @@ impl Completion for PendingCollective {
     }
 
     fn awaits(&self) -> WaitTarget {
-        WaitTarget::end_of(self)
+        WaitTarget::stepper_end(self)
     }
 
     fn awaits_among(&self) -> WaitTarget {
-        self.waiter.note();
+        self.waiter.register();
         self.awaits()
     }
 

@@ -417,7 +417,7 @@ impl PersistentSlots {
         );
         if helped {
             open.kept.store(true, Ordering::Relaxed);
-            process.host.attach(open.clone());
+            process.host.attach_stepper(open.clone());
         }
         Some(Request::new(process, open))
     }
@@ -427,7 +427,7 @@ impl Drop for PersistentSlots {
     fn drop(&mut self) {
         if let Some(hearing) = lock(&self.hearing).take() {
             let host = hearing.wire.comm().process().host.clone();
-            host.drive(hearing);
+            host.attach_awaited_stepper(hearing);
         }
     }
 }

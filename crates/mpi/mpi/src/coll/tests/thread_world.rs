@@ -25,15 +25,15 @@ struct Impatient {
 pub(super) const STYLES: [u32; 2] = [0, 3];
 
 impl Environment for Impatient {
-    fn patience(&self) -> SpinBudget {
+    fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: self.spins,
             yields: 2,
-            awake: 1,
+            spinners: 1,
         }
     }
 
-    fn lends_always(&self) -> bool {
+    fn releases_always(&self) -> bool {
         self.lends
     }
 
@@ -41,7 +41,7 @@ impl Environment for Impatient {
         panic!("the rank aborted the job with code {code}: {message}")
     }
 
-    fn seconds(&self) -> f64 {
+    fn wtime(&self) -> f64 {
         0.0
     }
 }
