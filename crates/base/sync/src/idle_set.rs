@@ -67,21 +67,21 @@ impl IdleSet {
     /// One more looks at `place`.
     pub fn enter(&self, place: usize) {
         if self.counts[place].fetch_add(1, Ordering::SeqCst) == 0 {
-            self.adjust(place);
+            self.update_bit(place);
         }
     }
 
     /// One fewer. The caller looks for work once more afterwards.
     pub fn leave(&self, place: usize) {
         if self.counts[place].fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.adjust(place);
+            self.update_bit(place);
         }
     }
 
     /// Brings the bit in line with the count. Whoever wrote the bit last has looked at the count
     /// after that, and whoever changes the count later adjusts again: so the last bit written is
     /// right.
-    fn adjust(&self, place: usize) {
+    fn update_bit(&self, place: usize) {
         let some = || self.counts[place].load(Ordering::SeqCst) > 0;
         loop {
             let wanted = some();

@@ -31,7 +31,7 @@ pub struct LeaderFollower {
     /// stand-in within one.
     turn: AtomicU32,
     /// 1: there is a stand-in, or one is on its way.
-    stand_in: AtomicU32,
+    standby: AtomicU32,
 }
 
 impl LeaderFollower {
@@ -39,7 +39,7 @@ impl LeaderFollower {
     pub fn new() -> (Self, LeaderTurn) {
         let lead = Self {
             turn: AtomicU32::new(0),
-            stand_in: AtomicU32::new(0),
+            standby: AtomicU32::new(0),
         };
         (lead, LeaderTurn(0))
     }
@@ -50,28 +50,28 @@ impl LeaderFollower {
     }
 
     /// The leader begins a run. Afterwards it makes sure of a stand-in.
-    pub fn begins(&self, turn: LeaderTurn) -> LeaderTurn {
+    pub fn begin_run(&self, turn: LeaderTurn) -> LeaderTurn {
         debug_assert!(!turn.is_run());
         let run = turn.next();
         // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in
-        // the one order of all with `leaves`: SYNC(lead-run).
+        // the one order of all with `leave_standby`: SYNC(lead-run).
         self.turn.swap(run.0, Ordering::SeqCst);
         total_order();
         run
     }
 
     /// The run is over. `None`: another leads meanwhile.
-    pub fn ends(&self, run: LeaderTurn) -> Option<LeaderTurn> {
+    pub fn end_run(&self, run: LeaderTurn) -> Option<LeaderTurn> {
         self.exchange(run)
     }
 
     /// The stand-in takes the lead if the leader is within a run. Release and Acquire:
     /// SYNC(lead-turn).
-    pub fn take(&self) -> Option<LeaderTurn> {
+    pub fn take_lead(&self) -> Option<LeaderTurn> {
         let run = self.turn();
         let turn = run.is_run().then(|| self.exchange(run)).flatten();
         if turn.is_some() {
-            self.stand_in.store(0, Ordering::SeqCst);
+            self.standby.store(0, Ordering::SeqCst);
         }
         turn
     }
@@ -85,28 +85,28 @@ impl LeaderFollower {
     }
 
     /// Whether there is a stand-in.
-    pub fn has_stand_in(&self) -> bool {
-        self.stand_in.load(Ordering::SeqCst) == 1
+    pub fn has_standby(&self) -> bool {
+        self.standby.load(Ordering::SeqCst) == 1
     }
 
     /// The caller stands in from now on, or has somebody do it. `false`: somebody does already.
-    pub fn stands_in(&self) -> bool {
-        self.stand_in.swap(1, Ordering::SeqCst) == 0
+    pub fn reserve_standby(&self) -> bool {
+        self.standby.swap(1, Ordering::SeqCst) == 0
     }
 
     /// There is none after all.
-    pub fn refuses(&self) {
-        self.stand_in.store(0, Ordering::SeqCst);
+    pub fn cancel_standby(&self) {
+        self.standby.store(0, Ordering::SeqCst);
     }
 
     /// The stand-in goes, unless it is needed: a run goes on, and no other was hired yet. `false`:
     /// it stays.
-    pub fn leaves(&self) -> bool {
-        self.stand_in.swap(0, Ordering::SeqCst);
+    pub fn leave_standby(&self) -> bool {
+        self.standby.swap(0, Ordering::SeqCst);
         total_order();
         // Either a leader that begins a run sees that there is none, or its run is seen here.
         // SYNC(lead-run).
-        !(self.turn().is_run() && self.stands_in())
+        !(self.turn().is_run() && self.reserve_standby())
     }
 }
 
@@ -139,10 +139,10 @@ mod loom_tests {
     fn of_leader_and_stand_in_one_leads_and_sees_what_the_other_did() {
         loom::model(|| {
             let (duty, turn) = Duty::new();
-            assert!(duty.lead.stands_in());
+            assert!(duty.lead.reserve_standby());
             let its = duty.clone();
             let stand_in = loom::thread::spawn(move || {
-                let takes = its.lead.take();
+                let takes = its.lead.take_lead();
                 if takes.is_some() {
                     its.leads();
                 }
@@ -152,8 +152,8 @@ mod loom_tests {
             for _ in 0..2 {
                 let Some(leads) = turn else { break };
                 duty.leads();
-                let run = duty.lead.begins(leads);
-                turn = duty.lead.ends(run);
+                let run = duty.lead.begin_run(leads);
+                turn = duty.lead.end_run(run);
             }
             if turn.is_some() {
                 duty.leads();
@@ -166,14 +166,14 @@ mod loom_tests {
     fn a_run_has_a_stand_in_while_it_goes_on_and_never_two() {
         loom::model(|| {
             let (duty, turn) = Duty::new();
-            assert!(duty.lead.stands_in());
+            assert!(duty.lead.reserve_standby());
             let its = duty.clone();
-            let stand_in = loom::thread::spawn(move || u32::from(!its.lead.leaves()));
-            duty.lead.begins(turn);
-            let hired = u32::from(!duty.lead.has_stand_in() && duty.lead.stands_in());
+            let stand_in = loom::thread::spawn(move || u32::from(!its.lead.leave_standby()));
+            duty.lead.begin_run(turn);
+            let hired = u32::from(!duty.lead.has_standby() && duty.lead.reserve_standby());
             let stayed = stand_in.join().unwrap();
             assert_eq!(hired + stayed, 1);
-            assert!(duty.lead.has_stand_in());
+            assert!(duty.lead.has_standby());
         });
     }
 }
@@ -185,23 +185,23 @@ mod tests {
     #[test]
     fn the_lead_is_only_taken_within_a_run_and_once() {
         let (lead, first) = LeaderFollower::new();
-        assert!(lead.stands_in() && !lead.stands_in());
-        assert_eq!(lead.take(), None);
-        let run = lead.begins(first);
-        let next = lead.take().unwrap();
-        assert_eq!((lead.take(), lead.ends(run)), (None, None));
-        assert!(!lead.has_stand_in());
-        let run = lead.begins(next);
-        assert_eq!(lead.ends(run), Some(lead.turn()));
+        assert!(lead.reserve_standby() && !lead.reserve_standby());
+        assert_eq!(lead.take_lead(), None);
+        let run = lead.begin_run(first);
+        let next = lead.take_lead().unwrap();
+        assert_eq!((lead.take_lead(), lead.end_run(run)), (None, None));
+        assert!(!lead.has_standby());
+        let run = lead.begin_run(next);
+        assert_eq!(lead.end_run(run), Some(lead.turn()));
     }
 
     #[test]
     fn a_stand_in_goes_between_runs_and_stays_within_one() {
         let (lead, first) = LeaderFollower::new();
-        assert!(lead.stands_in());
-        let run = lead.begins(first);
-        assert!(!lead.leaves() && lead.has_stand_in());
-        lead.ends(run);
-        assert!(lead.leaves() && !lead.has_stand_in());
+        assert!(lead.reserve_standby());
+        let run = lead.begin_run(first);
+        assert!(!lead.leave_standby() && lead.has_standby());
+        lead.end_run(run);
+        assert!(lead.leave_standby() && !lead.has_standby());
     }
 }

@@ -27,7 +27,7 @@ const ROUTINES: [Routine; 2] = [Routine::Vector, Routine::Library];
 /// only about speed.
 #[derive(Debug)]
 struct SizeClass {
-    turns: AtomicU32,
+    acquisitions: AtomicU32,
     /// Picoseconds per kilobyte of each of [`ROUTINES`]; 0: nothing known.
     paces: [AtomicU32; 2],
 }
@@ -35,13 +35,13 @@ struct SizeClass {
 impl SizeClass {
     const fn new() -> Self {
         Self {
-            turns: AtomicU32::new(0),
+            acquisitions: AtomicU32::new(0),
             paces: [const { AtomicU32::new(0) }; 2],
         }
     }
 
     fn next(&self) -> usize {
-        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let turn = self.acquisitions.fetch_add(1, Ordering::Relaxed);
         if turn < FIRST {
             return (turn % 2) as usize;
         }

@@ -92,7 +92,7 @@ impl SlotWaiters<'_> {
         SlotDemand::of(self.0.load(Ordering::Relaxed).wrapping_sub(own.unit()))
     }
 
-    /// Asks so from now on, no longer as `before`. SYNC(round-asked).
+    /// Asks so from now on, no longer as `ready_before`. SYNC(round-asked).
     fn ask_instead(self, before: SlotDemand, now: SlotDemand) {
         if now != before {
             self.0

@@ -14,19 +14,19 @@ type Predicate<'a> = dyn FnMut() -> bool + Send + 'a;
 
 struct PredicateEntry {
     id: u32,
-    look: *mut Predicate<'static>,
-    came: bool,
+    predicate: *mut Predicate<'static>,
+    is_true: bool,
 }
 
 // SAFETY: the look is `Send`, and is taken by one thread at a time.
 unsafe impl Send for PredicateEntry {}
 
 impl PredicateEntry {
-    fn take(&mut self) -> bool {
+    fn poll(&mut self) -> bool {
         // SAFETY: who lent it is in `lend` until the entry is gone, does not touch it there, and
         // entries are reached under their lock only.
-        self.came = self.came || unsafe { (*self.look)() };
-        self.came
+        self.is_true = self.is_true || unsafe { (*self.predicate)() };
+        self.is_true
     }
 }
 
@@ -61,7 +61,7 @@ impl std::fmt::Debug for PolledPredicates {
 /// A look that was lent, in the hands of who lent it.
 #[derive(Debug)]
 pub struct RegisteredPredicate<'a> {
-    looks: &'a PolledPredicates,
+    predicates: &'a PolledPredicates,
     id: u32,
 }
 
@@ -70,30 +70,30 @@ impl PolledPredicates {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `body` while `look` is lent.
-    pub fn lend<T>(
+    /// Calls `body` while `predicate` is registered.
+    pub fn register<T>(
         &self,
-        look: &mut Predicate<'_>,
+        predicate: &mut Predicate<'_>,
         body: impl FnOnce(&RegisteredPredicate<'_>) -> T,
     ) -> T {
-        let look: *mut Predicate<'_> = look;
-        let lent = RegisteredPredicate {
-            looks: self,
+        let predicate: *mut Predicate<'_> = predicate;
+        let registered = RegisteredPredicate {
+            predicates: self,
             id: self.next.fetch_add(1, Ordering::Relaxed),
         };
         self.lock().push(PredicateEntry {
-            id: lent.id,
+            id: registered.id,
             // SAFETY: only the lifetime changes, and the entry is gone before this function is
             // left: `RegisteredPredicate` takes it out, and `body` only borrows that.
-            look: unsafe {
-                std::mem::transmute::<*mut Predicate<'_>, *mut Predicate<'static>>(look)
+            predicate: unsafe {
+                std::mem::transmute::<*mut Predicate<'_>, *mut Predicate<'static>>(predicate)
             },
-            came: false,
+            is_true: false,
         });
         // Before the lender looks for itself: SYNC(looks-lent).
         self.count.fetch_add(1, Ordering::SeqCst);
         total_order();
-        body(&lent)
+        body(&registered)
     }
 
     /// Whether none is lent. Who sleeps until others write asks after it has said that it sleeps:
@@ -105,9 +105,9 @@ impl PolledPredicates {
     }
 
     /// Takes all looks; `each` hears which have just said yes.
-    pub fn take(&self, mut each: impl FnMut(u32)) {
+    pub fn poll_all(&self, mut each: impl FnMut(u32)) {
         for entry in self.lock().iter_mut() {
-            if !entry.came && entry.take() {
+            if !entry.is_true && entry.poll() {
                 each(entry.id);
             }
         }
@@ -121,17 +121,17 @@ impl RegisteredPredicate<'_> {
     }
 
     /// Whether it says or said yes.
-    pub fn came(&self) -> bool {
-        let mut entries = self.looks.lock();
+    pub fn poll(&self) -> bool {
+        let mut entries = self.predicates.lock();
         let own = entries.iter_mut().find(|entry| entry.id == self.id);
-        own.is_some_and(PredicateEntry::take)
+        own.is_some_and(PredicateEntry::poll)
     }
 }
 
 impl Drop for RegisteredPredicate<'_> {
     fn drop(&mut self) {
-        self.looks.lock().retain(|entry| entry.id != self.id);
-        self.looks.count.fetch_sub(1, Ordering::SeqCst);
+        self.predicates.lock().retain(|entry| entry.id != self.id);
+        self.predicates.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -152,16 +152,16 @@ mod tests {
             flag.load(Ordering::Acquire)
         };
         assert!(looks.is_empty());
-        looks.lend(&mut look, |lent| {
+        looks.register(&mut look, |registered| {
             let mut said = Vec::new();
-            looks.take(|id| said.push(id));
-            assert!(!lent.came() && said.is_empty() && !looks.is_empty());
+            looks.poll_all(|id| said.push(id));
+            assert!(!registered.poll() && said.is_empty() && !looks.is_empty());
             flag.store(true, Ordering::Release);
-            looks.take(|id| said.push(id));
+            looks.poll_all(|id| said.push(id));
             flag.store(false, Ordering::Release);
-            looks.take(|id| said.push(id));
-            assert!(lent.came());
-            assert_eq!(said, [lent.id()]);
+            looks.poll_all(|id| said.push(id));
+            assert!(registered.poll());
+            assert_eq!(said, [registered.id()]);
         });
         assert!(looks.is_empty());
         assert_eq!(asked, 3);
@@ -171,7 +171,7 @@ mod tests {
     fn a_panic_takes_the_look_back() {
         let looks = PolledPredicates::default();
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            looks.lend(&mut || false, |_| panic!("on purpose"));
+            looks.register(&mut || false, |_| panic!("on purpose"));
         }));
         assert!(caught.is_err() && looks.is_empty() && looks.lock().is_empty());
     }
@@ -182,8 +182,8 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 let mut turns = 0;
-                looks.lend(&mut || flag.load(Ordering::Acquire), |lent| {
-                    while !lent.came() {
+                looks.register(&mut || flag.load(Ordering::Acquire), |registered| {
+                    while !registered.poll() {
                         turns += 1;
                         std::thread::yield_now();
                     }
@@ -192,7 +192,7 @@ mod tests {
             });
             flag.store(true, Ordering::Release);
             while !waiter.is_finished() {
-                looks.take(|_| {});
+                looks.poll_all(|_| {});
             }
             waiter.join().unwrap();
         });

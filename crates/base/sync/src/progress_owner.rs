@@ -19,19 +19,19 @@ pub use progress_spin::ProgressSpin;
 use crate::doorbell::Doorbell;
 use crate::facade::{AtomicBool, AtomicU32, Ordering, fence, total_order};
 
-const KEPT: u32 = 0;
+const HELD: u32 = 0;
 /// Kept, and nobody is there to whom it could be lent.
-const DESERTED: u32 = 1;
-const LENT: u32 = 2;
-const INSIDE: u32 = 3;
+const HELD_NO_THREAD: u32 = 1;
+const RELEASED: u32 = 2;
+const ENTERED: u32 = 3;
 /// Lent, and nobody is there who could come in: nothing that was open is any more.
-const ABANDONED: u32 = 4;
+const RELEASED_NO_THREAD: u32 = 4;
 
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct ProgressOwner {
     state: AtomicU32,
-    recalled: AtomicBool,
+    is_recalled: AtomicBool,
 }
 
 /// The helper is inside; dropping it leaves.
@@ -46,8 +46,8 @@ impl ProgressOwner {
     )]
     pub fn new() -> Self {
         Self {
-            state: AtomicU32::new(KEPT),
-            recalled: AtomicBool::new(false),
+            state: AtomicU32::new(HELD),
+            is_recalled: AtomicBool::new(false),
         }
     }
 
@@ -56,8 +56,8 @@ impl ProgressOwner {
     pub fn lend(&self) -> bool {
         // Who lends is the one who recalls. A helper may look at both words all the time: they are
         // written only if they change.
-        if self.recalled.load(Ordering::Relaxed) {
-            self.recalled.store(false, Ordering::SeqCst);
+        if self.is_recalled.load(Ordering::Relaxed) {
+            self.is_recalled.store(false, Ordering::SeqCst);
         }
         // Release: the helper sees what the lender did, the change of its locks included.
         // SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a
@@ -65,26 +65,29 @@ impl ProgressOwner {
         total_order();
         let lent = self
             .state
-            .compare_exchange(KEPT, LENT, Ordering::SeqCst, Ordering::SeqCst);
-        !matches!(lent, Err(DESERTED | ABANDONED))
+            .compare_exchange(HELD, RELEASED, Ordering::SeqCst, Ordering::SeqCst);
+        !matches!(lent, Err(HELD_NO_THREAD | RELEASED_NO_THREAD))
     }
 
     /// The helper goes for good, if nothing is lent. `false`: it is needed.
     pub fn retire(&self) -> bool {
         self.state
-            .compare_exchange(KEPT, DESERTED, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(HELD, HELD_NO_THREAD, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Whether the last helper has retired.
     #[inline]
     pub fn is_deserted(&self) -> bool {
-        matches!(self.state.load(Ordering::Relaxed), DESERTED | ABANDONED)
+        matches!(
+            self.state.load(Ordering::Relaxed),
+            HELD_NO_THREAD | RELEASED_NO_THREAD
+        )
     }
 
     /// There is a helper again.
     pub fn attend(&self) {
-        for (gone, there) in [(DESERTED, KEPT), (ABANDONED, LENT)] {
+        for (gone, there) in [(HELD_NO_THREAD, HELD), (RELEASED_NO_THREAD, RELEASED)] {
             let _ = self
                 .state
                 .compare_exchange(gone, there, Ordering::AcqRel, Ordering::Relaxed);
@@ -94,50 +97,50 @@ impl ProgressOwner {
     /// Whether it is kept. Exact for the one who lends and takes back.
     #[inline]
     pub fn is_kept(&self) -> bool {
-        self.state.load(Ordering::Relaxed) < LENT
+        self.state.load(Ordering::Relaxed) < RELEASED
     }
 
     /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
-    pub fn is_lent(&self) -> bool {
-        !self.is_kept() && !self.recalled.load(Ordering::Relaxed)
+    pub fn is_released(&self) -> bool {
+        !self.is_kept() && !self.is_recalled.load(Ordering::Relaxed)
     }
 
     /// Whether the helper was inside a moment ago.
-    pub fn is_entered(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == INSIDE
+    pub fn is_entered_by_thread(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ENTERED
     }
 
     /// Takes it back unless the helper is inside. `true`: it is kept now.
-    pub fn try_keep(&self) -> bool {
+    pub fn try_reclaim(&self) -> bool {
         // Acquire: what the helper did is seen. SYNC(hands-gate).
         let take = |lent, kept| {
             self.state
                 .compare_exchange(lent, kept, Ordering::Acquire, Ordering::Relaxed)
         };
-        match take(LENT, KEPT) {
+        match take(RELEASED, HELD) {
             // Should one be there again meanwhile, it is asked again.
-            Err(ABANDONED) => take(ABANDONED, DESERTED).is_ok(),
-            taken => matches!(taken, Ok(_) | Err(KEPT | DESERTED)),
+            Err(RELEASED_NO_THREAD) => take(RELEASED_NO_THREAD, HELD_NO_THREAD).is_ok(),
+            taken => matches!(taken, Ok(_) | Err(HELD | HELD_NO_THREAD)),
         }
     }
 
-    /// As `try_keep`, but a helper that is inside is asked to leave soon. It may still be inside,
+    /// As `try_reclaim`, but a helper that is inside is asked to leave soon. It may still be inside,
     /// even put aside by the kernel: who gets `false` goes on with locks that are real ones, and
     /// calls this again now and then.
     pub fn take_back(&self) -> bool {
-        if self.try_keep() {
+        if self.try_reclaim() {
             return true;
         }
         // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
-        self.recalled.store(true, Ordering::SeqCst);
-        self.try_keep()
+        self.is_recalled.store(true, Ordering::SeqCst);
+        self.try_reclaim()
     }
 
     /// The helper comes in; `None`: it is kept.
     pub fn enter(&self) -> Option<ProgressThreadGuard<'_>> {
         // Acquire: SYNC(hands-gate).
         self.state
-            .compare_exchange(LENT, INSIDE, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(RELEASED, ENTERED, Ordering::Acquire, Ordering::Relaxed)
             .ok()
             .map(|_| ProgressThreadGuard(self))
     }
@@ -146,8 +149,8 @@ impl ProgressOwner {
 impl ProgressThreadGuard<'_> {
     /// Somebody of the rank is at work itself: leave soon. SYNC(hands-recall).
     #[inline]
-    pub fn recalled(&self) -> bool {
-        self.0.recalled.load(Ordering::SeqCst)
+    pub fn is_recalled(&self) -> bool {
+        self.0.is_recalled.load(Ordering::SeqCst)
     }
 
     /// The helper goes for good although hands are lent, since nothing is open, unless `needed`
@@ -157,7 +160,7 @@ impl ProgressThreadGuard<'_> {
         let gate = self.0;
         std::mem::forget(self);
         // Release: SYNC(hands-gate). Before the look: SYNC(hands-abandoned).
-        gate.state.swap(ABANDONED, Ordering::SeqCst);
+        gate.state.swap(RELEASED_NO_THREAD, Ordering::SeqCst);
         total_order();
         let stays = needed();
         if stays {
@@ -171,7 +174,7 @@ impl ProgressThreadGuard<'_> {
 impl Drop for ProgressThreadGuard<'_> {
     fn drop(&mut self) {
         // Release: SYNC(hands-gate).
-        self.0.state.store(LENT, Ordering::Release);
+        self.0.state.store(RELEASED, Ordering::Release);
     }
 }
 
@@ -217,7 +220,7 @@ impl ReleaseCounter {
     }
 
     /// The helper looks again, for whatever reason.
-    pub fn rise(&self) {
+    pub fn resume_polling(&self) {
         self.resting.store(false, Ordering::Relaxed);
     }
 
@@ -238,7 +241,7 @@ impl ReleaseCounter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeupScope {
     /// For transfers that stand still without it.
-    Answers,
+    Transfers,
     /// For everything that came: steps of a collective wait for it.
     Everything,
 }
@@ -307,7 +310,7 @@ impl<'a> ProgressWakeup<'a> {
     #[inline]
     fn claim_fenced(self, what: WakeupScope) -> bool {
         self.bell.is_armed()
-            && (what == WakeupScope::Answers || self.all.load(Ordering::Relaxed) != 0)
+            && (what == WakeupScope::Transfers || self.all.load(Ordering::Relaxed) != 0)
             && self.bell.claim_ring()
     }
 
@@ -322,7 +325,7 @@ impl<'a> ProgressWakeup<'a> {
 
     /// After something was published for several ranks: calls the helpers of those that want to be
     /// called for that, each by its words.
-    pub fn ring_all<'b>(calls: impl Iterator<Item = ProgressWakeup<'b>>, what: WakeupScope) {
+    pub fn wake_all<'b>(calls: impl Iterator<Item = ProgressWakeup<'b>>, what: WakeupScope) {
         // Before all looks: SYNC(hands-call).
         fence(Ordering::SeqCst);
         for call in calls.filter(|call| call.claim_fenced(what)) {
@@ -351,15 +354,15 @@ mod tests {
         assert!(gate.enter().is_none() && gate.is_kept());
         gate.lend();
         let inside = gate.enter().unwrap();
-        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        assert!(!inside.is_recalled() && !gate.take_back() && inside.is_recalled());
         drop(inside);
         assert!(gate.take_back() && gate.is_kept());
         gate.lend();
         let inside = gate.enter().unwrap();
-        assert!(!inside.recalled() && !gate.take_back() && inside.recalled());
+        assert!(!inside.is_recalled() && !gate.take_back() && inside.is_recalled());
         gate.lend();
-        assert!(!inside.recalled() && gate.is_lent(), "it may stay");
-        assert!(!gate.take_back() && !gate.is_lent());
+        assert!(!inside.is_recalled() && gate.is_released(), "it may stay");
+        assert!(!gate.take_back() && !gate.is_released());
     }
 
     #[test]
@@ -381,7 +384,7 @@ mod tests {
         assert!(gate.enter().unwrap().abandon(|| false));
         assert!(gate.is_deserted() && !gate.is_kept() && gate.enter().is_none() && !gate.lend());
         gate.attend();
-        assert!(gate.is_lent() && gate.lend() && gate.enter().unwrap().abandon(|| false));
+        assert!(gate.is_released() && gate.lend() && gate.enter().unwrap().abandon(|| false));
         assert!(gate.take_back() && gate.is_kept() && gate.is_deserted() && !gate.lend());
         gate.attend();
         assert!(gate.is_kept() && !gate.is_deserted() && gate.lend());
@@ -391,17 +394,17 @@ mod tests {
     fn a_call_for_answers_is_not_bothered_with_other_news() {
         let words = (AtomicU32::new(0), AtomicU32::new(0));
         let call = ProgressWakeup::new(&words.0, &words.1);
-        assert!(!call.claim(WakeupScope::Answers));
-        call.arm(WakeupScope::Answers);
+        assert!(!call.claim(WakeupScope::Transfers));
+        call.arm(WakeupScope::Transfers);
         assert!(
             !call.claim(WakeupScope::Everything)
-                && call.claim(WakeupScope::Answers)
+                && call.claim(WakeupScope::Transfers)
                 && !call.is_armed()
         );
         call.arm(WakeupScope::Everything);
         assert!(call.claim(WakeupScope::Everything));
         call.arm(WakeupScope::Everything);
         call.disarm();
-        assert!(!call.claim(WakeupScope::Answers));
+        assert!(!call.claim(WakeupScope::Transfers));
     }
 }

@@ -78,7 +78,7 @@ impl<T> SingleFlight<T> {
 
     /// Calls `f` on it when nobody is at it. For what nobody looks after any more: who comes
     /// meanwhile finds somebody who does not look.
-    pub fn at_rest<U>(&self, f: impl FnOnce(&T) -> U) -> U {
+    pub fn with_locked<U>(&self, f: impl FnOnce(&T) -> U) -> U {
         f(&self.value.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -124,7 +124,7 @@ mod tests {
                 assert!(attended.begin().is_none());
             }
         });
-        assert_eq!(attended.at_rest(|value| *value), 3);
+        assert_eq!(attended.with_locked(|value| *value), 3);
     }
 }
 
@@ -184,7 +184,7 @@ mod loom_tests {
                 .collect();
             met.come(0);
             others.into_iter().for_each(|other| other.join().unwrap());
-            assert!(met.seen.at_rest(|seen| *seen));
+            assert!(met.seen.with_locked(|seen| *seen));
         });
     }
 
@@ -201,7 +201,7 @@ mod loom_tests {
             });
             met.come(0);
             others.into_iter().for_each(|other| other.join().unwrap());
-            assert!(met.seen.at_rest(|seen| *seen));
+            assert!(met.seen.with_locked(|seen| *seen));
         });
     }
 

@@ -46,7 +46,7 @@ pub enum TaskState {
     /// Its last run said so.
     Done,
     /// Taken back.
-    Withdrawn,
+    Cancelled,
     /// Its last run panicked.
     Failed,
 }
@@ -73,34 +73,34 @@ pub enum Cancellation {
 
 // Bits of `state`. KIND: the life. The others only mean something while it is pending, but RECALL,
 // which lasts until the withdrawer has let go.
-const KIND: u32 = 0b111;
+const STATE_MASK: u32 = 0b111;
 const NEW: u32 = 0;
 /// Being put: nobody else may change anything.
-const SETTING: u32 = 1;
+const ENQUEUEING: u32 = 1;
 const PENDING: u32 = 2;
 const DONE: u32 = 3;
-const WITHDRAWN: u32 = 4;
+const CANCELLED: u32 = 4;
 const FAILED: u32 = 5;
 /// Somebody sleeps on the word.
-const WAITED: u32 = 1 << 3;
+const HAS_WAITER: u32 = 1 << 3;
 /// Somebody takes it back, and frees its slot.
-const RECALL: u32 = 1 << 4;
+const CANCELLING: u32 = 1 << 4;
 /// It is to be run once more even if its run is done.
 const RERUN: u32 = 1 << 5;
 /// It is not to be run again after the run that goes on.
-const RETIRE: u32 = 1 << 6;
+const CANCEL_AFTER_RUN: u32 = 1 << 6;
 /// The rack holds a count of its `Arc`.
 const SHARED: u32 = 1 << 7;
 /// The rest counts how often it was put, so that a waiter is not misled by the next time.
-const TURN: u32 = 1 << 8;
-const TURNS: u32 = !(TURN - 1);
+const GENERATION: u32 = 1 << 8;
+const GENERATION_MASK: u32 = !(GENERATION - 1);
 
 type RunFn<C> = unsafe fn(NonNull<TaskHeader<C>>, &C) -> RunOutcome;
 
 struct TaskVtable<C> {
     /// Calls the work. The header must be that of a live chore of the table's type.
     run: RunFn<C>,
-    /// Gives back the count that `put_shared` took.
+    /// Gives back the count that `enqueue_shared` took.
     release: unsafe fn(NonNull<TaskHeader<C>>),
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct TaskHeader<C> {
     state: AtomicU32,
     /// Rack and slot while pending, as `TaskQueues` packs them. Changes while it is pending only from
     /// the post to a slot, before the chore is offered there.
-    seat: AtomicU32,
+    queue_slot: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
     table: TaskVtable<C>,
@@ -155,13 +155,13 @@ pub(crate) enum RunVerdict {
     /// It was done, but somebody wants one more run, at once: the runner still has it.
     Rerun,
     /// Somebody takes it back: it was not run, and that one frees the slot.
-    Recalled,
+    Cancelled,
 }
 
 /// What a runner knows after a run, when the chore may be gone.
 pub(crate) struct RunResult {
     pub(crate) settled: RunVerdict,
-    pub(crate) seat: u32,
+    pub(crate) queue_slot: u32,
     pub(crate) patience_us: u32,
 }
 
@@ -177,7 +177,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
                     release: release_erased::<W, C>,
                 },
                 state: AtomicU32::new(NEW),
-                seat: AtomicU32::new(0),
+                queue_slot: AtomicU32::new(0),
                 runner: AtomicUsize::new(0),
                 patience_us,
             },
@@ -212,27 +212,28 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
     /// Puts it into rack `rack`. It stays where it is, and its drop takes it back.
     pub fn put(self: Pin<&Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
         let whole: &Self = &self;
-        whole.put_as(rack, NonNull::from(whole).cast(), 0)
+        whole.enqueue_as(rack, NonNull::from(whole).cast(), 0)
     }
 
     /// Puts it into rack `rack`, which holds a count of the `Arc` until it is settled.
-    pub fn put_shared(self: &Arc<Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
+    pub fn enqueue_shared(self: &Arc<Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
         // The count is there before the rack can give it back.
         let held = Arc::into_raw(self.clone());
         // SAFETY: what `into_raw` returns is never null.
         let header = unsafe { NonNull::new_unchecked(held.cast_mut()) };
-        self.put_as(rack, header.cast(), SHARED).inspect_err(|_| {
-            // SAFETY: the count just taken, which nobody else knows of, since the chore was
-            // refused.
-            drop(unsafe { Arc::from_raw(held) });
-        })
+        self.enqueue_as(rack, header.cast(), SHARED)
+            .inspect_err(|_| {
+                // SAFETY: the count just taken, which nobody else knows of, since the chore was
+                // refused.
+                drop(unsafe { Arc::from_raw(held) });
+            })
     }
 
-    /// As `put_shared`; if it is pending already, sees to it that a whole run begins after now, and
+    /// As `enqueue_shared`; if it is pending already, sees to it that a whole run begins after now, and
     /// says `None`.
     pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Enqueued>, EnqueueError> {
         loop {
-            match self.put_shared(rack) {
+            match self.enqueue_shared(rack) {
                 Err(EnqueueError::Pending) => {}
                 other => return other.map(Some),
             }
@@ -245,7 +246,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
 
     /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to
     /// its `Arc`.
-    fn put_as(
+    fn enqueue_as(
         &self,
         rack: usize,
         header: NonNull<TaskHeader<C>>,
@@ -256,13 +257,13 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         self.racks.expect(rack);
         let mut old = state.load(Ordering::Relaxed);
         loop {
-            if matches!(old & KIND, PENDING | SETTING) || old & RECALL != 0 {
+            if matches!(old & STATE_MASK, PENDING | ENQUEUEING) || old & CANCELLING != 0 {
                 return Err(EnqueueError::Pending);
             }
             // Acquire: the last run is over before the next begins. SYNC(chore-settled).
             match state.compare_exchange_weak(
                 old,
-                old & TURNS | SETTING,
+                old & GENERATION_MASK | ENQUEUEING,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
@@ -273,30 +274,30 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         let seat = match self.racks.find(rack, header) {
             Ok(seat) => seat,
             Err(refused) => {
-                state.store(old & TURNS | NEW, Ordering::Release);
+                state.store(old & GENERATION_MASK | NEW, Ordering::Release);
                 return Err(refused);
             }
         };
-        self.header.seat.store(seat, Ordering::Relaxed);
+        self.header.queue_slot.store(seat, Ordering::Relaxed);
         // Release: withdrawers that see it pending see its seat. SYNC(chore-seat).
-        let turn = (old & TURNS).wrapping_add(TURN);
+        let turn = (old & GENERATION_MASK).wrapping_add(GENERATION);
         state.store(turn | PENDING | shared, Ordering::Release);
-        if !TaskQueues::<C>::is_post(seat) {
+        if !TaskQueues::<C>::is_lifo_slot(seat) {
             return Ok(self.racks.offer(seat, header));
         }
         let posted = self.racks.post(seat, header);
-        Ok(posted.unwrap_or_else(|| self.put_beside(seat, header)))
+        Ok(posted.unwrap_or_else(|| self.enqueue_beside_lifo(seat, header)))
     }
 
     /// Somebody else was quicker at the post. There was a free slot just now; should all be taken
     /// meanwhile, whatever is settled first leaves room.
     #[cold]
-    fn put_beside(&self, post: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
-        let rack = TaskQueues::<C>::rack_of(post);
+    fn enqueue_beside_lifo(&self, post: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
+        let rack = TaskQueues::<C>::queue_of(post);
         loop {
-            if let Ok(seat) = self.racks.reserve(rack, header) {
+            if let Ok(seat) = self.racks.reserve_slot(rack, header) {
                 // Withdrawers that see it pending ask again where it is until they have it.
-                self.header.seat.store(seat, Ordering::Relaxed);
+                self.header.queue_slot.store(seat, Ordering::Relaxed);
                 return self.racks.offer(seat, header);
             }
             if let Some(put) = self.racks.post(post, header) {
@@ -317,26 +318,26 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
     pub fn withdraw(&self) -> Cancellation {
         let header = &self.header;
         if self.runs_here() {
-            header.flag(RETIRE);
+            header.flag(CANCEL_AFTER_RUN);
             return Cancellation::AfterThisRun;
         }
         let mut patience = WaitBackoff::default();
         loop {
             let state = header.state.load(Ordering::Acquire);
-            match state & KIND {
+            match state & STATE_MASK {
                 // Somebody else puts it or takes it back at this moment.
-                SETTING => patience.rest(&header.state, state),
-                _ if state & RECALL != 0 => patience.rest(&header.state, state),
+                ENQUEUEING => patience.rest(&header.state, state),
+                _ if state & CANCELLING != 0 => patience.rest(&header.state, state),
                 PENDING => {
                     let recalled = header.state.compare_exchange(
                         state,
-                        state | RECALL,
+                        state | CANCELLING,
                         // Acquire: the seat. SYNC(chore-seat).
                         Ordering::Acquire,
                         Ordering::Relaxed,
                     );
                     if recalled.is_ok() {
-                        return Cancellation::Settled(self.recall());
+                        return Cancellation::Settled(self.finish_cancel());
                     }
                 }
                 _ => return Cancellation::Settled(life(state)),
@@ -346,29 +347,29 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
 
     /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The
     /// slot is nobody else's meanwhile: a runner that settles it sees RECALL and leaves the slot.
-    fn recall(&self) -> TaskState {
+    fn finish_cancel(&self) -> TaskState {
         let header = &self.header;
         let mut patience = WaitBackoff::default();
         loop {
             // It may be on its way from the post to a slot.
-            let seat = header.seat.load(Ordering::Relaxed);
+            let seat = header.queue_slot.load(Ordering::Relaxed);
             if let Some(claimed) = self.racks.claim(seat, header) {
                 // SAFETY: claimed, so nobody runs it; the chore lives, `self` says so.
-                unsafe { settle(claimed, WITHDRAWN) };
+                unsafe { settle_claimed(claimed, CANCELLED) };
                 break;
             }
             // Acquire: what the last run did. SYNC(chore-settled).
             let state = header.state.load(Ordering::Acquire);
-            if state & KIND != PENDING {
+            if state & STATE_MASK != PENDING {
                 break;
             }
             patience.rest(&header.state, state);
         }
         // Nobody moves it any more.
-        self.racks.free(header.seat.load(Ordering::Relaxed));
+        self.racks.free(header.queue_slot.load(Ordering::Relaxed));
         // Release: the slot is free before the next put or drop. Wakes nobody: waiters look for the
         // kind.
-        life(header.state.fetch_and(!RECALL, Ordering::AcqRel))
+        life(header.state.fetch_and(!CANCELLING, Ordering::AcqRel))
     }
 
     /// Waits until it is settled, sleeping. `false`: the time was over.
@@ -379,16 +380,18 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         let begun = state.load(Ordering::Acquire);
         let deadline = timeout.and_then(|timeout| std::time::Instant::now().checked_add(timeout));
         let mut now = begun;
-        while matches!(now & KIND, PENDING | SETTING) && now & TURNS == begun & TURNS {
+        while matches!(now & STATE_MASK, PENDING | ENQUEUEING)
+            && now & GENERATION_MASK == begun & GENERATION_MASK
+        {
             let left = deadline.map(|at| at.saturating_duration_since(std::time::Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            if now & KIND == SETTING {
+            if now & STATE_MASK == ENQUEUEING {
                 relax();
-            } else if self.header.flag(WAITED) {
+            } else if self.header.flag(HAS_WAITER) {
                 let waited = state.load(Ordering::Relaxed);
-                if waited & KIND == PENDING && waited & WAITED != 0 {
+                if waited & STATE_MASK == PENDING && waited & HAS_WAITER != 0 {
                     futex::wait(state, waited, left);
                 }
             }
@@ -402,7 +405,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
     /// How many chores of the same 64 slots waited already for somebody to run them.
-    pub before: u32,
+    pub ready_before: u32,
 }
 
 impl<W: TaskWork<C>, C: 'static> Drop for TaskNode<W, C> {
@@ -423,7 +426,7 @@ impl<C> TaskHeader<C> {
     /// Sets `flag` if it is pending.
     fn flag(&self, flag: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & KIND == PENDING {
+        while state & STATE_MASK == PENDING {
             match self.state.compare_exchange_weak(
                 state,
                 state | flag,
@@ -439,10 +442,10 @@ impl<C> TaskHeader<C> {
 }
 
 fn life(state: u32) -> TaskState {
-    match state & KIND {
-        PENDING | SETTING => TaskState::Pending,
+    match state & STATE_MASK {
+        PENDING | ENQUEUEING => TaskState::Pending,
         DONE => TaskState::Done,
-        WITHDRAWN => TaskState::Withdrawn,
+        CANCELLED => TaskState::Cancelled,
         FAILED => TaskState::Failed,
         _ => TaskState::New,
     }
@@ -452,10 +455,10 @@ fn life(state: u32) -> TaskState {
 ///
 /// # Safety
 /// The caller claimed the chore.
-pub(crate) unsafe fn move_claimed<C>(header: NonNull<TaskHeader<C>>, seat: u32) {
+pub(crate) unsafe fn move_claimed_task<C>(header: NonNull<TaskHeader<C>>, seat: u32) {
     // SAFETY: as above.
     unsafe { header.as_ref() }
-        .seat
+        .queue_slot
         .store(seat, Ordering::Relaxed);
 }
 
@@ -463,32 +466,32 @@ pub(crate) unsafe fn move_claimed<C>(header: NonNull<TaskHeader<C>>, seat: u32) 
 ///
 /// # Safety
 /// The caller claimed the chore, and does not touch the header afterwards.
-pub(crate) unsafe fn run_claimed<C>(header: NonNull<TaskHeader<C>>, context: &C) -> RunResult {
+pub(crate) unsafe fn run_claimed_task<C>(header: NonNull<TaskHeader<C>>, context: &C) -> RunResult {
     // The line comes once and for writing, not first for reading.
     prefetch_to_write(header.as_ptr());
     // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
-    let (state, seat, patience_us, run) = unsafe {
+    let (state, queue_slot, patience_us, run) = unsafe {
         let header = header.as_ref();
         header.runner.store(me(), Ordering::Relaxed);
         (
             header.state.load(Ordering::Acquire),
-            header.seat.load(Ordering::Relaxed),
+            header.queue_slot.load(Ordering::Relaxed),
             header.patience_us,
             header.table.run,
         )
     };
     let ran = |settled| RunResult {
         settled,
-        seat,
+        queue_slot,
         patience_us,
     };
-    if state & RECALL != 0 {
+    if state & CANCELLING != 0 {
         // SAFETY: as above; claimed, not running.
         unsafe {
             header.as_ref().runner.store(0, Ordering::Relaxed);
-            settle(header, WITHDRAWN);
+            settle_claimed(header, CANCELLED);
         }
-        return ran(RunVerdict::Recalled);
+        return ran(RunVerdict::Cancelled);
     }
     // SAFETY: the table's function fits its chore, which lives.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
@@ -508,16 +511,16 @@ pub(crate) unsafe fn run_claimed<C>(header: NonNull<TaskHeader<C>>, context: &C)
         }
     };
     // SAFETY: as above.
-    ran(unsafe { settle(header, kind) })
+    ran(unsafe { settle_claimed(header, kind) })
 }
 
 /// Settles a claimed chore as withdrawn.
 ///
 /// # Safety
 /// The caller claimed the chore, and does not touch the header afterwards.
-pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<TaskHeader<C>>) -> RunVerdict {
+pub(crate) unsafe fn cancel_claimed_task<C>(header: NonNull<TaskHeader<C>>) -> RunVerdict {
     // SAFETY: the caller's promise.
-    unsafe { settle(header, WITHDRAWN) }
+    unsafe { settle_claimed(header, CANCELLED) }
 }
 
 /// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other
@@ -525,7 +528,7 @@ pub(crate) unsafe fn withdraw_claimed<C>(header: NonNull<TaskHeader<C>>) -> RunV
 ///
 /// # Safety
 /// The caller claimed the chore.
-unsafe fn settle<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
+unsafe fn settle_claimed<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
     // SAFETY: claimed: alive until the exchange below settles it.
     let (word, release) = unsafe {
         let header = header.as_ref();
@@ -534,16 +537,16 @@ unsafe fn settle<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
     // SAFETY: as above.
     let mut old = unsafe { &*word }.load(Ordering::Relaxed);
     let (old, verdict) = loop {
-        let retired = old & (RECALL | RETIRE) != 0;
+        let retired = old & (CANCELLING | CANCEL_AFTER_RUN) != 0;
         let new = match kind {
-            PENDING if retired => WITHDRAWN,
+            PENDING if retired => CANCELLED,
             PENDING => return RunVerdict::Again,
             DONE if old & RERUN != 0 && !retired => PENDING,
             other => other,
         };
         let next = match new {
             PENDING => old & !RERUN,
-            verdict => old & (TURNS | RECALL) | verdict,
+            verdict => old & (GENERATION_MASK | CANCELLING) | verdict,
         };
         // Release: what the run did is seen by whoever sees it settled. SYNC(chore-settled).
         // SAFETY: as above.
@@ -560,15 +563,15 @@ unsafe fn settle<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
     if verdict == PENDING {
         return RunVerdict::Rerun;
     }
-    if old & WAITED != 0 {
+    if old & HAS_WAITER != 0 {
         wake_all(word);
     }
     if old & SHARED != 0 {
-        // SAFETY: the count that `put_shared` took, once for each time it was put. It kept the
+        // SAFETY: the count that `enqueue_shared` took, once for each time it was put. It kept the
         // chore alive until here.
         unsafe { release(header) };
     }
-    if old & RECALL != 0 {
+    if old & CANCELLING != 0 {
         RunVerdict::KeepSlot
     } else {
         RunVerdict::FreeSlot

@@ -99,7 +99,7 @@ fn a_chore_that_repeats_can_be_withdrawn_from_under_its_runner() {
         });
         assert_eq!(
             chore.withdraw(),
-            Cancellation::Settled(TaskState::Withdrawn)
+            Cancellation::Settled(TaskState::Cancelled)
         );
         let runs = chore.work().runs.get();
         assert!(runs <= 1);
@@ -139,7 +139,7 @@ fn a_shared_chore_outlives_its_owner_until_its_run_is_over() {
             count.fetch_add(1, Ordering::Relaxed);
             RunOutcome::Done
         }));
-        chore.put_shared(0).unwrap();
+        chore.enqueue_shared(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
@@ -163,7 +163,7 @@ fn a_poke_is_followed_by_a_whole_run() {
             to.store(from.load(Ordering::Acquire), Ordering::Release);
             RunOutcome::Done
         }));
-        chore.put_shared(0).unwrap();
+        chore.enqueue_shared(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
@@ -280,7 +280,7 @@ fn a_chore_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
         next.as_ref().put(0).unwrap();
         assert_eq!(
             repeats.withdraw(),
-            Cancellation::Settled(TaskState::Withdrawn)
+            Cancellation::Settled(TaskState::Cancelled)
         );
         runner.join().unwrap();
         racks.run(0, 0, &());
@@ -297,12 +297,12 @@ fn a_rack_with_waiting_chores_is_found_through_the_marks() {
         first.as_ref().put(0).unwrap();
         racks.run(0, 0, &());
         let other = racks.clone();
-        let thread = loom::thread::spawn(move || other.each_waiting(|_| {}));
+        let thread = loom::thread::spawn(move || other.for_each_nonempty(|_| {}));
         let second = counting(&racks, 1);
         second.as_ref().put(0).unwrap();
         thread.join().unwrap();
         let mut found = 0;
-        racks.each_waiting(|_| found += 1);
+        racks.for_each_nonempty(|_| found += 1);
         assert_eq!(found, 1);
         racks.run(0, 0, &());
     });

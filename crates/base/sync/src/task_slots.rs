@@ -21,7 +21,8 @@ use crate::facade::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order,
 };
 use crate::task_node::{
-    EnqueueError, Enqueued, RunVerdict, TaskHeader, move_claimed, run_claimed, withdraw_claimed,
+    EnqueueError, Enqueued, RunVerdict, TaskHeader, cancel_claimed_task, move_claimed_task,
+    run_claimed_task,
 };
 use std::ptr::NonNull;
 
@@ -43,11 +44,11 @@ const RERUNS: u32 = 4;
 const NEAR: usize = 12;
 
 /// What stands for a slot in a seat that is the post.
-const POST: usize = 0xffff;
+const LIFO_SLOT: usize = 0xffff;
 
 /// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even
 /// addresses.
-const HELD: usize = 1;
+const CLAIMED: usize = 1;
 
 /// 64 slots and their bitmaps.
 #[repr(align(128))]
@@ -66,7 +67,7 @@ struct SlotBlock<C> {
 
 /// The chore that waits in a post.
 fn waiting<C>(post: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
-    NonNull::new(post).filter(|header| header.addr().get() & HELD == 0)
+    NonNull::new(post).filter(|header| header.addr().get() & CLAIMED == 0)
 }
 
 impl<C> SlotBlock<C> {
@@ -94,8 +95,8 @@ impl<C> SlotBlock<C> {
 
     /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it
     /// waits as well.
-    fn claim_post(&self, header: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
-        let held = header.map_addr(|address| address | HELD);
+    fn claim_lifo_slot(&self, header: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
+        let held = header.map_addr(|address| address | CLAIMED);
         // Acquire: the chore. SYNC(rack-ready).
         let claimed =
             self.post
@@ -136,10 +137,10 @@ impl<C> TaskQueue<C> {
 /// that is made, lie on another line than what every walk reads.
 #[repr(align(128))]
 pub struct TaskQueues<C> {
-    racks: Box<[TaskQueue<C>]>,
+    queues: Box<[TaskQueue<C>]>,
     /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those
     /// who look for it. SYNC(rack-marked).
-    marked: Box<[AtomicU64]>,
+    nonempty_hints: Box<[AtomicU64]>,
 }
 
 /// What a walk over racks did.
@@ -148,7 +149,7 @@ pub struct RunTally {
     /// Chores that were settled.
     pub settled: u32,
     /// Chores that were run and want to be run again.
-    pub again: u32,
+    pub rerun: u32,
     /// The least patience among the latter, in microseconds; 0: none of them says.
     pub patience_us: u32,
 }
@@ -156,13 +157,13 @@ pub struct RunTally {
 impl RunTally {
     /// Nothing was run.
     pub fn is_empty(&self) -> bool {
-        self.settled == 0 && self.again == 0
+        self.settled == 0 && self.rerun == 0
     }
 
     /// Adds another walk's.
     pub fn add(&mut self, other: Self) {
         self.settled += other.settled;
-        self.again += other.again;
+        self.rerun += other.rerun;
         self.patience_us = match (self.patience_us, other.patience_us) {
             (0, us) | (us, 0) => us,
             (a, b) => a.min(b),
@@ -173,7 +174,7 @@ impl RunTally {
 impl<C> std::fmt::Debug for TaskQueues<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TaskQueues")
-            .field("racks", &self.racks.len())
+            .field("racks", &self.queues.len())
             .finish_non_exhaustive()
     }
 }
@@ -199,8 +200,8 @@ impl<C> TaskQueues<C> {
                 .collect(),
         };
         Some(Self {
-            racks: slots.iter().map(rack).collect(),
-            marked: (0..slots.len().div_ceil(64))
+            queues: slots.iter().map(rack).collect(),
+            nonempty_hints: (0..slots.len().div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
         })
@@ -208,19 +209,19 @@ impl<C> TaskQueues<C> {
 
     /// Number of racks.
     pub fn len(&self) -> usize {
-        self.racks.len()
+        self.queues.len()
     }
 
     /// Whether there is no rack.
     pub fn is_empty(&self) -> bool {
-        self.racks.is_empty()
+        self.queues.is_empty()
     }
 
     /// The block of a seat, and the bit if it is not the post.
     fn place(&self, seat: u32) -> (&SlotBlock<C>, usize) {
-        let (rack, slot) = (&self.racks[Self::rack_of(seat)], seat as usize & 0xffff);
+        let (rack, slot) = (&self.queues[Self::queue_of(seat)], seat as usize & 0xffff);
         match slot {
-            POST => (&rack.blocks[0], 0),
+            LIFO_SLOT => (&rack.blocks[0], 0),
             _ => (&rack.blocks[slot / BLOCK], slot % BLOCK),
         }
     }
@@ -234,7 +235,7 @@ impl<C> TaskQueues<C> {
     }
 
     fn first(&self, rack: usize) -> Option<&SlotBlock<C>> {
-        self.racks.get(rack).and_then(|rack| rack.blocks.first())
+        self.queues.get(rack).and_then(|rack| rack.blocks.first())
     }
 
     /// A seat for a chore that is about to be put: the post if that is free, which is its own only
@@ -248,18 +249,18 @@ impl<C> TaskQueues<C> {
         // So that there is a slot for it if somebody else is quicker at the post.
         let room = first.taken.load(Ordering::Relaxed) != u64::MAX;
         match room && first.post.load(Ordering::Relaxed).is_null() {
-            true => Ok(seat(rack, POST)),
-            false => self.reserve(rack, header),
+            true => Ok(seat(rack, LIFO_SLOT)),
+            false => self.reserve_slot(rack, header),
         }
     }
 
     /// Takes a free slot for a chore.
-    pub(crate) fn reserve(
+    pub(crate) fn reserve_slot(
         &self,
         number: usize,
         header: NonNull<TaskHeader<C>>,
     ) -> Result<u32, EnqueueError> {
-        let rack = self.racks.get(number).ok_or(EnqueueError::Nowhere)?;
+        let rack = self.queues.get(number).ok_or(EnqueueError::Nowhere)?;
         for (index, block) in rack.blocks.iter().enumerate() {
             let mut seen = block.taken.load(Ordering::Relaxed);
             while seen != u64::MAX {
@@ -283,13 +284,13 @@ impl<C> TaskQueues<C> {
     }
 
     /// The rack of a seat.
-    pub(crate) fn rack_of(seat: u32) -> usize {
+    pub(crate) fn queue_of(seat: u32) -> usize {
         seat as usize >> 16
     }
 
     /// Whether a seat is the post.
-    pub(crate) fn is_post(seat: u32) -> bool {
-        seat as usize & POST == POST
+    pub(crate) fn is_lifo_slot(seat: u32) -> bool {
+        seat as usize & LIFO_SLOT == LIFO_SLOT
     }
 
     /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`:
@@ -302,10 +303,10 @@ impl<C> TaskQueues<C> {
             post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
         posted.ok()?;
         total_order();
-        self.mark(Self::rack_of(seat));
+        self.mark(Self::queue_of(seat));
         // Those in slots are not counted: a runner has the line by now, and whoever comes while
         // this one waits counts them.
-        Some(Enqueued { before: 0 })
+        Some(Enqueued { ready_before: 0 })
     }
 
     /// Makes the chore of a slot, or of a post that is its own, ready to be run.
@@ -314,7 +315,7 @@ impl<C> TaskQueues<C> {
         // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst:
         // who then looks for pollers, and a poller that leaves and then looks here, cannot miss
         // each other: SYNC(rack-poller).
-        let before = if Self::is_post(seat) {
+        let before = if Self::is_lifo_slot(seat) {
             block.post.swap(header.as_ptr(), Ordering::SeqCst);
             0
         } else {
@@ -324,13 +325,15 @@ impl<C> TaskQueues<C> {
                 .count_ones()
         };
         total_order();
-        self.mark(Self::rack_of(seat));
-        Enqueued { before }
+        self.mark(Self::queue_of(seat));
+        Enqueued {
+            ready_before: before,
+        }
     }
 
     fn mark(&self, rack: usize) {
         let bit = 1 << (rack % 64);
-        let marked = &self.marked[rack / 64];
+        let marked = &self.nonempty_hints[rack / 64];
         // SeqCst with `marked_racks`: either it sees the chore or we see the mark gone.
         // SYNC(rack-marked).
         if marked.load(Ordering::SeqCst) & bit == 0 {
@@ -346,8 +349,8 @@ impl<C> TaskQueues<C> {
         header: *const TaskHeader<C>,
     ) -> Option<NonNull<TaskHeader<C>>> {
         let (block, bit) = self.place(seat);
-        match Self::is_post(seat) {
-            true => block.claim_post(header.cast_mut()),
+        match Self::is_lifo_slot(seat) {
+            true => block.claim_lifo_slot(header.cast_mut()),
             false => block.claim(bit).then(|| self.header(seat)),
         }
     }
@@ -356,7 +359,7 @@ impl<C> TaskQueues<C> {
     pub(crate) fn free(&self, seat: u32) {
         let (block, bit) = self.place(seat);
         // Release: SYNC(rack-slot).
-        if Self::is_post(seat) {
+        if Self::is_lifo_slot(seat) {
             block.post.store(std::ptr::null_mut(), Ordering::Release);
             return;
         }
@@ -373,7 +376,7 @@ impl<C> TaskQueues<C> {
     /// Whether a chore waits in a rack. The price of an empty queue.
     #[inline]
     pub fn any_ready(&self, rack: usize) -> bool {
-        let Some(rack) = self.racks.get(rack) else {
+        let Some(rack) = self.queues.get(rack) else {
             return false;
         };
         rack.used().iter().any(SlotBlock::any_ready)
@@ -384,14 +387,14 @@ impl<C> TaskQueues<C> {
     #[inline]
     pub fn run(&self, rack: usize, round: u32, context: &C) -> RunTally {
         let mut tally = RunTally::default();
-        let Some(row) = self.racks.get(rack) else {
+        let Some(row) = self.queues.get(rack) else {
             return tally;
         };
         for (index, block) in row.used().iter().enumerate() {
             let posted = waiting(block.post.load(Ordering::SeqCst));
             // Before the run: one that leaves the post to be run again has had its turn.
             let ready = block.ready.load(Ordering::SeqCst);
-            if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
+            if let Some(header) = posted.and_then(|header| block.claim_lifo_slot(header.as_ptr())) {
                 block.count_run();
                 self.run_one(header, context, &mut tally);
             }
@@ -438,7 +441,7 @@ impl<C> TaskQueues<C> {
 
     /// A number that changes when chores of a rack are run.
     pub fn runs(&self, rack: usize) -> u32 {
-        let blocks = self.racks.get(rack).map_or(&[][..], TaskQueue::used);
+        let blocks = self.queues.get(rack).map_or(&[][..], TaskQueue::used);
         let runs = blocks
             .iter()
             .map(|block| block.runs.load(Ordering::Relaxed));
@@ -450,35 +453,35 @@ impl<C> TaskQueues<C> {
         let mut reruns = 0;
         let over = loop {
             // SAFETY: claimed, and not touched after the call, unless it is to be run again.
-            let ran = unsafe { run_claimed(header, context) };
+            let ran = unsafe { run_claimed_task(header, context) };
             match ran.settled {
                 RunVerdict::Rerun if reruns < RERUNS => reruns += 1,
                 RunVerdict::Again | RunVerdict::Rerun => {
                     tally.add(RunTally {
                         settled: 0,
-                        again: 1,
+                        rerun: 1,
                         patience_us: ran.patience_us,
                     });
-                    self.offer_again(ran.seat, header);
+                    self.make_ready_again(ran.queue_slot, header);
                     return;
                 }
                 _ => break ran,
             }
         };
         if over.settled == RunVerdict::FreeSlot {
-            self.free(over.seat);
+            self.free(over.queue_slot);
         }
-        tally.settled += u32::from(over.settled != RunVerdict::Recalled);
+        tally.settled += u32::from(over.settled != RunVerdict::Cancelled);
     }
 
     /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that
     /// are run once.
-    fn offer_again(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
-        if Self::is_post(seat)
-            && let Ok(slot) = self.reserve(Self::rack_of(seat), header)
+    fn make_ready_again(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
+        if Self::is_lifo_slot(seat)
+            && let Ok(slot) = self.reserve_slot(Self::queue_of(seat), header)
         {
             // SAFETY: claimed by the caller.
-            unsafe { move_claimed(header, slot) };
+            unsafe { move_claimed_task(header, slot) };
             self.free(seat);
             self.offer(slot, header);
             return;
@@ -487,8 +490,8 @@ impl<C> TaskQueues<C> {
     }
 
     /// Calls `f` for every rack in which chores wait.
-    pub fn each_waiting(&self, mut f: impl FnMut(usize)) {
-        for (index, marked) in self.marked.iter().enumerate() {
+    pub fn for_each_nonempty(&self, mut f: impl FnMut(usize)) {
+        for (index, marked) in self.nonempty_hints.iter().enumerate() {
             let mut left = marked.load(Ordering::SeqCst);
             while left != 0 {
                 let rack = index * 64 + left.trailing_zeros() as usize;
@@ -512,11 +515,13 @@ impl<C> TaskQueues<C> {
     /// Withdraws every chore that waits; those being run are not waited for. For the end of all
     /// runners.
     pub fn clear(&self) {
-        for (number, rack) in self.racks.iter().enumerate() {
+        for (number, rack) in self.queues.iter().enumerate() {
             for (index, block) in rack.used().iter().enumerate() {
                 let posted = waiting(block.post.load(Ordering::Acquire));
-                if let Some(header) = posted.and_then(|header| block.claim_post(header.as_ptr())) {
-                    self.withdraw(seat(number, POST), header);
+                if let Some(header) =
+                    posted.and_then(|header| block.claim_lifo_slot(header.as_ptr()))
+                {
+                    self.withdraw(seat(number, LIFO_SLOT), header);
                 }
                 let mut left = block.ready.load(Ordering::Acquire);
                 while left != 0 {
@@ -534,7 +539,7 @@ impl<C> TaskQueues<C> {
     /// Withdraws a chore that the caller has claimed.
     fn withdraw(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
         // SAFETY: claimed, and not touched afterwards.
-        if unsafe { withdraw_claimed(header) } == RunVerdict::FreeSlot {
+        if unsafe { cancel_claimed_task(header) } == RunVerdict::FreeSlot {
             self.free(seat);
         }
     }

@@ -21,7 +21,7 @@ pub enum LockHold {
     /// For something that its holder wants done.
     Work,
     /// By somebody who looks for news again and again, and does little else.
-    Look,
+    Poll,
 }
 
 impl LockHold {
@@ -38,9 +38,9 @@ pub struct TryLock<T> {
     /// Takings until it no longer counts as contended. Written by who holds it.
     contended: AtomicU32,
     /// One thread at a time calls, as its process promised.
-    single: AtomicBool,
+    single_threaded: AtomicBool,
     /// How often it was taken where several threads may (modulo 2^32). Written by who holds it.
-    turns: AtomicU32,
+    acquisitions: AtomicU32,
     value: Cell<T>,
 }
 
@@ -75,27 +75,27 @@ impl<T> TryLock<T> {
         Self {
             held: AtomicU8::new(LockHold::Free.word()),
             contended: AtomicU32::new(0),
-            single: AtomicBool::new(false),
-            turns: AtomicU32::new(0),
+            single_threaded: AtomicBool::new(false),
+            acquisitions: AtomicU32::new(0),
             value: Cell::new(value),
         }
     }
 
     /// From now on taking the lock costs no atomic read-modify-write.
     pub fn elide(&self, _: SingleThreaded) {
-        self.single.store(true, Ordering::Relaxed);
+        self.single_threaded.store(true, Ordering::Relaxed);
     }
 
     /// Takes the promise back before more threads come. Called by the one thread, which does not
     /// hold the lock.
     pub fn share(&self) {
-        self.single.store(false, Ordering::SeqCst);
+        self.single_threaded.store(false, Ordering::SeqCst);
     }
 
     /// Takes the lock if it is free and one thread promised to be alone.
     #[inline(always)]
-    pub fn try_alone(&self) -> Option<TryLockGuard<'_, T>> {
-        if !self.single.load(Ordering::Relaxed) || self.is_held() {
+    pub fn try_lock_unshared(&self) -> Option<TryLockGuard<'_, T>> {
+        if !self.single_threaded.load(Ordering::Relaxed) || self.is_held() {
             return None;
         }
         // Nobody can come between load and store: the promise.
@@ -112,7 +112,7 @@ impl<T> TryLock<T> {
     /// The same, saying for what.
     #[inline]
     pub fn try_lock_for(&self, hold: LockHold) -> Option<TryLockGuard<'_, T>> {
-        if self.single.load(Ordering::Relaxed) {
+        if self.single_threaded.load(Ordering::Relaxed) {
             // Nobody can come between load and store: the promise. Still refuses to be taken twice
             // by its own thread.
             if self.is_held() {
@@ -130,8 +130,9 @@ impl<T> TryLock<T> {
                 Ordering::Relaxed,
             )
             .ok()?;
-        let turns = self.turns.load(Ordering::Relaxed);
-        self.turns.store(turns.wrapping_add(1), Ordering::Relaxed);
+        let turns = self.acquisitions.load(Ordering::Relaxed);
+        self.acquisitions
+            .store(turns.wrapping_add(1), Ordering::Relaxed);
         let contended = self.contended.load(Ordering::Relaxed);
         if contended > 0 {
             self.contended.store(contended - 1, Ordering::Relaxed);
@@ -141,8 +142,8 @@ impl<T> TryLock<T> {
 
     /// How often several threads took it, ever (modulo 2^32). For hints only.
     #[inline]
-    pub fn turns(&self) -> u32 {
-        self.turns.load(Ordering::Relaxed)
+    pub fn acquisitions(&self) -> u32 {
+        self.acquisitions.load(Ordering::Relaxed)
     }
 
     /// Whether somebody held it a moment ago. For hints only.
@@ -156,7 +157,7 @@ impl<T> TryLock<T> {
     pub fn hold(&self) -> LockHold {
         match self.held.load(Ordering::Relaxed) {
             word if word == LockHold::Free.word() => LockHold::Free,
-            word if word == LockHold::Look.word() => LockHold::Look,
+            word if word == LockHold::Poll.word() => LockHold::Poll,
             _ => LockHold::Work,
         }
     }
@@ -259,8 +260,8 @@ mod tests {
         let lock = TryLock::new(1);
         assert_eq!((lock.hold(), lock.is_contended()), (LockHold::Free, false));
         drop(
-            lock.try_lock_for(LockHold::Look)
-                .inspect(|_| assert_eq!(lock.hold(), LockHold::Look)),
+            lock.try_lock_for(LockHold::Poll)
+                .inspect(|_| assert_eq!(lock.hold(), LockHold::Poll)),
         );
         let guard = lock.try_lock().unwrap();
         assert_eq!(lock.hold(), LockHold::Work);

@@ -36,28 +36,28 @@ const ROWS: usize = 1;
 pub const WAIT_SLOTS_MAX: usize = ROW * ROWS;
 
 /// A seat's word: its owner sleeps or is about to.
-const SITS: u32 = 0;
+const PARKED: u32 = 0;
 /// There is news for its owner.
-const NEWS: u32 = 1;
+const NOTIFIED: u32 = 1;
 /// Its owner is the poller from now on.
-const ROLE: u32 = 2;
+const PROMOTED: u32 = 2;
 /// Nobody waits here.
 const AWAKE: u32 = 3;
 /// Its owner waits as one that sits, but looks at the word and need not be woken.
-const LOOKS: u32 = 4;
+const SPINNING: u32 = 4;
 
 /// Whether somebody waits at a seat with this word.
 #[inline]
 fn waits(word: u32) -> bool {
-    matches!(word, SITS | LOOKS)
+    matches!(word, PARKED | SPINNING)
 }
 
 /// No thread is the poller.
 const NOBODY: usize = 0;
 /// The role was handed over, and whoever has it now is waking up.
-const HANDED: usize = 1;
+const IN_TRANSIT: usize = 1;
 /// Bit of the poller's word: it lies on the bell.
-const ON_BELL: usize = 1 << (usize::BITS - 1);
+const LEADER_ON_BELL: usize = 1 << (usize::BITS - 1);
 
 /// A thread that waits, by a number of its own above 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl WaiterId {
     /// If it is 0 or 1, or has its highest bit.
     pub fn new(number: usize) -> Self {
         assert!(
-            number > HANDED && number < ON_BELL,
+            number > IN_TRANSIT && number < LEADER_ON_BELL,
             "these numbers are taken"
         );
         Self(number)
@@ -134,10 +134,10 @@ impl SlotRow {
                 .is_ok()
         };
         // In this order: who looks may go to sleep meanwhile, and nobody who sleeps begins to look.
-        if change(LOOKS) {
+        if change(SPINNING) {
             return true;
         }
-        let called = change(SITS);
+        let called = change(PARKED);
         if called {
             crate::deferred_wake::wake_all(word);
         }
@@ -148,7 +148,7 @@ impl SlotRow {
 /// See the module's paragraph.
 #[derive(Debug)]
 pub struct Waiters {
-    /// Who polls: `NOBODY`, `HANDED`, or a thread's number, with `ON_BELL` if that lies there.
+    /// Who polls: `NOBODY`, `IN_TRANSIT`, or a thread's number, with `LEADER_ON_BELL` if that lies there.
     leader: AtomicUsize,
     /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
     bell_sleeper: AtomicUsize,
@@ -179,11 +179,11 @@ impl Waiters {
     #[cfg(all(test, loom))]
     fn modelled() -> Self {
         let seats = Self::default();
-        seats.rows[0].set(Box::new(SlotRow::new())).unwrap();
+        seats.slot_rows[0].set(Box::new(SlotRow::new())).unwrap();
         seats
     }
 
-    fn rows(&self) -> impl Iterator<Item = &SlotRow> {
+    fn slot_rows(&self) -> impl Iterator<Item = &SlotRow> {
         self.slot_rows
             .iter()
             .map_while(|row| row.get().map(|row| &**row))
@@ -202,7 +202,7 @@ impl Waiters {
     #[inline]
     pub fn relieve_parked_leader(&self, who: WaiterId) -> bool {
         let poller = self.leader.load(Ordering::Relaxed);
-        poller & ON_BELL != 0
+        poller & LEADER_ON_BELL != 0
             && self
                 .leader
                 .compare_exchange(poller, who.0, Ordering::SeqCst, Ordering::SeqCst)
@@ -213,7 +213,7 @@ impl Waiters {
     /// its seat.
     #[inline]
     pub fn is_leader_on_bell(&self) -> bool {
-        self.leader.load(Ordering::SeqCst) & ON_BELL != 0
+        self.leader.load(Ordering::SeqCst) & LEADER_ON_BELL != 0
     }
 
     /// Whether somebody lies on the bell, to whom the poller can lay its role back.
@@ -229,14 +229,19 @@ impl Waiters {
         if lies == NOBODY {
             return false;
         }
-        self.leader.store(lies | ON_BELL, Ordering::SeqCst);
+        self.leader.store(lies | LEADER_ON_BELL, Ordering::SeqCst);
         // Before another look at who lies there: SYNC(seats-bell).
         total_order();
         // Who got up meanwhile and did not find the role leaves it to the caller.
         self.bell_sleeper.load(Ordering::SeqCst) == lies
             || self
                 .leader
-                .compare_exchange(lies | ON_BELL, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(
+                    lies | LEADER_ON_BELL,
+                    who.0,
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
                 .is_err()
     }
 
@@ -254,19 +259,19 @@ impl Waiters {
 
     /// How much has happened. Read before asking whether what is awaited has come.
     #[inline]
-    pub fn news(&self) -> u64 {
+    pub fn event_count(&self) -> u64 {
         self.events.load(Ordering::SeqCst)
     }
 
     /// How many were called because of news, ever (modulo 2^32).
     #[inline]
-    pub fn called(&self) -> u32 {
+    pub fn notified_count(&self) -> u32 {
         self.notified.load(Ordering::Relaxed)
     }
 
     /// How many sat down, ever (modulo 2^32).
     #[inline]
-    pub fn sat(&self) -> u32 {
+    pub fn parked_count(&self) -> u32 {
         self.parked.load(Ordering::Relaxed)
     }
 
@@ -283,10 +288,10 @@ impl Waiters {
         // Before the look at the seats: SYNC(seats-news).
         self.events.fetch_add(1, Ordering::SeqCst);
         total_order();
-        for row in self.rows() {
+        for row in self.slot_rows() {
             for index in row.parked_slots() {
                 if is_due(row.awaited_keys[index].load(Ordering::Relaxed))
-                    && row.wake_slot(index, NEWS)
+                    && row.wake_slot(index, NOTIFIED)
                 {
                     self.notified.fetch_add(1, Ordering::Relaxed);
                     self.forget_bell_sleeper(row.owners[index].load(Ordering::Relaxed));
@@ -314,9 +319,9 @@ impl Waiters {
     pub fn pass_leadership(&self) -> bool {
         loop {
             // Before somebody is called, who says so in turn.
-            self.leader.store(HANDED, Ordering::SeqCst);
+            self.leader.store(IN_TRANSIT, Ordering::SeqCst);
             while let Some((row, index)) = self.last_parked() {
-                if row.wake_slot(index, ROLE) {
+                if row.wake_slot(index, PROMOTED) {
                     self.forget_bell_sleeper(row.owners[index].load(Ordering::Relaxed));
                     return true;
                 }
@@ -324,11 +329,13 @@ impl Waiters {
             // Before another look at the seats: SYNC(seats-role).
             self.leader.store(NOBODY, Ordering::SeqCst);
             total_order();
-            let waits = self.rows().any(|row| row.parked_slots().next().is_some());
+            let waits = self
+                .slot_rows()
+                .any(|row| row.parked_slots().next().is_some());
             let again = waits
                 && self
                     .leader
-                    .compare_exchange(NOBODY, HANDED, Ordering::SeqCst, Ordering::SeqCst)
+                    .compare_exchange(NOBODY, IN_TRANSIT, Ordering::SeqCst, Ordering::SeqCst)
                     .is_ok();
             if !again {
                 return waits;
@@ -338,7 +345,7 @@ impl Waiters {
 
     fn last_parked(&self) -> Option<(&SlotRow, usize)> {
         let now = self.parked.load(Ordering::Relaxed);
-        self.rows()
+        self.slot_rows()
             .flat_map(|row| row.parked_slots().map(move |index| (row, index)))
             .min_by_key(|(row, index)| {
                 now.wrapping_sub(row.parked_at[*index].load(Ordering::Relaxed))
@@ -383,28 +390,28 @@ impl WaitSlot<'_> {
     /// caller: looks for that so many times, then sleeps. At once `Recheck` if something happened since
     /// `seen`, which was read before what is awaited was found not to have come, or if nobody
     /// polls.
-    pub fn wait(&mut self, awaited: u64, seen: u64, looks: u32) -> WakeReason {
+    pub fn wait(&mut self, key: u64, seen: u64, looks: u32) -> WakeReason {
         let seats = self.seats;
-        let word = self.enter(awaited, if looks > 0 { LOOKS } else { SITS });
-        if seats.news() == seen && seats.has_leader() {
+        let word = self.enter(key, if looks > 0 { SPINNING } else { PARKED });
+        if seats.event_count() == seen && seats.has_leader() {
             if looks > 0 {
                 crate::deferred_wake::flush();
                 look(word, looks);
-                let _ = word.compare_exchange(LOOKS, SITS, Ordering::SeqCst, Ordering::SeqCst);
+                let _ = word.compare_exchange(SPINNING, PARKED, Ordering::SeqCst, Ordering::SeqCst);
             }
-            while word.load(Ordering::SeqCst) == SITS {
+            while word.load(Ordering::SeqCst) == PARKED {
                 crate::deferred_wake::flush();
-                crate::futex::wait(word, SITS, None);
+                crate::futex::wait(word, PARKED, None);
             }
         }
-        if word.swap(AWAKE, Ordering::SeqCst) == ROLE {
+        if word.swap(AWAKE, Ordering::SeqCst) == PROMOTED {
             seats.leader.store(self.who.0, Ordering::SeqCst);
             return WakeReason::Lead;
         }
         WakeReason::Recheck
     }
 
-    fn enter(&self, awaited: u64, how: u32) -> &AtomicU32 {
+    fn enter(&self, key: u64, how: u32) -> &AtomicU32 {
         let word = &*self.row.words[self.index];
         let stamp = self
             .seats
@@ -412,7 +419,7 @@ impl WaitSlot<'_> {
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
         self.row.parked_at[self.index].store(stamp, Ordering::Relaxed);
-        self.row.awaited_keys[self.index].store(awaited, Ordering::Relaxed);
+        self.row.awaited_keys[self.index].store(key, Ordering::Relaxed);
         self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
         word.store(how, Ordering::SeqCst);
         // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
@@ -420,18 +427,18 @@ impl WaitSlot<'_> {
         word
     }
 
-    /// The poller lies down on the bell, which it has armed. It sleeps on [`WaitSlot::word`] and on the
+    /// The poller lies down on the bell, which it has armed. It sleeps on [`WaitSlot::futex_word`] and on the
     /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
-    pub fn park_on_bell(&mut self, awaited: u64, seen: u64) -> bool {
-        let word = self.enter(awaited, SITS);
-        if self.seats.news() != seen {
+    pub fn park_on_bell(&mut self, key: u64, seen: u64) -> bool {
+        let word = self.enter(key, PARKED);
+        if self.seats.event_count() != seen {
             word.store(AWAKE, Ordering::SeqCst);
             return false;
         }
         self.seats.bell_sleeper.store(self.who.0, Ordering::SeqCst);
         self.seats
             .leader
-            .store(self.who.0 | ON_BELL, Ordering::SeqCst);
+            .store(self.who.0 | LEADER_ON_BELL, Ordering::SeqCst);
         true
     }
 
@@ -441,47 +448,43 @@ impl WaitSlot<'_> {
     ///
     /// # Errors
     /// As said.
-    pub fn park_on_bell_behind_leader(
-        &mut self,
-        awaited: u64,
-        seen: u64,
-    ) -> Result<(), WakeReason> {
-        self.enter(awaited, SITS);
+    pub fn park_on_bell_behind_leader(&mut self, key: u64, seen: u64) -> Result<(), WakeReason> {
+        self.enter(key, PARKED);
         let seats = self.seats;
         let free = seats
             .bell_sleeper
             .compare_exchange(NOBODY, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
-        if free && seats.news() == seen && seats.has_leader() {
+        if free && seats.event_count() == seen && seats.has_leader() {
             return Ok(());
         }
-        Err(self.get_up())
+        Err(self.unpark())
     }
 
     /// What to sleep on while one lies: a word, and its value as long as there is nothing for its
     /// owner.
-    pub fn word(&self) -> (&AtomicU32, u32) {
-        (&self.row.words[self.index], SITS)
+    pub fn futex_word(&self) -> (&AtomicU32, u32) {
+        (&self.row.words[self.index], PARKED)
     }
 
     /// Whether there is something for who lies here.
-    pub fn is_called(&self) -> bool {
-        self.row.words[self.index].load(Ordering::SeqCst) != SITS
+    pub fn is_woken(&self) -> bool {
+        self.row.words[self.index].load(Ordering::SeqCst) != PARKED
     }
 
     /// Whether the role lies on the bell, for who lies there to take.
-    pub fn has_role(&self) -> bool {
-        self.seats.leader.load(Ordering::SeqCst) == self.who.0 | ON_BELL
+    pub fn has_leadership(&self) -> bool {
+        self.seats.leader.load(Ordering::SeqCst) == self.who.0 | LEADER_ON_BELL
     }
 
     /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
-    pub fn get_up(&mut self) -> WakeReason {
-        let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == ROLE;
+    pub fn unpark(&mut self) -> WakeReason {
+        let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == PROMOTED;
         self.seats.forget_bell_sleeper(self.who.0);
         // Before a look at the role: SYNC(seats-bell).
         total_order();
         let poller = &self.seats.leader;
-        let laid = self.who.0 | ON_BELL;
+        let laid = self.who.0 | LEADER_ON_BELL;
         let role = if handed {
             poller.store(self.who.0, Ordering::SeqCst);
             true
@@ -501,7 +504,7 @@ impl WaitSlot<'_> {
 /// Looks at a seat's word, so many times at most.
 fn look(word: &AtomicU32, looks: u32) {
     for _ in 0..looks {
-        if word.load(Ordering::Acquire) != LOOKS {
+        if word.load(Ordering::Acquire) != SPINNING {
             return;
         }
         crate::facade::relax();
@@ -537,7 +540,7 @@ mod tests {
                 scope.spawn(move || {
                     let mut seat = seats.take_slot(WaiterId::new(waiter + 3)).unwrap();
                     loop {
-                        let seen = seats.news();
+                        let seen = seats.event_count();
                         if turn.load(Ordering::SeqCst) == waiter {
                             break;
                         }
@@ -556,7 +559,7 @@ mod tests {
             }
         });
         assert!(
-            seats.called() as usize <= WAITERS,
+            seats.notified_count() as usize <= WAITERS,
             "somebody was called in vain"
         );
     }
@@ -568,7 +571,7 @@ mod tests {
         assert!(seats.try_lead(WaiterId::new(2)));
         let sitting = || {
             seats
-                .rows()
+                .slot_rows()
                 .map(|row| row.parked_slots().count())
                 .sum::<usize>()
         };
@@ -576,7 +579,7 @@ mod tests {
             scope.spawn(|| {
                 let mut seat = seats.take_slot(WaiterId::new(3)).unwrap();
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Recheck);
+                    assert_eq!(seat.wait(1, seats.event_count(), 0), WakeReason::Recheck);
                 }
             });
             while sitting() < 1 {
@@ -585,7 +588,7 @@ mod tests {
             first_sits.store(true, Ordering::SeqCst);
             let last = scope.spawn(|| {
                 let mut seat = seats.take_slot(WaiterId::new(4)).unwrap();
-                assert_eq!(seat.wait(2, seats.news(), 0), WakeReason::Lead);
+                assert_eq!(seat.wait(2, seats.event_count(), 0), WakeReason::Lead);
                 assert!(seats.is_led_by(WaiterId::new(4)));
             });
             while sitting() < 2 {
@@ -608,18 +611,22 @@ mod tests {
                 && !seats.leave_leadership_on_bell(first)
         );
         let mut seat = seats.take_slot(first).unwrap();
-        assert!(seat.park_on_bell(1, seats.news()) && seat.has_role());
+        assert!(seat.park_on_bell(1, seats.event_count()) && seat.has_leadership());
         assert!(!seats.try_lead(second) && seats.has_leader());
         for _ in 0..2 {
             assert!(
-                seats.relieve_parked_leader(second) && seats.is_led_by(second) && !seat.has_role()
+                seats.relieve_parked_leader(second)
+                    && seats.is_led_by(second)
+                    && !seat.has_leadership()
             );
-            assert!(seats.leave_leadership_on_bell(second) && seat.has_role() && !seat.is_called());
+            assert!(
+                seats.leave_leadership_on_bell(second) && seat.has_leadership() && !seat.is_woken()
+            );
         }
         assert!(seats.relieve_parked_leader(second));
         seats.notify(|awaited| awaited == 1);
-        assert!(seat.is_called());
-        assert_eq!(seat.get_up(), WakeReason::Recheck);
+        assert!(seat.is_woken());
+        assert_eq!(seat.unpark(), WakeReason::Recheck);
         assert!(!seats.leave_leadership_on_bell(second) && seats.is_led_by(second));
         assert!(!seats.pass_leadership() && !seats.has_leader());
     }
@@ -629,13 +636,13 @@ mod tests {
         let seats = Waiters::default();
         assert!(seats.try_lead(WaiterId::new(2)));
         let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
-        let before = seats.news();
+        let before = seats.event_count();
         seats.count_event();
         assert!(!seat.park_on_bell(1, before) && seats.is_led_by(WaiterId::new(2)));
-        assert!(seat.park_on_bell(1, seats.news()));
+        assert!(seat.park_on_bell(1, seats.event_count()));
         assert!(seats.relieve_parked_leader(WaiterId::new(3)) && seats.pass_leadership());
-        assert!(seat.is_called());
-        assert_eq!(seat.get_up(), WakeReason::Lead);
+        assert!(seat.is_woken());
+        assert_eq!(seat.unpark(), WakeReason::Lead);
         assert!(seats.is_led_by(WaiterId::new(2)) && !seats.has_bell_sleeper());
     }
 
@@ -643,9 +650,9 @@ mod tests {
     fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
         let seats = Waiters::default();
         let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
-        assert_eq!(seat.wait(1, seats.news(), 0), WakeReason::Recheck);
+        assert_eq!(seat.wait(1, seats.event_count(), 0), WakeReason::Recheck);
         assert!(seats.try_lead(WaiterId::new(3)));
-        let seen = seats.news();
+        let seen = seats.event_count();
         seats.count_event();
         assert_eq!(seat.wait(1, seen, 0), WakeReason::Recheck);
     }

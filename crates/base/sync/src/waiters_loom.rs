@@ -20,14 +20,14 @@ fn model_of_both(body: fn(looks: u32)) {
 /// Waits for a flag that others raise. Returns whether it was the poller at the end.
 fn await_flag(seats: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> bool {
     let who = WaiterId::new(who);
-    let mut seat = seats.take(who).unwrap();
+    let mut seat = seats.take_slot(who).unwrap();
     loop {
-        let seen = seats.news();
+        let seen = seats.event_count();
         if flag.load(Ordering::Acquire) {
             return false;
         }
-        if seats.begin(who) || seat.wait(7, seen, looks) == WakeReason::Poll {
-            assert!(seats.is_polled_by(who));
+        if seats.try_lead(who) || seat.wait(7, seen, looks) == WakeReason::Lead {
+            assert!(seats.is_led_by(who));
             while !flag.load(Ordering::Acquire) {
                 loom::thread::yield_now();
             }
@@ -40,11 +40,11 @@ fn await_flag(seats: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> boo
 fn news_told_while_somebody_sits_down_reach_it() {
     model_of_both(|looks| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1, looks));
         shared.1.store(true, Ordering::Release);
-        shared.0.tell(|awaited| awaited == 7);
+        shared.0.notify(|awaited| awaited == 7);
         // The poller stays: only the news can end the wait.
         assert!(!waiter.join().unwrap());
     });
@@ -60,19 +60,19 @@ fn who_sits_down_has_called_whom_it_told() {
             [AtomicBool::new(false), AtomicBool::new(false)],
         ));
         // Somebody polls, and stays.
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let bring = |shared: &(Waiters, [AtomicBool; 2]), what: usize| {
             shared.1[what].store(true, Ordering::Release);
-            shared.0.tell(|awaited| awaited == what as u64);
+            shared.0.notify(|awaited| awaited == what as u64);
         };
         let sit = |shared: &(Waiters, [AtomicBool; 2]), who: usize, what: usize| {
-            let mut seat = shared.0.take(WaiterId::new(who)).unwrap();
+            let mut seat = shared.0.take_slot(WaiterId::new(who)).unwrap();
             loop {
-                let seen = shared.0.news();
+                let seen = shared.0.event_count();
                 if shared.1[what].load(Ordering::Acquire) {
                     break;
                 }
-                assert_eq!(seat.wait(what as u64, seen, 0), WakeReason::Ask);
+                assert_eq!(seat.wait(what as u64, seen, 0), WakeReason::Recheck);
             }
         };
         let other = shared.clone();
@@ -92,24 +92,24 @@ fn who_sits_down_has_called_whom_it_told() {
 fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
     model_of_both(|looks| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || {
             let (who, mut asked) = (WaiterId::new(3), 0);
-            let mut seat = other.0.take(who).unwrap();
-            let seen = other.0.news();
-            while !other.0.begin(who) && seat.wait(7, seen, looks) != WakeReason::Poll {
+            let mut seat = other.0.take_slot(who).unwrap();
+            let seen = other.0.event_count();
+            while !other.0.try_lead(who) && seat.wait(7, seen, looks) != WakeReason::Lead {
                 asked += 1;
                 assert!(
                     asked < 3,
                     "it is told to ask again and finds that somebody polls"
                 );
             }
-            assert!(other.0.is_polled_by(who) && !other.0.hand_over());
+            assert!(other.0.is_led_by(who) && !other.0.pass_leadership());
         });
-        shared.0.hand_over();
+        shared.0.pass_leadership();
         waiter.join().unwrap();
-        assert!(!shared.0.is_polled());
+        assert!(!shared.0.has_leader());
     });
 }
 
@@ -117,43 +117,43 @@ fn a_role_given_back_while_somebody_sits_down_finds_somebody() {
 fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
     model(|| {
         let shared = Arc::new((Waiters::modelled(), AtomicU32::new(0)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let waiters = [3, 4].map(|number| {
             let other = shared.clone();
             loom::thread::spawn(move || {
                 let who = WaiterId::new(number);
-                let mut seat = other.0.take(who).unwrap();
-                let seen = other.0.news();
-                while !other.0.begin(who) && seat.wait(7, seen, 0) != WakeReason::Poll {}
+                let mut seat = other.0.take_slot(who).unwrap();
+                let seen = other.0.event_count();
+                while !other.0.try_lead(who) && seat.wait(7, seen, 0) != WakeReason::Lead {}
                 assert_eq!(
                     other.1.fetch_add(1, Ordering::SeqCst),
                     0,
                     "two poll at once"
                 );
                 other.1.fetch_sub(1, Ordering::SeqCst);
-                other.0.hand_over();
+                other.0.pass_leadership();
             })
         });
-        shared.0.hand_over();
+        shared.0.pass_leadership();
         for waiter in waiters {
             waiter.join().unwrap();
         }
-        assert!(!shared.0.is_polled());
+        assert!(!shared.0.has_leader());
     });
 }
 
 /// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role
 /// before; returns whether it has it still.
 fn lie_until(seats: &Waiters, who: usize, flag: &AtomicBool) -> bool {
-    let mut seat = seats.take(WaiterId::new(who)).unwrap();
-    let seen = seats.news();
-    if !seat.lie_down(7, seen) {
+    let mut seat = seats.take_slot(WaiterId::new(who)).unwrap();
+    let seen = seats.event_count();
+    if !seat.park_on_bell(7, seen) {
         return true;
     }
-    while !flag.load(Ordering::Acquire) && !seat.is_called() {
+    while !flag.load(Ordering::Acquire) && !seat.is_woken() {
         loom::thread::yield_now();
     }
-    seat.get_up() == WakeReason::Poll
+    seat.unpark() == WakeReason::Lead
 }
 
 #[test]
@@ -164,11 +164,11 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
             AtomicU32::new(0),
             AtomicBool::new(false),
         ));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let reliever = loom::thread::spawn(move || {
             let who = WaiterId::new(3);
-            if other.0.relieve(who) {
+            if other.0.relieve_parked_leader(who) {
                 assert_eq!(
                     other.1.fetch_add(1, Ordering::SeqCst),
                     0,
@@ -176,25 +176,25 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
                 );
                 other.2.store(true, Ordering::Release);
                 other.1.fetch_sub(1, Ordering::SeqCst);
-                if !other.0.lay_back(who) {
-                    assert!(other.0.is_polled_by(who));
-                    other.0.hand_over();
+                if !other.0.leave_leadership_on_bell(who) {
+                    assert!(other.0.is_led_by(who));
+                    other.0.pass_leadership();
                 }
             }
             other.2.store(true, Ordering::Release);
         });
         if lie_until(&shared.0, 2, &shared.2) {
-            assert!(shared.0.is_polled_by(WaiterId::new(2)));
+            assert!(shared.0.is_led_by(WaiterId::new(2)));
             assert_eq!(
                 shared.1.fetch_add(1, Ordering::SeqCst),
                 0,
                 "two poll at once"
             );
             shared.1.fetch_sub(1, Ordering::SeqCst);
-            shared.0.hand_over();
+            shared.0.pass_leadership();
         }
         reliever.join().unwrap();
-        assert!(!shared.0.is_polled() && !shared.0.is_bell_kept());
+        assert!(!shared.0.has_leader() && !shared.0.has_bell_sleeper());
     });
 }
 
@@ -202,41 +202,41 @@ fn a_role_on_the_bell_is_one_threads_at_a_time_and_never_lost() {
 fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
     model(|| {
         let shared = Arc::new((Waiters::modelled(), AtomicU32::new(0)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let lier = loom::thread::spawn(move || {
             let who = WaiterId::new(3);
-            let mut seat = other.0.take(who).unwrap();
+            let mut seat = other.0.take_slot(who).unwrap();
             // At once where it lies down, or nobody polls any more.
-            while !other.0.begin(who) {
-                let called = match seat.lie_beside(7, other.0.news()) {
+            while !other.0.try_lead(who) {
+                let called = match seat.park_on_bell_behind_leader(7, other.0.event_count()) {
                     Err(called) => called,
                     Ok(()) => {
-                        while !seat.has_role() && !seat.is_called() {
+                        while !seat.has_leadership() && !seat.is_woken() {
                             loom::thread::yield_now();
                         }
-                        seat.get_up()
+                        seat.unpark()
                     }
                 };
-                if called == WakeReason::Poll {
+                if called == WakeReason::Lead {
                     break;
                 }
             }
-            assert!(other.0.is_polled_by(who));
+            assert!(other.0.is_led_by(who));
             assert_eq!(
                 other.1.fetch_add(1, Ordering::SeqCst),
                 0,
                 "two poll at once"
             );
             other.1.fetch_sub(1, Ordering::SeqCst);
-            assert!(!other.0.hand_over());
+            assert!(!other.0.pass_leadership());
         });
-        if !shared.0.lay_back(WaiterId::new(2)) {
-            assert!(shared.0.is_polled_by(WaiterId::new(2)));
-            shared.0.hand_over();
+        if !shared.0.leave_leadership_on_bell(WaiterId::new(2)) {
+            assert!(shared.0.is_led_by(WaiterId::new(2)));
+            shared.0.pass_leadership();
         }
         lier.join().unwrap();
-        assert!(!shared.0.is_polled() && !shared.0.is_bell_kept());
+        assert!(!shared.0.has_leader() && !shared.0.has_bell_sleeper());
     });
 }
 
@@ -244,23 +244,24 @@ fn a_role_comes_to_who_lies_beside_the_one_that_polls() {
 fn news_reach_who_lies_beside_the_one_that_polls() {
     model(|| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let lier = loom::thread::spawn(move || {
-            let mut seat = other.0.take(WaiterId::new(3)).unwrap();
-            let seen = other.0.news();
-            if !other.1.load(Ordering::Acquire) && seat.lie_beside(7, seen).is_ok() {
-                while !seat.is_called() {
+            let mut seat = other.0.take_slot(WaiterId::new(3)).unwrap();
+            let seen = other.0.event_count();
+            if !other.1.load(Ordering::Acquire) && seat.park_on_bell_behind_leader(7, seen).is_ok()
+            {
+                while !seat.is_woken() {
                     loom::thread::yield_now();
                 }
-                assert_eq!(seat.get_up(), WakeReason::Ask);
+                assert_eq!(seat.unpark(), WakeReason::Recheck);
                 assert!(other.1.load(Ordering::Acquire));
             }
         });
         shared.1.store(true, Ordering::Release);
-        shared.0.tell(|awaited| awaited == 7);
+        shared.0.notify(|awaited| awaited == 7);
         lier.join().unwrap();
-        assert!(!shared.0.hand_over() && !shared.0.is_bell_kept());
+        assert!(!shared.0.pass_leadership() && !shared.0.has_bell_sleeper());
     });
 }
 
@@ -272,39 +273,41 @@ fn news_reach_who_lies_on_the_bell() {
             AtomicBool::new(false),
             AtomicBool::new(false),
         ));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let reliever = loom::thread::spawn(move || {
             // What it brings about comes before anybody lies down, while somebody does, or after.
-            let relieved = other.0.relieve(WaiterId::new(3));
+            let relieved = other.0.relieve_parked_leader(WaiterId::new(3));
             other.1.store(true, Ordering::Release);
-            other.0.tell(|awaited| awaited == 7);
+            other.0.notify(|awaited| awaited == 7);
             // WaiterId was told may be about to get up.
-            let lay = relieved && other.0.is_bell_kept() && other.0.lay_back(WaiterId::new(3));
+            let lay = relieved
+                && other.0.has_bell_sleeper()
+                && other.0.leave_leadership_on_bell(WaiterId::new(3));
             if relieved && !lay {
-                let mut seat = other.0.take(WaiterId::new(3)).unwrap();
-                assert!(seat.lie_down(8, other.0.news()));
-                if seat.get_up() == WakeReason::Poll {
-                    other.0.hand_over();
+                let mut seat = other.0.take_slot(WaiterId::new(3)).unwrap();
+                assert!(seat.park_on_bell(8, other.0.event_count()));
+                if seat.unpark() == WakeReason::Lead {
+                    other.0.pass_leadership();
                 }
             }
         });
         let seats = &shared.0;
-        let mut seat = seats.take(WaiterId::new(2)).unwrap();
-        let seen = seats.news();
+        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
+        let seen = seats.event_count();
         let mut role = true;
-        if !shared.1.load(Ordering::Acquire) && seat.lie_down(7, seen) {
-            while !seat.is_called() {
+        if !shared.1.load(Ordering::Acquire) && seat.park_on_bell(7, seen) {
+            while !seat.is_woken() {
                 loom::thread::yield_now();
             }
-            role = seat.get_up() == WakeReason::Poll;
+            role = seat.unpark() == WakeReason::Lead;
             assert!(shared.1.load(Ordering::Acquire));
         }
         if role {
-            seats.hand_over();
+            seats.pass_leadership();
         }
         reliever.join().unwrap();
-        assert!(!seats.is_polled());
+        assert!(!seats.has_leader());
     });
 }
 
@@ -312,21 +315,21 @@ fn news_reach_who_lies_on_the_bell() {
 fn news_and_a_role_that_come_together_both_count() {
     model(|| {
         let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
-        assert!(shared.0.begin(WaiterId::new(2)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
         let other = shared.clone();
         let waiter = loom::thread::spawn(move || {
             if await_flag(&other.0, 3, &other.1, 1) {
-                other.0.hand_over();
+                other.0.pass_leadership();
             }
         });
         let other = shared.clone();
         let teller = loom::thread::spawn(move || {
             other.1.store(true, Ordering::Release);
-            other.0.tell(|_| true);
+            other.0.notify(|_| true);
         });
-        shared.0.hand_over();
+        shared.0.pass_leadership();
         teller.join().unwrap();
         waiter.join().unwrap();
-        assert!(!shared.0.is_polled(), "the role is lost with who left");
+        assert!(!shared.0.has_leader(), "the role is lost with who left");
     });
 }

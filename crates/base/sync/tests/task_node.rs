@@ -26,7 +26,7 @@ fn a_chore_is_run_with_the_runners_context_and_can_be_put_again() {
     let chore = chore.as_ref();
     assert_eq!(chore.life(), TaskState::New);
     for context in [3, 4] {
-        assert_eq!(chore.put(0).unwrap().before, 0);
+        assert_eq!(chore.put(0).unwrap().ready_before, 0);
         assert_eq!(chore.put(0), Err(EnqueueError::Pending));
         assert_eq!(racks.run(0, 0, &context).settled, 1);
         assert_eq!(chore.life(), TaskState::Done);
@@ -49,7 +49,7 @@ fn a_repeating_chore_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patienc
     chore.as_ref().put(0).unwrap();
     let again = RunTally {
         settled: 0,
-        again: 1,
+        rerun: 1,
         patience_us: 70,
     };
     assert_eq!(racks.run(0, 0, &0), again);
@@ -65,16 +65,16 @@ fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
     let chores: Vec<_> = (0..65).map(|_| make()).collect();
     chores
         .iter()
-        .for_each(|chore| assert!(chore.put_shared(0).is_ok()));
+        .for_each(|chore| assert!(chore.enqueue_shared(0).is_ok()));
     let late = make();
-    assert_eq!(late.put_shared(0), Err(EnqueueError::Full));
-    assert_eq!(late.put_shared(1), Err(EnqueueError::Nowhere));
+    assert_eq!(late.enqueue_shared(0), Err(EnqueueError::Full));
+    assert_eq!(late.enqueue_shared(1), Err(EnqueueError::Nowhere));
     assert_eq!((late.life(), Arc::strong_count(&late)), (TaskState::New, 1));
     assert_eq!(
         chores[40].withdraw(),
-        Cancellation::Settled(TaskState::Withdrawn)
+        Cancellation::Settled(TaskState::Cancelled)
     );
-    assert!(late.put_shared(0).is_ok());
+    assert!(late.enqueue_shared(0).is_ok());
     assert_eq!(racks.run(0, 63, &0).settled, 65);
     assert_eq!(late.life(), TaskState::Done);
 }
@@ -90,20 +90,24 @@ fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
         }
     }));
     let once = || Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
-    let put = |before: u32| Ok(Enqueued { before });
-    assert_eq!(repeats.put_shared(0), put(0));
-    assert_eq!(racks.run(0, 0, &0).again, 1);
+    let put = |before: u32| {
+        Ok(Enqueued {
+            ready_before: before,
+        })
+    };
+    assert_eq!(repeats.enqueue_shared(0), put(0));
+    assert_eq!(racks.run(0, 0, &0).rerun, 1);
     // The one is in the post, the other beside the first.
     let (posted, beside) = (once(), once());
     assert_eq!(
-        (posted.put_shared(0), beside.put_shared(0)),
+        (posted.enqueue_shared(0), beside.enqueue_shared(0)),
         (put(0), put(1))
     );
     let all = racks.run(0, 1, &0);
-    assert_eq!((all.settled, all.again), (2, 1));
+    assert_eq!((all.settled, all.rerun), (2, 1));
     assert_eq!(
         repeats.withdraw(),
-        Cancellation::Settled(TaskState::Withdrawn)
+        Cancellation::Settled(TaskState::Cancelled)
     );
     assert!(!racks.any_ready(0));
     assert_eq!(racks.run(0, 2, &0), RunTally::default());
@@ -114,20 +118,20 @@ fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
     let racks = racks(&[64]);
     let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     for _ in 0..3 {
-        chore.put_shared(0).unwrap();
+        chore.enqueue_shared(0).unwrap();
         assert_eq!(
             chore.withdraw(),
-            Cancellation::Settled(TaskState::Withdrawn)
+            Cancellation::Settled(TaskState::Cancelled)
         );
         assert!(!racks.any_ready(0));
     }
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     racks.clear();
     assert_eq!(
         (chore.life(), Arc::strong_count(&chore)),
-        (TaskState::Withdrawn, 1)
+        (TaskState::Cancelled, 1)
     );
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
 }
 
@@ -180,7 +184,7 @@ fn a_panic_fails_the_chore_and_spares_the_runner() {
     let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| -> RunOutcome {
         std::panic::resume_unwind(Box::new(()))
     }));
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
     assert_eq!(chore.life(), TaskState::Failed);
     assert!(chore.wait(None));
@@ -202,9 +206,9 @@ fn a_chore_that_withdraws_itself_is_not_run_again() {
     let withdraw: Arc<dyn Fn() -> Cancellation + Send + Sync> =
         Arc::new(move || same.upgrade().unwrap().withdraw());
     own.set(Arc::downgrade(&withdraw)).unwrap();
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
-    assert_eq!(chore.life(), TaskState::Withdrawn);
+    assert_eq!(chore.life(), TaskState::Cancelled);
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn the_last_owner_may_let_go_in_the_run_of_a_shared_chore() {
         emptied.lock().unwrap().take();
         RunOutcome::Done
     }));
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     *slot.lock().unwrap() = Some(chore);
     assert_eq!(racks.run(0, 0, &0).settled, 1);
     assert_eq!(Arc::strong_count(&slot), 1);
@@ -227,7 +231,7 @@ fn the_last_owner_may_let_go_in_the_run_of_a_shared_chore() {
 fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
     let racks = racks(&[64]);
     let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
-    chore.put_shared(0).unwrap();
+    chore.enqueue_shared(0).unwrap();
     assert!(!chore.wait(Some(Duration::from_millis(1))));
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(chore.wait(None)));
@@ -240,13 +244,13 @@ fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
 fn clearing_withdraws_what_waits_and_lets_go_of_it() {
     let racks = racks(&[64, 64]);
     let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
-    chore.put_shared(1).unwrap();
+    chore.enqueue_shared(1).unwrap();
     racks.clear();
     assert_eq!(
         (chore.life(), Arc::strong_count(&chore)),
-        (TaskState::Withdrawn, 1)
+        (TaskState::Cancelled, 1)
     );
-    assert!(chore.put_shared(1).is_ok());
+    assert!(chore.enqueue_shared(1).is_ok());
     racks.clear();
 }
 
@@ -280,7 +284,7 @@ fn a_crowd_of_submitters_runners_and_withdrawers_loses_and_doubles_nothing() {
             match life {
                 Cancellation::Settled(TaskState::Done) => done.fetch_add(1, Ordering::Relaxed),
                 other => {
-                    assert_eq!(other, Cancellation::Settled(TaskState::Withdrawn));
+                    assert_eq!(other, Cancellation::Settled(TaskState::Cancelled));
                     0
                 }
             };

@@ -48,7 +48,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> MessageAudit for S
     fn unreceived(&self) -> Vec<UnreceivedMessage> {
         // Peers may have sent to shards in which this rank has not done anything yet.
         let shards = 0..self.shards();
-        let hosts = shards.filter_map(|shard| self.host_of(in_shard(shard, 0)).ok());
+        let hosts = shards.filter_map(|shard| self.engine_of(in_shard(shard, 0)).ok());
         hosts.flat_map(MessageAudit::unreceived).collect()
     }
 

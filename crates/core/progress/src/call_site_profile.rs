@@ -16,7 +16,7 @@ use std::time::Duration;
 const SITES: usize = 32;
 
 /// The site of what a wait for something else left open.
-pub(crate) const AGAIN: u64 = u64::MAX;
+pub(crate) const REOPENED_SITE: u64 = u64::MAX;
 
 /// A moment, and what is judged at it.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct CallSiteProfile {
 }
 
 fn entry(site: u64) -> usize {
-    if site == AGAIN {
+    if site == REOPENED_SITE {
         // Every wait may take this one.
         return SITES - 1;
     }
@@ -51,7 +51,7 @@ fn entry(site: u64) -> usize {
 }
 
 impl CallSiteProfile {
-    /// A call leaves something open. `all_over`: of what was left open before nothing is, and
+    /// A call leaves something open. `nothing_left`: of what was left open before nothing is, and
     /// nobody had to wait for it. Whether hands are worth lending.
     pub(crate) fn leave(&self, site: u64, now: ProfileTime, all_over: bool) -> bool {
         if all_over {
@@ -74,7 +74,7 @@ impl CallSiteProfile {
 
     /// Whether something was left open since the last wait.
     #[inline]
-    pub(crate) fn is_away(&self) -> bool {
+    pub(crate) fn is_program_away(&self) -> bool {
         self.away.load(Ordering::Relaxed) != 0
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let (long, mut now) = (WORTH.as_nanos(), 0);
         let mut turn = |gap| {
             let lent = habit.leave(7, at(now), false);
-            assert!(habit.is_away());
+            assert!(habit.is_program_away());
             habit.back(at(now + gap));
             now += 2 * gap;
             lent
@@ -123,22 +123,22 @@ mod tests {
         }
         assert!(!turn(long / 10) && !turn(long));
         assert!(turn(long) && turn(long / 10));
-        assert!(!habit.is_away());
+        assert!(!habit.is_program_away());
     }
 
     #[test]
     fn a_site_is_not_judged_by_what_others_of_its_entry_do() {
         let habit = CallSiteProfile::default();
         let other = (8..).find(|&site| entry(site) == entry(7)).unwrap();
-        assert!((0..10_000).all(|site| entry(site) != entry(AGAIN)));
+        assert!((0..10_000).all(|site| entry(site) != entry(REOPENED_SITE)));
         for _ in 0..2 * SHORTS {
             assert!(habit.leave(7, at(0), false));
             for _ in 0..SHORTS {
                 habit.leave(other, at(0), false);
-                habit.leave(AGAIN, at(0), false);
+                habit.leave(REOPENED_SITE, at(0), false);
                 habit.back(at(1));
             }
-            assert!(!habit.leave(other, at(0), false) && !habit.leave(AGAIN, at(0), false));
+            assert!(!habit.leave(other, at(0), false) && !habit.leave(REOPENED_SITE, at(0), false));
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::STACK;
 use crate::sys::{self, ThreadHandle, ThreadMain};
-use crate::tasks::ordinary;
+use crate::tasks::spawn_ordinary;
 use garonne_sync::futex;
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl LibraryThread {
         // Held until it is known which thread it is: one that retires at once waits for that.
         let mut started = lock(&self.started);
         let work = work.clone();
-        *started = Some(ordinary(move || sys::start(&work, STACK))?);
+        *started = Some(spawn_ordinary(move || sys::start(&work, STACK))?);
         Ok(())
     }
 

@@ -27,7 +27,7 @@ mod yield_before_park;
 use crate::backoff::Backoff;
 use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;
-use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, waiter};
+use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, current_waiter};
 use async_progress::AsyncProgress;
 use external_waits::ExternalWaits;
 use garonne_engine::api::{
@@ -48,7 +48,7 @@ use garonne_sync::single_flight::SingleFlight;
 use garonne_sync::try_lock::{SingleThreaded, TryLock};
 use garonne_sync::user::Data;
 use garonne_sync::waiters::Waiters;
-use multi_wait::OTHER_WAIT;
+use multi_wait::NO_PATTERN;
 use other_shards::ShardLinks;
 use progress::LockPolicy;
 use smallvec::SmallVec;
@@ -65,51 +65,51 @@ pub struct LockedEngine<R, S> {
     world: u32,
     shard: TryLock<Engine<R>>,
     /// Threads that found the engine busy and need it.
-    wanted: AtomicU32,
+    lock_waiters: AtomicU32,
     /// More than one thread may be in MPI at once.
     shared: AtomicBool,
     surroundings: S,
-    source: Arc<dyn WakeSource>,
+    wake_source: Arc<dyn WakeSource>,
     steppers: SingleFlight<Vec<Arc<dyn Stepper>>>,
     /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
-    newcomers: Mutex<VecDeque<Arc<dyn Stepper>>>,
+    new_steppers: Mutex<VecDeque<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
-    stepping: AtomicU32,
+    open_steppers: AtomicU32,
     /// Those among them that look at memory which others write.
-    looking: AtomicU32,
+    memory_steppers: AtomicU32,
     /// Those among them that may have messages.
-    sending: AtomicU32,
+    messaging_steppers: AtomicU32,
     /// Where threads wait while another polls, and who polls.
-    seats: Waiters,
+    waiters: Waiters,
     /// What the poller looks at for those who wait for memory that others write.
-    looks: PolledPredicates,
+    polled_predicates: PolledPredicates,
     /// A thread that the poller called got its core, when that was last asked.
-    crowded: AtomicBool,
+    core_contended: AtomicBool,
     /// How many had sat down, ever, when somebody last received as the only one that waits.
-    sat_before: AtomicU32,
+    parked_before: AtomicU32,
     /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
-    reliefs: AtomicU32,
+    leader_reliefs: AtomicU32,
     /// The word of the pattern of the blocking receive in which who polls is, or who polled last
-    /// was; [`OTHER_WAIT`]: it was another wait.
-    served: AtomicU64,
+    /// was; [`NO_PATTERN`]: it was another wait.
+    leader_pattern: AtomicU64,
     /// The poller sleeps or is about to: what other threads do must wake it.
-    dozing: AtomicBool,
+    leader_sleeps: AtomicBool,
     /// The engine's completions when the steppers last ran.
-    stepped_at: AtomicU64,
-    spin_on: Backoff,
+    stepped_completions: AtomicU64,
+    extended_spin: Backoff,
     /// Where threads are that may sit down.
-    porch: YieldBeforePark,
+    yield_before_park: YieldBeforePark,
     /// What the layer above said it waits for beside messages.
-    meetings: Mutex<ExternalWaits>,
+    external_waits: Mutex<ExternalWaits>,
     parks: AtomicU32,
-    lending: AsyncProgress<R, S>,
-    watching: TraceSwitch,
+    async_progress: AsyncProgress<R, S>,
+    trace_switch: TraceSwitch,
     /// Looks of several threads that brought nothing.
-    fruitless: AtomicU32,
+    unused_polls: AtomicU32,
     /// Looks of calls that must not wait that brought nothing, among several shards.
-    in_vain: AtomicU32,
+    unused_tests: AtomicU32,
     /// This host's place among the rank's shards, if there are several.
-    beside: OnceLock<ShardLinks<R, S>>,
+    shard_links: OnceLock<ShardLinks<R, S>>,
 }
 
 /// Who advances the engine.
@@ -128,44 +128,44 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Makes a rank of `shard`, process `me` of `world`.
     pub fn new(mut shard: Engine<R>, me: Peer, world: u32, surroundings: S) -> Self {
-        let source = shard.rail().wake_source();
+        let wake_source = shard.rail().wake_source();
         Self {
             me,
             world,
             shard: TryLock::new(shard),
-            wanted: AtomicU32::new(0),
+            lock_waiters: AtomicU32::new(0),
             shared: AtomicBool::new(true),
             surroundings,
-            source,
+            wake_source,
             steppers: SingleFlight::default(),
-            newcomers: Mutex::default(),
-            stepping: AtomicU32::new(0),
-            looking: AtomicU32::new(0),
-            sending: AtomicU32::new(0),
-            seats: Waiters::default(),
-            looks: PolledPredicates::default(),
-            crowded: AtomicBool::new(false),
-            sat_before: AtomicU32::new(0),
-            reliefs: AtomicU32::new(0),
-            served: AtomicU64::new(OTHER_WAIT),
-            dozing: AtomicBool::new(false),
-            stepped_at: AtomicU64::new(0),
-            spin_on: Backoff::default(),
-            porch: YieldBeforePark::default(),
-            meetings: Mutex::default(),
+            new_steppers: Mutex::default(),
+            open_steppers: AtomicU32::new(0),
+            memory_steppers: AtomicU32::new(0),
+            messaging_steppers: AtomicU32::new(0),
+            waiters: Waiters::default(),
+            polled_predicates: PolledPredicates::default(),
+            core_contended: AtomicBool::new(false),
+            parked_before: AtomicU32::new(0),
+            leader_reliefs: AtomicU32::new(0),
+            leader_pattern: AtomicU64::new(NO_PATTERN),
+            leader_sleeps: AtomicBool::new(false),
+            stepped_completions: AtomicU64::new(0),
+            extended_spin: Backoff::default(),
+            yield_before_park: YieldBeforePark::default(),
+            external_waits: Mutex::default(),
             parks: AtomicU32::new(0),
-            lending: AsyncProgress::new(),
-            watching: TraceSwitch::default(),
-            fruitless: AtomicU32::new(0),
-            in_vain: AtomicU32::new(0),
-            beside: OnceLock::new(),
+            async_progress: AsyncProgress::new(),
+            trace_switch: TraceSwitch::default(),
+            unused_polls: AtomicU32::new(0),
+            unused_tests: AtomicU32::new(0),
+            shard_links: OnceLock::new(),
         }
     }
 
     /// One thread at a time is in MPI (thread levels below `MPI_THREAD_MULTIPLE`): locks cost
     /// nothing from now on.
     pub fn elide(&self, promise: SingleThreaded) {
-        *lock(&self.lending.promise) = Some(promise);
+        *lock(&self.async_progress.promise) = Some(promise);
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
         self.enter().allow_runs(true);
@@ -184,38 +184,38 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         let mut shard = self.enter();
         let before = shard.completions();
         let result = f(&mut shard);
-        self.depart(shard, before);
+        self.unlock_after(shard, before);
         result
     }
 
     /// The poller is not to fall asleep before it has looked once more.
-    fn stir(&self) {
-        self.seats.count_event();
+    fn count_event_and_wake(&self) {
+        self.waiters.count_event();
         self.rouse();
     }
 
     /// The poller looks again if it sleeps or is about to. Something was counted before.
     fn rouse(&self) {
-        if self.dozing.load(Ordering::SeqCst) {
-            self.source.wake();
+        if self.leader_sleeps.load(Ordering::SeqCst) {
+            self.wake_source.wake();
         }
     }
 
     /// Something happened outside the engine: whoever waits for anything asks again, and whoever
     /// waits for what is due.
     fn announce(&self, is_due: impl Fn(WaitKey) -> bool) {
-        self.seats.notify(|awaited| {
+        self.waiters.notify(|awaited| {
             let awaited = WaitKey::decode(awaited);
             awaited == WaitKey::Anything || is_due(awaited)
         });
-        self.rouse_unless_told(self.stepping.load(Ordering::SeqCst) > 0);
+        self.wake_leader_unless_notified(self.open_steppers.load(Ordering::SeqCst) > 0);
     }
 
     /// The poller looks again if it sleeps or is about to, all that sit having been told of what
     /// happened. Who lies on the bell is one of those, and need not get up for what is others', but
     /// for `work`.
-    fn rouse_unless_told(&self, work: bool) {
-        if work || !self.seats.is_leader_on_bell() {
+    fn wake_leader_unless_notified(&self, work: bool) {
+        if work || !self.waiters.is_leader_on_bell() {
             self.rouse();
         }
     }
@@ -223,10 +223,10 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
     #[inline(always)]
     pub fn send_small(&self, small: &FastSend) -> bool {
-        if let Some(mut shard) = self.shard.try_alone() {
+        if let Some(mut shard) = self.shard.try_lock_unshared() {
             return shard.send_small(small);
         }
-        self.send_small_shared(*small)
+        self.fast_send_shared(*small)
     }
 
     /// Receives a message that lies ready, the shortest way; `None`: nothing happened, use
@@ -237,13 +237,13 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         catch: &FastRecv,
         site: impl FnOnce(&AtomicU64),
     ) -> Option<ReceivedMessage> {
-        self.shard.try_alone()?.take_now(catch, site)
+        self.shard.try_lock_unshared()?.take_now(catch, site)
     }
 
     /// The same for a receive that has a name afterwards; `None`: use `post_plain_recv` or `recv`.
     #[inline(always)]
     pub fn post_now(&self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
-        self.shard.try_alone()?.post_now(catch, site)
+        self.shard.try_lock_unshared()?.post_now(catch, site)
     }
 
     /// Whether one thread at a time is in MPI.
@@ -255,30 +255,30 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// It is of use until [`Messaging::forget_contexts`] is told of its context.
     #[cold]
     pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
-        self.shard.try_alone()?.track(context, peer)
+        self.shard.try_lock_unshared()?.track(context, peer)
     }
 
     #[inline(never)]
-    fn recv_quick_lent(&self, catch: FastRecv) -> Option<ReceivedMessage> {
+    fn fast_recv_released(&self, catch: FastRecv) -> Option<ReceivedMessage> {
         if self.shared.load(Ordering::Relaxed) {
-            return self.recv_quick_among(&catch);
+            return self.fast_recv_shared(&catch);
         }
-        if self.is_watched() {
+        if self.is_traced() {
             return None;
         }
-        self.nothing_lent();
-        if self.lending.door.gate.is_entered() {
+        self.reclaim_if_nothing_open();
+        if self.async_progress.ownership.owner.is_entered_by_thread() {
             // It is not kept waiting for as long as this looks.
             return None;
         }
-        let mut shard = self.try_enter()?;
+        let mut shard = self.try_lock()?;
         shard.recv_quick(&catch, self.surroundings.spin_budget().spins)
     }
 
     #[inline(never)]
-    fn post_plain_shared(&self, catch: FastRecv) -> Option<Request> {
-        self.nothing_lent();
-        if self.is_watched() {
+    fn post_plain_recv_shared(&self, catch: FastRecv) -> Option<Request> {
+        self.reclaim_if_nothing_open();
+        if self.is_traced() {
             return None;
         }
         self.leaves();
@@ -289,16 +289,16 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// completes nothing.
     #[inline(always)]
     pub fn ending<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
-        match self.shard.try_alone() {
+        match self.shard.try_lock_unshared() {
             Some(mut shard) => f(&mut shard),
             None => f(&mut self.enter()),
         }
     }
 
     #[inline(never)]
-    fn send_small_shared(&self, small: FastSend) -> bool {
-        self.nothing_lent();
-        if self.is_watched() {
+    fn fast_send_shared(&self, small: FastSend) -> bool {
+        self.reclaim_if_nothing_open();
+        if self.is_traced() {
             return false;
         }
         let mut shard = self.enter();
@@ -313,7 +313,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         let mut waiting = shard.waiting();
         drop(shard);
         waiting.threads = self.shared.load(Ordering::Relaxed);
-        lock(&self.meetings).tell(&mut waiting);
+        lock(&self.external_waits).tell(&mut waiting);
         waiting
     }
 
@@ -324,8 +324,8 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Threads that were woken where they sat, or spared that, because of news for them, ever
     /// (modulo 2^32): for inspection.
-    pub fn woken(&self) -> u32 {
-        self.seats.called()
+    pub fn wake_count(&self) -> u32 {
+        self.waiters.notified_count()
     }
 
     /// Calls `f` on the engine, for inspection.
@@ -355,17 +355,17 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     #[inline(always)]
     fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        match self.shard.try_alone() {
+        match self.shard.try_lock_unshared() {
             Some(mut shard) => shard.recv_quick(catch, self.surroundings.spin_budget().spins),
-            None => self.recv_quick_lent(*catch),
+            None => self.fast_recv_released(*catch),
         }
     }
 
     #[inline(always)]
     fn post_plain_recv(&self, catch: &FastRecv) -> Option<Request> {
-        match self.shard.try_alone() {
+        match self.shard.try_lock_unshared() {
             Some(mut shard) => shard.post_plain(catch),
-            None => self.post_plain_shared(*catch),
+            None => self.post_plain_recv_shared(*catch),
         }
     }
 
@@ -376,7 +376,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     #[inline]
     fn plain_recv_completed_at(&self, name: Request) -> Option<u64> {
-        match self.shard.try_alone() {
+        match self.shard.try_lock_unshared() {
             Some(shard) => shard.plain_ended_at(name),
             None => self.enter().plain_ended_at(name),
         }
@@ -407,7 +407,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.progress();
         let found = self.with(|shard| shard.probe(pattern))?;
         if found.is_none() {
-            self.looked_in_vain();
+            self.note_unused_test();
         }
         Ok(found)
     }
@@ -416,7 +416,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.progress();
         let found = self.with(|shard| shard.mprobe(pattern))?;
         if found.is_none() {
-            self.looked_in_vain();
+            self.note_unused_test();
         }
         Ok(found)
     }
@@ -460,7 +460,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn progress_for_test(&self) -> bool {
-        self.progress() || (self.yield_core(0) && self.progress()) || self.looked_in_vain()
+        self.progress() || (self.yield_core(0) && self.progress()) || self.note_unused_test()
     }
 
     #[inline(never)]
@@ -469,7 +469,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         // With a core for every rank only threads of this rank can lack one, and then one look in
         // as many as a waiter spins gives way.
         let looks = || {
-            self.fruitless
+            self.unused_polls
                 .fetch_add(1, Ordering::Relaxed)
                 .wrapping_add(1)
         };
@@ -484,17 +484,17 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     #[inline]
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
         if !self.shared.load(Ordering::Relaxed) {
-            return self.wait_alone(done);
+            return self.wait_unshared(done);
         }
-        self.wait_among(&|| WaitTarget::Anything, done);
+        self.wait_shared(&|| WaitTarget::Anything, done);
     }
 
     #[inline]
     fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         if !self.shared.load(Ordering::Relaxed) {
-            return self.wait_alone(done);
+            return self.wait_unshared(done);
         }
-        self.wait_among(awaits, done);
+        self.wait_shared(awaits, done);
     }
 
     fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
@@ -511,7 +511,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
                 _ => return WaitTarget::Anything,
             }
         }
-        let waiter = waiter();
+        let waiter = current_waiter();
         if !known.is_empty() {
             // Who finds one over already is about to ask.
             self.enter().await_any(known, waiter);
@@ -530,9 +530,9 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     #[inline]
     fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
         if !self.shared.load(Ordering::Relaxed) {
-            return self.wait_alone(&mut || come());
+            return self.wait_unshared(&mut || come());
         }
-        self.wait_for_memory_among(come);
+        self.wait_for_memory_shared(come);
     }
 
     fn is_single_threaded(&self) -> bool {
@@ -541,38 +541,38 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     fn wake(&self) {
         self.announce(|_| false);
-        self.source.wake();
+        self.wake_source.wake();
     }
 
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         let site = stepper.call_site();
         self.attach_awaited_stepper(stepper);
-        let open = self.stepping.load(Ordering::SeqCst);
+        let open = self.open_steppers.load(Ordering::SeqCst);
         if open > 0 {
-            self.left_stepping(site, open);
+            self.leave_steppers_open(site, open);
         }
     }
 
     fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
         // Before anybody can finish it.
-        self.looking
+        self.memory_steppers
             .fetch_add(u32::from(stepper.polls_memory()), Ordering::SeqCst);
-        self.sending
+        self.messaging_steppers
             .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
-        self.stepping.fetch_add(1, Ordering::SeqCst);
+        self.open_steppers.fetch_add(1, Ordering::SeqCst);
         self.count_interest(1);
         self.leaves();
-        lock(&self.newcomers).push_back(stepper);
-        self.welcome(ProgressCaller::Program);
+        lock(&self.new_steppers).push_back(stepper);
+        self.step_new(ProgressCaller::Program);
     }
 
     #[inline]
     fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
-        self.who_watches()
+        self.current_tracer()
     }
 
     fn leave_pending(&self, request: Request) {
-        self.left_open(request);
+        self.leave_request_open(request);
     }
 
     fn forget_contexts(&self, contexts: Range<ContextId>) {

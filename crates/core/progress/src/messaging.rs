@@ -81,7 +81,7 @@ impl AnyOfWaiter {
     /// here.
     /// SYNC(seats-news).
     pub fn register(&self) {
-        self.0.store(waiter(), Ordering::SeqCst);
+        self.0.store(current_waiter(), Ordering::SeqCst);
     }
 
     /// Whether it is this thread's.
@@ -101,7 +101,7 @@ impl AnyOfWaiter {
 
 /// The calling thread, for those that it waits for among others. Numbers come again after some two
 /// hundred million threads, and then one may be woken in vain.
-pub(crate) fn waiter() -> u32 {
+pub(crate) fn current_waiter() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local! {
         static OWN: u32 = without_shard(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -183,8 +183,8 @@ impl WaitTarget {
             | WaitTarget::Receive(Request { index, generation }, _) => {
                 OPERATION | u64::from(generation & GENERATION) << 32 | u64::from(index)
             }
-            WaitTarget::AnyOf(waiter) | WaitTarget::AnyAnywhere(waiter) => {
-                ANY_OF | u64::from(waiter)
+            WaitTarget::AnyOf(current_waiter) | WaitTarget::AnyAnywhere(current_waiter) => {
+                ANY_OF | u64::from(current_waiter)
             }
             WaitTarget::Message(pattern) => MESSAGE | completion_events::word(&pattern),
             WaitTarget::Stepper(address) => STEPPER | address as u64 & REST,
@@ -421,7 +421,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
         WaitTarget::Anything
     }
     /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
-    /// alone or as `current_waiter`.
+    /// alone or as `waiter`.
     fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
         let _ = (awaits, waiter);
         self.wake();

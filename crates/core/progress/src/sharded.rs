@@ -11,7 +11,7 @@ use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;
 use crate::locked_engine::LockedEngine;
 use crate::locked_engine::other_shards::ShardSet;
-use crate::messaging::{AnyOfWaiter, Messaging, NodeShared, Stepper, WaitTarget, waiter};
+use crate::messaging::{AnyOfWaiter, Messaging, NodeShared, Stepper, WaitTarget, current_waiter};
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SHARDS_MAX, SendArgs,
     StartOutcome, Status, in_shard, shard_of, without_shard,
@@ -48,7 +48,7 @@ pub struct ShardedEngine<R, S> {
 const NO_SHARD: Error = Error::Misuse("no such communicator in this process");
 const STALE: Error = Error::Misuse("no such operation");
 
-fn outward(shard: usize, started: StartOutcome) -> StartOutcome {
+fn with_shard_index(shard: usize, started: StartOutcome) -> StartOutcome {
     match started {
         StartOutcome::Pending(name) => StartOutcome::Pending(Request {
             index: in_shard(shard, name.index),
@@ -61,9 +61,9 @@ fn outward(shard: usize, started: StartOutcome) -> StartOutcome {
 impl<R: Transport + std::marker::Send + 'static, S: Environment + 'static> ShardedEngine<R, S> {
     /// A rank whose first shard is `first`, with room for `count` in all. `open` opens the others.
     pub fn new(first: Arc<LockedEngine<R, S>>, count: usize, open: ShardOpener<R, S>) -> Arc<Self> {
-        Arc::new_cyclic(|whole: &Weak<Self>| {
-            let shards = ShardSet::new(whole.clone(), &first);
-            first.stand(0, &shards);
+        Arc::new_cyclic(|sharded_engine: &Weak<Self>| {
+            let shards = ShardSet::new(sharded_engine.clone(), &first);
+            first.join_shard_set(0, &shards);
             Self {
                 first,
                 more: [const { OnceLock::new() }; SHARDS_MAX],
@@ -105,13 +105,14 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     /// # Errors
     /// `Misuse` if there is no such shard; what the system said.
     #[inline]
-    pub fn host_of(&self, context: ContextId) -> Result<&LockedEngine<R, S>, Error> {
+    pub fn engine_of(&self, context: ContextId) -> Result<&LockedEngine<R, S>, Error> {
         let shard = shard_of(context);
-        self.known(shard).map_or_else(|| self.opened(shard), Ok)
+        self.known(shard)
+            .map_or_else(|| self.open_engine(shard), Ok)
     }
 
     #[cold]
-    fn opened(&self, shard: usize) -> Result<&LockedEngine<R, S>, Error> {
+    fn open_engine(&self, shard: usize) -> Result<&LockedEngine<R, S>, Error> {
         let place = self
             .more
             .get(shard)
@@ -126,7 +127,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
                 host.watch(Some(tagged(shard, watcher)));
             }
             // Whoever finds it finds it in its place.
-            host.stand(shard, &self.shards);
+            host.join_shard_set(shard, &self.shards);
             let _ = place.set(host);
         }
         place.get().map(|host| &**host).ok_or(NO_SHARD)
@@ -139,7 +140,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
         Ok((host, without_shard(index)))
     }
 
-    fn of_name(&self, name: Request) -> Result<(&LockedEngine<R, S>, Request), Error> {
+    fn split_request(&self, name: Request) -> Result<(&LockedEngine<R, S>, Request), Error> {
         self.of(name.index)
             .map(|(host, index)| (host, Request { index, ..name }))
     }
@@ -167,7 +168,7 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     }
 
     /// The shard of what is awaited, if it is of one.
-    fn awaited(awaits: WaitTarget) -> Option<usize> {
+    fn shard_of_target(awaits: WaitTarget) -> Option<usize> {
         match awaits {
             WaitTarget::Operation(name) | WaitTarget::Receive(name, _) => {
                 Some(shard_of(name.index))
@@ -184,16 +185,16 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     }
 
     /// The same, where what steppers wait for now comes in the first.
-    fn awaited_now(&self, awaits: WaitTarget) -> Option<usize> {
+    fn current_shard_of_target(&self, awaits: WaitTarget) -> Option<usize> {
         match awaits {
             WaitTarget::Stepper(_) => (!self.first.has_steppers_with_messages()).then_some(0),
-            other => Self::awaited(other),
+            other => Self::shard_of_target(other),
         }
     }
 
     /// The host of that shard; `None`: it may come in any.
-    fn home(&self, awaits: WaitTarget) -> Option<(usize, &LockedEngine<R, S>)> {
-        let shard = self.awaited_now(awaits)?;
+    fn shard_engine(&self, awaits: WaitTarget) -> Option<(usize, &LockedEngine<R, S>)> {
+        let shard = self.current_shard_of_target(awaits)?;
         Some((shard, self.known(shard)?))
     }
 
@@ -201,12 +202,12 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
     fn is_still_in(shard: usize, awaits: WaitTarget) -> bool {
         match awaits {
             WaitTarget::Stepper(_) => shard == 0,
-            other => Self::awaited(other) == Some(shard),
+            other => Self::shard_of_target(other) == Some(shard),
         }
     }
 
     /// What is awaited, as the host of its shard knows it.
-    fn inward(awaits: WaitTarget) -> WaitTarget {
+    fn to_shard_target(awaits: WaitTarget) -> WaitTarget {
         let inside = |name: Request| Request {
             index: without_shard(name.index),
             ..name
@@ -293,7 +294,7 @@ impl<R: Transport + std::marker::Send, S: Environment> NodeShared for ShardedEng
     }
 
     fn note_external_wait(&self, context: ContextId, meeting: Option<ExternalWait>) {
-        if let Ok(host) = self.host_of(context) {
+        if let Ok(host) = self.engine_of(context) {
             host.note_external_wait(context, meeting);
         }
     }
@@ -318,22 +319,22 @@ where
 
     fn send(&self, send: SendArgs) -> Result<StartOutcome, Error> {
         let shard = shard_of(send.context);
-        let started = self.host_of(send.context)?.send(send)?;
-        Ok(outward(shard, started))
+        let started = self.engine_of(send.context)?.send(send)?;
+        Ok(with_shard_index(shard, started))
     }
 
     #[inline]
     fn send_small(&self, small: &FastSend) -> bool {
-        self.host_of(small.context)
+        self.engine_of(small.context)
             .is_ok_and(|host| host.send_small(small))
     }
 
     fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        self.host_of(catch.context).ok()?.fast_recv(catch)
+        self.engine_of(catch.context).ok()?.fast_recv(catch)
     }
 
     fn pending(&self, name: Request) -> Option<PendingOperation> {
-        let (host, name) = self.of_name(name).ok()?;
+        let (host, name) = self.split_request(name).ok()?;
         host.pending(name)
     }
 
@@ -345,23 +346,23 @@ where
     }
 
     fn offer_early_rtr(&self, name: Request) {
-        if let Ok((host, name)) = self.of_name(name) {
+        if let Ok((host, name)) = self.split_request(name) {
             Messaging::offer_early_rtr(host, name);
         }
     }
 
     fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
         let context = recv.pattern.context;
-        let started = self.host_of(context)?.recv(recv)?;
-        Ok(outward(shard_of(context), started))
+        let started = self.engine_of(context)?.recv(recv)?;
+        Ok(with_shard_index(shard_of(context), started))
     }
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
-        self.host_of(pattern.context)?.probe(pattern)
+        self.engine_of(pattern.context)?.probe(pattern)
     }
 
     fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
-        let found = self.host_of(pattern.context)?.mprobe(pattern)?;
+        let found = self.engine_of(pattern.context)?.mprobe(pattern)?;
         let shard = shard_of(pattern.context);
         Ok(found.map(|(message, status)| {
             let index = in_shard(shard, message.index);
@@ -377,37 +378,37 @@ where
     ) -> Result<StartOutcome, Error> {
         let (host, index) = self.of(message.index)?;
         let started = host.mrecv(Message { index, ..message }, data, origin)?;
-        Ok(outward(shard_of(message.index), started))
+        Ok(with_shard_index(shard_of(message.index), started))
     }
 
     fn cancel(&self, request: Request) -> Result<(), Error> {
-        let (host, name) = self.of_name(request)?;
+        let (host, name) = self.split_request(request)?;
         host.cancel(name)
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
-        let (host, name) = self.of_name(request)?;
+        let (host, name) = self.split_request(request)?;
         host.peek(name)
     }
 
     fn take(&self, request: Request) -> Result<Option<Status>, Error> {
-        let (host, name) = self.of_name(request)?;
+        let (host, name) = self.split_request(request)?;
         host.take(name)
     }
 
     fn completed_at(&self, request: Request) -> Option<u64> {
         // Shards count for themselves: of operations of several the standard lets any be first.
-        let (host, name) = self.of_name(request).ok()?;
+        let (host, name) = self.split_request(request).ok()?;
         host.completed_at(name)
     }
 
     fn completions(&self, context: ContextId) -> u64 {
-        self.host_of(context)
+        self.engine_of(context)
             .map_or(0, |host| host.completions(context))
     }
 
     fn abandon(&self, request: Request) -> Result<(), Error> {
-        let (host, name) = self.of_name(request)?;
+        let (host, name) = self.split_request(request)?;
         host.abandon(name)
     }
 
@@ -420,16 +421,16 @@ where
     }
 
     fn yield_core(&self, context: ContextId) -> bool {
-        self.host_of(context)
+        self.engine_of(context)
             .is_ok_and(|host| host.yield_core(context))
     }
 
     fn share_a_shard(&self, one: WaitTarget, other: WaitTarget) -> bool {
-        Self::awaited(one).is_some_and(|shard| Self::awaited(other) == Some(shard))
+        Self::shard_of_target(one).is_some_and(|shard| Self::shard_of_target(other) == Some(shard))
     }
 
     fn progress_for(&self, awaits: WaitTarget) -> bool {
-        let home = self.home(awaits);
+        let home = self.shard_engine(awaits);
         home.map_or_else(
             || self.progress_for_test(),
             |(_, host)| host.progress_for_test(),
@@ -443,22 +444,22 @@ where
     fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         let mut over = false;
         while !over {
-            let Some((shard, host)) = self.home(awaits()) else {
-                let _told = self.shards.anywhere();
+            let Some((shard, host)) = self.shard_engine(awaits()) else {
+                let _told = self.shards.any_shard_waits();
                 // Who polls there already may sleep, and not know that it is to see to all.
-                self.first.told_of_anywhere();
+                self.first.note_any_shard_wait();
                 let here = || match awaits() {
                     known @ (WaitTarget::Stepper(_) | WaitTarget::AnyAnywhere(_)) => known,
                     _ => WaitTarget::Anything,
                 };
                 self.first.wait_for(&here, &mut || {
                     over = done();
-                    over || self.home(awaits()).is_some()
+                    over || self.shard_engine(awaits()).is_some()
                 });
                 continue;
             };
             // Until what is awaited next is elsewhere.
-            host.wait_for(&|| Self::inward(awaits()), &mut || {
+            host.wait_for(&|| Self::to_shard_target(awaits()), &mut || {
                 over = done();
                 over || !Self::is_still_in(shard, awaits())
             });
@@ -472,21 +473,23 @@ where
         let mut shards = parts
             .iter()
             .filter(is_bound)
-            .map(|part| self.awaited_now(*part));
+            .map(|part| self.current_shard_of_target(*part));
         let shard = shards.next().unwrap_or(Some(0));
         if let Some((shard, host)) = shard.and_then(|shard| Some((shard, self.known(shard)?)))
             && shards.all(|other| other == Some(shard))
         {
-            return match host.register_any_of(&mut parts.iter().map(|part| Self::inward(*part))) {
+            return match host
+                .register_any_of(&mut parts.iter().map(|part| Self::to_shard_target(*part)))
+            {
                 WaitTarget::AnyOf(waiter) => WaitTarget::AnyOf(in_shard(shard, waiter)),
                 other => other,
             };
         }
         // Each shard notes its own, and tells the first, in which steppers end.
         for part in &parts {
-            let noted = match (part, self.home(*part)) {
+            let noted = match (part, self.shard_engine(*part)) {
                 (WaitTarget::Operation(_), Some((_, host))) => {
-                    host.register_any_of(&mut std::iter::once(Self::inward(*part)))
+                    host.register_any_of(&mut std::iter::once(Self::to_shard_target(*part)))
                 }
                 (WaitTarget::Stepper(_) | WaitTarget::Signal(_), _) => continue,
                 _ => WaitTarget::Anything,
@@ -495,7 +498,7 @@ where
                 return noted;
             }
         }
-        WaitTarget::AnyAnywhere(waiter())
+        WaitTarget::AnyAnywhere(current_waiter())
     }
 
     fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
@@ -534,7 +537,7 @@ where
         let name = Request { index, ..request };
         match (shard, self.more.get(shard).and_then(OnceLock::get)) {
             (0, _) => self.first.leave_pending(name),
-            (_, Some(host)) => self.first.left_open_beside(host, name),
+            (_, Some(host)) => self.first.leave_open_in_other_shard(host, name),
             _ => {}
         }
     }
@@ -546,7 +549,8 @@ where
     }
 
     fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
-        self.host_of(contexts.start)?.prioritise(contexts, priority)
+        self.engine_of(contexts.start)?
+            .prioritise(contexts, priority)
     }
 
     fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {

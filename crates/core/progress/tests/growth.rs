@@ -94,9 +94,9 @@ impl Machine {
     }
 
     /// All take this many turns.
-    fn idle(&mut self, turns: u32) -> u64 {
+    fn idle(&mut self, acquisitions: u32) -> u64 {
         let cores = self.workers.len();
-        let cheap = (0..turns)
+        let cheap = (0..acquisitions)
             .flat_map(|_| 0..cores)
             .map(|core| self.walk(core).1);
         cheap.sum()
@@ -105,7 +105,10 @@ impl Machine {
     /// Submits tasks to the queue of one area, one after the other, while all workers poll.
     fn price(&mut self, place: Place, rounds: u32) -> Price {
         let cores = self.tasks.tree().cores();
-        let manner = self.tasks.manner(&TaskOptions::at(place.clone())).unwrap();
+        let manner = self
+            .tasks
+            .resolve_options(&TaskOptions::at(place.clone()))
+            .unwrap();
         let area = match place {
             Place::Core(cpu) => self.tasks.tree().core_of(cpu).unwrap(),
             Place::Around(kind, cpu) => self.tasks.tree().around(cpu as usize, kind),
@@ -204,7 +207,7 @@ fn a_watcher_that_takes_no_more_turns_holds_up_nothing_for_long() {
         simulated.idle(130);
         let manner = simulated
             .tasks
-            .manner(&TaskOptions::at(Place::Machine))
+            .resolve_options(&TaskOptions::at(Place::Machine))
             .unwrap();
         // Whoever runs a task stops, until two are left.
         let mut left: Vec<usize> = (0..cores).collect();

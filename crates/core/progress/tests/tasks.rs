@@ -314,7 +314,7 @@ fn dropping_a_submitted_task_takes_it_back() {
                 let task = pin!(tasks.task(&TaskOptions::at(place.clone()), work).unwrap());
                 tasks.submit(task.as_ref()).unwrap();
                 task.withdraw();
-                assert_eq!(task.life(), TaskState::Withdrawn);
+                assert_eq!(task.life(), TaskState::Cancelled);
                 alive.store(false, Ordering::Release);
             }
         }
@@ -358,7 +358,7 @@ fn what_was_ended_and_what_belongs_elsewhere_is_refused() {
         tasks.submit_shared(&task).unwrap();
         assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
         tasks.stop();
-        assert_eq!(task.life(), TaskState::Withdrawn);
+        assert_eq!(task.life(), TaskState::Cancelled);
         assert!(matches!(tasks.submit_shared(&task), Err(Error::Misuse(_))));
         drop(poller);
     });

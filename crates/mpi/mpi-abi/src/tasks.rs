@@ -179,7 +179,7 @@ fn state_number(life: TaskState) -> c_int {
         TaskState::New => 0,
         TaskState::Pending => 1,
         TaskState::Done | TaskState::Failed => 2,
-        TaskState::Withdrawn => 3,
+        TaskState::Cancelled => 3,
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn engine_for(context: ContextId) -> Option<&'static RankHost> {
     if shard_of(context) == 0 {
         engine()
     } else {
-        shards()?.host_of(context).ok()
+        shards()?.engine_of(context).ok()
     }
 }
 

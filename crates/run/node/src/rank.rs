@@ -211,7 +211,7 @@ impl Rank {
             tasks::offer(spare.clone());
         }
         if wish != AsyncProgressSetting::Off {
-            host.lend_hands(helpers);
+            host.enable_async_progress(helpers);
         } else {
             client
                 .rank_block(world.rank)
@@ -292,7 +292,7 @@ impl Rank {
             self.host.progress();
             std::thread::sleep(limits::LEAVE_LOOK);
         }
-        self.host.keep_hands();
+        self.host.stop_async_progress();
         self.client
             .as_ref()
             .map_or(Ok(()), |client| client.finalized())

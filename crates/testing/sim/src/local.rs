@@ -273,7 +273,7 @@ impl Transport for LocalRail {
             && let Some(words) = self.words(peer)
         {
             ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
-                WakeReason::Answer => WakeupScope::Answers,
+                WakeReason::Answer => WakeupScope::Transfers,
                 WakeReason::Look => WakeupScope::Everything,
             });
         }

@@ -187,7 +187,7 @@ pub fn leave_together<R: Transport + Send + 'static, S: Environment + 'static>(
     world: u32,
 ) {
     serve_until_all_leave(host, leaving, world);
-    host.keep_hands();
+    host.stop_async_progress();
     assert!(
         host.inspect(|shard| shard.is_idle()),
         "{:?}",
@@ -205,7 +205,7 @@ pub fn leave_sharded<R: Transport + Send + 'static, S: Environment + 'static>(
     world: u32,
 ) {
     serve_until_all_leave(host, leaving, world);
-    host.first().keep_hands();
+    host.first().stop_async_progress();
     host.inspect(|shard| assert!(shard.is_idle(), "{:?}", shard.waiting()));
 }
 

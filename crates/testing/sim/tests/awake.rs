@@ -165,7 +165,7 @@ fn a_helper_that_is_awake_takes_no_turns_while_another_thread_waits() {
             leave_together(&sender, &leaving, WORLD);
         });
         let (host, turns) = rank_of(&fabric, 0);
-        host.lend_hands(None);
+        host.enable_async_progress(None);
         let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
         let expected = recv(&*host, (0, 0), &large);
         begins(&turns);
@@ -200,7 +200,7 @@ fn a_program_that_forks_does_not_wait_for_a_helper_that_is_awake() {
             leave_together(&sender, &leaving, WORLD);
         });
         let (host, turns) = rank_of(&fabric, 0);
-        host.lend_hands(None);
+        host.enable_async_progress(None);
         let large = Scratch::new(LARGE).unwrap();
         let expected = recv(&*host, (0, 0), &large);
         // Where a user is to be changed the standard library forks.
@@ -273,7 +273,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
                 leave_sharded(&sender, &leaving, WORLD);
             });
             let host = rank(0, vigil);
-            host.first().lend_hands(None);
+            host.first().enable_async_progress(None);
             let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
             let expected = recv(&*host, (0, 0), &large);
             std::thread::sleep(WAITS / 10);

@@ -97,7 +97,7 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
                 scope.spawn(move || {
                     let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
                     let host = Arc::new(LockedEngine::new(shard, me, 2, lending));
-                    host.lend_hands(None);
+                    host.enable_async_progress(None);
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the
                     // gate.
                     host.elide(unsafe { SingleThreaded::promise() });

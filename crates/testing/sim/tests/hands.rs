@@ -310,7 +310,7 @@ fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc
             scope.spawn(move || {
                 let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
                 let host = Arc::new(LockedEngine::new(shard, me, WORLD, lending));
-                host.lend_hands(None);
+                host.enable_async_progress(None);
                 if threads == Threads::One {
                     // SAFETY: one thread of this test uses the host, and its helper keeps to the
                     // gate.
@@ -369,7 +369,7 @@ fn hands_that_are_kept_can_be_lent_again() {
         let done: Vec<AtomicU32> = (0..ROUNDS).map(|_| AtomicU32::new(0)).collect();
         world(seed, Threads::One, |host| {
             exchange(host, 0, &done);
-            host.keep_hands();
+            host.stop_async_progress();
             exchange(host, 1, &done);
         });
     }

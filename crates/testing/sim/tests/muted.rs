@@ -97,7 +97,7 @@ fn ranks<S: Environment + Clone + 'static>(
         let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
         Arc::new(Rank::new(shard, me, 2, surroundings.clone()))
     });
-    ranks[0].lend_hands(None);
+    ranks[0].enable_async_progress(None);
     ranks
 }
 
@@ -175,7 +175,7 @@ fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
         own.wait_until(&mut || true);
         std::thread::sleep(5 * LOOKS);
     }
-    own.keep_hands();
+    own.stop_async_progress();
 }
 
 #[test]
@@ -202,5 +202,5 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
         });
         own.wait_until(&mut || true);
     }
-    own.keep_hands();
+    own.stop_async_progress();
 }

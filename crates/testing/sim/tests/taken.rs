@@ -145,7 +145,7 @@ fn held(host: &Rank, then: impl FnOnce()) {
 #[test]
 fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
     let [sender, rank] = ranks();
-    rank.lend_hands(None);
+    rank.enable_async_progress(None);
     let memory = Scratch::new(8).unwrap();
     for tag in 0..ROUNDS {
         let expects = Expects::new(tag);
@@ -163,7 +163,7 @@ fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
             std::thread::yield_now();
         }
     }
-    rank.keep_hands();
+    rank.stop_async_progress();
 }
 
 #[test]

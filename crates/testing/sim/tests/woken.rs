@@ -136,14 +136,14 @@ fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
                     scope.spawn(move || wait(host, tag));
                 }
                 std::thread::sleep(Duration::from_millis(50));
-                let before = host.woken();
+                let before = host.wake_count();
                 for _ in 0..MESSAGES {
                     send(&*host, BUSY);
                     receive(&*host, BUSY);
                     // Whoever was woken sits again.
                     std::thread::sleep(Duration::from_micros(200));
                 }
-                woken.store(host.woken().wrapping_sub(before), Ordering::Relaxed);
+                woken.store(host.wake_count().wrapping_sub(before), Ordering::Relaxed);
                 send(&*host, BUSY);
             });
             leave_together(&host, &leaving, WORLD);
@@ -358,7 +358,7 @@ fn a_message_for_another_wakes_nobody_who_waits_for_any_of_several_shards() {
             let calls = || {
                 (0..SHARDS)
                     .filter_map(|shard| host.known(shard))
-                    .map(Rank::woken)
+                    .map(Rank::wake_count)
                     .sum::<u32>()
             };
             std::thread::scope(|scope| {

@@ -593,7 +593,7 @@ impl Transport for ComposedRail {
         drop(tcp);
         let watched = far.watch();
         if taken && let Some((word, all)) = &far.hands {
-            ProgressWakeup::new(word, all).ring(WakeupScope::Answers);
+            ProgressWakeup::new(word, all).ring(WakeupScope::Transfers);
         }
         far.wake.sockets.limit_if(watched)
     }

@@ -245,7 +245,7 @@ impl ShmRail {
         }
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.bell().ring_fenced();
-            out.nudge(WakeupScope::Answers);
+            out.nudge(WakeupScope::Transfers);
         }
         ClaimError::Full
     }
@@ -256,7 +256,7 @@ impl ShmRail {
     fn ring_starving(&mut self) {
         for peer in 0..self.outs.len() as Peer {
             if peer != Peer::from(self.me) {
-                peers::wake(&*self.neighbours, peer, WakeupScope::Answers);
+                peers::wake(&*self.neighbours, peer, WakeupScope::Transfers);
             }
         }
     }
@@ -601,7 +601,7 @@ impl Transport for ShmRail {
     fn nudge(&mut self, peer: Peer, need: WakeReason) {
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.nudge(match need {
-                WakeReason::Answer => WakeupScope::Answers,
+                WakeReason::Answer => WakeupScope::Transfers,
                 WakeReason::Look => WakeupScope::Everything,
             });
         }

@@ -38,8 +38,8 @@ impl Model {
 
     fn wait(&self) {
         let mut look = || self.written.load(Ordering::Acquire) == 1;
-        self.looks.lend(&mut look, |lent| {
-            while !lent.came() {
+        self.looks.register(&mut look, |lent| {
+            while !lent.poll() {
                 self.seat.wait();
             }
         });
@@ -52,7 +52,7 @@ impl Model {
         while self.over.load(Ordering::SeqCst) == 0 {
             self.armed.store(1, Ordering::SeqCst);
             if !self.looks.is_empty() {
-                self.looks.take(|_| self.seat.notify());
+                self.looks.poll_all(|_| self.seat.notify());
             }
             self.bell.wait();
         }
@@ -102,10 +102,10 @@ fn nobody_looks_after_it_was_taken_back() {
         let looks = Arc::new(PolledPredicates::default());
         let taker = {
             let looks = looks.clone();
-            loom::thread::spawn(move || looks.take(|_| {}))
+            loom::thread::spawn(move || looks.poll_all(|_| {}))
         };
         let own = Own(Cell::new(0));
-        looks.lend(&mut || own.access() > 1, |_| {});
+        looks.register(&mut || own.access() > 1, |_| {});
         // Nobody reaches it any more.
         own.access();
         taker.join().unwrap();

@@ -162,9 +162,9 @@ fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
             let Some(inside) = helper.0.enter() else {
                 return;
             };
-            while !inside.recalled() {
-                call.arm(WakeupScope::Answers);
-                if !inside.recalled() {
+            while !inside.is_recalled() {
+                call.arm(WakeupScope::Transfers);
+                if !inside.is_recalled() {
                     break;
                 }
                 call.disarm();
@@ -174,7 +174,7 @@ fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
         shared.0.take_back();
         call.disarm();
         shared.0.lend();
-        call.arm(WakeupScope::Answers);
+        call.arm(WakeupScope::Transfers);
         thread.join().unwrap();
         assert!(call.is_armed(), "nobody could call the helper any more");
     });
@@ -190,7 +190,7 @@ fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
         let thread = loom::thread::spawn(move || {
             let open = || match helper.2.load(Ordering::Relaxed) {
                 true => WakeupScope::Everything,
-                false => WakeupScope::Answers,
+                false => WakeupScope::Transfers,
             };
             loop {
                 let what = open();
@@ -231,7 +231,7 @@ fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
         assert!(lendings.rest(0));
         let helper = lendings.clone();
         let thread = loom::thread::spawn(move || {
-            helper.rise();
+            helper.resume_polling();
             let seen = helper.times();
             helper.rest(seen).then_some(seen)
         });
@@ -246,7 +246,7 @@ fn a_helper_that_rises_and_rests_again_knows_of_a_lending_or_is_woken_for_it() {
 
 #[test]
 fn what_came_before_the_call_was_armed_is_seen_and_what_came_later_calls() {
-    for what in [WakeupScope::Answers, WakeupScope::Everything] {
+    for what in [WakeupScope::Transfers, WakeupScope::Everything] {
         loom::model(move || {
             let shared = Arc::new((AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false)));
             let peer = shared.clone();

@@ -42,7 +42,7 @@ impl ProgressSpin {
     }
 
     /// After hands were lent: whether the helper sees that without being called.
-    pub fn sees(&self) -> bool {
+    pub fn will_see_release(&self) -> bool {
         // The lending before the look: SYNC(hands-vigil).
         fence(Ordering::SeqCst);
         self.is_kept()
@@ -68,7 +68,7 @@ mod loom_tests {
                 helper.0.enter().is_some()
             });
             shared.0.lend();
-            let relied = shared.1.sees();
+            let relied = shared.1.will_see_release();
             let entered = thread.join().unwrap();
             assert!(entered || !relied, "what is lent would be left lying");
         });
@@ -95,7 +95,7 @@ mod loom_tests {
             });
             shared.2.store(true, Ordering::Relaxed);
             shared.0.lend();
-            let relied = shared.1.sees();
+            let relied = shared.1.will_see_release();
             let seen = thread.join().unwrap();
             assert!(seen || !relied, "what is open would be left lying");
         });

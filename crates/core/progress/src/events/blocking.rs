@@ -8,7 +8,7 @@
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Scheduler, ordinary};
+use crate::tasks::{AnyTask, Error, Scheduler, spawn_ordinary};
 use garonne_sync::futex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,7 +34,7 @@ struct BlockingState {
     calls: VecDeque<Job>,
     threads: usize,
     idle: usize,
-    over: bool,
+    stopped: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -45,7 +45,7 @@ impl BlockingPool {
     /// Has `call` made by a thread of its own.
     pub(crate) fn submit(self: &Arc<Self>, call: Job) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        if state.over {
+        if state.stopped {
             return Err(Error::Misuse("these tasks were ended"));
         }
         if state.calls.len() >= CALLS {
@@ -71,7 +71,7 @@ impl BlockingPool {
 
     fn start(self: &Arc<Self>) -> std::io::Result<()> {
         let its = self.clone();
-        ordinary(|| {
+        spawn_ordinary(|| {
             sys::without_signals(|| {
                 std::thread::Builder::new()
                     .name(String::from("garonne-blocking"))
@@ -91,7 +91,7 @@ impl BlockingPool {
                 state = lock(&self.state);
                 continue;
             }
-            if state.over {
+            if state.stopped {
                 break;
             }
             state.idle += 1;
@@ -112,7 +112,7 @@ impl BlockingPool {
     pub(crate) fn stop(&self) {
         let calls = {
             let mut state = lock(&self.state);
-            state.over = true;
+            state.stopped = true;
             std::mem::take(&mut state.calls)
         };
         self.news.notify_all();
@@ -134,7 +134,7 @@ impl<T> Clone for BlockingCall<T> {
 #[derive(Debug)]
 struct CallState<T> {
     /// 0: goes on; 1: over, or never made.
-    over: AtomicU32,
+    stopped: AtomicU32,
     outcome: Mutex<CallOutcome<T>>,
     /// Forks before the process that makes the call.
     forks: u32,
@@ -154,10 +154,10 @@ impl<T> Drop for CallEnd<T> {
         let then = {
             let mut outcome = lock(&self.0.outcome);
             // Release: the value is there. SYNC(call-over).
-            self.0.over.store(1, Ordering::Release);
+            self.0.stopped.store(1, Ordering::Release);
             std::mem::take(&mut outcome.then)
         };
-        futex::wake(&self.0.over, u32::MAX);
+        futex::wake(&self.0.stopped, u32::MAX);
         for (scheduler, task) in then {
             poke(&scheduler, &task);
         }
@@ -176,7 +176,7 @@ impl<T: Send + 'static> BlockingCall<T> {
         f: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Self, Error> {
         let shared = Arc::new(CallState {
-            over: AtomicU32::new(0),
+            stopped: AtomicU32::new(0),
             outcome: Mutex::new(CallOutcome {
                 value: None,
                 then: Vec::new(),
@@ -197,7 +197,7 @@ impl<T: Send + 'static> BlockingCall<T> {
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         // SYNC(call-over).
-        self.0.over.load(Ordering::Acquire) == 1
+        self.0.stopped.load(Ordering::Acquire) == 1
     }
 
     /// Waits for its end and takes what it returned; `None` if that was taken before, if the call
@@ -208,7 +208,7 @@ impl<T: Send + 'static> BlockingCall<T> {
             if sys::forks_now() != self.0.forks {
                 return None;
             }
-            futex::wait(&self.0.over, 0, None);
+            futex::wait(&self.0.stopped, 0, None);
         }
         self.take()
     }

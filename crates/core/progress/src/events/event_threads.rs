@@ -28,13 +28,13 @@ thread_local! {
 /// See the module's paragraph. The reactor's.
 #[derive(Debug)]
 pub(super) struct EventThreads {
-    lead: LeaderFollower,
+    leader_follower: LeaderFollower,
     /// Threads that led when their run began, and lead no longer.
     long: AtomicU32,
     /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead
     /// goes on with that.
     urgent: AtomicU32,
-    hands: Mutex<ThreadList>,
+    threads: Mutex<ThreadList>,
 }
 
 #[derive(Debug, Default)]
@@ -47,8 +47,8 @@ struct ThreadList {
 /// What a thread begins as.
 #[derive(Debug)]
 enum StartRole {
-    Leads(LeaderTurn),
-    StandsIn,
+    Leader(LeaderTurn),
+    Standby,
 }
 
 /// One of the threads.
@@ -65,7 +65,7 @@ impl sys::ThreadMain for EventThread {
         if let Some(scheduler) = self.reactor.scheduler() {
             self.reactor.attend(&scheduler, &self.role);
         }
-        match self.reactor.goes(&self) {
+        match self.reactor.leaves_by_itself(&self) {
             true => self.thread.retires(),
             false => self.thread.leaves(),
         }
@@ -76,10 +76,10 @@ impl EventThreads {
     pub(super) fn new() -> (Self, LeaderTurn) {
         let (lead, turn) = LeaderFollower::new();
         let crew = Self {
-            lead,
+            leader_follower: lead,
             long: AtomicU32::new(0),
             urgent: AtomicU32::new(0),
-            hands: Mutex::default(),
+            threads: Mutex::default(),
         };
         (crew, turn)
     }
@@ -98,7 +98,7 @@ impl EventThreads {
     /// Waits until `deadline` for all threads, which were told to leave.
     pub(super) fn end(&self, deadline: Instant) {
         let members = {
-            let mut hands = lock(&self.hands);
+            let mut hands = lock(&self.threads);
             hands.over = true;
             std::mem::take(&mut hands.members)
         };
@@ -111,12 +111,12 @@ impl EventThreads {
 impl Reactor {
     /// Starts the first thread.
     pub(super) fn begin(self: &Arc<Self>, turn: LeaderTurn) -> io::Result<()> {
-        self.start_member(&mut lock(&self.crew.hands), StartRole::Leads(turn))
+        self.start_member(&mut lock(&self.crew.threads), StartRole::Leader(turn))
     }
 
     /// Whether nobody waits for the end of this thread: it was not told to leave.
-    fn goes(&self, member: &Arc<EventThread>) -> bool {
-        let mut hands = lock(&self.crew.hands);
+    fn leaves_by_itself(&self, member: &Arc<EventThread>) -> bool {
+        let mut hands = lock(&self.crew.threads);
         let its = |other: &Arc<EventThread>| Arc::ptr_eq(other, member);
         let place = hands.members.iter().position(its).filter(|_| !self.stops());
         place
@@ -138,8 +138,8 @@ impl Reactor {
     /// The life of a thread.
     fn attend(self: &Arc<Self>, scheduler: &Arc<Scheduler>, role: &StartRole) {
         let mut turn = match role {
-            StartRole::Leads(turn) => Some(*turn),
-            StartRole::StandsIn => self.stand_in(scheduler),
+            StartRole::Leader(turn) => Some(*turn),
+            StartRole::Standby => self.run_standby(scheduler),
         };
         while let Some(leads) = turn {
             if self.lead(scheduler, leads).is_some() {
@@ -156,18 +156,18 @@ impl Reactor {
                 // The stand-in may have been refused the lead: it is to try again.
                 self.kernel.set_guard(Duration::ZERO);
             }
-            turn = match self.crew.lead.stands_in() {
-                true => self.stand_in(scheduler),
+            turn = match self.crew.leader_follower.reserve_standby() {
+                true => self.run_standby(scheduler),
                 false => None,
             };
         }
     }
 
     /// Stands in until it leads. `None`: it was not wanted for a long time, or all end.
-    fn stand_in(&self, scheduler: &Arc<Scheduler>) -> Option<LeaderTurn> {
+    fn run_standby(&self, scheduler: &Arc<Scheduler>) -> Option<LeaderTurn> {
         let crew = &self.crew;
         while !self.stops() {
-            let seen = crew.lead.turn();
+            let seen = crew.leader_follower.turn();
             let is_late = self.kernel.wait_guard(STAND_IN_REST);
             if self.stops() {
                 break;
@@ -175,13 +175,13 @@ impl Reactor {
             if is_late {
                 // Before the other can be through with its run.
                 if crew.long.fetch_add(1, Ordering::SeqCst) < LONG_RUNS
-                    && let Some(turn) = crew.lead.take()
+                    && let Some(turn) = crew.leader_follower.take_lead()
                 {
-                    self.inherit(scheduler);
+                    self.take_over_work(scheduler);
                     return Some(turn);
                 }
                 crew.long.fetch_sub(1, Ordering::SeqCst);
-            } else if crew.lead.turn() == seen && crew.lead.leaves() {
+            } else if crew.leader_follower.turn() == seen && crew.leader_follower.leave_standby() {
                 break;
             }
         }
@@ -189,40 +189,40 @@ impl Reactor {
     }
 
     /// What the one that led had begun and may not come to.
-    fn inherit(&self, scheduler: &Scheduler) {
+    fn take_over_work(&self, scheduler: &Scheduler) {
         if let Some(area) = self.crew.urgent.swap(0, Ordering::SeqCst).checked_sub(1) {
-            scheduler.wishes.run(area as usize);
+            scheduler.event_requests.run(area as usize);
         }
         self.tick(TICK);
     }
 
     /// Runs tasks, which may take long. `None`: another leads meanwhile.
-    pub(super) fn within(
+    pub(super) fn run_guarded(
         self: &Arc<Self>,
         turn: LeaderTurn,
         run: impl FnOnce(),
     ) -> Option<LeaderTurn> {
-        let lead = &self.crew.lead;
-        let within = lead.begins(turn);
-        if !lead.has_stand_in() {
+        let lead = &self.crew.leader_follower;
+        let within = lead.begin_run(turn);
+        if !lead.has_standby() {
             self.hire();
         }
         self.kernel.set_guard(LATE);
         RUNS.with(|runs| runs.set(Some((self.address(), within))));
         run();
         RUNS.with(|runs| runs.set(None));
-        let turn = lead.ends(within)?;
+        let turn = lead.end_run(within)?;
         self.kernel.clear_guard();
         Some(turn)
     }
 
     /// A run on this thread says that it is long: if it is the leader, everything else is the
     /// stand-in's at once.
-    pub(crate) fn is_long_here(&self) {
+    pub(crate) fn note_long_run(&self) {
         let within = RUNS.with(Cell::get);
-        if within
-            .is_some_and(|(address, run)| address == self.address() && self.crew.lead.turn() == run)
-        {
+        if within.is_some_and(|(address, run)| {
+            address == self.address() && self.crew.leader_follower.turn() == run
+        }) {
             self.kernel.set_guard(Duration::ZERO);
         }
     }
@@ -233,15 +233,15 @@ impl Reactor {
 
     #[cold]
     fn hire(self: &Arc<Self>) {
-        let lead = &self.crew.lead;
-        let mut hands = lock(&self.crew.hands);
+        let lead = &self.crew.leader_follower;
+        let mut hands = lock(&self.crew.threads);
         let refused = |at: Instant| at.elapsed() < START_AGAIN;
-        if hands.over || hands.refused_at.is_some_and(refused) || !lead.stands_in() {
+        if hands.over || hands.refused_at.is_some_and(refused) || !lead.reserve_standby() {
             return;
         }
-        if self.start_member(&mut hands, StartRole::StandsIn).is_err() {
+        if self.start_member(&mut hands, StartRole::Standby).is_err() {
             hands.refused_at = Some(Instant::now());
-            lead.refuses();
+            lead.cancel_standby();
         }
     }
 }

@@ -263,7 +263,7 @@ impl Tasks {
         let ear = signals::SignalSubscription::new();
         let number = ear.number();
         let listens =
-            |task: &Arc<AnyTask>| signals::listen(number, signals, self.scheduler(), task);
+            |task: &Arc<AnyTask>| signals::subscribe(number, signals, self.scheduler(), task);
         self.on_owned((fd, EventFlags::IN), how, listens, move |at| {
             // One that stopped before its descriptor was watched is called by that once more.
             let Some(heard) = ear.hear(read.as_fd()) else {

@@ -38,9 +38,9 @@ pub(crate) struct Reactor {
 
 #[derive(Debug)]
 enum PendingEvent {
-    News(PolledEvent),
+    Polled(PolledEvent),
     /// A task that is to hear of its event.
-    Told(Arc<AnyTask>),
+    Deliver(Arc<AnyTask>),
     /// Somebody has no other thread for it.
     Order(Arc<dyn ThreadOrder>),
 }
@@ -102,7 +102,7 @@ impl Reactor {
     }
 
     /// Has the thread do something, before all else that waits.
-    pub(crate) fn order(&self, order: Arc<dyn ThreadOrder>) {
+    pub(crate) fn submit_order(&self, order: Arc<dyn ThreadOrder>) {
         lock(&self.pending).push_front(PendingEvent::Order(order));
         self.ring();
     }
@@ -218,7 +218,7 @@ impl Reactor {
         };
         let mut news = Vec::new();
         while !self.stops() {
-            let wishes = &scheduler.wishes;
+            let wishes = &scheduler.event_requests;
             if wishes.take_timer() {
                 self.tick(TICK);
             }
@@ -233,29 +233,29 @@ impl Reactor {
             }
             let piece = lock(&self.pending).pop_front();
             if let Some(piece) = piece {
-                turn = self.see_to(scheduler, piece, (turn, &mut served))?;
+                turn = self.handle(scheduler, piece, (turn, &mut served))?;
                 continue;
             }
             self.kernel.wait(&mut news);
-            lock(&self.pending).extend(news.drain(..).map(PendingEvent::News));
+            lock(&self.pending).extend(news.drain(..).map(PendingEvent::Polled));
         }
         Some(turn)
     }
 
     /// This and whatever else runs tasks answers `None` if another leads afterwards.
-    fn see_to(
+    fn handle(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
         piece: PendingEvent,
         (turn, served): (LeaderTurn, &mut ServiceState),
     ) -> Option<LeaderTurn> {
         match piece {
-            PendingEvent::News(PolledEvent::Bell) => {}
-            PendingEvent::News(PolledEvent::Timer) => {
-                return self.look_after(scheduler, turn, served);
+            PendingEvent::Polled(PolledEvent::Bell) => {}
+            PendingEvent::Polled(PolledEvent::Timer) => {
+                return self.run_overdue(scheduler, turn, served);
             }
-            PendingEvent::News(PolledEvent::Alarm) => self.fire_alarms(scheduler),
-            PendingEvent::News(PolledEvent::Source(id)) => {
+            PendingEvent::Polled(PolledEvent::Alarm) => self.fire_alarms(scheduler),
+            PendingEvent::Polled(PolledEvent::Source(id)) => {
                 let task = lock(&self.sources)
                     .by_id
                     .get(&id)
@@ -265,7 +265,7 @@ impl Reactor {
                 }
             }
             PendingEvent::Order(order) => order.carry_out(),
-            PendingEvent::Told(task) => return self.deliver(scheduler, task, turn),
+            PendingEvent::Deliver(task) => return self.deliver(scheduler, task, turn),
         }
         Some(turn)
     }
@@ -279,8 +279,8 @@ impl Reactor {
         turn: LeaderTurn,
     ) -> Option<LeaderTurn> {
         if let Err(Error::Resource(_)) = tasks::poke(scheduler, &task) {
-            lock(&self.pending).push_front(PendingEvent::Told(task));
-            return self.within(turn, || {
+            lock(&self.pending).push_front(PendingEvent::Deliver(task));
+            return self.run_guarded(turn, || {
                 scheduler.pass(Keypoint::Forced);
             });
         }
@@ -297,7 +297,7 @@ impl Reactor {
                 // SYNC(urgent-again).
                 self.again.swap(0, Ordering::SeqCst);
                 if let Some(racks) = scheduler.urgent.get() {
-                    racks.each_waiting(|area| scheduler.wishes.run(area));
+                    racks.for_each_nonempty(|area| scheduler.event_requests.run(area));
                 }
             }
             while let Some((&(at, id), ())) = sources.alarms.first_key_value()
@@ -318,7 +318,7 @@ impl Reactor {
             }
             self.set_alarm(&sources);
         }
-        lock(&self.pending).extend(due.into_iter().map(PendingEvent::Told));
+        lock(&self.pending).extend(due.into_iter().map(PendingEvent::Deliver));
     }
 
     fn set_alarm(&self, sources: &EventSources) {
@@ -331,7 +331,7 @@ impl Reactor {
 
     /// How soon it comes back to tasks that are wanted now and ask to be run again, without being
     /// told: to all that were offered before this call.
-    pub(crate) fn comes_again(&self) -> Option<Duration> {
+    pub(crate) fn next_rerun(&self) -> Option<Duration> {
         // It writes, so that it is in one order with the offer and the other side's swap and look.
         // SYNC(urgent-again).
         match self.again.fetch_or(0, Ordering::SeqCst) {
@@ -341,7 +341,7 @@ impl Reactor {
     }
 
     /// Comes back to them after this nap at the latest.
-    fn come_again(&self, nap: Duration) {
+    fn schedule_rerun(&self, nap: Duration) {
         let mut sources = lock(&self.sources);
         // Random schedules have no time.
         let at = Instant::now() + if cfg!(shuttle) { Duration::ZERO } else { nap };
@@ -360,12 +360,12 @@ impl Reactor {
         area: usize,
         (turn, run): (LeaderTurn, impl FnOnce(&RunContext)),
     ) -> Option<LeaderTurn> {
-        self.within(turn, || {
+        self.run_guarded(turn, || {
             let root = scheduler.tree.root();
             let bind = |area: usize| sys::bind(&scheduler.tree.areas()[area].cpus);
             let moved = area != root && bind(area).is_ok();
             let at = RunContext {
-                core: scheduler.core_here(),
+                core: scheduler.current_core(),
                 keypoint: Keypoint::Timer,
                 polls: false,
             };
@@ -391,7 +391,7 @@ impl Reactor {
         let run = |at: &RunContext| tally = scheduler.serve_urgent(racks, area, at);
         let Some(turn) = self.serve(scheduler, area, (turn, run)) else {
             // Another leads, and does not know.
-            if tally.again > 0 {
+            if tally.rerun > 0 {
                 scheduler.hand_over_urgent(&[area as u32], tally.patience_us);
             }
             return None;
@@ -402,23 +402,23 @@ impl Reactor {
             naps.over();
         }
         if let Some(nap) = naps.next(tally) {
-            self.come_again(nap);
+            self.schedule_rerun(nap);
         }
         Some(turn)
     }
 
     /// The timer: what has waited since the last look without that anybody ran anything of its
     /// queue is run here.
-    fn look_after(
+    fn run_overdue(
         self: &Arc<Self>,
         scheduler: &Arc<Scheduler>,
         mut turn: LeaderTurn,
         served: &mut ServiceState,
     ) -> Option<LeaderTurn> {
         let (mut waiting, mut left) = (false, Vec::new());
-        scheduler.racks.each_waiting(|area| {
+        scheduler.queues.for_each_nonempty(|area| {
             waiting = true;
-            let runs = scheduler.racks.runs(area);
+            let runs = scheduler.queues.runs(area);
             if runs == served.runs[area] {
                 left.push(area);
             }
@@ -432,14 +432,14 @@ impl Reactor {
                 scheduler.serve(*area, at);
             };
             turn = self.serve(scheduler, *area, (turn, run))?;
-            served.runs[*area] = scheduler.racks.runs(*area);
+            served.runs[*area] = scheduler.queues.runs(*area);
         }
         if !waiting {
             served.period = TICK;
-            scheduler.timing.store(false, Ordering::SeqCst);
+            scheduler.timer_runs.store(false, Ordering::SeqCst);
             // What came before that store trusted the timer.
-            scheduler.racks.each_waiting(|_| waiting = true);
-            if !waiting || scheduler.timing.swap(true, Ordering::SeqCst) {
+            scheduler.queues.for_each_nonempty(|_| waiting = true);
+            if !waiting || scheduler.timer_runs.swap(true, Ordering::SeqCst) {
                 return Some(turn);
             }
         } else if left.is_empty() {
@@ -490,7 +490,7 @@ mod tests {
         let scheduler = tasks.scheduler();
         std::io::Write::write_all(&mut &there, b"x").unwrap();
         let comes = || {
-            while !scheduler.racks.any_ready(scheduler.tree.root()) {
+            while !scheduler.queues.any_ready(scheduler.tree.root()) {
                 std::thread::yield_now();
             }
         };

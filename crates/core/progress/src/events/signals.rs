@@ -109,7 +109,7 @@ impl SignalListener {
 
 /// From now on the ear of this number hears of these signals, and `task` is poked for it: to be
 /// called before its descriptor is watched.
-pub(super) fn listen(
+pub(super) fn subscribe(
     number: u64,
     signals: &[i32],
     scheduler: &Arc<Scheduler>,

@@ -8,7 +8,7 @@
 use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STACK, WORD_LOOK, WORDS};
 use crate::sys;
-use crate::tasks::{AnyTask, Error, Scheduler, ordinary};
+use crate::tasks::{AnyTask, Error, Scheduler, spawn_ordinary};
 use garonne_sync::futex::{self, WAIT_ANY_MAX};
 use std::sync::{Arc, Weak};
 
@@ -99,7 +99,7 @@ impl WordWatcher {
 
     fn start(self: &Arc<Self>, scheduler: &Arc<Scheduler>) -> Result<(), Error> {
         let (its, scheduler) = (self.clone(), Arc::downgrade(scheduler));
-        let thread = ordinary(|| {
+        let thread = spawn_ordinary(|| {
             sys::without_signals(|| {
                 std::thread::Builder::new()
                     .name(String::from("garonne-words"))

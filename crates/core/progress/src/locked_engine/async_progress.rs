@@ -21,7 +21,7 @@ use super::progress_turn::EngineDuty;
 use super::progress_wakeup::WakeupWords;
 use super::{LockedEngine, ProgressCaller, lock};
 use crate::backoff::Backoff;
-use crate::call_site_profile::{AGAIN, CallSiteProfile, ProfileTime};
+use crate::call_site_profile::{CallSiteProfile, ProfileTime, REOPENED_SITE};
 use crate::environment::Environment;
 use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
 use crate::sys;
@@ -51,43 +51,43 @@ pub(super) type ShardOperations<R, S> = (Arc<LockedEngine<R, S>>, OpenOperations
 /// See the module's paragraph.
 pub(super) struct AsyncProgress<R, S> {
     /// With lines of their own: a helper may look at them all the time.
-    pub door: CachePadded<OwnershipState>,
-    pub(super) vigils: CachePadded<SpinControl>,
+    pub ownership: CachePadded<OwnershipState>,
+    pub(super) spin: CachePadded<SpinControl>,
     /// Operations left open that need hands.
-    pub(super) open: Mutex<OpenOperations>,
+    pub(super) open_operations: Mutex<OpenOperations>,
     /// Those of further shards, by host: a rank has one helper.
-    pub(super) open_beside: Mutex<Vec<ShardOperations<R, S>>>,
+    pub(super) open_in_other_shards: Mutex<Vec<ShardOperations<R, S>>>,
     /// A thread left something open while another polled.
-    relied_on: AtomicBool,
+    leader_relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
     pub(super) any_open: Arc<CachePadded<AtomicBool>>,
     /// Of which some may need hands for which no peer can call.
-    pub(super) afar: AtomicBool,
+    pub(super) needs_transport_wakeup: AtomicBool,
     /// The rail was told that whoever polls takes its time from the program.
-    pub(super) patient: AtomicBool,
+    pub(super) transport_patient: AtomicBool,
     /// The rail rings for these since the words were armed last.
-    pub(super) rings: AtomicBool,
-    pub(super) lendings: ReleaseCounter,
+    pub(super) transport_armed: AtomicBool,
+    pub(super) release_counter: ReleaseCounter,
     /// How many of those the helper knew when it last looked by itself, the looks in a row at which
     /// there were more, and those with nothing lent.
-    pub(super) known: AtomicU32,
-    pub(super) put_off: AtomicU32,
-    pub(super) vain: AtomicU32,
-    pub(super) habit: CallSiteProfile,
+    pub(super) releases_seen: AtomicU32,
+    pub(super) postponed: AtomicU32,
+    pub(super) idle_rounds: AtomicU32,
+    pub(super) call_sites: CallSiteProfile,
     /// The processor that the program's thread was on when it lent.
-    pub(super) cpu: AtomicU32,
+    pub(super) program_cpu: AtomicU32,
     /// Where the helper may live.
     pub(super) cores: OnceLock<WorkerCores>,
     /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a
     /// thread of the program wait for it.
-    trust: Backoff,
+    release_backoff: Backoff,
     /// When a thread that came back found the helper inside.
-    hindered: Mutex<Option<Instant>>,
+    reclaim_delayed_at: Mutex<Option<Instant>>,
     /// What moments are told from.
     epoch: Instant,
     pub(super) phase: AtomicU8,
-    pub(super) words: OnceLock<WakeupWords>,
-    pub(super) maker: OnceLock<WorkerMaker>,
+    pub(super) wakeup_words: OnceLock<WakeupWords>,
+    pub(super) worker_maker: OnceLock<WorkerMaker>,
     /// The queue of the turns, and the worker that takes them.
     pub(super) tasks: Mutex<Option<Tasks>>,
     /// One thread promised to be alone: its locks may be elided whenever the gate is kept.
@@ -96,39 +96,39 @@ pub(super) struct AsyncProgress<R, S> {
 
 /// What lender and helper both write with each lending.
 pub(super) struct OwnershipState {
-    pub gate: ProgressOwner,
+    pub owner: ProgressOwner,
     /// The helper found nothing open any more.
-    pub(super) all_over: AtomicBool,
+    pub(super) nothing_left: AtomicBool,
 }
 
 impl<R, S> AsyncProgress<R, S> {
     pub(super) fn new() -> Self {
         Self {
-            door: CachePadded(OwnershipState {
-                gate: ProgressOwner::new(),
-                all_over: AtomicBool::new(false),
+            ownership: CachePadded(OwnershipState {
+                owner: ProgressOwner::new(),
+                nothing_left: AtomicBool::new(false),
             }),
-            vigils: CachePadded(SpinControl::new()),
-            open: Mutex::default(),
-            open_beside: Mutex::default(),
-            relied_on: AtomicBool::new(false),
+            spin: CachePadded(SpinControl::new()),
+            open_operations: Mutex::default(),
+            open_in_other_shards: Mutex::default(),
+            leader_relied_on: AtomicBool::new(false),
             any_open: Arc::new(CachePadded(AtomicBool::new(false))),
-            afar: AtomicBool::new(false),
-            patient: AtomicBool::new(false),
-            rings: AtomicBool::new(false),
-            lendings: ReleaseCounter::new(),
-            known: AtomicU32::new(0),
-            put_off: AtomicU32::new(0),
-            vain: AtomicU32::new(0),
-            habit: CallSiteProfile::default(),
-            cpu: AtomicU32::new(u32::MAX),
+            needs_transport_wakeup: AtomicBool::new(false),
+            transport_patient: AtomicBool::new(false),
+            transport_armed: AtomicBool::new(false),
+            release_counter: ReleaseCounter::new(),
+            releases_seen: AtomicU32::new(0),
+            postponed: AtomicU32::new(0),
+            idle_rounds: AtomicU32::new(0),
+            call_sites: CallSiteProfile::default(),
+            program_cpu: AtomicU32::new(u32::MAX),
             cores: OnceLock::new(),
-            trust: Backoff::default(),
-            hindered: Mutex::default(),
+            release_backoff: Backoff::default(),
+            reclaim_delayed_at: Mutex::default(),
             epoch: Instant::now(),
             phase: AtomicU8::new(OFF),
-            words: OnceLock::new(),
-            maker: OnceLock::new(),
+            wakeup_words: OnceLock::new(),
+            worker_maker: OnceLock::new(),
             tasks: Mutex::default(),
             promise: Mutex::default(),
         }
@@ -142,8 +142,8 @@ impl<R, S> AsyncProgress<R, S> {
 
     /// Whether a helper found nothing open any more, since hands were last lent.
     #[inline]
-    pub(super) fn is_all_over(&self) -> bool {
-        self.door.all_over.load(Ordering::SeqCst)
+    pub(super) fn is_nothing_left(&self) -> bool {
+        self.ownership.nothing_left.load(Ordering::SeqCst)
     }
 
     /// The time since this was made.
@@ -154,8 +154,9 @@ impl<R, S> AsyncProgress<R, S> {
 
     /// The poller of several threads leaves: whether another relied on it to lend what that left
     /// open.
-    pub(super) fn was_relied_on(&self) -> bool {
-        self.relied_on.load(Ordering::SeqCst) && self.relied_on.swap(false, Ordering::SeqCst)
+    pub(super) fn take_leader_relied_on(&self) -> bool {
+        self.leader_relied_on.load(Ordering::SeqCst)
+            && self.leader_relied_on.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -163,7 +164,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
     /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the rail has no way to call it.
-    pub fn lend_hands(self: &Arc<Self>, cpus: Option<CpuSet>) {
+    pub fn enable_async_progress(self: &Arc<Self>, cpus: Option<CpuSet>) {
         let Some(memory) = self.enter().rail().hands(self.me) else {
             return;
         };
@@ -177,7 +178,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
             self.surroundings.progress_thread_rest(),
         );
         let cores = WorkerCores::of(cpus);
-        let _ = self.lending.cores.set(cores.clone());
+        let _ = self.async_progress.cores.set(cores.clone());
         let maker = move || {
             let turns = EngineDuty {
                 host: host.clone(),
@@ -186,9 +187,14 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
             };
             Tasks::on_call(cores.clone(), turns)
         };
-        if self.lending.words.set(words).is_ok() && self.lending.maker.set(Box::new(maker)).is_ok()
+        if self.async_progress.wakeup_words.set(words).is_ok()
+            && self
+                .async_progress
+                .worker_maker
+                .set(Box::new(maker))
+                .is_ok()
         {
-            self.lending.phase.store(READY, Ordering::Release);
+            self.async_progress.phase.store(READY, Ordering::Release);
         }
     }
 }
@@ -196,48 +202,50 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the
     /// last one.
-    pub fn keep_hands(&self) {
+    pub fn stop_async_progress(&self) {
         while !self.take_back() {
             std::thread::yield_now();
         }
-        let tasks = lock(&self.lending.tasks).take();
+        let tasks = lock(&self.async_progress.tasks).take();
         if let Some(tasks) = tasks {
             tasks.stop();
             // It may have been awake.
-            self.lending.vigils.kept.end();
-            self.lending.phase.store(READY, Ordering::Release);
+            self.async_progress.spin.flag.end();
+            self.async_progress.phase.store(READY, Ordering::Release);
         }
-        lock(&self.lending.open).clear();
-        lock(&self.lending.open_beside).clear();
-        self.lending.any_open.store(false, Ordering::SeqCst);
+        lock(&self.async_progress.open_operations).clear();
+        lock(&self.async_progress.open_in_other_shards).clear();
+        self.async_progress.any_open.store(false, Ordering::SeqCst);
     }
 
     /// The program goes on with this operation open.
     #[cold]
     #[inline(never)]
-    pub(super) fn left_open(&self, request: Request) {
-        if self.lending.phase.load(Ordering::Acquire) == OFF {
+    pub(super) fn leave_request_open(&self, request: Request) {
+        if self.async_progress.phase.load(Ordering::Acquire) == OFF {
             return;
         }
-        let mut open = lock(&self.lending.open);
+        let mut open = lock(&self.async_progress.open_operations);
         let shard = self.enter();
         let Some(site) = shard.open_site(request) else {
             return;
         };
         let first = open.add(request, |request| shard.is_complete(request));
-        let alone = first && self.stepping.load(Ordering::Acquire) == 0;
+        let alone = first && self.open_steppers.load(Ordering::Acquire) == 0;
         if shard.wants_calls(request) {
-            self.lending.afar.store(true, Ordering::SeqCst);
+            self.async_progress
+                .needs_transport_wakeup
+                .store(true, Ordering::SeqCst);
         }
         drop((shard, open));
-        self.left(site, WakeupScope::Answers, alone);
+        self.left(site, WakeupScope::Transfers, alone);
     }
 
     /// The program goes on while `open` steppers do, of which the last was made at `site`.
     #[cold]
     #[inline(never)]
-    pub(super) fn left_stepping(&self, site: u64, open: u32) {
-        if self.lending.phase.load(Ordering::Acquire) != OFF {
+    pub(super) fn leave_steppers_open(&self, site: u64, open: u32) {
+        if self.async_progress.phase.load(Ordering::Acquire) != OFF {
             let alone = open == 1 && !self.is_request_open();
             self.left(site, WakeupScope::Everything, alone);
         }
@@ -245,19 +253,21 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Something is open. `alone`: nothing else is.
     pub(super) fn left(&self, site: u64, what: WakeupScope, alone: bool) {
-        if !self.lending.any_open.load(Ordering::SeqCst) {
-            self.lending.any_open.store(true, Ordering::SeqCst);
+        if !self.async_progress.any_open.load(Ordering::SeqCst) {
+            self.async_progress.any_open.store(true, Ordering::SeqCst);
         }
         let now = self.moment();
-        let pays = self.lending.habit.leave(site, now, alone);
-        self.lending.vigils.note_left(now.at);
+        let pays = self.async_progress.call_sites.leave(site, now, alone);
+        self.async_progress.spin.note_open(now.at);
         // Once lent, more that is open costs next to nothing.
-        let lends = pays || self.lending.door.gate.is_lent() || self.surroundings.releases_always();
+        let lends = pays
+            || self.async_progress.ownership.owner.is_released()
+            || self.surroundings.releases_always();
         if lends {
-            self.lending.vigils.note_lent(now.at);
+            self.async_progress.spin.note_release(now.at);
             // To one that is awake that takes no time.
             if !self.lend(what) {
-                self.lending.habit.go(self.moment());
+                self.async_progress.call_sites.go(self.moment());
             }
         }
     }
@@ -265,8 +275,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn moment(&self) -> ProfileTime {
         match self.surroundings.takeover_delay() {
             None => ProfileTime {
-                at: self.lending.now(),
-                worth: if self.lending.vigils.are_near() {
+                at: self.async_progress.now(),
+                worth: if self.async_progress.spin.is_worker_near() {
                     WORTH_AWAKE
                 } else {
                     WORTH
@@ -282,37 +292,40 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// The program waits for something: how long it was away is learned from.
     #[inline]
-    pub(super) fn come_back(&self) {
-        if self.lending.habit.is_away() {
-            self.lending.habit.back(self.moment());
+    pub(super) fn note_return(&self) {
+        if self.async_progress.call_sites.is_program_away() {
+            self.async_progress.call_sites.back(self.moment());
         }
     }
 
     /// A helper was inside when the wait began, and may have left.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_back_late(&self) {
+    pub(super) fn reclaim_late(&self) {
         if self.take_back()
-            && let Some(since) = lock(&self.lending.hindered).take()
+            && let Some(since) = lock(&self.async_progress.reclaim_delayed_at).take()
         {
-            self.lending.trust.came(since);
+            self.async_progress.release_backoff.came(since);
         }
     }
 
     /// The rank's only thread waits, and left something open before.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_back_from_away(&self) {
-        self.come_back();
-        if !self.lending.door.gate.is_kept() && !self.take_back() {
-            *lock(&self.lending.hindered) = Some(Instant::now());
+    pub(super) fn reclaim_on_return(&self) {
+        self.note_return();
+        if !self.async_progress.ownership.owner.is_kept() && !self.take_back() {
+            *lock(&self.async_progress.reclaim_delayed_at) = Some(Instant::now());
         }
     }
 
     /// Lets the helper in, and has peers call it, unless (`true`) it is awake and sees that itself.
     pub(super) fn lend(&self, what: WakeupScope) -> bool {
-        let kept = self.lending.door.gate.is_kept();
-        if kept && self.lending.trust.begin().is_none() && !self.surroundings.releases_always() {
+        let kept = self.async_progress.ownership.owner.is_kept();
+        if kept
+            && self.async_progress.release_backoff.begin().is_none()
+            && !self.surroundings.releases_always()
+        {
             return false;
         }
         let Some(words) = self.words() else {
@@ -321,8 +334,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
             // The poller looks at this after it has ceased to be one.
-            self.lending.relied_on.store(true, Ordering::SeqCst);
-            if self.seats.has_leader() {
+            self.async_progress
+                .leader_relied_on
+                .store(true, Ordering::SeqCst);
+            if self.waiters.has_leader() {
                 return false;
             }
         } else if kept {
@@ -332,13 +347,18 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         // What the helper looks at all the time is written only if it changes.
         let cpu = sys::cpu();
-        if self.lending.cpu.load(Ordering::Relaxed) != cpu {
-            self.lending.cpu.store(cpu, Ordering::Relaxed);
+        if self.async_progress.program_cpu.load(Ordering::Relaxed) != cpu {
+            self.async_progress
+                .program_cpu
+                .store(cpu, Ordering::Relaxed);
         }
-        if self.lending.is_all_over() {
-            self.lending.door.all_over.store(false, Ordering::SeqCst);
+        if self.async_progress.is_nothing_left() {
+            self.async_progress
+                .ownership
+                .nothing_left
+                .store(false, Ordering::SeqCst);
         }
-        while !self.lending.door.gate.lend() {
+        while !self.async_progress.ownership.owner.lend() {
             // It has gone since it was asked for.
             if self.words().is_none() {
                 self.take_back();
@@ -347,25 +367,25 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         if self.surroundings.takeover_delay().is_some() {
             // One that looks already will see this, too.
-            if self.lending.lendings.count() {
+            if self.async_progress.release_counter.count() {
                 call.rouse();
             }
             return false;
         }
-        if self.lending.vigils.see() {
+        if self.async_progress.spin.see() {
             return true;
         }
-        if self.lending.vigils.are_to_begin() {
+        if self.async_progress.spin.should_wake_worker() {
             call.rouse();
         }
-        let known = call.is_armed() && what == WakeupScope::Answers;
+        let known = call.is_armed() && what == WakeupScope::Transfers;
         if !known {
             self.arm(call, what);
         }
         let mut shard = self.enter();
         // Who sleeps does not know by when it has to look.
         let soon = self
-            .have_rung(&mut shard, what)
+            .arm_transport_wakeup(&mut shard, what)
             .is_some_and(|limit| limit < LOOKS_SOON);
         // What came before that called nobody.
         if known && !soon && !shard.has_work() {
@@ -377,14 +397,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let (after, work) = (shard.completions(), shard.has_work());
         self.leave(shard, after != before);
         // News that were taken here come to nobody else.
-        let told = self.step_if_few(after);
+        let told = self.step_unless_many(after);
         if work && looked.bytes < HANDED_OVER_FROM {
             self.advance(ProgressCaller::Program, LockPolicy::IfFree);
         }
         // What came there before the words were armed called nobody either.
-        let more = self.look_lent_beside();
+        let more = self.poll_released_shards();
         if looked.more || soon || more || !told {
-            call.ring(WakeupScope::Answers);
+            call.ring(WakeupScope::Transfers);
         } else {
             self.hand_over();
         }
@@ -395,19 +415,19 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
-        if self.lending.door.gate.is_lent() && !self.seats.has_leader() {
-            self.hand_over_lent();
+        if self.async_progress.ownership.owner.is_released() && !self.waiters.has_leader() {
+            self.wake_worker_if_work();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn hand_over_lent(&self) {
+    fn wake_worker_if_work(&self) {
         if self.enter().has_work()
-            && let Some(words) = self.lending.words.get()
+            && let Some(words) = self.async_progress.wakeup_words.get()
         {
             // One that is at work looks again when it has armed this.
-            words.call().ring(WakeupScope::Answers);
+            words.call().ring(WakeupScope::Transfers);
         }
     }
 
@@ -416,12 +436,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn take_back(&self) -> bool {
-        let kept = self.lending.door.gate.take_back();
-        self.polls_itself();
+        let kept = self.async_progress.ownership.owner.take_back();
+        self.disarm_wakeup();
         if kept
             && !self.shared.load(Ordering::Relaxed)
-            && !self.is_watched()
-            && let Some(promise) = *lock(&self.lending.promise)
+            && !self.is_traced()
+            && let Some(promise) = *lock(&self.async_progress.promise)
         {
             self.shard.elide(promise);
             self.enter().allow_runs(true);
@@ -432,34 +452,37 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Of several threads one polls now: no need to call the helper.
     #[cold]
     #[inline(never)]
-    pub(super) fn polls_itself(&self) {
-        if let Some(words) = self.lending.words.get() {
+    pub(super) fn disarm_wakeup(&self) {
+        if let Some(words) = self.async_progress.wakeup_words.get() {
             words.call().disarm();
         }
-        if self.lending.patient.load(Ordering::SeqCst) {
-            self.be_patient(false);
+        if self.async_progress.transport_patient.load(Ordering::SeqCst) {
+            self.set_patient(false);
         }
     }
 
     /// A thread has waited and goes back to the program: what is still open is lent again.
     #[cold]
     #[inline(never)]
-    pub(super) fn lend_again(&self) {
+    pub(super) fn release_again(&self) {
         // It was inside all the time, and in nobody's way.
-        *lock(&self.lending.hindered) = None;
-        if let Some(what) = self.still_open() {
-            return self.left(AGAIN, what, false);
+        *lock(&self.async_progress.reclaim_delayed_at) = None;
+        if let Some(what) = self.open_scope() {
+            return self.left(REOPENED_SITE, what, false);
         }
-        self.lending.any_open.store(false, Ordering::SeqCst);
-        if !self.lending.door.gate.is_kept() && !self.take_back() {
+        self.async_progress.any_open.store(false, Ordering::SeqCst);
+        if !self.async_progress.ownership.owner.is_kept() && !self.take_back() {
             // The next call tries again.
-            self.lending.door.all_over.store(true, Ordering::SeqCst);
+            self.async_progress
+                .ownership
+                .nothing_left
+                .store(true, Ordering::SeqCst);
         }
         // Another thread may have left something open at this moment, before that was said.
         if self.shared.load(Ordering::Relaxed)
-            && let Some(what) = self.still_open()
+            && let Some(what) = self.open_scope()
         {
-            self.left(AGAIN, what, false);
+            self.left(REOPENED_SITE, what, false);
         }
     }
 
@@ -467,14 +490,22 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// now.
     #[cold]
     #[inline(never)]
-    pub(super) fn nothing_lent(&self) -> bool {
-        if self.shared.load(Ordering::Relaxed) || !self.lending.door.all_over.load(Ordering::SeqCst)
+    pub(super) fn reclaim_if_nothing_open(&self) -> bool {
+        if self.shared.load(Ordering::Relaxed)
+            || !self
+                .async_progress
+                .ownership
+                .nothing_left
+                .load(Ordering::SeqCst)
         {
             return false;
         }
-        if self.still_open().is_some() {
+        if self.open_scope().is_some() {
             // The helper found that before this thread left something open, and said it afterwards.
-            self.lending.door.all_over.store(false, Ordering::SeqCst);
+            self.async_progress
+                .ownership
+                .nothing_left
+                .store(false, Ordering::SeqCst);
             return false;
         }
         self.take_back()
@@ -482,50 +513,55 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Hands are lent to a helper that is neither awake nor called by anybody, and no thread polls
     /// in its place.
-    pub(super) fn is_helper_uncalled(&self) -> bool {
-        let lending = &self.lending;
+    pub(super) fn is_worker_unreachable(&self) -> bool {
+        let lending = &self.async_progress;
         let is_armed = || {
             lending
-                .words
+                .wakeup_words
                 .get()
                 .is_some_and(|words| words.call().is_armed())
         };
         // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds
         // nobody there. SYNC(hands-vigil).
-        !lending.door.gate.is_kept()
+        !lending.ownership.owner.is_kept()
             && self.surroundings.takeover_delay().is_none()
-            && !self.seats.has_leader()
-            && !lending.vigils.kept.is_kept()
+            && !self.waiters.has_leader()
+            && !lending.spin.flag.is_kept()
             && !is_armed()
     }
 
     /// Whether something was noted as open, and not found to be over. Asks no engine.
-    pub(super) fn is_any_noted(&self) -> bool {
-        self.stepping.load(Ordering::SeqCst) > 0
-            || !lock(&self.lending.open).is_empty()
-            || !lock(&self.lending.open_beside).is_empty()
+    pub(super) fn is_anything_noted(&self) -> bool {
+        self.open_steppers.load(Ordering::SeqCst) > 0
+            || !lock(&self.async_progress.open_operations).is_empty()
+            || !lock(&self.async_progress.open_in_other_shards).is_empty()
     }
 
     fn is_request_open(&self) -> bool {
-        let mut open = lock(&self.lending.open);
+        let mut open = lock(&self.async_progress.open_operations);
         if !open.is_empty() {
             let shard = self.enter();
             if !open.goes_on(|request| shard.is_complete(request))
-                && self.lending.afar.load(Ordering::SeqCst)
+                && self
+                    .async_progress
+                    .needs_transport_wakeup
+                    .load(Ordering::SeqCst)
             {
-                self.lending.afar.store(false, Ordering::SeqCst);
+                self.async_progress
+                    .needs_transport_wakeup
+                    .store(false, Ordering::SeqCst);
             }
         }
         let here = !open.is_empty();
         drop(open);
-        here || self.is_request_open_beside()
+        here || self.is_request_open_in_other_shards()
     }
 
     /// For what the helper is to be called, if for anything.
-    pub(super) fn still_open(&self) -> Option<WakeupScope> {
+    pub(super) fn open_scope(&self) -> Option<WakeupScope> {
         let any = self.is_request_open();
-        match self.stepping.load(Ordering::SeqCst) {
-            0 => any.then_some(WakeupScope::Answers),
+        match self.open_steppers.load(Ordering::SeqCst) {
+            0 => any.then_some(WakeupScope::Transfers),
             _ => Some(WakeupScope::Everything),
         }
     }

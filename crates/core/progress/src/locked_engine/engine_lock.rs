@@ -54,7 +54,7 @@ impl<R> DerefMut for EngineGuard<'_, R> {
 #[derive(Debug, Default)]
 pub(super) struct LockBackoff {
     tries: u32,
-    turns: u32,
+    acquisitions: u32,
     /// Somebody had it who wanted something done.
     contended: bool,
 }
@@ -71,8 +71,8 @@ impl LockBackoff {
             self.tries += 1;
             1 << (self.tries - 1)
         } else {
-            let turns = self.turns;
-            self.turns = turns.saturating_add(1);
+            let turns = self.acquisitions;
+            self.acquisitions = turns.saturating_add(1);
             if turns > 0 {
                 std::thread::yield_now();
             }
@@ -115,35 +115,35 @@ fn spins_of_turn() -> u32 {
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the engine if it is free.
     #[inline]
-    pub(super) fn try_enter(&self) -> Option<EngineGuard<'_, R>> {
-        self.try_enter_for(LockHold::Work)
+    pub(super) fn try_lock(&self) -> Option<EngineGuard<'_, R>> {
+        self.try_lock_for(LockHold::Work)
     }
 
     /// The same of who only looks for news, again and again: it asks first, since a try takes the
     /// lock's line from its holder.
     #[inline]
-    pub(super) fn try_enter_to_look(&self) -> Option<EngineGuard<'_, R>> {
+    pub(super) fn try_lock_to_poll(&self) -> Option<EngineGuard<'_, R>> {
         if self.shard.is_held() {
             return None;
         }
-        self.try_enter_for(LockHold::Look)
+        self.try_lock_for(LockHold::Poll)
     }
 
     #[inline]
-    fn try_enter_for(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
-        match self.shard.try_alone() {
+    fn try_lock_for(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
+        match self.shard.try_lock_unshared() {
             Some(shard) => Some(EngineGuard {
                 shard,
                 wakes: None,
                 alone: true,
             }),
-            None => self.try_enter_shared(hold),
+            None => self.try_lock_shared(hold),
         }
     }
 
     #[inline]
-    fn try_enter_shared(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
-        let wakes = self.is_crowded().then(DeferredWakes::new);
+    fn try_lock_shared(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
+        let wakes = self.may_lose_core().then(DeferredWakes::new);
         let shard = self.shard.try_lock_for(hold)?;
         Some(EngineGuard {
             shard,
@@ -155,8 +155,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any
     /// where ranks exceed cores.
     #[inline]
-    fn is_crowded(&self) -> bool {
-        !self.lending.door.gate.is_kept() || self.surroundings.spin_budget().spins == 0
+    fn may_lose_core(&self) -> bool {
+        !self.async_progress.ownership.owner.is_kept() || self.surroundings.spin_budget().spins == 0
     }
 
     /// Takes the engine. Waits for a holder, which never blocks.
@@ -166,25 +166,25 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let free = if self.shard.is_held() {
             None
         } else {
-            self.try_enter()
+            self.try_lock()
         };
-        free.unwrap_or_else(|| self.enter_busy())
+        free.unwrap_or_else(|| self.lock_engine_busy())
     }
 
     #[cold]
     #[inline(never)]
-    fn enter_busy(&self) -> EngineGuard<'_, R> {
+    fn lock_engine_busy(&self) -> EngineGuard<'_, R> {
         let mut waiting = LockBackoff::default();
-        self.wanted.fetch_add(1, Ordering::Relaxed);
+        self.lock_waiters.fetch_add(1, Ordering::Relaxed);
         let shard = loop {
             waiting.pass(&self.shard);
             if !self.shard.is_held()
-                && let Some(shard) = self.try_enter()
+                && let Some(shard) = self.try_lock()
             {
                 break shard;
             }
         };
-        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        self.lock_waiters.fetch_sub(1, Ordering::Relaxed);
         if waiting.is_contended() {
             shard.shard.note_contended();
         }
@@ -193,9 +193,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint,
     /// and bounded: they may not be running.
-    pub(super) fn yield_engine(&self) {
+    pub(super) fn yield_to_lock_waiters(&self) {
         for _ in 0..COURTESY_SPINS {
-            if self.wanted.load(Ordering::Relaxed) == 0 {
+            if self.lock_waiters.load(Ordering::Relaxed) == 0 {
                 return;
             }
             std::hint::spin_loop();
@@ -207,14 +207,15 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn tell(&self, held: &mut EngineGuard<'_, R>) {
         let EngineGuard { shard, wakes, .. } = held;
         wakes.get_or_insert_with(DeferredWakes::new);
-        self.seats.notify(|awaited| match WaitKey::decode(awaited) {
-            WaitKey::Anything => true,
-            WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
-            WaitKey::AnyOf(waiter) => shard.has_ended_for(waiter),
-            WaitKey::Message(word) => shard.has_kept(word),
-            WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
-        });
-        self.tell_anywhere(shard);
+        self.waiters
+            .notify(|awaited| match WaitKey::decode(awaited) {
+                WaitKey::Anything => true,
+                WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
+                WaitKey::AnyOf(current_waiter) => shard.has_ended_for(current_waiter),
+                WaitKey::Message(word) => shard.has_kept(word),
+                WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
+            });
+        self.notify_any_shard_waiters(shard);
         // Who is about to sit has asked before and sees that there was news, or will ask with the
         // engine in hand.
         shard.forget_news();
@@ -222,7 +223,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Gives the engine back, and tells waiters if something completed.
     #[inline]
-    pub(super) fn depart(&self, shard: EngineGuard<'_, R>, before: u64) {
+    pub(super) fn unlock_after(&self, shard: EngineGuard<'_, R>, before: u64) {
         // Work that an operation left queued is news, too: whoever sleeps in the poller's place has
         // to see to it.
         let changed = shard.completions() != before || shard.has_work();
@@ -232,20 +233,20 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline]
     pub(super) fn leave(&self, shard: EngineGuard<'_, R>, changed: bool) {
         if !shard.is_alone() {
-            self.leave_shared(shard, changed);
+            self.unlock_shared(shard, changed);
         }
     }
 
     #[inline(never)]
-    fn leave_shared(&self, mut shard: EngineGuard<'_, R>, changed: bool) {
+    fn unlock_shared(&self, mut shard: EngineGuard<'_, R>, changed: bool) {
         if changed {
             self.tell(&mut shard);
         }
         let work = shard.has_work();
         drop(shard);
         if changed {
-            self.rouse_unless_told(work || self.has_steppers_with_messages());
-            self.tell_first();
+            self.wake_leader_unless_notified(work || self.has_steppers_with_messages());
+            self.notify_first_shard();
         }
     }
 }
@@ -260,7 +261,7 @@ mod tests {
         let turns_in = |passes: u32| {
             let mut waiting = LockBackoff::default();
             (0..passes).for_each(|_| waiting.pass(&lock));
-            (waiting.turns, waiting.is_contended())
+            (waiting.acquisitions, waiting.is_contended())
         };
         let held = lock.try_lock();
         assert_eq!(turns_in(DOUBLINGS_BEFORE_TURN), (0, true));
@@ -269,7 +270,7 @@ mod tests {
         let held = lock.try_lock();
         assert_eq!(turns_in(1), (1, true), "a turn at once");
         drop(held);
-        let looks = lock.try_lock_for(LockHold::Look);
+        let looks = lock.try_lock_for(LockHold::Poll);
         assert_eq!(
             turns_in(DOUBLINGS_BEFORE_TURN),
             (0, false),

@@ -10,7 +10,7 @@
 //! been seen by neither side, so a nap is as short as the first one of any sleeper, and who lies
 //! looks for itself after each in which nobody relieved it.
 
-use super::multi_wait::myself;
+use super::multi_wait::current_waiter_id;
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller};
 use crate::environment::Environment;
@@ -25,141 +25,142 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParkOutcome {
     /// It has the role, still or again.
-    Polls,
+    Leads,
     /// What it waits for has come, and it has the role.
-    Over,
+    Done,
     /// Another has the role.
-    Sits,
+    Follows,
 }
 
 /// What a poller knows of its naps in one wait.
 #[derive(Debug, Default)]
 pub(super) struct ParkHistory {
     /// It lay down when it last stepped aside, and may do so again.
-    lay: bool,
+    parked_last: bool,
     /// Since somebody came in its place.
-    in_vain: u32,
+    unrelieved: u32,
 }
 
 impl ParkHistory {
     /// Whether it lies down again after so many looks that brought nothing.
     pub(super) fn goes_on(&self, idle: u32) -> bool {
-        self.lay && idle > 0
+        self.parked_last && idle > 0
     }
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
     #[inline]
-    pub(super) fn relieve(&self) -> bool {
-        if !self.seats.relieve_parked_leader(myself()) {
+    pub(super) fn relieve_parked_leader(&self) -> bool {
+        if !self.waiters.relieve_parked_leader(current_waiter_id()) {
             return false;
         }
-        self.reliefs.fetch_add(1, Ordering::Relaxed);
-        self.wakes_up();
+        self.leader_reliefs.fetch_add(1, Ordering::Relaxed);
+        self.note_awake();
         true
     }
 
     /// Who has the role does not sleep any more, nor is about to.
-    fn wakes_up(&self) {
-        self.dozing.store(false, Ordering::SeqCst);
+    fn note_awake(&self) {
+        self.leader_sleeps.store(false, Ordering::SeqCst);
         self.enter().rail().disarm();
     }
 
     /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or
     /// there is work that somebody has to see to; the caller has the role still.
     #[inline]
-    pub(super) fn lay_back(&self) -> bool {
-        self.seats.has_bell_sleeper() && self.lay_on_bell()
+    pub(super) fn leave_leadership_on_bell(&self) -> bool {
+        self.waiters.has_bell_sleeper() && self.try_leave_on_bell()
     }
 
-    fn lay_on_bell(&self) -> bool {
-        let (Some(bell), false) = (self.source.bell(), self.sees_beside()) else {
+    fn try_leave_on_bell(&self) -> bool {
+        let (Some(bell), false) = (self.wake_source.bell(), self.serves_other_shards()) else {
             return false;
         };
         for _ in 0..LAYS_BACK {
-            let seen = self.seats.news();
+            let seen = self.waiters.event_count();
             let ticket = self.enter().rail().arm();
-            if self.advance(ProgressCaller::Program, LockPolicy::Surely) {
+            if self.advance(ProgressCaller::Program, LockPolicy::Wait) {
                 continue;
             }
-            self.look_for_others();
+            self.poll_predicates();
             if self.retry().is_some() {
                 break;
             }
-            self.dozing.store(true, Ordering::SeqCst);
-            if self.seats.news() != seen {
+            self.leader_sleeps.store(true, Ordering::SeqCst);
+            if self.waiters.event_count() != seen {
                 continue;
             }
-            if !self.seats.leave_leadership_on_bell(myself()) {
+            if !self.waiters.leave_leadership_on_bell(current_waiter_id()) {
                 break;
             }
             // Who lies there may have been rung for while the role was not there, and sleep on.
-            if bell.load(Ordering::SeqCst) == ticket || !self.seats.relieve_parked_leader(myself())
+            if bell.load(Ordering::SeqCst) == ticket
+                || !self.waiters.relieve_parked_leader(current_waiter_id())
             {
                 return true;
             }
         }
-        self.wakes_up();
+        self.note_awake();
         false
     }
 
     /// The poller is in the way of threads that it called: it lies down, unless there is something
     /// to do. They wake (`wakes`) when that is seen.
-    pub(super) fn stand_aside(
+    pub(super) fn park_leader(
         &self,
         awaits: &dyn Fn() -> WaitTarget,
         done: &mut dyn FnMut() -> bool,
         naps: &mut ParkHistory,
         wakes: Option<DeferredWakes>,
     ) -> ParkOutcome {
-        naps.lay = false;
-        if self.seats.has_bell_sleeper() {
-            return if self.lay_back() {
-                ParkOutcome::Sits
+        naps.parked_last = false;
+        if self.waiters.has_bell_sleeper() {
+            return if self.leave_leadership_on_bell() {
+                ParkOutcome::Follows
             } else {
-                ParkOutcome::Polls
+                ParkOutcome::Leads
             };
         }
-        let (Some(bell), false) = (self.source.bell(), self.has_to_see_beside()) else {
-            return ParkOutcome::Polls;
+        let (Some(bell), false) = (self.wake_source.bell(), self.must_serve_other_shards()) else {
+            return ParkOutcome::Leads;
         };
-        let happened = self.seats.news();
-        let Some(mut seat) = self.seats.take_slot(myself()) else {
-            return ParkOutcome::Polls;
+        let happened = self.waiters.event_count();
+        let Some(mut seat) = self.waiters.take_slot(current_waiter_id()) else {
+            return ParkOutcome::Leads;
         };
         let ticket = self.enter().rail().arm();
-        let moved = self.advance(ProgressCaller::Program, LockPolicy::Surely);
-        self.look_for_others();
+        let moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
+        self.poll_predicates();
         let over = !moved && done();
         if moved || over || self.retry().is_some() {
             self.enter().rail().disarm();
-            naps.lay = true;
+            naps.parked_last = true;
             return if over {
-                ParkOutcome::Over
+                ParkOutcome::Done
             } else {
-                ParkOutcome::Polls
+                ParkOutcome::Leads
             };
         }
-        let reliefs = self.reliefs.load(Ordering::Relaxed);
-        self.dozing.store(true, Ordering::SeqCst);
+        let reliefs = self.leader_reliefs.load(Ordering::Relaxed);
+        self.leader_sleeps.store(true, Ordering::SeqCst);
         if !seat.park_on_bell(awaits().encode(), happened) {
-            self.wakes_up();
-            naps.lay = true;
-            return ParkOutcome::Polls;
+            self.note_awake();
+            naps.parked_last = true;
+            return ParkOutcome::Leads;
         }
         drop(wakes);
         self.surroundings.note_sleep(true);
-        let called = self.lie(&mut seat, bell, ticket);
+        let called = self.sleep_on_bell(&mut seat, bell, ticket);
         self.surroundings.note_sleep(false);
         if called == WakeReason::Recheck {
-            return ParkOutcome::Sits;
+            return ParkOutcome::Follows;
         }
-        self.wakes_up();
-        let relieved = self.reliefs.load(Ordering::Relaxed) != reliefs;
-        naps.in_vain = if relieved { 0 } else { naps.in_vain + 1 };
-        naps.lay = naps.in_vain < NAPS_IN_VAIN;
-        ParkOutcome::Polls
+        self.note_awake();
+        let relieved = self.leader_reliefs.load(Ordering::Relaxed) != reliefs;
+        naps.unrelieved = if relieved { 0 } else { naps.unrelieved + 1 };
+        naps.parked_last = naps.unrelieved < NAPS_IN_VAIN;
+        ParkOutcome::Leads
     }
 
     /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so
@@ -167,13 +168,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// role when it goes, and finds it when it comes back, and nobody is woken. `None`: another
     /// lies there, or nobody came and went for a while; the caller had better sit. `seen`: as
     /// [`WaitSlot::wait`] wants it.
-    pub(super) fn lie_beside(
+    pub(super) fn park_behind_leader(
         &self,
         awaits: &dyn Fn() -> WaitTarget,
         seen: u64,
     ) -> Option<WakeReason> {
-        let bell = self.source.bell()?;
-        if self.seats.has_bell_sleeper() || self.has_to_see_beside() {
+        let bell = self.wake_source.bell()?;
+        if self.waiters.has_bell_sleeper() || self.must_serve_other_shards() {
             return None;
         }
         let WaitTarget::Receive(name, _) = awaits() else {
@@ -182,45 +183,50 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !self.enter().blocks_in(name, false) {
             return None;
         }
-        let mut seat = self.seats.take_slot(myself())?;
-        let reliefs = self.reliefs.load(Ordering::Relaxed);
+        let mut seat = self.waiters.take_slot(current_waiter_id())?;
+        let reliefs = self.leader_reliefs.load(Ordering::Relaxed);
         let ticket = bell.load(Ordering::SeqCst);
         let called = match seat.park_on_bell_behind_leader(awaits().encode(), seen) {
-            Ok(()) => self.lie(&mut seat, bell, ticket),
+            Ok(()) => self.sleep_on_bell(&mut seat, bell, ticket),
             Err(called) => called,
         };
         if called == WakeReason::Lead {
-            self.wakes_up();
+            self.note_awake();
         }
         let in_vain =
-            called == WakeReason::Recheck && self.reliefs.load(Ordering::Relaxed) == reliefs;
+            called == WakeReason::Recheck && self.leader_reliefs.load(Ordering::Relaxed) == reliefs;
         (!in_vain).then_some(called)
     }
 
     /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is
     /// called, or nobody comes any more.
-    fn lie(&self, seat: &mut WaitSlot<'_>, bell: &AtomicU32, mut ticket: u32) -> WakeReason {
-        let (mut naps, mut reliefs) = (0, self.reliefs.load(Ordering::Relaxed));
-        while !seat.is_called() {
+    fn sleep_on_bell(
+        &self,
+        seat: &mut WaitSlot<'_>,
+        bell: &AtomicU32,
+        mut ticket: u32,
+    ) -> WakeReason {
+        let (mut naps, mut reliefs) = (0, self.leader_reliefs.load(Ordering::Relaxed));
+        while !seat.is_woken() {
             let begun = bell.load(Ordering::SeqCst);
-            if begun != ticket && seat.has_role() {
+            if begun != ticket && seat.has_leadership() {
                 break;
             }
             ticket = begun;
             deferred_wake::flush();
-            self.source
-                .sleep_among(ticket, Some(NAP_ON_BELL), &[seat.word()]);
+            self.wake_source
+                .sleep_among(ticket, Some(NAP_ON_BELL), &[seat.futex_word()]);
             if bell.load(Ordering::SeqCst) != ticket {
                 continue;
             }
             // The time is over, or it is called.
-            let now = self.reliefs.load(Ordering::Relaxed);
+            let now = self.leader_reliefs.load(Ordering::Relaxed);
             naps = if now == reliefs { naps + 1 } else { 0 };
             reliefs = now;
-            if naps > 0 && (seat.has_role() || naps >= NAPS_IN_VAIN) {
+            if naps > 0 && (seat.has_leadership() || naps >= NAPS_IN_VAIN) {
                 break;
             }
         }
-        seat.get_up()
+        seat.unpark()
     }
 }

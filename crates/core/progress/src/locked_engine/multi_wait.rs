@@ -30,10 +30,10 @@ impl Drop for Leadership<'_> {
 }
 
 /// No word of a pattern: the wait is none of a receive's.
-pub(super) const OTHER_WAIT: u64 = u64::MAX;
+pub(super) const NO_PATTERN: u64 = u64::MAX;
 
 /// The calling thread: the address of something that each has of its own.
-pub(super) fn myself() -> WaiterId {
+pub(super) fn current_waiter_id() -> WaiterId {
     thread_local! {
         static OWN: u64 = const { 0 };
     }
@@ -42,44 +42,46 @@ pub(super) fn myself() -> WaiterId {
 
 /// What looking for a message with the engine in hand came to.
 enum CatchAttempt {
-    Caught(ReceivedMessage),
+    Received(ReceivedMessage),
     /// It may come yet.
-    InVain,
+    NotYet,
     /// It takes the general way.
-    Troubled,
+    Unsuited,
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of one of several threads.
     #[inline(never)]
-    pub(super) fn wait_among(
+    pub(super) fn wait_shared(
         &self,
         awaits: &dyn Fn() -> WaitTarget,
         done: &mut dyn FnMut() -> bool,
     ) {
-        let (who, mut seat, mut patient, mut lies) = (myself(), None, true, true);
-        let mut lingering = self.porch.arrive(self.surroundings.spin_budget());
+        let (who, mut seat, mut patient, mut lies) = (current_waiter_id(), None, true, true);
+        let mut lingering = self
+            .yield_before_park
+            .begin_wait(self.surroundings.spin_budget());
         loop {
             // Before asking: SYNC(seats-news).
-            let seen = self.seats.news();
+            let seen = self.waiters.event_count();
             if done() {
-                return lingering.paid();
+                return lingering.succeed();
             }
-            self.come_back();
-            let begins = self.seats.try_lead(who) || patient && self.relieve();
-            if !begins && self.seats.is_led_by(who) {
+            self.note_return();
+            let begins = self.waiters.try_lead(who) || patient && self.relieve_parked_leader();
+            if !begins && self.waiters.is_led_by(who) {
                 // A callback of the program's waits while its thread polls: nobody else would.
-                self.poll_until::<true>(done, self.surroundings.spin_budget(), None);
+                self.wait_loop::<true>(done, self.surroundings.spin_budget(), None);
                 return;
             }
             if begins {
                 seat = None;
-                lingering.ends();
-            } else if lies && self.is_rival(awaits) && lingering.shares_core() {
+                lingering.stop();
+            } else if lies && self.competes_with_leader(awaits) && lingering.has_no_own_core() {
                 seat = None;
-                lingering.ends();
-                self.rely();
-                match self.lie_beside(awaits, seen) {
+                lingering.stop();
+                self.delegate_open_shards();
+                match self.park_behind_leader(awaits, seen) {
                     Some(WakeReason::Lead) => {}
                     Some(WakeReason::Recheck) => continue,
                     None => {
@@ -91,9 +93,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.surroundings.yield_core();
                 continue;
             } else {
-                self.rely();
+                self.delegate_open_shards();
                 if seat.is_none() {
-                    seat = self.seats.take_slot(who);
+                    seat = self.waiters.take_slot(who);
                 }
                 let looks = lingering.looks();
                 match seat
@@ -117,7 +119,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     }
                 }
             }
-            if self.poll_for_all(done, Some(awaits)) {
+            if self.lead(done, Some(awaits)) {
                 return;
             }
             // It looked for as long as its patience lasts: who lies on the bell sleeps as well as
@@ -128,36 +130,36 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// The same for memory that other processes write.
     #[inline(never)]
-    pub(super) fn wait_for_memory_among(&self, come: &mut (dyn FnMut() -> bool + Send)) {
+    pub(super) fn wait_for_memory_shared(&self, come: &mut (dyn FnMut() -> bool + Send)) {
         if come() {
             return;
         }
-        if self.seats.try_lead(myself()) {
-            self.come_back();
+        if self.waiters.try_lead(current_waiter_id()) {
+            self.note_return();
             // Nobody else could look for it.
-            self.poll_for_all(&mut || come(), None);
+            self.lead(&mut || come(), None);
             return;
         }
-        self.looks.lend(come, |lent| {
-            self.wait_among(&|| WaitTarget::Memory(lent.id()), &mut || lent.came());
+        self.polled_predicates.register(come, |lent| {
+            self.wait_shared(&|| WaitTarget::Memory(lent.id()), &mut || lent.poll());
         });
     }
 
     /// The wait of the thread that has the poller's role. `false`: another has it now, and what it
     /// waits for may not have come.
-    fn poll_for_all(
+    fn lead(
         &self,
         done: &mut dyn FnMut() -> bool,
         awaits: Option<&dyn Fn() -> WaitTarget>,
     ) -> bool {
-        let role = Leadership(&self.seats);
-        if !self.lending.door.gate.is_kept() {
-            self.polls_itself();
+        let role = Leadership(&self.waiters);
+        if !self.async_progress.ownership.owner.is_kept() {
+            self.disarm_wakeup();
         }
-        self.begins_to_serve(awaits);
-        let over = self.poll_until::<true>(done, self.surroundings.spin_budget(), awaits);
+        self.note_leader_pattern(awaits);
+        let over = self.wait_loop::<true>(done, self.surroundings.spin_budget(), awaits);
         if over {
-            self.porch.poller_left();
+            self.yield_before_park.note_leader_left();
         }
         if !over {
             // It is another thread's already.
@@ -171,41 +173,41 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// A thread polls from now on. If it is blocked in a receive the next message may be its,
     /// though another lies on the bell that is blocked in one of the same pattern, since nobody has
     /// to be woken then.
-    fn begins_to_serve(&self, awaits: Option<&dyn Fn() -> WaitTarget>) {
+    fn note_leader_pattern(&self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         let Some(WaitTarget::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
-            return self.served.store(OTHER_WAIT, Ordering::Relaxed);
+            return self.leader_pattern.store(NO_PATTERN, Ordering::Relaxed);
         };
-        self.served
+        self.leader_pattern
             .store(completion_events::word(&pattern), Ordering::Relaxed);
-        if self.seats.has_bell_sleeper() {
+        if self.waiters.has_bell_sleeper() {
             self.enter().blocks_in(name, true);
         }
     }
 
     /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the
     /// next message is that one's, and this thread had better sleep.
-    fn is_rival(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
-        let served = self.served.load(Ordering::Relaxed);
-        served != OTHER_WAIT
+    fn competes_with_leader(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
+        let served = self.leader_pattern.load(Ordering::Relaxed);
+        served != NO_PATTERN
             && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::word(&pattern) == served)
     }
 
     /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
     /// is one.
     fn resign(&self, role: Leadership<'_>) {
-        if self.lay_back() {
+        if self.leave_leadership_on_bell() {
             return std::mem::forget(role);
         }
         drop(role);
-        self.resigned();
-        self.lend_first_again();
+        self.note_leader_left();
+        self.release_first_again();
         // Asked again: another thread may have left something open meanwhile, and trusted the
         // poller.
-        if !self.lending.door.gate.is_kept()
-            || self.lending.was_relied_on()
-            || self.lending.is_any_open()
+        if !self.async_progress.ownership.owner.is_kept()
+            || self.async_progress.take_leader_relied_on()
+            || self.async_progress.is_any_open()
         {
-            self.lend_again();
+            self.release_again();
         }
     }
 
@@ -217,29 +219,29 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// for messages that come whole: what began to come into the memory of a receive that is not
     /// posted would go to another that is posted meanwhile.
     #[inline(never)]
-    pub(super) fn recv_quick_among(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        if catch.room > CATCH_ROOM_MAX || self.has_more_to_see_to() {
+    pub(super) fn fast_recv_shared(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
+        if catch.room > CATCH_ROOM_MAX || self.has_other_duties() {
             return None;
         }
-        let sat = self.seats.sat();
-        if self.sat_before.load(Ordering::Relaxed) != sat {
-            self.sat_before.store(sat, Ordering::Relaxed);
+        let sat = self.waiters.parked_count();
+        if self.parked_before.load(Ordering::Relaxed) != sat {
+            self.parked_before.store(sat, Ordering::Relaxed);
             return None;
         }
-        if !self.seats.try_lead(myself()) && !self.relieve() {
+        if !self.waiters.try_lead(current_waiter_id()) && !self.relieve_parked_leader() {
             return None;
         }
-        let role = Leadership(&self.seats);
+        let role = Leadership(&self.waiters);
         let mut turns = 0..CATCH_TURNS;
         let caught = loop {
-            match turns.next().map(|_| self.catch_in_turn(catch)) {
-                Some(CatchAttempt::Caught(caught)) => break Some(caught),
-                Some(CatchAttempt::InVain) => self.yield_engine(),
-                Some(CatchAttempt::Troubled) | None => break None,
+            match turns.next().map(|_| self.try_fast_recv(catch)) {
+                Some(CatchAttempt::Received(caught)) => break Some(caught),
+                Some(CatchAttempt::NotYet) => self.yield_to_lock_waiters(),
+                Some(CatchAttempt::Unsuited) | None => break None,
             }
         };
         if caught.is_some() {
-            self.served
+            self.leader_pattern
                 .store(completion_events::word(&catch.pattern()), Ordering::Relaxed);
         }
         self.resign(role);
@@ -248,29 +250,30 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether who waits here has to look after anything but messages of this shard, and what the
     /// one sees to that lies on the bell.
-    fn has_more_to_see_to(&self) -> bool {
+    fn has_other_duties(&self) -> bool {
         self.surroundings.spin_budget().spins == 0
-            || self.is_watched()
-            || !self.seats.has_bell_sleeper() && (self.is_anything_open() || !self.looks.is_empty())
-            || self.has_to_see_beside()
+            || self.is_traced()
+            || !self.waiters.has_bell_sleeper()
+                && (self.is_anything_open() || !self.polled_predicates.is_empty())
+            || self.must_serve_other_shards()
             || self.is_first_busy()
     }
 
     /// Whether there are steppers here, or something that may need hands, or those are lent.
     pub(super) fn is_anything_open(&self) -> bool {
-        self.stepping.load(Ordering::Relaxed) > 0
-            || self.lending.is_any_open()
-            || !self.lending.door.gate.is_kept()
+        self.open_steppers.load(Ordering::Relaxed) > 0
+            || self.async_progress.is_any_open()
+            || !self.async_progress.ownership.owner.is_kept()
     }
 
     /// Looks for it some times with the engine in hand, which others then may have.
-    fn catch_in_turn(&self, catch: &FastRecv) -> CatchAttempt {
+    fn try_fast_recv(&self, catch: &FastRecv) -> CatchAttempt {
         let mut shard = self.enter();
         let before = shard.completions();
         let turn = match shard.recv_quick(catch, CATCH_LOOKS) {
-            Some(caught) => CatchAttempt::Caught(caught),
-            None if shard.may_catch(catch) => CatchAttempt::InVain,
-            None => CatchAttempt::Troubled,
+            Some(caught) => CatchAttempt::Received(caught),
+            None if shard.may_catch(catch) => CatchAttempt::NotYet,
+            None => CatchAttempt::Unsuited,
         };
         // Work that is left is seen to by who polls next.
         let changed = shard.completions() != before;
@@ -280,70 +283,78 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
     #[inline]
-    pub(super) fn look_for_others(&self) {
-        if self.looks.is_empty() {
+    pub(super) fn poll_predicates(&self) {
+        if self.polled_predicates.is_empty() {
             return;
         }
         // They want the lock of the looks at once.
         let _wakes = DeferredWakes::new();
-        self.looks.take(|id| {
+        self.polled_predicates.poll_all(|id| {
             let word = WaitTarget::Memory(id).encode();
-            self.seats.notify(|awaited| awaited == word);
+            self.waiters.notify(|awaited| awaited == word);
         });
     }
 
     /// The poller is about to look again: another thread of its rank may need its core first.
     /// `calls`: it called so many.
     #[inline]
-    pub(super) fn let_run(&self, courtesy: &mut CoreYield, calls: u32) {
-        let sat = std::mem::replace(&mut courtesy.sat, self.seats.sat());
-        let calls = if calls > 0 && self.porch.has_room(self.surroundings.spin_budget()) {
+    pub(super) fn yield_to_woken(&self, courtesy: &mut CoreYield, calls: u32) {
+        let sat = std::mem::replace(&mut courtesy.parked, self.waiters.parked_count());
+        let calls = if calls > 0
+            && self
+                .yield_before_park
+                .has_cores_for_all(self.surroundings.spin_budget())
+        {
             // Nobody needs this core.
-            self.crowded.store(false, Ordering::Relaxed);
+            self.core_contended.store(false, Ordering::Relaxed);
             0
         } else {
             calls
         };
         if calls > 0 {
-            (courtesy.gap, courtesy.left) = (GIVE_WAY_FIRST, 0);
+            (courtesy.interval, courtesy.remaining) = (GIVE_WAY_FIRST, 0);
         }
-        if courtesy.left > 0 {
-            courtesy.left -= 1;
+        if courtesy.remaining > 0 {
+            courtesy.remaining -= 1;
             return;
         }
         let given = self.surroundings.yield_core();
         if calls > 0 {
             // One that needs little time has sat down since, perhaps before the core was given
             // away: who is woken may get it at once.
-            let taken = given == YieldOutcome::Taken || self.seats.sat() != sat;
-            self.crowded.store(taken, Ordering::Relaxed);
+            let taken = given == YieldOutcome::Taken || self.waiters.parked_count() != sat;
+            self.core_contended.store(taken, Ordering::Relaxed);
         }
-        courtesy.gap = match given {
+        courtesy.interval = match given {
             YieldOutcome::Taken => GIVE_WAY_FIRST,
-            YieldOutcome::Unused => (courtesy.gap * 2).min(GIVE_WAY_LAST),
+            YieldOutcome::Unused => (courtesy.interval * 2).min(GIVE_WAY_LAST),
         };
-        courtesy.left = courtesy.gap;
+        courtesy.remaining = courtesy.interval;
     }
 
     /// Whether the poller, where each that waits has a core, has called others again and again
     /// while nothing came of its own: the one that was called now polls sooner for itself than it
     /// is called.
     #[inline]
-    pub(super) fn serves_others(&self, courtesy: &CoreYield, calls: u32) -> bool {
+    pub(super) fn only_serves_others(&self, courtesy: &CoreYield, calls: u32) -> bool {
         calls == 1
             && courtesy.served >= SERVED_BEFORE_ASIDE
-            && self.porch.has_room(self.surroundings.spin_budget())
+            && self
+                .yield_before_park
+                .has_cores_for_all(self.surroundings.spin_budget())
     }
 
     /// Whether the one thread that was called, of so many, wants this very core, as far as that is
     /// known: now and then it is asked anew. Of several most would find the role taken, and sit
     /// down again.
     #[inline]
-    pub(super) fn is_in_the_way(&self, calls: u32) -> bool {
+    pub(super) fn blocks_woken_thread(&self, calls: u32) -> bool {
         calls == 1
-            && self.crowded.load(Ordering::Relaxed)
-            && !self.porch.has_room(self.surroundings.spin_budget())
-            && !self.seats.called().is_multiple_of(CROWDED_CALLS)
+            && self.core_contended.load(Ordering::Relaxed)
+            && !self
+                .yield_before_park
+                .has_cores_for_all(self.surroundings.spin_budget())
+            && !self.waiters.notified_count().is_multiple_of(CROWDED_CALLS)
     }
 }
 
@@ -352,34 +363,34 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 /// takes it.
 pub(super) struct CoreYield {
     /// Who was called so far.
-    called: u32,
+    notified: u32,
     /// How many of those since it began.
     served: u32,
     /// Who sat down before the last look.
-    sat: u32,
+    parked: u32,
     /// Looks between two times.
-    gap: u32,
+    interval: u32,
     /// Looks until the next time.
-    left: u32,
+    remaining: u32,
 }
 
 impl CoreYield {
     /// For a poller that begins now.
     pub(super) fn new(seats: &Waiters) -> Self {
         Self {
-            called: seats.called(),
+            notified: seats.notified_count(),
             served: 0,
-            sat: seats.sat(),
-            gap: GIVE_WAY_FIRST,
-            left: GIVE_WAY_FIRST,
+            parked: seats.parked_count(),
+            interval: GIVE_WAY_FIRST,
+            remaining: GIVE_WAY_FIRST,
         }
     }
 
     /// How many were called since this was last asked.
     #[inline]
     pub(super) fn calls(&mut self, seats: &Waiters) -> u32 {
-        let called = seats.called();
-        let calls = called.wrapping_sub(std::mem::replace(&mut self.called, called));
+        let called = seats.notified_count();
+        let calls = called.wrapping_sub(std::mem::replace(&mut self.notified, called));
         self.served = self.served.saturating_add(calls);
         calls
     }

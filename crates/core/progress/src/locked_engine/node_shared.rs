@@ -68,6 +68,6 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     }
 
     fn note_external_wait(&self, _context: ContextId, meeting: Option<ExternalWait>) {
-        lock(&self.meetings).set(meeting);
+        lock(&self.external_waits).set(meeting);
     }
 }

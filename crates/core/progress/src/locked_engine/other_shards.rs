@@ -12,7 +12,7 @@
 //! shard.
 
 use super::async_progress::OFF;
-use super::multi_wait::{Leadership, myself};
+use super::multi_wait::{Leadership, current_waiter_id};
 use super::open_operations::OpenOperations;
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller, lock};
@@ -33,13 +33,13 @@ use std::time::Duration;
 pub(crate) struct ShardSet<R, S> {
     hosts: [OnceLock<Weak<LockedEngine<R, S>>>; SHARDS_MAX],
     /// Threads that wait in the first shard for what may come in any.
-    anywhere: AtomicU32,
+    any_shard_waits: AtomicU32,
     /// Those, and the steppers of the first shard.
     interest: AtomicU32,
     /// Whether something may be open in the first shard that needs hands.
     first_open: Arc<CachePadded<AtomicBool>>,
     /// The rank as steppers know it.
-    whole: Weak<dyn Messaging>,
+    sharded_engine: Weak<dyn Messaging>,
 }
 
 /// One host's place among them.
@@ -47,10 +47,10 @@ pub(super) struct ShardLinks<R, S> {
     shard: usize,
     shards: Arc<ShardSet<R, S>>,
     /// Shards, as bits, whose pollers sleep and lean on who polls this one.
-    leaners: AtomicU32,
+    dependent_shards: AtomicU32,
     /// Shards, as bits, in which threads left something open that now sit here, or that left it to
     /// the helper: who polls here sees to those.
-    relied: AtomicU32,
+    delegated_shards: AtomicU32,
     /// Who polls here has slept in the place of a poller of the first shard.
     covered_first: AtomicBool,
 }
@@ -70,28 +70,31 @@ pub(crate) struct AnyShardWait<'a, R, S>(&'a ShardSet<R, S>);
 
 impl<R, S> Drop for AnyShardWait<'_, R, S> {
     fn drop(&mut self) {
-        self.0.anywhere.fetch_sub(1, Ordering::SeqCst);
+        self.0.any_shard_waits.fetch_sub(1, Ordering::SeqCst);
         self.0.interest.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl<R, S> ShardSet<R, S> {
     /// Those of the rank that steppers know as `whole`.
-    pub(crate) fn new(whole: Weak<dyn Messaging>, first: &LockedEngine<R, S>) -> Arc<Self> {
+    pub(crate) fn new(
+        sharded_engine: Weak<dyn Messaging>,
+        first: &LockedEngine<R, S>,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            whole,
+            sharded_engine,
             hosts: [const { OnceLock::new() }; SHARDS_MAX],
-            anywhere: AtomicU32::new(0),
+            any_shard_waits: AtomicU32::new(0),
             interest: AtomicU32::new(0),
-            first_open: first.lending.any_open.clone(),
+            first_open: first.async_progress.any_open.clone(),
         })
     }
 
     /// From now on what completes anywhere is told in the first shard. Before what is awaited is
     /// asked after.
-    pub(crate) fn anywhere(&self) -> AnyShardWait<'_, R, S> {
+    pub(crate) fn any_shard_waits(&self) -> AnyShardWait<'_, R, S> {
         self.interest.fetch_add(1, Ordering::SeqCst);
-        self.anywhere.fetch_add(1, Ordering::SeqCst);
+        self.any_shard_waits.fetch_add(1, Ordering::SeqCst);
         AnyShardWait(self)
     }
 
@@ -117,7 +120,7 @@ impl<R, S> ShardLinks<R, S> {
     /// Whether whoever polls here polls for somebody who waits for what may come anywhere.
     #[inline]
     fn awaits_all(&self) -> bool {
-        self.shard == 0 && self.shards.anywhere.load(Ordering::SeqCst) > 0
+        self.shard == 0 && self.shards.any_shard_waits.load(Ordering::SeqCst) > 0
     }
 }
 
@@ -131,73 +134,74 @@ pub(super) struct CoveredShard<R: Transport + Send, S: Environment> {
 impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
     /// Looks once more. `true`: something moved.
     pub(super) fn look(&self) -> bool {
-        self.host.look_for_others();
-        self.host
-            .advance(ProgressCaller::Program, LockPolicy::Surely)
+        self.host.poll_predicates();
+        self.host.advance(ProgressCaller::Program, LockPolicy::Wait)
     }
 
     /// The caller is about to sleep. `false`: it is to look again first.
-    pub(super) fn doze(&self) -> bool {
-        self.host.dozing.store(true, Ordering::SeqCst);
-        self.host.seats.news() == self.seen
+    pub(super) fn begin_sleep(&self) -> bool {
+        self.host.leader_sleeps.store(true, Ordering::SeqCst);
+        self.host.waiters.event_count() == self.seen
     }
 
     /// How long to sleep at most because of this.
-    pub(super) fn limit(&self) -> Option<Duration> {
+    pub(super) fn sleep_limit(&self) -> Option<Duration> {
         self.host.retry()
     }
 
     /// The word of its bell.
     pub(super) fn bell(&self) -> Option<&AtomicU32> {
-        self.host.source.bell()
+        self.host.wake_source.bell()
     }
 }
 
 impl<R: Transport + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
-        self.host.dozing.store(false, Ordering::SeqCst);
+        self.host.leader_sleeps.store(false, Ordering::SeqCst);
         self.host.enter().rail().disarm();
-        drop(Leadership(&self.host.seats));
-        self.host.resigned();
+        drop(Leadership(&self.host.waiters));
+        self.host.note_leader_left();
     }
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Makes this the host of one of a rank's shards. Once, before it is used.
-    pub(crate) fn stand(self: &Arc<Self>, shard: usize, shards: &Arc<ShardSet<R, S>>) {
+    pub(crate) fn join_shard_set(self: &Arc<Self>, shard: usize, shards: &Arc<ShardSet<R, S>>) {
         let place = shards.hosts.get(shard);
         let placed = place.is_some_and(|place| place.set(Arc::downgrade(self)).is_ok());
         let beside = ShardLinks {
             shard,
             shards: shards.clone(),
-            leaners: AtomicU32::new(0),
-            relied: AtomicU32::new(0),
+            dependent_shards: AtomicU32::new(0),
+            delegated_shards: AtomicU32::new(0),
             covered_first: AtomicBool::new(false),
         };
-        let known = placed && self.beside.set(beside).is_ok();
+        let known = placed && self.shard_links.set(beside).is_ok();
         debug_assert!(known, "a shard has one host, and a host one shard");
         // Whoever sleeps knows nothing of this one, and may sleep without a limit.
-        shards.others(shard, u32::MAX).for_each(|host| host.stir());
+        shards
+            .others(shard, u32::MAX)
+            .for_each(|host| host.count_event_and_wake());
     }
 
     /// The rank as its steppers know it, if that is not this host alone.
-    pub(super) fn whole(&self) -> Option<Arc<dyn Messaging>> {
-        self.beside.get()?.shards.whole.upgrade()
+    pub(super) fn sharded_engine(&self) -> Option<Arc<dyn Messaging>> {
+        self.shard_links.get()?.shards.sharded_engine.upgrade()
     }
 
     /// A thread waits here for what may come anywhere: the poller, if there is one, is to look
     /// again.
     #[inline]
-    pub(crate) fn told_of_anywhere(&self) {
-        if self.seats.has_leader() {
-            self.stir();
+    pub(crate) fn note_any_shard_wait(&self) {
+        if self.waiters.has_leader() {
+            self.count_event_and_wake();
         }
     }
 
     /// The calling thread started something here that goes on.
     #[inline]
     pub(super) fn leaves(&self) {
-        if let Some(beside) = self.beside.get() {
+        if let Some(beside) = self.shard_links.get() {
             LEFT.with(|left| left.set(left.get() | 1 << beside.shard));
         }
     }
@@ -205,32 +209,32 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// After so many looks that brought nothing: looks at the shards that the thread has to do with
     /// and nobody polls. `true`: something moved there.
     #[inline]
-    pub(super) fn look_beside_after(&self, looks: u32) -> bool {
-        let Some(beside) = self.beside.get() else {
+    pub(super) fn poll_other_shards_after(&self, looks: u32) -> bool {
+        let Some(beside) = self.shard_links.get() else {
             return false;
         };
         if beside.awaits_all() {
-            return self.look_beside(ProgressCaller::Program);
+            return self.poll_other_shards(ProgressCaller::Program);
         }
-        let which = beside.others_of_thread() | beside.relied.load(Ordering::Relaxed);
+        let which = beside.others_of_thread() | beside.delegated_shards.load(Ordering::Relaxed);
         which != 0
             && looks.is_multiple_of(BESIDE_EVERY)
-            && self.look_at(which, ProgressCaller::Program)
+            && self.poll_shards(which, ProgressCaller::Program)
     }
 
     /// Looks at all shards that nobody polls. `true`: something moved.
     #[inline(never)]
-    pub(super) fn look_beside(&self, by: ProgressCaller) -> bool {
-        self.look_at(u32::MAX, by)
+    pub(super) fn poll_other_shards(&self, by: ProgressCaller) -> bool {
+        self.poll_shards(u32::MAX, by)
     }
 
-    fn look_at(&self, which: u32, by: ProgressCaller) -> bool {
-        let Some(beside) = self.beside.get() else {
+    fn poll_shards(&self, which: u32, by: ProgressCaller) -> bool {
+        let Some(beside) = self.shard_links.get() else {
             return false;
         };
         let mut moved = false;
         for host in beside.shards.others(beside.shard, which) {
-            if !host.seats.has_leader() {
+            if !host.waiters.has_leader() {
                 moved |= host.advance(by, LockPolicy::IfFree);
             }
         }
@@ -239,8 +243,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Takes the roles of those that the caller has to see to while it sleeps and nobody polls, and
     /// arms their bells; leans on who polls the others of those.
-    pub(super) fn cover_beside(&self) -> Vec<CoveredShard<R, S>> {
-        let Some(beside) = self.beside.get() else {
+    pub(super) fn cover_other_shards(&self) -> Vec<CoveredShard<R, S>> {
+        let Some(beside) = self.shard_links.get() else {
             return Vec::new();
         };
         // Who waits for anything is in the first shard, and relies on who polls it.
@@ -248,7 +252,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let mut which = if all {
             u32::MAX
         } else {
-            beside.others_of_thread() | self.relied()
+            beside.others_of_thread() | self.delegated_shards()
         };
         if which & 1 != 0 || beside.shard == 0 {
             // Steppers have their messages in any.
@@ -261,12 +265,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         while which & !seen != 0 {
             let others = beside.shards.others(beside.shard, which & !seen);
             seen |= which;
-            for other in others.filter_map(|host| host.covered(beside.shard, all)) {
+            for other in others.filter_map(|host| host.cover_for(beside.shard, all)) {
                 // Those who sit there rely on its poller in turn.
-                which |= other.host.relied();
+                which |= other.host.delegated_shards();
                 if other
                     .host
-                    .beside
+                    .shard_links
                     .get()
                     .is_some_and(|beside| beside.shard == 0)
                 {
@@ -280,23 +284,23 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether whoever polls here has to see to other shards as well.
     #[inline]
-    pub(super) fn sees_beside(&self) -> bool {
-        let Some(beside) = self.beside.get() else {
+    pub(super) fn serves_other_shards(&self) -> bool {
+        let Some(beside) = self.shard_links.get() else {
             return false;
         };
         let steps = beside.shard == 0 && self.has_steppers_with_messages();
-        steps || beside.awaits_all() || self.relied() != 0
+        steps || beside.awaits_all() || self.delegated_shards() != 0
     }
 
     /// Whether a stepper may have messages, which come in whatever shard they are of.
     #[inline]
     pub(crate) fn has_steppers_with_messages(&self) -> bool {
-        self.sending.load(Ordering::SeqCst) > 0
+        self.messaging_steppers.load(Ordering::SeqCst) > 0
     }
 
     /// The same of the calling thread, which has left things open itself.
-    pub(super) fn has_to_see_beside(&self) -> bool {
-        self.sees_beside() || self.left_elsewhere() != 0
+    pub(super) fn must_serve_other_shards(&self) -> bool {
+        self.serves_other_shards() || self.open_in_other_shards() != 0
     }
 
     /// Whether the first shard, of which this is none, has steppers, or something open that needs
@@ -304,42 +308,45 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn is_first_busy(&self) -> bool {
         // Without the host itself, as a rule: threads of all shards ask this at each wait, and
         // would count themselves in and out.
-        let first = self.beside.get().filter(|beside| beside.shard != 0);
+        let first = self.shard_links.get().filter(|beside| beside.shard != 0);
         first.is_some_and(|ShardLinks { shards, .. }| {
-            let waiting = shards.anywhere.load(Ordering::Relaxed);
+            let waiting = shards.any_shard_waits.load(Ordering::Relaxed);
             let steppers = shards.interest.load(Ordering::Relaxed) != waiting;
             let is_busy = steppers || shards.first_open.load(Ordering::Relaxed);
-            is_busy && shards.host(0).is_none_or(|first| !first.seats.has_leader())
+            is_busy
+                && shards
+                    .host(0)
+                    .is_none_or(|first| !first.waiters.has_leader())
         })
     }
 
     /// The calling thread is about to sit here: whoever polls sees to what it left open elsewhere.
     #[inline]
-    pub(super) fn rely(&self) {
-        self.entrust(self.left_elsewhere());
+    pub(super) fn delegate_open_shards(&self) {
+        self.delegate_shards(self.open_in_other_shards());
     }
 
     /// The other shards in which something may be the calling thread's.
     #[inline]
-    fn left_elsewhere(&self) -> u32 {
-        let Some(beside) = self.beside.get() else {
+    fn open_in_other_shards(&self) -> u32 {
+        let Some(beside) = self.shard_links.get() else {
             return 0;
         };
         match beside.others_of_thread() {
             0 => 0,
             left => {
                 let others = beside.shards.others(beside.shard, left);
-                others.fold(0, |which, host| which | host.left_by_thread())
+                others.fold(0, |which, host| which | host.open_here())
             }
         }
     }
 
     /// This one's bit, if something here may be the calling thread's.
-    fn left_by_thread(&self) -> u32 {
-        let Some(beside) = self.beside.get() else {
+    fn open_here(&self) -> u32 {
+        let Some(beside) = self.shard_links.get() else {
             return 0;
         };
-        if self.wants_somebody() {
+        if self.needs_progress() {
             return 1 << beside.shard;
         }
         forget(beside.shard);
@@ -347,31 +354,31 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whoever polls here is to see to these shards, too.
-    fn entrust(&self, which: u32) {
+    fn delegate_shards(&self, which: u32) {
         if which != 0
-            && let Some(beside) = self.beside.get()
-            && which & !beside.relied.fetch_or(which, Ordering::SeqCst) != 0
+            && let Some(beside) = self.shard_links.get()
+            && which & !beside.delegated_shards.fetch_or(which, Ordering::SeqCst) != 0
         {
-            self.stir();
+            self.count_event_and_wake();
         }
     }
 
     /// The shards that whoever polls here is to see to for others. Those in which nothing is open
     /// any more are forgotten.
-    fn relied(&self) -> u32 {
-        let Some(beside) = self.beside.get() else {
+    fn delegated_shards(&self) -> u32 {
+        let Some(beside) = self.shard_links.get() else {
             return 0;
         };
-        let mut which = beside.relied.load(Ordering::SeqCst);
+        let mut which = beside.delegated_shards.load(Ordering::SeqCst);
         if which == 0 {
             return 0;
         }
         for host in beside.shards.others(beside.shard, which) {
-            let bit = host.beside.get().map_or(0, |beside| 1 << beside.shard);
+            let bit = host.shard_links.get().map_or(0, |beside| 1 << beside.shard);
             // Taken out first: who leaves something open afterwards finds that it has to say so.
-            beside.relied.fetch_and(!bit, Ordering::SeqCst);
-            if host.wants_somebody() {
-                beside.relied.fetch_or(bit, Ordering::SeqCst);
+            beside.delegated_shards.fetch_and(!bit, Ordering::SeqCst);
+            if host.needs_progress() {
+                beside.delegated_shards.fetch_or(bit, Ordering::SeqCst);
             } else {
                 which &= !bit;
             }
@@ -379,20 +386,20 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         which
     }
 
-    fn covered(self: Arc<Self>, by: usize, surely: bool) -> Option<CoveredShard<R, S>> {
-        let beside = self.beside.get()?;
-        if !surely && !self.wants_somebody() {
+    fn cover_for(self: Arc<Self>, by: usize, surely: bool) -> Option<CoveredShard<R, S>> {
+        let beside = self.shard_links.get()?;
+        if !surely && !self.needs_progress() {
             forget(beside.shard);
             return None;
         }
-        if !self.seats.try_lead(myself()) {
+        if !self.waiters.try_lead(current_waiter_id()) {
             // Before another look at the role: who gives it back looks for leaners afterwards.
-            beside.leaners.fetch_or(1 << by, Ordering::SeqCst);
-            if self.seats.has_leader() || !self.seats.try_lead(myself()) {
+            beside.dependent_shards.fetch_or(1 << by, Ordering::SeqCst);
+            if self.waiters.has_leader() || !self.waiters.try_lead(current_waiter_id()) {
                 return None;
             }
         }
-        let seen = self.seats.news();
+        let seen = self.waiters.event_count();
         let ticket = self.enter().rail().arm();
         Some(CoveredShard {
             host: self,
@@ -403,8 +410,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// How long to sleep at most after having slept so often, because of what threads may have left
     /// open in other shards that are gone.
-    pub(super) fn nap_beside(&self, parks: u32) -> Option<Duration> {
-        let beside = self.beside.get()?;
+    pub(super) fn multi_shard_sleep_limit(&self, parks: u32) -> Option<Duration> {
+        let beside = self.shard_links.get()?;
         let mut others = beside.shards.others(beside.shard, u32::MAX);
         others
             .next()
@@ -412,8 +419,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whether something may come here that is to be seen to.
-    fn wants_somebody(&self) -> bool {
-        self.stepping.load(Ordering::SeqCst) > 0 || {
+    fn needs_progress(&self) -> bool {
+        self.open_steppers.load(Ordering::SeqCst) > 0 || {
             let shard = self.enter();
             shard.has_work() || shard.is_awaiting()
         }
@@ -421,22 +428,22 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// The poller of this shard has left: those who sleep and leaned on it have to see to it.
     #[inline]
-    pub(super) fn resigned(&self) {
-        let Some(beside) = self.beside.get() else {
+    pub(super) fn note_leader_left(&self) {
+        let Some(beside) = self.shard_links.get() else {
             return;
         };
-        let mut leaners = beside.leaners.load(Ordering::SeqCst);
+        let mut leaners = beside.dependent_shards.load(Ordering::SeqCst);
         if leaners != 0 {
-            leaners = beside.leaners.swap(0, Ordering::SeqCst);
+            leaners = beside.dependent_shards.swap(0, Ordering::SeqCst);
         }
-        if beside.shard != 0 && beside.shards.anywhere.load(Ordering::SeqCst) > 0 {
+        if beside.shard != 0 && beside.shards.any_shard_waits.load(Ordering::SeqCst) > 0 {
             leaners |= 1;
         }
         if leaners != 0 {
             beside
                 .shards
                 .others(beside.shard, leaners)
-                .for_each(|host| host.stir());
+                .for_each(|host| host.count_event_and_wake());
         }
     }
 
@@ -444,21 +451,21 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// the helper left the work there to it: what is open is lent again, if nobody would call the
     /// helper.
     #[inline]
-    pub(super) fn lend_first_again(&self) {
-        if let Some(beside) = self.beside.get()
+    pub(super) fn release_first_again(&self) {
+        if let Some(beside) = self.shard_links.get()
             && beside.covered_first.load(Ordering::Relaxed)
             && beside.covered_first.swap(false, Ordering::Relaxed)
             && let Some(first) = beside.shards.host(0)
-            && first.is_helper_uncalled()
+            && first.is_worker_unreachable()
         {
-            first.lend_again();
+            first.release_again();
         }
     }
 
     /// Something completed here: who waits for anything, and steppers, are in the first shard.
     #[inline]
-    pub(super) fn tell_first(&self) {
-        if let Some(beside) = self.beside.get()
+    pub(super) fn notify_first_shard(&self) {
+        if let Some(beside) = self.shard_links.get()
             && beside.shard != 0
             && beside.shards.interest.load(Ordering::SeqCst) > 0
             && let Some(first) = beside.shards.host(0)
@@ -470,15 +477,15 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Something completed here, and the engine is in hand: of those who wait in the first shard
     /// for what may end in any those are called whose operations are over.
     #[inline]
-    pub(super) fn tell_anywhere(&self, shard: &Engine<R>) {
-        if let Some(beside) = self.beside.get()
+    pub(super) fn notify_any_shard_waiters(&self, shard: &Engine<R>) {
+        if let Some(beside) = self.shard_links.get()
             && beside.shard != 0
-            && beside.shards.anywhere.load(Ordering::SeqCst) > 0
+            && beside.shards.any_shard_waits.load(Ordering::SeqCst) > 0
             && let Some(first) = beside.shards.host(0)
         {
             let is_due = |waiter| shard.has_ended_for(waiter);
             first
-                .seats
+                .waiters
                 .notify(|awaited| matches!(WaitKey::decode(awaited), WaitKey::AnyOf(waiter) if is_due(waiter)));
         }
     }
@@ -486,8 +493,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     fn hear(&self) {
-        if self.stepping.load(Ordering::SeqCst) > 0 {
-            self.stepped_at.store(u64::MAX, Ordering::Release);
+        if self.open_steppers.load(Ordering::SeqCst) > 0 {
+            self.stepped_completions.store(u64::MAX, Ordering::Release);
             // Whoever this is may be the helper, which runs no code of the program's.
             self.run_steppers(ProgressCaller::Helper);
         }
@@ -496,7 +503,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Steppers were attached (or, negative, are over).
     pub(super) fn count_interest(&self, steppers: i32) {
-        if let Some(beside) = self.beside.get() {
+        if let Some(beside) = self.shard_links.get() {
             beside
                 .shards
                 .interest
@@ -505,31 +512,31 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whether another shard that nobody polls has work that found no room.
-    pub(super) fn has_work_beside(&self) -> bool {
-        let Some(beside) = self.beside.get() else {
+    pub(super) fn other_shards_have_work(&self) -> bool {
+        let Some(beside) = self.shard_links.get() else {
             return false;
         };
         let mut others = beside.shards.others(beside.shard, u32::MAX);
-        others.any(|host| !host.seats.has_leader() && host.enter().has_work())
+        others.any(|host| !host.waiters.has_leader() && host.enter().has_work())
     }
 
     /// A call that must not wait found nothing here: others may rely on it all the same. `true`:
     /// something moved elsewhere.
     #[inline]
-    pub(super) fn looked_in_vain(&self) -> bool {
-        if self.beside.get().is_none() {
+    pub(super) fn note_unused_test(&self) -> bool {
+        if self.shard_links.get().is_none() {
             return false;
         }
-        let looks = self.in_vain.fetch_add(1, Ordering::Relaxed);
-        looks.is_multiple_of(BESIDE_EVERY) && self.look_beside(ProgressCaller::Program)
+        let looks = self.unused_tests.fetch_add(1, Ordering::Relaxed);
+        looks.is_multiple_of(BESIDE_EVERY) && self.poll_other_shards(ProgressCaller::Program)
     }
 
     /// The program goes on with this operation of another shard open: as
-    /// [`LockedEngine::open_operations`], of the first.
+    /// [`LockedEngine::leave_request_open`], of the first.
     #[cold]
     #[inline(never)]
-    pub(crate) fn left_open_beside(&self, host: &Arc<Self>, request: Request) {
-        if self.lending.phase.load(Ordering::Acquire) == OFF {
+    pub(crate) fn leave_open_in_other_shard(&self, host: &Arc<Self>, request: Request) {
+        if self.async_progress.phase.load(Ordering::Acquire) == OFF {
             return;
         }
         let shard = host.enter();
@@ -537,7 +544,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return;
         };
         drop(shard);
-        let mut open = lock(&self.lending.open_beside);
+        let mut open = lock(&self.async_progress.open_in_other_shards);
         let known = open.iter().position(|(other, _)| Arc::ptr_eq(other, host));
         let known = known.unwrap_or_else(|| {
             open.push((host.clone(), OpenOperations::default()));
@@ -550,19 +557,19 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .iter()
             .enumerate()
             .all(|(at, (_, others))| at == known || others.is_empty());
-        let nothing_here =
-            lock(&self.lending.open).is_empty() && self.stepping.load(Ordering::Acquire) == 0;
+        let nothing_here = lock(&self.async_progress.open_operations).is_empty()
+            && self.open_steppers.load(Ordering::Acquire) == 0;
         let alone = first && only && nothing_here;
         drop(open);
         // The helper leaves it to whoever polls.
-        self.entrust(host.beside.get().map_or(0, |beside| 1 << beside.shard));
-        self.left(site, WakeupScope::Answers, alone);
+        self.delegate_shards(host.shard_links.get().map_or(0, |beside| 1 << beside.shard));
+        self.left(site, WakeupScope::Transfers, alone);
     }
 
     /// Looks at the shards of those, after the words were armed. `true`: there is work left.
-    pub(super) fn look_lent_beside(&self) -> bool {
+    pub(super) fn poll_released_shards(&self) -> bool {
         let hosts: Vec<_> = {
-            let open = lock(&self.lending.open_beside);
+            let open = lock(&self.async_progress.open_in_other_shards);
             let noted = open.iter().filter(|(_, operations)| !operations.is_empty());
             noted.map(|(host, _)| host.clone()).collect()
         };
@@ -578,8 +585,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whether one of those goes on.
-    pub(super) fn is_request_open_beside(&self) -> bool {
-        let mut open = lock(&self.lending.open_beside);
+    pub(super) fn is_request_open_in_other_shards(&self) -> bool {
+        let mut open = lock(&self.async_progress.open_in_other_shards);
         // One that goes on is enough; what it leaves unasked is asked after it.
         open.retain_mut(|(host, operations)| {
             operations.goes_on(|request| host.enter().is_complete(request))

@@ -4,7 +4,7 @@
 //! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and
 //! news that come to another meanwhile are not lost. A look that finds the engine taken is no look:
 //! its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
-//! [`LockPolicy::Surely`].
+//! [`LockPolicy::Wait`].
 
 use super::{LockedEngine, ProgressCaller, lock};
 use crate::environment::Environment;
@@ -21,13 +21,13 @@ pub(super) enum LockPolicy {
     IfFree,
     /// It waits, for its turn: the look after arming a bell, before sleep. What came before the
     /// bell was armed nobody rings for.
-    Surely,
+    Wait,
 }
 
 impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Polls once, advances the engine and the steppers. `true` if anything moved.
     pub(super) fn advance(&self, by: ProgressCaller, look: LockPolicy) -> bool {
-        let Some(mut shard) = self.shard.try_alone() else {
+        let Some(mut shard) = self.shard.try_lock_unshared() else {
             return self.advance_shared(by, look);
         };
         let moved = shard.progress();
@@ -38,17 +38,17 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Polls once, after whoever has the engine just now. `true` if anything moved.
     pub(crate) fn progress_surely(&self) -> bool {
-        self.advance(ProgressCaller::Program, LockPolicy::Surely)
+        self.advance(ProgressCaller::Program, LockPolicy::Wait)
     }
 
     /// The same where several threads share the engine: it is held for moments only, and not while
     /// bytes of large messages move.
     #[inline(never)]
     fn advance_shared(&self, by: ProgressCaller, look: LockPolicy) -> bool {
-        self.yield_engine();
-        let mut shard = match (self.try_enter_to_look(), look) {
+        self.yield_to_lock_waiters();
+        let mut shard = match (self.try_lock_to_poll(), look) {
             (Some(shard), _) => shard,
-            (None, LockPolicy::Surely) => self.enter(),
+            (None, LockPolicy::Wait) => self.enter(),
             (None, LockPolicy::IfFree) => return false,
         };
         let before = shard.completions();
@@ -71,7 +71,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         }
         if moved && work {
             // Whoever sleeps did so before there was this work.
-            self.stir();
+            self.count_event_and_wake();
         }
         let moved = self.step(after, by) || moved;
         if moved && by == ProgressCaller::Program {
@@ -83,11 +83,11 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Runs the steppers if something happened since they last ran, or if one looks at memory.
     /// `true` if any finished or something happened meanwhile.
     pub(super) fn step(&self, completions: u64, by: ProgressCaller) -> bool {
-        if self.stepping.load(Ordering::SeqCst) == 0 {
+        if self.open_steppers.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        let old = self.stepped_at.swap(completions, Ordering::AcqRel) == completions;
-        if old && self.looking.load(Ordering::SeqCst) == 0 {
+        let old = self.stepped_completions.swap(completions, Ordering::AcqRel) == completions;
+        if old && self.memory_steppers.load(Ordering::SeqCst) == 0 {
             return false;
         }
         self.run_steppers(by)
@@ -96,14 +96,14 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// The same for who looked because it left another open. Among many they are stepped a few
     /// times only while their number grows: else to start them all would take the square of that.
     /// `false`: they are yet to be told.
-    pub(super) fn step_if_few(&self, completions: u64) -> bool {
-        let open = self.stepping.load(Ordering::SeqCst) as usize;
+    pub(super) fn step_unless_many(&self, completions: u64) -> bool {
+        let open = self.open_steppers.load(Ordering::SeqCst) as usize;
         if open < OPEN_FEW || open.is_power_of_two() {
             self.step(completions, ProgressCaller::Program);
             return true;
         }
-        self.looking.load(Ordering::SeqCst) == 0
-            && self.stepped_at.load(Ordering::Acquire) == completions
+        self.memory_steppers.load(Ordering::SeqCst) == 0
+            && self.stepped_completions.load(Ordering::Acquire) == completions
     }
 
     /// Runs the steppers; whoever finds another thread at it leaves them to that one, which then
@@ -118,12 +118,12 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Steps those that were just attached, and nobody else: what these wait for has not changed by
     /// that, and what a first step brings about for others is counted among the completions, by
     /// which the next look tells them. Whoever finds another thread at it leaves all to that one.
-    pub(super) fn welcome(&self, by: ProgressCaller) {
+    pub(super) fn step_new(&self, by: ProgressCaller) {
         let Some(mut steppers) = self.steppers.begin() else {
             return;
         };
         let run = self.step_newcomers(steppers.value(), by, StepperRun::default());
-        self.account(run);
+        self.account_run(run);
         // News that came to another thread meanwhile are for all.
         if steppers.end() {
             self.run_steppers(by);
@@ -133,11 +133,11 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// One run of all steppers, and of those that come meanwhile.
     fn run_all(&self, steppers: &mut Vec<Arc<dyn Stepper>>, by: ProgressCaller) -> bool {
         let mut run = StepperRun::default();
-        let whole = self.whole();
+        let whole = self.sharded_engine();
         let host: &dyn Messaging = whole.as_deref().map_or(self, |whole| whole);
         steppers.retain(|stepper| self.goes_on(stepper, (host, by), &mut run));
         let run = self.step_newcomers(steppers, by, run);
-        self.account(run)
+        self.account_run(run)
     }
 
     /// Takes in those that were attached, and those that come while they are stepped.
@@ -147,10 +147,10 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         by: ProgressCaller,
         mut run: StepperRun,
     ) -> StepperRun {
-        let whole = self.whole();
+        let whole = self.sharded_engine();
         let host: &dyn Messaging = whole.as_deref().map_or(self, |whole| whole);
         // Not kept locked: a step may attach.
-        let next = || lock(&self.newcomers).pop_front();
+        let next = || lock(&self.new_steppers).pop_front();
         while let Some(stepper) = next() {
             if self.goes_on(&stepper, (host, by), &mut run) {
                 steppers.push(stepper);
@@ -174,23 +174,23 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         if over {
             run.end(stepper);
             if stepper.polls_memory() {
-                self.looking.fetch_sub(1, Ordering::SeqCst);
+                self.memory_steppers.fetch_sub(1, Ordering::SeqCst);
             }
             if stepper.has_messages() {
-                self.sending.fetch_sub(1, Ordering::SeqCst);
+                self.messaging_steppers.fetch_sub(1, Ordering::SeqCst);
             }
         }
         !over
     }
 
     /// Tells what came of a run. `true`: some are over.
-    fn account(&self, run: StepperRun) -> bool {
+    fn account_run(&self, run: StepperRun) -> bool {
         let StepperRun { finished, left, .. } = run;
-        self.stepping.fetch_sub(finished, Ordering::SeqCst);
+        self.open_steppers.fetch_sub(finished, Ordering::SeqCst);
         self.count_interest(-(finished as i32));
         if left {
             // The news are still to be told to those, by a thread of the program.
-            self.stepped_at.store(u64::MAX, Ordering::Release);
+            self.stepped_completions.store(u64::MAX, Ordering::Release);
         }
         if finished > 0 || left {
             self.announce(|awaited| run.is_news_for(awaited));
@@ -226,11 +226,11 @@ impl StepperRun {
             WaitKey::Stepper(_) => {
                 all || ended.any(|stepper| WaitKey::stepper_end(stepper) == awaited)
             }
-            WaitKey::AnyOf(waiter) => {
+            WaitKey::AnyOf(current_waiter) => {
                 let is_its = |stepper: &Arc<dyn Stepper>| {
                     stepper
                         .current_waiter()
-                        .is_some_and(|noted| noted.is_registered_by(waiter))
+                        .is_some_and(|noted| noted.is_registered_by(current_waiter))
                 };
                 all || ended.any(is_its)
             }

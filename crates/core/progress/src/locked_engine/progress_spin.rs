@@ -33,15 +33,15 @@ const UNKNOWN: u64 = u64::MAX;
 /// writes often has lines of its own, since the other looks at it all the time.
 #[derive(Debug)]
 pub(super) struct SpinControl {
-    pub(super) kept: ProgressSpin,
+    pub(super) flag: ProgressSpin,
     /// How long one lasts; 0: there are none here.
     length: AtomicU64,
     /// None before this, since others wanted the helper's core.
     not_before: AtomicU64,
     /// When hands were last lent.
-    lent_at: CachePadded<AtomicU64>,
-    helpers: CachePadded<WorkerSide>,
-    lenders: CachePadded<ProgramSide>,
+    released_at: CachePadded<AtomicU64>,
+    worker: CachePadded<WorkerSide>,
+    program: CachePadded<ProgramSide>,
 }
 
 /// What only the helper touches.
@@ -85,12 +85,12 @@ struct ProgramSide {
 impl SpinControl {
     pub(super) fn new() -> Self {
         Self {
-            kept: ProgressSpin::new(),
+            flag: ProgressSpin::new(),
             length: AtomicU64::new(UNKNOWN),
             not_before: AtomicU64::new(0),
-            lent_at: CachePadded::default(),
-            helpers: CachePadded::default(),
-            lenders: CachePadded(ProgramSide {
+            released_at: CachePadded::default(),
+            worker: CachePadded::default(),
+            program: CachePadded(ProgramSide {
                 left_at: AtomicU64::new(0),
                 often: AtomicBool::new(false),
                 asleep: AtomicU32::new(0),
@@ -107,9 +107,9 @@ impl SpinControl {
 
     /// Something is left open now. For the program's thread. That alone keeps no helper awake: the
     /// program may wait at once.
-    pub(super) fn note_left(&self, now: Duration) {
+    pub(super) fn note_open(&self, now: Duration) {
         let now = now.as_nanos() as u64;
-        let ProgramSide { left_at, often, .. } = &*self.lenders;
+        let ProgramSide { left_at, often, .. } = &*self.program;
         let gap = now.saturating_sub(left_at.load(Ordering::Relaxed));
         let length = match self.length.load(Ordering::Relaxed) {
             UNKNOWN => VIGIL_GUESS.as_nanos() as u64,
@@ -120,25 +120,26 @@ impl SpinControl {
     }
 
     /// Hands are about to be lent.
-    pub(super) fn note_lent(&self, now: Duration) {
-        self.lent_at.store(now.as_nanos() as u64, Ordering::Relaxed);
+    pub(super) fn note_release(&self, now: Duration) {
+        self.released_at
+            .store(now.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn lent_at(&self) -> u64 {
-        self.lent_at.load(Ordering::Relaxed)
+    fn released_at(&self) -> u64 {
+        self.released_at.load(Ordering::Relaxed)
     }
 
     /// Whether a helper is awake, or would be if it were lent to.
     #[inline]
-    pub(super) fn are_near(&self) -> bool {
-        self.kept.is_kept() || self.lenders.often.load(Ordering::Relaxed)
+    pub(super) fn is_worker_near(&self) -> bool {
+        self.flag.is_kept() || self.program.often.load(Ordering::Relaxed)
     }
 
     /// Hands are lent. Whether the helper sees that itself.
     pub(super) fn see(&self) -> bool {
-        let sees = self.kept.sees();
+        let sees = self.flag.will_see_release();
         if sees {
-            let ProgramSide { asleep, served, .. } = &*self.lenders;
+            let ProgramSide { asleep, served, .. } = &*self.program;
             asleep.store(0, Ordering::Relaxed);
             served.store(
                 served.load(Ordering::Relaxed).wrapping_add(1),
@@ -150,22 +151,22 @@ impl SpinControl {
 
     /// Hands were lent that the helper does not see: whether it is to be called, so that it is
     /// awake the next times.
-    pub(super) fn are_to_begin(&self) -> bool {
-        let ProgramSide { asleep, often, .. } = &*self.lenders;
+    pub(super) fn should_wake_worker(&self) -> bool {
+        let ProgramSide { asleep, often, .. } = &*self.program;
         if !often.load(Ordering::Relaxed) {
             asleep.store(0, Ordering::Relaxed);
             return false;
         }
-        let after = self.lenders.calls_after.load(Ordering::Relaxed);
+        let after = self.program.calls_after.load(Ordering::Relaxed);
         let times = asleep.load(Ordering::Relaxed) + 1;
         asleep.store(times, Ordering::Relaxed);
-        times >= after && self.may_begin()
+        times >= after && self.may_wake_worker()
     }
 
     /// The helper is to be called, unless others wanted its core lately. What a call costs is to be
     /// little beside what comes of it: it is left out for longer each time that too little did.
-    fn may_begin(&self) -> bool {
-        if self.lent_at() < self.not_before.load(Ordering::Relaxed) {
+    fn may_wake_worker(&self) -> bool {
+        if self.released_at() < self.not_before.load(Ordering::Relaxed) {
             return false;
         }
         let ProgramSide {
@@ -173,7 +174,7 @@ impl SpinControl {
             calls_after,
             served,
             ..
-        } = &*self.lenders;
+        } = &*self.program;
         asleep.store(0, Ordering::Relaxed);
         let after = calls_after.load(Ordering::Relaxed);
         let paid = served.swap(0, Ordering::Relaxed) >= after;
@@ -189,19 +190,19 @@ impl SpinControl {
     /// The time of the helper, whose word this is, is up.
     fn end(&self, word: Option<&AtomicU32>) {
         if let Some(word) = word {
-            self.helpers
+            self.worker
                 .word_then
                 .store(as_armed(word), Ordering::Relaxed);
         }
-        self.kept.end();
+        self.flag.end();
     }
 
     /// Others wanted the helper's core.
-    fn were_disturbed(&self, now: u64) {
+    fn note_preemption(&self, now: u64) {
         let least = VIGIL_PAUSE.as_nanos() as u64;
-        let pause = (2 * self.helpers.pause.load(Ordering::Relaxed))
+        let pause = (2 * self.worker.pause.load(Ordering::Relaxed))
             .clamp(least, VIGIL_PAUSE_MOST.as_nanos() as u64);
-        self.helpers.pause.store(pause, Ordering::Relaxed);
+        self.worker.pause.store(pause, Ordering::Relaxed);
         self.not_before.store(now + pause, Ordering::Relaxed);
     }
 }
@@ -225,14 +226,14 @@ enum SpinTime {
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    fn vigil_now(&self) -> u64 {
-        self.lending.now().as_nanos() as u64
+    fn spin_clock(&self) -> u64 {
+        self.async_progress.now().as_nanos() as u64
     }
 
     /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were
     /// lent lately.
-    pub(super) fn begin_vigil(&self, words: Option<&WakeupWords>) {
-        let vigils = &self.lending.vigils;
+    pub(super) fn begin_spin(&self, words: Option<&WakeupWords>) {
+        let vigils = &self.async_progress.spin;
         if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
             let length = self.surroundings.progress_spin_time().as_nanos() as u64;
             vigils.length.store(length, Ordering::Relaxed);
@@ -240,26 +241,29 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let Some(length) = vigils.length() else {
             return;
         };
-        let now = self.vigil_now();
+        let now = self.spin_clock();
         // Else it only looks once more before it sleeps.
         let called = words.is_some_and(|words| {
-            as_armed(words.call().word()) != vigils.helpers.word_then.load(Ordering::Relaxed)
+            as_armed(words.call().word()) != vigils.worker.word_then.load(Ordering::Relaxed)
         });
-        let lent = vigils.lent_at() + length;
+        let lent = vigils.released_at() + length;
         let until = if called { now + length } else { lent };
         let free = now >= vigils.not_before.load(Ordering::Relaxed);
-        if now < until && free && sys::cpu() != self.lending.cpu.load(Ordering::Relaxed) {
-            vigils.helpers.until.store(until, Ordering::Relaxed);
-            vigils.kept.begin();
+        if now < until
+            && free
+            && sys::cpu() != self.async_progress.program_cpu.load(Ordering::Relaxed)
+        {
+            vigils.worker.until.store(until, Ordering::Relaxed);
+            vigils.flag.begin();
         } else {
-            vigils.kept.end();
+            vigils.flag.end();
         }
     }
 
     fn looks(&self) -> IdlePolls {
         IdlePolls {
             idle: 0,
-            last: self.vigil_now(),
+            last: self.spin_clock(),
         }
     }
 
@@ -270,85 +274,87 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !looks.idle.is_multiple_of(VIGIL_LOOKS) {
             return SpinTime::GoesOn;
         }
-        let vigils = &self.lending.vigils;
-        let (now, length) = (self.vigil_now(), vigils.length().unwrap_or(0));
+        let vigils = &self.async_progress.spin;
+        let (now, length) = (self.spin_clock(), vigils.length().unwrap_or(0));
         let gap = now.saturating_sub(std::mem::replace(&mut looks.last, now));
         if gap > self.surroundings.preemption_threshold().as_nanos() as u64
-            && vigils.helpers.was_put_aside()
+            && vigils.worker.was_put_aside()
         {
-            vigils.were_disturbed(now);
+            vigils.note_preemption(now);
             return SpinTime::IsUp;
         }
-        let lent = vigils.lent_at() + length;
-        if now < vigils.helpers.until.load(Ordering::Relaxed).max(lent) {
+        let lent = vigils.released_at() + length;
+        if now < vigils.worker.until.load(Ordering::Relaxed).max(lent) {
             return SpinTime::GoesOn;
         }
-        vigils.helpers.pause.store(0, Ordering::Relaxed);
+        vigils.worker.pause.store(0, Ordering::Relaxed);
         SpinTime::IsUp
     }
 
     /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`:
     /// there is another turn to take.
-    pub(super) fn keep_vigil(&self, call: ProgressWakeup<'_>, seen: u32) -> bool {
-        let lending = &self.lending;
-        if !lending.vigils.kept.is_kept() {
+    pub(super) fn spin_before_sleep(&self, call: ProgressWakeup<'_>, seen: u32) -> bool {
+        let lending = &self.async_progress;
+        if !lending.spin.flag.is_kept() {
             return false;
         }
         let mut looks = self.looks();
         loop {
-            if call.word().load(Ordering::Relaxed) != seen || self.is_hand_wanted() {
+            if call.word().load(Ordering::Relaxed) != seen || self.has_turn_to_take() {
                 return true;
             }
             if self.looked(&mut looks) == SpinTime::IsUp {
                 break;
             }
         }
-        lending.vigils.end(Some(call.word()));
+        lending.spin.end(Some(call.word()));
         // Also what was over when somebody last looked: one turn too many.
-        lending.door.gate.is_lent()
+        lending.ownership.owner.is_released()
     }
 
     /// Whether a turn has something to do. While another thread of the rank polls, the gate stays
     /// lent, but the work is that one's: it lends again when it leaves.
-    fn is_hand_wanted(&self) -> bool {
-        self.lending.door.gate.is_lent() && !self.lending.is_all_over() && !self.seats.has_leader()
+    fn has_turn_to_take(&self) -> bool {
+        self.async_progress.ownership.owner.is_released()
+            && !self.async_progress.is_nothing_left()
+            && !self.waiters.has_leader()
     }
 
-    /// As `work_inside` for a helper that stays awake: until somebody of the rank is there, or
+    /// As `progress_until_idle` for a helper that stays awake: until somebody of the rank is there, or
     /// nothing that is open is left, or its time is up. That it is as well when the program forks,
     /// which waits for the end of a turn.
-    pub(super) fn work_awake(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
-        let vigils = &self.lending.vigils;
+    pub(super) fn progress_spinning(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
+        let vigils = &self.async_progress.spin;
         let (mut moved, mut looks) = (0u32, self.looks());
-        while !self.is_attended(inside) {
+        while !self.is_program_present(inside) {
             if sys::is_fork_held_up() {
-                self.end_vigil();
+                self.end_spin();
                 break;
             }
-            if self.advance(ProgressCaller::Helper, LockPolicy::Surely)
-                || self.look_beside(ProgressCaller::Helper)
+            if self.advance(ProgressCaller::Helper, LockPolicy::Wait)
+                || self.poll_other_shards(ProgressCaller::Helper)
             {
                 moved = moved.saturating_add(1);
                 looks = self.looks();
                 let until = looks.last + vigils.length().unwrap_or(0);
-                vigils.helpers.until.store(until, Ordering::Relaxed);
+                vigils.worker.until.store(until, Ordering::Relaxed);
                 continue;
             }
-            if looks.idle == 0 && self.still_open().is_none() {
+            if looks.idle == 0 && self.open_scope().is_none() {
                 break;
             }
             if self.looked(&mut looks) == SpinTime::IsUp {
-                self.end_vigil();
+                self.end_spin();
                 break;
             }
         }
         moved
     }
 
-    fn end_vigil(&self) {
-        let words = self.lending.words.get();
-        self.lending
-            .vigils
+    fn end_spin(&self) {
+        let words = self.async_progress.wakeup_words.get();
+        self.async_progress
+            .spin
             .end(words.map(|words| words.call().word()));
     }
 }
@@ -361,9 +367,9 @@ mod tests {
     /// sleeps is called.
     fn calls(vigils: &SpinControl, micros: u64) -> bool {
         let now = Duration::from_micros(micros);
-        vigils.note_left(now);
-        vigils.note_lent(now);
-        !vigils.see() && vigils.are_to_begin()
+        vigils.note_open(now);
+        vigils.note_release(now);
+        !vigils.see() && vigils.should_wake_worker()
     }
 
     #[test]
@@ -393,9 +399,9 @@ mod tests {
         let gaps: Vec<_> = (0..5).map(|_| next()).collect();
         assert!(gaps.is_sorted() && gaps[1] > u64::from(VIGIL_CALLS));
         assert_eq!(gaps[4], u64::from(VIGIL_CALLS_MOST));
-        vigils.kept.begin();
+        vigils.flag.begin();
         assert!((0..VIGIL_CALLS_MOST).all(|_| vigils.see()));
-        vigils.kept.end();
+        vigils.flag.end();
         next();
         assert_eq!(next(), u64::from(VIGIL_CALLS));
     }
@@ -406,7 +412,7 @@ mod tests {
         let mut now = 1_000;
         let mut pauses = Vec::new();
         for _ in 0..12 {
-            vigils.were_disturbed(1_000 * now);
+            vigils.note_preemption(1_000 * now);
             let from = now;
             while !calls(&vigils, now) {
                 now += 10;

@@ -38,18 +38,18 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
     fn turn(&self) -> WorkerAction {
         self.host
             .upgrade()
-            .map_or(WorkerAction::Leave, |host| host.take_turn())
+            .map_or(WorkerAction::Leave, |host| host.run_worker_turn())
     }
 
     fn looks_on(&self, seen: u32) -> bool {
         let host = self.host.upgrade();
-        host.is_some_and(|host| host.keep_vigil(self.words.call(), seen))
+        host.is_some_and(|host| host.spin_before_sleep(self.words.call(), seen))
     }
 
     fn retires(&self) -> bool {
-        self.host
-            .upgrade()
-            .is_none_or(|host| host.lending.door.gate.retire() || host.goes_though_lent())
+        self.host.upgrade().is_none_or(|host| {
+            host.async_progress.ownership.owner.retire() || host.retire_while_released()
+        })
     }
 
     fn rest(&self) -> Duration {
@@ -59,7 +59,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
     fn look(&self) {
         // Who is in MPI does all that itself.
         if let Some(host) = self.host.upgrade()
-            && host.lending.door.gate.is_lent()
+            && host.async_progress.ownership.owner.is_released()
             && host.work(ProgressCaller::Program) != WorkerAction::Sleep
         {
             // What is left wants somebody who looks again soon.
@@ -70,32 +70,47 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The helper was called, or looks by itself.
-    pub(super) fn take_turn(&self) -> WorkerAction {
+    pub(super) fn run_worker_turn(&self) -> WorkerAction {
         match self.surroundings.takeover_delay() {
             None => {
-                self.step_aside();
-                self.begin_vigil(self.lending.words.get());
+                self.leave_program_core();
+                self.begin_spin(self.async_progress.wakeup_words.get());
                 self.work(ProgressCaller::Helper)
             }
-            Some(grace) => self.work_late(grace),
+            Some(grace) => self.work_after_delay(grace),
         }
     }
 
     /// As `work`, but what was lent since the last look is left to the program until the next.
-    fn work_late(&self, grace: Duration) -> WorkerAction {
-        self.lending.lendings.rise();
-        let times = self.lending.lendings.times();
-        if self.lending.known.swap(times, Ordering::Relaxed) != times {
-            self.lending.vain.store(0, Ordering::Relaxed);
+    fn work_after_delay(&self, grace: Duration) -> WorkerAction {
+        self.async_progress.release_counter.resume_polling();
+        let times = self.async_progress.release_counter.times();
+        if self
+            .async_progress
+            .releases_seen
+            .swap(times, Ordering::Relaxed)
+            != times
+        {
+            self.async_progress.idle_rounds.store(0, Ordering::Relaxed);
             // A program may leave more and more open and never come back.
-            if self.lending.put_off.fetch_add(1, Ordering::Relaxed) < PUT_OFF_MOST {
+            if self
+                .async_progress
+                .postponed
+                .fetch_add(1, Ordering::Relaxed)
+                < PUT_OFF_MOST
+            {
                 return WorkerAction::Nap(grace);
             }
         }
-        self.lending.put_off.store(0, Ordering::Relaxed);
-        let next = match self.lending.door.gate.is_kept() {
+        self.async_progress.postponed.store(0, Ordering::Relaxed);
+        let next = match self.async_progress.ownership.owner.is_kept() {
             false => self.work(ProgressCaller::Helper),
-            true if self.lending.vain.fetch_add(1, Ordering::Relaxed) < GRACES_BEFORE_REST => {
+            true if self
+                .async_progress
+                .idle_rounds
+                .fetch_add(1, Ordering::Relaxed)
+                < GRACES_BEFORE_REST =>
+            {
                 WorkerAction::Nap(grace)
             }
             true => WorkerAction::Sleep,
@@ -103,7 +118,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
         let is_long = next == WorkerAction::Sleep
             || matches!(next, WorkerAction::Nap(limit) if limit > grace);
-        match is_long && !self.lending.lendings.rest(times) {
+        match is_long && !self.async_progress.release_counter.rest(times) {
             true => WorkerAction::Nap(grace),
             false => next,
         }
@@ -111,18 +126,18 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// A turn at the engine, by the helper or by a thread of the program in its place.
     pub(super) fn work(&self, by: ProgressCaller) -> WorkerAction {
-        let Some(inside) = self.lending.door.gate.enter() else {
+        let Some(inside) = self.async_progress.ownership.owner.enter() else {
             return WorkerAction::Sleep;
         };
         let mut limit = None;
         loop {
             self.surroundings
                 .note_progress_thread(ProgressThreadEvent::Called);
-            let awake = by == ProgressCaller::Helper && self.lending.vigils.kept.is_kept();
+            let awake = by == ProgressCaller::Helper && self.async_progress.spin.flag.is_kept();
             let moved = if awake {
-                self.work_awake(&inside)
+                self.progress_spinning(&inside)
             } else {
-                self.work_inside(&inside)
+                self.progress_until_idle(&inside)
             };
             if moved > 0 {
                 self.surroundings
@@ -130,40 +145,50 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             self.surroundings
                 .note_progress_thread(ProgressThreadEvent::Leaves);
-            if self.is_attended(&inside) {
-                self.hand_back();
+            if self.is_program_present(&inside) {
+                self.return_work();
                 return WorkerAction::Sleep;
             }
-            if awake && self.lending.vigils.kept.is_kept() {
+            if awake && self.async_progress.spin.flag.is_kept() {
                 // It looks on at the gate, or, at what was left open meanwhile, inside.
-                self.lending.door.all_over.store(true, Ordering::SeqCst);
-                if self.still_open().is_none() {
+                self.async_progress
+                    .ownership
+                    .nothing_left
+                    .store(true, Ordering::SeqCst);
+                if self.open_scope().is_none() {
                     return WorkerAction::Sleep;
                 }
-                self.lending.door.all_over.store(false, Ordering::SeqCst);
+                self.async_progress
+                    .ownership
+                    .nothing_left
+                    .store(false, Ordering::SeqCst);
                 continue;
             }
-            let open = self.still_open();
-            match (open, self.lending.words.get()) {
+            let open = self.open_scope();
+            match (open, self.async_progress.wakeup_words.get()) {
                 // The word changes if it was not armed: then there is another turn, which sees what
                 // came meanwhile.
                 (Some(what), Some(words)) => {
                     self.arm(words.call(), what);
-                    limit = self.have_rung(&mut self.enter(), what);
+                    limit = self.arm_transport_wakeup(&mut self.enter(), what);
                 }
-                _ => self.lending.door.all_over.store(true, Ordering::SeqCst),
+                _ => self
+                    .async_progress
+                    .ownership
+                    .nothing_left
+                    .store(true, Ordering::SeqCst),
             }
-            if self.is_attended(&inside) {
+            if self.is_program_present(&inside) {
                 // Whoever came meanwhile does the work. If it is gone again when this is looked at
                 // once more, what it armed may be what was disarmed here.
-                self.polls_itself();
-            } else if open == self.still_open() {
+                self.disarm_wakeup();
+            } else if open == self.open_scope() {
                 break;
             }
             // What was left open meanwhile may have been armed for more than what this armed for
             // afterwards.
         }
-        let work = self.enter().has_work() || self.has_work_beside();
+        let work = self.enter().has_work() || self.other_shards_have_work();
         let retry = self.surroundings.retry_interval().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
         limit.map_or(WorkerAction::Sleep, WorkerAction::Nap)
@@ -172,55 +197,58 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Hands are lent, for the program took nothing back where it found everything done. The helper
     /// goes all the same if nothing is open any more; while something is it stays, since peers may
     /// call.
-    fn goes_though_lent(&self) -> bool {
-        let gate = &self.lending.door.gate;
+    fn retire_while_released(&self) -> bool {
+        let gate = &self.async_progress.ownership.owner;
         let Some(inside) = gate.enter() else {
             return false;
         };
-        if self.is_attended(&inside) || self.still_open().is_some() {
+        if self.is_program_present(&inside) || self.open_scope().is_some() {
             return false;
         }
         // Who left something open before this said that, or finds the helper gone. It is outside by
         // then: no look at the engine.
-        inside.abandon(|| self.is_any_noted())
+        inside.abandon(|| self.is_anything_noted())
     }
 
     /// A poller may have gone to sleep while the helper was at the engine: what is left to do is
     /// its work.
-    fn hand_back(&self) {
+    fn return_work(&self) {
         if self.enter().has_work() {
-            self.stir();
+            self.count_event_and_wake();
         }
     }
 
     /// Somebody of the rank waits or is about to: the work is theirs.
-    pub(super) fn is_attended(&self, inside: &ProgressThreadGuard<'_>) -> bool {
-        inside.recalled() || self.seats.has_leader()
+    pub(super) fn is_program_present(&self, inside: &ProgressThreadGuard<'_>) -> bool {
+        inside.is_recalled() || self.waiters.has_leader()
     }
 
     /// Advances what is open until nothing moves. Returns how often something did.
-    fn work_inside(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
+    fn progress_until_idle(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
         let (mut moved, mut idle) = (0u32, 0);
         let most = match self.surroundings.spin_budget().spins {
             // What this spins, the program's thread does not compute.
             _ if self.surroundings.takeover_delay().is_some() => 0,
-            _ if sys::cpu() == self.lending.cpu.load(Ordering::Relaxed) => 0,
+            _ if sys::cpu() == self.async_progress.program_cpu.load(Ordering::Relaxed) => 0,
             spins => spins.min(HELPER_SPINS),
         };
         let patient = most == 0;
-        if self.lending.afar.load(Ordering::SeqCst)
-            && self.lending.patient.load(Ordering::SeqCst) != patient
+        if self
+            .async_progress
+            .needs_transport_wakeup
+            .load(Ordering::SeqCst)
+            && self.async_progress.transport_patient.load(Ordering::SeqCst) != patient
         {
-            self.be_patient(patient);
+            self.set_patient(patient);
             // Who came meanwhile has asked before that was said.
-            if self.is_attended(inside) {
-                self.be_patient(false);
+            if self.is_program_present(inside) {
+                self.set_patient(false);
             }
         }
         let mut spins = 0;
-        while idle <= spins && !self.is_attended(inside) {
-            if self.advance(ProgressCaller::Helper, LockPolicy::Surely)
-                || self.look_beside(ProgressCaller::Helper)
+        while idle <= spins && !self.is_program_present(inside) {
+            if self.advance(ProgressCaller::Helper, LockPolicy::Wait)
+                || self.poll_other_shards(ProgressCaller::Helper)
             {
                 (moved, idle, spins) = (moved.saturating_add(1), 0, 0);
                 continue;

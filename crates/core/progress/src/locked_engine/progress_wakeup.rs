@@ -31,16 +31,16 @@ impl WakeupWords {
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The words to be called by, with somebody who hears the call.
     pub(super) fn words(&self) -> Option<&WakeupWords> {
-        match self.lending.phase.load(Ordering::Acquire) {
+        match self.async_progress.phase.load(Ordering::Acquire) {
             OFF => return None,
-            RUNNING if !self.lending.door.gate.is_deserted() => {}
+            RUNNING if !self.async_progress.ownership.owner.is_deserted() => {}
             _ => {
-                let mut tasks = lock(&self.lending.tasks);
-                if tasks.is_none() || self.lending.door.gate.is_deserted() {
+                let mut tasks = lock(&self.async_progress.tasks);
+                if tasks.is_none() || self.async_progress.ownership.owner.is_deserted() {
                     // Before there is one that could retire.
-                    self.lending.door.gate.attend();
+                    self.async_progress.ownership.owner.attend();
                     if let Err(error) = self.hire(&mut tasks) {
-                        self.lending.phase.store(OFF, Ordering::Release);
+                        self.async_progress.phase.store(OFF, Ordering::Release);
                         self.surroundings
                             .note_progress_thread(ProgressThreadEvent::Refused(error));
                         return None;
@@ -48,15 +48,15 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     self.surroundings
                         .note_progress_thread(ProgressThreadEvent::Started);
                 }
-                self.lending.phase.store(RUNNING, Ordering::Release);
+                self.async_progress.phase.store(RUNNING, Ordering::Release);
             }
         }
-        self.lending.words.get()
+        self.async_progress.wakeup_words.get()
     }
 
     /// Starts the helper. The system may refuse it, with this error number.
     fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
-        let maker = self.lending.maker.get().ok_or(0)?;
+        let maker = self.async_progress.worker_maker.get().ok_or(0)?;
         let hired = match tasks {
             Some(tasks) => tasks.hire(),
             None => maker().and_then(|made| tasks.insert(made).hire()),
@@ -67,34 +67,46 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         })
     }
 
-    /// From now on peers call. `have_rung` comes after this.
+    /// From now on peers call. `arm_transport_wakeup` comes after this.
     pub(super) fn arm(&self, call: ProgressWakeup<'_>, what: WakeupScope) {
         // Before: who sees the words armed and this still set knows that the rail was asked since.
-        self.lending.rings.store(false, Ordering::SeqCst);
+        self.async_progress
+            .transport_armed
+            .store(false, Ordering::SeqCst);
         call.arm(what);
     }
 
     /// Has the rail call the helper for what comes from where nobody can call it, if anything open
     /// needs that and it does not do so already. When the helper is to look even if it is not
     /// called.
-    pub(super) fn have_rung(&self, shard: &mut Engine<R>, what: WakeupScope) -> Option<Duration> {
-        let needed = what == WakeupScope::Everything || self.lending.afar.load(Ordering::SeqCst);
-        if !needed || self.lending.rings.load(Ordering::SeqCst) {
+    pub(super) fn arm_transport_wakeup(
+        &self,
+        shard: &mut Engine<R>,
+        what: WakeupScope,
+    ) -> Option<Duration> {
+        let needed = what == WakeupScope::Everything
+            || self
+                .async_progress
+                .needs_transport_wakeup
+                .load(Ordering::SeqCst);
+        if !needed || self.async_progress.transport_armed.load(Ordering::SeqCst) {
             return None;
         }
         let limit = shard.rail().arm_hands();
-        self.lending.rings.store(true, Ordering::SeqCst);
+        self.async_progress
+            .transport_armed
+            .store(true, Ordering::SeqCst);
         limit
     }
 
     /// The helper leaves the program's processor, where there are others for it: the kernel puts a
     /// thread that wakes back to where it was if it finds no idle processor near, and the program
     /// would stand still meanwhile.
-    pub(super) fn step_aside(&self) {
+    pub(super) fn leave_program_core(&self) {
         let cpu = sys::cpu();
-        let cores = self.lending.cores.get();
-        if cpu == self.lending.cpu.load(Ordering::Relaxed)
-            && let Some(others) = cores.and_then(|cores| cores.beside(cpu))
+        let cores = self.async_progress.cores.get();
+        if cpu == self.async_progress.program_cpu.load(Ordering::Relaxed)
+            && let Some(others) = cores.and_then(|cores| cores.without(cpu))
         {
             // Where that is refused it stays.
             let _ = sys::bind(&others);
@@ -103,9 +115,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether whoever polls takes its time from the program: the rail hears of it under the lock
     /// under which it is said here.
-    pub(super) fn be_patient(&self, patient: bool) {
+    pub(super) fn set_patient(&self, patient: bool) {
         let mut shard = self.enter();
-        if self.lending.patient.swap(patient, Ordering::SeqCst) != patient {
+        if self
+            .async_progress
+            .transport_patient
+            .swap(patient, Ordering::SeqCst)
+            != patient
+        {
             shard.rail().be_patient(patient);
         }
     }

@@ -24,16 +24,17 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let on = watcher.is_some();
         if on {
             // Before the lock is a real one, so that nobody elides it again.
-            self.watching.on.store(true, Ordering::SeqCst);
+            self.trace_switch.on.store(true, Ordering::SeqCst);
             self.enter().allow_runs(false);
             self.shard.share();
         }
-        *lock(&self.watching.watcher) = watcher.clone();
+        *lock(&self.trace_switch.watcher) = watcher.clone();
         self.enter().watch(watcher);
         if !on {
-            self.watching.on.store(false, Ordering::SeqCst);
-            let alone = !self.shared.load(Ordering::Relaxed) && self.lending.door.gate.is_kept();
-            if alone && let Some(promise) = *lock(&self.lending.promise) {
+            self.trace_switch.on.store(false, Ordering::SeqCst);
+            let alone = !self.shared.load(Ordering::Relaxed)
+                && self.async_progress.ownership.owner.is_kept();
+            if alone && let Some(promise) = *lock(&self.async_progress.promise) {
                 self.shard.elide(promise);
                 self.enter().allow_runs(true);
             }
@@ -42,16 +43,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether somebody watches.
     #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.watching.on.load(Ordering::Relaxed)
+    pub(super) fn is_traced(&self) -> bool {
+        self.trace_switch.on.load(Ordering::Relaxed)
     }
 
     /// Who watches.
     #[inline]
-    pub(super) fn who_watches(&self) -> Option<Arc<dyn OperationTracer>> {
-        if !self.is_watched() {
+    pub(super) fn current_tracer(&self) -> Option<Arc<dyn OperationTracer>> {
+        if !self.is_traced() {
             return None;
         }
-        lock(&self.watching.watcher).clone()
+        lock(&self.trace_switch.watcher).clone()
     }
 }

@@ -29,29 +29,29 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 struct PollBackoff {
     /// How often it had been taken after the last look.
-    turns: u32,
+    acquisitions: u32,
     spins: u32,
     /// Looks that follow at once.
-    row: u32,
+    burst: u32,
     /// The next is not one of those.
     waits: bool,
 }
 
 impl PollBackoff {
-    fn new(turns: u32) -> Self {
+    fn new(acquisitions: u32) -> Self {
         Self {
-            turns,
+            acquisitions,
             ..Self::default()
         }
     }
 
     /// The poller begins another round, and has not taken the engine since its last look.
     #[inline]
-    fn begin(&mut self, turns: u32) {
-        self.waits = self.row == 0;
-        self.row = self.row.saturating_sub(1);
+    fn begin(&mut self, acquisitions: u32) {
+        self.waits = self.burst == 0;
+        self.burst = self.burst.saturating_sub(1);
         if self.waits {
-            self.spins = match turns == self.turns {
+            self.spins = match acquisitions == self.acquisitions {
                 true => self.spins / 2,
                 false => (2 * self.spins + 1).min(POLITE_SPINS),
             };
@@ -68,12 +68,12 @@ impl PollBackoff {
 
     /// It looked, and that brought something or not.
     #[inline]
-    fn end(&mut self, turns: u32, moved: bool) {
-        self.turns = turns;
-        self.row = match (moved, self.waits) {
+    fn end(&mut self, acquisitions: u32, moved: bool) {
+        self.acquisitions = acquisitions;
+        self.burst = match (moved, self.waits) {
             (false, _) => 0,
             (true, true) => POLITE_ROW,
-            (true, false) => self.row,
+            (true, false) => self.burst,
         };
     }
 }
@@ -91,13 +91,13 @@ impl DonePolicy {
     #[inline]
     fn is_due(&mut self, seats: &Waiters) -> bool {
         // Before asking: SYNC(seats-news).
-        let before = std::mem::replace(&mut self.seen, seats.news());
+        let before = std::mem::replace(&mut self.seen, seats.event_count());
         !self.only_after_news || before != self.seen
     }
 
     /// It has not come.
     #[inline]
-    fn was_in_vain(&mut self, awaits: Option<&dyn Fn() -> WaitTarget>) {
+    fn note_not_done(&mut self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
             WaitTarget::Operation(_)
             | WaitTarget::Receive(..)
@@ -119,20 +119,20 @@ impl DonePolicy {
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The wait of a rank's only thread.
     #[inline]
-    pub(super) fn wait_alone(&self, done: &mut dyn FnMut() -> bool) {
-        let open = self.lending.is_any_open();
+    pub(super) fn wait_unshared(&self, done: &mut dyn FnMut() -> bool) {
+        let open = self.async_progress.is_any_open();
         if open {
-            self.take_back_from_away();
+            self.reclaim_on_return();
         }
-        self.poll_until::<false>(done, self.surroundings.spin_budget(), None);
+        self.wait_loop::<false>(done, self.surroundings.spin_budget(), None);
         if open {
-            self.lend_again();
+            self.release_again();
         }
     }
 
     /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`:
     /// what it waits for, if it may leave its role to another thread before that: `false`.
-    pub(super) fn poll_until<const AMONG: bool>(
+    pub(super) fn wait_loop<const AMONG: bool>(
         &self,
         done: &mut dyn FnMut() -> bool,
         patience: SpinBudget,
@@ -141,46 +141,48 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
         let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
         let (mut courtesy, mut naps, mut wakes) =
-            (CoreYield::new(&self.seats), ParkHistory::default(), None);
-        let (mut asking, mut manners) =
-            (DonePolicy::default(), PollBackoff::new(self.shard.turns()));
+            (CoreYield::new(&self.waiters), ParkHistory::default(), None);
+        let (mut asking, mut manners) = (
+            DonePolicy::default(),
+            PollBackoff::new(self.shard.acquisitions()),
+        );
         let over = loop {
             if AMONG {
-                manners.begin(self.shard.turns());
+                manners.begin(self.shard.acquisitions());
             }
-            if !AMONG || asking.is_due(&self.seats) {
+            if !AMONG || asking.is_due(&self.waiters) {
                 if done() {
                     break true;
                 }
-                asking.was_in_vain(awaits);
+                asking.note_not_done(awaits);
             }
             if AMONG {
-                self.look_for_others();
-                let calls = courtesy.calls(&self.seats);
+                self.poll_predicates();
+                let calls = courtesy.calls(&self.waiters);
                 if let Some(awaits) = awaits
-                    && (self.is_in_the_way(calls)
-                        || self.serves_others(&courtesy, calls)
+                    && (self.blocks_woken_thread(calls)
+                        || self.only_serves_others(&courtesy, calls)
                         || naps.goes_on(idle))
                     && !told
                 {
                     if std::mem::take(&mut looks) {
-                        self.source.look_away();
+                        self.wake_source.look_away();
                     }
                     spinning_on = None;
-                    match self.stand_aside(awaits, done, &mut naps, wakes.take()) {
-                        ParkOutcome::Polls => {
+                    match self.park_leader(awaits, done, &mut naps, wakes.take()) {
+                        ParkOutcome::Leads => {
                             asking.again();
                             idle = 0;
                         }
-                        ParkOutcome::Over => break true,
-                        ParkOutcome::Sits => break false,
+                        ParkOutcome::Done => break true,
+                        ParkOutcome::Follows => break false,
                     }
                 } else {
                     drop(wakes.take());
-                    self.let_run(&mut courtesy, calls);
+                    self.yield_to_woken(&mut courtesy, calls);
                 }
                 // Whom it calls would find it polling, and sit down, before it stands aside.
-                wakes = (awaits.is_some() && self.crowded.load(Ordering::Relaxed))
+                wakes = (awaits.is_some() && self.core_contended.load(Ordering::Relaxed))
                     .then(DeferredWakes::new);
             }
             if AMONG {
@@ -188,20 +190,20 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             let moved = self.progress();
             if AMONG {
-                manners.end(self.shard.turns(), moved);
+                manners.end(self.shard.acquisitions(), moved);
             }
             if moved {
                 asking.again();
                 (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
-                self.unsay(&mut told);
+                self.withdraw_long_wait(&mut told);
                 if let Some(begun) = spinning_on.take() {
-                    self.spin_on.came(begun);
+                    self.extended_spin.came(begun);
                 }
                 continue;
             }
             wakes = None;
             idle = idle.saturating_add(1);
-            if AMONG && self.look_beside_after(idle) {
+            if AMONG && self.poll_other_shards_after(idle) {
                 asking.again();
                 idle = 0;
                 continue;
@@ -209,16 +211,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // Where ranks exceed cores, who looks may not be running.
             if idle == 1 && patience.spins > 0 {
                 looks = true;
-                self.source.look_on();
+                self.wake_source.look_on();
             }
             if idle == 1
-                && !self.lending.door.gate.is_kept()
+                && !self.async_progress.ownership.owner.is_kept()
                 && !self.shared.load(Ordering::Relaxed)
             {
-                self.take_back_late();
+                self.reclaim_late();
             }
             if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
-                spinning_on = self.spin_on.begin();
+                spinning_on = self.extended_spin.begin();
                 let more = if spinning_on.is_some() {
                     SPIN_ON_POLLS
                 } else {
@@ -230,11 +232,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 std::hint::spin_loop();
             } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
                 taken += u32::from(self.surroundings.yield_core() == YieldOutcome::Taken);
-            } else if self.yields_on(&mut spinning_on, &mut tried) {
+            } else if self.extends_yield(&mut spinning_on, &mut tried) {
                 self.surroundings.yield_core();
             } else {
                 if spinning_on.take().is_some() {
-                    self.spin_on.failed();
+                    self.extended_spin.failed();
                 }
                 // Other threads may have begun to wait meanwhile.
                 if parks >= PARKS_BEFORE_TELLING && (!told || AMONG) {
@@ -242,7 +244,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     told = true;
                 }
                 if std::mem::take(&mut looks) {
-                    self.source.look_away();
+                    self.wake_source.look_away();
                 }
                 let most = match tasks::pass(Keypoint::Wait) {
                     KeypointOutcome::Nothing => None,
@@ -253,7 +255,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     }
                     KeypointOutcome::Later(limit) => Some(limit),
                 };
-                if AMONG && awaits.is_some() && self.lay_back() {
+                if AMONG && awaits.is_some() && self.leave_leadership_on_bell() {
                     break false;
                 }
                 // Unless this brings something, the next look is followed by sleep at once.
@@ -265,31 +267,31 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         };
         if let Some(begun) = spinning_on {
-            self.spin_on.came(begun);
+            self.extended_spin.came(begun);
         }
         if looks {
-            self.source.look_away();
+            self.wake_source.look_away();
         }
-        self.unsay(&mut told);
+        self.withdraw_long_wait(&mut told);
         over
     }
 
     /// Whether one that gave its core away as often as it is to goes on with that: since when it
     /// does is `begun`, and `tried` that it asked whether that pays.
-    fn yields_on(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
+    fn extends_yield(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
         let most = self.surroundings.extended_yield();
         if most.is_zero() {
             return false;
         }
         if !std::mem::replace(tried, true) {
-            *begun = self.spin_on.begin();
+            *begun = self.extended_spin.begin();
         }
         begun.is_some_and(|begun| begun.elapsed() < most)
     }
 
     /// Takes back what was told about a long wait, if it was.
     #[inline]
-    fn unsay(&self, told: &mut bool) {
+    fn withdraw_long_wait(&self, told: &mut bool) {
         if std::mem::take(told) {
             self.surroundings.note_long_wait(None);
         }
@@ -303,23 +305,27 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         most: Option<Duration>,
         parks: u32,
     ) -> bool {
-        let happened = self.seats.news();
+        let happened = self.waiters.event_count();
         let beside = if AMONG {
-            self.cover_beside()
+            self.cover_other_shards()
         } else {
             Vec::new()
         };
         let ticket = self.enter().rail().arm();
-        let mut moved = self.advance(ProgressCaller::Program, LockPolicy::Surely);
+        let mut moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
         for other in &beside {
             moved |= other.look();
         }
-        let nap = if AMONG { self.nap_beside(parks) } else { None };
+        let nap = if AMONG {
+            self.multi_shard_sleep_limit(parks)
+        } else {
+            None
+        };
         // After the first: most sleeps are short.
-        moved |= parks > 0 && nap.is_some() && self.look_beside(ProgressCaller::Program);
+        moved |= parks > 0 && nap.is_some() && self.poll_other_shards(ProgressCaller::Program);
         let over = !moved && done();
         if AMONG && !over {
-            self.look_for_others();
+            self.poll_predicates();
         }
         if !moved && !over {
             if self
@@ -330,16 +336,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.enter().publish();
             }
             let retry = self.retry();
-            let others = beside.iter().filter_map(CoveredShard::limit);
+            let others = beside.iter().filter_map(CoveredShard::sleep_limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
-            self.dozing.store(true, Ordering::SeqCst);
-            let quiet = beside.iter().all(CoveredShard::doze);
-            if self.seats.news() == happened && quiet {
+            self.leader_sleeps.store(true, Ordering::SeqCst);
+            let quiet = beside.iter().all(CoveredShard::begin_sleep);
+            if self.waiters.event_count() == happened && quiet {
                 self.surroundings.note_sleep(true);
                 self.sleep(ticket, limit, &beside);
                 self.surroundings.note_sleep(false);
             }
-            self.dozing.store(false, Ordering::SeqCst);
+            self.leader_sleeps.store(false, Ordering::SeqCst);
         }
         self.enter().rail().disarm();
         over
@@ -360,13 +366,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[CoveredShard<R, S>]) {
         deferred_wake::flush();
         if beside.is_empty() {
-            return self.source.sleep(ticket, limit);
+            return self.wake_source.sleep(ticket, limit);
         }
         let bells: Vec<_> = beside
             .iter()
             .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
             .collect();
-        self.source.sleep_among(ticket, limit, &bells);
+        self.wake_source.sleep_among(ticket, limit, &bells);
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) struct YieldBeforePark {
     /// how many.
     waiting: AtomicU32,
     /// Whether giving way pays.
-    bet: Backoff,
+    backoff: Backoff,
     /// How often it helped since a poller left.
     helped: AtomicU32,
 }
@@ -25,34 +25,34 @@ pub(super) struct YieldBeforePark {
 impl YieldBeforePark {
     /// The poller leaves: what it waited for has come.
     #[inline]
-    pub(super) fn poller_left(&self) {
+    pub(super) fn note_leader_left(&self) {
         self.helped.store(0, Ordering::Relaxed);
     }
 
     /// What a lingering thread waited for has come. Of a poller whose own does not come it is
     /// better served if that one steps aside, which it does for those that sit.
-    fn helps(&self) {
+    fn note_helped(&self) {
         if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
-            self.bet.eased();
+            self.backoff.eased();
         } else {
-            self.bet.failed();
+            self.backoff.failed();
         }
     }
 
     /// Whether all that wait have a core each, with the one that polls.
     #[inline]
-    pub(super) fn has_room(&self, patience: SpinBudget) -> bool {
+    pub(super) fn has_cores_for_all(&self, patience: SpinBudget) -> bool {
         patience.spinners > 1 && self.waiting.load(Ordering::Relaxed) < patience.spinners
     }
 
     /// A thread begins to wait.
-    pub(super) fn arrive(&self, patience: SpinBudget) -> PreParkWait<'_> {
+    pub(super) fn begin_wait(&self, patience: SpinBudget) -> PreParkWait<'_> {
         PreParkWait {
-            porch: self,
+            shared: self,
             patience,
             looks: 0,
-            here: false,
-            lingers: false,
+            joined: false,
+            yields: false,
             times: 0,
         }
     }
@@ -61,13 +61,13 @@ impl YieldBeforePark {
 /// One thread's wait.
 #[derive(Debug)]
 pub(super) struct PreParkWait<'a> {
-    porch: &'a YieldBeforePark,
+    shared: &'a YieldBeforePark,
     patience: SpinBudget,
     /// How often it looks whether it is called before it sleeps.
     looks: u32,
     /// It is among those that wait.
-    here: bool,
-    lingers: bool,
+    joined: bool,
+    yields: bool,
     times: u32,
 }
 
@@ -76,30 +76,30 @@ impl PreParkWait<'_> {
     /// polls.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
-        self.come();
-        if self.lingers && self.times == LINGERS {
-            self.lingers = false;
-            self.porch.bet.failed();
+        self.join();
+        if self.yields && self.times == LINGERS {
+            self.yields = false;
+            self.shared.backoff.failed();
         }
         self.times += 1;
-        self.lingers
+        self.yields
     }
 
     /// The thread is among those that wait from now on.
-    fn come(&mut self) {
-        if !std::mem::replace(&mut self.here, true) {
-            let others = self.porch.waiting.fetch_add(1, Ordering::Relaxed);
+    fn join(&mut self) {
+        if !std::mem::replace(&mut self.joined, true) {
+            let others = self.shared.waiting.fetch_add(1, Ordering::Relaxed);
             if others.saturating_add(2) <= self.patience.spinners {
                 self.looks = self.patience.spins;
             }
-            self.lingers =
-                self.looks == 0 && others < LINGERERS && self.porch.bet.begin().is_some();
+            self.yields =
+                self.looks == 0 && others < LINGERERS && self.shared.backoff.begin().is_some();
         }
     }
 
     /// Whether it has no core of its own. Asked when another polls.
-    pub(super) fn shares_core(&mut self) -> bool {
-        self.come();
+    pub(super) fn has_no_own_core(&mut self) -> bool {
+        self.join();
         self.looks == 0
     }
 
@@ -111,23 +111,23 @@ impl PreParkWait<'_> {
 
     /// What it waits for has come: if it lingers still, it need not sit down.
     #[inline]
-    pub(super) fn paid(&mut self) {
-        if std::mem::take(&mut self.lingers) {
-            self.porch.helps();
+    pub(super) fn succeed(&mut self) {
+        if std::mem::take(&mut self.yields) {
+            self.shared.note_helped();
         }
     }
 
     /// It polls itself, which says nothing of the bet.
     #[inline]
-    pub(super) fn ends(&mut self) {
-        self.lingers = false;
+    pub(super) fn stop(&mut self) {
+        self.yields = false;
     }
 }
 
 impl Drop for PreParkWait<'_> {
     fn drop(&mut self) {
-        if self.here {
-            self.porch.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.joined {
+            self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -150,18 +150,18 @@ mod tests {
     #[test]
     fn few_linger_and_what_was_in_vain_is_left_out() {
         let porch = YieldBeforePark::default();
-        let (mut first, mut second) = (porch.arrive(ONE_CORE), porch.arrive(ONE_CORE));
+        let (mut first, mut second) = (porch.begin_wait(ONE_CORE), porch.begin_wait(ONE_CORE));
         assert_eq!(in_vain(&mut first), LINGERS);
         assert_eq!(in_vain(&mut second), 0, "the first was in vain");
         drop((first, second));
         let helped = |porch: &YieldBeforePark| {
-            let mut wait = porch.arrive(ONE_CORE);
+            let mut wait = porch.begin_wait(ONE_CORE);
             let lingers = wait.goes_on();
-            wait.paid();
+            wait.succeed();
             lingers
         };
         (0..2 * LINGERERS).for_each(|_| {
-            porch.poller_left();
+            porch.note_leader_left();
             assert!(helped(&porch), "it pays");
         });
         assert!((1..LINGERERS).all(|_| helped(&porch)));
@@ -169,18 +169,18 @@ mod tests {
             helped(&porch) && !helped(&porch),
             "the same thread polled all the while"
         );
-        porch.poller_left();
+        porch.note_leader_left();
         assert!(helped(&porch));
-        let mut crowd: Vec<_> = (0..LINGERERS).map(|_| porch.arrive(ONE_CORE)).collect();
+        let mut crowd: Vec<_> = (0..LINGERERS).map(|_| porch.begin_wait(ONE_CORE)).collect();
         crowd.iter_mut().for_each(|wait| {
             wait.goes_on();
         });
-        assert!(!porch.arrive(ONE_CORE).goes_on(), "many wait");
+        assert!(!porch.begin_wait(ONE_CORE).goes_on(), "many wait");
         drop(crowd);
         assert_eq!(porch.waiting.load(Ordering::Relaxed), 0);
-        let mut polls = porch.arrive(ONE_CORE);
-        polls.ends();
-        polls.paid();
+        let mut polls = porch.begin_wait(ONE_CORE);
+        polls.stop();
+        polls.succeed();
         assert_eq!(polls.times, 0);
     }
 
@@ -191,16 +191,16 @@ mod tests {
             spinners: 4,
             ..ONE_CORE
         };
-        let mut waits: Vec<_> = (0..4).map(|_| porch.arrive(four)).collect();
-        assert!(porch.has_room(four) && !porch.has_room(ONE_CORE));
+        let mut waits: Vec<_> = (0..4).map(|_| porch.begin_wait(four)).collect();
+        assert!(porch.has_cores_for_all(four) && !porch.has_cores_for_all(ONE_CORE));
         let looks: Vec<_> = waits
             .iter_mut()
             .map(|wait| (wait.goes_on(), wait.looks()))
             .collect();
         assert_eq!(looks[..3], [(false, 10); 3]);
         assert_eq!(looks[3].1, 0);
-        assert!(!porch.has_room(four));
+        assert!(!porch.has_cores_for_all(four));
         waits.pop();
-        assert!(porch.has_room(four));
+        assert!(porch.has_cores_for_all(four));
     }
 }

@@ -58,12 +58,12 @@ impl EventRequests {
     }
 
     /// Whether something is wished for that only the thread for events does.
-    pub(crate) fn want_events(&self) -> bool {
+    pub(crate) fn needs_event_thread(&self) -> bool {
         self.timer.load(Ordering::SeqCst) || any(&self.urgent, self.areas)
     }
 
     /// Whether a worker is to be started.
-    pub(crate) fn want_workers(&self) -> bool {
+    pub(crate) fn needs_worker_start(&self) -> bool {
         any(&self.starts, self.homes)
     }
 

@@ -52,7 +52,7 @@ use place::ResolvedPlace;
 pub(crate) use progress_worker::{WorkerAction, WorkerCores, WorkerDuty};
 pub(crate) use scheduler::Scheduler;
 pub(crate) use shared::{KeypointOutcome, pass};
-pub(crate) use thread_spawner::{ThreadOrder, ordinary};
+pub(crate) use thread_spawner::{ThreadOrder, spawn_ordinary};
 pub(crate) use worker::NapBackoff;
 
 use garonne_sync::task_node::{EnqueueError, Enqueued, TaskNode};
@@ -173,15 +173,15 @@ pub struct PlacedWork<W> {
     spot: ResolvedPlace,
     urgency: Urgency,
     /// Whether its runs are told to those who trace.
-    is_told: bool,
+    is_traced: bool,
     work: W,
 }
 
 impl<W: TaskWork<RunContext>> TaskWork<RunContext> for PlacedWork<W> {
     #[inline]
     fn run(&self, at: &RunContext) -> RunOutcome {
-        if self.is_told {
-            return task_trace::told(|| self.work.run(at));
+        if self.is_traced {
+            return task_trace::run_traced(|| self.work.run(at));
         }
         self.work.run(at)
     }
@@ -250,7 +250,7 @@ impl Tasks {
     }
 
     /// Finds the place of tasks once for all that are made with it.
-    pub fn manner(&self, how: &TaskOptions) -> Result<ResolvedOptions, Error> {
+    pub fn resolve_options(&self, how: &TaskOptions) -> Result<ResolvedOptions, Error> {
         let us = how
             .patience
             .map_or(0, |patience| patience.as_micros().max(1));
@@ -267,32 +267,32 @@ impl Tasks {
         how: &TaskOptions,
         work: W,
     ) -> Result<Task<W>, Error> {
-        Ok(self.task_in(self.manner(how)?, work))
+        Ok(self.task_in(self.resolve_options(how)?, work))
     }
 
     /// As `task`, with a place found before: for those who make many.
-    pub fn task_in<W: TaskWork<RunContext>>(&self, manner: ResolvedOptions, work: W) -> Task<W> {
-        self.place(manner, work, true)
+    pub fn task_in<W: TaskWork<RunContext>>(&self, options: ResolvedOptions, work: W) -> Task<W> {
+        self.place(options, work, true)
     }
 
     fn place<W: TaskWork<RunContext>>(
         &self,
-        manner: ResolvedOptions,
+        options: ResolvedOptions,
         work: W,
-        is_told: bool,
+        is_traced: bool,
     ) -> Task<W> {
         let placed = PlacedWork {
-            spot: manner.spot,
-            urgency: manner.urgency,
-            is_told,
+            spot: options.spot,
+            urgency: options.urgency,
+            is_traced,
             work,
         };
         let scheduler = self.scheduler();
-        let racks = match manner.urgency {
-            Urgency::Idle => &scheduler.racks,
+        let racks = match options.urgency {
+            Urgency::Idle => &scheduler.queues,
             Urgency::Now => scheduler.urgent.racks(),
         };
-        TaskNode::new(racks, manner.patience_us, placed)
+        TaskNode::new(racks, options.patience_us, placed)
     }
 
     /// Submits a task that stays with its owner; its drop takes it back.
@@ -302,7 +302,7 @@ impl Tasks {
 
     /// Submits a task that its queue shares until it is settled.
     pub fn submit_shared<W: TaskWork<RunContext>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
-        self.send(task, |area| task.put_shared(area))
+        self.send(task, |area| task.enqueue_shared(area))
     }
 
     /// As `submit_shared`; a task that is submitted already or runs at this moment is run once
@@ -332,8 +332,8 @@ impl Tasks {
             put(core)?;
             // It was idle a moment ago. If it still is, it sees the task, at the latest when it
             // leaves.
-            if scheduler.polled(core)
-                || task.withdraw() != Cancellation::Settled(TaskState::Withdrawn)
+            if scheduler.has_poller(core)
+                || task.withdraw() != Cancellation::Settled(TaskState::Cancelled)
             {
                 return Ok(());
             }
@@ -386,7 +386,7 @@ impl Tasks {
     /// will see wake nobody else.
     pub fn poller(&self, keypoint: Keypoint) -> Poller<'_> {
         let scheduler = self.scheduler();
-        Poller::new(scheduler, scheduler.core_here(), keypoint)
+        Poller::new(scheduler, scheduler.current_core(), keypoint)
     }
 
     /// To be held by a task that is about to take long (more than some microseconds): meanwhile its

@@ -81,13 +81,13 @@ fn duties() -> std::sync::MutexGuard<'static, Vec<DutyEntry>> {
 #[inline]
 pub(super) fn look() {
     if ANY.load(Ordering::Relaxed) {
-        look_at_all();
+        run_all_duties();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn look_at_all() {
+fn run_all_duties() {
     let known = |at| duties().get(at).cloned();
     let mut at = 0;
     while let Some((duty, forks)) = known(at) {
@@ -106,7 +106,7 @@ fn look_at_all() {
 pub(crate) struct WorkerCores {
     cpus: CpuSet,
     /// They are nobody else's.
-    spare: bool,
+    exclusive: bool,
 }
 
 impl WorkerCores {
@@ -114,16 +114,16 @@ impl WorkerCores {
     /// leaves the others to the worker.
     pub(crate) fn of(cpus: Option<CpuSet>) -> Self {
         let allowed = machine::allowed();
-        let spare = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&allowed));
+        let exclusive = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&allowed));
         Self {
             cpus: cpus.unwrap_or(allowed),
-            spare,
+            exclusive,
         }
     }
 
     /// Where a worker that is on this processor could be instead; `None`: nowhere, or it is not one
     /// of these.
-    pub(crate) fn beside(&self, cpu: u32) -> Option<CpuSet> {
+    pub(crate) fn without(&self, cpu: u32) -> Option<CpuSet> {
         let others: CpuSet = self.cpus.iter().filter(|other| *other != cpu).collect();
         (self.cpus.contains(cpu) && !others.is_empty()).then_some(others)
     }
@@ -135,7 +135,7 @@ pub(crate) struct DutyTask {
     /// What the last turn said.
     next: Mutex<WorkerAction>,
     /// Its worker's cores are nobody else's.
-    spare: bool,
+    exclusive: bool,
     checker: Option<sys::RaceChecker>,
 }
 
@@ -168,7 +168,7 @@ impl DutyTask {
 impl Tasks {
     /// Queues for one duty, whose worker lives on those cores. It is there after [`Tasks::hire`].
     pub(crate) fn on_call(cores: WorkerCores, duty: impl WorkerDuty) -> Result<Self, Error> {
-        let WorkerCores { cpus, spare } = cores;
+        let WorkerCores { cpus, exclusive } = cores;
         let tasks = Self::new(TaskSettings {
             tree: Tree::new(&cpus.iter().take(1).collect(), []),
             homes: vec![cpus],
@@ -185,10 +185,10 @@ impl Tasks {
         let turns = DutyTask {
             duty,
             next: Mutex::new(WorkerAction::Sleep),
-            spare,
+            exclusive,
             checker: sys::RaceChecker::find(),
         };
-        let manner = tasks.manner(&TaskOptions::at(Place::Machine))?;
+        let manner = tasks.resolve_options(&TaskOptions::at(Place::Machine))?;
         let task = Arc::new(tasks.place(manner, turns, false));
         let pool = &tasks.scheduler().pool;
         let home = pool.homes.first();
@@ -259,8 +259,8 @@ fn advance(scheduler: &Arc<Scheduler>, task: &Arc<Task<DutyTask>>) {
         keypoint: Keypoint::Idle,
         polls: false,
     };
-    scheduler.walk(&at, scheduler.round());
-    if task.work().get().spare {
+    scheduler.walk(&at, scheduler.next_round());
+    if task.work().get().exclusive {
         tasks::pass(Keypoint::Idle);
     }
 }
@@ -275,12 +275,12 @@ mod tests {
         let set = |cpus: &[u32]| cpus.iter().copied().collect::<CpuSet>();
         let cores = |cpus: &[u32]| WorkerCores {
             cpus: set(cpus),
-            spare: false,
+            exclusive: false,
         };
-        assert_eq!(cores(&[2, 5, 70]).beside(5), Some(set(&[2, 70])));
-        assert_eq!(cores(&[2, 5, 70]).beside(4), None);
-        assert_eq!(cores(&[5]).beside(5), None);
-        assert_eq!(cores(&[]).beside(0), None);
+        assert_eq!(cores(&[2, 5, 70]).without(5), Some(set(&[2, 70])));
+        assert_eq!(cores(&[2, 5, 70]).without(4), None);
+        assert_eq!(cores(&[5]).without(5), None);
+        assert_eq!(cores(&[]).without(0), None);
     }
 
     struct Bell {

@@ -55,8 +55,8 @@ impl QueueWatchers {
         self.0[area].load(Ordering::Relaxed)
     }
 
-    /// From `before` to `after`; if somebody was quicker, that is as good.
-    fn pass_on(&self, area: usize, before: u32, after: u32) {
+    /// From `ready_before` to `after`; if somebody was quicker, that is as good.
+    fn replace(&self, area: usize, before: u32, after: u32) {
         let _ = self.0[area].compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -65,7 +65,7 @@ impl QueueWatchers {
         for area in path.iter().skip(1) {
             let area = *area as usize;
             if self.watcher(area) == Self::name(core) {
-                self.pass_on(area, Self::name(core), NOBODY);
+                self.replace(area, Self::name(core), NOBODY);
             }
         }
     }
@@ -89,10 +89,10 @@ struct LevelPolling {
 /// What a poller does with a queue that it does not watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookDecision {
-    Not,
-    Yes,
+    Skip,
+    Poll,
     /// Its watcher does not come.
-    Relieves,
+    TakeOver,
 }
 
 impl LevelPolling {
@@ -105,15 +105,15 @@ impl LevelPolling {
     ) -> LookDecision {
         if watcher == NOBODY || has_put || self.eager {
             self.doubt = None;
-            return LookDecision::Yes;
+            return LookDecision::Poll;
         }
         if self.wait > 0 {
             self.wait -= 1;
-            return LookDecision::Not;
+            return LookDecision::Skip;
         }
         match self.missed(racks, area) {
-            true => LookDecision::Relieves,
-            false => LookDecision::Not,
+            true => LookDecision::TakeOver,
+            false => LookDecision::Skip,
         }
     }
 
@@ -191,16 +191,16 @@ impl Scheduler {
             let watcher = if index == 0 {
                 name
             } else {
-                self.watch.watcher(area)
+                self.watchers.watcher(area)
             };
             if watcher != name {
-                match level.look(watcher, has_put, (&self.racks, area)) {
-                    LookDecision::Not => continue,
-                    LookDecision::Yes => level.wait = level.stride,
-                    LookDecision::Relieves => self.watch.pass_on(area, watcher, name),
+                match level.look(watcher, has_put, (&self.queues, area)) {
+                    LookDecision::Skip => continue,
+                    LookDecision::Poll => level.wait = level.stride,
+                    LookDecision::TakeOver => self.watchers.replace(area, watcher, name),
                 }
             }
-            let found = self.racks.run(area, round, at);
+            let found = self.queues.run(area, round, at);
             looked |= 1 << (index % LEVELS);
             level.eager = found.settled > 0;
             level.settled += found.settled;
@@ -216,10 +216,11 @@ impl Scheduler {
     pub(super) fn settle_in(&self, core: usize, looks: &mut PathPolling) {
         let path = self.paths[core].iter().map(|area| *area as usize);
         for (area, level) in path.zip(&mut looks.levels).skip(1) {
-            let watcher = self.watch.watcher(area);
+            let watcher = self.watchers.watcher(area);
             let most = level.settled >= WATCHES_FROM;
             if watcher == NOBODY || most && watcher != QueueWatchers::name(core) {
-                self.watch.pass_on(area, watcher, QueueWatchers::name(core));
+                self.watchers
+                    .replace(area, watcher, QueueWatchers::name(core));
             }
             level.settled = 0;
             let pollers = self.pollers(area).max(1);

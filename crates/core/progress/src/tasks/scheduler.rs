@@ -33,34 +33,34 @@ const UNKNOWN_PATIENCE: u32 = 1;
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
     /// What can wait for an idle core.
-    pub(crate) racks: Arc<TaskQueues<RunContext>>,
+    pub(crate) queues: Arc<TaskQueues<RunContext>>,
     pub(crate) urgent: UrgentQueues,
     /// Areas from each core to the machine.
     pub(super) paths: Vec<Box<[u32]>>,
     /// Cores of each area, as a bitmap.
     masks: Vec<Box<[u64]>>,
     /// Cores at which somebody polls.
-    roster: IdleSet,
+    idle_cores: IdleSet,
     /// Who looks at shared queues.
-    pub(super) watch: QueueWatchers,
+    pub(super) watchers: QueueWatchers,
     pub(crate) pool: WorkerPool,
     settled: Box<[CachePadded<AtomicU64>]>,
     rounds: AtomicU32,
     spins: u32,
     stopping: AtomicBool,
     /// Workers of the idle class that poll.
-    pub(crate) idlers: AtomicU32,
+    pub(crate) idle_class_pollers: AtomicU32,
     forks: u32,
     /// Read without a lock, so that a signal handler may submit.
     reactor: OnceLock<Arc<Reactor>>,
     /// Held by whoever starts threads while there is no reactor to do it, and while all ends.
     pub(super) starting: Mutex<()>,
     /// What is wanted of the reactor.
-    pub(crate) wishes: EventRequests,
+    pub(crate) event_requests: EventRequests,
     pub(crate) words: Arc<WordWatcher>,
     pub(crate) blockers: Arc<BlockingPool>,
     /// Whether the timer runs, so that not every submission has to ask.
-    pub(crate) timing: AtomicBool,
+    pub(crate) timer_runs: AtomicBool,
 }
 
 impl Scheduler {
@@ -91,11 +91,11 @@ impl Scheduler {
         }
         let pool = WorkerPool::new(&tree, &settings.homes, settings.class);
         Ok(Self {
-            racks: Arc::new(racks),
+            queues: Arc::new(racks),
             urgent,
-            roster: IdleSet::new(tree.cores()),
-            watch: QueueWatchers::new(areas.len()),
-            wishes: EventRequests::new(areas.len(), pool.homes.len()),
+            idle_cores: IdleSet::new(tree.cores()),
+            watchers: QueueWatchers::new(areas.len()),
+            event_requests: EventRequests::new(areas.len(), pool.homes.len()),
             pool,
             settled: (0..tree.cores())
                 .map(|_| CachePadded(AtomicU64::new(0)))
@@ -103,13 +103,13 @@ impl Scheduler {
             rounds: AtomicU32::new(0),
             spins: settings.spins,
             stopping: AtomicBool::new(false),
-            idlers: AtomicU32::new(0),
+            idle_class_pollers: AtomicU32::new(0),
             forks: sys::forks(),
             reactor: OnceLock::new(),
             starting: Mutex::new(()),
             words: Arc::new(WordWatcher::new()),
             blockers: Arc::default(),
-            timing: AtomicBool::new(false),
+            timer_runs: AtomicBool::new(false),
             tree,
             paths,
             masks,
@@ -148,7 +148,7 @@ impl Scheduler {
 
     /// The core that the caller is on.
     #[inline]
-    pub(crate) fn core_here(&self) -> usize {
+    pub(crate) fn current_core(&self) -> usize {
         self.tree.core_of(sys::cpu()).unwrap_or(0)
     }
 
@@ -157,15 +157,15 @@ impl Scheduler {
     pub(crate) fn area(&self, spot: ResolvedPlace) -> usize {
         match spot {
             ResolvedPlace::Area(area) => area as usize,
-            ResolvedPlace::Caller(kind) => self.tree.around(self.core_here(), kind),
-            ResolvedPlace::NearCaller => self.tree.shared(self.core_here()),
+            ResolvedPlace::Caller(kind) => self.tree.around(self.current_core(), kind),
+            ResolvedPlace::NearCaller => self.tree.shared(self.current_core()),
             ResolvedPlace::Nearest => self.tree.root(),
         }
     }
 
     /// The core nearest to the caller at which somebody polls, the caller's own aside: an idle one.
     pub(crate) fn nearest_idle(&self) -> Option<usize> {
-        let here = self.core_here();
+        let here = self.current_core();
         self.paths[here].iter().skip(1).find_map(|area| {
             let masks = self.masks[*area as usize].iter().enumerate();
             masks
@@ -176,7 +176,7 @@ impl Scheduler {
                     } else {
                         0
                     };
-                    let idle = self.roster.word(index) & mask & !own;
+                    let idle = self.idle_cores.word(index) & mask & !own;
                     (idle != 0).then(|| index * 64 + idle.trailing_zeros() as usize)
                 })
         })
@@ -184,30 +184,32 @@ impl Scheduler {
 
     /// Whether somebody polls who would find a task of this queue.
     #[inline]
-    pub(crate) fn polled(&self, area: usize) -> bool {
-        self.roster.meets(&self.masks[area])
+    pub(crate) fn has_poller(&self, area: usize) -> bool {
+        self.idle_cores.meets(&self.masks[area])
     }
 
     /// Cores of an area at which somebody polls.
     pub(super) fn pollers(&self, area: usize) -> u32 {
         let masks = self.masks[area].iter().enumerate();
         masks
-            .map(|(index, mask)| (self.roster.word(index) & mask).count_ones())
+            .map(|(index, mask)| (self.idle_cores.word(index) & mask).count_ones())
             .sum()
     }
 
     /// A poller of a core leaves, or is busy for a while. It looks at its queues afterwards.
     fn leave(&self, core: usize) {
-        self.watch.resign(&self.paths[core], core);
-        self.roster.leave(core);
+        self.watchers.resign(&self.paths[core], core);
+        self.idle_cores.leave(core);
     }
 
     /// A task was put into a queue: sees to it that somebody runs it.
     #[inline]
     pub(crate) fn ring(self: &Arc<Self>, area: usize, put: Enqueued, urgency: Urgency) {
-        if urgency == Urgency::Idle && put.before < BACKLOG && self.polled(area) {
+        if urgency == Urgency::Idle && put.ready_before < BACKLOG && self.has_poller(area) {
             // A thread of the idle class may have been put aside while it polled.
-            if self.idlers.load(Ordering::Relaxed) > 0 && !self.timing.load(Ordering::Relaxed) {
+            if self.idle_class_pollers.load(Ordering::Relaxed) > 0
+                && !self.timer_runs.load(Ordering::Relaxed)
+            {
                 self.time();
             }
             return;
@@ -219,14 +221,14 @@ impl Scheduler {
     #[cold]
     #[inline(never)]
     fn time(self: &Arc<Self>) {
-        if self.timing.swap(true, Ordering::SeqCst) {
+        if self.timer_runs.swap(true, Ordering::SeqCst) {
             return;
         }
-        match self.running() {
+        match self.running_reactor() {
             Some(reactor) => reactor.tick(crate::limits::TICK),
             None => {
-                self.wishes.time();
-                self.see_to_wishes();
+                self.event_requests.time();
+                self.serve_requests();
             }
         }
     }
@@ -235,21 +237,21 @@ impl Scheduler {
     #[inline(never)]
     fn call(self: &Arc<Self>, area: usize, urgency: Urgency) {
         if urgency == Urgency::Now {
-            self.wishes.run(area);
+            self.event_requests.run(area);
             // Without that thread the task waits for whoever comes.
-            if self.see_to_wishes() {
+            if self.serve_requests() {
                 return;
             }
         }
-        if let Some(home) = self.pool.call(&self.tree, area, self.core_here())
-            && self.wishes.start(home)
+        if let Some(home) = self.pool.call(&self.tree, area, self.current_core())
+            && self.event_requests.start(home)
         {
             // A thread has the class of the one that starts it. So that no worker's task starts the
             // one of the ordinary class, that is there before any worker.
-            if self.running().is_none() && !self.timing.swap(true, Ordering::SeqCst) {
-                self.wishes.time();
+            if self.running_reactor().is_none() && !self.timer_runs.swap(true, Ordering::SeqCst) {
+                self.event_requests.time();
             }
-            self.see_to_wishes();
+            self.serve_requests();
         }
         // Whoever was called may not get a core.
         self.time();
@@ -258,9 +260,9 @@ impl Scheduler {
     /// Sees to it that what is wished for is done. By the reactor; where there is none, by whoever
     /// starts threads. A caller that finds somebody at that leaves the wish to them: it may be a
     /// signal handler, and have interrupted them. `false`: the system refuses.
-    pub(super) fn see_to_wishes(self: &Arc<Self>) -> bool {
+    pub(super) fn serve_requests(self: &Arc<Self>) -> bool {
         loop {
-            if let Some(reactor) = self.running() {
+            if let Some(reactor) = self.running_reactor() {
                 reactor.ring();
                 return true;
             }
@@ -273,12 +275,15 @@ impl Scheduler {
             if self.alive().is_err() {
                 return false;
             }
-            let refused = self.wishes.want_events() && self.start_reactor().is_none();
-            self.wishes.take_starts(|home| self.pool.start(self, home));
+            let refused =
+                self.event_requests.needs_event_thread() && self.start_reactor().is_none();
+            self.event_requests
+                .take_starts(|home| self.pool.start(self, home));
             drop(starting);
             // SYNC(wishes-starting).
             fence(Ordering::SeqCst);
-            let more = self.wishes.want_workers() || !refused && self.wishes.want_events();
+            let more = self.event_requests.needs_worker_start()
+                || !refused && self.event_requests.needs_event_thread();
             if !more {
                 return !refused;
             }
@@ -290,22 +295,22 @@ impl Scheduler {
     fn hand_over(self: &Arc<Self>, core: usize, patience_us: u32) {
         for area in &self.paths[core] {
             let area = *area as usize;
-            if self.racks.any_ready(area) {
-                self.ring(area, Enqueued { before: 0 }, Urgency::Idle);
+            if self.queues.any_ready(area) {
+                self.ring(area, Enqueued { ready_before: 0 }, Urgency::Idle);
             }
         }
         self.hand_over_urgent(&self.paths[core], patience_us);
     }
 
     /// The thread of the timer and of events if it runs. Takes no lock.
-    pub(super) fn running(&self) -> Option<&Arc<Reactor>> {
+    pub(super) fn running_reactor(&self) -> Option<&Arc<Reactor>> {
         self.reactor.get().filter(|_| !self.stopping())
     }
 
     /// The thread of the timer and of events, started when first wanted. `None`: the system refuses
     /// a thread or descriptors, or it is over. Takes no lock once it runs.
     pub(crate) fn reactor(self: &Arc<Self>) -> Option<&Arc<Reactor>> {
-        if let Some(reactor) = self.running() {
+        if let Some(reactor) = self.running_reactor() {
             return Some(reactor);
         }
         let starting = lock(&self.starting);
@@ -315,7 +320,7 @@ impl Scheduler {
         drop(starting);
         // What others wished for meanwhile. SYNC(wishes-starting).
         fence(Ordering::SeqCst);
-        self.running().inspect(|reactor| reactor.ring())
+        self.running_reactor().inspect(|reactor| reactor.ring())
     }
 
     /// Called with the lock for starting held.
@@ -329,7 +334,7 @@ impl Scheduler {
     }
 
     /// A number that differs from walk to walk, for walks that are not a poller's.
-    pub(crate) fn round(&self) -> u32 {
+    pub(crate) fn next_round(&self) -> u32 {
         self.rounds.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -338,7 +343,7 @@ impl Scheduler {
     pub(crate) fn walk(&self, at: &RunContext, round: u32) -> RunTally {
         let mut tally = self.walk_urgent(at, round);
         for area in &self.paths[at.core] {
-            tally.add(self.racks.run(*area as usize, round, at));
+            tally.add(self.queues.run(*area as usize, round, at));
         }
         tally
     }
@@ -347,13 +352,13 @@ impl Scheduler {
     /// then: a worker that looked meanwhile saw nothing.
     pub(crate) fn pass(self: &Arc<Self>, keypoint: Keypoint) -> RunTally {
         let at = RunContext {
-            core: self.core_here(),
+            core: self.current_core(),
             keypoint,
             polls: false,
         };
-        let tally = self.walk(&at, self.round());
+        let tally = self.walk(&at, self.next_round());
         self.count(at.core, tally.settled);
-        if tally.again > 0 {
+        if tally.rerun > 0 {
             self.hand_over(at.core, tally.patience_us);
         }
         tally
@@ -361,10 +366,10 @@ impl Scheduler {
 
     /// The same for one queue.
     pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &RunContext) -> RunTally {
-        let tally = self.racks.run(area, self.round(), at);
+        let tally = self.queues.run(area, self.next_round(), at);
         self.count(at.core, tally.settled);
-        if tally.again > 0 {
-            self.ring(area, Enqueued { before: 0 }, Urgency::Idle);
+        if tally.rerun > 0 {
+            self.ring(area, Enqueued { ready_before: 0 }, Urgency::Idle);
         }
         tally
     }
@@ -387,7 +392,7 @@ impl Scheduler {
         done: &dyn Fn() -> bool,
         sleep: &dyn Fn(Option<Duration>),
     ) {
-        let (mut poller, mut idle) = (Poller::new(self, self.core_here(), Keypoint::Wait), 0);
+        let (mut poller, mut idle) = (Poller::new(self, self.current_core(), Keypoint::Wait), 0);
         while !done() && idle <= self.spins {
             idle = if poller.turn().settled > 0 {
                 0
@@ -420,7 +425,7 @@ impl Scheduler {
         self.words.stop();
         self.blockers.stop();
         self.pool.stop();
-        self.racks.clear();
+        self.queues.clear();
         self.urgent.clear();
     }
 }
@@ -442,7 +447,7 @@ pub struct Poller<'a> {
 
 impl<'a> Poller<'a> {
     pub(crate) fn new(scheduler: &'a Arc<Scheduler>, core: usize, keypoint: Keypoint) -> Self {
-        scheduler.roster.enter(core);
+        scheduler.idle_cores.enter(core);
         Self {
             scheduler,
             at: RunContext {
@@ -504,9 +509,9 @@ impl<'a> Poller<'a> {
 
     /// The kernel may have moved the thread.
     fn follow(&mut self) {
-        let core = self.scheduler.core_here();
+        let core = self.scheduler.current_core();
         if core != self.at.core {
-            self.scheduler.roster.enter(core);
+            self.scheduler.idle_cores.enter(core);
             let before = std::mem::replace(&mut self.at.core, core);
             self.looks = PathPolling::new();
             self.scheduler.leave(before);
@@ -525,7 +530,7 @@ impl Drop for Poller<'_> {
         }
         // What was given to this very core because it was idle is done before the core computes
         // again.
-        if self.scheduler.racks.any_ready(core) {
+        if self.scheduler.queues.any_ready(core) {
             self.scheduler.serve(core, &self.at);
         }
         self.scheduler.hand_over(core, UNKNOWN_PATIENCE);
@@ -546,8 +551,8 @@ impl<'a> LongRun<'a> {
         if at.polls {
             scheduler.leave(at.core);
         }
-        if let Some(reactor) = scheduler.running() {
-            reactor.is_long_here();
+        if let Some(reactor) = scheduler.running_reactor() {
+            reactor.note_long_run();
         }
         scheduler.hand_over(at.core, UNKNOWN_PATIENCE);
         Self {
@@ -560,7 +565,7 @@ impl<'a> LongRun<'a> {
 impl Drop for LongRun<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core {
-            self.scheduler.roster.enter(core);
+            self.scheduler.idle_cores.enter(core);
         }
     }
 }

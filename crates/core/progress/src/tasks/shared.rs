@@ -78,7 +78,7 @@ fn pass_there(keypoint: Keypoint) -> KeypointOutcome {
         return KeypointOutcome::Finished;
     }
     // Where the system refuses workers those who wait do all the work.
-    match tally.again > 0 || tasks.worker_counts().refused > 0 {
+    match tally.rerun > 0 || tasks.worker_counts().refused > 0 {
         true => KeypointOutcome::Later(WAIT_NAP),
         false => KeypointOutcome::Nothing,
     }

@@ -32,7 +32,7 @@ pub fn watch_runs(watcher: Option<Arc<dyn RunWatcher>>) {
 
 /// Runs a task.
 #[inline(always)]
-pub(super) fn told(run: impl FnOnce() -> RunOutcome) -> RunOutcome {
+pub(super) fn run_traced(run: impl FnOnce() -> RunOutcome) -> RunOutcome {
     if LISTENS.load(Ordering::Relaxed) {
         return tell(run);
     }

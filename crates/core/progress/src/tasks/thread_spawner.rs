@@ -49,14 +49,17 @@ impl<F: FnOnce() -> T + Send, T: Send> ThreadOrder for StartOrder<F, T> {
 }
 
 /// The calling thread is a worker of the idle class from now on.
-pub(super) fn work_for(scheduler: &Arc<Scheduler>) {
+pub(super) fn set_worker_scheduler(scheduler: &Arc<Scheduler>) {
     WORKS_FOR.with(|its| *its.borrow_mut() = Arc::downgrade(scheduler));
 }
 
 /// Has `start` start a thread of the ordinary class.
-pub(crate) fn ordinary<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn spawn_ordinary<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'static) -> T {
     let scheduler = WORKS_FOR.with(|its| its.borrow().upgrade());
-    let Some(reactor) = scheduler.as_ref().and_then(|scheduler| scheduler.running()) else {
+    let Some(reactor) = scheduler
+        .as_ref()
+        .and_then(|scheduler| scheduler.running_reactor())
+    else {
         return start();
     };
     let order = Arc::new(StartOrder {
@@ -64,7 +67,7 @@ pub(crate) fn ordinary<T: Send + 'static>(start: impl FnOnce() -> T + Send + 'st
         made: Mutex::new(None),
         over: AtomicU32::new(0),
     });
-    reactor.order(order.clone());
+    reactor.submit_order(order.clone());
     // Acquire: SYNC(start-made).
     while order.over.load(Ordering::Acquire) == 0 {
         if futex::wait(&order.over, 0, Some(START_WAITS)) == Wake::Timeout {

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// See the module's paragraph.
 #[derive(Debug)]
 pub(crate) struct UrgentQueues {
-    racks: OnceLock<Arc<TaskQueues<RunContext>>>,
+    queues: OnceLock<Arc<TaskQueues<RunContext>>>,
     /// By area.
     room: Box<[usize]>,
     /// The system gave no thread for events when it was last asked.
@@ -32,7 +32,7 @@ impl UrgentQueues {
     /// With room for so many tasks in each queue.
     pub(super) fn new(room: &[usize]) -> Self {
         Self {
-            racks: OnceLock::new(),
+            queues: OnceLock::new(),
             room: room.into(),
             refused: AtomicBool::new(false),
         }
@@ -40,7 +40,7 @@ impl UrgentQueues {
 
     /// The queues, which are there afterwards.
     pub(super) fn racks(&self) -> &Arc<TaskQueues<RunContext>> {
-        self.racks.get_or_init(|| {
+        self.queues.get_or_init(|| {
             Arc::new(TaskQueues::new(&self.room).expect("the others have that room, too"))
         })
     }
@@ -48,7 +48,7 @@ impl UrgentQueues {
     /// The queues if there was ever such a task.
     #[inline]
     pub(crate) fn get(&self) -> Option<&Arc<TaskQueues<RunContext>>> {
-        self.racks.get()
+        self.queues.get()
     }
 
     pub(super) fn note_refusal(&self, refused: bool) {
@@ -66,7 +66,7 @@ impl Scheduler {
     /// Whether tasks of these queues are its own.
     pub(super) fn owns(&self, racks: &Arc<TaskQueues<RunContext>>) -> bool {
         let its = |own: &Arc<TaskQueues<RunContext>>| Arc::ptr_eq(own, racks);
-        its(&self.racks) || self.urgent.get().is_some_and(its)
+        its(&self.queues) || self.urgent.get().is_some_and(its)
     }
 
     /// Runs what is wanted now on the way from a core to the machine, if this thread may.
@@ -100,7 +100,7 @@ impl Scheduler {
         area: usize,
         at: &RunContext,
     ) -> RunTally {
-        let tally = racks.run(area, self.round(), at);
+        let tally = racks.run(area, self.next_round(), at);
         self.count(at.core, tally.settled);
         tally
     }
@@ -121,12 +121,12 @@ impl Scheduler {
             us => Duration::from_micros(us.into()),
         };
         let comes =
-            |reactor: &Arc<Reactor>| reactor.comes_again().is_some_and(|nap| nap <= patience);
-        if left.peek().is_none() || self.running().is_some_and(comes) {
+            |reactor: &Arc<Reactor>| reactor.next_rerun().is_some_and(|nap| nap <= patience);
+        if left.peek().is_none() || self.running_reactor().is_some_and(comes) {
             return;
         }
-        left.for_each(|area| self.wishes.run(*area as usize));
-        self.see_to_wishes();
+        left.for_each(|area| self.event_requests.run(*area as usize));
+        self.serve_requests();
     }
 }
 

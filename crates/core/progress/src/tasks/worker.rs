@@ -21,19 +21,19 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
     let core = if bound {
         place.core
     } else {
-        scheduler.core_here()
+        scheduler.current_core()
     };
     let mut naps = NapBackoff::default();
     let mut looks = scheduler.spins();
     while !scheduler.stopping() {
         poll(scheduler, core, looks, &mut naps);
-        let seen = scheduler.pool.drowsy(home);
+        let seen = scheduler.pool.begin_sleep(home);
         let at = RunContext {
-            core: scheduler.core_here(),
+            core: scheduler.current_core(),
             keypoint: Keypoint::Idle,
             polls: false,
         };
-        let last = scheduler.walk(&at, scheduler.round());
+        let last = scheduler.walk(&at, scheduler.next_round());
         scheduler.count(at.core, last.settled);
         if last.settled > 0 || scheduler.stopping() {
             scheduler.pool.awake(home);
@@ -52,7 +52,9 @@ pub(crate) fn work(scheduler: &Arc<Scheduler>, home: usize) {
 /// Polls until `looks` walks in a row settle nothing.
 fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut NapBackoff) {
     let idler = u32::from(scheduler.pool.class() == WorkerClass::Idle);
-    scheduler.idlers.fetch_add(idler, Ordering::Relaxed);
+    scheduler
+        .idle_class_pollers
+        .fetch_add(idler, Ordering::Relaxed);
     let mut poller = Poller::new(scheduler, core, Keypoint::Idle).quiet();
     let mut idle = 0;
     while idle < looks && !scheduler.stopping() {
@@ -65,7 +67,9 @@ fn poll(scheduler: &Arc<Scheduler>, core: usize, looks: u32, naps: &mut NapBacko
         }
     }
     drop(poller);
-    scheduler.idlers.fetch_sub(idler, Ordering::Relaxed);
+    scheduler
+        .idle_class_pollers
+        .fetch_sub(idler, Ordering::Relaxed);
 }
 
 /// How long to sleep while tasks repeat without success.
@@ -77,7 +81,7 @@ pub(crate) struct NapBackoff {
 impl NapBackoff {
     /// The next sleep after a fruitless walk; `None`: nothing repeats, until called.
     pub(crate) fn next(&mut self, tally: RunTally) -> Option<Duration> {
-        if tally.again == 0 {
+        if tally.rerun == 0 {
             self.over();
             return None;
         }
@@ -105,7 +109,7 @@ mod tests {
         let mut naps = NapBackoff::default();
         let fruitless = |patience_us| RunTally {
             settled: 0,
-            again: 2,
+            rerun: 2,
             patience_us,
         };
         assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));

@@ -95,7 +95,7 @@ pub(crate) struct WorkerPool {
     sleepers: AtomicBitmap,
     started: AtomicBitmap,
     class: WorkerClass,
-    hands: Mutex<PoolState>,
+    state: Mutex<PoolState>,
     refused: AtomicU32,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct WorkerHome {
     number: usize,
     /// Changes when the worker is woken, unless it is on call.
     word: CachePadded<AtomicU32>,
-    turns: OnceLock<Arc<Task<DutyTask>>>,
+    acquisitions: OnceLock<Arc<Task<DutyTask>>>,
     scheduler: OnceLock<Weak<Scheduler>>,
     thread: LibraryThread,
 }
@@ -143,7 +143,7 @@ impl WorkerHome {
             cpus: cpus.clone(),
             number,
             word: CachePadded(AtomicU32::new(0)),
-            turns: OnceLock::new(),
+            acquisitions: OnceLock::new(),
             scheduler: OnceLock::new(),
             thread: LibraryThread::default(),
         }
@@ -151,11 +151,11 @@ impl WorkerHome {
 
     /// Its worker is called for this task from now on.
     pub(crate) fn put_on_call(&self, task: Arc<Task<DutyTask>>) {
-        let _ = self.turns.set(task);
+        let _ = self.acquisitions.set(task);
     }
 
     fn wake(&self) {
-        match self.turns.get() {
+        match self.acquisitions.get() {
             Some(task) => task.work().get().rouse(),
             None => {
                 self.word.fetch_add(1, Ordering::SeqCst);
@@ -168,7 +168,7 @@ impl WorkerHome {
     pub(crate) fn retires(&self, scheduler: &Scheduler, may: impl FnOnce() -> bool) -> bool {
         let pool = &scheduler.pool;
         // Between them nobody starts one.
-        let hands = lock(&pool.hands);
+        let hands = lock(&pool.state);
         if hands.over || !may() {
             return false;
         }
@@ -181,7 +181,7 @@ impl WorkerHome {
 impl sys::ThreadMain for WorkerHome {
     fn work(self: Arc<Self>) {
         if let Some(scheduler) = self.scheduler.get().and_then(Weak::upgrade) {
-            match self.turns.get() {
+            match self.acquisitions.get() {
                 Some(task) => {
                     sys::name_thread(c"garonne-hands");
                     // Elsewhere it is as right, only slower.
@@ -195,7 +195,7 @@ impl sys::ThreadMain for WorkerHome {
                         sys::name_thread(&name);
                     }
                     if scheduler.pool.class == WorkerClass::Idle {
-                        thread_spawner::work_for(&scheduler);
+                        thread_spawner::set_worker_scheduler(&scheduler);
                         sys::enter_idle_class();
                     }
                     worker::work(&scheduler, self.number);
@@ -231,7 +231,7 @@ impl WorkerPool {
             sleepers: AtomicBitmap::new(homes.len()),
             started: AtomicBitmap::new(homes.len()),
             class,
-            hands: Mutex::default(),
+            state: Mutex::default(),
             refused: AtomicU32::new(0),
             homes,
         }
@@ -279,7 +279,7 @@ impl WorkerPool {
 
     /// As `try_start`, unless the system refused one just now.
     pub(crate) fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
-        if lock(&self.hands)
+        if lock(&self.state)
             .refused_at
             .is_none_or(|at| at.elapsed() >= START_AGAIN)
         {
@@ -290,7 +290,7 @@ impl WorkerPool {
 
     /// Starts the worker of a home, unless it was started.
     pub(crate) fn try_start(&self, scheduler: &Arc<Scheduler>, home: usize) -> io::Result<()> {
-        let mut hands = lock(&self.hands);
+        let mut hands = lock(&self.state);
         if hands.over || !self.started.set(home) {
             return Ok(());
         }
@@ -305,7 +305,7 @@ impl WorkerPool {
 
     /// A worker is about to sleep. It looks for work once more, then calls `sleep` with what is
     /// returned here, or `awake`.
-    pub(crate) fn drowsy(&self, home: usize) -> u32 {
+    pub(crate) fn begin_sleep(&self, home: usize) -> u32 {
         let seen = self.homes[home].word.load(Ordering::SeqCst);
         self.sleepers.set(home);
         seen
@@ -339,7 +339,7 @@ impl WorkerPool {
 
     /// Wakes all so that they leave, and waits a moment for them.
     pub(crate) fn stop(&self) {
-        lock(&self.hands).over = true;
+        lock(&self.state).over = true;
         self.homes.iter().for_each(|home| home.wake());
         let deadline = Instant::now() + STOP_LIMIT;
         self.homes.iter().for_each(|home| home.thread.end(deadline));

@@ -415,7 +415,7 @@ impl Attachment {
         let calls = words.map(|words| {
             progress_owner::ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4))
         });
-        progress_owner::ProgressWakeup::ring_all(calls, WakeupScope::Everything);
+        progress_owner::ProgressWakeup::wake_all(calls, WakeupScope::Everything);
     }
 
     /// Whether members have cores of their own, and not each a cache with others.

@@ -407,7 +407,7 @@ fn world(seed: u64, shards: usize, patience: SpinBudget) {
             scope.spawn(move || {
                 let host = Arc::new(rank(&fabrics[0], me, patience));
                 if seed.is_multiple_of(3) {
-                    host.lend_hands(None);
+                    host.enable_async_progress(None);
                 }
                 let ring = || host.inspect(|shard| shard.rail().ring(1 - me));
                 let threads = |host: &dyn Messaging| {

@@ -231,7 +231,7 @@ impl<'a> PollerBench<'a> {
     /// Takes as many as wanted, after one to warm up, which is not among them.
     fn samples(&self, area: usize, submitter: SubmitterMode) -> Result<QueueSamples, Error> {
         let how = TaskOptions::at(Place::Cpus(self.tree.areas()[area].cpus.clone()));
-        let manner = self.tasks.manner(&how)?;
+        let manner = self.tasks.resolve_options(&how)?;
         // Rows that are over, and where all meet before and after each.
         let (over, meet) = (AtomicU32::new(0), Barrier::new(self.polling));
         std::thread::scope(|scope| {

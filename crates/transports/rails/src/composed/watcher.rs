@@ -31,7 +31,7 @@ impl Bells {
         self.rank.wake();
         if let Some((word, all)) = &self.hands {
             // What a socket brings nobody knows before it is read, so it counts as an answer.
-            ProgressWakeup::new(word, all).ring(WakeupScope::Answers);
+            ProgressWakeup::new(word, all).ring(WakeupScope::Transfers);
         }
     }
 }

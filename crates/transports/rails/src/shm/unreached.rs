@@ -21,7 +21,7 @@ pub fn refuse(neighbours: &dyn Neighbours, peer: Peer, errno: i32) {
     // In this order: who sees the second word looks for the first.
     neighbours.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
     neighbours.write_unmapped(peer, layout::UNREACHED, 1);
-    wake(neighbours, peer, WakeupScope::Answers);
+    wake(neighbours, peer, WakeupScope::Transfers);
 }
 
 /// Those that one rank knows of.

@@ -401,7 +401,7 @@ impl Completion for PendingCollective {
     }
 
     fn peek(&self) -> Outcome {
-        self.state.at_rest(|state| match state {
+        self.state.with_locked(|state| match state {
             PendingState::Over(Some(error)) => Err(error.clone()),
             _ => Ok(Status::EMPTY),
         })

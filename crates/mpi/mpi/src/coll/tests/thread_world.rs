@@ -129,7 +129,7 @@ pub(super) fn ranks_of(
                     Impatient { spins, lends },
                 );
                 if lends {
-                    host.lend_hands(None);
+                    host.enable_async_progress(None);
                 }
                 rank(host.clone());
                 leaving.fetch_add(1, Memory::SeqCst);
@@ -137,7 +137,7 @@ pub(super) fn ranks_of(
                     host.progress();
                     std::thread::yield_now();
                 }
-                host.keep_hands();
+                host.stop_async_progress();
             });
         }
     });
