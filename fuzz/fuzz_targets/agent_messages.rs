@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_node::rank_messages::read_anything(bytes);
+    garonne_job::rank_messages::read_anything(bytes);
 });

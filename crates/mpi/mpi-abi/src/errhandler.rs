@@ -88,7 +88,7 @@ fn initial_or_fatal() -> Errhandler {
 ///
 /// # Errors
 /// The setting names none.
-pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_node::Error> {
+pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_job::Error> {
     let said = std::env::var_os(rank::ENV_INITIAL_ERRHANDLER).unwrap_or_default();
     Ok(match rank::initial_errhandler(&said)? {
         1 => Errhandler::Abort,

@@ -31,7 +31,7 @@ pub(crate) fn messages_enabled() -> bool {
 /// # Errors
 /// A sentence about a word that names no check.
 pub(crate) fn read_env() -> Result<(), String> {
-    let said = std::env::var(garonne_node::rank::ENV_CHECK).unwrap_or_default();
+    let said = std::env::var(garonne_job::settings::ENV_CHECK).unwrap_or_default();
     for word in said
         .split(',')
         .map(str::trim)
@@ -43,8 +43,8 @@ pub(crate) fn read_env() -> Result<(), String> {
             "messages" => MESSAGES.store(true, Ordering::Relaxed),
             _ => {
                 let (name, known) = (
-                    garonne_node::rank::ENV_CHECK,
-                    garonne_node::rank::CHECKS.join(", "),
+                    garonne_job::settings::ENV_CHECK,
+                    garonne_job::settings::CHECKS.join(", "),
                 );
                 return Err(format!(
                     "{name}={said}: there is no check '{word}'; there are: {known}"

@@ -4,13 +4,13 @@ use crate::call::{CallError, CallId, Result};
 use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls};
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
+use garonne_job::layout::RankState;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{ProcessConfig, ThreadLevel};
 use garonne_node::agent_discovery::ProgramPosition;
 use garonne_node::client::AgentClient;
-use garonne_node::layout::RankState;
 use garonne_node::rank::{Rank, RankHost, RankShards};
 use garonne_progress::messaging::Messaging;
 use garonne_sync::try_lock::SingleThreaded;
@@ -68,9 +68,9 @@ fn shards() -> Option<&'static RankShards> {
     unsafe { SHARDS.load(Ordering::Acquire).as_ref() }
 }
 
-fn node_error(error: garonne_node::Error) -> CallError {
+fn node_error(error: garonne_job::Error) -> CallError {
     let class = match error {
-        garonne_node::Error::Resource { .. } => Class::NoMem,
+        garonne_job::Error::Resource { .. } => Class::NoMem,
         _ => Class::Other,
     };
     CallError::new(class, error.to_string())

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::agent_messages::HostEndpoint;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::ADDRESSES_MAX;
+use garonne_job::agent_messages::HostEndpoint;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::ADDRESSES_MAX;
 pub use sys::{Interface, interfaces};
 
 /// What this host offers: addresses that others may reach, those of the host itself last.

@@ -6,16 +6,15 @@
 //! else goes, so that many processes may share the inherited one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 
 use rustix::net::SocketAddrUnix;
 
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::layout::JobId;
-use crate::registration_secret::RegistrationSecret;
 use crate::sys;
+use garonne_job::agent_socket_name::{AgentSocketName, PREFIX};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::registration_secret::RegistrationSecret;
 
 /// Inherited socket, as `number:inode`.
 pub const ENV_FD: &str = "GARONNE_FD";
@@ -32,35 +31,6 @@ pub const ENV_SIZE: &str = "GARONNE_SIZE";
 pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
 /// The CPUs on which the helper of a bound rank may run, as a list.
 pub const ENV_HELPERS: &str = "GARONNE_HELPERS";
-
-const PREFIX: &str = "garonne/job/";
-
-/// Abstract name of an agent's socket.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AgentSocketName(pub String);
-
-impl AgentSocketName {
-    /// The name for a job of this process: the launcher's process id makes it readable, random
-    /// digits make it unique.
-    pub fn new(launcher: u32, job: JobId) -> Self {
-        Self(format!("{PREFIX}{launcher}/{job}"))
-    }
-
-    /// Process id of the launcher.
-    pub fn launcher(&self) -> Option<u32> {
-        self.0.strip_prefix(PREFIX)?.split('/').next()?.parse().ok()
-    }
-
-    /// The job, which all its agents name alike that `garonne run` has started.
-    pub fn job(&self) -> Option<&str> {
-        self.0.strip_prefix(PREFIX)?.split('/').nth(1)
-    }
-
-    fn address(&self) -> Result<SocketAddr> {
-        SocketAddr::from_abstract_name(&self.0)
-            .map_err(|error| Error::system(codes::G0212, "the job's name is no address", error))
-    }
-}
 
 /// The jobs that run on this machine (in this network namespace), oldest first.
 pub fn jobs() -> Vec<AgentSocketName> {
@@ -233,6 +203,7 @@ impl JobEnvironment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_job::layout::JobId;
 
     #[test]
     fn the_place_of_a_program_reads_back_and_nonsense_is_none() {

@@ -4,9 +4,9 @@ use std::io;
 
 use garonne_sync::shm::MapAccess;
 
-use crate::error::Result;
-use crate::layout::{JobId, WorldShape};
 use crate::{memory_file, process_tree, sys};
+use garonne_job::error::Result;
+use garonne_job::layout::{JobId, WorldShape};
 
 /// Makes, seals, verifies and maps shared memory as a job does.
 pub fn shared_memory() -> Result<()> {

@@ -16,13 +16,16 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::agent_discovery::JobEnvironment;
-use crate::error::{Error, Result};
-use crate::host_table::HostTable;
 use crate::launchers::{self, LauncherExchange, abort_via_launcher, wireup};
-use crate::layout::last_calls::{self, LastCall};
-use crate::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
-use crate::rank_messages::{self, ToAgent, ToRank, truncate};
-use crate::{capabilities, codes, crash::CrashReport, limits, memory_file, process_tree, sys};
+use crate::{capabilities, memory_file, process_tree, sys};
+use garonne_job::codes;
+use garonne_job::crash_report::CrashReport;
+use garonne_job::error::{Error, Result};
+use garonne_job::host_table::HostTable;
+use garonne_job::layout::last_calls::{self, LastCall};
+use garonne_job::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
+use garonne_job::limits;
+use garonne_job::rank_messages::{self, ToAgent, ToRank, truncate};
 
 pub use crate::launchers::abort_via_launcher::abort_job;
 

@@ -13,7 +13,7 @@ use garonne_topology::binding::{BindTo, BindingInput, BindingPlan, Policy, plan}
 use garonne_topology::{CpuSet, Machine, quota};
 
 use crate::agent_discovery::abstract_names;
-use crate::job::PlacementOptions;
+use garonne_job::job::PlacementOptions;
 
 const PREFIX: &str = "garonne/cpus/";
 /// How often a job looks again when another one claimed the same CPUs at the same moment.

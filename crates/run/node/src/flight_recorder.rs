@@ -5,7 +5,8 @@
 //! it while the job runs. Where the job ends badly the agent hands those of its host to the
 //! launcher ([`crate::launcher::LauncherEvent`]).
 
-use std::ffi::OsStr;
+use garonne_job::settings::ENV_RECORD;
+use garonne_job::settings::record::is_wanted;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -16,31 +17,9 @@ use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::{MapAccess, Segment};
 
 use crate::client::AgentClient;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::layout::{self, WaitInfo, WorldShape};
 use crate::{memory_file, program_map};
-
-/// Whether ranks record their last events for readers after their death.
-pub const ENV_RECORD: &str = "GARONNE_RECORD";
-
-/// Values of [`ENV_RECORD`].
-pub const RECORD: [&str; 2] = ["on", "off"];
-
-/// Whether a rank records, by what the setting says.
-///
-/// # Errors
-/// It may not say this; what there is.
-pub fn is_wanted(said: &OsStr) -> Result<bool> {
-    match said.to_string_lossy().trim() {
-        "" | "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(Error::misuse(
-            codes::G0225,
-            format!("{ENV_RECORD}={said:?}; there are: {}", RECORD.join(", ")),
-        )),
-    }
-}
+use garonne_job::error::Result;
+use garonne_job::layout::{self, WaitInfo, WorldShape};
 
 /// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the
 /// rank does without.

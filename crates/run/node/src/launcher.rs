@@ -17,14 +17,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::{PidfdFlags, WaitOptions};
 
 use crate::agent::{self, AgentStart};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::job::Job;
 use crate::join::join_listener::JoinedHosts;
-use crate::limits;
 use crate::process_tree;
-use crate::rank_messages::LauncherMessage;
 use crate::sys::{self, ForkSide, SignalFd};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::Job;
+use garonne_job::limits;
+use garonne_job::rank_messages::LauncherMessage;
 
 /// An event that a launcher reports while its job runs.
 #[derive(Debug)]

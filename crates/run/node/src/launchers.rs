@@ -20,9 +20,9 @@ pub(crate) mod wireup;
 
 use std::fmt::Debug;
 
-use crate::error::Result;
 use detect_launcher::{ExchangeMethod, detect, refusal};
 use env_exchange::EnvExchange;
+use garonne_job::error::Result;
 use pmi::PmiClient;
 use pmix::PmixClient;
 
@@ -109,16 +109,11 @@ fn socket(number: &str) -> Option<u64> {
     inode.parse().ok()
 }
 
-/// Reads any bytes as what ranks exchange.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn read_anything(bytes: &[u8]) {
-    env_exchange::read_anything(bytes);
-}
-
 /// Reads any bytes as what a launcher answers, in each of the ways that are spoken, and as the
 /// environment that it makes: lines `NAME=VALUE`.
 #[cfg(any(test, fuzzing))]
 pub fn read_any_launcher(bytes: &[u8]) {
+    env_exchange::read_anything(bytes);
     pmi::read_anything(bytes);
     pmix::read_anything(bytes);
     let text = String::from_utf8_lossy(bytes);

@@ -16,8 +16,8 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, WaitOptions};
 
 use crate::addresses::{self, Interface};
-use crate::limits::NAMES_WAIT;
 use crate::sys::{self, ForkSide};
+use garonne_job::limits::NAMES_WAIT;
 
 /// Returns for each name whether it is this host's. `ask`: the system resolves names that are no
 /// addresses, as a starter of processes on hosts would. The calling process has one thread.

@@ -13,8 +13,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses;
-use crate::bounded_read;
-use crate::limits::TUNED_MAX;
+use garonne_job::bounded_read;
+use garonne_job::limits::TUNED_MAX;
 
 /// Version of the file's format.
 const FORMAT: u32 = 1;

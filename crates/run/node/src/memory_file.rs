@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use garonne_sync::shm::{MapAccess, Segment};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::host_table::HostTable;
-use crate::layout::{self, WorldShape};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::host_table::HostTable;
+use garonne_job::layout::{self, WorldShape};
 
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
@@ -124,7 +124,7 @@ pub fn open(file: BorrowedFd<'_>, access: MapAccess) -> Result<(WorldShape, Segm
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::JobId;
+    use garonne_job::layout::JobId;
 
     #[test]
     fn a_world_is_opened_as_it_was_made_and_its_size_is_fixed() {

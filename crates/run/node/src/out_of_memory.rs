@@ -1,10 +1,9 @@
 //! What is said where this process gets no more memory: how much it wanted, and what the limit on
 //! its addresses (`ulimit -v`) is, if there is one. Nothing here asks for memory.
 
-use crate::codes;
 use crate::sys;
-use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, getrlimit};
+use garonne_job::address_limit::AddressLimit;
+use garonne_job::codes;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,58 +30,6 @@ impl fmt::Write for LineBuffer {
         self.len += len;
         Ok(())
     }
-}
-
-/// The limit on a process's addresses, and how many of them this one uses, in KB as `ulimit -v`
-/// counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AddressLimit {
-    limit_kb: u64,
-    used_kb: Option<u64>,
-}
-
-impl AddressLimit {
-    /// `None`: there is no limit.
-    fn of_this_process() -> Option<Self> {
-        let limit_kb = getrlimit(Resource::As).current? / 1024;
-        Some(Self {
-            limit_kb,
-            used_kb: used_kb(),
-        })
-    }
-}
-
-impl fmt::Display for AddressLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this process may have {} KB of addresses", self.limit_kb)?;
-        if let Some(used) = self.used_kb {
-            write!(f, " and uses {used}")?;
-        }
-        f.write_str(", which `ulimit -v` shows and sets")
-    }
-}
-
-fn used_kb() -> Option<u64> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(c"/proc/self/status", flags, Mode::empty()).ok()?;
-    // The line is among the first.
-    let mut text = [0u8; 2048];
-    let len = rustix::io::read(&file, &mut text).ok()?;
-    let words = |line: &[u8]| {
-        std::str::from_utf8(line.strip_prefix(b"VmSize:")?)
-            .ok()?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
-    };
-    text[..len].split(|byte| *byte == b'\n').find_map(words)
-}
-
-/// Returns the limit on addresses, as the end of a message about a refusal of memory. Empty if
-/// there is none.
-pub(crate) fn hint() -> String {
-    AddressLimit::of_this_process().map_or_else(String::new, |addresses| format!("; {addresses}"))
 }
 
 /// The heap of this process has no more: says so, once, and ends the process.
@@ -125,6 +72,7 @@ pub fn end(size: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_job::address_limit::used_kb;
 
     #[test]
     fn a_limit_on_addresses_is_named_with_what_is_used_and_a_long_line_is_cut_off() {

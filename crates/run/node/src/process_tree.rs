@@ -4,34 +4,16 @@
 //! dies, so killing all descendants until none is left misses nothing, also processes that changed
 //! their session or daemonised.
 
+use garonne_job::process_exit::ProcessExit;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::process::{Pid, Resource, WaitId, WaitIdOptions, WaitOptions};
 
-use crate::codes;
-use crate::error::Error;
-use crate::limits::SWEEP_WAIT;
 use crate::sys;
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessExit {
-    /// With this exit status.
-    Exit(i32),
-    /// By this signal.
-    Signal(i32),
-}
-
-impl ProcessExit {
-    /// The exit code that a shell would report.
-    pub fn code(self) -> i32 {
-        match self {
-            ProcessExit::Exit(code) => code,
-            ProcessExit::Signal(signal) => 128 + signal,
-        }
-    }
-}
+use garonne_job::codes;
+use garonne_job::error::Error;
+use garonne_job::limits::SWEEP_WAIT;
 
 /// Makes this process the parent of its descendants' orphans.
 pub fn adopt_orphans() -> std::io::Result<()> {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use garonne_sync::shm::Segment;
 
-use crate::layout;
+use garonne_job::layout;
 
 /// The text behind its length.
 const TEXT: usize = 8;

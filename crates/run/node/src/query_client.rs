@@ -5,6 +5,7 @@
 //! [`limits::VISIT_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not
 //! within [`limits::LOOK_WAIT`].
 
+use garonne_job::agent_socket_name::AgentSocketName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,22 +15,25 @@ use ipnet::IpNet;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use crate::agent_discovery;
-use crate::agent_messages::HostEndpoint;
 use crate::client::{decode, private_pair, refusal, unexpected};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::layout::{self, RankBlock, WorldShape};
-use crate::query::Query;
-use crate::rank_messages::{ToAgent, ToRank, malformed};
-use crate::snapshot::{self, DetailedSnapshot};
 use crate::sys::ReceivedMessage;
-use crate::{limits, memory_file, new_networks, printable, program_map, sys, trusted_peer};
+use crate::{memory_file, program_map, sys, trusted_peer};
+use garonne_job::agent_messages::HostEndpoint;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::{self, RankBlock, WorldShape};
+use garonne_job::limits;
+use garonne_job::new_networks;
+use garonne_job::printable;
+use garonne_job::query::Query;
+use garonne_job::rank_messages::{ToAgent, ToRank, malformed};
+use garonne_job::snapshot::{self, DetailedSnapshot};
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]
 pub struct QueryClient {
     /// Name.
-    pub name: agent_discovery::AgentSocketName,
+    pub name: AgentSocketName,
     /// The user whose job it is.
     pub user: u32,
     /// The job's name for people, the same on all its hosts.
@@ -86,11 +90,7 @@ impl QueryClient {
 /// # Errors
 /// It cannot be left alone: why, with the hosts. [`Error::Timeout`] where a host of the job does
 /// not answer, and so nothing changes.
-pub fn disable_network(
-    name: &agent_discovery::AgentSocketName,
-    network: IpNet,
-    drained: bool,
-) -> Result<()> {
+pub fn disable_network(name: &AgentSocketName, network: IpNet, drained: bool) -> Result<()> {
     let message = ToAgent::DisableNetwork { network, drained };
     let late = "a host of the job does not answer, so nothing has changed; somebody may have stopped it (garonne who)";
     match ask_on(
@@ -150,7 +150,7 @@ pub fn gets_network(visit: &QueryClient, network: &IpNet) -> Result<bool> {
 }
 
 /// Refuses what a process has sent that does not speak for this job.
-fn believe(name: &agent_discovery::AgentSocketName, message: &ReceivedMessage) -> Result<()> {
+fn believe(name: &AgentSocketName, message: &ReceivedMessage) -> Result<()> {
     let user = trusted_peer::user_of(message);
     if trusted_peer::is_believed_of(user, name.launcher()) {
         return Ok(());
@@ -181,7 +181,7 @@ const AGENT_ALONE: (Duration, &str) = (
 /// Sends one message to the agent of a job, and gives its answer. An error of [`Error::Timeout`]
 /// says `late`.
 fn ask_on(
-    name: &agent_discovery::AgentSocketName,
+    name: &AgentSocketName,
     message: &ToAgent,
     (patience, late): (Duration, &str),
 ) -> Result<AgentAnswer> {
@@ -220,7 +220,7 @@ fn ask_on(
 /// Answers of a job's hosts to a query, as they arrive.
 #[derive(Debug)]
 pub struct JobAnswers {
-    name: agent_discovery::AgentSocketName,
+    name: AgentSocketName,
     socket: OwnedFd,
     until: Instant,
     /// The node of this host.
@@ -234,7 +234,7 @@ pub struct JobAnswers {
 /// # Errors
 /// [`Error::Timeout`] where the agent of this host does not answer; one of another version knows no
 /// such question.
-pub fn query_all_hosts(name: &agent_discovery::AgentSocketName, wish: Query) -> Result<JobAnswers> {
+pub fn query_all_hosts(name: &AgentSocketName, wish: Query) -> Result<JobAnswers> {
     let until = Instant::now() + limits::LOOK_WAIT;
     let answer = ask_on(name, &ToAgent::Query(wish), AGENT_ALONE)?;
     match answer.message {
@@ -388,7 +388,7 @@ fn seen_of(node: u32, of_rank: &[u32], bytes: &[u8]) -> Result<Vec<DetailedSnaps
 ///
 /// # Errors
 /// [`Error::Timeout`] where it does not answer: somebody may have stopped it.
-pub fn attach(name: &agent_discovery::AgentSocketName) -> Result<QueryClient> {
+pub fn attach(name: &AgentSocketName) -> Result<QueryClient> {
     let AgentAnswer {
         message, fds, user, ..
     } = ask_on(name, &ToAgent::Attach, AGENT_ALONE)?;

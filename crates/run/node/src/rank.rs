@@ -6,25 +6,30 @@
 //! memory and never meets an agent.
 
 pub(crate) mod allowed_networks;
-pub(crate) mod bulk_transports;
 mod environment;
 mod idle_cores;
 mod node_peers;
 mod remote_hosts;
-pub mod settings;
 mod shards;
-pub use allowed_networks::ENV_NETWORKS;
-pub use bulk_transports::ENV_RAILS;
 pub use environment::{PublishedState, RankEnvironment, poll_slot};
+use garonne_job::layout::ActiveStrategy;
+pub use garonne_job::settings::ENV_ENCRYPT;
+pub use garonne_job::settings::ENV_INITIAL_ERRHANDLER;
+pub use garonne_job::settings::ENV_NETWORKS;
+pub use garonne_job::settings::ENV_OFI;
+pub use garonne_job::settings::ENV_RAILS;
+pub use garonne_job::settings::ENV_SHARDS;
+pub use garonne_job::settings::INITIAL_ERRHANDLERS;
+use garonne_job::settings::async_progress::AsyncProgressSetting;
+use garonne_job::settings::async_progress::async_progress_setting;
+use garonne_job::settings::bulk_transports;
+pub use garonne_job::settings::initial_errhandler;
+use garonne_job::settings::strategy::StrategyChoice;
 use idle_cores::IdleCores;
 use node_peers::SegmentPeers;
-pub use settings::{
-    ENV_ENCRYPT, ENV_INITIAL_ERRHANDLER, ENV_OFI, INITIAL_ERRHANDLERS, initial_errhandler,
-};
+pub use shards::RankShards;
 use shards::ShardFactory;
-pub use shards::{ENV_SHARDS, RankShards};
 
-use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -47,14 +52,14 @@ use garonne_topology::machine::allowed;
 
 use crate::agent_discovery::ENV_HELPERS;
 use crate::client::{AgentClient, WorldInfo};
-use crate::codes;
 use crate::crash;
-use crate::error::{Error, Result};
 use crate::flight_recorder;
-use crate::layout::{AsyncProgressState, RankState};
-use crate::limits;
-use crate::strategy::{ActiveStrategy, StrategyChoice, StrategyModule};
+use crate::strategy::StrategyModule;
 use crate::trace_recorder::TraceRecorder;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::{AsyncProgressState, RankState};
+use garonne_job::limits;
 
 /// The engine of a rank of this node, as the layers above use it.
 pub type RankHost = LockedEngine<ComposedRail, RankEnvironment>;
@@ -370,54 +375,14 @@ impl Rank {
     }
 }
 
-/// Whether communication advances also while the program computes: unless this is `0`, `off` or
-/// `no`; with `always` at once, and also where a call site never computed before it waited.
-pub const ENV_BACKGROUND: &str = "GARONNE_BACKGROUND";
-
-/// Checks that cost something and are made where this names them, separated by commas: `types`.
-pub const ENV_CHECK: &str = "GARONNE_CHECK";
-
-/// The checks that there are.
-pub const CHECKS: [&str; 3] = ["types", "errors", "messages"];
-
 /// Warns of unknown settings in a world of one that nobody has started: a launcher would have
 /// warned.
 fn warn_of_unknown_settings() {
     if std::env::var_os(crate::agent_discovery::ENV_JOB).is_none() {
-        for line in crate::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
+        for line in garonne_job::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
             // A stream that is closed hears nothing.
             let _ = writeln!(std::io::stderr(), "garonne: {line}");
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AsyncProgressSetting {
-    Off,
-    WhenUseful,
-    Always,
-}
-
-fn async_progress_setting() -> Result<AsyncProgressSetting> {
-    async_progress_setting_of(&std::env::var_os(ENV_BACKGROUND).unwrap_or_default())
-}
-
-fn async_progress_setting_of(said: &OsStr) -> Result<AsyncProgressSetting> {
-    parse_async_progress(&said.to_string_lossy()).ok_or_else(|| {
-        Error::misuse(
-            codes::G0225,
-            format!("{ENV_BACKGROUND}={said:?}; there are: 0, 1, always"),
-        )
-    })
-}
-
-/// Returns the value of a word of the setting, if it is one.
-fn parse_async_progress(said: &str) -> Option<AsyncProgressSetting> {
-    match said.trim().to_ascii_lowercase().as_str() {
-        "0" | "off" | "no" => Some(AsyncProgressSetting::Off),
-        "always" => Some(AsyncProgressSetting::Always),
-        "" | "1" | "on" | "yes" => Some(AsyncProgressSetting::WhenUseful),
-        _ => None,
     }
 }
 
@@ -484,21 +449,6 @@ pub fn memory_of(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_there_is_can_be_wished_for() {
-        for (said, wanted) in [
-            ("", AsyncProgressSetting::WhenUseful),
-            (" 1", AsyncProgressSetting::WhenUseful),
-            ("Off", AsyncProgressSetting::Off),
-            ("always", AsyncProgressSetting::Always),
-        ] {
-            assert_eq!(parse_async_progress(said), Some(wanted), "{said}");
-        }
-        for said in ["2", "maybe", "alway", "true"] {
-            assert_eq!(parse_async_progress(said), None, "{said}");
-        }
-    }
 
     #[test]
     fn helpers_are_called_at_once_only_where_a_core_is_left_and_look_as_often_together_however_many_share_one()

@@ -9,10 +9,10 @@ use std::ffi::OsStr;
 
 use garonne_topology::{CpuSet, Machine};
 
-use crate::codes;
 use crate::cpu_claims::{self, PlacementClaim};
-use crate::error::{Error, Result};
-use crate::job::Job;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::Job;
 
 /// The places of all ranks, one after the other.
 pub(crate) const ENV_SLOTS: &str = "GARONNE_SLOTS";

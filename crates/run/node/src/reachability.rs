@@ -8,27 +8,15 @@
 //! other. The lines between agents take any network, and pass through no third host. Bounded by
 //! [`KINDS_MAX`].
 
+use garonne_job::agent_messages::InterfaceAddress;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use crate::addresses;
-use crate::limits::{ADDRESSES_MAX, KINDS_MAX};
 use crate::rank::allowed_networks::AllowedNetworks;
-
-/// An address of a host's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InterfaceAddress {
-    /// The address, with the bits of its network.
-    pub at: IpNet,
-    /// Ranks may use it.
-    pub usable: bool,
-    /// Ranks may go on from there, through a router.
-    pub leads_on: bool,
-    /// The interface has a link.
-    pub linked: bool,
-}
+use garonne_job::limits::{ADDRESSES_MAX, KINDS_MAX};
 
 /// The addresses of this host now, for ranks of which `GARONNE_NETWORKS` says this.
 pub(crate) fn own(said: Option<&str>) -> Vec<InterfaceAddress> {

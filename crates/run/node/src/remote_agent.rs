@@ -18,15 +18,17 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::addresses;
 use crate::agent::{AgentStart, RootConnection, rank_start};
-use crate::agent_messages::{AgentBootstrap, AgentCommand};
-use crate::codes;
 use crate::cpu_claims;
-use crate::error::{Error, Result};
-use crate::job::{Job, PlacementOptions};
 use crate::launcher;
-use crate::layout::JobId;
-use crate::limits::{BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT, ERRAND_BYTES_MAX};
 use crate::rank_slots;
+use garonne_job::agent_messages::{AgentBootstrap, AgentCommand};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::{Job, PlacementOptions};
+use garonne_job::layout::JobId;
+use garonne_job::limits::{
+    BUSY_WAIT, CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT, ERRAND_BYTES_MAX,
+};
 
 /// Does the errand on standard input. Returns the exit code of this process, which nobody but the
 /// one who started it sees.

@@ -8,8 +8,8 @@
 use garonne_engine::observe::counters;
 use garonne_sync::shm::Segment;
 
-use crate::layout::{self, RankBlock, RankState, SentTotals, WorldShape};
 use crate::rank::memory_of;
+use garonne_job::layout::{self, RankBlock, RankState, SentTotals, WorldShape};
 
 /// Messages that a rank has sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::limits::MESSAGE_BYTES_MAX;
+use garonne_job::limits::MESSAGE_BYTES_MAX;
 
 /// A wait for so long, as the kernel wants it said.
 pub fn timespec(duration: Duration) -> Timespec {

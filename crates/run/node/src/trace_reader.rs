@@ -12,9 +12,10 @@ use garonne_sync::shm::{MapAccess, Segment};
 use garonne_sync::trace_ring::TraceRingReader;
 use garonne_trace::record::Record;
 
-use crate::error::Result;
-use crate::layout::{self, RankBlock, WaitInfo, WorldShape};
-use crate::{limits, memory_file, program_map, sys};
+use crate::{memory_file, program_map, sys};
+use garonne_job::error::Result;
+use garonne_job::layout::{self, RankBlock, WaitInfo, WorldShape};
+use garonne_job::limits;
 
 /// From where on to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ pub fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::JobId;
+    use garonne_job::layout::JobId;
     use garonne_sync::trace_ring;
     use garonne_trace::record::RecordKind;
 

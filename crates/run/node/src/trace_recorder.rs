@@ -20,9 +20,10 @@ use garonne_sync::trace_ring;
 use garonne_trace::record::{OperationKind, Record, RecordKind};
 
 use crate::client::AgentClient;
-use crate::limits::FRUITLESS_RUN_NS;
-use crate::wait_report::WaitReport;
-use crate::{layout, program_map, sys};
+use crate::{program_map, sys};
+use garonne_job::layout;
+use garonne_job::limits::FRUITLESS_RUN_NS;
+use garonne_job::wait_report::WaitReport;
 
 /// What the board asks of the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt;
 
-use crate::codes;
-use crate::error::{Error, Result};
 use crate::sys::ReceivedMessage;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
 
 /// The user id of who sent a message, if the kernel can name it here.
 pub(crate) fn user_of(message: &ReceivedMessage) -> Option<u32> {

@@ -9,10 +9,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use garonne_node::agent_checkin::{AgentCheckin, in_parts};
-use garonne_node::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
-use garonne_node::agent_tree::AgentTree;
-use garonne_node::limits::{FAN_OUT, SEATS_MAX};
+use garonne_job::agent_checkin::{AgentCheckin, in_parts};
+use garonne_job::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
+use garonne_job::agent_tree::AgentTree;
+use garonne_job::limits::{FAN_OUT, SEATS_MAX};
 
 const HOP: u64 = 10;
 const WORK: u64 = 1;

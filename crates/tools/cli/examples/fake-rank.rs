@@ -12,9 +12,9 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
+use garonne_job::layout::{RankState, WaitInfo};
+use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS};
 use garonne_node::client::AgentClient;
-use garonne_node::layout::{RankState, WaitInfo};
-use garonne_node::rank_messages::{LIBRARY_VERSION, PROTOCOLS};
 use garonne_rails::tcp::Versions;
 
 fn main() {
@@ -83,7 +83,7 @@ fn run_child() {
 fn obey(client: &AgentClient, word: &str, operands: &[String]) {
     let world = client.world();
     let number = || operands[0].parse::<i64>().expect("a number");
-    let fine = |result: Result<(), garonne_node::Error>| {
+    let fine = |result: Result<(), garonne_job::Error>| {
         result.unwrap_or_else(|error| panic!("{word}: {error}"))
     };
     match word {

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use garonne_engine::observe::events::{Event, EventKind};
 use garonne_engine::observe::post_mortem::RecordedEvents;
+use garonne_job::bounded_read;
+use garonne_job::call_names;
+use garonne_job::printable::line;
 use garonne_node::flight_recorder::{self, FlightRecording};
-use garonne_node::printable::line;
-use garonne_node::{bounded_read, call_names, launcher};
+use garonne_node::launcher;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::{communicator_of, has_tag};
 use garonne_trace::trace_file::TraceFile;

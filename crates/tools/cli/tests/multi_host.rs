@@ -6,7 +6,7 @@ mod support;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use garonne_node::limits::{LINE_DOWN_MAX, PING_EVERY};
+use garonne_job::limits::{LINE_DOWN_MAX, PING_EVERY};
 
 use support::{MARK, children, command, finish, kill, marked, said, until};
 
@@ -40,7 +40,7 @@ fn ranks_of_all_hosts_speak_and_know_their_places() {
 
 #[test]
 fn all_hosts_that_report_to_the_first_begin_at_once() {
-    let hosts: Vec<String> = (1..=garonne_node::limits::FAN_OUT)
+    let hosts: Vec<String> = (1..=garonne_job::limits::FAN_OUT)
         .map(|number| format!("h{number}"))
         .collect();
     for _ in 0..3 {
@@ -397,7 +397,7 @@ fn a_host_that_lacks_descriptors_for_a_rank_is_named() {
 
 #[test]
 fn many_hosts_that_a_command_starts_one_by_one_are_said_to_be_many() {
-    let hosts: Vec<String> = (0..=garonne_node::limits::STARTED_FLAT)
+    let hosts: Vec<String> = (0..=garonne_job::limits::STARTED_FLAT)
         .map(|number| format!("h{number}"))
         .collect();
     let mut run = command("run");

@@ -6,6 +6,13 @@
 //! (`child_role`). It lives as long as the processes that have registered; what ends the job here
 //! the launcher sees by the ends of its ranks.
 
+use garonne_job::adoption_messages::AdoptionRequest;
+use garonne_job::adoption_messages::AgentLocation;
+use garonne_job::adoption_messages::ChildListener;
+use garonne_job::adoption_messages::RootAgent;
+use garonne_job::agent_socket_name::AgentSocketName;
+use garonne_job::process_exit::ProcessExit;
+use garonne_job::settings::bulk_transports::BulkTransports;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -20,21 +27,19 @@ use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
 use super::output_source::OutputSource;
 use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, rank_start};
 use crate::addresses;
-use crate::adoption::{AdoptionRequest, AgentLocation, ChildListener, RootAgent};
-use crate::agent_discovery::{self, AgentSocketName};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::agent_discovery;
 use crate::launchers::abort_via_launcher::wait_for_output;
-use crate::layout::JobId;
-use crate::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
-use crate::node_map::listed;
-use crate::process_tree::{self, ProcessExit};
-use crate::rank::bulk_transports::BulkTransports;
-use crate::rank_messages::LIBRARY_VERSION;
-use crate::registration_secret::draw_job_id;
+use crate::process_tree;
 use crate::remote_agent;
 use crate::sys;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::Job;
+use garonne_job::layout::JobId;
+use garonne_job::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
+use garonne_job::node_map::listed;
+use garonne_job::rank_messages::LIBRARY_VERSION;
+use garonne_job::registration_secret::draw_job_id;
 
 /// State of an agent whose ranks another launcher started.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use rustix::event::epoll;
 
 use super::EpollToken;
 use super::heartbeat::Heartbeat;
-use crate::agent_messages::shows_ranks;
-use crate::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
+use garonne_job::agent_messages::shows_ranks;
+use garonne_job::limits::{AGENT_SILENCE_MAX, LINE_DOWN_MAX, LOOK_WAITING_MAX};
 
 /// How a line was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

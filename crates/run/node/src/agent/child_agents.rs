@@ -1,7 +1,7 @@
 //! The agents that report to this one: their lines, what passes over them in both directions, and
 //! their ends.
 //!
-//! All agents of a job form a tree ([`crate::agent_tree`]); every one but the leaves has this.
+//! All agents of a job form a tree ([`garonne_job::agent_tree`]); every one but the leaves has this.
 //! Children call; nobody calls a child. What the first agent orders goes down, to all or to the one
 //! that it is for; what agents report goes up, each step naming the child that it came from, so
 //! that nobody speaks for a host that is not below it. An agent obeys as well as passes on, and
@@ -17,13 +17,13 @@ use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
 use super::{Agent, EpollToken};
-use crate::agent_checkin::AgentCheckin;
-use crate::agent_messages::{AgentCommand, AgentReport, NodeEndpoints};
-use crate::codes;
-use crate::error::Result;
-use crate::limits;
-use crate::node_map::listed;
 use crate::remote_agent::AgentOrigin;
+use garonne_job::agent_checkin::AgentCheckin;
+use garonne_job::agent_messages::{AgentCommand, AgentReport, NodeEndpoints};
+use garonne_job::codes;
+use garonne_job::error::Result;
+use garonne_job::limits;
+use garonne_job::node_map::listed;
 
 /// Links to the child agents, and what passes over them. Owned by every agent that is no leaf of
 /// the tree.
@@ -392,7 +392,7 @@ impl Agent<'_> {
             }
             AgentReport::FromNode(node, inner) => {
                 if node == child || !self.job.tree().is_below(child, node) {
-                    return Err(crate::rank_messages::malformed(
+                    return Err(garonne_job::rank_messages::malformed(
                         "it speaks for a host that is not its own",
                     ));
                 }

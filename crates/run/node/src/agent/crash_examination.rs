@@ -5,6 +5,8 @@
 //! at the latest after [`CRASH_WAIT`], and what was written is told with its end. Others that crash
 //! meanwhile stand until the job ends by the first, and are not examined.
 
+use garonne_job::crash_report::CrashReport;
+use garonne_job::crash_report::MAY_END;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
 use std::time::Instant;
@@ -13,10 +15,10 @@ use garonne_sync::futex;
 
 use super::helper_process::{self, HelperProcess};
 use super::{Agent, EpollToken};
-use crate::crash::{CrashReport, MAY_END};
-use crate::layout::RankBlock;
-use crate::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
-use crate::{printable, sys};
+use crate::sys;
+use garonne_job::layout::RankBlock;
+use garonne_job::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
+use garonne_job::printable;
 
 /// A rank that is or was examined.
 #[derive(Debug)]

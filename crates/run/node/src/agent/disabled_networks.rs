@@ -8,6 +8,8 @@
 //! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`]
 //! questions at a time, here and at the first.
 
+use garonne_job::agent_messages::InterfaceAddress;
+use garonne_job::settings::ENV_NETWORKS;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -17,14 +19,13 @@ use ipnet::IpNet;
 
 use super::Agent;
 use super::requests::reply;
-use crate::agent_messages::{AgentCommand, AgentReport, QueryId};
-use crate::codes;
-use crate::disabled_networks;
-use crate::layout::{RankBlock, RankState};
-use crate::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
-use crate::rank::allowed_networks::ENV_NETWORKS;
-use crate::rank_messages::ToRank;
-use crate::reachability::{self, DisableEffect, HostNetworks, InterfaceAddress};
+use crate::reachability::{self, DisableEffect, HostNetworks};
+use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId};
+use garonne_job::codes;
+use garonne_job::disabled_networks;
+use garonne_job::layout::{RankBlock, RankState};
+use garonne_job::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
+use garonne_job::rank_messages::ToRank;
 
 /// Requests of tools to take networks out of use or into use again, until they are answered.
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::codes;
 use crate::elf;
-use crate::error::{Error, Result};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
 
 /// The file to execute for `word`: as given if it contains a slash, else from the search path, else
 /// from the directory.

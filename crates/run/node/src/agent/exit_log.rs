@@ -1,16 +1,17 @@
 //! What agents note of the ends of ranks, for a launcher that is to tell them: those of other hosts
 //! tell the first.
 
+use garonne_job::process_exit::ProcessExit;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{Agent, RankSlot};
-use crate::agent_messages::RankExit;
-use crate::codes;
-use crate::error::Error;
-use crate::job::Job;
-use crate::outcome::{JobOutcome, RankOutcome};
-use crate::process_tree::{ProcessExit, signal_name};
+use crate::process_tree::signal_name;
+use garonne_job::agent_messages::RankExit;
+use garonne_job::codes;
+use garonne_job::error::Error;
+use garonne_job::job::Job;
+use garonne_job::outcome::{JobOutcome, RankOutcome};
 
 /// Ends as they came.
 #[derive(Debug)]

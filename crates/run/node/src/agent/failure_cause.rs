@@ -5,12 +5,12 @@
 //! the others know by its end alone, and its ranks' peers may say sooner that they have lost them
 //! than it is known that nobody makes the line again.
 
+use garonne_job::process_exit::ProcessExit;
 use std::time::Instant;
 
 use super::Agent;
 use super::shutdown::JobFailure;
-use crate::limits::STARTER_BEFORE_LINE;
-use crate::process_tree::ProcessExit;
+use garonne_job::limits::STARTER_BEFORE_LINE;
 
 /// The code by which ssh says that its own connection failed, or that it does not know how the
 /// other side ended.

@@ -10,10 +10,10 @@ use std::time::Instant;
 use super::output::StreamKind;
 use super::traceback::{self, TracebackGroup};
 use super::{Agent, shutdown};
-use crate::codes;
-use crate::limits::FAILURE_WAIT;
-use crate::node_map::named;
-use crate::printable;
+use garonne_job::codes;
+use garonne_job::limits::FAILURE_WAIT;
+use garonne_job::node_map::named;
+use garonne_job::printable;
 
 /// Tracebacks and the failure's own line, held until all that belongs together can be printed.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl FailureOutput {
 impl Agent<'_> {
     /// Says what a failure comes to: at once, or behind what other ranks still write of it.
     pub(super) fn print_failure_output(&mut self, lines: &[&str]) {
-        let of_python = |program: &crate::job::Program| {
+        let of_python = |program: &garonne_job::job::Program| {
             let name = program.argv.first().map(|word| word.to_string_lossy());
             name.is_some_and(|name| shutdown::is_python(&name))
         };

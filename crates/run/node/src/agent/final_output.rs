@@ -9,10 +9,10 @@ use rustix::net::RecvFlags;
 use super::Agent;
 use super::output::{OutputSink, StreamKind};
 use super::shutdown::ends_jobs;
-use crate::limits::DRAIN_READS;
 use crate::process_tree;
-use crate::rank_messages::LauncherMessage;
 use crate::sys;
+use garonne_job::limits::DRAIN_READS;
+use garonne_job::rank_messages::LauncherMessage;
 
 impl Agent<'_> {
     /// Kills what is left, passes the last output on and returns the exit code.

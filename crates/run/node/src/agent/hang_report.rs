@@ -13,8 +13,8 @@ use super::helper_process::{self, HelperProcess};
 use super::stall_detector::StallDetector;
 use super::{Agent, EpollToken};
 use crate::agent_discovery;
-use crate::limits::VERDICT_BYTES_MAX;
 use crate::sys;
+use garonne_job::limits::VERDICT_BYTES_MAX;
 
 /// Why a verdict is wanted, and so what comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

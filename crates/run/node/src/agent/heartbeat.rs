@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::limits::{AGENT_SILENCE_MAX, PING_EVERY};
+use garonne_job::limits::{AGENT_SILENCE_MAX, PING_EVERY};
 
 /// An agent that checks later than this was kept from it, and so may have been those it listens
 /// for: by a stop, a frozen container, a machine that slept.

@@ -15,14 +15,14 @@ use super::reconnect::Reconnect;
 use super::root_role::no_secret;
 use super::{Agent, AgentStart, EpollToken};
 use crate::addresses;
-use crate::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::host_table;
-use crate::layout::RankBlock;
-use crate::limits::HOST_NAMES_MAX;
-use crate::new_networks;
 use crate::rank::allowed_networks::AllowedNetworks;
+use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::host_table;
+use garonne_job::layout::RankBlock;
+use garonne_job::limits::HOST_NAMES_MAX;
+use garonne_job::new_networks;
 
 /// Addresses of all hosts and ports of all ranks, as the agents exchanged them.
 pub(super) struct HostExchange {
@@ -188,7 +188,9 @@ impl Agent<'_> {
         {
             // It may be one that the first host does not know of, where somebody translates.
             if up.joined && !above.addresses.contains(&up.parent_address) {
-                above.addresses.truncate(crate::limits::ADDRESSES_MAX - 1);
+                above
+                    .addresses
+                    .truncate(garonne_job::limits::ADDRESSES_MAX - 1);
                 above.addresses.push(up.parent_address);
             }
             above
@@ -376,7 +378,8 @@ impl Agent<'_> {
             .is_some_and(|slot| slot.node != self.node)
         {
             for world in &self.worlds {
-                RankBlock::of(&world.board, rank).set_state(crate::layout::RankState::Finalized);
+                RankBlock::of(&world.board, rank)
+                    .set_state(garonne_job::layout::RankState::Finalized);
             }
         }
     }

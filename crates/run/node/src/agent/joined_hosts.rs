@@ -2,6 +2,7 @@
 //! on the line that it has made, and tells latecomers so; the agent of such a host says to whoever
 //! joined why it ends.
 
+use garonne_job::join_messages::ToJoiner;
 use std::ffi::OsString;
 use std::net::{IpAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,15 +15,14 @@ use rustix::event::epoll;
 use super::agent_link::{AgentLink, LinkLoss};
 use super::output::{OutputSink, StreamKind};
 use super::{Agent, EpollToken, rank_start};
-use crate::agent_messages::AgentCommand;
-use crate::codes;
-use crate::error::Result;
-use crate::job::Job;
-use crate::join::ToJoiner;
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
-use crate::layout::JobId;
 use crate::remote_agent::AgentOrigin;
+use garonne_job::agent_messages::AgentCommand;
+use garonne_job::codes;
+use garonne_job::error::Result;
+use garonne_job::job::Job;
+use garonne_job::layout::JobId;
 
 /// How an agent begins.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::Agent;
 use super::agent_link::AgentLink;
 use crate::process_tree;
-use crate::rank_messages::LauncherMessage;
 use crate::sys;
+use garonne_job::rank_messages::LauncherMessage;
 
 impl Agent<'_> {
     /// Hands the launcher the connection that leads to the agent of a node from now on.

@@ -7,16 +7,17 @@
 //! could still register, and at least one rank never came. Looked at only while there is such a
 //! rank, a few times a second; nothing here costs the ranks anything.
 
+use garonne_job::process_exit::ProcessExit;
 use std::time::{Duration, Instant};
 
 use garonne_sync::doorbell::Doorbell;
 
 use super::{Agent, RankSlot, WorldState};
-use crate::codes;
-use crate::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
-use crate::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
-use crate::process_tree::{self, ProcessExit};
+use crate::process_tree;
 use crate::sys;
+use garonne_job::codes;
+use garonne_job::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
+use garonne_job::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
 
 /// Whether a rank can still take part in a world.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,7 +26,6 @@ mod helper_process;
 mod host_exchange;
 mod interrupt;
 mod joined_hosts;
-pub mod kill_after;
 mod launcher_link;
 mod missing_ranks;
 mod new_networks;
@@ -59,6 +58,9 @@ mod timestamp;
 mod traceback;
 mod world_memory;
 
+use garonne_job::agent_socket_name::AgentSocketName;
+use garonne_job::process_exit::ProcessExit;
+pub use garonne_job::settings::ENV_SINGLETONS;
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -69,16 +71,9 @@ use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
-use crate::agent_discovery::{self, AgentSocketName};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::job::Job;
-use crate::layout::{JobId, WorldShape};
-use crate::new_networks::NewAddress;
-use crate::process_tree::{self, ProcessExit};
-use crate::rank_messages::LauncherMessage;
-use crate::registration_secret::{RegistrationSecret, draw_job_id};
-use crate::{limits, sys};
+use crate::agent_discovery;
+use crate::process_tree;
+use crate::sys;
 use adopted::AdoptedRole;
 pub(crate) use adopted::adopt;
 use child_agents::ChildAgents;
@@ -86,10 +81,17 @@ use child_role::{ChildRole, UnfinishedLine};
 use epoll_token::EpollToken;
 use failure_cause::PendingFailure;
 use flight_recorders::FlightRecorders;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::Job;
+use garonne_job::layout::{JobId, WorldShape};
+use garonne_job::limits;
+use garonne_job::new_networks::NewAddress;
+use garonne_job::rank_messages::LauncherMessage;
+use garonne_job::registration_secret::{RegistrationSecret, draw_job_id};
 use host_exchange::HostExchange;
 pub(crate) use host_exchange::listen_at;
 pub(crate) use joined_hosts::{AgentStart, RootConnection};
-pub use other_mpi::ENV_SINGLETONS;
 use output::{LineMarks, OutputSink, RankStream, StreamKind};
 use output_routing::OutputSinks;
 use output_source::OutputSource;
@@ -342,7 +344,7 @@ impl<'a> Agent<'a> {
             snapshots: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
             stdin: stdin_forwarder::StdinForwarder::default(),
-            grace: kill_after::of(job),
+            grace: garonne_job::settings::kill_after::of(job),
             exit_log: exit_log::ExitLog::default(),
             suspension: suspension::SuspensionDetector::default(),
             hang_reports: hang_report::HangReports::default(),

@@ -7,9 +7,9 @@
 
 use super::Agent;
 use crate::addresses;
-use crate::agent_messages::{AgentCommand, AgentReport};
-use crate::limits::ADDED_MAX;
-use crate::new_networks::{self, NewAddress};
+use garonne_job::agent_messages::{AgentCommand, AgentReport};
+use garonne_job::limits::ADDED_MAX;
+use garonne_job::new_networks::{self, NewAddress};
 use std::net::IpAddr;
 
 impl Agent<'_> {

@@ -13,15 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::Agent;
 use super::rank_start::PreparedProgram;
-use crate::codes;
 use crate::elf::{self, ElfSummary};
-use crate::limits::{
+use crate::process_tree;
+use garonne_job::codes;
+use garonne_job::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
-use crate::process_tree;
-
-/// With `1` ranks may be of another MPI: each is a world of its own then.
-pub const ENV_SINGLETONS: &str = "GARONNE_SINGLETONS";
 
 /// A process that has another MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]

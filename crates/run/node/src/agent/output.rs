@@ -21,8 +21,10 @@ use rustix::io::Errno;
 use super::output_source::OutputSource;
 use super::timestamp::stamp;
 use super::traceback::HeldTraceback;
-use crate::job::{OutputTags, OutputTimes, TagColour};
-use crate::limits::{LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT};
+use garonne_job::job::{OutputTags, OutputTimes, TagColour};
+use garonne_job::limits::{
+    LINE_BYTES_MAX, LINE_PASSES_BYTES_MAX, LINE_PASSES_WAIT, PARTIAL_LINE_WAIT,
+};
 
 /// Bytes that a pipe takes without blocking once it polls writable.
 const CHUNK_BYTES: usize = 4096;

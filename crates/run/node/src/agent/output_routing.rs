@@ -17,12 +17,12 @@ use super::output::{OutputSink, RankStream, SinkState, StreamKind};
 use super::output_source::OutputSource;
 use super::root_role::output_stream;
 use super::{Agent, EpollToken};
-use crate::agent_messages::{AgentCommand, AgentReport};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::job::{Job, StderrMode};
-use crate::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
-use crate::output_files::{self, PatternValues};
+use garonne_job::agent_messages::{AgentCommand, AgentReport};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::{Job, StderrMode};
+use garonne_job::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
+use garonne_job::output_files::{self, PatternValues};
 
 /// Index of the first file among the sinks; the two descriptors come before.
 const FIRST_FILE: usize = 2;

@@ -1,5 +1,8 @@
 //! Starting the ranks: environment, program lookup, pipes.
 
+use garonne_job::agent_socket_name::AgentSocketName;
+use garonne_job::settings::ENV_SINGLETONS;
+use garonne_job::settings::bulk_transports::BulkTransports;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,18 +12,16 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Resource;
 
 use super::executable;
-use super::other_mpi::ENV_SINGLETONS;
 use super::{interrupt, spawn};
-use crate::agent_discovery::{self, AgentSocketName, JobEnvironment, ProgramPosition};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::job::{Job, Program, StderrMode};
-use crate::limits;
+use crate::agent_discovery::{self, JobEnvironment, ProgramPosition};
 use crate::process_tree;
-use crate::rank::bulk_transports::BulkTransports;
 use crate::rank_slots::ENV_SLOTS;
-use crate::registration_secret::RegistrationSecret;
 use crate::sys;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::job::{Job, Program, StderrMode};
+use garonne_job::limits;
+use garonne_job::registration_secret::RegistrationSecret;
 
 /// Arguments and environment that the starts of all ranks have in common.
 pub(super) struct RankStarter<'a> {
@@ -319,11 +320,11 @@ fn is_of_one_host(name: &OsStr) -> bool {
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
 /// from.
 const SETTINGS: [&str; 9] = [
-    super::kill_after::ENV_KILL_AFTER,
-    crate::rank::ENV_BACKGROUND,
-    crate::rank::ENV_CHECK,
+    garonne_job::settings::ENV_KILL_AFTER,
+    garonne_job::settings::ENV_BACKGROUND,
+    garonne_job::settings::ENV_CHECK,
     crate::rank::ENV_INITIAL_ERRHANDLER,
-    crate::strategy::ENV_STRATEGY,
+    garonne_job::settings::ENV_STRATEGY,
     crate::rank::ENV_ENCRYPT,
     crate::rank::ENV_OFI,
     crate::rank::ENV_RAILS,

@@ -15,7 +15,7 @@ use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
 use crate::addresses;
-use crate::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
+use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 
 /// Attempts to replace the connection to the parent, at all addresses at once.
 #[derive(Debug, Default)]

@@ -14,10 +14,10 @@ use std::time::Instant;
 use super::Agent;
 use super::relay_search::RelaySearch;
 use super::relays::ProbeTarget;
-use crate::agent_messages::{
+use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
-use crate::limits::VENUES_MAX;
+use garonne_job::limits::VENUES_MAX;
 
 impl Agent<'_> {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
+use garonne_job::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 
 /// How often it is looked for a place to meet in a round: at the job's own host, and at others.
 const VENUES: u32 = 2;

@@ -5,6 +5,7 @@
 //! one are started when that one has said where it takes calls, so each is told at once where to
 //! call.
 
+use garonne_job::process_exit::ProcessExit;
 use std::ffi::{CString, OsString};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,12 +17,12 @@ use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 
 use super::{Agent, EpollToken, executable, spawn};
-use crate::agent_messages::AgentBootstrap;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::STARTER_WORDS_MAX;
-use crate::process_tree::{self, ProcessExit};
+use crate::process_tree;
 use crate::sys;
+use garonne_job::agent_messages::AgentBootstrap;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::STARTER_WORDS_MAX;
 
 /// A command that starts the agent of a node.
 pub(super) struct RemoteStart {

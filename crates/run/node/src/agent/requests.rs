@@ -1,5 +1,6 @@
 //! What registered processes and tools ask of the agent, and its answers.
 
+use garonne_job::process_exit::ProcessExit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
@@ -8,15 +9,15 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::{Agent, EpollToken, RegisteredProcess};
 use crate::agent_discovery::{ENV_AGENT, ENV_JOB};
-use crate::agent_messages::ReverseConnectRequest;
-use crate::codes;
-use crate::error::{Error, Result};
 use crate::launchers::abort_via_launcher::wait_for_output;
-use crate::layout::{RankBlock, RankState};
-use crate::process_tree::{self, ProcessExit};
-use crate::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
+use crate::process_tree;
 use crate::sys::{self, ReceivedMessage};
 use crate::trusted_peer;
+use garonne_job::agent_messages::ReverseConnectRequest;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::{RankBlock, RankState};
+use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_rails::tcp::Versions;
 
 /// A registration as received.
@@ -160,7 +161,7 @@ impl Agent<'_> {
     /// The job's name; where nobody decided one, what all its agents derive alike.
     fn job_name(&self) -> String {
         match self.job.name.is_empty() {
-            true => crate::job_name::derived(&self.job.command, self.id.0 as u64),
+            true => garonne_job::job_name::derived(&self.job.command, self.id.0 as u64),
             false => self.job.name.clone(),
         }
     }

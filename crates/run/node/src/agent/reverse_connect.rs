@@ -13,10 +13,10 @@ use garonne_rails::tcp::trusted::{self, Call, Called};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
-use crate::agent_messages::{AgentCommand, AgentReport, ReverseConnectRequest};
-use crate::codes;
-use crate::limits::CALLBACKS_MAX;
-use crate::node_map::listed;
+use garonne_job::agent_messages::{AgentCommand, AgentReport, ReverseConnectRequest};
+use garonne_job::codes;
+use garonne_job::limits::CALLBACKS_MAX;
+use garonne_job::node_map::listed;
 
 /// Connections that this node's agent opens to its own ranks on behalf of ranks of other hosts.
 #[derive(Debug, Default)]

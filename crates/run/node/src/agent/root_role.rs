@@ -6,6 +6,7 @@
 //! messages (`output_source`) within a window, and whose end is reported. The lines by which that
 //! comes are `below`; the commands that start agents are `remote_start`.
 
+use garonne_job::process_exit::ProcessExit;
 use std::collections::BTreeMap;
 
 use garonne_rails::tcp::Secret;
@@ -14,16 +15,15 @@ use super::output::StreamKind;
 use super::remote_start::RemoteStart;
 use super::{Agent, listen_at};
 use crate::addresses;
-use crate::agent_checkin::{in_parts, name_apart, table};
-use crate::agent_messages::{
-    AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, OutputStream, QueryId, RankExit,
-};
-use crate::codes;
-use crate::error::{Error, Result};
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
-use crate::node_map::listed;
-use crate::process_tree::ProcessExit;
+use garonne_job::agent_checkin::{in_parts, name_apart, table};
+use garonne_job::agent_messages::{
+    AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, OutputStream, QueryId, RankExit,
+};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::node_map::listed;
 
 /// State of the root agent: the launcher's own, which decides how the job ends.
 pub(super) struct RootRole {

@@ -4,17 +4,18 @@
 //! own words go out first, then one line that says what happened; then the others are asked to end,
 //! and soon ended.
 
+use garonne_job::process_exit::ProcessExit;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Agent, RankSlot};
-use crate::agent_messages::{AgentCommand, AgentReport};
-use crate::codes;
-use crate::error::Result;
-use crate::layout;
-use crate::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
-use crate::process_tree::{self, ProcessExit, signal_name};
+use crate::process_tree::{self, signal_name};
 use crate::sys;
+use garonne_job::agent_messages::{AgentCommand, AgentReport};
+use garonne_job::codes;
+use garonne_job::error::Result;
+use garonne_job::layout;
+use garonne_job::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
 
 /// The job is over but for what still runs.
 #[derive(Debug)]

@@ -28,14 +28,14 @@ use super::helper_process::{self, HelperProcess};
 use super::requests::reply;
 use super::{Agent, EpollToken};
 use crate::agent_discovery;
-use crate::agent_messages::{AgentCommand, AgentReport, Query, QueryId};
-use crate::limits::{
+use crate::sys;
+use garonne_job::agent_messages::{AgentCommand, AgentReport, Query, QueryId};
+use garonne_job::limits::{
     LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
     RECORDS_PAUSE, RECORDS_WAITING_MAX,
 };
-use crate::query::RemoteCommand;
-use crate::rank_messages::ToRank;
-use crate::sys;
+use garonne_job::query::RemoteCommand;
+use garonne_job::rank_messages::ToRank;
 
 /// Queries about the ranks of all hosts: the tools that asked, and the programs that answer for
 /// this host.

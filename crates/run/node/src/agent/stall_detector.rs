@@ -5,50 +5,16 @@
 //! A look reads one file of `/proc` for each rank of this host, and ranks do nothing for it. Looks
 //! come less and less often while nothing is found.
 
-use std::ffi::OsStr;
+use garonne_job::settings::ENV_DEADLOCK;
+use garonne_job::settings::deadlock::DeadlockSetting;
+use garonne_job::settings::deadlock::answer;
 use std::time::{Duration, Instant};
 
 use super::Agent;
 use super::hang_report::HangReportReason;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
 use crate::process_tree;
-
-/// Variable that says what becomes of a job whose ranks are proven to wait for each other for ever.
-pub const ENV_DEADLOCK: &str = "GARONNE_DEADLOCK";
-
-/// Value of [`ENV_DEADLOCK`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum DeadlockSetting {
-    /// The verdict is printed once; ranks that wait for one that has left end with their job.
-    #[default]
-    Report,
-    /// The job is ended, too.
-    Abort,
-    /// Nobody looks.
-    Off,
-}
-
-/// Whether the setting may say this.
-///
-/// # Errors
-/// It may not; what there is.
-pub fn check(said: &OsStr) -> Result<()> {
-    answer(said).map(drop)
-}
-
-fn answer(said: &OsStr) -> Result<DeadlockSetting> {
-    match said.to_string_lossy().trim() {
-        "" | "report" => Ok(DeadlockSetting::Report),
-        "abort" => Ok(DeadlockSetting::Abort),
-        "off" | "0" | "no" => Ok(DeadlockSetting::Off),
-        _ => Err(Error::misuse(
-            codes::G0225,
-            format!("{ENV_DEADLOCK}={said:?}; there are: report, abort, off"),
-        )),
-    }
-}
+use garonne_job::codes;
+use garonne_job::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
 
 /// When to look next, and what the last look saw.
 #[derive(Debug, Default)]
@@ -172,15 +138,6 @@ fn ticks_of_sleeper(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_setting_has_three_words_and_names_them() {
-        assert_eq!(answer("".as_ref()).unwrap(), DeadlockSetting::Report);
-        assert_eq!(answer("abort".as_ref()).unwrap(), DeadlockSetting::Abort);
-        assert_eq!(answer(" off ".as_ref()).unwrap(), DeadlockSetting::Off);
-        let error = check("aborts".as_ref()).unwrap_err().to_string();
-        assert!(error.contains("report, abort, off"), "{error}");
-    }
 
     #[test]
     fn a_process_sleeps_until_it_is_gone() {

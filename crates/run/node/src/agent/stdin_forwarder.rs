@@ -14,9 +14,9 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Agent, EpollToken};
-use crate::agent_messages::{AgentCommand, AgentReport};
-use crate::job::StdinReaders;
-use crate::limits::FAR_WINDOW;
+use garonne_job::agent_messages::{AgentCommand, AgentReport};
+use garonne_job::job::StdinReaders;
+use garonne_job::limits::FAR_WINDOW;
 
 /// State of the launcher's standard input at one agent.
 #[derive(Debug, Default)]
@@ -54,17 +54,6 @@ struct StdinReader {
     /// How many of the waiting bytes its pipe has taken.
     taken: usize,
     watched: bool,
-}
-
-impl StdinReaders {
-    /// Whether this rank reads standard input.
-    pub fn is_read_by(self, rank: u32) -> bool {
-        match self {
-            Self::Rank(reader) => reader == rank,
-            Self::All => true,
-            Self::Nobody => false,
-        }
-    }
 }
 
 impl Agent<'_> {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::Agent;
 use super::output::OutputSink;
 use super::shutdown::Shutdown;
-use crate::error::Result;
-use crate::limits;
+use garonne_job::error::Result;
+use garonne_job::limits;
 
 impl Agent<'_> {
     /// When something is to be done without an event.

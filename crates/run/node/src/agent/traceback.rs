@@ -2,13 +2,13 @@
 //! fail, and what several of them come to.
 //!
 //! A stream that begins a traceback holds everything from there on, in order, until the job has
-//! failed or [`TRACEBACK_WAIT`](crate::limits::TRACEBACK_WAIT) has passed, at most
+//! failed or [`TRACEBACK_WAIT`](garonne_job::limits::TRACEBACK_WAIT) has passed, at most
 //! [`TRACEBACK_BYTES_MAX`]. Nothing here prints.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::limits::{TRACEBACK_BYTES_MAX, TRACEBACK_WAIT};
+use garonne_job::limits::{TRACEBACK_BYTES_MAX, TRACEBACK_WAIT};
 
 /// How CPython begins one.
 const HEADER: &[u8] = b"Traceback (most recent call last):";

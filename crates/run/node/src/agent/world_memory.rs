@@ -9,12 +9,12 @@ use garonne_engine::api::SHARDS_MAX;
 use rustix::net::SendFlags;
 
 use super::{Agent, WorldState};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::layout::{self, WorldShape};
-use crate::limits;
-use crate::rank_messages::LauncherMessage;
 use crate::sys;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::{self, WorldShape};
+use garonne_job::limits;
+use garonne_job::rank_messages::LauncherMessage;
 
 /// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
 /// on several hosts the memory of each has room for all ranks of the job.
@@ -82,8 +82,8 @@ impl Agent<'_> {
             store: HashMap::new(),
             waiting: vec![],
         };
-        crate::disabled_networks::write(&world.board, &self.disabled_networks);
-        crate::new_networks::show(&world.board, &self.new_addresses);
+        garonne_job::disabled_networks::write(&world.board, &self.disabled_networks);
+        garonne_job::new_networks::show(&world.board, &self.new_addresses);
         self.publish_routes(&world.board);
         self.worlds.push(world);
         Ok(())

@@ -4,6 +4,8 @@
 //! and a lock that is only tried. It asks for no memory and touches no thread-local variable of
 //! this library, which might be made at that moment.
 
+use garonne_job::crash_report::CrashReport;
+use garonne_job::crash_report::STANDS;
 use std::mem::{MaybeUninit, zeroed};
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
@@ -12,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use garonne_sync::futex;
 
-use super::{CrashReport, STANDS};
 use crate::client::AgentClient;
-use crate::layout::RankBlock;
-use crate::limits::{CRASH_STACK_BYTES, CRASH_WAIT};
+use garonne_job::layout::RankBlock;
+use garonne_job::limits::{CRASH_STACK_BYTES, CRASH_WAIT};
 
 /// Signals that end a process because of what it did.
 const SIGNALS: [i32; 5] = [

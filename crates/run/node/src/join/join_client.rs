@@ -4,6 +4,10 @@
 //! Runs in `garonne join`, which is to this host's ranks what `garonne run` is to those of the
 //! first: their launcher, whose end is theirs.
 
+use garonne_job::join_key::JoinKey;
+use garonne_job::join_key::KeyAddresses;
+use garonne_job::join_messages::HostOffer;
+use garonne_job::join_messages::ToJoiner;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
@@ -11,13 +15,12 @@ use garonne_rails::tcp::House;
 use garonne_rails::tcp::trusted::Trusted;
 use rustix::event::{PollFd, PollFlags};
 
-use super::join_key::{JoinKey, KeyAddresses};
-use super::{HostOffer, NO_NODE, ToJoiner, local_identity};
-use crate::agent_messages::AgentBootstrap;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{CALL_WAIT, CUT_PAUSE, GUEST_LOOK};
+use super::{NO_NODE, local_identity};
 use crate::remote_agent;
+use garonne_job::agent_messages::AgentBootstrap;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{CALL_WAIT, CUT_PAUSE, GUEST_LOOK};
 
 /// Progress of a host that joins, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]

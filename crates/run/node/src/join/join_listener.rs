@@ -6,21 +6,24 @@
 //! the key by the hosts asked for and [`GUESTS_SPARE`]. A host that leaves while it waits gives its
 //! place back.
 
+use garonne_job::join_key::JoinKey;
+use garonne_job::join_key::KeyAddresses;
+use garonne_job::join_messages::HostOffer;
+use garonne_job::join_messages::ToJoiner;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::trusted::{Porch, Trusted};
 use rustix::event::epoll;
 
-use super::join_key::{JoinKey, KeyAddresses};
 use super::late_join::hosts;
-use super::{HostOffer, NO_NODE, ToJoiner, local_identity};
+use super::{NO_NODE, local_identity};
 use crate::addresses;
 use crate::agent::listen_at;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
 use crate::sys::{self, SignalFd};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
 
 /// The hosts that the launcher waits for, and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,15 +5,16 @@
 //! handed over by the listener ([`super::join_listener`]), since nobody else hears it. Bounded as
 //! every port is (strangers, time), and by [`LATE_LINES_MAX`] that were told and have not hung up.
 
+use garonne_job::join_messages::ToJoiner;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use garonne_rails::tcp::trusted::{Porch, Trusted};
 
-use super::{NO_NODE, ToJoiner};
-use crate::codes;
-use crate::limits::{LATE_LINES_MAX, LATE_WAIT};
+use super::NO_NODE;
+use garonne_job::codes;
+use garonne_job::limits::{LATE_LINES_MAX, LATE_WAIT};
 
 /// The listener for hosts that come too late, and the connections of those that did.
 #[derive(Debug)]

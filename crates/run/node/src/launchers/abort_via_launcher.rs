@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 
 use super::LauncherExchange;
-use crate::limits::LAST_WORDS_WAIT;
+use garonne_job::limits::LAST_WORDS_WAIT;
 
 /// The launcher of this process, if registering failed.
 static STRANDED: Mutex<Option<Box<dyn LauncherExchange>>> = Mutex::new(None);

@@ -2,18 +2,18 @@
 //! key, another job. Said on standard error as soon as it is likely, since they go on waiting for
 //! minutes, and again in the error if the wait was in vain. Pure but for that line.
 
+use garonne_job::settings::ENV_KEY;
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use garonne_rails::tcp::{Fault, Reason};
 
-use super::key_file::ENV_KEY;
 use crate::addresses;
-use crate::codes;
-use crate::error::Error;
-use crate::limits::{REFUSAL_STANDS, STRANGERS_STAND};
 use crate::remote_agent::ConnectError;
+use garonne_job::codes;
+use garonne_job::error::Error;
+use garonne_job::limits::{REFUSAL_STANDS, STRANGERS_STAND};
 
 /// Something that a rank saw.
 #[derive(Clone, Debug, PartialEq, Eq)]

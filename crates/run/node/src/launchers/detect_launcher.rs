@@ -8,8 +8,8 @@
 use super::RankAndSize;
 use super::env_exchange::RankZeroAddress;
 use crate::agent_discovery::ENV_SIZE;
-use crate::codes;
-use crate::error::Error;
+use garonne_job::codes;
+use garonne_job::error::Error;
 
 /// The launcher that started this process, and how its ranks exchange data.
 #[derive(Clone, Debug, PartialEq, Eq)]

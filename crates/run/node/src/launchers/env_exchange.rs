@@ -8,6 +8,7 @@
 //! before that proof is believed; what looks like a rank with another key or library is told to
 //! people while there is time, and when it is over.
 
+use garonne_job::settings::ENV_KEY;
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -28,10 +29,10 @@ use super::exchange_table::{ExchangeTable, decode, encode, refusal};
 use super::key_file;
 use super::local_socket::{self, is_own_user};
 use super::{LauncherExchange, RankAndSize};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT};
 use crate::remote_agent;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT};
 
 /// Address of rank 0 and identity of the job, from the variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +255,7 @@ impl EnvExchange {
                 "the {} ranks are on several hosts, and nothing but RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT says so: they need a key to know each other\n  \
                  help: put one into a file that all of them can read (`openssl rand -hex 32 > FILE; chmod 600 FILE`) and name it by {}=FILE",
                 self.standing.size,
-                key_file::ENV_KEY
+                ENV_KEY
             );
             Error::misuse(codes::G0224, text)
         })?;

@@ -1,13 +1,13 @@
 //! What ranks that meet by variables send each other: a table of what each has put, or why there is
 //! none (docs/reference/job.md, E6). Bounded by
-//! [`EXCHANGE_TABLE_MAX`](crate::limits::EXCHANGE_TABLE_MAX), which whoever reads a message heeds.
+//! [`EXCHANGE_TABLE_MAX`](garonne_job::limits::EXCHANGE_TABLE_MAX), which whoever reads a message heeds.
 
 use std::collections::HashMap;
 
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, RANKS_MAX};
-use crate::rank_messages::{MessageReader, MessageWriter, malformed};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{EXCHANGE_VALUE_MAX, KEY_BYTES_MAX, RANKS_MAX};
+use garonne_job::rank_messages::{MessageReader, MessageWriter, malformed};
 
 /// Values that ranks have put, by key.
 pub(super) type ExchangeTable = HashMap<String, String>;

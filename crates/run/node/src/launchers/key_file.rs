@@ -1,15 +1,13 @@
 //! The key that a user has put into a file, so that processes of his on several hosts know each
 //! other.
 
+use garonne_job::settings::ENV_KEY;
 use garonne_rails::tcp::{SECRET_BYTES, Secret};
 
 use super::wireup::unhex;
-use crate::bounded_read;
-use crate::codes;
-use crate::error::{Error, Result};
-
-/// Names the file. The key itself is never in the environment.
-pub const ENV_KEY: &str = "GARONNE_KEY_FILE";
+use garonne_job::bounded_read;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
 
 /// Reads it. `None`: no file is named.
 pub(super) fn read() -> Result<Option<Secret>> {

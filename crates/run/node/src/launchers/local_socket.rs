@@ -12,10 +12,10 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::agent_discovery::abstract_names;
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::LEADER_LOOK;
-use crate::printable;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::LEADER_LOOK;
+use garonne_job::printable;
 
 /// Whether the other side of a connection is a process of this user.
 pub(super) fn is_own_user(line: &UnixStream) -> bool {

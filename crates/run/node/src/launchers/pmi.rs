@@ -16,10 +16,10 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::process_mapping;
 use super::{LauncherExchange, RankAndSize};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{EXCHANGE_LINE_MAX, EXCHANGE_VALUE_MIN};
 use crate::sys;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{EXCHANGE_LINE_MAX, EXCHANGE_VALUE_MIN};
 
 /// A socket to the launcher, of any family, as a stream.
 #[derive(Debug)]
@@ -318,7 +318,7 @@ pub(super) fn read_anything(bytes: &[u8]) {
     for mut pmi in called.into_iter().chain(inherited) {
         let RankAndSize { rank, size } = pmi.rank_and_size();
         assert!(rank < size);
-        if size <= crate::limits::RANKS_MAX
+        if size <= garonne_job::limits::RANKS_MAX
             && let Ok(Some(nodes)) = pmi.nodes()
         {
             assert_eq!(nodes.len(), size as usize);

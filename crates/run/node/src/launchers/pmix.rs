@@ -10,8 +10,8 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use super::{LauncherExchange, RankAndSize};
-use crate::codes;
-use crate::error::{Error, Result};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
 use sys::{Library, Proc, Status, WILDCARD};
 
 /// A rank as PMIx's client.

@@ -1,7 +1,7 @@
 //! Which ranks share a host, as launchers of the PMI family write it: `(vector,(0,2,4))` are two
 //! nodes from node 0 on, with four ranks each. Pure.
 
-use crate::limits::RANKS_MAX;
+use garonne_job::limits::RANKS_MAX;
 
 /// The node of each rank. `None`: the text says nothing that can be understood.
 pub(super) fn nodes(text: &str, size: u32) -> Option<Vec<u32>> {

@@ -7,20 +7,22 @@
 //! launcher's own, which gave each rank its place and is trusted with as much. Who cannot start an
 //! agent puts why, so that the others say it too instead of waiting.
 
+use garonne_job::adoption_messages::AdoptionRequest;
+use garonne_job::adoption_messages::AgentLocation;
+use garonne_job::adoption_messages::ChildListener;
+use garonne_job::adoption_messages::RootAgent;
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 
 use super::{LauncherExchange, RankAndSize};
 use crate::addresses;
-use crate::adoption::{
-    self, AdoptionRequest, AgentLocation, ChildListener, RootAgent, StartedAgent,
-};
+use crate::adoption::{self, StartedAgent};
 use crate::agent_discovery::JobEnvironment;
-use crate::agent_tree::{AgentTree, ENV_FAN_OUT, fan_out_from_environment};
-use crate::codes;
-use crate::error::{Error, Result};
-use crate::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
-use crate::rank_messages::LIBRARY_VERSION;
+use garonne_job::agent_tree::{AgentTree, ENV_FAN_OUT, fan_out_from_environment};
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
+use garonne_job::rank_messages::LIBRARY_VERSION;
 
 const FIRST: &str = "garonne-first";
 

@@ -5,17 +5,15 @@
 //! The lines between agents do not ask here; the agent does before a network is left alone
 //! ([`crate::reachability`]).
 
+use garonne_job::settings::ENV_NETWORKS;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use crate::addresses;
-use crate::agent_messages::HostEndpoint;
-use crate::codes;
-use crate::error::{Error, Result};
-
-/// The setting's name.
-pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
+use garonne_job::agent_messages::HostEndpoint;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
 
 /// The networks that ranks may use between hosts.
 #[derive(Debug, Default, PartialEq, Eq)]

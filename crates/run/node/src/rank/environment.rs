@@ -7,12 +7,13 @@
 use super::idle_cores::IdleCores;
 use super::memory_of;
 use crate::client::AgentClient;
-use crate::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
+use crate::sys;
 use crate::trace_recorder::TraceRecorder;
-use crate::wait_report::{PollSlot, WaitReport};
-use crate::{limits, sys};
 use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
+use garonne_job::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
+use garonne_job::limits;
+use garonne_job::wait_report::{PollSlot, WaitReport};
 use garonne_progress::environment::{
     CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
 };

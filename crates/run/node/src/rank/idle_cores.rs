@@ -5,7 +5,7 @@
 //! computes on the first. Decided once, by the helper when it first has something to do, since
 //! reading what the machine is like takes a tenth of a millisecond for each CPU.
 
-use crate::limits;
+use garonne_job::limits;
 use garonne_topology::CpuSet;
 use garonne_topology::machine::Machine;
 use std::path::Path;

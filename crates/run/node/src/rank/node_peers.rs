@@ -2,10 +2,10 @@
 //! processes.
 
 use crate::client::AgentClient;
-use crate::error::{Error, Result};
-use crate::layout::RankState;
-use crate::limits;
 use garonne_engine::api::{Error as EngineError, LackingSide, Peer, UnreachableCause};
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::RankState;
+use garonne_job::limits;
 use garonne_rails::shm::{Neighbours, Process, refuse};
 use garonne_sync::shm::Segment;
 use rustix::io::Errno;
@@ -112,16 +112,17 @@ impl Neighbours for SegmentPeers {
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         match self.shard {
-            0 => {
-                (peer < self.size).then(|| self.board.part(crate::layout::doorbell_offset(peer), 4))
-            }
+            0 => (peer < self.size).then(|| {
+                self.board
+                    .part(garonne_job::layout::doorbell_offset(peer), 4)
+            }),
             shard => self.client.shard_block(shard, peer).map(|card| card.bell()),
         }
     }
 
     // A rank has one helper, whatever shard it is called for.
     fn hands(&self, peer: Peer) -> Option<Segment> {
-        (peer < self.size).then(|| self.board.part(crate::layout::hands_offset(peer), 8))
+        (peer < self.size).then(|| self.board.part(garonne_job::layout::hands_offset(peer), 8))
     }
 
     fn process(&self, peer: Peer) -> Process {

@@ -1,6 +1,8 @@
 //! A rank's way to the other hosts of its job: made from what its agent handed over, where there
 //! are any.
 
+use garonne_job::settings::ENV_ENCRYPT;
+use garonne_job::settings::bulk_transports::BulkTransports;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,19 +17,18 @@ use garonne_topology::nuioa;
 
 use super::JobHosts;
 use super::allowed_networks::AllowedNetworks;
-use super::bulk_transports::BulkTransports;
-use super::settings::{ENV_ENCRYPT, fabrics, sealed};
 use crate::addresses::{self, WhichHost};
-use crate::agent_messages::HostEndpoint;
 use crate::client::{AgentClient, WorldInfo};
-use crate::codes;
-use crate::disabled_networks;
-use crate::error::{Error, Result};
-use crate::host_table::HostTable;
-use crate::layout::{self, RankState};
 use crate::measured_networks::MeasuredNetworks as Tuned;
-use crate::new_networks::{self, NewAddress};
-use crate::relay_routes;
+use garonne_job::agent_messages::HostEndpoint;
+use garonne_job::codes;
+use garonne_job::disabled_networks;
+use garonne_job::error::{Error, Result};
+use garonne_job::host_table::HostTable;
+use garonne_job::layout::{self, RankState};
+use garonne_job::new_networks::{self, NewAddress};
+use garonne_job::relay_routes;
+use garonne_job::settings::ranks::{fabrics, sealed};
 
 /// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
 pub(super) struct RemoteHosts {

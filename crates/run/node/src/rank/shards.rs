@@ -7,52 +7,22 @@ use super::RankHost;
 use super::environment::RankEnvironment;
 use super::node_peers::SegmentPeers;
 use crate::client::AgentClient;
-use crate::codes;
-use crate::error::{Error, Result};
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
 use garonne_engine::engine::Engine;
 use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_engine::schedule::plugin::CheckedPlugin;
+use garonne_job::error::Result;
+use garonne_job::settings::shards::wished;
 use garonne_progress::sharded::{ShardOpener, ShardedEngine};
 use garonne_rails::composed::ComposedRail;
 use garonne_rails::cost::CostModel;
 use garonne_rails::shm::{Neighbours, ShmRail, Threads};
-use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A rank of several threads, as the layers above use it.
 pub type RankShards = ShardedEngine<ComposedRail, RankEnvironment>;
-
-/// How many shards a rank has whose threads may all be in MPI at once, at most; 1: all its threads
-/// share one.
-pub const ENV_SHARDS: &str = "GARONNE_SHARDS";
-
-fn wished() -> Result<usize> {
-    std::env::var_os(ENV_SHARDS).map_or(Ok(SHARDS_MAX), |said| wished_by(&said))
-}
-
-/// How many this says.
-pub(super) fn wished_by(said: &OsStr) -> Result<usize> {
-    wish(&said.to_string_lossy()).ok_or_else(|| {
-        Error::misuse(
-            codes::G0225,
-            format!("{ENV_SHARDS}={said:?}; there are: 1 to {SHARDS_MAX}"),
-        )
-    })
-}
-
-/// Returns the value of a word of the setting, if it is one.
-fn wish(said: &str) -> Option<usize> {
-    let number = said.trim();
-    let count = if number.is_empty() {
-        SHARDS_MAX
-    } else {
-        number.parse().ok()?
-    };
-    (1..=SHARDS_MAX).contains(&count).then_some(count)
-}
 
 /// Arguments from which the further shards of a rank are made.
 pub(super) struct ShardFactory {
@@ -145,23 +115,4 @@ fn rail(neighbours: Arc<dyn Neighbours>) -> std::result::Result<ShmRail, EngineE
         rail.begin_with(&costs);
     }
     Ok(rail)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_as_many_shards_as_there_are_can_be_wished_for() {
-        for (said, wanted) in [
-            ("", Some(16)),
-            (" 1", Some(1)),
-            ("16", Some(16)),
-            ("0", None),
-            ("17", None),
-            ("all", None),
-        ] {
-            assert_eq!(wish(said), wanted, "{said:?}");
-        }
-    }
 }

@@ -8,7 +8,8 @@ use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
-use garonne_node::{capabilities, cpu_claims, limits};
+use garonne_job::limits;
+use garonne_node::{capabilities, cpu_claims};
 use garonne_topology::{Machine, quota};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `garonne explain`: the long story of an error code.
 
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use garonne_node::codes::{self, ErrorCode};
+use garonne_job::codes::{self, ErrorCode};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]

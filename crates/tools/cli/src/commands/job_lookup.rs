@@ -1,16 +1,17 @@
 //! Finding running jobs and reading what their ranks show: shared by all commands that look at one.
 
+use garonne_job::agent_socket_name::AgentSocketName;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::CompletionCandidate;
 use comfy_table::{Table, presets};
-use garonne_node::Error;
-use garonne_node::agent_discovery::{self, AgentSocketName};
-use garonne_node::layout::{RankBlock, RankState};
+use garonne_job::Error;
+use garonne_job::layout::{RankBlock, RankState};
+pub use garonne_job::snapshot::RankSnapshot;
+use garonne_node::agent_discovery;
 use garonne_node::process_tree;
 use garonne_node::query_client::{self, QueryClient};
 use garonne_node::sent_counters;
-pub use garonne_node::snapshot::RankSnapshot;
 use garonne_node::trusted_peer;
 
 /// A job as it is named on the command line.
@@ -112,7 +113,7 @@ pub fn running() -> RunningJobs {
 }
 
 /// The answers of these agents, asked side by side; none where no thread could be had for it.
-fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_node::error::Result<QueryClient>>> {
+fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_job::error::Result<QueryClient>>> {
     std::thread::scope(|scope| {
         let ask = |name| {
             std::thread::Builder::new().spawn_scoped(scope, move || query_client::attach(name))

@@ -1,17 +1,19 @@
 //! `garonne join`: takes part in a job that was started on another host with
 //! `garonne run --join-key`.
 
+use garonne_job::join_key::JoinKey;
+use garonne_job::join_messages::HostOffer;
+use garonne_job::settings::ENV_JOIN_KEY;
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use garonne_node::join::ENV_JOIN_KEY;
-use garonne_node::join::HostOffer;
+use garonne_job::bounded_read;
+use garonne_job::codes;
+use garonne_job::limits;
 use garonne_node::join::join_client::{self, JoinEvent};
-use garonne_node::join::join_key::JoinKey;
-use garonne_node::{bounded_read, codes, limits};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::query::RemoteCommand;
+use garonne_job::query::RemoteCommand;
 use garonne_node::query_client::QueryClient;
 use garonne_topology::machine;
 use hwlocality::Topology;

@@ -4,9 +4,10 @@
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
-use garonne_node::layout::{RankBlock, WorldShape};
-use garonne_node::query::RemoteCommand;
-use garonne_node::{addresses, disabled_networks, query_client, rank};
+use garonne_job::disabled_networks;
+use garonne_job::layout::{RankBlock, WorldShape};
+use garonne_job::query::RemoteCommand;
+use garonne_node::{addresses, query_client, rank};
 use garonne_rails::tcp::shown::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
 use garonne_sync::shm::Segment;
@@ -98,7 +99,7 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
         Some(NetworkAction::Drain { network }) => (find(network)?, true),
         Some(NetworkAction::Add { network }) => (find(network)?, false),
     };
-    let failed = |error: garonne_node::Error| error.to_string();
+    let failed = |error: garonne_job::Error| error.to_string();
     let nobody = format!("no host of the job has an address in {network}");
     if drained {
         let places = query_client::host_endpoints(&job).map_err(failed)?;

@@ -3,8 +3,8 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
-use garonne_node::job_name::now_s;
-use garonne_node::layout::RankState;
+use garonne_job::job_name::now_s;
+use garonne_job::layout::RankState;
 use garonne_node::query_client::QueryClient;
 use serde_json::{Value, json};
 
@@ -257,7 +257,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_job::snapshot::DetailedSnapshot;
 
     #[test]
     fn times_are_said_in_two_units() {

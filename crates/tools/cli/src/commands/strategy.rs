@@ -1,11 +1,12 @@
 //! `garonne strategy`: what the built-in strategies decide; and of one that is a module, after
 //! thousands of random questions, what is wrong with it.
 
+use garonne_job::settings::ENV_STRATEGY;
+use garonne_job::settings::strategy::StrategyChoice;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use garonne_engine::schedule::builtin::BuiltinStrategy;
-use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
 use serde_json::json;
 
 use crate::strategy_checker::{

@@ -15,7 +15,7 @@ use crate::recording::remote_recording::RemoteRecordings;
 use crate::recording::{self, Recording, RecordingOutputs, RecordingResult};
 
 /// How often the ranks are asked to go on: several times while they do it unasked, and while
-/// another host waits for a word of this one ([`garonne_node::limits::LOOK_WAIT`]).
+/// another host waits for a word of this one ([`garonne_job::limits::LOOK_WAIT`]).
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]

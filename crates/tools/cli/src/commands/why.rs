@@ -3,14 +3,12 @@
 use super::{job_lookup, remote_command};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
-use garonne_node::query::RemoteCommand;
+use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape};
+use garonne_job::query::RemoteCommand;
+use garonne_job::settings::ENV_BACKGROUND;
+use garonne_job::settings::SETTINGS;
 use garonne_node::query_client::QueryClient;
-use garonne_node::settings::SETTINGS;
-use garonne_node::{
-    cpu_claims,
-    layout::{AsyncProgressState, RankBlock, WorldShape},
-    rank,
-};
+use garonne_node::{cpu_claims, rank};
 use garonne_rails::shm::{Known, pace::WAYS, paces};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
@@ -211,7 +209,7 @@ fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
     let line = |rank: u32| {
         let wait = RankBlock::of(board, rank).wait()?;
         let call =
-            garonne_node::call_names::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
+            garonne_job::call_names::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
         let peer = match wait.peer {
             0.. => format!(" with rank {} of its communicator", wait.peer),
             _ => String::new(),
@@ -257,7 +255,7 @@ fn because(state: AsyncProgressState) -> String {
         AsyncProgressState::Off => {
             format!(
                 "only calls advance communication: {}=0 switches the rest off",
-                rank::ENV_BACKGROUND
+                ENV_BACKGROUND
             )
         }
         AsyncProgressState::Refused(errno) => format!(
@@ -331,7 +329,7 @@ fn settings(as_json: bool) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::settings::INTERNAL;
+    use garonne_job::settings::INTERNAL;
 
     /// The variables that a source file names as a whole literal.
     fn named(source: &str) -> impl Iterator<Item = &str> {
@@ -394,12 +392,12 @@ mod tests {
                 .unwrap()
                 .1
         };
-        assert_eq!(default(rank::ENV_BACKGROUND), "1");
+        assert_eq!(default(ENV_BACKGROUND), "1");
         assert_eq!(default(rank::ENV_OFI), "off");
         assert_eq!(default(rank::ENV_RAILS), "shm");
         assert_eq!(
-            default(garonne_node::agent_tree::ENV_FAN_OUT),
-            garonne_node::limits::FAN_OUT.to_string()
+            default(garonne_job::agent_tree::ENV_FAN_OUT),
+            garonne_job::limits::FAN_OUT.to_string()
         );
     }
 }

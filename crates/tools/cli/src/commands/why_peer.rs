@@ -2,12 +2,19 @@
 
 use comfy_table::{Table, presets};
 use garonne_engine::schedule::plugin::{DecisionCounts, DecisionKind, counts_bytes, read_counts};
-use garonne_node::agent_messages::HostEndpoint;
-use garonne_node::layout::{RankBlock, WorldShape};
+use garonne_job::agent_messages::HostEndpoint;
+use garonne_job::disabled_networks;
+use garonne_job::layout::ActiveStrategy;
+use garonne_job::layout::{RankBlock, WorldShape};
+use garonne_job::relay_routes;
+use garonne_job::settings::ENV_ENCRYPT;
+use garonne_job::settings::ENV_NETWORKS;
+use garonne_job::settings::ENV_OFI;
+use garonne_job::settings::ENV_RAILS;
+use garonne_job::settings::ENV_STRATEGY;
+use garonne_node::addresses;
 use garonne_node::query_client::{self, QueryClient};
-use garonne_node::rank::{self, ENV_ENCRYPT, ENV_NETWORKS, ENV_OFI, ENV_RAILS};
-use garonne_node::strategy::{ActiveStrategy, ENV_STRATEGY};
-use garonne_node::{addresses, disabled_networks, relay_routes};
+use garonne_node::rank;
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::paces;
 use garonne_rails::tcp::shown::{self, Seen};

@@ -2,7 +2,7 @@
 //! wait for.
 
 use garonne_engine::observe::events::PendingOperation;
-use garonne_node::call_names;
+use garonne_job::call_names;
 
 /// Whether what the card says of a wait in this call is all that the call waits for.
 pub fn names_its_partner(name: &str) -> bool {

@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
+use garonne_job::layout::WaitInfo;
+use garonne_job::node_map::named;
+use garonne_job::snapshot::CollectivesEntered;
+use garonne_job::wait_report::{CollectiveCounters, WaitReportCopy};
 use garonne_mpi::coll::call_tag::{self, CallId, CallSeries, CollectiveKind};
-use garonne_node::layout::WaitInfo;
-use garonne_node::node_map::named;
 use garonne_node::rank::memory_of;
-use garonne_node::snapshot::CollectivesEntered;
-use garonne_node::wait_report::{CollectiveCounters, WaitReportCopy};
 
 use super::polling;
 use super::rank_waits::{CONTEXTS, RankView, number_of};
@@ -330,8 +330,8 @@ pub fn series(call: &CallId) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::layout::RankState;
-    use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
+    use garonne_job::layout::RankState;
+    use garonne_job::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
 
     /// A tag as the library makes them for blocking calls: number, kind (1 barrier, 2 broadcast).
     fn tag(number: i32, kind: i32) -> i32 {

@@ -4,11 +4,11 @@
 //! Lines are written as soon as they are known. The agent takes what has come when its patience
 //! ends.
 
+use garonne_job::crash_report::CrashReport;
 use std::io::Write;
 use std::ops::ControlFlow;
 
 use garonne_inspect::{CrashedThread, NativeFrame, StackStep};
-use garonne_node::crash::CrashReport;
 use garonne_sites::last_part;
 
 /// Functions that are named: further ones rarely say more.

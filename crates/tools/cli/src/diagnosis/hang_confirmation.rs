@@ -1,6 +1,6 @@
 //! What has to hold before a verdict is told that nobody asked for.
 
-use garonne_node::layout::RankState;
+use garonne_job::layout::RankState;
 
 use super::rank_waits::RankView;
 

@@ -4,18 +4,18 @@
 //! may have gone on before another was looked at. So all are looked at twice, and the second time
 //! only when all that answer have answered the first time; what a rank has waited for in both
 //! looks, it waited for in the moment between, as all others did. Bounded by the time that a host
-//! has to answer ([`garonne_node::limits::LOOK_WAIT`]), which it has once: whoever did not answer
+//! has to answer ([`garonne_job::limits::LOOK_WAIT`]), which it has once: whoever did not answer
 //! is not asked again. Memory: what each rank shows, some hundred bytes, twice.
 
+use garonne_job::agent_socket_name::AgentSocketName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::rc::Rc;
 
-use garonne_node::agent_discovery::AgentSocketName;
-use garonne_node::node_map::listed;
-use garonne_node::query::Query;
+use garonne_job::node_map::listed;
+use garonne_job::query::Query;
+use garonne_job::snapshot::DetailedSnapshot;
 use garonne_node::query_client::{self, QueryClient};
-use garonne_node::snapshot::DetailedSnapshot;
 
 use super::rank_usage;
 use super::rank_waits::{self, RankView, monotonic_ns};
@@ -86,7 +86,7 @@ fn own_alone(visit: &QueryClient, why: &str) -> JobSnapshot {
         return alone(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
-        .map(|rank| garonne_node::layout::RankBlock::of(board, rank).host().0)
+        .map(|rank| garonne_job::layout::RankBlock::of(board, rank).host().0)
         .collect();
     let mut answers: BTreeMap<u32, HostAnswer> = of_rank
         .iter()
@@ -152,7 +152,7 @@ fn round(
         .collect();
     for node in asked {
         let none = || {
-            let wait = garonne_node::limits::LOOK_WAIT.as_secs();
+            let wait = garonne_job::limits::LOOK_WAIT.as_secs();
             Err(format!("its agent has not answered within {wait} s"))
         };
         answers.entry(node).or_insert_with(none);
@@ -268,7 +268,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
         // These no program looks for.
         Query::Clock | Query::Cancel => return 1,
     };
-    let bytes = garonne_node::snapshot::encode(&seen);
+    let bytes = garonne_job::snapshot::encode(&seen);
     i32::from(std::io::stdout().write_all(&bytes).is_err())
 }
 
@@ -279,10 +279,10 @@ mod tests {
     use crate::diagnosis::rank_waits::wait_states;
     use garonne_engine::api::{CallOrigin, TypeDigest};
     use garonne_engine::observe::events::PendingOperation;
-    use garonne_node::call_names;
-    use garonne_node::layout::RankState;
-    use garonne_node::layout::WaitInfo;
-    use garonne_node::wait_report::PendingOperations;
+    use garonne_job::call_names;
+    use garonne_job::layout::RankState;
+    use garonne_job::layout::WaitInfo;
+    use garonne_job::wait_report::PendingOperations;
 
     /// A rank that waits in MPI_Recv for another since some time of its host's.
     fn receives(rank: u32, from: u32, since_ns: u64) -> DetailedSnapshot {

@@ -20,12 +20,12 @@ mod terminal_interrupt;
 mod unexpected_messages;
 mod wait_text;
 
+use garonne_job::agent_socket_name::AgentSocketName;
 use std::io::Write;
 
+use garonne_job::codes;
+use garonne_job::layout::RankState;
 use garonne_node::agent::stall_detector;
-use garonne_node::agent_discovery::AgentSocketName;
-use garonne_node::codes;
-use garonne_node::layout::RankState;
 use garonne_node::query_client::{self, QueryClient};
 use serde_json::json;
 

@@ -9,13 +9,13 @@
 use std::collections::HashMap;
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
+use garonne_job::call_names;
+use garonne_job::layout::{RankState, last_calls};
+use garonne_job::snapshot::{PolledOperation, PollingThread};
+use garonne_job::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use garonne_mpi::coll::call_tag::CollectiveKind;
-use garonne_node::call_names;
-use garonne_node::layout::{RankState, last_calls};
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::snapshot::{PolledOperation, PollingThread};
-use garonne_node::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use serde_json::json;
 
 use super::collectives::ActiveCollective;
@@ -252,7 +252,7 @@ pub fn as_json(shown: &RankView) -> Vec<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_job::snapshot::DetailedSnapshot;
 
     fn number(wanted: &str) -> u32 {
         (1..1000)

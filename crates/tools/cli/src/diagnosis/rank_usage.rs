@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use garonne_node::layout::{RankState, WaitInfo, last_calls};
+use garonne_job::layout::{RankState, WaitInfo, last_calls};
+use garonne_job::snapshot::{CollectivesEntered, DetailedSnapshot};
+use garonne_job::wait_report::{BOOK_BYTES, WaitReportCopy};
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
 use garonne_node::sent_counters;
-use garonne_node::snapshot::{CollectivesEntered, DetailedSnapshot};
-use garonne_node::wait_report::{BOOK_BYTES, WaitReportCopy};
 
 use super::collectives;
 use super::polling::PollBaseline;

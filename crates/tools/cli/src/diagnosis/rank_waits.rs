@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
-use garonne_node::call_names;
-use garonne_node::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
+use garonne_job::call_names;
+use garonne_job::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
+use garonne_job::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
+use garonne_job::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
-use garonne_node::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
-use garonne_node::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
 use garonne_sites::SymbolResolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
@@ -28,7 +28,7 @@ use crate::commands::job_lookup::{self, RankSnapshot};
 /// Between the two looks: many times what a rank needs to wake and take a message.
 const MOMENT: Duration = Duration::from_millis(50);
 /// Members of a communicator that are read: those of the largest jobs.
-const MEMBERS_MAX: u32 = garonne_node::limits::RANKS_MAX;
+const MEMBERS_MAX: u32 = garonne_job::limits::RANKS_MAX;
 
 pub const CONTEXTS: u64 = garonne_mpi::limits::CONTEXTS_PER_COMM as u64;
 

@@ -2,8 +2,8 @@
 //! comes to.
 
 use comfy_table::Table;
-use garonne_node::layout::RankState;
-use garonne_node::node_map;
+use garonne_job::layout::RankState;
+use garonne_job::node_map;
 use serde_json::json;
 
 use super::collectives::collective;
@@ -11,7 +11,7 @@ use super::deadlock::HangVerdict;
 use super::rank_waits::{INTERRUPTED, RankView, number_of};
 use super::{polling, unexpected_messages, wait_text};
 use crate::commands::job_lookup::{self, RankSnapshot};
-use garonne_node::call_names;
+use garonne_job::call_names;
 
 /// The ranks that were seen, a line each.
 pub fn table(all: &[RankView]) -> Table {

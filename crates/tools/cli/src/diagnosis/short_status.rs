@@ -1,7 +1,7 @@
 //! What a rank does, in two or three words for a column of a table.
 
-use garonne_node::call_names;
-use garonne_node::layout::{RankState, WaitInfo};
+use garonne_job::call_names;
+use garonne_job::layout::{RankState, WaitInfo};
 
 use super::collectives::collective;
 use super::rank_usage::asks;
@@ -53,7 +53,7 @@ fn short(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_job::snapshot::DetailedSnapshot;
 
     fn shown(wait: Option<WaitInfo>) -> RankView {
         let mut seen = DetailedSnapshot::unavailable(0);

@@ -2,10 +2,10 @@
 //! those of Python, whose lines say more than those of the module that calls MPI for them.
 
 use garonne_inspect::{NativeFrame, ProcessSnapshot, PythonFrame, examine};
-use garonne_node::call_names;
-use garonne_node::layout::RankState;
+use garonne_job::call_names;
+use garonne_job::layout::RankState;
+use garonne_job::snapshot::PollingThread;
 use garonne_node::query_client::QueryClient;
-use garonne_node::snapshot::PollingThread;
 
 use super::rank_waits::RankView;
 use crate::commands::job_lookup::RankSnapshot;

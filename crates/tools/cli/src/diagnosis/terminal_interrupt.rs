@@ -2,8 +2,8 @@
 //! terminal, unless it handles the signal. Their memory is gone; what they waited for stands on
 //! their cards.
 
-use garonne_node::layout::RankState;
-use garonne_node::snapshot::{CommMembers, CommSnapshot};
+use garonne_job::layout::RankState;
+use garonne_job::snapshot::{CommMembers, CommSnapshot};
 
 use super::rank_waits::{INTERRUPTED, RankView, number_of};
 

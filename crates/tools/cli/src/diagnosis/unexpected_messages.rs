@@ -8,7 +8,7 @@
 use std::cell::OnceCell;
 
 use garonne_engine::observe::events::{self, PendingOperation, SentMessage, UnreceivedMessage};
-use garonne_node::layout::RankBlock;
+use garonne_job::layout::RankBlock;
 use garonne_node::query_client::QueryClient;
 use garonne_node::rank::memory_of;
 
@@ -179,9 +179,9 @@ fn taken_words(wanted: &PendingOperation, place: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::layout::WaitInfo;
-    use garonne_node::snapshot::DetailedSnapshot;
-    use garonne_node::wait_report::PendingOperations;
+    use garonne_job::layout::WaitInfo;
+    use garonne_job::snapshot::DetailedSnapshot;
+    use garonne_job::wait_report::PendingOperations;
 
     #[test]
     fn what_nearly_is_what_a_receive_wants_is_told_with_the_difference() {

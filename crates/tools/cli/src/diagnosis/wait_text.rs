@@ -1,9 +1,9 @@
 //! A rank's waits in words: which call, for whom, on which communicator.
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
+use garonne_job::call_names;
+use garonne_job::layout::WaitInfo;
 use garonne_mpi::coll::call_tag::CollectiveKind;
-use garonne_node::call_names;
-use garonne_node::layout::WaitInfo;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};
 use super::collectives::{ActiveCollective, CollectiveId, collective};
@@ -167,8 +167,8 @@ impl WaitingCall {
 mod tests {
     use super::*;
     use garonne_engine::api::CallOrigin;
-    use garonne_node::snapshot::DetailedSnapshot;
-    use garonne_node::wait_report::PendingOperations;
+    use garonne_job::snapshot::DetailedSnapshot;
+    use garonne_job::wait_report::PendingOperations;
 
     #[test]
     fn threads_that_wait_at_one_place_are_told_apart_and_operations_of_one_call_are_not() {

@@ -10,8 +10,8 @@ pub mod live_server;
 
 use std::time::{Duration, Instant};
 
-use garonne_node::job_name::now_s;
-use garonne_node::layout::RankState;
+use garonne_job::job_name::now_s;
+use garonne_job::layout::RankState;
 use garonne_node::query_client::QueryClient;
 use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::commands::job_lookup::{own_host, word};
 use crate::diagnosis::deadlock::WaitState;
 use crate::diagnosis::rank_waits::{RankView, wait_states_if_polls_block};
 use crate::diagnosis::{Diagnosis, report_text};
-use garonne_node::call_names;
+use garonne_job::call_names;
 
 const TEMPLATE: &str = include_str!("page.html");
 

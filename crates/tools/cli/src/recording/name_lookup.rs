@@ -6,7 +6,7 @@ use garonne_mpi::coll::call_tag::CallId;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::NameSource;
 
-use garonne_node::call_names;
+use garonne_job::call_names;
 
 const _: () = assert!(
     garonne_trace::event::CONTEXTS_PER_COMM == garonne_mpi::limits::CONTEXTS_PER_COMM,

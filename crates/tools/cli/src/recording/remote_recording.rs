@@ -10,14 +10,14 @@
 //! Clocks are compared by questions to all agents, which answer with theirs: of each host the
 //! quickest answer counts, and half the time that it took is how far it may be off.
 
+use garonne_job::agent_socket_name::AgentSocketName;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use garonne_node::agent_discovery::AgentSocketName;
-use garonne_node::limits::{CLOCK_ROUNDS, LOOK_WAIT};
-use garonne_node::node_map::listed;
-use garonne_node::query::Query;
+use garonne_job::limits::{CLOCK_ROUNDS, LOOK_WAIT};
+use garonne_job::node_map::listed;
+use garonne_job::query::Query;
 use garonne_node::query_client::{self, JobAnswers, QueryClient};
 use garonne_node::trace_reader::{ReadFrom, now_ns};
 use garonne_trace::event::{EventKind, TraceEvent};

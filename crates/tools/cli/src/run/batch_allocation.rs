@@ -1,7 +1,7 @@
 //! The hosts that a cluster has given to this command: from what its batch system left in the
 //! environment. Pure.
 
-use garonne_node::node_map::HostSpec;
+use garonne_job::node_map::HostSpec;
 
 use super::host_list;
 use super::launch_request::SystemFacts;

@@ -4,6 +4,7 @@
 //! Nothing is parsed by this: [`super::parse`] reads command lines, in the ways of both `mpirun`
 //! families.
 
+use garonne_job::settings::record::RECORD;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,7 +12,6 @@ use clap::builder::{PossibleValuesParser, Str};
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
-use garonne_node::flight_recorder::RECORD;
 use garonne_node::rank;
 
 use super::options::{OPTIONS, OptionAction, OptionSpec, find};

@@ -3,9 +3,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-use garonne_node::job::{Job, Program};
-use garonne_node::rank::settings::{check, read_by_ranks};
-use garonne_node::{agent_tree, settings};
+use garonne_job::agent_tree;
+use garonne_job::job::{Job, Program};
+use garonne_job::settings;
+use garonne_job::settings::ranks::{check, read_by_ranks};
 
 /// What a program's ranks find in their environment, if it is text.
 pub fn said(program: &Program, name: &str) -> Option<OsString> {

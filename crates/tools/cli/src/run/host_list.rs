@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use garonne_node::node_map::HostSpec;
+use garonne_job::node_map::HostSpec;
 
 use super::batch_allocation;
 use super::launch_request::SystemFacts;

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use garonne_node::job::Job;
-use garonne_node::outcome::OutcomeFile;
+use garonne_job::job::Job;
+use garonne_job::outcome::OutcomeFile;
 use serde_json::json;
 
 use crate::overwrite_check::may_replace;

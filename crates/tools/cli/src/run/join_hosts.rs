@@ -3,18 +3,20 @@
 //! The options are pure; [`gather`] opens the port, shows the key, waits, and gives the job its
 //! ranks and nodes.
 
+use garonne_job::join_key::JoinKey;
+use garonne_job::join_key::KeyAddresses;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use garonne_node::bounded_read::{self, KEY_BYTES_MAX};
-use garonne_node::job::{Job, StdinReaders};
-use garonne_node::join::join_key::{JoinKey, KeyAddresses};
+use garonne_job::bounded_read::{self, KEY_BYTES_MAX};
+use garonne_job::codes;
+use garonne_job::job::{Job, StdinReaders};
+use garonne_job::limits;
+use garonne_job::node_map::{HostOrder, HostSpec, NodeMap};
 use garonne_node::join::join_listener::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
-use garonne_node::node_map::{HostOrder, HostSpec, NodeMap};
-use garonne_node::{codes, limits};
 
 /// An option that says how hosts join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +147,7 @@ pub fn gather(
         );
         return Err(super::USAGE);
     }
-    let failed = |error: garonne_node::Error| {
+    let failed = |error: garonne_job::Error| {
         errln!("{error}");
         1
     };

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use garonne_node::job::Job;
-use garonne_node::node_map::{HostOrder, HostSpec};
+use garonne_job::job::Job;
+use garonne_job::node_map::{HostOrder, HostSpec};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use garonne_node::limits;
-use garonne_node::node_map::HostSpec;
+use garonne_job::limits;
+use garonne_job::node_map::HostSpec;
 
 use super::launch_request::SystemFacts;
 

@@ -11,9 +11,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use garonne_node::layout::RankState;
+use garonne_job::call_names;
+use garonne_job::codes;
+use garonne_job::layout::RankState;
 use garonne_node::query_client::QueryClient;
-use garonne_node::{call_names, codes};
 
 use crate::commands::job_lookup;
 use crate::diagnosis::rank_waits::RankView;
@@ -311,7 +312,7 @@ fn waiting(all: &[RankView]) -> Vec<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_node::snapshot::DetailedSnapshot;
+    use garonne_job::snapshot::DetailedSnapshot;
     use std::rc::Rc;
 
     fn ranks(count: u32, hosts: u32) -> Vec<RankView> {

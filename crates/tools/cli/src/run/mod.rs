@@ -33,10 +33,14 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use garonne_node::job::{Job, TagColour};
+use garonne_job::agent_tree;
+use garonne_job::bounded_read;
+use garonne_job::codes;
+use garonne_job::job::{Job, TagColour};
+use garonne_job::limits;
+use garonne_job::node_map::{NodeMap, listed};
 use garonne_node::local_host::which_are_local as own_names;
-use garonne_node::node_map::{NodeMap, listed};
-use garonne_node::{agent_tree, bounded_read, codes, cpu_claims, limits, rank_slots, remote_agent};
+use garonne_node::{cpu_claims, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 
 use crate::flight_recording::FlightRecords;

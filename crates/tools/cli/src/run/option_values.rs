@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use garonne_node::node_map::HostOrder;
-use garonne_node::output_files;
+use garonne_job::node_map::HostOrder;
+use garonne_job::output_files;
 use garonne_topology::binding::{BindTo, MapBy, Policy};
 
 /// `-n4` and `-np4`.

@@ -1,18 +1,20 @@
 //! From the words of the command line to a job. Pure: everything it needs of the system is passed
 //! in.
 
+use garonne_job::settings::ENV_KILL_AFTER;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use garonne_node::agent::kill_after::{self, ENV_KILL_AFTER};
-use garonne_node::job::{Job, OutputTags, OutputTimes, Program, StderrMode, StdinReaders};
-use garonne_node::job_name;
-use garonne_node::node_map::{HostOrder, HostSpec};
-use garonne_node::output_files::OutputFiles;
-use garonne_node::{flight_recorder, rank};
+use garonne_job::job::{Job, OutputTags, OutputTimes, Program, StderrMode, StdinReaders};
+use garonne_job::job_name;
+use garonne_job::node_map::{HostOrder, HostSpec};
+use garonne_job::output_files::OutputFiles;
+use garonne_job::settings::kill_after;
+use garonne_job::settings::record;
+use garonne_node::rank;
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -467,10 +469,8 @@ impl CommandLineParser<'_> {
                 self.files = OutputFiles::in_directory(without_qualifiers(&value))
             }
             OptionAction::Record => {
-                flight_recorder::is_wanted(&value)
-                    .map_err(|_| bad(&flight_recorder::RECORD.join(" or ")))?;
-                self.env
-                    .push((flight_recorder::ENV_RECORD.into(), Some(value)));
+                record::is_wanted(&value).map_err(|_| bad(&record::RECORD.join(" or ")))?;
+                self.env.push((record::ENV_RECORD.into(), Some(value)));
             }
             OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;

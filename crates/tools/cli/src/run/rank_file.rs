@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 
-use garonne_node::job::Job;
-use garonne_node::node_map::HostSpec;
+use garonne_job::job::Job;
+use garonne_job::node_map::HostSpec;
 use garonne_node::rank_slots::{self, is_place};
 
 use super::host_list;
@@ -42,7 +42,7 @@ fn of_text(text: &str) -> Result<RankFile, String> {
                 ", line {number}: '{line}' is not understood; a line is `rank 0=host slot=1:0-2`"
             )
         })?;
-        if rank >= garonne_node::limits::RANKS_MAX as usize {
+        if rank >= garonne_job::limits::RANKS_MAX as usize {
             return Err(format!(", line {number}: there is no rank {rank}"));
         }
         ranks.resize(ranks.len().max(rank + 1), None);

@@ -1,6 +1,6 @@
 //! Who reads standard input, as users of both `mpirun` families write it. Pure.
 
-use garonne_node::job::StdinReaders;
+use garonne_job::job::StdinReaders;
 
 /// Reads a rank, `all` or `none`.
 pub fn read(text: &str) -> Option<StdinReaders> {

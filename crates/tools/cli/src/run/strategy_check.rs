@@ -1,12 +1,13 @@
 //! What a job's programs are told of strategies, looked at before anything is started: names that
 //! there are, modules that can be loaded.
 
+use garonne_job::settings::ENV_STRATEGY;
+use garonne_job::settings::strategy::StrategyChoice;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use garonne_node::codes;
-use garonne_node::job::{Job, Program};
-use garonne_node::strategy::{ENV_STRATEGY, StrategyChoice};
+use garonne_job::codes;
+use garonne_job::job::{Job, Program};
 
 use super::environment_check::said;
 use crate::strategy_checker::{CheckOutcome, CheckStep, ask};

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use garonne_node::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
-use garonne_node::node_map::HostOrder;
+use garonne_job::job::{OutputTags, OutputTimes, StderrMode, StdinReaders};
+use garonne_job::node_map::HostOrder;
 use garonne_topology::binding::{BindTo, MapBy};
 
 use super::launch_request::{JobOrder, LaunchRequest, SystemFacts};
