@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// What stopped a thread of process `pid` from being stopped.
-pub fn words(pid: u32, error: &io::Error) -> String {
+/// Explains why a thread of process `pid` could not be stopped.
+pub fn explanation(pid: u32, error: &io::Error) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -44,7 +44,7 @@ impl CrashedThread {
         })
     }
 
-    /// Whether it is the first thread of its process.
+    /// Returns whether it is the first thread of its process.
     pub fn is_main(&self) -> bool {
         self.is_main
     }
@@ -58,9 +58,9 @@ impl CrashedThread {
         thread::name_and_state(self.pid, outer).map(|(name, _)| name)
     }
 
-    /// Whether memory that could not be used lies where the stack would have grown to.
+    /// Returns whether memory that could not be used lies where the stack would have grown to.
     pub fn is_stack_overflow(&self, address: u64) -> bool {
-        /// What one function takes of the stack, but for those with large arrays.
+        /// Largest stack frame of a function, but for those with large arrays.
         const FRAME_BYTES: u64 = 64 * 1024;
         let sp = self.registers.sp;
         let near = sp.saturating_sub(FRAME_BYTES)..sp.saturating_add(FRAME_BYTES);
@@ -71,8 +71,8 @@ impl CrashedThread {
         near.contains(&address) && !is_usable && above.is_some_and(|part| part.rights.contains('w'))
     }
 
-    /// Its functions, the innermost first: what Python functions called, then these, in place of
-    /// the interpreter's own functions. `tell` is given one by one, and may end it.
+    /// Hands the functions to `tell` one by one, the innermost first: those that Python functions
+    /// called, then the Python functions in place of the interpreter's own. `tell` may end it.
     pub fn tell(&self, mut tell: impl FnMut(StackStep<'_>) -> ControlFlow<()>) {
         let python = self.python();
         let mut tell_native = |frame: &NativeFrame| match !python.is_empty() && is_evaluation(frame)

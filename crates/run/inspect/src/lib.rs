@@ -42,9 +42,9 @@ use thread::ThreadExaminer;
 /// A process as it was at one moment; its threads one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessSnapshot {
-    /// Its id, as the examining process's namespace names it.
+    /// Process id, in the namespace of the examining process.
     pub pid: u32,
-    /// Its threads, the first one first.
+    /// Threads of the process, the first one first.
     pub threads: Vec<ThreadSnapshot>,
     /// Threads beyond those that are examined.
     pub more_threads: usize,

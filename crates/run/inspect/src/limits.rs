@@ -1,4 +1,4 @@
-//! What an examination takes at most.
+//! Limits of an examination.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ pub struct ProcessMemory {
 const TEXT_MAX: usize = 4096;
 
 impl ProcessMemory {
-    /// As many bytes from `address` on as are there, at most `len`.
+    /// Reads as many bytes from `address` on as are there, at most `len`.
     pub fn bytes(self, address: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let got = sys::read(self.pid, address, &mut bytes).unwrap_or(0);
@@ -46,7 +46,7 @@ impl ProcessMemory {
 pub struct StackCopy {
     /// The address of the first byte.
     pub at: u64,
-    /// What lies there, up to the end of the stack or of the copy.
+    /// Bytes of the stack, up to its end or that of the copy.
     pub bytes: Vec<u8>,
 }
 

@@ -6,7 +6,7 @@ use crate::python::PythonFrame;
 use crate::thread::{NativeFrame, ThreadSnapshot};
 use crate::{ProcessSnapshot, limits};
 
-/// What CPython calls the function that runs Python functions.
+/// Name of CPython's function that runs Python functions.
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 
 /// A function that is under way, of the program's own language or of Python.
@@ -44,7 +44,7 @@ impl PythonFrame {
     }
 }
 
-/// Whether a function is the one that runs Python functions.
+/// Returns whether a function is the one that runs Python functions.
 pub(crate) fn is_evaluation(frame: &NativeFrame) -> bool {
     let name = frame.function.as_deref();
     name.is_some_and(|name| name.starts_with(EVALUATION))
@@ -65,7 +65,7 @@ pub fn steps<'a>(frames: &'a [NativeFrame], python: &'a [PythonFrame]) -> Vec<St
 }
 
 impl ThreadSnapshot {
-    /// Its functions, the innermost first; see [`steps`].
+    /// Returns the functions, the innermost first; see [`steps`].
     pub fn steps(&self) -> Vec<StackStep<'_>> {
         steps(&self.frames, &self.python)
     }

@@ -21,7 +21,7 @@ use layout::{CurrentFrame, PythonLayout};
 /// A Python function that is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PythonFrame {
-    /// Its qualified name; before CPython 3.11 its plain name.
+    /// Qualified name; before CPython 3.11 the plain name.
     pub function: String,
     /// The source file.
     pub file: String,

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use crate::process_memory::ProcessMemory;
 
-/// Of one thread at one moment.
+/// Registers of one thread at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// The address of the next instruction.

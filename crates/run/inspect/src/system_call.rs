@@ -8,9 +8,9 @@ use crate::process_memory::ProcessMemory;
 /// A system call that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SystemCall {
-    /// Its name, or its number where the name is not known.
+    /// Name of the call, or its number where the name is not known.
     pub name: String,
-    /// Its arguments as the kernel shows them.
+    /// Arguments as the kernel shows them.
     #[serde(skip)]
     pub arguments: [u64; 6],
     /// The file, socket or path that it is about: a descriptor's with its number, as
@@ -18,7 +18,7 @@ pub struct SystemCall {
     pub about: Option<String>,
 }
 
-/// What the kernel says of a thread that sleeps.
+/// State of a sleeping thread, as the kernel shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockedThread {
     /// Number and arguments of the system call; `None`: it sleeps for another reason, as a page
@@ -29,7 +29,7 @@ pub(crate) struct BlockedThread {
 }
 
 impl BlockedThread {
-    /// Of a thread; `None`: it runs, or the kernel does not say.
+    /// Reads the state of a thread; `None`: the thread runs, or the kernel does not say.
     pub fn of(pid: u32, tid: u32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
     }
@@ -58,7 +58,8 @@ impl BlockedThread {
         }
     }
 
-    /// Whether the call may end with an error when its thread is stopped and goes on (signal(7)).
+    /// Returns whether the call may end with an error when its thread is stopped and goes on
+    /// (signal(7)).
     pub fn minds_stops(&self) -> bool {
         self.call.is_some_and(|(number, _)| {
             let name = name_of(number);

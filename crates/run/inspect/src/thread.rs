@@ -19,9 +19,9 @@ use crate::{FunctionNames, access_denied, sys};
 pub struct NativeFrame {
     /// An address within the instruction that it is at.
     pub address: u64,
-    /// Its name.
+    /// Name of the function.
     pub function: Option<String>,
-    /// Its source file.
+    /// Source file.
     pub file: Option<String>,
     /// The line.
     pub line: Option<u32>,
@@ -60,8 +60,8 @@ impl NativeFrame {
         }
     }
 
-    /// Whether this is a function of the program itself or of a library of its own, as far as one
-    /// can tell: not of the system, nor of the object that `is_runtime` names.
+    /// Returns whether this is a function of the program itself or of a library of its own, as far
+    /// as one can tell: not of the system, nor of the object that `is_runtime` names.
     pub fn is_of_program(&self, is_runtime: impl Fn(&str) -> bool) -> bool {
         const SYSTEM: [&str; 4] = ["/lib", "/usr/lib", "/usr/local/lib", "/opt/"];
         let of_system = SYSTEM.iter().any(|begin| self.object.starts_with(begin));
@@ -81,19 +81,19 @@ impl std::fmt::Display for NativeFrame {
 /// A thread of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ThreadSnapshot {
-    /// Its id, as the examining process's namespace names it.
+    /// Thread id, in the namespace of the examining process.
     pub tid: u32,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
     /// Letter of its state as in `ps`.
     pub state: Option<char>,
     /// The system call that it is in.
     pub call: Option<SystemCall>,
-    /// Its functions, the innermost first.
+    /// Native functions, the innermost first.
     pub frames: Vec<NativeFrame>,
-    /// Whether the frames reach the function that the thread began with.
+    /// The frames reach the function that the thread began with.
     pub complete: bool,
-    /// Its Python functions, the innermost first.
+    /// Python functions, the innermost first.
     pub python: Vec<PythonFrame>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn ids(pid: u32) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// What a thread shows while it stands still.
+/// Stack of a thread, captured while the thread stands still.
 struct CapturedStack {
     unwound: UnwoundStack,
     python: Vec<RawPythonFrame>,
@@ -138,7 +138,7 @@ impl<'a> ThreadExaminer<'a> {
     /// Why some stack is missing or ends early.
     pub fn refused(self) -> Option<String> {
         self.refused
-            .map(|error| access_denied::words(self.pid, &error))
+            .map(|error| access_denied::explanation(self.pid, &error))
     }
 
     /// A thread; `None` if it has ended.

@@ -22,7 +22,7 @@ use crate::registers::Registers;
 pub struct UnwoundStack {
     /// Each lies within the instruction that the function is at: of callers within the call.
     pub addresses: Vec<u64>,
-    /// Whether the last one is the outermost function of its thread.
+    /// The last address is of the outermost function of its thread.
     pub complete: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct ProcessUnwinder<'a> {
 }
 
 impl<'a> ProcessUnwinder<'a> {
-    /// Of process `pid`, whose `maps` file says this.
+    /// Returns the unwinder of process `pid`, whose `maps` file says this.
     pub fn new(pid: u32, maps: &'a str) -> Self {
         Self {
             memory: ProcessMemory { pid },

@@ -65,7 +65,7 @@ impl Standing {
         })
     }
 
-    /// Its functions and their places, the innermost first, at most `most`.
+    /// Returns the functions and their places, the innermost first, at most `most`.
     fn steps(&self, most: usize) -> Vec<(String, String)> {
         let mut steps = Vec::new();
         self.crashed.tell(|step| {

@@ -98,7 +98,7 @@ fn compiled(directory: &Path, flags: &[&str]) -> Option<Running> {
     Some(Running::start(&mut Command::new(program)).settle(3, Some("epoll_")))
 }
 
-/// What a thread is in, as far as its functions have names: without those of the C library.
+/// Returns the functions of a thread that have names, without those of the C library.
 fn path(thread: &ThreadSnapshot) -> Vec<String> {
     let steps = thread.steps();
     let named = steps.iter().map(ToString::to_string);

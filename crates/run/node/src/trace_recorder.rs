@@ -204,7 +204,7 @@ fn about(kind: RecordKind, operation: &TracedOperation) -> Option<Record> {
         return None;
     }
     Some(Record {
-        side: match operation.does {
+        operation_kind: match operation.does {
             TracedKind::Send => OperationKind::Send,
             TracedKind::Receive => OperationKind::Receive,
             TracedKind::Collective => OperationKind::Collective,

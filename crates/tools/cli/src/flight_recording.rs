@@ -33,10 +33,10 @@ const NAMES: usize = 10;
 /// Bytes of a file that is shown: many times what the most ranks write.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What `otherData.kind` says in such a file.
+/// Value of `otherData.kind` in such a file.
 const KIND: &str = "last events";
 
-/// What the agent has handed over.
+/// Records that the agent has handed over.
 #[derive(Debug, Default)]
 pub struct FlightRecords {
     remains: Option<(FlightRecording, Option<u32>)>,
@@ -123,7 +123,7 @@ fn target(directory: &Path, job: &str) -> Result<PathBuf, String> {
 }
 
 fn make(path: PathBuf, about: &Value) -> Result<PathBuf, String> {
-    let made = TraceFile::create(&path, about).and_then(|mut file| file.add(&drawn(about)));
+    let made = TraceFile::create(&path, about).and_then(|mut file| file.add(&viewer_events(about)));
     made.map(|()| path).map_err(|error| error.to_string())
 }
 
@@ -231,7 +231,7 @@ fn headline(event: &Value) -> String {
 }
 
 /// Events for viewers: slices of one unit each, in order.
-fn drawn(about: &Value) -> String {
+fn viewer_events(about: &Value) -> String {
     let mut out = Vec::new();
     for rank in list(&about["last"]) {
         let (pid, process) = (&rank["rank"], &rank["process"]);
@@ -271,7 +271,7 @@ pub fn show(path: &Path) -> Result<String, String> {
         serde_json::from_slice(&bytes).map_err(|error| about(format!("it is no JSON: {error}")))?;
     let data = &file["otherData"];
     match (data["made_by"].as_str(), data["kind"].as_str()) {
-        (Some("garonne"), Some(KIND)) => Ok(shown(data)),
+        (Some("garonne"), Some(KIND)) => Ok(text_of(data)),
         (Some("garonne"), _) => Err(about(
             "it is a timeline: open it at https://ui.perfetto.dev, or see garonne overlap FILE"
                 .into(),
@@ -280,7 +280,7 @@ pub fn show(path: &Path) -> Result<String, String> {
     }
 }
 
-fn shown(data: &Value) -> String {
+fn text_of(data: &Value) -> String {
     let mut out = String::new();
     let last = list(&data["last"]);
     let job = text(&data["job"]).unwrap_or_default();
@@ -423,8 +423,8 @@ mod tests {
             json!({}),
             json!({ "last": [3, {}, { "events": [1, {}], "small": [{ "sends": "x" }] }] }),
         ] {
-            shown(&data);
-            drawn(&data);
+            text_of(&data);
+            viewer_events(&data);
         }
     }
 }

@@ -61,7 +61,10 @@ fn main() {
         }
         // Started by the agent of a rank that has crashed.
         Some("agent") if words.len() == 5 && words[2] == "--crashed" => {
-            diagnosis::crash::tell_agent(&words[3].to_string_lossy(), &words[4].to_string_lossy())
+            diagnosis::crash::print_for_agent(
+                &words[3].to_string_lossy(),
+                &words[4].to_string_lossy(),
+            )
         }
         Some("run") => run::run(words.split_off(2), "garonne run"),
         _ => commands::dispatch(words),

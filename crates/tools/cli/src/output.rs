@@ -1,4 +1,4 @@
-//! What the command says, on streams that may be closed or full.
+//! Writes what the command says to streams that may be closed or full.
 //!
 //! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here
 //! panics: words for people on standard error are lost where that cannot be written, and never
@@ -46,7 +46,8 @@ pub enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// What a command line says, before it is understood: also its errors are coloured or not.
+    /// Finds the colour option in a command line before the line is parsed, so that its errors are
+    /// coloured as asked.
     pub fn named(words: &[OsString]) -> Self {
         let words = words.iter().map(|word| word.to_string_lossy());
         let mut after = words.skip_while(|word| !word.starts_with("--colo"));
@@ -62,7 +63,7 @@ impl ColorChoice {
         }
     }
 
-    /// The same for the option library.
+    /// Returns the choice as the option library knows it.
     pub fn choice(self) -> clap::ColorChoice {
         match self {
             ColorChoice::Auto => clap::ColorChoice::Auto,
@@ -81,7 +82,7 @@ pub enum OutputStream {
     Err,
 }
 
-/// What the user says; [`TagColour::Auto`] until then.
+/// Colour that the user asks for; [`ColorChoice::Auto`] until then.
 static CHOSEN: OnceLock<ColorChoice> = OnceLock::new();
 
 /// Decides when to colour, once.
@@ -89,7 +90,7 @@ pub fn set_colour(colour: ColorChoice) {
     let _ = CHOSEN.set(colour);
 }
 
-/// Whether what goes to a stream is coloured.
+/// Returns whether what goes to a stream is coloured.
 pub fn is_coloured(stream: OutputStream) -> bool {
     let is_terminal = match stream {
         OutputStream::Out => stdout().is_terminal(),
@@ -191,7 +192,7 @@ pub fn out(words: Arguments<'_>) {
     out_bytes(for_stream(&words.to_string(), OutputStream::Out).as_bytes());
 }
 
-/// The same for bytes.
+/// Writes bytes to standard output at once. Does not return if that fails.
 pub fn out_bytes(bytes: &[u8]) {
     let mut stream = stdout().lock();
     let Err(error) = stream.write_all(bytes).and_then(|()| stream.flush()) else {

@@ -1,5 +1,5 @@
-//! What a file that a command is to write may take the place of: a word that was meant for a
-//! program, or for a job, must not cost its file.
+//! Checks which files a command may overwrite: a word that was meant for a program, or for a job,
+//! must not cost its file.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -10,8 +10,8 @@ use garonne_trace::trace_file::BEGINNING;
 /// How timelines begin.
 pub const TIMELINE: &[u8] = BEGINNING.as_bytes();
 
-/// Whether a file is not there, is empty, begins as earlier documents of its kind do, or is no
-/// plain file (a pipe, a terminal).
+/// Returns whether a file is not there, is empty, begins as earlier documents of its kind do, or is
+/// no plain file (a pipe, a terminal).
 ///
 /// # Errors
 /// What the system says of a file that cannot be read.

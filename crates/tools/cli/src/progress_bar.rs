@@ -13,7 +13,8 @@ const BAR: usize = 24;
 /// Characters of what is said beside the bar: a line of eighty is never broken.
 const WORDS_MAX: usize = 40;
 
-/// See the module's paragraph.
+/// Progress of work that takes longer than a second. [`ProgressBar::step`] names each step;
+/// dropping the bar clears its line.
 #[derive(Debug)]
 pub struct ProgressBar {
     shown: bool,
@@ -22,7 +23,7 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Of something that has so many steps.
+    /// Returns the bar of work that has so many steps.
     pub fn new(steps: usize) -> Self {
         Self {
             shown: stderr().is_terminal(),

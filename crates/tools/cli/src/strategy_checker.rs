@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 /// Longest time between two words of the process: loading a library takes milliseconds, an answer
 /// less than one, on machines that are busy or load from afar a thousand times as much.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// It is waited for in pieces of this length, each counted when it is over: where all stood still
-/// for a while (a suspended machine, a frozen container) that was one piece.
+/// Length of one slice of the wait, counted when it is over: where everything stood still for a
+/// while (a suspended machine, a frozen container) that was one slice.
 const SLICE: Duration = Duration::from_millis(100);
 /// Longest time of an examination: thousands of answers that take a hundred microseconds each,
 /// which is a hundred times too long, still end.
@@ -32,10 +32,10 @@ const EXAMINATION_MAX: Duration = Duration::from_secs(60);
 const LINE_MAX: usize = 1 << 20;
 /// Lines of the module's own that are passed on: enough to say what is the matter.
 const PASSED_ON_MAX: u32 = 100;
-/// What lines of ours begin with.
+/// First character of each line of this process's own.
 const MARK: char = '\u{1e}';
 
-/// What is done with a module.
+/// Step of the check of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CheckStep {
     /// It is loaded.
@@ -47,7 +47,7 @@ pub enum CheckStep {
 /// A line of the process.
 #[derive(Debug, Serialize, Deserialize)]
 enum CheckerLine {
-    /// It is no module.
+    /// The file is no module.
     Refused(String),
     Loaded(ModuleInfo),
     /// Question and case that come now.
@@ -55,29 +55,29 @@ enum CheckerLine {
     Report(CheckReport),
 }
 
-/// What a module says of itself.
+/// Properties that a module names of itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModuleInfo {
-    /// Its name.
+    /// Name of the module.
     pub name: String,
     /// By question: whether it decides.
     pub decides: [bool; 3],
 }
 
-/// What was found.
+/// Result of the check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CheckReport {
     /// By question: answers, and those that left the decision to the built-in strategy.
     pub asked: [u64; 3],
     pub left: [u64; 3],
-    /// What does not hold.
+    /// Properties that do not hold.
     pub findings: Vec<ReportedFinding>,
 }
 
 /// See [`plugin_check::PluginFinding`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportedFinding {
-    /// What it was asked, by its place among all questions.
+    /// Question that the module was asked, by its place among all questions.
     pub question: usize,
     pub case: u64,
     pub property: String,
@@ -87,20 +87,20 @@ pub struct ReportedFinding {
 /// How it went.
 #[derive(Debug)]
 pub enum CheckOutcome {
-    /// It is no module, for the reason that is in the text.
+    /// The file is no module, for the reason that is in the text.
     Refused(String),
-    /// It was loaded, and nothing else was wanted.
+    /// The module was loaded, and nothing else was wanted.
     Loaded,
-    /// It was examined.
+    /// The module was examined.
     Examined(ModuleInfo, CheckReport),
-    /// It ended the process, or did not return.
+    /// The module ended the process, or did not return.
     Broke(String),
 }
 
 /// Names of the functions that answer the questions.
 pub const FUNCTIONS: [&str; 3] = ["may_wait", "order", "piece"];
 
-fn tell(line: &CheckerLine) {
+fn print_line(line: &CheckerLine) {
     if let Ok(text) = serde_json::to_string(line) {
         // Behind what the module wrote without a line's end.
         crate::output::out_bytes(format!("\n{MARK}{text}\n").as_bytes());
@@ -108,13 +108,13 @@ fn tell(line: &CheckerLine) {
 }
 
 /// In the process: does it. Its exit code.
-pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
+pub fn run_in_process(what: CheckStep, file: &Path, seed: u64) -> i32 {
     // Who asked may be gone while the module does not return.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let module = match StrategyModule::open(file) {
         Ok(module) => module,
         Err(error) => {
-            tell(&CheckerLine::Refused(error.to_string()));
+            print_line(&CheckerLine::Refused(error.to_string()));
             return 1;
         }
     };
@@ -123,14 +123,14 @@ pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
         order,
         pieces,
     } = module.decides();
-    tell(&CheckerLine::Loaded(ModuleInfo {
+    print_line(&CheckerLine::Loaded(ModuleInfo {
         name: module.name().to_owned(),
         decides: [waiting, order, pieces],
     }));
     if what == CheckStep::Examine {
         let mut before =
-            |question: DecisionKind, case| tell(&CheckerLine::Asks(question as usize, case));
-        tell(&CheckerLine::Report(told(&plugin_check::examine(
+            |question: DecisionKind, case| print_line(&CheckerLine::Asks(question as usize, case));
+        print_line(&CheckerLine::Report(check_report(&plugin_check::examine(
             &module,
             seed,
             &mut before,
@@ -139,7 +139,7 @@ pub fn inside(what: CheckStep, file: &Path, seed: u64) -> i32 {
     0
 }
 
-fn told(report: &PluginReport) -> CheckReport {
+fn check_report(report: &PluginReport) -> CheckReport {
     let finding = |finding: &plugin_check::PluginFinding| ReportedFinding {
         question: finding.question as usize,
         case: finding.case,
@@ -178,7 +178,7 @@ pub fn ask(what: CheckStep, file: &Path, seed: u64) -> std::io::Result<CheckOutc
         .process_group(0)
         .spawn()?;
     let ended = match child.stdout.take() {
-        Some(pipe) => follow(what, &mut LineReader::new(pipe)),
+        Some(pipe) => follow_process(what, &mut LineReader::new(pipe)),
         None => Err(LastActivity::default()),
     };
     Ok(end(&mut child, ended))
@@ -254,15 +254,15 @@ impl LineReader {
     }
 }
 
-/// What the process was about when it said nothing more, and for how long it was waited for if it
-/// may still be alive.
+/// Last activity of the process before it fell silent, and how long it was waited for if it may
+/// still be alive.
 #[derive(Default)]
 struct LastActivity {
     doing: String,
     late: Option<Duration>,
 }
 
-fn follow(what: CheckStep, lines: &mut LineReader) -> Result<CheckOutcome, LastActivity> {
+fn follow_process(what: CheckStep, lines: &mut LineReader) -> Result<CheckOutcome, LastActivity> {
     let until = Instant::now() + EXAMINATION_MAX;
     let (mut about, mut doing) = (ModuleInfo::default(), String::from("while it was loaded"));
     loop {

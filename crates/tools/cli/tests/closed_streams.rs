@@ -20,7 +20,7 @@ fn output(line: &str, out: impl Into<Stdio>, err: impl Into<Stdio>) -> Output {
     command.stdout(out).stderr(err).output().unwrap()
 }
 
-/// What is asked for on standard output, by whom there is much and by whom little of it to say.
+/// Commands that write to standard output, some much and some little.
 const ASKED: [&str; 7] = [
     "run --version",
     "run --help",

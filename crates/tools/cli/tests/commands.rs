@@ -288,7 +288,7 @@ fn where_several_jobs_run_each_command_says_how_it_names_one() {
     }
 }
 
-/// What `ping --json` tells: which way, and lengths with their times.
+/// Returns what `ping --json` prints: the path, and lengths with their times.
 fn pinged(line: &str) -> (String, Vec<(u64, f64, f64)>) {
     let told = json(line);
     let exchanges = told["exchanges"].as_array().unwrap().iter();

@@ -1,5 +1,4 @@
-//! What shells and `man` are given: completions, manual pages, help for the width of a terminal,
-//! colour.
+//! Completions, manual pages, help for the width of a terminal, and colour.
 
 mod support;
 
@@ -8,8 +7,8 @@ use std::process::Command;
 
 use support::{command, garonne, run, said};
 
-/// What bash offers for the last of these words, asked as a user's tab key does, with the
-/// completion that an installation has.
+/// Returns what bash offers for the last of these words, asked as a user's tab key does, with an
+/// installation's completion.
 fn offered(share: &Path, words: &[&str]) -> Vec<String> {
     let script = r#"
         completion=$1; shift

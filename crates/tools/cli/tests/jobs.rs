@@ -1,4 +1,4 @@
-//! What a job does, seen from outside: exit codes, output, signals, registration.
+//! Jobs seen from outside: exit codes, output, signals, registration.
 
 mod support;
 

@@ -24,7 +24,7 @@ fn script(wrapper: &[&str], script: &str) -> Said {
     said(&mut command)
 }
 
-/// Whether the system lets us do what a test needs; says so if not.
+/// Returns whether the system lets us do what a test needs; says so if not.
 fn permitted(wrapper: &[&str], probe: &str) -> bool {
     let allowed = script(wrapper, probe).code == 0;
     if !allowed {

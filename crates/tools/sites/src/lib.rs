@@ -74,9 +74,9 @@ struct OpenedObject {
 }
 
 impl SymbolResolver {
-    /// As [`describe`] for process `pid`, whose objects were mapped as `maps` says (lines of a
-    /// `maps` file); what is not in there is looked up in the process as it is now. The process may
-    /// be gone.
+    /// Describes an address of process `pid`, which may be gone. `maps` (lines of a `maps` file)
+    /// says where its objects were mapped; what is not in there is looked up in the process as it
+    /// is now.
     pub fn describe(&mut self, pid: u32, maps: &str, address: u64) -> String {
         if address == 0 {
             return "an unknown place".into();
@@ -145,7 +145,7 @@ impl SymbolResolver {
 /// tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceFunction {
-    /// Its name, demangled.
+    /// Demangled name.
     pub name: Option<String>,
     /// The source file as the compiler was given it.
     pub file: Option<String>,
@@ -215,7 +215,7 @@ impl OpenedObject {
         functions
     }
 
-    /// What debug information or symbols say about an address of the object file.
+    /// Describes an address of the object file by debug information or symbols.
     fn describe(&self, path: &str, svma: u64) -> Option<String> {
         if let Ok(Some(place)) = self.loader.find_location(svma)
             && let (Some(file), Some(line)) = (place.file, place.line)
@@ -233,7 +233,8 @@ impl OpenedObject {
     }
 }
 
-/// Whether an ELF file is mapped wherever there is room, so that its addresses count from its base.
+/// Returns whether an ELF file is mapped wherever there is room, so that its addresses count from
+/// its base.
 fn is_position_independent(file: &str) -> Option<bool> {
     const ET_DYN: u8 = 3;
     let mut head = [0; 18];

@@ -3,7 +3,7 @@
 /// A mapped object file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedObject<'a> {
-    /// Its file, as the process names it.
+    /// Path of the file, as the process names it.
     pub path: &'a str,
     /// Where its first byte is mapped.
     pub base: u64,
@@ -49,7 +49,7 @@ pub struct MapsEntry<'a> {
     pub start: u64,
     /// The first address behind the part.
     pub end: u64,
-    /// What may be done there, as the file says it: `r-xp`.
+    /// Access rights, as the file says them: `r-xp`.
     pub rights: &'a str,
     /// Where the part begins in the file.
     pub offset: u64,
@@ -75,7 +75,7 @@ impl<'a> MapsEntry<'a> {
         })
     }
 
-    /// Whether `address` lies in this part.
+    /// Returns whether `address` lies in this part.
     pub fn holds(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }

@@ -16,7 +16,7 @@ pub(crate) struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Of a file; none where it cannot be read.
+    /// Reads the symbols of a file; none where the file cannot be read.
     pub fn of(path: &str) -> Self {
         File::open(path).map_or_else(|_| Self::default(), Self::read)
     }

@@ -1,5 +1,5 @@
-//! What was seen of a rank, in words that need no memory of it: what timelines are made of and
-//! shares computed from, live or from a file.
+//! Events of a rank that can be understood without the rank's memory: timelines and overlap are
+//! made of them, live or from a file.
 
 use crate::limits::SITES;
 use crate::record::{COMM_NAME_BYTES, NAME_PART, OperationKind, Record, RecordKind};
@@ -20,7 +20,8 @@ pub fn communicator_of(context: u32) -> u32 {
     (context & ((1 << CONTEXT_BITS) - 1)) / CONTEXTS_PER_COMM
 }
 
-/// Whether an operation's tag is the program's: what a collective sends bears a number of its own.
+/// Returns whether an operation's tag is the program's: what a collective sends bears a number of
+/// its own.
 pub fn has_tag(side: OperationKind, context: u32) -> bool {
     side != OperationKind::Collective && context.is_multiple_of(CONTEXTS_PER_COMM)
 }
@@ -34,26 +35,26 @@ pub struct MessageId {
     pub from: u32,
     /// Process that it is for.
     pub to: u32,
-    /// Its number in that stream.
+    /// Number of the message in its stream.
     pub sequence: u32,
 }
 
-/// Whether a rank's communication advances while it computes.
+/// Progress of a rank's communication while the rank computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressMode {
-    /// It is not known.
+    /// The mode is not known.
     #[default]
     Unknown,
     /// By a helper, or it would if anything needed it.
     On,
-    /// It is not switched on.
+    /// Asynchronous progress is not switched on.
     Off,
     /// The system gave no thread.
     Refused,
 }
 
 impl ProgressMode {
-    /// As a file says it.
+    /// Returns the mode's name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -63,7 +64,7 @@ impl ProgressMode {
         }
     }
 
-    /// What a file says.
+    /// Returns the mode that a file names.
     pub fn from_name(name: &str) -> Self {
         [Self::On, Self::Off, Self::Refused]
             .into_iter()
@@ -72,28 +73,28 @@ impl ProgressMode {
     }
 }
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A thread entered an MPI call.
     Enter {
-        /// Its name.
+        /// Name of the call.
         call: SharedName,
         /// Where it stands.
         site: SharedName,
     },
-    /// It left it.
+    /// The thread left the call.
     Leave {
-        /// Its name.
+        /// Name of the call.
         call: SharedName,
     },
     /// An operation was started.
     Start {
         /// The rank's name for it.
         operation: u64,
-        /// What it is.
+        /// Kind of operation.
         side: OperationKind,
-        /// Who started it.
+        /// Name of the call that started the operation.
         call: SharedName,
         /// Where.
         site: SharedName,
@@ -106,11 +107,11 @@ pub enum EventKind {
         /// Bytes of a send, room of a receive.
         bytes: u64,
     },
-    /// It is over.
+    /// The operation is complete.
     Done {
         /// The rank's name for it.
         operation: u64,
-        /// Its message, if it is one that has another side.
+        /// Message of the operation, if it has another side.
         message: Option<MessageId>,
         /// Bytes of the message.
         bytes: u64,
@@ -130,31 +131,31 @@ pub enum EventKind {
     Run {
         /// When it began.
         since_ns: u64,
-        /// It is finished; otherwise it is to run again.
+        /// The task is finished; otherwise it is to run again.
         finished: bool,
     },
     /// The rank's helper begins a turn.
     TurnBegin,
-    /// It ends it.
+    /// The rank's progress thread ends its turn.
     TurnEnd,
     /// A waiter goes to sleep.
     SleepBegin,
-    /// It is awake.
+    /// The waiter is awake.
     SleepEnd,
     /// The call that the thread is in is this collective.
     Collective {
-        /// Its kind and number, and its communicator.
+        /// Kind and number of the collective, and its communicator.
         name: SharedName,
     },
-    /// What advances the rank's communication while it computes.
+    /// Mode in which the rank's communication advances while the rank computes.
     State(ProgressMode),
-    /// So many records were overwritten before they were read.
+    /// Number of records that were overwritten before they were read.
     Lost(u64),
-    /// What the rank calls a communicator.
+    /// Name that the rank gives to a communicator.
     Named {
         /// The communicator's number.
         number: u32,
-        /// Its name.
+        /// Name of the communicator.
         name: SharedName,
     },
     /// The rank's process has ended before MPI_Finalize.
@@ -172,8 +173,8 @@ pub struct TraceEvent {
     pub cpu: u16,
     /// When, in nanoseconds.
     pub at_ns: u64,
-    /// What.
-    pub what: EventKind,
+    /// Kind of event.
+    pub kind: EventKind,
 }
 
 impl TraceEvent {
@@ -181,7 +182,7 @@ impl TraceEvent {
     pub fn shift(&mut self, base: u32) {
         let on = |rank: &mut u32| *rank = rank.saturating_add(base);
         on(&mut self.rank);
-        match &mut self.what {
+        match &mut self.kind {
             EventKind::Start { peer, .. } | EventKind::Work { peer, .. } => {
                 peer.iter_mut().for_each(on)
             }
@@ -226,7 +227,7 @@ impl<N: NameSource> RecordDecoder<N> {
         }
     }
 
-    /// What gives the names.
+    /// Returns the source of names.
     pub fn names(&mut self) -> &mut N {
         &mut self.names
     }
@@ -276,7 +277,7 @@ impl<N: NameSource> RecordDecoder<N> {
         })
     }
 
-    /// What people call the communicator of a context: its name on this rank, or its number.
+    /// Returns how people call the communicator of a context: its name on this rank, or its number.
     pub fn communicator(&mut self, rank: u32, context: u32) -> String {
         let number = communicator_of(context);
         match self.communicators.get(&(rank, number)) {
@@ -299,7 +300,7 @@ impl<N: NameSource> RecordDecoder<N> {
         }
     }
 
-    /// What a record of `rank` tells; `None`: nothing as yet.
+    /// Decodes a record of `rank`; `None`: the record completes no event yet.
     pub fn decode(&mut self, rank: u32, record: &Record) -> Option<TraceEvent> {
         let peer = (record.peer != u32::MAX).then_some(record.peer);
         let what = match record.kind {
@@ -309,7 +310,7 @@ impl<N: NameSource> RecordDecoder<N> {
             },
             RecordKind::Start => EventKind::Start {
                 operation: record.operation,
-                side: record.side,
+                side: record.operation_kind,
                 call: self.call(record.call),
                 site: self.site(rank, record.site),
                 context: record.context,
@@ -346,7 +347,7 @@ impl<N: NameSource> RecordDecoder<N> {
             thread: record.thread,
             cpu: record.cpu,
             at_ns: record.at_ns,
-            what,
+            kind: what,
         })
     }
 }
@@ -363,7 +364,7 @@ fn message(rank: u32, record: &Record) -> Option<MessageId> {
     if record.peer == u32::MAX || record.peer == rank {
         return None;
     }
-    let (from, to) = match record.side {
+    let (from, to) = match record.operation_kind {
         OperationKind::Send => (rank, record.peer),
         OperationKind::Receive => (record.peer, rank),
         OperationKind::Collective => return None,
@@ -401,13 +402,13 @@ mod tests {
     fn both_sides_name_a_message_alike() {
         let mut decoder = RecordDecoder::new(Told(0));
         let done = |side, peer| Record {
-            side,
+            operation_kind: side,
             peer,
             context: 4,
             sequence: 9,
             ..Record::new(RecordKind::Done)
         };
-        let of = |seen: TraceEvent| match seen.what {
+        let of = |seen: TraceEvent| match seen.kind {
             EventKind::Done { message, .. } => message,
             other => panic!("{other:?}"),
         };
@@ -440,7 +441,7 @@ mod tests {
         let seen = RecordDecoder::new(Told(0)).decode(3, &run).unwrap();
         assert_eq!((seen.rank, seen.cpu, seen.at_ns), (3, 5, 900));
         assert_eq!(
-            seen.what,
+            seen.kind,
             EventKind::Run {
                 since_ns: 600,
                 finished: true
@@ -457,7 +458,7 @@ mod tests {
             ..Record::new(RecordKind::Enter)
         };
         for rank in [0, 0, 1, 0, 1] {
-            let EventKind::Enter { call, site } = decoder.decode(rank, &record).unwrap().what
+            let EventKind::Enter { call, site } = decoder.decode(rank, &record).unwrap().kind
             else {
                 panic!("an entry");
             };
@@ -478,7 +479,7 @@ mod tests {
             for record in records {
                 let _ = decoder.decode(0, &record);
             }
-            match decoder.decode(rank, &collective).unwrap().what {
+            match decoder.decode(rank, &collective).unwrap().kind {
                 EventKind::Collective { name } => name.to_string(),
                 other => panic!("{other:?}"),
             }

@@ -1,5 +1,5 @@
-//! What was seen of the ranks of one host, as bytes on their way to another: frames that stand for
-//! themselves, but for names that earlier ones gave (docs/reference/job.md, D14).
+//! Events of one host as bytes on their way to another: frames that can be read alone, but for
+//! names that earlier ones gave (docs/reference/job.md, D14).
 //!
 //! [`EventWriter`] makes them at the host, [`EventReader`] reads them where all hosts are put together. A
 //! frame may be missing: the next says how many events came before it, and a name that was lost
@@ -60,7 +60,7 @@ pub struct EventWriter {
 impl EventWriter {
     /// Adds an event.
     pub fn see(&mut self, seen: &TraceEvent) {
-        let kind = match &seen.what {
+        let kind = match &seen.kind {
             EventKind::Enter { .. } => ENTER,
             EventKind::Leave { .. } => LEAVE,
             EventKind::Start { .. } => START,
@@ -81,7 +81,7 @@ impl EventWriter {
             EventKind::Died => DIED,
         };
         // Names go before the event that bears them.
-        let (call, site) = match &seen.what {
+        let (call, site) = match &seen.kind {
             EventKind::Enter { call, site } | EventKind::Start { call, site, .. } => {
                 (self.name(call), self.name(site))
             }
@@ -94,7 +94,7 @@ impl EventWriter {
         self.word(seen.thread);
         self.body.extend(seen.cpu.to_le_bytes());
         self.long(seen.at_ns);
-        match &seen.what {
+        match &seen.kind {
             EventKind::Enter { .. } => [call, site].into_iter().for_each(|word| self.word(word)),
             EventKind::Leave { .. } => self.word(call),
             EventKind::Start {
@@ -167,7 +167,7 @@ impl EventWriter {
         Some(self.close())
     }
 
-    /// Whether a frame is full.
+    /// Returns whether a frame is full.
     pub fn is_full(&self) -> bool {
         self.body.len() >= FRAME_BYTES
     }
@@ -321,7 +321,7 @@ impl EventReader {
         Ok(lost)
     }
 
-    /// Whether the host has said that it has told all.
+    /// Returns whether the host has said that it has told all.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -411,7 +411,7 @@ impl EventReader {
             thread,
             cpu,
             at_ns,
-            what,
+            kind: what,
         })
     }
 }
@@ -427,7 +427,7 @@ mod tests {
             thread: 7,
             cpu: 3,
             at_ns: 1000 + u64::from(rank),
-            what,
+            kind: what,
         }
     }
 
@@ -527,7 +527,7 @@ mod tests {
         writer.see(&one_of_each()[0]);
         let (lost, seen) = read(&mut reader, &writer.close());
         assert_eq!(lost, Ok(one_of_each().len() as u64));
-        let EventKind::Enter { call, .. } = &seen[0].what else {
+        let EventKind::Enter { call, .. } = &seen[0].kind else {
             panic!("{seen:?}");
         };
         assert_eq!(&**call, "an unknown place");
@@ -545,7 +545,7 @@ mod tests {
         writer.see(&at(0, EventKind::Collective { name }));
         let (_, seen) = read(&mut reader, &writer.close());
         assert_eq!(
-            seen[0].what,
+            seen[0].kind,
             EventKind::Collective {
                 name: "a [2Jb".into()
             }

@@ -1,5 +1,5 @@
-//! What ranks record while they are traced, and what is made of it: a timeline for people, and how
-//! much of each operation was hidden.
+//! Traces: the records that ranks write, the timeline made of them, and how much of each operation
+//! was hidden behind computation.
 //!
 //! Pure but for the file that a timeline is written to. [`record`] is what lies in shared memory,
 //! [`event`] what it means, [`timeline`] and [`trace_file`] make a file that Perfetto opens, [`timeline_reader`]

@@ -44,7 +44,8 @@ pub const SMALL_NS: u64 = 3_000;
 /// nothing to move or most was hidden: several times what waking a sleeper takes.
 pub const LATE_NS: u64 = 100_000;
 
-/// Of what was moved, more than this many hundredths hidden is not little: no reason is sought.
+/// Hidden hundredths of the moved time above which an operation counts as hidden: no reason is
+/// sought.
 pub const LITTLE_PERCENT: u64 = 50;
 
 /// Bytes of a frame, from which on it is sent to another host: half a millisecond of a line of 1

@@ -3,27 +3,27 @@
 
 use garonne_sync::trace_ring::RecordWords;
 
-/// What a record tells.
+/// Kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RecordKind {
     /// A thread of the program entered an MPI call.
     Enter = 1,
-    /// It left the call.
+    /// A thread of the program left the call.
     Leave = 2,
     /// An operation was started.
     Start = 3,
-    /// It is over; a receive knows its message now.
+    /// The operation is complete; a receive knows its message now.
     Done = 4,
     /// Bytes of an operation were moved, until the record's time.
     Work = 5,
     /// The rank's helper was called and begins.
     TurnBegin = 6,
-    /// It leaves the engine.
+    /// The progress thread leaves the engine.
     TurnEnd = 7,
     /// A waiter goes to sleep.
     SleepBegin = 8,
-    /// It is awake again.
+    /// The waiter is awake again.
     SleepEnd = 9,
     /// The call is a collective: its context and tag.
     Collective = 10,
@@ -48,7 +48,7 @@ const KINDS: [RecordKind; 12] = [
     RecordKind::Named,
 ];
 
-/// What an operation is.
+/// Kinds of operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OperationKind {
@@ -66,10 +66,10 @@ pub enum OperationKind {
 pub struct Record {
     /// When, CLOCK_MONOTONIC in nanoseconds.
     pub at_ns: u64,
-    /// What.
+    /// Kind of record.
     pub kind: RecordKind,
-    /// What the operation is.
-    pub side: OperationKind,
+    /// Kind of operation.
+    pub operation_kind: OperationKind,
     /// Number of the MPI function, 0 for none.
     pub call: u16,
     /// The thread, by its id in the system.
@@ -80,9 +80,9 @@ pub struct Record {
     pub peer: u32,
     /// Context of the message.
     pub context: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its number in the stream of its context from its source.
+    /// Number of the message in the stream of its context from its source.
     pub sequence: u32,
     /// Bytes, below 2^48; of [`RecordKind::Run`] 1 if the task is finished, 0 if it is to run again.
     pub len: u64,
@@ -106,7 +106,7 @@ impl Record {
         Self {
             at_ns: 0,
             kind,
-            side: OperationKind::Send,
+            operation_kind: OperationKind::Send,
             call: 0,
             thread: 0,
             site: 0,
@@ -157,7 +157,7 @@ impl Record {
     /// The words that lie in the journal.
     pub fn encode(&self) -> RecordWords {
         let head = u64::from(self.kind as u8)
-            | u64::from(self.side as u8) << 8
+            | u64::from(self.operation_kind as u8) << 8
             | u64::from(self.call) << 16
             | u64::from(self.thread) << 32;
         [
@@ -171,7 +171,7 @@ impl Record {
         ]
     }
 
-    /// What such words tell; `None` if they are no record.
+    /// Decodes the words of a record; `None` if they are no record.
     pub fn decode(words: &RecordWords) -> Option<Self> {
         let [at_ns, head, site, parties, envelope, size, operation] = *words;
         let kind = *KINDS.get(usize::from((head as u8).checked_sub(1)?))?;
@@ -184,7 +184,7 @@ impl Record {
         Some(Self {
             at_ns,
             kind,
-            side,
+            operation_kind: side,
             call: (head >> 16) as u16,
             thread: (head >> 32) as u32,
             site,
@@ -209,7 +209,7 @@ mod tests {
         for kind in KINDS {
             let record = Record {
                 at_ns: u64::MAX,
-                side: OperationKind::Collective,
+                operation_kind: OperationKind::Collective,
                 call: 700,
                 thread: u32::MAX,
                 site: 1 << 63,

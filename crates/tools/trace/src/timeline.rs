@@ -35,7 +35,7 @@ const MESSAGE: &str = "message";
 /// Category of what concerns the recording.
 pub const RECORDING: &str = "recording";
 
-/// What messages of collectives have instead of a tag.
+/// Name that messages of collectives have instead of a tag.
 pub const INTERNAL_TAG: &str = "internal_tag";
 
 #[derive(Debug)]
@@ -51,15 +51,15 @@ struct ThreadTrack {
     named: bool,
 }
 
-/// What a thread is there for, as far as was seen.
+/// Role of a thread, as far as was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum ThreadRole {
-    /// It runs tasks, and was not seen to call MPI.
+    /// The thread runs tasks, and was not seen to call MPI.
     #[default]
     Worker,
-    /// It calls MPI.
+    /// The thread calls MPI.
     Program,
-    /// It is the rank's helper, which runs tasks, too.
+    /// The thread is the rank's progress thread, which runs tasks, too.
     Helper,
 }
 
@@ -78,7 +78,7 @@ struct TimelineOperation {
     side: OperationKind,
     call: SharedName,
     point: TrackPoint,
-    /// It started within a call that is shown.
+    /// The operation started within a call that is shown.
     in_slice: bool,
 }
 
@@ -106,7 +106,8 @@ struct FlowArrow {
     to: Option<TrackPoint>,
 }
 
-/// See the module's paragraph.
+/// Turns events into a timeline in the trace event format. Feed it the events of each rank in
+/// order, then call [`Timeline::take`] for what is to be written.
 #[derive(Debug)]
 pub struct Timeline {
     /// Time 0 of the file.
@@ -161,7 +162,7 @@ impl Timeline {
             at_ns: seen.at_ns,
         };
         self.meet(seen);
-        match &seen.what {
+        match &seen.kind {
             EventKind::Enter { call, site } => {
                 self.open(
                     point,
@@ -245,14 +246,14 @@ impl Timeline {
             );
         }
         if matches!(
-            seen.what,
+            seen.kind,
             EventKind::Lost(_) | EventKind::Named { .. } | EventKind::Died
         ) || rank.threads.len() >= THREADS && !rank.threads.contains_key(&seen.thread)
         {
             return;
         }
         let thread = rank.threads.entry(seen.thread).or_default();
-        let role = match seen.what {
+        let role = match seen.kind {
             EventKind::Run { .. } => ThreadRole::Worker,
             EventKind::TurnBegin => ThreadRole::Helper,
             _ => ThreadRole::Program,
@@ -317,7 +318,7 @@ impl Timeline {
             tag,
             peer,
             bytes,
-        } = &seen.what
+        } = &seen.kind
         else {
             return;
         };
@@ -400,7 +401,8 @@ impl Timeline {
         }
     }
 
-    /// Whether a slice is open on the point's thread: what viewers bind the end of an arrow to.
+    /// Returns whether a slice is open on the point's thread: what viewers bind the end of an arrow
+    /// to.
     fn in_slice(&mut self, point: TrackPoint) -> bool {
         self.thread(point)
             .is_some_and(|thread| !thread.stack.is_empty())
@@ -425,7 +427,7 @@ impl Timeline {
             peer,
             since_ns,
             bytes,
-        } = &seen.what
+        } = &seen.kind
         else {
             return;
         };

@@ -10,9 +10,9 @@ use serde_json::Value;
 /// A timeline, read.
 #[derive(Clone, Debug, Default)]
 pub struct ParsedTimeline {
-    /// Whether the job's ranks took all its cores.
+    /// The job's ranks took all its cores.
     pub crowded: bool,
-    /// What was seen, each rank's events in their order.
+    /// Events of all ranks, each rank's in their order.
     pub seen: Vec<TraceEvent>,
 }
 
@@ -119,7 +119,7 @@ fn event(event: &Value) -> Option<TraceEvent> {
         thread: word(&event["tid"])?,
         cpu: 0,
         at_ns,
-        what,
+        kind: what,
     })
 }
 
@@ -136,7 +136,7 @@ mod tests {
             thread: 7 + rank,
             cpu: 0,
             at_ns,
-            what,
+            kind: what,
         };
         let (call, site): (SharedName, SharedName) = ("MPI_Irecv".into(), "halo.c:66".into());
         let message = MessageId {

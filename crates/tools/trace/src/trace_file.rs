@@ -16,10 +16,11 @@ pub const BEGINNING: &str = r#"{"displayTimeUnit":"ns","otherData":"#;
 const END: &str = "\n]}\n";
 /// Between two events.
 const BETWEEN: &str = ",\n";
-/// What the kernel writes at a time at least.
+/// Bytes that the kernel writes at a time at least.
 const PAGE: u64 = 4096;
 
-/// See the module's paragraph.
+/// Timeline in a file that is whole after every write. [`TraceFile::create`] begins it; each write
+/// replaces the file's end and brings a new one.
 #[derive(Debug)]
 pub struct TraceFile {
     file: File,

@@ -26,7 +26,7 @@ impl TrafficSum {
     }
 }
 
-/// See the module's paragraph.
+/// Matrix of messages and bytes by sender and receiver.
 #[derive(Clone, Debug, Default)]
 pub struct TrafficMatrix {
     pairs: HashMap<(u32, u32), TrafficSum>,
@@ -41,7 +41,7 @@ impl TrafficMatrix {
             message: Some(message),
             bytes,
             ..
-        } = &seen.what
+        } = &seen.kind
         else {
             return;
         };
@@ -68,7 +68,7 @@ impl TrafficMatrix {
         all
     }
 
-    /// What went between pairs that are not told apart.
+    /// Returns the sum over pairs that are not counted apart.
     pub fn others(&self) -> TrafficSum {
         self.others
     }
@@ -91,7 +91,7 @@ mod tests {
             thread: 0,
             cpu: 0,
             at_ns: 0,
-            what: EventKind::Done {
+            kind: EventKind::Done {
                 operation: 0,
                 message: Some(message),
                 bytes,

@@ -143,7 +143,7 @@ const V3_12: PythonLayout = PythonLayout {
     ..V3_11
 };
 
-/// What `_Py_DebugOffsets` begins with.
+/// First bytes of `_Py_DebugOffsets`.
 const COOKIE: [u8; 8] = *b"xdebugpy";
 
 /// Where `_Py_DebugOffsets` of a version says what is needed.
@@ -155,7 +155,8 @@ struct DebugOffsets {
 }
 
 impl PythonLayout {
-    /// Of CPython 3.`minor`, whose `_PyRuntime` lies at `runtime`. `None`: it is not known.
+    /// Returns the layout of CPython 3.`minor`, whose `_PyRuntime` lies at `runtime`. `None`: that
+    /// version is not known.
     pub fn of(memory: ProcessMemory, runtime: u64, minor: u8) -> Option<Self> {
         match minor {
             9 => Some(Self {
@@ -169,7 +170,7 @@ impl PythonLayout {
             10 => Some(V3_10),
             11 => Some(V3_11),
             12 => Some(V3_12),
-            13 => Self::told(
+            13 => Self::from_debug_offsets(
                 memory,
                 runtime,
                 (minor, 3),
@@ -180,7 +181,7 @@ impl PythonLayout {
                     text: 560,
                 },
             ),
-            14 => Self::told(
+            14 => Self::from_debug_offsets(
                 memory,
                 runtime,
                 (minor, 3),
@@ -195,8 +196,9 @@ impl PythonLayout {
         }
     }
 
-    /// As the interpreter says it. `first_of_c`: the first owner of a frame that is no function's.
-    fn told(
+    /// Reads the layout from the interpreter's own table. `first_of_c`: the first owner of a frame
+    /// that is no function's.
+    fn from_debug_offsets(
         memory: ProcessMemory,
         runtime: u64,
         (minor, first_of_c): (u8, u8),

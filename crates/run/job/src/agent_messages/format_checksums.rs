@@ -163,7 +163,7 @@ fn frame() -> Vec<u8> {
             thread: 7,
             cpu: 3,
             at_ns: 1000,
-            what,
+            kind: what,
         });
     }
     writer.finish()

@@ -55,7 +55,7 @@ struct QueueCost {
     /// quartile.
     median_ns: f64,
     quartile_ns: f64,
-    /// The same when the submitter only watches: the task is handed over.
+    /// Price when the submitter only watches, so that the task is handed over to another core.
     handed_over_ns: Option<f64>,
     /// The bare hand-off to the farthest core of the queue.
     hand_off_ns: Option<f64>,
@@ -71,7 +71,7 @@ struct BenchReport {
     growth: Vec<PollerScaling>,
 }
 
-/// What the machine's queue costs with fewer cores polling: medians, as in [`QueueCost`].
+/// Median cost of the machine's queue with fewer cores polling, as in [`QueueCost`].
 #[derive(Debug, Serialize)]
 struct PollerScaling {
     cores: usize,
@@ -153,7 +153,7 @@ struct PollerBench<'a> {
     tasks: Tasks,
 }
 
-/// Whether the submitter runs tasks while it waits.
+/// Behaviour of the submitter while it waits: it runs tasks itself, or only watches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SubmitterMode {
     Polls,
@@ -163,7 +163,7 @@ enum SubmitterMode {
 /// Rows of samples in one go: one to warm up, and those that are kept.
 const ROWS: u32 = 2;
 
-/// What was measured with one queue.
+/// Samples measured with one queue.
 #[derive(Debug, Default)]
 struct QueueSamples {
     /// Nanoseconds per task of each sample.

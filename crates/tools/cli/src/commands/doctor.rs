@@ -44,7 +44,7 @@ struct CheckResult {
     what: &'static str,
     verdict: CheckStatus,
     found: String,
-    /// What it costs and how to mend it; empty if good.
+    /// Cost of the problem, and how to mend it; empty if all is good.
     advice: String,
 }
 
@@ -153,7 +153,7 @@ const LAUNCHERS: [(&str, &str); 5] = [
     ("flux", "Flux"),
 ];
 
-/// What could start programs here beside `garonne run`. None is needed.
+/// Lists other programs that could start jobs here beside `garonne run`. None is needed.
 fn launchers() -> CheckResult {
     let there = multi_host::is_in_path;
     let found: Vec<String> = LAUNCHERS

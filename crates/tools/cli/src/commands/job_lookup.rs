@@ -45,7 +45,7 @@ impl std::fmt::Display for JobSelector {
 }
 
 impl JobSelector {
-    /// Whether a job of this name and launcher is meant, as it stands.
+    /// Returns whether a job of this name and launcher is meant, as it stands.
     fn is(&self, (name, launcher): (&str, u32)) -> bool {
         match self {
             JobSelector::Launcher(pid) => *pid == launcher,
@@ -53,8 +53,8 @@ impl JobSelector {
         }
     }
 
-    /// Those of the jobs that are meant: of this name or launcher, or, where there is none, with
-    /// names that begin so.
+    /// Selects the jobs that are meant: the one of this name or launcher, else those whose names
+    /// begin so.
     fn among<T>(&self, jobs: Vec<T>, of: impl Fn(&T) -> (&str, u32)) -> Vec<T> {
         let begins = |(name, _): (&str, u32)| match self {
             JobSelector::Name(wanted) => name.starts_with(wanted.as_str()),
@@ -75,7 +75,7 @@ impl JobSelector {
 /// The jobs of this user that have an agent on this host.
 #[derive(Debug, Default)]
 pub struct RunningJobs {
-    /// Those that answer, each once, oldest first.
+    /// Jobs that answer, each once, oldest first.
     pub visits: Vec<QueryClient>,
     /// Launchers of those that do not.
     pub silent: Vec<u32>,

@@ -170,7 +170,7 @@ fn own_name(visit: &QueryClient) -> Option<&str> {
     visit.hosts.get(shape.node as usize).map(String::as_str)
 }
 
-/// What [`RemoteCommand::Map`] shows, for the agent that runs this.
+/// Prints the output of [`RemoteCommand::Map`], for the agent that runs this.
 pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
     let topology = match machine_of_this_host() {
         Ok(topology) => topology,
@@ -206,7 +206,7 @@ fn cpu_of(object: &TopologyObject) -> Option<u32> {
         .and_then(|index| u32::try_from(index).ok())
 }
 
-/// What an object is, without the list of its processors, which the drawing shows.
+/// Describes an object without the list of its processors, which the drawing shows.
 fn label(object: &TopologyObject) -> String {
     let text = object.to_string();
     match text.split_once(" with CpuSet(") {
@@ -315,7 +315,7 @@ fn area(object: &Value, ranks: &[Value]) -> TopologyBox {
         return TopologyBox {
             label: format!("CPU {cpu}"),
             lines,
-            look,
+            fill: look,
             parts: Vec::new(),
         };
     }
@@ -324,11 +324,11 @@ fn area(object: &Value, ranks: &[Value]) -> TopologyBox {
     let (boxes, lines): (Vec<_>, Vec<_>) = children
         .iter()
         .map(|child| area(child, ranks))
-        .partition(|part| part.look != BoxFill::Group || !part.parts.is_empty());
+        .partition(|part| part.fill != BoxFill::Group || !part.parts.is_empty());
     TopologyBox {
         label: object["label"].as_str().unwrap_or_default().to_owned(),
         lines: lines.into_iter().map(|part| part.label).collect(),
-        look: BoxFill::Group,
+        fill: BoxFill::Group,
         parts: boxes,
     }
 }

@@ -236,8 +236,8 @@ fn registration(shell: &str, command: &str) -> i32 {
     }
 }
 
-/// These lines. `garonne` is what answers for all: another program of the name `mpirun` would take
-/// the question for a job.
+/// Returns the shell code by which a shell learns to ask for completions. The shell always asks
+/// `garonne`: another program of the name `mpirun` would take the question for a job.
 fn asks(shell: &str, command: &str) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let known = Shells::builtins();

@@ -46,8 +46,8 @@ enum NetworkAction {
     },
 }
 
-/// What to say behind an error of a command line, if it is this command's: other commands name a
-/// job by a bare number, which is none of its subcommands.
+/// Returns the tip behind a command-line error of this command. Other commands name a job by a bare
+/// number; here a bare number is no subcommand.
 pub fn tip(words: &[OsString], error: &clap::Error) -> Option<String> {
     let name = words.get(1)?;
     if name != "network" && name != "rail" {

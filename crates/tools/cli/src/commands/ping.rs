@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rank_pair;
 
-/// What one rank says to the other of the next message.
+/// Tag of the message by which one rank says to the other what comes next.
 const WORD: i32 = 0;
 /// Messages of which one answers the other.
 const PING: i32 = 1;
@@ -56,7 +56,7 @@ pub struct PingArgs {
     as_rank: bool,
 }
 
-/// What the ranks found.
+/// Results that the ranks measured.
 #[derive(Debug, Serialize, Deserialize)]
 struct PingResult {
     /// `shared memory`, or `TCP` and both ends of its connection.
@@ -176,8 +176,8 @@ fn room() -> Result<Scratch, String> {
     Scratch::new(most as usize).ok_or_else(|| "no memory".to_owned())
 }
 
-/// What the other rank is asked for next: so many messages of a length to be answered, a stream of
-/// so many, or nothing more.
+/// Request to the other rank: answer so many messages of a length, take a stream of so many, or
+/// end.
 #[derive(Clone, Copy)]
 enum PingRequest {
     Answer { len: u64, times: u64 },

@@ -37,7 +37,7 @@ pub fn run(args: &PsArgs) -> i32 {
     }
 }
 
-/// What is told of a job.
+/// One job, as the list shows it.
 struct JobRow {
     name: String,
     program: String,
@@ -73,7 +73,7 @@ impl JobRow {
 fn hosts_of(visit: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for host in gathered
-        .all
+        .ranks
         .iter()
         .filter_map(|shown| shown.host.as_deref())
     {
@@ -90,16 +90,16 @@ fn hosts_of(visit: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
     names
 }
 
-/// What the ranks of a job do, in a few words. Those that have not come to MPI may be of a program
-/// that never will.
+/// Describes in a few words what the ranks of a job do. Ranks that have not come to MPI may be of a
+/// program that never will.
 fn state(gathered: &JobSnapshot, ranks: u32) -> String {
-    let seen = || gathered.all.iter().filter(|shown| !shown.silent);
+    let seen = || gathered.ranks.iter().filter(|shown| !shown.silent);
     let count = |is: fn(&RankView) -> bool| seen().filter(|shown| is(shown)).count();
-    let running = count(|shown| shown.seen.rank.state == RankState::Running);
-    let stopped = count(|shown| matches!(shown.seen.rank.process, Some('T' | 't')));
+    let running = count(|shown| shown.snapshot.rank.state == RankState::Running);
+    let stopped = count(|shown| matches!(shown.snapshot.rank.process, Some('T' | 't')));
     let over = count(|shown| {
         matches!(
-            shown.seen.rank.state,
+            shown.snapshot.rank.state,
             RankState::Finalized | RankState::Gone
         )
     });
@@ -110,7 +110,7 @@ fn state(gathered: &JobSnapshot, ranks: u32) -> String {
         () if over > 0 => "ending".to_owned(),
         () => "not in MPI".to_owned(),
     };
-    match gathered.silent.len() {
+    match gathered.silent_hosts.len() {
         0 => state,
         1 => format!("{state}, 1 host does not answer"),
         hosts => format!("{state}, {hosts} hosts do not answer"),
@@ -164,7 +164,7 @@ fn all(as_json: bool) -> i32 {
     0
 }
 
-/// Of a job whose agent is stopped.
+/// State of a job whose agent is stopped.
 const SILENT: &str = "does not answer: somebody may have stopped it";
 
 /// Hosts that a line names; of more their number is said.
@@ -200,16 +200,20 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
         .next()
         .unwrap_or_default();
     let host = |shown: &RankView| shown.host.as_deref().unwrap_or(&own).to_owned();
-    let seen: Vec<&RankView> = gathered.all.iter().filter(|shown| !shown.silent).collect();
+    let seen: Vec<&RankView> = gathered
+        .ranks
+        .iter()
+        .filter(|shown| !shown.silent)
+        .collect();
     if as_json {
         let ranks = seen.iter().map(|shown| {
-            let rank = &shown.seen.rank;
+            let rank = &shown.snapshot.rank;
             json!({ "rank": rank.rank, "host": host(shown), "pid": (rank.pid > 0).then_some(rank.pid), "state": job_lookup::word(rank.state), "cpu": rank.cpu,
                 "cpu_seconds": rank.cpu_seconds, "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
         });
         let ranks: Vec<Value> = ranks.collect();
         let far: Vec<Value> = gathered
-            .silent
+            .silent_hosts
             .iter()
             .map(job_snapshot::silent_as_json)
             .collect();
@@ -224,7 +228,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
         visit.command,
         visit.ranks
     );
-    if gathered.all.is_empty() {
+    if gathered.ranks.is_empty() {
         outln!("no rank has called MPI_Init yet");
         return 0;
     }
@@ -233,7 +237,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
         .load_preset(presets::NOTHING)
         .set_header(["rank", "host", "process", "state", "cpu", "cpu time"]);
     for shown in seen {
-        let rank = &shown.seen.rank;
+        let rank = &shown.snapshot.rank;
         table.add_row([
             rank.rank.to_string(),
             host(shown),
@@ -248,7 +252,7 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
         ]);
     }
     output::out_table(&table);
-    if let Some(far) = job_snapshot::tell_silent(&gathered.silent) {
+    if let Some(far) = job_snapshot::silent_hosts_text(&gathered.silent_hosts) {
         outln!("\n{far}");
     }
     0
@@ -291,7 +295,7 @@ mod tests {
                 let mut seen = DetailedSnapshot::unavailable(rank);
                 seen.rank.state = *state;
                 RankView {
-                    seen,
+                    snapshot: seen,
                     host: None,
                     silent: false,
                 }
@@ -299,8 +303,8 @@ mod tests {
             let all = (0..).zip(states).map(rank).collect();
             state(
                 &JobSnapshot {
-                    all,
-                    silent: Vec::new(),
+                    ranks: all,
+                    silent_hosts: Vec::new(),
                 },
                 states.len() as u32,
             )

@@ -24,7 +24,7 @@ fn pattern(host: &RankHost, tag: i32) -> Pattern {
     }
 }
 
-/// What was started, until it is over. The error is a line for the user.
+/// Waits until a started operation is complete. The error is a line for the user.
 pub fn finish(host: &RankHost, started: Result<StartOutcome, Error>) -> Result<(), String> {
     match started {
         Ok(StartOutcome::Done(status)) => status

@@ -1,5 +1,5 @@
-//! What a command says on other hosts of a job: where it is asked for ranks of another host, or on
-//! a host that has none, as a login node from which the job was started.
+//! Runs a command on other hosts of a job: for ranks of another host, or on a host that has none,
+//! such as the login node that the job was started from.
 //!
 //! The agents of those hosts run the same command there, and its words come back
 //! ([`Query::RemoteCommand`]). One of them that does not answer within [`LOOK_WAIT`] is named.
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{map, network, why, why_peer};
 
-/// What other hosts say, by the name of each, in the order of nodes.
+/// Output of the command by host name, in the order of nodes.
 pub type HostReplies = Vec<(String, Result<String, String>)>;
 
 /// `garonne agent --look JOB WISH`: says it for the agent that runs this.
@@ -100,7 +100,7 @@ pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Ho
     Ok(asked.into_iter().map(said).collect())
 }
 
-/// Of the one host on which a rank runs.
+/// Prints the answer of the one host on which a rank runs.
 fn one(rank: u32, said: HostReplies, as_json: bool) -> Result<i32, String> {
     let Some((host, page)) = said.into_iter().next() else {
         return Err(format!("no host has rank {rank}"));
@@ -113,7 +113,7 @@ fn one(rank: u32, said: HostReplies, as_json: bool) -> Result<i32, String> {
     Ok(0)
 }
 
-/// Of all hosts that have ranks; this one has none.
+/// Prints the answers of all hosts that have ranks; this one has none.
 fn all(said: HostReplies, as_json: bool) -> Result<i32, String> {
     let missing: Vec<String> = said
         .iter()

@@ -10,7 +10,8 @@ use garonne_engine::schedule::builtin::BuiltinStrategy;
 use serde_json::json;
 
 use crate::strategy_checker::{
-    CheckOutcome, CheckReport, CheckStep, FUNCTIONS, ModuleInfo, ReportedFinding, ask, inside,
+    CheckOutcome, CheckReport, CheckStep, FUNCTIONS, ModuleInfo, ReportedFinding, ask,
+    run_in_process,
 };
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +37,7 @@ pub fn run(args: &StrategyArgs) -> i32 {
     // The same words as of a job's launcher, and the same file.
     let file = std::path::absolute(named).unwrap_or_else(|_| named.clone());
     if let Some(what) = args.inside {
-        return inside(what, &file, args.seed);
+        return run_in_process(what, &file, args.seed);
     }
     match StrategyChoice::read(named.as_os_str()) {
         Ok(StrategyChoice::BuiltIn(one)) => return show(&[one], args.json),
@@ -81,7 +82,7 @@ pub fn run(args: &StrategyArgs) -> i32 {
     i32::from(!good)
 }
 
-/// What each decision of a built-in strategy is about, and what it decides.
+/// Returns, for each decision of a built-in strategy, its subject and its outcome.
 fn decisions(one: BuiltinStrategy) -> [(&'static str, &'static str); 3] {
     [
         ("small messages to other hosts", one.leaving().words()),
@@ -90,15 +91,15 @@ fn decisions(one: BuiltinStrategy) -> [(&'static str, &'static str); 3] {
     ]
 }
 
-/// What a built-in strategy decides, in a line.
-pub fn words(one: BuiltinStrategy) -> String {
+/// Describes in a line what a built-in strategy decides.
+pub fn summary(one: BuiltinStrategy) -> String {
     decisions(one)
         .map(|(about, what)| format!("{about}: {what}"))
         .join("; ")
 }
 
-/// The same as JSON.
-pub fn told(one: BuiltinStrategy) -> serde_json::Value {
+/// Describes as JSON what a built-in strategy decides.
+pub fn json_of(one: BuiltinStrategy) -> serde_json::Value {
     json!({
         "name": one.name(), "small_messages": one.leaving().words(), "order": one.ordering().words(), "large_data": one.splitting().words(),
     })
@@ -106,7 +107,7 @@ pub fn told(one: BuiltinStrategy) -> serde_json::Value {
 
 fn show(those: &[BuiltinStrategy], as_json: bool) -> i32 {
     if as_json {
-        return super::print_json(&those.iter().map(|one| told(*one)).collect::<Vec<_>>());
+        return super::print_json(&those.iter().map(|one| json_of(*one)).collect::<Vec<_>>());
     }
     let mut table = Table::new();
     let head = decisions(BuiltinStrategy::default()).map(|(about, _)| about);

@@ -1,5 +1,5 @@
-//! What to say behind an error of a command line that names no subcommand: the nearest one, those
-//! that there are, or how to start a program.
+//! Suggestions behind a command-line error that names no subcommand: the nearest one, all that
+//! there are, or how to start a program.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Cli;
 
-/// What to say behind an error, if there is something.
+/// Returns the suggestion behind an error, if there is one.
 pub fn of(words: &[OsString], error: &clap::Error) -> Option<String> {
     let context = match error.kind() {
         ErrorKind::InvalidSubcommand => error.get(ContextKind::InvalidSubcommand)?,

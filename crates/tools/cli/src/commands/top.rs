@@ -67,16 +67,20 @@ pub fn run(args: &TopArgs) -> i32 {
         // Hosts that do not answer are waited for.
         let (now, then) = (job_snapshot::usage_with_waits(&visit), at);
         at = Instant::now();
-        let rows = rows(&before.all, &now.all, at.duration_since(then).as_secs_f64());
+        let rows = rows(
+            &before.ranks,
+            &now.ranks,
+            at.duration_since(then).as_secs_f64(),
+        );
         match args.json {
             true => {
-                let far = now.silent.iter().map(job_snapshot::silent_as_json);
+                let far = now.silent_hosts.iter().map(job_snapshot::silent_as_json);
                 outln!(
                     "{}",
                     json!({ "name": visit.job_name, "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
                 );
             }
-            false => print(&visit, &rows, &now.silent),
+            false => print(&visit, &rows, &now.silent_hosts),
         }
         if args.once {
             return 0;
@@ -95,12 +99,12 @@ struct RankRates<'a> {
 
 fn rows<'a>(before: &[RankView], now: &'a [RankView], seconds: f64) -> Vec<RankRates<'a>> {
     let row = |shown: &'a RankView| {
-        let rank = &shown.seen.rank;
+        let rank = &shown.snapshot.rank;
         // Both are in the order of ranks.
         let old = before
             .get(rank.rank as usize)
-            .filter(|old| old.seen.rank.rank == rank.rank)
-            .map(|old| &old.seen.rank)
+            .filter(|old| old.snapshot.rank.rank == rank.rank)
+            .map(|old| &old.snapshot.rank)
             .filter(|old| old.pid == rank.pid);
         let since = |value: fn(&RankSnapshot) -> f64| {
             old.map_or(0.0, |old| (value(rank) - value(old)).max(0.0)) / seconds
@@ -121,7 +125,9 @@ fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
     }
     outln!("{}", visit.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
-    let counted = rows.iter().any(|row| row.shown.seen.rank.sent_messages > 0);
+    let counted = rows
+        .iter()
+        .any(|row| row.shown.snapshot.rank.sent_messages > 0);
     let on_hosts = rows.iter().any(|row| row.shown.host.is_some());
     let mut table = Table::new();
     let mut header = vec!["rank"];
@@ -138,7 +144,7 @@ fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
         .load_preset(comfy_table::presets::NOTHING)
         .set_header(header);
     for row in rows {
-        let rank = &row.shown.seen.rank;
+        let rank = &row.shown.snapshot.rank;
         let host = row.shown.host.as_deref().unwrap_or_default();
         let mut cells = vec![rank.rank.to_string()];
         cells.extend(on_hosts.then(|| host.to_owned()));
@@ -146,7 +152,7 @@ fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
             rank.pid.to_string(),
             job_lookup::word(rank.state).into(),
             format!("{:.0}", row.cpu_percent),
-            short_status::doing(row.shown),
+            short_status::short_status(row.shown),
         ]);
         if counted {
             cells.extend([
@@ -158,14 +164,14 @@ fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
         table.add_row(cells);
     }
     output::out_table(&table);
-    if let Some(far) = job_snapshot::tell_silent(silent) {
+    if let Some(far) = job_snapshot::silent_hosts_text(silent) {
         outln!("\n{far}");
     }
 }
 
 fn as_json(row: &RankRates<'_>) -> serde_json::Value {
-    let rank = &row.shown.seen.rank;
-    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": job_lookup::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": short_status::doing(row.shown),
+    let rank = &row.shown.snapshot.rank;
+    json!({ "rank": rank.rank, "host": row.shown.host.as_deref(), "pid": rank.pid, "state": job_lookup::word(rank.state), "cpu_percent": row.cpu_percent, "waits_for": short_status::short_status(row.shown),
         "messages_per_s": row.messages_per_s, "bytes_per_s": row.bytes_per_s, "unexpected": rank.unexpected,
         "sent_messages": rank.sent_messages, "sent_bytes": rank.sent_bytes })
 }

@@ -11,17 +11,17 @@ use svg::node::element::{Group, Rectangle, Text, Title};
 /// A part of the machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopologyBox {
-    /// What it is.
+    /// Name of the part of the machine.
     pub label: String,
-    /// Its lines below the label: memory and devices, the ranks that run there.
+    /// Lines below the label: memory and devices, the ranks that run there.
     pub lines: Vec<String>,
     /// How it is to look.
-    pub look: BoxFill,
-    /// What it consists of.
+    pub fill: BoxFill,
+    /// Boxes inside this one.
     pub parts: Vec<TopologyBox>,
 }
 
-/// What an area's colour says.
+/// Meaning of a box's colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoxFill {
     /// A group of others.
@@ -106,7 +106,7 @@ fn draw(sized: &SizedBox<'_>, (x, y): (usize, usize), size: (usize, usize)) -> G
         .set("width", size.0)
         .set("height", size.1)
         .set("rx", 3)
-        .set("fill", area.look.fill())
+        .set("fill", area.fill.fill())
         .set("stroke", "#555555");
     let mut group = Group::new().add(Title::new(area.label.clone())).add(frame);
     for (index, line) in [&area.label].into_iter().chain(&area.lines).enumerate() {
@@ -165,7 +165,7 @@ mod tests {
         TopologyBox {
             label: label.into(),
             lines: lines.iter().map(|line| (*line).into()).collect(),
-            look: BoxFill::Free,
+            fill: BoxFill::Free,
             parts: vec![],
         }
     }

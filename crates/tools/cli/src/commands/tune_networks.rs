@@ -47,7 +47,7 @@ pub struct NetworkArgs {
     pub network_rank: bool,
 }
 
-/// What one host found.
+/// Findings of one host.
 #[derive(Debug, Serialize, Deserialize)]
 struct NetworkFindings {
     host: String,
@@ -58,7 +58,7 @@ struct NetworkFindings {
 }
 
 impl NetworkArgs {
-    /// Whether networks are to be measured.
+    /// Returns whether networks are to be measured.
     pub fn are_meant(&self) -> bool {
         !self.host.is_empty()
     }
@@ -131,7 +131,8 @@ fn measure(
     Ok(named(found, [one, other]))
 }
 
-/// As the user calls their hosts, in the order of ranks: several may call themselves alike.
+/// Renames hosts as the user calls them, in the order of ranks: several hosts may call themselves
+/// alike.
 fn named(mut found: Vec<NetworkFindings>, names: [&str; 2]) -> Vec<NetworkFindings> {
     for (found, name) in found.iter_mut().zip(names) {
         name.clone_into(&mut found.host);
@@ -153,7 +154,7 @@ fn print(found: &[NetworkFindings]) -> i32 {
     0
 }
 
-/// What networks give, as a table.
+/// Prints as a table what networks give.
 pub fn print_networks(networks: &[MeasuredNetwork]) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -288,7 +289,7 @@ fn give(host: &RankHost) -> Result<(), String> {
     Ok(())
 }
 
-/// What this host found, and whether that is kept.
+/// Keeps what this host found unless `dry_run`, and says where.
 fn kept(networks: Vec<MeasuredNetwork>, dry_run: bool) -> NetworkFindings {
     let result = (!dry_run).then(|| MeasuredNetworks::keep(&networks));
     NetworkFindings {

@@ -120,8 +120,8 @@ pub fn run(args: &WhyArgs) -> i32 {
     }
 }
 
-/// What `here` says of the newest world of a running job, which is named as [`job_lookup::choose`] has
-/// it; or what other hosts say, if what is asked for is of their ranks.
+/// Returns what `here` says of the newest world of a running job, or what other hosts say if their
+/// ranks are asked for. [`job_lookup::choose`] selects the job.
 fn of_world(
     (job, line): (Option<&job_lookup::JobSelector>, &str),
     (page, as_json): (RemoteCommand, bool),
@@ -222,7 +222,7 @@ fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
     (0..shape.size).filter_map(line).collect()
 }
 
-/// Who advances the communication of the ranks of this host.
+/// Prints who advances the communication of the ranks of this host.
 pub fn background_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let near = |rank: &u32| shape.nodes < 2 || RankBlock::of(board, *rank).host().0 == shape.node;
     let ranks: Vec<_> = (0..shape.size)

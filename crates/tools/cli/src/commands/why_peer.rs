@@ -40,9 +40,9 @@ struct BulkBandwidth {
 struct PeerPath {
     peer: u32,
     node: u32,
-    over: PathTransport,
-    /// Of a peer of this host, what each of both rails brings, if both are in use.
-    joint: Vec<Seen>,
+    transport: PathTransport,
+    /// For a peer of this host, what each of both paths brings, if both are in use.
+    both_paths: Vec<Seen>,
     /// How often a strategy that was loaded was asked about it.
     answers: Option<[DecisionCounts; 3]>,
 }
@@ -53,23 +53,23 @@ enum PathTransport {
     Tcp(Vec<(Seen, ConnectionRoute)>),
 }
 
-/// What is between the two hosts of a connection.
+/// Route of a connection between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionRoute {
     /// No host.
     Straight,
     /// This node passes it on.
     Through(u32),
-    /// Its other end has none of the addresses that the peer's host has named.
+    /// The other end has none of the addresses that the peer's host has named.
     Unknown,
 }
 
 /// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what
 /// goes to other hosts is encrypted.
 struct PeerPaths {
-    gates: Vec<PeerPath>,
+    peers: Vec<PeerPath>,
     no_fabric: Option<Unused>,
-    sealed: bool,
+    encrypted: bool,
     /// Which strategy the rank follows, if it says so.
     followed: Option<ActiveStrategy>,
 }
@@ -108,9 +108,9 @@ pub fn show(
     match as_json {
         true => super::print_json(
             &gates
-                .gates
+                .peers
                 .iter()
-                .map(|gate| told(gate, &gates))
+                .map(|gate| peer_json(gate, &gates))
                 .collect::<Vec<_>>(),
         ),
         false => print(shape, board, rank, &gates),
@@ -149,7 +149,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     };
     let links = table(card.remote_links(), shown::SHOWN_BYTES);
     let (no_fabric, sealed) = (shown::read_unused(&links), shown::read_sealed(&links));
-    let links = watched(shown::read_shown(&links), || {
+    let links = with_rates(shown::read_shown(&links), || {
         shown::read_shown(&table(card.remote_links(), shown::SHOWN_BYTES))
     });
     let ways = relay_routes::read(board);
@@ -202,8 +202,8 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         PeerPath {
             peer,
             node,
-            over,
-            joint: links
+            transport: over,
+            both_paths: links
                 .iter()
                 .filter(|seen| near && seen.peer == peer)
                 .cloned()
@@ -212,19 +212,19 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         }
     };
     PeerPaths {
-        gates: (0..shape.size)
+        peers: (0..shape.size)
             .filter(|peer| *peer != rank)
             .map(of)
             .collect(),
         no_fabric,
-        sealed,
+        encrypted: sealed,
         followed,
     }
 }
 
-/// Those connections with their rates, those that the rail does not measure from what they bring
-/// meanwhile: `again` looks at them once more.
-fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
+/// Adds rates to connections. Those that the transport does not measure get the rate at which they
+/// bring data until `again` looks at them once more.
+fn with_rates(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
     let unknown = |seen: &Seen| seen.open && seen.rate == 0 && seen.moved > 0;
     if !links.iter().any(unknown) {
         return links;
@@ -247,7 +247,7 @@ fn watched(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen>
 fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
     let drained = disabled_networks::read(board);
     let links = || {
-        gates.iter().flat_map(|gate| match &gate.over {
+        gates.iter().flat_map(|gate| match &gate.transport {
             PathTransport::Tcp(links) => &links[..],
             PathTransport::Memory(_) => &[],
         })
@@ -295,7 +295,7 @@ fn rail_of(seen: &Seen) -> &'static str {
     }
 }
 
-/// What the connection is for, in a word.
+/// Names in a word what the connection is for.
 fn purpose(seen: &Seen) -> &'static str {
     match seen.stream {
         Stream::Small => "packets",
@@ -304,8 +304,8 @@ fn purpose(seen: &Seen) -> &'static str {
     }
 }
 
-fn told(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
-    let mut told = told_way(gate, gates);
+fn peer_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
+    let mut told = route_json(gate, gates);
     told["strategy"] = json!(gate.answers.map(|answers| {
         let of = |question: DecisionKind| {
             let DecisionCounts { asked, accepted, refused } = answers[question as usize];
@@ -314,22 +314,22 @@ fn told(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
         json!({ "may_wait": of(DecisionKind::Waiting), "order": of(DecisionKind::Order), "piece": of(DecisionKind::Piece) })
     }));
     told["built_in"] = gates.followed.map_or(serde_json::Value::Null, |followed| {
-        strategy::told(followed.built_in())
+        strategy::json_of(followed.built_in())
     });
     told
 }
 
-fn told_way(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
-    match &gate.over {
+fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
+    match &gate.transport {
         PathTransport::Memory(fetched) => json!({
             "peer": gate.peer, "node": gate.node, "over": "shared memory",
-            "large_data": gate.joint.iter().map(|seen| json!({
+            "large_data": gate.both_paths.iter().map(|seen| json!({
                 "over": rail_of(seen), "open": seen.open, "opened": seen.opened, "mb_per_s": seen.rate, "mb": seen.moved,
             })).collect::<Vec<_>>(),
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
         PathTransport::Tcp(links) => json!({
-            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.sealed,
+            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.encrypted,
             "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
             "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
@@ -343,9 +343,9 @@ fn told_way(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
 
 fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32 {
     let PeerPaths {
-        gates,
+        peers: gates,
         no_fabric,
-        sealed,
+        encrypted: sealed,
         followed,
     } = all;
     let mut table = Table::new();
@@ -354,7 +354,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
         .set_header(["peer", "node", "over", ""]);
     let (mut far, mut strangers) = (false, 0);
     for gate in gates {
-        let (over, what) = match &gate.over {
+        let (over, what) = match &gate.transport {
             PathTransport::Memory(Some(one)) => (
                 "shared memory",
                 format!(
@@ -364,7 +364,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
                     one.way
                 ),
             ),
-            PathTransport::Memory(None) if !gate.joint.is_empty() => (
+            PathTransport::Memory(None) if !gate.both_paths.is_empty() => (
                 "shared memory",
                 format!("from half a megabyte on together with TCP ({ENV_RAILS})"),
             ),
@@ -391,12 +391,12 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
             over.to_owned(),
             what,
         ]);
-        for seen in &gate.joint {
+        for seen in &gate.both_paths {
             table.add_row([
                 gate.peer.to_string(),
                 gate.node.to_string(),
                 rail_of(seen).to_owned(),
-                share(seen),
+                brought_text(seen),
             ]);
         }
     }
@@ -445,8 +445,8 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
     0
 }
 
-/// What one of both rails to a peer of this host has brought.
-fn share(seen: &Seen) -> String {
+/// Says what one of both paths to a peer of this host has brought.
+fn brought_text(seen: &Seen) -> String {
     let state = if seen.open { "" } else { ", closed" };
     let again = match seen.opened.saturating_sub(1) {
         0 => String::new(),
@@ -469,11 +469,11 @@ fn print_strategy(followed: Option<ActiveStrategy>) {
     outln!(
         "strategy: {who}{} ({ENV_STRATEGY}): {}",
         followed.built_in().name(),
-        strategy::words(followed.built_in())
+        strategy::summary(followed.built_in())
     );
 }
 
-/// What a strategy that was loaded was asked about each peer.
+/// Prints how often a loaded strategy was asked about each peer.
 fn print_answers(gates: &[PeerPath]) {
     for gate in gates {
         let answers = gate.answers.iter().flatten().zip(FUNCTIONS);

@@ -19,7 +19,7 @@ pub fn busy(pid: u32) -> HashSet<u64> {
         .collect()
 }
 
-/// The same of one table.
+/// Lists the sockets of one table with bytes in flight, by inode.
 fn busy_in(table: &str) -> impl Iterator<Item = u64> + '_ {
     const LISTENS: &str = "0A";
     table.lines().skip(1).filter_map(|line| {
@@ -34,7 +34,7 @@ fn busy_in(table: &str) -> impl Iterator<Item = u64> + '_ {
     })
 }
 
-/// Whether a process has one of these open.
+/// Returns whether a process has one of these open.
 pub fn has_one(pid: u32, busy: &HashSet<u64>) -> bool {
     if busy.is_empty() {
         return false;

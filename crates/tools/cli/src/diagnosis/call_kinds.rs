@@ -4,7 +4,7 @@
 use garonne_engine::observe::events::PendingOperation;
 use garonne_job::call_names;
 
-/// Whether what the card says of a wait in this call is all that the call waits for.
+/// Returns whether what the card says of a wait in this call is all that the call waits for.
 pub fn names_its_partner(name: &str) -> bool {
     let name = name.trim_end_matches("_c");
     matches!(name, "MPI_Recv" | "MPI_Send" | "MPI_Ssend" | "MPI_Rsend")
@@ -14,7 +14,7 @@ pub fn is_probe(name: &str) -> bool {
     matches!(name, "MPI_Probe" | "MPI_Mprobe")
 }
 
-/// Whether the call that made an operation returns only when it is over.
+/// Returns whether the call that made an operation returns only when it is over.
 pub fn is_blocking(operation: &PendingOperation) -> bool {
     call_names::name(operation.origin.call.into()).is_some_and(|name| !returns_early(name))
 }

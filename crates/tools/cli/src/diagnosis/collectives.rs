@@ -1,5 +1,5 @@
-//! Who of a communicator's members has entered a collective: from counters that ranks keep for
-//! themselves.
+//! Tells which members of a communicator have entered a collective, from counters that ranks keep
+//! for themselves.
 //!
 //! A rank counts the collectives that it enters, by communicator and series, in its own memory; its
 //! book says where. So who is missing is known of every member, whichever algorithm moves the data
@@ -53,7 +53,7 @@ impl ActiveCollective {
         })
     }
 
-    /// What was called, if its number says that.
+    /// Returns the kind of collective, if its number says that.
     pub fn kind(&self) -> Option<CollectiveKind> {
         match self.what {
             CollectiveId::Call(call) => Some(call.kind),
@@ -61,7 +61,7 @@ impl ActiveCollective {
         }
     }
 
-    /// Its number among the communicator's, from 1.
+    /// Returns the collective's number in its communicator, from 1.
     pub fn number(&self) -> u32 {
         match self.what {
             CollectiveId::Call(call) => call.number,
@@ -69,7 +69,7 @@ impl ActiveCollective {
         }
     }
 
-    /// Whether nobody leaves it before all have entered, as far as its wait tells.
+    /// Returns whether nobody leaves it before all have entered, as far as its wait tells.
     pub fn waits_for_all(&self) -> bool {
         match self.what {
             CollectiveId::Call(call) => call.series == CallSeries::Blocking,
@@ -77,7 +77,7 @@ impl ActiveCollective {
         }
     }
 
-    /// Whether it has the other's number, whatever was called.
+    /// Returns whether it has the other's number, whatever was called.
     fn is_same_place(&self, other: &Self) -> bool {
         let place = |it: &Self| match it.what {
             CollectiveId::Call(call) => (Some(call.series), call.number),
@@ -86,7 +86,7 @@ impl ActiveCollective {
         self.comm == other.comm && place(self) == place(other)
     }
 
-    /// Whether these counters of its communicator have come to it.
+    /// Returns whether these counters of its communicator have come to it.
     fn is_in(&self, counts: &[u32; 4]) -> bool {
         match self.what {
             CollectiveId::Call(call) => {
@@ -125,13 +125,13 @@ pub fn entered(pid: u32, book: &WaitReportCopy) -> Vec<CollectivesEntered> {
     book.numbers().into_iter().filter_map(of).collect()
 }
 
-/// Whether a rank has entered a collective; `None`: that is not known.
+/// Returns whether a rank has entered a collective; `None`: that is not known.
 pub fn has_entered(shown: &RankView, meeting: &ActiveCollective) -> Option<bool> {
-    let there = shown.seen.rank.wait.as_ref().and_then(collective);
+    let there = shown.snapshot.rank.wait.as_ref().and_then(collective);
     if there.is_some_and(|there| there.is_same_place(meeting)) {
         return Some(true);
     }
-    let counted = shown.seen.entered.iter();
+    let counted = shown.snapshot.entered.iter();
     let mut counted = counted.filter(|entered| u64::from(entered.number) == meeting.comm);
     counted.next().map(|entered| meeting.is_in(&entered.counts))
 }
@@ -147,15 +147,15 @@ pub fn missing(all: &[RankView], members: &[u32], meeting: &ActiveCollective) ->
 
 /// A collective that ranks wait in.
 struct IncompleteCollective {
-    meeting: ActiveCollective,
+    collective: ActiveCollective,
     members: Rc<[u32]>,
     /// Members that wait in it, by what they called.
     waiting: BTreeMap<&'static str, Vec<u32>>,
 }
 
-/// What a rank waits or polls for in collectives, each with what was called.
-fn entered_by(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
-    let asks = shown.seen.polls.iter().flat_map(|polled| &polled.asks);
+/// Returns the collectives that a rank waits or polls for, each with the name of the call.
+fn collectives_of(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
+    let asks = shown.snapshot.polls.iter().flat_map(|polled| &polled.asks);
     let polled = asks
         .flat_map(|ask| &ask.operations)
         .filter_map(|(operation, _)| {
@@ -170,15 +170,15 @@ fn entered_by(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
     entered
 }
 
-/// What a rank waits for in a collective.
+/// Returns the collectives that a rank waits for.
 fn waits_in(shown: &RankView) -> Vec<(ActiveCollective, &'static str)> {
-    let wait = shown.seen.rank.wait.as_ref();
+    let wait = shown.snapshot.rank.wait.as_ref();
     let waits = wait.and_then(|wait| Some((collective(wait)?, shown.called(wait))));
     waits.into_iter().collect()
 }
 
 /// All of them, each once: in the order of the first rank that is there.
-fn gatherings(
+fn incomplete_collectives(
     all: &[RankView],
     entered: impl Fn(&RankView) -> Vec<(ActiveCollective, &'static str)>,
 ) -> Vec<IncompleteCollective> {
@@ -192,12 +192,12 @@ fn gatherings(
         };
         let known = found
             .iter_mut()
-            .find(|known| known.meeting.is_same_place(&meeting) && *known.members == *members);
-        let rank = shown.seen.rank.rank;
+            .find(|known| known.collective.is_same_place(&meeting) && *known.members == *members);
+        let rank = shown.snapshot.rank.rank;
         match known {
             Some(known) => known.waiting.entry(called).or_default().push(rank),
             None => found.push(IncompleteCollective {
-                meeting,
+                collective: meeting,
                 members: members.into(),
                 waiting: BTreeMap::from([(called, vec![rank])]),
             }),
@@ -206,12 +206,12 @@ fn gatherings(
     found
 }
 
-/// Who is missing where, a line for each collective that ranks wait in and that not all members
-/// have entered.
-pub fn tell_missing(all: &[RankView]) -> Vec<String> {
+/// Writes a line for each collective that ranks wait in and that not all members have entered: who
+/// is missing.
+pub fn missing_lines(all: &[RankView]) -> Vec<String> {
     let mut lines = Vec::new();
-    for gathering in gatherings(all, entered_by) {
-        let missing = missing(all, &gathering.members, &gathering.meeting);
+    for gathering in incomplete_collectives(all, collectives_of) {
+        let missing = missing(all, &gathering.members, &gathering.collective);
         let (Some((called, rank)), false) = (gathering.first(), missing.is_empty()) else {
             continue;
         };
@@ -228,7 +228,7 @@ pub fn tell_missing(all: &[RankView]) -> Vec<String> {
             "{entered} of {} ranks {} entered {}; missing: {}",
             gathering.members.len(),
             if entered == 1 { "has" } else { "have" },
-            shown.collective_words(called, &gathering.meeting),
+            shown.collective_words(called, &gathering.collective),
             named(&missing),
         ));
     }
@@ -255,19 +255,25 @@ pub fn mismatch(all: &[RankView]) -> Option<String> {
             .waiting
             .values()
             .flatten()
-            .filter_map(|rank| all.get(*rank as usize)?.seen.rank.wait)
+            .filter_map(|rank| all.get(*rank as usize)?.snapshot.rank.wait)
             .map(|wait| collective(&wait).and_then(|it| it.kind()))
             .collect();
         kinds.len() > 1
     };
-    let found = across(all).or_else(|| gatherings(all, waits_in).into_iter().find(differs))?;
-    let number = found.meeting.number();
+    let found = intercomm_mismatch(all).or_else(|| {
+        incomplete_collectives(all, waits_in)
+            .into_iter()
+            .find(differs)
+    })?;
+    let number = found.collective.number();
     let mut sides: Vec<_> = found.waiting.iter().collect();
     sides.sort_by_key(|(_, ranks)| (ranks.len(), ranks.first().copied()));
     let of = |rank: u32| all.get(rank as usize);
-    let comm = of(found.first()?.1)?.comm_name(found.meeting.comm);
+    let comm = of(found.first()?.1)?.comm_name(found.collective.comm);
     let lines = sides.into_iter().map(|(called, list)| {
-        let place = list.first().and_then(|rank| of(*rank)?.seen.place.clone());
+        let place = list
+            .first()
+            .and_then(|rank| of(*rank)?.snapshot.place.clone());
         let place = place.map_or(String::new(), |place| format!("   at {place}"));
         let is = if list.len() == 1 { "is" } else { "are" };
         let share = format!(" ({} of {})", list.len(), found.members.len());
@@ -282,14 +288,14 @@ pub fn mismatch(all: &[RankView]) -> Option<String> {
     ))
 }
 
-/// The same on an intercommunicator, whose members are not told: of two ranks one waits for the
-/// other, so both are members.
-fn across(all: &[RankView]) -> Option<IncompleteCollective> {
+/// Finds a mismatch on an intercommunicator, whose members are not known: of two ranks one waits
+/// for the other, so both are members.
+fn intercomm_mismatch(all: &[RankView]) -> Option<IncompleteCollective> {
     all.iter().find_map(|shown| {
-        let wait = shown.seen.rank.wait?;
+        let wait = shown.snapshot.rank.wait?;
         let own = collective(&wait)?;
         let other = all.get(usize::try_from(wait.peer).ok()?)?;
-        let theirs_wait = other.seen.rank.wait?;
+        let theirs_wait = other.snapshot.rank.wait?;
         let theirs = collective(&theirs_wait)?;
         if !own.is_same_place(&theirs) || own.kind() == theirs.kind() || is_preparing(&own, &theirs)
         {
@@ -299,9 +305,9 @@ fn across(all: &[RankView]) -> Option<IncompleteCollective> {
         if shown.members_of(own.comm).is_some() {
             return None;
         }
-        let (one, two) = (shown.seen.rank.rank, other.seen.rank.rank);
+        let (one, two) = (shown.snapshot.rank.rank, other.snapshot.rank.rank);
         Some(IncompleteCollective {
-            meeting: own,
+            collective: own,
             members: [one, two].into(),
             waiting: BTreeMap::from([
                 (shown.called(&wait), vec![one]),
@@ -311,7 +317,7 @@ fn across(all: &[RankView]) -> Option<IncompleteCollective> {
     })
 }
 
-/// Whether one of them is the library's own.
+/// Returns whether one of them is the library's own.
 fn is_preparing(own: &ActiveCollective, theirs: &ActiveCollective) -> bool {
     [own, theirs]
         .iter()
@@ -319,7 +325,7 @@ fn is_preparing(own: &ActiveCollective, theirs: &ActiveCollective) -> bool {
 }
 
 /// Series in words.
-pub fn series(call: &CallId) -> &'static str {
+pub fn series_text(call: &CallId) -> &'static str {
     match call.series {
         CallSeries::Blocking => "",
         CallSeries::Nonblocking => "nonblocking ",
@@ -367,7 +373,7 @@ mod tests {
             },
         }];
         RankView {
-            seen,
+            snapshot: seen,
             host: None,
             silent: false,
         }
@@ -385,19 +391,19 @@ mod tests {
             shown(2, 11, None),
             shown(3, 12, barrier),
         ];
-        let lines = tell_missing(&all);
+        let lines = missing_lines(&all);
         assert_eq!(
             lines,
             ["3 of 4 ranks have entered MPI_Barrier #12 of comm \"four\"; missing: rank 2"]
         );
         all[0] = shown(0, 12, Some((tag(12, 2), COLLECTIVES)));
         assert_eq!(
-            tell_missing(&all),
+            missing_lines(&all),
             ["3 of 4 ranks have entered collective #12 of comm \"four\"; missing: rank 2"]
         );
         // Of whom nothing is known it is not said.
-        all[2].seen.entered.clear();
-        assert!(tell_missing(&all).is_empty());
+        all[2].snapshot.entered.clear();
+        assert!(missing_lines(&all).is_empty());
     }
 
     #[test]
@@ -416,7 +422,7 @@ mod tests {
         let mut all: Vec<_> = (0..4).map(|rank| shown(rank, 12, Some(bcast))).collect();
         assert_eq!(mismatch(&all), None);
         all[2] = shown(2, 12, Some(barrier));
-        all[2].seen.place = Some("a.c:3".into());
+        all[2].snapshot.place = Some("a.c:3".into());
         assert_eq!(
             mismatch(&all).unwrap(),
             "mismatch: the ranks of comm \"four\" called different collectives\n  \

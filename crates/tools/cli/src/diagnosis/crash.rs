@@ -38,7 +38,7 @@ const START: [&str; 2] = ["_start", "__libc_start_main"];
 
 /// Prints where thread and signal of `crash` (a [`CrashReport`] as a word) are in process `pid`.
 /// Returns the exit code.
-pub fn tell_agent(pid: &str, crash: &str) -> i32 {
+pub fn print_for_agent(pid: &str, crash: &str) -> i32 {
     let (Ok(pid), Some(crash)) = (pid.parse(), CrashReport::parse(crash)) else {
         return 2;
     };
@@ -58,7 +58,8 @@ pub fn tell_agent(pid: &str, crash: &str) -> i32 {
     0
 }
 
-/// What the kernel says of a signal beside its name. `is_stack_overflow` says it of an address.
+/// Returns what the kernel says of a signal beside its name. `is_stack_overflow` says it of an
+/// address.
 fn cause(crash: &CrashReport, is_stack_overflow: impl Fn(u64) -> bool) -> Option<String> {
     // Of the kernel's headers; the same on all architectures.
     const SEGV_MAPERR: i32 = 1;
@@ -98,7 +99,7 @@ fn cause(crash: &CrashReport, is_stack_overflow: impl Fn(u64) -> bool) -> Option
     Some(words)
 }
 
-/// What has been told of a stack.
+/// Prints a stack function by function, and folds repeated ones.
 struct StackPrinter<W> {
     write: W,
     /// Functions told.
@@ -199,8 +200,8 @@ impl<W: FnMut(&str) -> bool> StackPrinter<W> {
     }
 }
 
-/// Whether a function is worth a line: not of the language's or the system's libraries, and with a
-/// name or a place to look at.
+/// Returns whether a function is worth a line: not of the language's or the system's libraries, and
+/// with a name or a place to look at.
 fn is_of_program(frame: &NativeFrame) -> bool {
     let object = last_part(&frame.object);
     let is_runtime =

@@ -1,4 +1,4 @@
-//! What a job's ranks wait for, put together: who can never go on, and whom the others wait for.
+//! Finds deadlocks: the ranks of a job that can never go on, and those for which others wait.
 //!
 //! Pure: from what each rank does and needs to a [`HangVerdict`]. A rank is held to be stuck only if
 //! every way in which it could go on depends on ranks that are stuck themselves or have ended, so a
@@ -17,22 +17,22 @@ pub struct WaitDependency {
     pub from: Rc<[u32]>,
 }
 
-/// What a rank does.
+/// Activity of a rank, as far as deadlock detection needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitState {
-    /// It waits in MPI until all of these are met.
+    /// The rank waits in MPI until all of these are met.
     WaitsForAll(Rc<[WaitDependency]>),
-    /// It waits in MPI, and one of these may be enough.
+    /// The rank waits in MPI, and one of these may be enough.
     WaitsForAny(Rc<[WaitDependency]>),
-    /// It waits in MPI, for what cannot be told.
-    Waits,
-    /// It runs or may run at any time.
-    Acts,
-    /// It does nothing more by itself: finalized, ended, or never came.
+    /// The rank waits in MPI for something that cannot be determined.
+    WaitsForUnknown,
+    /// The rank runs or may run at any time.
+    Runs,
+    /// The rank does nothing more by itself: finalized, ended, or never came.
     Ended,
 }
 
-/// What it comes to.
+/// Conclusion about all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HangVerdict {
     /// Each of these waits for the next, the last for the first; so many others wait for them.
@@ -44,7 +44,7 @@ pub enum HangVerdict {
     },
     /// `waiter` waits for ranks of which none does anything any more, such as `ended`; so many
     /// others can never go on, too.
-    Missing {
+    WaitsForEnded {
         /// The rank that waits.
         waiter: u32,
         /// One that it waits for.
@@ -59,14 +59,14 @@ pub enum HangVerdict {
     Moving,
 }
 
-/// Of a job whose ranks stand so.
-pub fn verdict(standings: &[WaitState]) -> HangVerdict {
-    let stuck = stuck(standings);
+/// Finds the deadlock of a job whose ranks are in these states, or the ranks that others wait for.
+pub fn find_deadlock(standings: &[WaitState]) -> HangVerdict {
+    let stuck = stuck_ranks(standings);
     let is_stuck = |rank: u32| stuck.get(rank as usize) == Some(&true);
     let waiters = (0..standings.len() as u32)
-        .filter(|&rank| is_stuck(rank) && needs(&standings[rank as usize]).is_some());
+        .filter(|&rank| is_stuck(rank) && dependencies(&standings[rank as usize]).is_some());
     let Some(first) = waiters.clone().next() else {
-        return awaited(standings);
+        return awaited_ranks(standings);
     };
     let mut path = Vec::new();
     let mut at = first;
@@ -86,47 +86,47 @@ pub fn verdict(standings: &[WaitState]) -> HangVerdict {
             };
         }
         path.push(at);
-        match next(at, &standings[at as usize], &is_stuck) {
-            Some(then) if needs(&standings[then as usize]).is_some() => at = then,
+        match next_in_cycle(at, &standings[at as usize], &is_stuck) {
+            Some(then) if dependencies(&standings[then as usize]).is_some() => at = then,
             Some(ended) => {
-                return HangVerdict::Missing {
+                return HangVerdict::WaitsForEnded {
                     waiter: at,
                     ended,
                     others: waiters.count() - 1,
                 };
             }
             // Cannot be: a stuck rank has a need that only stuck ranks could meet.
-            None => return awaited(standings),
+            None => return awaited_ranks(standings),
         }
     }
 }
 
-/// What holds where ranks that poll do nothing else, if they are stuck then and by the verdict
-/// nobody is.
-pub fn presumed(
+/// Returns the deadlock that there is if ranks that poll do nothing else. `None` where there is one
+/// anyhow, or none even so.
+pub fn presumed_deadlock(
     verdict_now: &HangVerdict,
     of_pollers: impl FnOnce() -> Vec<WaitState>,
 ) -> Option<HangVerdict> {
     if !matches!(verdict_now, HangVerdict::Awaited(_) | HangVerdict::Moving) {
         return None;
     }
-    let stuck = verdict(&of_pollers());
+    let stuck = find_deadlock(&of_pollers());
     matches!(
         stuck,
-        HangVerdict::Cycle { .. } | HangVerdict::Missing { .. }
+        HangVerdict::Cycle { .. } | HangVerdict::WaitsForEnded { .. }
     )
     .then_some(stuck)
 }
 
-fn needs(standing: &WaitState) -> Option<&[WaitDependency]> {
+fn dependencies(standing: &WaitState) -> Option<&[WaitDependency]> {
     match standing {
         WaitState::WaitsForAll(needs) | WaitState::WaitsForAny(needs) => Some(needs),
-        WaitState::Waits | WaitState::Acts | WaitState::Ended => None,
+        WaitState::WaitsForUnknown | WaitState::Runs | WaitState::Ended => None,
     }
 }
 
 /// The largest set of ranks none of which can go on before another of the set does.
-fn stuck(standings: &[WaitState]) -> Vec<bool> {
+fn stuck_ranks(standings: &[WaitState]) -> Vec<bool> {
     let mut stuck = vec![true; standings.len()];
     loop {
         let is_stuck = |rank: &u32| stuck.get(*rank as usize) == Some(&true);
@@ -137,7 +137,7 @@ fn stuck(standings: &[WaitState]) -> Vec<bool> {
                     WaitState::WaitsForAll(needs) => needs.iter().any(unmet),
                     WaitState::WaitsForAny(needs) => !needs.is_empty() && needs.iter().all(unmet),
                     WaitState::Ended => true,
-                    WaitState::Waits | WaitState::Acts => false,
+                    WaitState::WaitsForUnknown | WaitState::Runs => false,
                 }
         };
         let kept: Vec<bool> = standings.iter().zip(&stuck).map(stays).collect();
@@ -150,22 +150,22 @@ fn stuck(standings: &[WaitState]) -> Vec<bool> {
 
 /// Whom a stuck rank waits for: the first of the first need that stuck ranks alone could meet.
 /// Itself only if nobody else could.
-fn next(own: u32, standing: &WaitState, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
+fn next_in_cycle(own: u32, standing: &WaitState, is_stuck: &impl Fn(u32) -> bool) -> Option<u32> {
     let unmet = |need: &&WaitDependency| {
         !need.from.is_empty() && need.from.iter().all(|&rank| is_stuck(rank))
     };
-    let from = &needs(standing)?.iter().find(unmet)?.from;
+    let from = &dependencies(standing)?.iter().find(unmet)?.from;
     let other = from.iter().find(|rank| **rank != own);
     other.or(from.first()).copied()
 }
 
 /// The ranks that act and for which others wait.
-fn awaited(standings: &[WaitState]) -> HangVerdict {
+fn awaited_ranks(standings: &[WaitState]) -> HangVerdict {
     let mut counts = vec![0usize; standings.len()];
     // By rank: from which one it was last reached.
     let mut seen = vec![usize::MAX; standings.len()];
     for (rank, standing) in standings.iter().enumerate() {
-        if needs(standing).is_none() {
+        if dependencies(standing).is_none() {
             continue;
         }
         // Along what ranks wait for, to those that act.
@@ -173,7 +173,7 @@ fn awaited(standings: &[WaitState]) -> HangVerdict {
         let mut queue = VecDeque::from([rank as u32]);
         seen[rank] = rank;
         while let Some(at) = queue.pop_front() {
-            let needs = needs(&standings[at as usize]).unwrap_or_default();
+            let needs = dependencies(&standings[at as usize]).unwrap_or_default();
             if needs.len() > 1 && !lists.insert(needs.as_ptr().addr()) {
                 continue;
             }
@@ -187,7 +187,7 @@ fn awaited(standings: &[WaitState]) -> HangVerdict {
                     };
                     if std::mem::replace(by, rank) != rank {
                         queue.push_back(then);
-                        if standings[then as usize] == WaitState::Acts {
+                        if standings[then as usize] == WaitState::Runs {
                             counts[then as usize] += 1;
                         }
                     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_ring_of_waits_is_a_cycle_that_begins_with_its_least_rank() {
         let ring = [waits(&[1]), waits(&[2]), waits(&[0])];
         assert_eq!(
-            verdict(&ring),
+            find_deadlock(&ring),
             HangVerdict::Cycle {
                 ranks: vec![0, 1, 2],
                 others: 0
@@ -233,14 +233,14 @@ mod tests {
         );
         let tail = [waits(&[2]), waits(&[2]), waits(&[3]), waits(&[2])];
         assert_eq!(
-            verdict(&tail),
+            find_deadlock(&tail),
             HangVerdict::Cycle {
                 ranks: vec![2, 3],
                 others: 2
             }
         );
         assert_eq!(
-            verdict(&[waits(&[0])]),
+            find_deadlock(&[waits(&[0])]),
             HangVerdict::Cycle {
                 ranks: vec![0],
                 others: 0
@@ -252,24 +252,30 @@ mod tests {
     fn a_rank_that_acts_breaks_every_cycle_that_could_reach_it() {
         let any =
             |list: &[u32]| WaitState::WaitsForAny(list.iter().map(|&rank| need(&[rank])).collect());
-        let one_way_out = [waits(&[1]), any(&[0, 2]), WaitState::Acts];
-        assert_eq!(verdict(&one_way_out), HangVerdict::Awaited(vec![(2, 2)]));
-        let from_anybody = [waits(&[1]), waits(&[0, 2]), WaitState::Acts];
-        assert_eq!(verdict(&from_anybody), HangVerdict::Awaited(vec![(2, 2)]));
+        let one_way_out = [waits(&[1]), any(&[0, 2]), WaitState::Runs];
+        assert_eq!(
+            find_deadlock(&one_way_out),
+            HangVerdict::Awaited(vec![(2, 2)])
+        );
+        let from_anybody = [waits(&[1]), waits(&[0, 2]), WaitState::Runs];
+        assert_eq!(
+            find_deadlock(&from_anybody),
+            HangVerdict::Awaited(vec![(2, 2)])
+        );
         let both = WaitState::WaitsForAll([need(&[0]), need(&[2])].into());
         assert_eq!(
-            verdict(&[waits(&[1]), both, WaitState::Acts]),
+            find_deadlock(&[waits(&[1]), both, WaitState::Runs]),
             HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
         );
         assert_eq!(
-            verdict(&[waits(&[1]), WaitState::Waits]),
+            find_deadlock(&[waits(&[1]), WaitState::WaitsForUnknown]),
             HangVerdict::Moving
         );
         assert_eq!(
-            verdict(&[waits(&[1]), WaitState::WaitsForAny([].into())]),
+            find_deadlock(&[waits(&[1]), WaitState::WaitsForAny([].into())]),
             HangVerdict::Moving
         );
     }
@@ -279,31 +285,31 @@ mod tests {
         let anybody: Rc<[u32]> = [0, 1].into();
         let both = WaitState::WaitsForAll([WaitDependency { from: anybody }].into());
         assert_eq!(
-            verdict(&[both.clone(), both.clone()]),
+            find_deadlock(&[both.clone(), both.clone()]),
             HangVerdict::Cycle {
                 ranks: vec![0, 1],
                 others: 0
             }
         );
         assert_eq!(
-            verdict(&[both, WaitState::Acts]),
+            find_deadlock(&[both, WaitState::Runs]),
             HangVerdict::Awaited(vec![(1, 1)])
         );
     }
 
     #[test]
     fn who_has_ended_is_missing_for_those_who_wait_for_it() {
-        let standings = [waits(&[1]), waits(&[2]), WaitState::Ended, WaitState::Acts];
+        let standings = [waits(&[1]), waits(&[2]), WaitState::Ended, WaitState::Runs];
         assert_eq!(
-            verdict(&standings),
-            HangVerdict::Missing {
+            find_deadlock(&standings),
+            HangVerdict::WaitsForEnded {
                 waiter: 1,
                 ended: 2,
                 others: 1
             }
         );
         assert_eq!(
-            verdict(&[WaitState::Ended, WaitState::Acts]),
+            find_deadlock(&[WaitState::Ended, WaitState::Runs]),
             HangVerdict::Moving
         );
     }
@@ -315,12 +321,12 @@ mod tests {
             barrier.clone(),
             barrier.clone(),
             barrier,
-            WaitState::Acts,
+            WaitState::Runs,
             waits(&[5]),
-            WaitState::Acts,
+            WaitState::Runs,
         ];
         assert_eq!(
-            verdict(&standings),
+            find_deadlock(&standings),
             HangVerdict::Awaited(vec![(3, 3), (5, 1)])
         );
     }
@@ -328,14 +334,20 @@ mod tests {
     #[test]
     fn what_is_presumed_of_ranks_that_poll_is_told_only_where_nobody_is_stuck_otherwise() {
         let polling = [waits(&[1]), waits(&[0])];
-        let now = verdict(&[WaitState::Acts, waits(&[0])]);
+        let now = find_deadlock(&[WaitState::Runs, waits(&[0])]);
         let both = HangVerdict::Cycle {
             ranks: vec![0, 1],
             others: 0,
         };
-        assert_eq!(presumed(&now, || polling.to_vec()), Some(both.clone()));
-        assert_eq!(presumed(&both, || unreachable!()), None);
-        assert_eq!(presumed(&now, || vec![WaitState::Acts, waits(&[0])]), None);
+        assert_eq!(
+            presumed_deadlock(&now, || polling.to_vec()),
+            Some(both.clone())
+        );
+        assert_eq!(presumed_deadlock(&both, || unreachable!()), None);
+        assert_eq!(
+            presumed_deadlock(&now, || vec![WaitState::Runs, waits(&[0])]),
+            None
+        );
     }
 
     proptest::proptest! {
@@ -345,13 +357,13 @@ mod tests {
                 0 | 1 => WaitState::WaitsForAll(from.iter().map(|&rank| need(&[rank])).collect()),
                 2 => waits(&from),
                 3 => WaitState::WaitsForAny(from.iter().map(|&rank| need(&[rank])).collect()),
-                _ => WaitState::Acts,
+                _ => WaitState::Runs,
             };
             let standings: Vec<_> = raw.into_iter().map(standing).collect();
-            if let HangVerdict::Cycle { ranks, .. } = verdict(&standings) {
+            if let HangVerdict::Cycle { ranks, .. } = find_deadlock(&standings) {
                 for (index, &rank) in ranks.iter().enumerate() {
                     let next = ranks[(index + 1) % ranks.len()];
-                    let wanted = needs(&standings[rank as usize]).unwrap();
+                    let wanted = dependencies(&standings[rank as usize]).unwrap();
                     proptest::prop_assert!(wanted.iter().any(|need| need.from.contains(&next)));
                 }
             }

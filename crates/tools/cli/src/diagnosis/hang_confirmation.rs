@@ -1,4 +1,4 @@
-//! What has to hold before a verdict is told that nobody asked for.
+//! Conditions for a hang report that nobody asked for: only a proven deadlock is reported.
 
 use garonne_job::layout::RankState;
 
@@ -7,25 +7,25 @@ use super::rank_waits::RankView;
 /// How long a rank has waited for the same thing: 10 s, less what a look takes.
 const WAITED_NS: u64 = 9_500_000_000;
 
-/// Whether a rank has waited for long, and no other thread of its program can act.
+/// Returns whether a rank has waited for long, and no other thread of its program can act.
 pub fn waits_for_good(shown: &RankView) -> bool {
-    let rank = &shown.seen.rank;
+    let rank = &shown.snapshot.rank;
     let waits = !shown.silent
         && rank.wait.is_some()
-        && shown.seen.waited_ns >= WAITED_NS
-        && !shown.seen.moves;
+        && shown.snapshot.waited_ns >= WAITED_NS
+        && !shown.snapshot.moves;
     waits && (!shown.has_threads() || shown.host.is_none() && is_alone(rank.pid))
 }
 
-/// Whether a rank has finalized and its process is gone.
+/// Returns whether a rank has finalized and its process is gone.
 pub fn has_left(shown: &RankView) -> bool {
-    let rank = &shown.seen.rank;
+    let rank = &shown.snapshot.rank;
     !shown.silent
         && rank.state == RankState::Finalized
         && matches!(rank.process, None | Some('Z' | 'X'))
 }
 
-/// Whether a process has no threads but its first one and those of this library.
+/// Returns whether a process has no threads but its first one and those of this library.
 fn is_alone(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;

@@ -1,4 +1,4 @@
-//! What the ranks of all hosts of a job show, put together.
+//! Collects what the ranks of all hosts of a job show.
 //!
 //! The hosts are looked at one after the other in time, if by little: a rank that was seen to wait
 //! may have gone on before another was looked at. So all are looked at twice, and the second time
@@ -24,8 +24,8 @@ use crate::recording::remote_recording;
 
 /// Every rank of the job, in order, and the hosts of which nothing is known.
 pub struct JobSnapshot {
-    pub all: Vec<RankView>,
-    pub silent: Vec<SilentHost>,
+    pub ranks: Vec<RankView>,
+    pub silent_hosts: Vec<SilentHost>,
 }
 
 /// A host that has not said what its ranks show.
@@ -36,54 +36,54 @@ pub struct SilentHost {
     pub why: String,
 }
 
-/// What one host has answered, or why there is nothing.
+/// Answer of one host, or the reason why there is none.
 type HostAnswer = Result<Vec<DetailedSnapshot>, String>;
 
 /// Looks at all ranks.
 pub fn gather(visit: &QueryClient) -> JobSnapshot {
     if visit.hosts.len() < 2 {
-        return alone(rank_waits::read_local_ranks(visit));
+        return single_host(rank_waits::read_local_ranks(visit));
     }
     let see = || rank_waits::read_local_ranks(visit);
-    let (of_rank, own, first) = match round(visit, None, (Query::State, see)) {
+    let (of_rank, own, first) = match query_round(visit, None, (Query::State, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
-        Err(why) => return own_alone(visit, &why),
+        Err(why) => return local_ranks_only(visit, &why),
     };
     let answered = first.iter().filter(|(_, answer)| answer.is_ok());
     let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
-    let (own_again, mut second) = match round(visit, Some(&answered), (Query::State, see)) {
+    let (own_again, mut second) = match query_round(visit, Some(&answered), (Query::State, see)) {
         Ok((_, (_, own_again), second)) => (own_again, second),
-        Err(why) => return own_alone(visit, &why),
+        Err(why) => return local_ranks_only(visit, &why),
     };
     let mut answers: BTreeMap<u32, HostAnswer> = first
         .into_iter()
         .map(|(node, first)| match second.remove(&node) {
-            Some(again) => (node, both(first, again)),
+            Some(again) => (node, merge_twice(first, again)),
             None => (node, first),
         })
         .collect();
-    answers.insert(own.0, both(Ok(own.1), Ok(own_again)));
+    answers.insert(own.0, merge_twice(Ok(own.1), Ok(own_again)));
     merge(&of_rank, &visit.hosts, answers)
 }
 
 /// A job on one host.
-fn alone(all: Vec<DetailedSnapshot>) -> JobSnapshot {
+fn single_host(all: Vec<DetailedSnapshot>) -> JobSnapshot {
     let shown = |seen| RankView {
-        seen,
+        snapshot: seen,
         host: None,
         silent: false,
     };
     JobSnapshot {
-        all: all.into_iter().map(shown).collect(),
-        silent: Vec::new(),
+        ranks: all.into_iter().map(shown).collect(),
+        silent_hosts: Vec::new(),
     }
 }
 
 /// Where other hosts cannot be asked.
-fn own_alone(visit: &QueryClient, why: &str) -> JobSnapshot {
+fn local_ranks_only(visit: &QueryClient, why: &str) -> JobSnapshot {
     let Some((shape, board)) = &visit.world else {
-        return alone(Vec::new());
+        return single_host(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
         .map(|rank| garonne_job::layout::RankBlock::of(board, rank).host().0)
@@ -102,33 +102,33 @@ type QueryRound = (
     BTreeMap<u32, HostAnswer>,
 );
 
-/// What all ranks have used and sent so far, in the order of ranks, and the hosts of which nothing
-/// is known.
+/// Reads what all ranks have used and sent so far, in the order of ranks, and names the hosts of
+/// which nothing is known.
 pub fn usage(visit: &QueryClient) -> JobSnapshot {
-    usage_by(visit, rank_usage::used)
+    usage_by(visit, rank_usage::usage)
 }
 
-/// The same, with what each waits for.
+/// Reads what all ranks have used and sent so far, and what each waits for.
 pub fn usage_with_waits(visit: &QueryClient) -> JobSnapshot {
     usage_by(visit, rank_usage::with_waits)
 }
 
 fn usage_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> JobSnapshot {
     if visit.hosts.len() < 2 {
-        return alone(own(visit));
+        return single_host(own(visit));
     }
-    match round(visit, None, (Query::Load, || own(visit))) {
+    match query_round(visit, None, (Query::Load, || own(visit))) {
         Ok((of_rank, own, mut answers)) => {
             answers.insert(own.0, Ok(own.1));
             merge(&of_rank, &visit.hosts, answers)
         }
-        Err(why) => own_alone(visit, &why),
+        Err(why) => local_ranks_only(visit, &why),
     }
 }
 
 /// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each
 /// rank, what is seen here, and what the others say.
-fn round(
+fn query_round(
     visit: &QueryClient,
     only: Option<&BTreeSet<u32>>,
     (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
@@ -160,8 +160,8 @@ fn round(
     Ok((of_rank, (own, seen), answers))
 }
 
-/// Of a host that was asked twice: what its ranks have waited for both times.
-fn both(first: HostAnswer, again: HostAnswer) -> HostAnswer {
+/// Merges two answers of one host: keeps the waits that were the same both times.
+fn merge_twice(first: HostAnswer, again: HostAnswer) -> HostAnswer {
     let (first, mut again) = (first?, again?);
     let before: BTreeMap<u32, DetailedSnapshot> = first
         .into_iter()
@@ -216,7 +216,7 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, HostAnswer>) 
             .map(|host| host.ranks.push(rank))
             .is_some();
         all.push(RankView {
-            seen: known
+            snapshot: known
                 .remove(&rank)
                 .unwrap_or_else(|| DetailedSnapshot::unavailable(rank)),
             host: Some(Rc::clone(host)),
@@ -224,16 +224,16 @@ fn merge(of_rank: &[u32], names: &[String], answers: BTreeMap<u32, HostAnswer>) 
         });
     }
     JobSnapshot {
-        all,
-        silent: silent
+        ranks: all,
+        silent_hosts: silent
             .into_values()
             .filter(|host| !host.ranks.is_empty())
             .collect(),
     }
 }
 
-/// What to tell of hosts that have not answered; nothing where all have.
-pub fn tell_silent(silent: &[SilentHost]) -> Option<String> {
+/// Describes the hosts that have not answered; `None` where all have.
+pub fn silent_hosts_text(silent: &[SilentHost]) -> Option<String> {
     let line = |host: &SilentHost| {
         format!(
             "not seen: ranks {} on {}: {}",
@@ -275,7 +275,7 @@ pub fn look_for_agent(job: &str, wish: &str) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::deadlock::{HangVerdict, verdict};
+    use crate::diagnosis::deadlock::{HangVerdict, find_deadlock};
     use crate::diagnosis::rank_waits::wait_states;
     use garonne_engine::api::{CallOrigin, TypeDigest};
     use garonne_engine::observe::events::PendingOperation;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn says(gathered: &JobSnapshot) -> HangVerdict {
-        verdict(&wait_states(&gathered.all))
+        find_deadlock(&wait_states(&gathered.ranks))
     }
 
     #[test]
@@ -328,11 +328,11 @@ mod tests {
             BTreeMap::from([
                 (
                     0,
-                    both(Ok(vec![receives(0, 1, 7)]), Ok(vec![receives(0, 1, 7)])),
+                    merge_twice(Ok(vec![receives(0, 1, 7)]), Ok(vec![receives(0, 1, 7)])),
                 ),
                 (
                     1,
-                    both(Ok(vec![receives(1, 0, 9)]), Ok(vec![receives(1, 0, since)])),
+                    merge_twice(Ok(vec![receives(1, 0, 9)]), Ok(vec![receives(1, 0, since)])),
                 ),
             ])
         };
@@ -344,8 +344,8 @@ mod tests {
                 others: 0
             }
         );
-        assert_eq!(cycle.all[1].host.as_deref(), Some("b"));
-        assert_eq!(cycle.silent, []);
+        assert_eq!(cycle.ranks[1].host.as_deref(), Some("b"));
+        assert_eq!(cycle.silent_hosts, []);
         // It has begun to wait anew: the message of the other may be what it had waited for.
         let moved = merge(&[0, 1], &names(), looks(10));
         assert_eq!(says(&moved), HangVerdict::Awaited(vec![(1, 1)]));
@@ -361,7 +361,7 @@ mod tests {
         ] {
             let answers = BTreeMap::from([
                 (0, Ok(vec![receives(0, 1, 7)])),
-                (1, both(Ok(vec![first]), Ok(vec![again]))),
+                (1, merge_twice(Ok(vec![first]), Ok(vec![again]))),
             ]);
             assert_eq!(
                 says(&merge(&[0, 1], &names(), answers)),
@@ -389,9 +389,9 @@ mod tests {
             ranks: vec![3],
             why: "gone".into(),
         };
-        assert_eq!(gathered.silent, [silent]);
+        assert_eq!(gathered.silent_hosts, [silent]);
         assert_eq!(
-            tell_silent(&gathered.silent).unwrap(),
+            silent_hosts_text(&gathered.silent_hosts).unwrap(),
             "not seen: ranks 3 on b: gone"
         );
         assert_eq!(
@@ -415,14 +415,14 @@ mod tests {
     fn ranks_that_an_answering_host_does_not_name_have_not_come_yet() {
         let answers = BTreeMap::from([(0, Ok(vec![receives(0, 1, 7)])), (1, Ok(Vec::new()))]);
         let gathered = merge(&[0, 1], &names(), answers);
-        assert!(!gathered.all[1].silent);
-        assert_eq!(gathered.all[1].seen.rank.state, RankState::Absent);
+        assert!(!gathered.ranks[1].silent);
+        assert_eq!(gathered.ranks[1].snapshot.rank.state, RankState::Absent);
         assert_eq!(says(&gathered), HangVerdict::Awaited(vec![(1, 1)]));
     }
 
     #[test]
     fn a_host_that_answers_once_and_then_no_more_is_silent() {
-        let again = both(Ok(vec![receives(0, 1, 7)]), Err("late".to_owned()));
+        let again = merge_twice(Ok(vec![receives(0, 1, 7)]), Err("late".to_owned()));
         assert_eq!(again, Err("late".to_owned()));
     }
 }

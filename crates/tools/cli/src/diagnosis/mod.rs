@@ -1,4 +1,4 @@
-//! What a running job hangs on: a look at its ranks, on all hosts, as a value.
+//! Diagnoses what a running job hangs on, from one look at its ranks on all hosts.
 //!
 //! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job
 //! that is ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
@@ -33,17 +33,17 @@ use deadlock::HangVerdict;
 use job_snapshot::{JobSnapshot, SilentHost};
 use rank_waits::RankView;
 
-/// What a look at all ranks of a job comes to.
+/// Result of one look at all ranks of a job. [`Diagnosis::of`] makes it; `text` and `json` show it.
 pub struct Diagnosis {
     /// Every rank, in order.
-    pub all: Vec<RankView>,
+    pub ranks: Vec<RankView>,
     /// Hosts that have not said what their ranks show.
-    pub silent: Vec<SilentHost>,
+    pub silent_hosts: Vec<SilentHost>,
     mismatch: Option<String>,
     /// Where ranks of this host are by their stacks, a line each.
     places: Vec<String>,
     verdict: HangVerdict,
-    /// What the verdict would be if ranks that poll did nothing else, where that is worse.
+    /// The conclusion if ranks that poll did nothing else, where that is worse.
     presumed: Option<HangVerdict>,
 }
 
@@ -70,7 +70,7 @@ pub enum DiagnosisKind {
 }
 
 impl DiagnosisKind {
-    /// Its error code, for `garonne explain`; `None`: nothing is wrong.
+    /// Returns the error code for `garonne explain`; `None`: nothing is wrong.
     pub fn code(self) -> Option<&'static str> {
         match self {
             DiagnosisKind::Moving | DiagnosisKind::Awaited => None,
@@ -104,103 +104,116 @@ impl Diagnosis {
     /// Adds where ranks of this host are by their stacks, which takes some milliseconds for each.
     pub fn with_places(self, visit: &QueryClient) -> Self {
         Self {
-            places: stack_locations::tell(visit, &self.all),
+            places: stack_locations::location_lines(visit, &self.ranks),
             ..self
         }
     }
 
-    /// The same where a key of the terminal has just ended some of them: what these waited for
-    /// counts.
+    /// Diagnoses a job of which a key of the terminal has just ended some ranks: what these waited
+    /// for counts.
     fn of_interrupted(visit: &QueryClient) -> Self {
         let mut gathered = job_snapshot::gather(visit);
-        terminal_interrupt::revive(&mut gathered.all);
+        terminal_interrupt::revive(&mut gathered.ranks);
         Self::from(gathered)
     }
 
-    fn from(JobSnapshot { all, silent }: JobSnapshot) -> Self {
-        let verdict = deadlock::verdict(&rank_waits::wait_states(&all));
+    fn from(
+        JobSnapshot {
+            ranks: all,
+            silent_hosts: silent,
+        }: JobSnapshot,
+    ) -> Self {
+        let verdict = deadlock::find_deadlock(&rank_waits::wait_states(&all));
         let presumed =
-            deadlock::presumed(&verdict, || rank_waits::wait_states_if_polls_block(&all));
+            deadlock::presumed_deadlock(&verdict, || rank_waits::wait_states_if_polls_block(&all));
         let mismatch = collectives::mismatch(&all);
         Self {
             places: Vec::new(),
-            all,
-            silent,
+            ranks: all,
+            silent_hosts: silent,
             mismatch,
             verdict,
             presumed,
         }
     }
 
-    /// What is wrong, if anything is.
-    pub fn finding(&self) -> DiagnosisKind {
+    /// Returns the kind of problem, if there is any.
+    pub fn kind(&self) -> DiagnosisKind {
         match &self.verdict {
             _ if self.mismatch.is_some() => DiagnosisKind::Mismatch,
             HangVerdict::Cycle { .. } => DiagnosisKind::Deadlock,
-            HangVerdict::Missing { .. } => DiagnosisKind::Missing,
+            HangVerdict::WaitsForEnded { .. } => DiagnosisKind::Missing,
             HangVerdict::Awaited(list)
                 if list.first().is_some_and(|(rank, _)| self.is_stopped(*rank)) =>
             {
                 DiagnosisKind::Stopped
             }
-            _ if !self.silent.is_empty() => DiagnosisKind::Unseen,
+            _ if !self.silent_hosts.is_empty() => DiagnosisKind::Unseen,
             HangVerdict::Awaited(_) => DiagnosisKind::Awaited,
             HangVerdict::Moving => DiagnosisKind::Moving,
         }
     }
 
     fn is_stopped(&self, rank: u32) -> bool {
-        let shown = self.all.get(rank as usize);
+        let shown = self.ranks.get(rank as usize);
         shown.is_some_and(|shown| {
-            !shown.silent && matches!(shown.seen.rank.process, Some('T' | 't'))
+            !shown.silent && matches!(shown.snapshot.rank.process, Some('T' | 't'))
         })
     }
 
-    /// Whether it is certain that ranks can never go on, and has been so for a while.
+    /// Returns whether it is certain that ranks can never go on, and has been so for a while.
     fn is_proven(&self) -> bool {
-        let shown = |rank: u32| self.all.get(rank as usize);
+        let shown = |rank: u32| self.ranks.get(rank as usize);
         let waits = |rank: u32| shown(rank).is_some_and(hang_confirmation::waits_for_good);
         match &self.verdict {
             HangVerdict::Cycle { ranks, .. } => ranks.iter().all(|rank| waits(*rank)),
-            HangVerdict::Missing { waiter, ended, .. } => {
+            HangVerdict::WaitsForEnded { waiter, ended, .. } => {
                 waits(*waiter) && shown(*ended).is_some_and(hang_confirmation::has_left)
             }
             HangVerdict::Awaited(_) | HangVerdict::Moving => false,
         }
     }
 
-    /// Whether any rank has come to MPI.
+    /// Returns whether any rank has come to MPI.
     pub fn has_begun(&self) -> bool {
-        self.all
+        self.ranks
             .iter()
-            .any(|shown| shown.seen.rank.state != RankState::Absent)
+            .any(|shown| shown.snapshot.rank.state != RankState::Absent)
     }
 
     /// Messages that lie where a rank waits for another.
     fn beside(&self) -> Option<String> {
         let of_rank = |shown: &RankView| {
-            let rank = shown.seen.rank.rank;
-            let lines = unexpected_messages::beside(shown).into_iter();
+            let rank = shown.snapshot.rank.rank;
+            let lines = unexpected_messages::message_lines(shown).into_iter();
             lines
                 .map(move |line| format!("rank {rank}: {line}"))
                 .collect::<Vec<_>>()
         };
-        let lines: Vec<_> = self.all.iter().flat_map(of_rank).take(LINES_MAX).collect();
+        let lines: Vec<_> = self
+            .ranks
+            .iter()
+            .flat_map(of_rank)
+            .take(LINES_MAX)
+            .collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// Who is missing in which collective.
+    /// Says which ranks are missing in which collective.
     fn missing(&self) -> Option<String> {
-        let lines: Vec<_> = collectives::tell_missing(&self.all)
+        let lines: Vec<_> = collectives::missing_lines(&self.ranks)
             .into_iter()
             .take(LINES_MAX)
             .collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// Who is missing in which collective, and which hosts were not seen: a line each.
-    pub fn absences(&self) -> Vec<String> {
-        let parts = [self.missing(), job_snapshot::tell_silent(&self.silent)];
+    /// Says in lines which ranks are missing in which collective, and which hosts were not seen.
+    pub fn missing_lines(&self) -> Vec<String> {
+        let parts = [
+            self.missing(),
+            job_snapshot::silent_hosts_text(&self.silent_hosts),
+        ];
         let lines = parts.iter().flatten().flat_map(|part| part.lines());
         lines.map(str::to_owned).collect()
     }
@@ -208,9 +221,9 @@ impl Diagnosis {
     /// All that is to be said beside the table of ranks, with the error code; empty where there is
     /// nothing.
     pub fn text(&self) -> String {
-        let verdict = report_text::tell(&self.verdict, &self.all);
+        let verdict = report_text::verdict_text(&self.verdict, &self.ranks);
         let hint = self
-            .finding()
+            .kind()
             .code()
             .map(|code| format!("see: garonne explain {code}"));
         let presumed = self.presumed.as_ref();
@@ -220,8 +233,8 @@ impl Diagnosis {
             self.missing(),
             self.mismatch.clone(),
             verdict,
-            presumed.and_then(|presumed| report_text::tell_presumed(presumed, &self.all)),
-            job_snapshot::tell_silent(&self.silent),
+            presumed.and_then(|presumed| report_text::presumed_text(presumed, &self.ranks)),
+            job_snapshot::silent_hosts_text(&self.silent_hosts),
             hint,
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
@@ -230,26 +243,26 @@ impl Diagnosis {
     /// All of it for programs.
     pub fn json(&self, visit: &QueryClient) -> serde_json::Value {
         let list: Vec<_> = self
-            .all
+            .ranks
             .iter()
             .filter(|shown| !shown.silent)
             .map(report_text::as_json)
             .collect();
         let kind = match &self.verdict {
             HangVerdict::Cycle { .. } => "deadlock",
-            HangVerdict::Missing { .. } => "missing",
+            HangVerdict::WaitsForEnded { .. } => "missing",
             HangVerdict::Awaited(_) => "awaited",
             HangVerdict::Moving => "moving",
         };
-        let verdict = json!({ "kind": kind, "ranks": report_text::named(&self.verdict), "text": report_text::tell(&self.verdict, &self.all),
-            "presumed": self.presumed.as_ref().and_then(|presumed| report_text::tell_presumed(presumed, &self.all)),
-            "code": self.finding().code(), "exit_code": self.finding().exit_code() });
+        let verdict = json!({ "kind": kind, "ranks": report_text::named(&self.verdict), "text": report_text::verdict_text(&self.verdict, &self.ranks),
+            "presumed": self.presumed.as_ref().and_then(|presumed| report_text::presumed_text(presumed, &self.ranks)),
+            "code": self.kind().code(), "exit_code": self.kind().exit_code() });
         let far: Vec<_> = self
-            .silent
+            .silent_hosts
             .iter()
             .map(job_snapshot::silent_as_json)
             .collect();
-        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::tell_missing(&self.all), "verdict": verdict })
+        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::missing_lines(&self.ranks), "verdict": verdict })
     }
 }
 
@@ -266,7 +279,7 @@ pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
         "stall" => match Diagnosis::of(&visit) {
             found if found.is_proven() => {
                 let found = found.with_places(&visit);
-                let said = format!("{}\n{}\n", found.finding().exit_code(), found.text());
+                let said = format!("{}\n{}\n", found.kind().exit_code(), found.text());
                 return i32::from(std::io::stdout().write_all(said.as_bytes()).is_err());
             }
             _ => return 0,

@@ -45,7 +45,7 @@ impl PollBaseline {
         Self(ranks.iter().filter_map(looks).collect())
     }
 
-    /// What threads of a rank poll for, each with the count of its looks.
+    /// Returns what threads of a rank poll for, each with the count of its polls.
     pub fn polling(
         &self,
         visit: &QueryClient,
@@ -69,8 +69,8 @@ impl PollBaseline {
     }
 }
 
-/// Whether a thread looks so rarely that its count may stand still, and has not been silent for
-/// longer than that.
+/// Returns whether a thread looks so rarely that its count may stand still, and has not been silent
+/// for longer than that.
 fn is_rare(polls: &PollReport, looks: u64, now_ns: u64) -> bool {
     let timed = polls.told_looks.saturating_sub(DATED_LOOK).max(1);
     let mean = polls.told_ns.saturating_sub(polls.since_ns) / timed;
@@ -78,7 +78,7 @@ fn is_rare(polls: &PollReport, looks: u64, now_ns: u64) -> bool {
     mean > RARE_NS && now_ns.saturating_sub(polls.told_ns) <= mean.saturating_mul(2 * more)
 }
 
-/// Whether the last call of a thread is one of these.
+/// Returns whether the last call of a thread is one of these.
 fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bool {
     let Some((shape, board)) = &visit.world else {
         return false;
@@ -88,8 +88,8 @@ fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bo
     polls.asks.iter().any(|ask| is_latest(ask.site))
 }
 
-/// What a thread asks for, with the places of its calls.
-pub fn placed(
+/// Adds to what a thread polls for the places of its calls.
+pub fn with_call_sites(
     (polls, looks): (PollReport, u64),
     mut place: impl FnMut(u64) -> Option<String>,
 ) -> PollingThread {
@@ -115,7 +115,7 @@ pub fn placed(
     }
 }
 
-/// Whether what a poll asks for is wanted all together, and not any of it.
+/// Returns whether what a poll asks for is wanted all together, and not any of it.
 pub fn wants_all(polls: &[PollingThread]) -> bool {
     let [PollingThread { asks, .. }] = polls else {
         return false;
@@ -130,19 +130,20 @@ pub fn collective(operation: &PendingOperation) -> Option<ActiveCollective> {
     ActiveCollective::of(operation.context.into(), operation.tag.unwrap_or(-1))
 }
 
-/// What the threads of a rank poll for, a line each.
+/// Describes what the threads of a rank poll for, a line each.
 pub fn in_words(shown: &RankView) -> Vec<String> {
     shown
-        .seen
+        .snapshot
         .polls
         .iter()
         .map(|polled| of_thread(shown, polled))
         .collect()
 }
 
-/// The same in words that stay while a thread asks for the same.
-pub fn timeless(shown: &RankView) -> Vec<String> {
-    let polls = shown.seen.polls.iter();
+/// Describes what the threads of a rank poll for, in lines that stay the same while a thread polls
+/// for the same.
+pub fn stable_lines(shown: &RankView) -> Vec<String> {
+    let polls = shown.snapshot.polls.iter();
     let line =
         |polled: &PollingThread| format!("polls{} ({})", things(shown, polled), called(polled));
     polls.map(line).collect()
@@ -235,9 +236,9 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// The same for programs.
+/// Describes as JSON what the threads of a rank poll for.
 pub fn as_json(shown: &RankView) -> Vec<serde_json::Value> {
-    let polls = shown.seen.polls.iter();
+    let polls = shown.snapshot.polls.iter();
     let asks = |polled: &PollingThread| -> Vec<_> {
         let ask = |ask: &PolledOperation| json!({ "call": call_names::name(ask.call), "place": ask.place });
         polled.asks.iter().map(ask).collect()
@@ -292,7 +293,7 @@ mod tests {
             asks,
         }];
         let shown = RankView {
-            seen,
+            snapshot: seen,
             host: None,
             silent: false,
         };

@@ -1,5 +1,5 @@
-//! What ranks of this host have used and sent, and what they do at the moment: for tables that are
-//! drawn again and again.
+//! Reads what ranks of this host have used and sent, and what they do at the moment, for tables
+//! that are drawn again and again.
 //!
 //! Cheaper than a look of `garonne who`, which reads what each rank waits for in detail, and where.
 //! A rank is read twice a moment apart: what it waits for both times it waits for, and where its
@@ -22,8 +22,8 @@ use crate::commands::job_lookup::{self, RankSnapshot};
 /// what they wait for.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// What ranks have used and sent.
-pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+/// Reads what ranks have used and sent.
+pub fn usage(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     let seen = |rank: RankSnapshot| DetailedSnapshot {
         rank: RankSnapshot { wait: None, ..rank },
         ..DetailedSnapshot::unavailable(0)
@@ -31,8 +31,8 @@ pub fn used(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     job_lookup::ranks(visit).into_iter().map(seen).collect()
 }
 
-/// The same, and what they wait for. A rank that polls has a wait in the call by which it asks,
-/// since no time.
+/// Reads what ranks have used and sent, and what they wait for. A rank that polls has a wait in the
+/// call by which it polls, since no time.
 pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     std::thread::sleep(MOMENT);
     let before = read(visit);
@@ -71,7 +71,7 @@ fn waited_ns(wait: &WaitInfo) -> u64 {
     }
 }
 
-/// What changes with a rank that gets on in MPI.
+/// Counters that change whenever a rank gets on in MPI.
 #[derive(PartialEq)]
 struct ProgressMarks {
     sent: u64,
@@ -107,7 +107,7 @@ fn read(visit: &QueryClient) -> Vec<UsageSample> {
     job_lookup::ranks(visit).into_iter().map(reading).collect()
 }
 
-/// Whether a call only asks whether something is over or there.
+/// Returns whether a call only asks whether something is over or there.
 pub fn asks(name: &str) -> bool {
     name.starts_with("MPI_Test") && name != "MPI_Test_cancelled"
         || ["MPI_Iprobe", "MPI_Improbe", "MPI_Request_get_status"]

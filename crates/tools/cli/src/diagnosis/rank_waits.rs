@@ -1,4 +1,4 @@
-//! What a rank needs before it can go on, from what its card and its book show.
+//! Determines what a rank needs before it can go on, from its rank block and its wait report.
 //!
 //! A blocking call's own operations say what it waits for exactly; of a rank that waits for
 //! requests only all operations that it started are known, any of which may be enough. What waits
@@ -43,8 +43,8 @@ pub fn number_of(context: u64) -> u64 {
 /// A rank of the job, wherever it is.
 #[derive(Debug)]
 pub struct RankView {
-    pub seen: DetailedSnapshot,
-    /// Its host, in a job on several.
+    pub snapshot: DetailedSnapshot,
+    /// Host of the rank, in a job on several.
     pub host: Option<Rc<str>>,
     /// Nothing is known of it: its host has not said what its ranks show.
     pub silent: bool,
@@ -74,15 +74,16 @@ pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
         };
         ranks.into_iter().map(|rank| reader.read(rank)).collect()
     };
-    let mut all = steady(|| job_lookup::ranks(visit), read);
-    all.iter_mut().for_each(|seen| name_call(visit, seen));
+    let mut all = with_steady_waits(|| job_lookup::ranks(visit), read);
+    all.iter_mut()
+        .for_each(|seen| name_unknown_call(visit, seen));
     all
 }
 
 /// Ranks with what is read of each, and the waits of those that waited for the same all the time:
 /// reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
 /// next.
-fn steady(
+fn with_steady_waits(
     mut ranks: impl FnMut() -> Vec<RankSnapshot>,
     read: impl FnOnce(Vec<RankSnapshot>) -> Vec<DetailedSnapshot>,
 ) -> Vec<DetailedSnapshot> {
@@ -107,7 +108,7 @@ fn steady(
 
 /// A wait of which the rank's engine cannot say the call is that of the call which its only thread
 /// entered last.
-fn name_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
+fn name_unknown_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
     let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
         return;
     };
@@ -157,7 +158,7 @@ impl RankReader<'_> {
         contexts.extend(polled.map(|operation| u64::from(operation.context)));
         let comms = self.comms(rank.pid, book.as_ref(), &contexts);
         let waits = rank.wait.is_some() || !polls.is_empty();
-        let placed = |polls| polling::placed(polls, |site| self.place(rank.pid, site));
+        let placed = |polls| polling::with_call_sites(polls, |site| self.place(rank.pid, site));
         let polls = polls.into_iter().map(placed).collect();
         DetailedSnapshot {
             moves: waits && bytes_in_flight::has_one(rank.pid, &self.busy),
@@ -222,7 +223,7 @@ impl RankReader<'_> {
     ) -> Vec<String> {
         let list = operations.filter(|_| rank.wait.is_some());
         let list = list.map_or(&[][..], |operations| &operations.list);
-        let sites = unexpected_messages::takers(self.visit, rank.rank, list);
+        let sites = unexpected_messages::sites_that_took(self.visit, rank.rank, list);
         sites
             .into_iter()
             .map(|site| self.place(rank.pid, site).unwrap_or_default())
@@ -317,7 +318,7 @@ pub fn monotonic_ns() -> u64 {
 
 impl RankView {
     fn comm(&self, number: u64) -> Option<&CommSnapshot> {
-        self.seen
+        self.snapshot
             .comms
             .iter()
             .find(|comm| u64::from(comm.number) == number)
@@ -341,23 +342,23 @@ impl RankView {
         self.comm(number)?.members.list()
     }
 
-    /// Whether several of its threads may be in MPI.
+    /// Returns whether several of its threads may be in MPI.
     pub fn has_threads(&self) -> bool {
-        let operations = self.seen.operations.as_ref();
-        if self.seen.rank.process == Some(INTERRUPTED) {
+        let operations = self.snapshot.operations.as_ref();
+        if self.snapshot.rank.process == Some(INTERRUPTED) {
             return false;
         }
         operations.is_none_or(|operations| operations.threads)
     }
 }
 
-/// What every rank does and needs. Lists that ranks have in common are kept once: members of
+/// Determines the state of every rank. Lists that ranks have in common are kept once: members of
 /// communicators, and who is missing in a collective.
 pub fn wait_states(all: &[RankView]) -> Vec<WaitState> {
     wait_states_with(all, false)
 }
 
-/// The same if ranks that poll did nothing else.
+/// Determines the state of every rank if ranks that poll did nothing else.
 pub fn wait_states_if_polls_block(all: &[RankView]) -> Vec<WaitState> {
     wait_states_with(all, true)
 }
@@ -370,17 +371,17 @@ fn wait_states_with(all: &[RankView], polls_wait: bool) -> Vec<WaitState> {
         missing: Vec::new(),
         everybody: (0..all.len() as u32).collect(),
     };
-    all.iter().map(|shown| sources.standing(shown)).collect()
+    all.iter().map(|shown| sources.wait_state(shown)).collect()
 }
 
-/// Who of these members is not in this collective.
+/// Members that are missing in a collective.
 struct MissingMembers {
     members: Rc<[u32]>,
     meeting: ActiveCollective,
     needs: Rc<[WaitDependency]>,
 }
 
-/// Who can do what ranks wait for.
+/// Resolves what ranks wait for to the ranks that can provide it.
 struct WaitResolver<'a> {
     all: &'a [RankView],
     /// Ranks that poll count as ranks that wait.
@@ -391,43 +392,47 @@ struct WaitResolver<'a> {
 }
 
 impl WaitResolver<'_> {
-    fn standing(&mut self, shown: &RankView) -> WaitState {
+    fn wait_state(&mut self, shown: &RankView) -> WaitState {
         let RankSnapshot {
             state,
             process,
             wait,
             ..
-        } = &shown.seen.rank;
+        } = &shown.snapshot.rank;
         match (state, process, wait) {
             // Of what cannot be seen anything may be: so nothing is held to be certain that hangs
             // on it.
-            _ if shown.silent => WaitState::Acts,
+            _ if shown.silent => WaitState::Runs,
             // What is on its way may be what it waits for, or what another does.
-            (RankState::Running, Some(_), _) if shown.seen.moves => WaitState::Acts,
+            (RankState::Running, Some(_), _) if shown.snapshot.moves => WaitState::Runs,
             (RankState::Gone | RankState::Finalized, _, _) => WaitState::Ended,
             (RankState::Running, Some('Z' | 'X') | None, _) => WaitState::Ended,
-            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => WaitState::Acts,
+            (RankState::Absent, _, _) | (_, Some('T' | 't'), _) => WaitState::Runs,
             // What it does between two looks is not known.
-            _ if !shown.seen.polls.is_empty() => self.polls(shown),
-            (_, _, None) => WaitState::Acts,
+            _ if !shown.snapshot.polls.is_empty() => self.polls(shown),
+            (_, _, None) => WaitState::Runs,
             (RankState::Running, Some(_), Some(wait)) => self.waits(shown, wait),
         }
     }
 
     fn polls(&mut self, shown: &RankView) -> WaitState {
         if !self.polls_wait {
-            return WaitState::Acts;
+            return WaitState::Runs;
         }
-        let polls = &shown.seen.polls;
+        let polls = &shown.snapshot.polls;
         let asks = || polls.iter().flat_map(|polled| &polled.asks);
         if asks().any(|ask| ask.operations.is_empty()) {
-            return WaitState::Waits;
+            return WaitState::WaitsForUnknown;
         }
         let operations = asks().flat_map(|ask| &ask.operations);
         let needs: Vec<WaitDependency> = operations
-            .map(|(operation, _)| self.need_of(shown, operation))
+            .map(|(operation, _)| self.dependency_of(shown, operation))
             .collect();
-        let beside = shown.seen.rank.wait.map(|wait| self.waits(shown, &wait));
+        let beside = shown
+            .snapshot
+            .rank
+            .wait
+            .map(|wait| self.waits(shown, &wait));
         match beside {
             None if polling::wants_all(polls) => WaitState::WaitsForAll(needs.into()),
             None => WaitState::WaitsForAny(needs.into()),
@@ -439,10 +444,10 @@ impl WaitResolver<'_> {
         }
     }
 
-    /// Who could end an operation that is polled for.
-    fn need_of(&mut self, shown: &RankView, operation: &PendingOperation) -> WaitDependency {
+    /// Returns the ranks that could end an operation that is polled for.
+    fn dependency_of(&mut self, shown: &RankView, operation: &PendingOperation) -> WaitDependency {
         let Some(meeting) = polling::collective(operation) else {
-            let from = self.sources(shown, operation.peer, operation.context.into());
+            let from = self.possible_peers(shown, operation.peer, operation.context.into());
             return WaitDependency { from };
         };
         let members = self.members_of(shown, meeting.comm);
@@ -455,16 +460,17 @@ impl WaitResolver<'_> {
     }
 
     fn waits(&mut self, shown: &RankView, wait: &WaitInfo) -> WaitState {
-        let Some(operations) = &shown.seen.operations else {
+        let Some(operations) = &shown.snapshot.operations else {
             return match (call_names::name(wait.call), u32::try_from(wait.peer)) {
                 // Of others it is not known whether another of their threads acts.
                 (Some(name), Ok(peer))
-                    if shown.seen.rank.process == Some(INTERRUPTED) && names_its_partner(name) =>
+                    if shown.snapshot.rank.process == Some(INTERRUPTED)
+                        && names_its_partner(name) =>
                 {
-                    let from = self.sources(shown, Some(peer), wait.comm);
+                    let from = self.possible_peers(shown, Some(peer), wait.comm);
                     WaitState::WaitsForAll([WaitDependency { from }].into())
                 }
-                _ => WaitState::Waits,
+                _ => WaitState::WaitsForUnknown,
             };
         };
         // Of several threads each may go on, whatever the others wait for.
@@ -473,20 +479,20 @@ impl WaitResolver<'_> {
         };
         let alone =
             !operations.threads || (!operations.more && operations.list.iter().all(of_wait));
-        if alone && let Some(standing) = self.certainly(shown, wait, operations) {
+        if alone && let Some(standing) = self.blocking_call_dependencies(shown, wait, operations) {
             return standing;
         }
         if operations.more || operations.list.is_empty() {
-            return WaitState::Waits;
+            return WaitState::WaitsForUnknown;
         }
         let needs = operations.list.iter().map(|operation| WaitDependency {
-            from: self.sources(shown, operation.peer, operation.context.into()),
+            from: self.possible_peers(shown, operation.peer, operation.context.into()),
         });
         WaitState::WaitsForAny(needs.collect())
     }
 
-    /// What one call needs that returns only when it is over; `None`: it waits for requests.
-    fn certainly(
+    /// Returns what a blocking call needs; `None`: the call waits for requests.
+    fn blocking_call_dependencies(
         &mut self,
         shown: &RankView,
         wait: &WaitInfo,
@@ -496,7 +502,7 @@ impl WaitResolver<'_> {
             |operation: &&PendingOperation| operation.action != PendingAction::Collective;
         if let (true, Some(meeting)) = (wait.peer < 0, collective(wait)) {
             let Some(members) = self.members_of(shown, meeting.comm) else {
-                return Some(WaitState::Waits);
+                return Some(WaitState::WaitsForUnknown);
             };
             let missing = self.missing_in(&members, meeting);
             let inner = operations
@@ -518,7 +524,7 @@ impl WaitResolver<'_> {
             }
         }
         if call_names::name(wait.call).is_some_and(is_probe) {
-            let from = self.sources(shown, u32::try_from(wait.peer).ok(), wait.comm);
+            let from = self.possible_peers(shown, u32::try_from(wait.peer).ok(), wait.comm);
             return Some(WaitState::WaitsForAll([WaitDependency { from }].into()));
         }
         // A collective that reads what another member left in shared memory has no message of its
@@ -538,7 +544,7 @@ impl WaitResolver<'_> {
         let blocking = blocking.filter(|operation| is_blocking(operation));
         let blocking: Rc<[WaitDependency]> = blocking
             .map(|operation| WaitDependency {
-                from: self.sources(shown, operation.peer, operation.context.into()),
+                from: self.possible_peers(shown, operation.peer, operation.context.into()),
             })
             .collect();
         (!blocking.is_empty()).then_some(WaitState::WaitsForAll(blocking))
@@ -584,9 +590,9 @@ impl WaitResolver<'_> {
         needs
     }
 
-    /// Who can end an operation with `peer`, or with any member of the communicator of a context;
-    /// the rank itself may be among many.
-    fn sources(&mut self, shown: &RankView, peer: Option<u32>, context: u64) -> Rc<[u32]> {
+    /// Returns the ranks that can end an operation with `peer`, or with any member of the
+    /// communicator of a context. The rank itself may be among many.
+    fn possible_peers(&mut self, shown: &RankView, peer: Option<u32>, context: u64) -> Rc<[u32]> {
         let count = self.all.len();
         let known = |rank: &u32| (*rank as usize) < count;
         if let Some(peer) = peer {
@@ -595,7 +601,7 @@ impl WaitResolver<'_> {
         match self.members_of(shown, number_of(context)) {
             Some(members) if members.iter().all(known) && !members.is_empty() => members,
             Some(members) => {
-                let own = shown.seen.rank.rank;
+                let own = shown.snapshot.rank.rank;
                 let others = members
                     .iter()
                     .copied()
@@ -637,7 +643,7 @@ mod tests {
             };
             ranks.into_iter().map(seen).collect()
         };
-        let all = steady(ranks, read);
+        let all = with_steady_waits(ranks, read);
         let waits: Vec<_> = all.iter().map(|seen| seen.rank.wait.is_some()).collect();
         assert_eq!(waits, [true, false, false]);
     }

@@ -1,5 +1,4 @@
-//! What a look at a job found, in words: the table of its ranks, whom they wait for, and what that
-//! comes to.
+//! Text of a diagnosis: the table of ranks, whom they wait for, and the conclusion.
 
 use comfy_table::Table;
 use garonne_job::layout::RankState;
@@ -24,14 +23,14 @@ pub fn table(all: &[RankView]) -> Table {
         .load_preset(comfy_table::presets::NOTHING)
         .set_header(header);
     for shown in all.iter().filter(|shown| !shown.silent) {
-        let rank = &shown.seen.rank;
+        let rank = &shown.snapshot.rank;
         let host = on_hosts.then(|| shown.host.as_deref().unwrap_or_default().to_owned());
         let cells = [
             rank.pid.to_string(),
             doing(rank),
             rank.cpu.map_or(String::from("any"), |cpu| cpu.to_string()),
             format!("{:.1} s", rank.cpu_seconds),
-            waiting(shown),
+            waits_and_polls(shown),
         ];
         table.add_row([rank.rank.to_string()].into_iter().chain(host).chain(cells));
     }
@@ -42,19 +41,19 @@ pub fn table(all: &[RankView]) -> Table {
 pub fn named(verdict: &HangVerdict) -> Vec<u32> {
     match verdict {
         HangVerdict::Cycle { ranks, .. } => ranks.clone(),
-        HangVerdict::Missing { ended, .. } => vec![*ended],
+        HangVerdict::WaitsForEnded { ended, .. } => vec![*ended],
         HangVerdict::Awaited(list) => list.iter().map(|(rank, _)| *rank).collect(),
         HangVerdict::Moving => Vec::new(),
     }
 }
 
 /// A verdict in words; nothing where there is nothing to say.
-pub fn tell(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
+pub fn verdict_text(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
     let call = |rank: u32| {
         format!(
             "\n  rank {rank}: {}",
-            waiting(seen(rank)).replace('\n', "; ")
+            waits_and_polls(seen(rank)).replace('\n', "; ")
         )
     };
     match verdict {
@@ -72,13 +71,13 @@ pub fn tell(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
             };
             Some(format!("{head}{calls}{}{threads}", more(*others)))
         }
-        HangVerdict::Missing {
+        HangVerdict::WaitsForEnded {
             waiter,
             ended,
             others,
         } => Some(format!(
             "verdict: rank {waiter} can never go on, since rank {ended} {}{}{}",
-            lot(seen(*ended)),
+            awaited_rank_text(seen(*ended)),
             call(*waiter),
             more(*others)
         )),
@@ -91,7 +90,7 @@ pub fn tell(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
                 };
                 format!(
                     "verdict: {count} {waits} for rank {rank}, which {}",
-                    lot(seen(*rank))
+                    awaited_rank_text(seen(*rank))
                 )
             };
             let lines: Vec<_> = list.iter().take(AWAITED_NAMED).map(line).collect();
@@ -106,14 +105,14 @@ pub fn tell(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
     }
 }
 
-/// What would hold if ranks that poll did nothing else.
-pub fn tell_presumed(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
+/// Describes what would hold if ranks that poll did nothing else.
+pub fn presumed_text(verdict: &HangVerdict, all: &[RankView]) -> Option<String> {
     let seen = |rank: u32| &all[rank as usize];
-    let polls = |rank: &u32| !seen(*rank).seen.polls.is_empty();
+    let polls = |rank: &u32| !seen(*rank).snapshot.polls.is_empty();
     let call = |rank: u32| {
         format!(
             "\n  rank {rank}: {}",
-            waiting(seen(rank)).replace('\n', "; ")
+            waits_and_polls(seen(rank)).replace('\n', "; ")
         )
     };
     let pollers = |ranks: &[u32]| {
@@ -136,10 +135,10 @@ pub fn tell_presumed(verdict: &HangVerdict, all: &[RankView]) -> Option<String> 
             let calls: String = ranks.iter().map(|rank| call(*rank)).collect();
             Some(format!("{} {stuck}{calls}", pollers(ranks)))
         }
-        HangVerdict::Missing { waiter, ended, .. } => Some(format!(
+        HangVerdict::WaitsForEnded { waiter, ended, .. } => Some(format!(
             "{} rank {waiter} can never go on, since rank {ended} {}{}",
             pollers(&[*waiter]),
-            lot(seen(*ended)),
+            awaited_rank_text(seen(*ended)),
             call(*waiter)
         )),
         HangVerdict::Awaited(_) | HangVerdict::Moving => None,
@@ -157,9 +156,9 @@ fn more(others: usize) -> String {
     }
 }
 
-/// What a rank that others wait for does.
-fn lot(shown: &RankView) -> String {
-    let rank = &shown.seen.rank;
+/// Describes what a rank does for which others wait.
+fn awaited_rank_text(shown: &RankView) -> String {
+    let rank = &shown.snapshot.rank;
     let on = shown
         .host
         .as_ref()
@@ -175,10 +174,10 @@ fn lot(shown: &RankView) -> String {
         (_, Some('T')) => format!("is stopped (kill -CONT {pid}{on} lets it go on)"),
         (_, Some('t')) => "is held by a debugger".into(),
         (_, Some(INTERRUPTED)) => "did not wait in MPI when the key came that ended it".into(),
-        (_, Some(_)) if shown.seen.moves => {
+        (_, Some(_)) if shown.snapshot.moves => {
             format!("has bytes on their way between hosts (process {pid}{on})")
         }
-        (_, Some(_)) if !shown.seen.polls.is_empty() => {
+        (_, Some(_)) if !shown.snapshot.polls.is_empty() => {
             format!(
                 "{} (process {pid}{on})",
                 polling::in_words(shown).join("; ")
@@ -201,12 +200,15 @@ fn doing(rank: &RankSnapshot) -> String {
     format!("{}{process}", job_lookup::word(rank.state))
 }
 
-/// What a rank waits for in MPI or polls for, and for how long; of several threads each on a line
-/// of its own; empty: nothing.
-pub fn waiting(shown: &RankView) -> String {
+/// Describes what a rank waits for in MPI or polls for, and for how long. Several threads get a
+/// line each; empty: nothing.
+pub fn waits_and_polls(shown: &RankView) -> String {
     let waits = waits_for(shown);
-    let waits = waits.map(|what| format!("{what}, for {:.1} s", shown.seen.waited_ns as f64 / 1e9));
-    let polls = polling::in_words(shown).into_iter().zip(&shown.seen.polls);
+    let waits =
+        waits.map(|what| format!("{what}, for {:.1} s", shown.snapshot.waited_ns as f64 / 1e9));
+    let polls = polling::in_words(shown)
+        .into_iter()
+        .zip(&shown.snapshot.polls);
     let polls =
         polls.map(|(text, polled)| format!("{text}, for {:.1} s", polled.for_ns as f64 / 1e9));
     waits
@@ -216,28 +218,28 @@ pub fn waiting(shown: &RankView) -> String {
         .join("\n")
 }
 
-/// What a rank waits for in MPI, with the place in its program; of several threads each on a line
-/// of its own.
+/// Describes what a rank waits for in MPI, with the place in its program. Several threads get a
+/// line each.
 fn waits_for(shown: &RankView) -> Option<String> {
-    let wait = shown.seen.rank.wait?;
-    let threads = wait_text::of_threads(shown);
+    let wait = shown.snapshot.rank.wait?;
+    let threads = wait_text::thread_lines(shown);
     if threads.len() > 1 {
         return Some(threads.join("\n"));
     }
-    let place = shown.seen.place.as_ref();
+    let place = shown.snapshot.place.as_ref();
     let place = place.map_or(String::new(), |place| format!("   at {place}"));
     Some(format!("{}{place}", wait_text::in_words(shown, &wait)))
 }
 
-/// What a rank does, in a line that stays as it is while the rank does the same.
-pub fn timeless(shown: &RankView) -> String {
-    let rank = &shown.seen.rank;
+/// Describes what a rank does, in a line that stays the same while the rank does the same.
+pub fn stable_line(shown: &RankView) -> String {
+    let rank = &shown.snapshot.rank;
     if shown.silent {
         return "not seen".into();
     }
     let does: Vec<_> = waits_for(shown)
         .into_iter()
-        .chain(polling::timeless(shown))
+        .chain(polling::stable_lines(shown))
         .collect();
     match (does.as_slice(), rank.process) {
         (_, Some('T' | 't')) => format!("{}, stopped", job_lookup::word(rank.state)),
@@ -248,12 +250,12 @@ pub fn timeless(shown: &RankView) -> String {
 
 /// A rank as JSON.
 pub fn as_json(shown: &RankView) -> serde_json::Value {
-    let rank = &shown.seen.rank;
+    let rank = &shown.snapshot.rank;
     let wait = rank.wait.map(|wait| {
         let comm = number_of(wait.comm);
         json!({ "call": call_names::name(wait.call), "peer": wait.peer, "tag": wait.tag, "comm": comm, "comm_name": shown.comm_name(comm), "bytes": wait.bytes,
             "since_ns": wait.since_ns, "collective": collective(&wait).map(|it| it.number()), "kind": collective(&wait).and_then(|it| it.kind()).map(|kind| kind.name()), "site": wait.site,
-            "place": shown.seen.place, "threads": wait_text::of_threads(shown), "beside": unexpected_messages::beside(shown) })
+            "place": shown.snapshot.place, "threads": wait_text::thread_lines(shown), "beside": unexpected_messages::message_lines(shown) })
     });
     json!({ "rank": rank.rank, "host": shown.host.as_deref(), "pid": rank.pid, "state": job_lookup::word(rank.state), "cpu": rank.cpu,
         "process": rank.process, "cpu_seconds": rank.cpu_seconds, "waits_for": wait, "polls": polling::as_json(shown) })

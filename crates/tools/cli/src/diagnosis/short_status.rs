@@ -1,4 +1,4 @@
-//! What a rank does, in two or three words for a column of a table.
+//! Describes what a rank does in two or three words, for a column of a table.
 
 use garonne_job::call_names;
 use garonne_job::layout::{RankState, WaitInfo};
@@ -7,17 +7,17 @@ use super::collectives::collective;
 use super::rank_usage::asks;
 use super::rank_waits::RankView;
 
-/// Such as `recv \u{2190} 3`, `barrier 17`, `polls`, `outside MPI`; empty: it gets on, or there is
-/// nothing to say.
-pub fn doing(shown: &RankView) -> String {
-    let rank = &shown.seen.rank;
+/// Returns a status such as `recv \u{2190} 3`, `barrier 17`, `polls`, `outside MPI`; empty: the
+/// rank gets on, or there is nothing to say.
+pub fn short_status(shown: &RankView) -> String {
+    let rank = &shown.snapshot.rank;
     match (rank.state, rank.process, rank.wait) {
         _ if shown.silent => "not seen".into(),
         (RankState::Absent | RankState::Finalized | RankState::Gone, ..)
         | (_, None | Some('Z' | 'X'), _) => String::new(),
         (_, Some('T' | 't'), _) => "stopped".into(),
         (.., Some(wait)) => waits(shown, &wait),
-        (.., None) if shown.seen.moves => String::new(),
+        (.., None) if shown.snapshot.moves => String::new(),
         (.., None) => "outside MPI".into(),
     }
 }
@@ -60,7 +60,7 @@ mod tests {
         (seen.rank.state, seen.rank.process, seen.rank.wait) =
             (RankState::Running, Some('S'), wait);
         RankView {
-            seen,
+            snapshot: seen,
             host: None,
             silent: false,
         }
@@ -70,7 +70,7 @@ mod tests {
         let call = (1..)
             .find(|number| call_names::name(*number) == Some(call))
             .unwrap();
-        doing(&shown(Some(WaitInfo {
+        short_status(&shown(Some(WaitInfo {
             call,
             peer,
             ..WaitInfo::default()
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn who_waits_for_nothing_is_outside_mpi_unless_its_counters_move() {
         let mut one = shown(None);
-        assert_eq!(doing(&one), "outside MPI");
-        one.seen.moves = true;
-        assert_eq!(doing(&one), "");
-        one.seen.rank.process = Some('T');
-        assert_eq!(doing(&one), "stopped");
-        one.seen.rank.state = RankState::Finalized;
-        assert_eq!(doing(&one), "");
+        assert_eq!(short_status(&one), "outside MPI");
+        one.snapshot.moves = true;
+        assert_eq!(short_status(&one), "");
+        one.snapshot.rank.process = Some('T');
+        assert_eq!(short_status(&one), "stopped");
+        one.snapshot.rank.state = RankState::Finalized;
+        assert_eq!(short_status(&one), "");
         one.silent = true;
-        assert_eq!(doing(&one), "not seen");
+        assert_eq!(short_status(&one), "not seen");
     }
 }

@@ -20,11 +20,11 @@ const START: &str = "_start";
 const RUNTIME: &str = "libmpi_abi";
 
 /// A line for each rank of this host of which its stack says more than MPI does.
-pub fn tell(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
+pub fn location_lines(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
     let worth = |rank: &&RankSnapshot| rank.wait.is_none() || is_python(rank.pid);
     let polls = |rank: &RankSnapshot| {
         all.get(rank.rank as usize)
-            .map_or(&[][..], |shown| &shown.seen.polls)
+            .map_or(&[][..], |shown| &shown.snapshot.polls)
     };
     here(visit, all)
         .filter(worth)
@@ -50,7 +50,7 @@ fn here<'a>(visit: &'a QueryClient, all: &'a [RankView]) -> impl Iterator<Item =
     let ranks = all
         .iter()
         .filter(|shown| !shown.silent)
-        .map(|shown| &shown.seen.rank);
+        .map(|shown| &shown.snapshot.rank);
     ranks.filter(|rank| {
         let goes_on = !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
         let in_mpi = rank.pid != 0 && rank.state == RankState::Running;

@@ -11,7 +11,7 @@ use super::rank_waits::{INTERRUPTED, RankView, number_of};
 /// communicators is theirs, too.
 pub fn revive(all: &mut [RankView]) {
     for index in 0..all.len() {
-        let rank = &all[index].seen.rank;
+        let rank = &all[index].snapshot.rank;
         if all[index].silent
             || rank.state != RankState::Running
             || !matches!(rank.process, None | Some('Z' | 'X'))
@@ -21,7 +21,7 @@ pub fn revive(all: &mut [RankView]) {
         let comm = rank
             .wait
             .and_then(|wait| known_to_others(all, rank.rank, number_of(wait.comm)));
-        let seen = &mut all[index].seen;
+        let seen = &mut all[index].snapshot;
         seen.rank.process = Some(INTERRUPTED);
         seen.comms.extend(comm);
     }
@@ -29,7 +29,7 @@ pub fn revive(all: &mut [RankView]) {
 
 /// A communicator of which `rank` is a member, as another member shows it.
 fn known_to_others(all: &[RankView], rank: u32, number: u64) -> Option<CommSnapshot> {
-    let mut comms = all.iter().flat_map(|shown| &shown.seen.comms);
+    let mut comms = all.iter().flat_map(|shown| &shown.snapshot.comms);
     let is_this = |comm: &&CommSnapshot| {
         let holds = |members: Vec<u32>| members.contains(&rank);
         u64::from(comm.number) == number

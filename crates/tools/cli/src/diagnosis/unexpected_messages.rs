@@ -44,7 +44,11 @@ pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Opti
 
 /// Where in the program of `rank` a receive from any source took a message that an operation would
 /// have received, by operation, 0 where none did; nothing where none of them has such a place.
-pub fn takers(visit: &QueryClient, rank: u32, operations: &[PendingOperation]) -> Vec<u64> {
+pub fn sites_that_took(
+    visit: &QueryClient,
+    rank: u32,
+    operations: &[PendingOperation],
+) -> Vec<u64> {
     let Some((shape, board)) = visit.world.as_ref() else {
         return Vec::new();
     };
@@ -71,7 +75,7 @@ pub fn takers(visit: &QueryClient, rank: u32, operations: &[PendingOperation]) -
     }
 }
 
-/// Whether an operation of the program waits for a message.
+/// Returns whether an operation of the program waits for a message.
 fn asks(operation: &PendingOperation) -> bool {
     matches!(
         operation.action,
@@ -79,7 +83,7 @@ fn asks(operation: &PendingOperation) -> bool {
     ) && is_programs(operation.context)
 }
 
-/// Whether the program sent it, and not the library.
+/// Returns whether the program sent it, and not the library.
 fn is_programs(context: u32) -> bool {
     u64::from(context) % CONTEXTS == 0
 }
@@ -116,7 +120,7 @@ fn difference(
 }
 
 /// A message in words; several that are alike at once.
-fn words(message: &UnreceivedMessage, sender: Option<&String>, count: usize) -> String {
+fn message_text(message: &UnreceivedMessage, sender: Option<&String>, count: usize) -> String {
     let sent = sender.filter(|place| !place.is_empty());
     let sent = sent.map_or(String::new(), |place| format!(", sent at {place}"));
     let (messages, lie) = match count {
@@ -129,9 +133,10 @@ fn words(message: &UnreceivedMessage, sender: Option<&String>, count: usize) -> 
     format!("{messages} of rank {peer} with tag {tag} ({bytes} B{sent}) {lie} here")
 }
 
-/// What lies at a rank that waits for a message, and what was taken before, a line each.
-pub fn beside(shown: &RankView) -> Vec<String> {
-    let (Some(operations), Some(_)) = (&shown.seen.operations, &shown.seen.rank.wait) else {
+/// Describes the messages that lie at a waiting rank, and what was taken before, a line each.
+pub fn message_lines(shown: &RankView) -> Vec<String> {
+    let (Some(operations), Some(_)) = (&shown.snapshot.operations, &shown.snapshot.rank.wait)
+    else {
         return Vec::new();
     };
     let wanted: Vec<&PendingOperation> = operations.list.iter().filter(|it| asks(it)).collect();
@@ -145,7 +150,7 @@ pub fn beside(shown: &RankView) -> Vec<String> {
         else {
             continue;
         };
-        let sender = shown.seen.senders.get(index);
+        let sender = shown.snapshot.senders.get(index);
         match told
             .iter_mut()
             .find(|(known, place, ..)| (*known, *place) == (message, sender))
@@ -159,16 +164,16 @@ pub fn beside(shown: &RankView) -> Vec<String> {
         Option<&String>,
         String,
         usize,
-    )| { format!("{}; {differs}", words(message, sender, count)) };
+    )| { format!("{}; {differs}", message_text(message, sender, count)) };
     let lying = told.into_iter().take(TOLD).map(line);
-    let takers = operations.list.iter().zip(&shown.seen.takers);
+    let takers = operations.list.iter().zip(&shown.snapshot.takers);
     let taken = takers.filter(|(_, place)| !place.is_empty());
-    let taken = taken.map(|(wanted, place)| taken_words(wanted, place));
+    let taken = taken.map(|(wanted, place)| taken_text(wanted, place));
     lying.chain(taken.take(TOLD)).collect()
 }
 
-/// That a receive from any source took what an operation waits for.
-fn taken_words(wanted: &PendingOperation, place: &str) -> String {
+/// Says that a receive from any source took the message that an operation waits for.
+fn taken_text(wanted: &PendingOperation, place: &str) -> String {
     let tag = wanted
         .tag
         .map_or(String::new(), |tag| format!(" with tag {tag}"));
@@ -215,12 +220,12 @@ mod tests {
         });
         seen.senders = vec!["a.c:3".into(), String::new(), String::new(), "a.c:3".into()];
         let shown = RankView {
-            seen,
+            snapshot: seen,
             host: None,
             silent: false,
         };
         assert_eq!(
-            beside(&shown),
+            message_lines(&shown),
             [
                 "2 messages of rank 0 with tag 42 (4 B, sent at a.c:3) lie here; this receive wants tag 41",
                 "a message of rank 3 with tag 41 (4 B) lies here; this receive wants one of rank 0",

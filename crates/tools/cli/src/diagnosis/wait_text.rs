@@ -25,7 +25,7 @@ impl RankView {
         match meeting.what {
             CollectiveId::Call(call) => format!(
                 "{}{called} #{} of {comm}",
-                super::collectives::series(&call),
+                super::collectives::series_text(&call),
                 call.number
             ),
             CollectiveId::Construction(_) => format!("{called} of {comm}"),
@@ -33,7 +33,7 @@ impl RankView {
     }
 }
 
-/// What the call of a rank waits for.
+/// Describes what the call of a rank waits for.
 pub fn in_words(shown: &RankView, wait: &WaitInfo) -> String {
     let call = call_names::name(wait.call);
     if let Some(meeting) = collective(wait) {
@@ -82,10 +82,10 @@ fn of_message(shown: &RankView, call: &str, envelope: &PendingOperation) -> Stri
     format!("{call}: {peer}, {tag}{bytes}, {comm}")
 }
 
-/// What each thread of a rank waits for, as far as its calls return only when they are over; of a
-/// rank with one thread nothing.
-pub fn of_threads(shown: &RankView) -> Vec<String> {
-    let Some(operations) = shown.seen.operations.as_ref().filter(|it| it.threads) else {
+/// Describes what each thread of a rank waits for, as far as its calls are blocking. Empty for a
+/// rank with one thread.
+pub fn thread_lines(shown: &RankView) -> Vec<String> {
+    let Some(operations) = shown.snapshot.operations.as_ref().filter(|it| it.threads) else {
         return Vec::new();
     };
     let mut told: Vec<(WaitingCall, String, usize)> = Vec::new();
@@ -128,7 +128,7 @@ pub fn of_threads(shown: &RankView) -> Vec<String> {
                 )
             }
         };
-        let place = shown.seen.operation_places.get(*index);
+        let place = shown.snapshot.operation_places.get(*index);
         let place = place.filter(|place| !place.is_empty());
         let place = place.map_or(String::new(), |place| format!("   at {place}"));
         told.push((call, format!("{what}{place}"), 1));
@@ -147,7 +147,7 @@ struct WaitingCall {
     number: u16,
     site: u64,
     communicator: u64,
-    /// Of a call with one operation that one: peer and tag.
+    /// Peer and tag, for a call with one operation.
     message: Option<(Option<u32>, Option<i32>)>,
 }
 
@@ -204,7 +204,7 @@ mod tests {
             ..PendingOperations::default()
         });
         let shown = RankView {
-            seen,
+            snapshot: seen,
             host: None,
             silent: false,
         };
@@ -214,6 +214,6 @@ mod tests {
             "MPI_Recv: rank 1, tag 4, comm #2",
             "MPI_Sendrecv: rank 1, tag 5, comm #1",
         ];
-        assert_eq!(of_threads(&shown), wanted);
+        assert_eq!(thread_lines(&shown), wanted);
     }
 }

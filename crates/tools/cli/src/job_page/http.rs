@@ -21,7 +21,7 @@ const HEADERS_MAX: usize = 64;
 /// Between tries to take calls in where the system has no room for more.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRequest {
     /// The path, without what follows a question mark.
@@ -42,7 +42,7 @@ pub struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// What was asked for.
+    /// Returns a successful response with this body.
     pub fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
             status: "200 OK",
@@ -96,7 +96,7 @@ pub fn serve(
         }
         let (of_thread, answer) = (Arc::clone(&open), Arc::clone(&answer));
         let served = std::thread::Builder::new().spawn(move || {
-            attend(stream, &*answer);
+            serve_client(stream, &*answer);
             lock(&of_thread).retain(|(known, _)| *known != peer);
         });
         if served.is_err() {
@@ -106,7 +106,7 @@ pub fn serve(
 }
 
 /// One client. What goes wrong with it is its own affair.
-fn attend(mut stream: TcpStream, answer: &dyn Fn(&HttpRequest) -> HttpResponse) {
+fn serve_client(mut stream: TcpStream, answer: &dyn Fn(&HttpRequest) -> HttpResponse) {
     let response = match request(&mut stream) {
         Ok(Some(request)) => answer(&request),
         Ok(None) => return,
@@ -228,8 +228,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Whether a name is this host's own for itself: a page of another host that was led here by a
-/// false address has another.
+/// Returns whether a name is this host's own for itself: a page of another host that was led here
+/// by a false address has another.
 pub fn is_loopback(host: &str) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].contains(&host)
 }

@@ -33,13 +33,13 @@ const IDLE: Duration = Duration::from_millis(100);
 
 const KEY_BYTES: usize = 16;
 
-/// What is served.
+/// Data that the server sends to clients.
 struct ServedPage {
     /// The latest data of the page.
     data: Value,
     /// When somebody asked last.
     asked: Option<Instant>,
-    /// Who sent how much to whom since `since`.
+    /// Messages and bytes between ranks since `since`.
     traffic: TrafficMatrix,
     since: Option<Instant>,
 }
@@ -180,7 +180,7 @@ fn key() -> Result<String, String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether two words are the same, in a time that tells nothing of where they differ.
+/// Returns whether two words are the same, in a time that tells nothing of where they differ.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one
         .bytes()

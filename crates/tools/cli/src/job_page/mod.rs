@@ -82,28 +82,28 @@ pub fn of_now(visit: &QueryClient, time: Duration) -> String {
     html(&format!("Job {}", visit.job_name), &data, false)
 }
 
-/// What the page shows of a job.
+/// Returns the data that the page shows of a job.
 pub fn data(
     visit: &QueryClient,
     found: &Diagnosis,
     traffic: &TrafficMatrix,
     seconds: f64,
 ) -> Value {
-    let awaited = awaited(&found.all);
+    let awaited = awaited(&found.ranks);
     let own = own_host();
     let mut hosts: Vec<(String, Vec<u32>)> = Vec::new();
     let mut ranks = Vec::new();
-    for (shown, awaited) in found.all.iter().zip(&awaited) {
+    for (shown, awaited) in found.ranks.iter().zip(&awaited) {
         let host = shown.host.as_deref().unwrap_or(&own);
-        let rank = shown.seen.rank.rank;
+        let rank = shown.snapshot.rank.rank;
         match hosts.iter_mut().find(|(name, _)| name == host) {
             Some((_, ranks)) => ranks.push(rank),
             None => hosts.push((host.to_owned(), vec![rank])),
         }
-        let (state, brief) = doing(shown);
+        let (state, brief) = activity(shown);
         ranks.push(
-            json!({ "rank": rank, "host": host, "pid": shown.seen.rank.pid, "state": state, "brief": brief,
-            "waits": report_text::waiting(shown), "for": awaited }),
+            json!({ "rank": rank, "host": host, "pid": shown.snapshot.rank.pid, "state": state, "brief": brief,
+            "waits": report_text::waits_and_polls(shown), "for": awaited }),
         );
     }
     let busiest = traffic.busiest();
@@ -138,9 +138,9 @@ fn awaited(all: &[RankView]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// What a rank does, as the page's script knows it, and in a word or two.
-fn doing(shown: &RankView) -> (&'static str, String) {
-    let rank = &shown.seen.rank;
+/// Returns what a rank does, as the page's script knows it, and in a word or two.
+fn activity(shown: &RankView) -> (&'static str, String) {
+    let rank = &shown.snapshot.rank;
     let known = |state| (state, word(rank.state).to_owned());
     match (rank.state, rank.process) {
         _ if shown.silent => ("unseen", "not seen".into()),
@@ -152,7 +152,7 @@ fn doing(shown: &RankView) -> (&'static str, String) {
             let name = call_names::name(wait.call).unwrap_or("waits");
             ("waits", brief(name.strip_prefix("MPI_").unwrap_or(name)))
         }
-        _ if !shown.seen.polls.is_empty() => ("waits", "polls".into()),
+        _ if !shown.snapshot.polls.is_empty() => ("waits", "polls".into()),
         (_, Some('R')) => ("computes", "runs".into()),
         _ => ("sleeps", "sleeps".into()),
     }

@@ -44,9 +44,9 @@ const BUSY: usize = garonne_trace::limits::RECORDS as usize / 16;
 const BACKLOG: usize = 1 << 21;
 /// Records that are worked off at each look: a seventh of a core at most, since all cores may be
 /// the ranks'.
-const EASE: usize = 500;
-/// The same while a good part of the backlog is used.
-const RUSH: usize = 8192;
+const BATCH: usize = 500;
+/// Records that are processed at each look while a good part of the backlog is used.
+const BATCH_WHEN_FULL: usize = 8192;
 
 /// Frames of other hosts that are taken at each look: as many events as are found in a journal that
 /// fills quickly.
@@ -59,7 +59,7 @@ struct BacklogEntry {
     what: RankReading,
 }
 
-/// What to make of the records.
+/// Outputs to make from the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingOutputs<'a> {
     /// A file with a timeline.
@@ -68,11 +68,13 @@ pub struct RecordingOutputs<'a> {
     pub shares: bool,
     /// How many messages went from whom to whom.
     pub traffic: bool,
-    /// What was seen, on standard output, for another host.
+    /// Events as frames on standard output, for another host.
     pub stream: bool,
 }
 
-/// See the module's paragraph.
+/// Recording of a job: takes records of its ranks, and makes the timeline, the overlap table and
+/// the traffic matrix. Owned by one thread; call [`Recording::new`], then `look` until it is over,
+/// then `finish`.
 pub struct Recording {
     worlds: Vec<RecordedWorld>,
     backlog: VecDeque<BacklogEntry>,
@@ -82,7 +84,7 @@ pub struct Recording {
     traffic: Option<TrafficMatrix>,
     stream: Option<event_stream::EventWriter>,
     /// Ranks of other hosts.
-    distant: Option<RemoteRecordings>,
+    remote: Option<RemoteRecordings>,
     crowded: bool,
     ranks: u32,
     /// When it began.
@@ -93,20 +95,20 @@ pub struct Recording {
     failed: Option<String>,
 }
 
-/// What came of it.
+/// Results of a recording.
 #[derive(Debug, Default)]
 pub struct RecordingResult {
     /// Shares, if they were wanted.
     pub table: Option<OverlapTable>,
-    /// Who sent how much to whom, if that was wanted.
+    /// Messages and bytes between ranks, if they were wanted.
     pub traffic: Option<TrafficMatrix>,
     /// Records read.
     pub read: u64,
     /// Records overwritten before they were read.
     pub lost: u64,
-    /// What went wrong with the file.
+    /// Error of the file, if there was one.
     pub failed: Option<String>,
-    /// What is missing of other hosts, and how far their clocks went apart, in lines.
+    /// Lines that say what is missing of other hosts, and how far their clocks went apart.
     pub missing: Vec<String>,
 }
 
@@ -166,7 +168,7 @@ impl Recording {
             analysis: wants.shares.then(|| OverlapAnalysis::new(crowded)),
             traffic: wants.traffic.then(TrafficMatrix::default),
             stream: wants.stream.then(event_stream::EventWriter::default),
-            distant,
+            remote: distant,
             crowded,
             ranks: 0,
             begun_ns: base_ns,
@@ -191,10 +193,10 @@ impl Recording {
         let busy = self.collect(last);
         let some = match self.backlog.len() {
             _ if last => usize::MAX,
-            waiting if waiting > BACKLOG / 2 => RUSH,
-            _ => EASE,
+            waiting if waiting > BACKLOG / 2 => BATCH_WHEN_FULL,
+            _ => BATCH,
         };
-        self.digest(some);
+        self.process_backlog(some);
         self.hear(last) || busy
     }
 
@@ -218,7 +220,7 @@ impl Recording {
                     })
                 };
                 let lost = world
-                    .traced
+                    .reader
                     .read(rank, last, &mut |record| put(RankReading::Record(record)));
                 let read = self.backlog.len() - before;
                 if lost > 0 {
@@ -249,7 +251,7 @@ impl Recording {
     }
 
     /// Makes of at most `most` records what they are wanted for.
-    fn digest(&mut self, most: usize) {
+    fn process_backlog(&mut self, most: usize) {
         for count in 1..=most {
             let Some(BacklogEntry { world, rank, what }) = self.backlog.pop_front() else {
                 break;
@@ -269,7 +271,7 @@ impl Recording {
             if let Some(world) = self.worlds.get_mut(world) {
                 world.tell(rank, &what, &mut tell);
             }
-            if count.is_multiple_of(RUSH)
+            if count.is_multiple_of(BATCH_WHEN_FULL)
                 || self
                     .stream
                     .as_ref()
@@ -296,13 +298,13 @@ impl Recording {
     /// Takes some of what other hosts have told; at the end all that they still tell. Whether there
     /// may be more.
     fn hear(&mut self, last: bool) -> bool {
-        let Some(mut distant) = self.distant.take() else {
+        let Some(mut distant) = self.remote.take() else {
             return false;
         };
         let mut heard = 0;
         while heard < FRAMES || last {
             let mut tell = |seen: TraceEvent| {
-                match seen.what {
+                match seen.kind {
                     EventKind::Lost(records) => self.lost += records,
                     _ => self.read += 1,
                 }
@@ -325,7 +327,7 @@ impl Recording {
                 break;
             }
         }
-        self.distant = Some(distant);
+        self.remote = Some(distant);
         heard >= FRAMES
     }
 
@@ -355,28 +357,28 @@ impl Recording {
         }
     }
 
-    /// Who has sent how much to whom so far.
+    /// Returns messages and bytes between ranks so far.
     pub fn traffic(&self) -> Option<&TrafficMatrix> {
         self.traffic.as_ref()
     }
 
     /// Has the ranks of all worlds go on recording; tells another host that this one goes on.
     pub fn ask(&mut self) {
-        self.worlds.iter().for_each(|world| world.traced.ask());
+        self.worlds.iter().for_each(|world| world.reader.ask());
         self.pulse();
     }
 
-    /// Whether nobody gets anything of it any more.
+    /// Returns whether nobody gets anything of it any more.
     pub fn has_failed(&self) -> bool {
         self.stream.is_some() && self.failed.is_some()
     }
 
-    /// Whether no rank can record anything any more.
+    /// Returns whether no rank can record anything any more.
     pub fn is_over(&self) -> bool {
         let ended = |world: &RecordedWorld, rank| {
-            let card = world.traced.rank_block(rank);
+            let card = world.reader.rank_block(rank);
             // Who has not come to MPI yet may come, unless the job ends.
-            let to_come = || card.pid() == 0 && !world.traced.is_ending();
+            let to_come = || card.pid() == 0 && !world.reader.is_ending();
             let alive = || {
                 to_come() || card.pid() != 0 && Path::new(&format!("/proc/{}", card.pid())).exists()
             };
@@ -388,7 +390,7 @@ impl Recording {
                 .iter()
                 .all(|&rank| ended(world, rank))
         });
-        near && self.distant.as_ref().is_none_or(RemoteRecordings::is_over)
+        near && self.remote.as_ref().is_none_or(RemoteRecordings::is_over)
     }
 
     /// A pause as long as the journals allow.
@@ -407,9 +409,7 @@ impl Recording {
         if let Some(stream) = self.stream.take() {
             self.tell(&stream.finish());
         }
-        let missing = self
-            .distant
-            .map_or_else(Vec::new, RemoteRecordings::missing);
+        let missing = self.remote.map_or_else(Vec::new, RemoteRecordings::missing);
         RecordingResult {
             traffic: self.traffic,
             table: self

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Rows of the short table at a job's end.
 pub const SHORT: usize = 12;
 
-/// See the module's paragraph.
+/// Overlap by call site, as a table for people and as JSON.
 #[derive(Debug)]
 pub struct OverlapTable {
     /// Place, function and what came together there; what was waited for longest first.
@@ -19,7 +19,7 @@ pub struct OverlapTable {
 }
 
 impl OverlapTable {
-    /// Of all that was seen.
+    /// Returns the table of everything that was seen.
     pub fn new(analysis: OverlapAnalysis, crowded: bool) -> Self {
         let lost = analysis.lost;
         let rows = analysis.finish().into_iter();
@@ -32,7 +32,7 @@ impl OverlapTable {
         }
     }
 
-    /// As text, at most `most` rows.
+    /// Returns the table as text, at most `most` rows.
     pub fn text(&self, most: usize) -> String {
         if self.rows.is_empty() {
             return "no nonblocking operation was over while the ranks were traced\n".into();

@@ -11,32 +11,33 @@ use garonne_trace::record::Record;
 use super::name_lookup::WorldNames;
 use crate::diagnosis::collectives;
 
-/// What was found of a rank.
+/// Item that was read of a rank.
 #[derive(Debug)]
 pub enum RankReading {
     /// A record of its journal.
     Record(Record),
-    /// So many were overwritten.
+    /// Number of records that were overwritten.
     Lost(u64),
-    /// It has died; that was seen at this moment.
+    /// The rank has died; that was seen at this moment.
     Died(u64),
 }
 
-/// What one rank was last found to be.
+/// State in which one rank was last found.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecordedRank {
-    /// What it said last of its background.
+    /// Mode of progress that the rank announced last.
     background: ProgressMode,
-    /// It has recorded something.
+    /// The rank has recorded something.
     has_spoken: bool,
     has_died: bool,
 }
 
-/// See the module's paragraph.
+/// One world of a job that is recorded. Owns the reader of its trace rings and the names of its
+/// ranks.
 pub struct RecordedWorld {
     /// Where the ranks record.
-    pub traced: TraceReader,
-    /// Its ranks on this host.
+    pub reader: TraceReader,
+    /// Ranks of the world on this host.
     local_ranks: Vec<u32>,
     decoder: RecordDecoder<WorldNames>,
     ranks: Vec<RecordedRank>,
@@ -52,18 +53,18 @@ impl RecordedWorld {
             decoder: RecordDecoder::new(WorldNames::default()),
             ranks: vec![RecordedRank::default(); traced.shape().size as usize],
             base,
-            traced,
+            reader: traced,
         }
     }
 
-    /// Its ranks on this host.
+    /// Returns the ranks of the world on this host.
     pub fn local_ranks_of(&self) -> Vec<u32> {
         self.local_ranks.clone()
     }
 
-    /// Whether a rank is dead, once.
+    /// Returns whether a rank is dead, once.
     pub fn has_newly_died(&mut self, rank: u32) -> bool {
-        let is_dead = self.traced.rank_block(rank).state() == RankState::Gone;
+        let is_dead = self.reader.rank_block(rank).state() == RankState::Gone;
         self.ranks
             .get_mut(rank as usize)
             .is_some_and(|known| !std::mem::replace(&mut known.has_died, is_dead) && is_dead)
@@ -78,12 +79,12 @@ impl RecordedWorld {
             // A rank that never came to MPI is not in the file.
             RankReading::Died(_) if !self.ranks[rank as usize].has_spoken => return,
             RankReading::Died(at_ns) => {
-                let process = self.traced.rank_block(rank).pid();
+                let process = self.reader.rank_block(rank).pid();
                 return tell(&self.seen(rank, (process, *at_ns), EventKind::Died));
             }
             RankReading::Record(record) => record,
         };
-        let card = self.traced.rank_block(rank);
+        let card = self.reader.rank_block(rank);
         let background = known(card.async_progress().0);
         let known = &mut self.ranks[rank as usize];
         known.has_spoken = true;
@@ -102,8 +103,8 @@ impl RecordedWorld {
     /// nothing.
     pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&TraceEvent)) {
         for rank in self.local_ranks_of() {
-            let card = self.traced.rank_block(rank);
-            let waits = self.traced.waits(rank);
+            let card = self.reader.rank_block(rank);
+            let waits = self.reader.waits(rank);
             let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
             else {
                 continue;
@@ -134,13 +135,13 @@ impl RecordedWorld {
             thread,
             cpu: 0,
             at_ns,
-            what,
+            kind: what,
         }
     }
 
     fn meet(&mut self, rank: u32) {
-        let pid = self.traced.rank_block(rank).pid();
-        let traced = &self.traced;
+        let pid = self.reader.rank_block(rank).pid();
+        let traced = &self.reader;
         self.decoder
             .names()
             .meet(rank, pid, || traced.objects(rank));

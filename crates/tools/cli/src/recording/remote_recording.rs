@@ -100,14 +100,14 @@ fn clocks(
     best
 }
 
-/// What is known of one host's recording.
+/// State of one host's recording.
 #[derive(Debug, PartialEq, Eq)]
 enum HostRecordingState {
-    /// It goes on.
-    Goes,
-    /// It has told all.
-    Over,
-    /// It has not, and why.
+    /// The host is recording.
+    Running,
+    /// The host has sent everything.
+    Complete,
+    /// The host has not sent everything, and why.
     Broken(&'static str),
 }
 
@@ -118,16 +118,16 @@ struct RecordingHost {
     reader: EventReader,
     clock: ClockOffset,
     /// How its clock was last found.
-    lately: ClockOffset,
+    last_clock: ClockOffset,
     heard: Instant,
-    course: HostRecordingState,
+    state: HostRecordingState,
 }
 
 impl RecordingHost {
     /// The program that records there has ended.
     fn end(&self) -> HostRecordingState {
         match self.reader.is_over() {
-            true => HostRecordingState::Over,
+            true => HostRecordingState::Complete,
             false => HostRecordingState::Broken("what records there has ended before its time"),
         }
     }
@@ -153,13 +153,13 @@ impl RecordingHost {
                     thread: 0,
                     cpu: 0,
                     at_ns: 0,
-                    what: EventKind::Lost(each),
+                    kind: EventKind::Lost(each),
                 });
             }
         }
         for mut event in seen {
             event.at_ns = clock.here(event.at_ns);
-            if let EventKind::Work { since_ns, .. } = &mut event.what {
+            if let EventKind::Work { since_ns, .. } = &mut event.kind {
                 *since_ns = clock.here(*since_ns);
             }
             tell(event);
@@ -168,11 +168,12 @@ impl RecordingHost {
     }
 }
 
-/// See the module's paragraph.
+/// Recordings of other hosts. Moves their times to this host's clock and hands their events on,
+/// host by host.
 #[derive(Debug)]
 pub struct RemoteRecordings {
     job: AgentSocketName,
-    around: JobAnswers,
+    answers: JobAnswers,
     hosts: BTreeMap<u32, RecordingHost>,
     own: String,
     /// When clocks were last compared.
@@ -220,10 +221,10 @@ impl RemoteRecordings {
                 ranks: ranks.map(|(rank, _)| rank).collect(),
                 reader: EventReader::default(),
                 clock,
-                lately: clock,
+                last_clock: clock,
                 heard: Instant::now(),
-                course: match found {
-                    Some(_) => HostRecordingState::Goes,
+                state: match found {
+                    Some(_) => HostRecordingState::Running,
                     None => HostRecordingState::Broken("its agent does not answer"),
                 },
             }
@@ -237,12 +238,12 @@ impl RemoteRecordings {
             own: name(around.own),
             compared: Instant::now(),
             job,
-            around,
+            answers: around,
             hosts,
         })
     }
 
-    /// What a file says of the hosts.
+    /// Describes the hosts, as the file says it.
     pub fn about(&self) -> Value {
         let own = json!({ "host": self.own, "clock_ahead_ns": 0, "clock_within_ns": 0 });
         let known = self
@@ -257,7 +258,7 @@ impl RemoteRecordings {
 
     /// Says in a timeline on which hosts ranks are.
     pub fn label(&self, timeline: &mut Timeline) {
-        for (rank, node) in (0..).zip(&self.around.of_rank) {
+        for (rank, node) in (0..).zip(&self.answers.of_rank) {
             let host = self.hosts.get(node).map_or(&self.own, |host| &host.name);
             timeline.label(rank, host);
         }
@@ -265,7 +266,7 @@ impl RemoteRecordings {
 
     /// Takes the next that has come; whether there was anything.
     pub fn hear(&mut self, tell: &mut dyn FnMut(TraceEvent)) -> bool {
-        match self.around.next(Duration::ZERO) {
+        match self.answers.next(Duration::ZERO) {
             Ok(None) => {
                 self.compare();
                 self.give_up(
@@ -279,11 +280,11 @@ impl RemoteRecordings {
                     return true;
                 };
                 host.heard = Instant::now();
-                if host.course == HostRecordingState::Goes {
+                if host.state == HostRecordingState::Running {
                     if said.is_empty() {
-                        host.course = host.end();
+                        host.state = host.end();
                     } else if !host.read(&said, tell) {
-                        host.course = HostRecordingState::Broken("what it says cannot be read");
+                        host.state = HostRecordingState::Broken("what it says cannot be read");
                     }
                 }
                 true
@@ -308,12 +309,12 @@ impl RemoteRecordings {
         let goes = |node: &u32| {
             hosts
                 .get(node)
-                .is_some_and(|host| host.course == HostRecordingState::Goes)
+                .is_some_and(|host| host.state == HostRecordingState::Running)
         };
         let found = clocks(&self.job, CLOCK_ROUNDS / 4, goes);
         for (node, clock) in found {
             if let Some(host) = self.hosts.get_mut(&node) {
-                host.lately = clock;
+                host.last_clock = clock;
             }
         }
         self.compared = Instant::now();
@@ -321,22 +322,22 @@ impl RemoteRecordings {
 
     fn give_up(&mut self, of: impl Fn(&RecordingHost) -> bool, why: &'static str) {
         let hosts = self.hosts.values_mut();
-        for host in hosts.filter(|host| host.course == HostRecordingState::Goes && of(host)) {
-            host.course = HostRecordingState::Broken(why);
+        for host in hosts.filter(|host| host.state == HostRecordingState::Running && of(host)) {
+            host.state = HostRecordingState::Broken(why);
         }
     }
 
-    /// Whether all hosts have told all that they will.
+    /// Returns whether all hosts have told all that they will.
     pub fn is_over(&self) -> bool {
         self.hosts
             .values()
-            .all(|host| host.course != HostRecordingState::Goes)
+            .all(|host| host.state != HostRecordingState::Running)
     }
 
-    /// What is missing, and how far clocks went apart meanwhile, in lines.
+    /// Says in lines what is missing, and how far clocks went apart meanwhile.
     pub fn missing(self) -> Vec<String> {
         let lines = self.hosts.values().flat_map(|host| {
-            let broken = match host.course {
+            let broken = match host.state {
                 HostRecordingState::Broken(why) => Some(format!(
                     "not seen to the end: ranks {} on {}: {why}",
                     listed(&host.ranks),
@@ -344,8 +345,8 @@ impl RemoteRecordings {
                 )),
                 _ => None,
             };
-            let apart = host.lately.ahead_ns.abs_diff(host.clock.ahead_ns);
-            let known = host.clock.within_ns.saturating_add(host.lately.within_ns);
+            let apart = host.last_clock.ahead_ns.abs_diff(host.clock.ahead_ns);
+            let known = host.clock.within_ns.saturating_add(host.last_clock.within_ns);
             let drifted = (apart > known).then(|| {
                 let us = apart / 1000;
                 format!("the clock of {} went {us} µs apart from this host's: its later times are off by up to that", host.name)
@@ -369,8 +370,8 @@ pub fn record_for_agent(visit: &QueryClient, ms: u32) -> i32 {
     i32::from(record(visit, (ReadFrom::Now, time), STREAM, None).is_err())
 }
 
-/// The same, from the beginning to the end, also where none of its ranks has come yet: until then
-/// it says that it waits.
+/// Records the ranks of this host for another from beginning to end, also where none of its ranks
+/// has come yet: until then the stream says that it waits.
 pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
     for looks in 0u32.. {
         if visit.file.is_some() {
@@ -421,9 +422,9 @@ mod tests {
             ranks: ranks.to_vec(),
             reader: EventReader::default(),
             clock: CLOCK,
-            lately: CLOCK,
+            last_clock: CLOCK,
             heard: Instant::now(),
-            course: HostRecordingState::Goes,
+            state: HostRecordingState::Running,
         }
     }
 
@@ -433,7 +434,7 @@ mod tests {
             thread: 1,
             cpu: 0,
             at_ns: 5000,
-            what: EventKind::Work {
+            kind: EventKind::Work {
                 operation: 1,
                 peer: None,
                 since_ns: 4000,
@@ -457,12 +458,12 @@ mod tests {
         let (mut host, mut writer, mut told) = (host(&[2, 3]), EventWriter::default(), Vec::new());
         writer.see(&work(3));
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
-        let EventKind::Work { since_ns, .. } = told[0].what else {
+        let EventKind::Work { since_ns, .. } = told[0].kind else {
             panic!("{told:?}");
         };
         assert_eq!((told[0].at_ns, since_ns), (4000, 3000));
         assert!(host.read(&writer.finish(), &mut |_| panic!("there was nothing more")));
-        assert_eq!(host.end(), HostRecordingState::Over);
+        assert_eq!(host.end(), HostRecordingState::Complete);
     }
 
     #[test]
@@ -473,10 +474,10 @@ mod tests {
         assert!(host.read(&writer.close(), &mut |seen| told.push(seen)));
         let lost: Vec<_> = told
             .iter()
-            .map(|seen| (seen.rank, seen.what.clone()))
+            .map(|seen| (seen.rank, seen.kind.clone()))
             .collect();
         assert_eq!(lost, [(2, EventKind::Lost(1)), (3, EventKind::Lost(1))]);
-        assert_ne!(host.end(), HostRecordingState::Over);
+        assert_ne!(host.end(), HostRecordingState::Complete);
         writer.see(&work(4));
         assert!(!host.read(&writer.close(), &mut |_| panic!(
             "of a rank of another host"

@@ -7,8 +7,8 @@ use super::host_list;
 use super::launch_request::SystemFacts;
 use super::slurm_hostlist::expanded;
 
-/// What starts a process on a host of Slurm's: called with the host's name and the command behind
-/// it.
+/// Command that starts a process on a host of Slurm's: called with the host's name and the command
+/// behind it.
 const SRUN: [&str; 8] = [
     "srun",
     "--nodes=1",
@@ -20,30 +20,30 @@ const SRUN: [&str; 8] = [
     "--nodelist",
 ];
 
-/// The same of PRRTE, which reaches hosts as it was built to: by ssh, or by the batch system's own
-/// means (PBS, LSF).
+/// Command that starts a process through PRRTE. PRRTE reaches hosts as it was built to: by ssh, or
+/// by the batch system's own means (PBS, LSF).
 const PRTERUN: [&str; 4] = ["prterun", "-n", "1", "--host"];
 
-/// What a batch system has given.
+/// Hosts and cores that a batch system has given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchAllocation {
     /// The hosts, with as many slots as it says.
     pub hosts: Vec<HostSpec>,
-    /// What starts agents there; empty: ssh.
+    /// Command that starts agents there; empty: ssh.
     pub starter: Vec<String>,
 }
 
-/// What starts agents by Slurm.
+/// Returns the command that starts agents by Slurm.
 pub fn by_slurm() -> Vec<String> {
     SRUN.map(str::to_owned).to_vec()
 }
 
-/// Whether this program has a batch system start agents, not this host.
+/// Returns whether this program has a batch system start agents, not this host.
 pub fn is_a_batch_systems(program: &str) -> bool {
     [SRUN[0], PRTERUN[0]].contains(&program)
 }
 
-/// What starts agents by PRRTE.
+/// Returns the command that starts agents by PRRTE.
 pub fn by_prrte() -> Vec<String> {
     PRTERUN.map(str::to_owned).to_vec()
 }

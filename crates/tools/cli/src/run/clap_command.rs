@@ -16,7 +16,7 @@ use garonne_node::rank;
 
 use super::options::{OPTIONS, OptionAction, OptionSpec, find};
 
-/// What help tells of the options that other launchers have.
+/// Which options of other launchers help shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignOptions {
     /// Nothing.
@@ -180,7 +180,7 @@ fn hint(action: OptionAction) -> ValueHint {
     }
 }
 
-/// What stands behind a program: files, as far as this command knows.
+/// Returns the arguments behind a program: files, as far as this command knows.
 pub fn arguments() -> Command {
     let files = ArgValueCompleter::new(|word: &OsStr| {
         let found = paths(&word.to_string_lossy());
@@ -197,8 +197,8 @@ pub fn arguments() -> Command {
         .arg(all)
 }
 
-/// Whether what follows these words, which stand behind the command's name, is an argument of a
-/// program: it is not for this command.
+/// Returns whether what follows these words, which stand behind the command's name, is an argument
+/// of a program: it is not for this command.
 pub fn is_in_program(words: &[OsString]) -> bool {
     let mut rest = words.iter();
     let mut in_program = false;

@@ -1,5 +1,5 @@
-//! What a job's programs are told by the environment, looked at before anything is started: each
-//! rank would say what is wrong with it.
+//! Checks the environment of a job's programs before anything is started, because each rank would
+//! report the same mistake.
 
 use std::ffi::{OsStr, OsString};
 
@@ -8,7 +8,7 @@ use garonne_job::job::{Job, Program};
 use garonne_job::settings;
 use garonne_job::settings::ranks::{check, read_by_ranks};
 
-/// What a program's ranks find in their environment, if it is text.
+/// Returns the value of a variable that a program's ranks will have, if it is text.
 pub fn said(program: &Program, name: &str) -> Option<OsString> {
     let own = program
         .env

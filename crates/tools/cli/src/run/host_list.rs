@@ -29,11 +29,11 @@ pub fn of_list(list: &str, own: &[String]) -> Result<Vec<HostSpec>, String> {
     }
 }
 
-/// What is said of brackets that are not understood.
+/// Error text for brackets that are not understood.
 const BRACKETS: &str = "its brackets are not understood; names with numbers are written as a[1-3,7] or b[01-04], addresses of IPv6 as [fd00::1]:2";
 
-/// What a line of a file of hosts may say of its host: how many ranks it takes, under any of these
-/// names of Open MPI's,
+/// Keywords for the number of ranks that a host takes, in a line of a file of hosts: the names of
+/// Open MPI,
 const SLOTS: [&str; 3] = ["slots", "cpu", "count"];
 /// and what concerns other launchers only: Open MPI's (with `_` and `-` alike) and hydra's.
 const OF_OTHERS: [&str; 9] = [
@@ -66,7 +66,7 @@ pub fn of_file(path: &OsStr, facts: &SystemFacts) -> Result<Vec<HostSpec>, Strin
     })
 }
 
-/// The same of its text; a fault has the number of its line, if it is of one.
+/// Parses the text of a host file; an error has the number of its line, if it is of one.
 fn of_text(text: &str, own: &[String]) -> Result<Vec<HostSpec>, (Option<usize>, String)> {
     let mut hosts = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -31,7 +31,7 @@ pub enum JoinOption {
     Port,
 }
 
-/// What the user said of hosts that are to join.
+/// Settings of hosts that are to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinSettings {
     wanted: bool,
@@ -47,12 +47,12 @@ pub struct JoinSettings {
 }
 
 impl JoinSettings {
-    /// Whether hosts are to join.
+    /// Returns whether hosts are to join.
     pub fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Whether the number of ranks depends on what they offer.
+    /// Returns whether the number of ranks depends on what they offer.
     pub fn is_open(&self) -> bool {
         self.wanted && self.open
     }
@@ -104,7 +104,7 @@ impl JoinSettings {
         Ok(())
     }
 
-    /// What other options say of it.
+    /// Takes over what other options say of joining.
     pub fn settle(&mut self, per_host: Option<u32>, open: bool) {
         self.per_host = per_host;
         self.open = open;

@@ -1,5 +1,4 @@
-//! What the words after `garonne run` ask for, and what is to be known of the system to understand
-//! them.
+//! Parsed command line of `garonne run`, and the facts about the system that parsing needs.
 
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -26,7 +25,7 @@ pub enum ColorWhen {
     Never,
 }
 
-/// What the system says.
+/// Facts about the system.
 #[derive(Clone, Debug)]
 pub struct SystemFacts {
     /// Number of ranks when nobody says.
@@ -42,7 +41,7 @@ pub struct SystemFacts {
     pub are_own: fn(&[&str], bool) -> Vec<bool>,
 }
 
-/// What the user asks for.
+/// Request of the user.
 #[derive(Debug)]
 pub enum LaunchRequest {
     /// Run a job.
@@ -74,7 +73,7 @@ pub struct JobOrder {
     pub report_pid: Option<PathBuf>,
     /// The CPUs that the job may use, of those that we may.
     pub cpus: Option<CpuSet>,
-    /// What the job is called.
+    /// Name of the job.
     pub name: Option<String>,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
@@ -82,7 +81,7 @@ pub struct JobOrder {
     pub rank_file: Option<RankFile>,
     /// Where to write how the job ended.
     pub json: Option<PathBuf>,
-    /// What to record.
+    /// Traces to record.
     pub tracing: TraceOptions,
     /// Hosts that are to join.
     pub joining: JoinSettings,

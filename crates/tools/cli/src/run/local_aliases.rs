@@ -7,8 +7,8 @@ use garonne_job::node_map::HostSpec;
 
 use super::launch_request::SystemFacts;
 
-/// What starts processes on hosts by the names that the system knows them by. To another command a
-/// name may mean anything: a container's, a network namespace's.
+/// Launchers that reach hosts by the names that the system knows them by. To another command a name
+/// may mean anything: a container, a network namespace.
 const BY_NAME: [&str; 4] = ["ssh", "slurm", "srun", "prterun"];
 
 /// Marks those that are. `launcher`: what starts agents, if the user says.

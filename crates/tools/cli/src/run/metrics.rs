@@ -27,7 +27,7 @@ const SERIES_MAX: usize = 128;
 const FRESH: Duration = Duration::from_secs(1);
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What `--metrics` names: a port of 127.0.0.1, or an address and a port.
+/// Parses the value of `--metrics`: a port of 127.0.0.1, or an address and a port.
 pub fn address(text: &str) -> Option<SocketAddr> {
     match text.parse::<u16>() {
         Ok(port) => Some((Ipv4Addr::LOCALHOST, port).into()),
@@ -100,12 +100,12 @@ fn look() -> Result<String, String> {
         ranks: visit.ranks,
         is_stuck: is_stuck(&found),
     };
-    Ok(text(&known, &found.all, &hosts(&visit)))
+    Ok(text(&known, &found.ranks, &hosts(&visit)))
 }
 
 fn is_stuck(found: &Diagnosis) -> bool {
     matches!(
-        found.finding(),
+        found.kind(),
         DiagnosisKind::Deadlock
             | DiagnosisKind::Mismatch
             | DiagnosisKind::Missing
@@ -125,7 +125,7 @@ fn hosts(visit: &QueryClient) -> String {
         .unwrap_or_else(job_lookup::own_host)
 }
 
-/// What is told of the job as a whole.
+/// Labels of the job as a whole.
 struct JobLabels<'a> {
     name: &'a str,
     program: &'a str,
@@ -147,13 +147,13 @@ struct SeriesSums {
 
 impl SeriesSums {
     fn add(&mut self, shown: &RankView) {
-        let rank = &shown.seen.rank;
+        let rank = &shown.snapshot.rank;
         self.messages += rank.sent_messages;
         self.bytes += rank.sent_bytes;
         self.unexpected += rank.unexpected;
         self.cpu_seconds += rank.cpu_seconds;
         if rank.wait.is_some() {
-            self.wait_seconds = self.wait_seconds.max(shown.seen.waited_ns as f64 / 1e9);
+            self.wait_seconds = self.wait_seconds.max(shown.snapshot.waited_ns as f64 / 1e9);
         }
     }
 }
@@ -166,7 +166,7 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// What is seen of a job, by labels of series: of ranks, hosts or all together.
+/// Sums up what ranks show, by labels of series: of ranks, hosts or all together.
 fn series(all: &[RankView], own: &str) -> BTreeMap<(u32, String), SeriesSums> {
     let host = |shown: &RankView| escaped(shown.host.as_deref().unwrap_or(own));
     let mut hosts: Vec<String> = all.iter().map(host).collect();
@@ -174,8 +174,12 @@ fn series(all: &[RankView], own: &str) -> BTreeMap<(u32, String), SeriesSums> {
     hosts.dedup();
     let labels = |shown: &RankView| match (all.len() <= SERIES_MAX, hosts.len() <= SERIES_MAX) {
         (true, _) => (
-            shown.seen.rank.rank,
-            format!(r#",rank="{}",host="{}""#, shown.seen.rank.rank, host(shown)),
+            shown.snapshot.rank.rank,
+            format!(
+                r#",rank="{}",host="{}""#,
+                shown.snapshot.rank.rank,
+                host(shown)
+            ),
         ),
         (false, true) => (0, format!(r#",host="{}""#, host(shown))),
         (false, false) => (0, String::new()),
@@ -282,7 +286,7 @@ fn text(about: &JobLabels<'_>, all: &[RankView], own: &str) -> String {
 fn states(ranks: u32, all: &[RankView]) -> Vec<(String, f64)> {
     let count = |state| {
         all.iter()
-            .filter(|shown| !shown.silent && shown.seen.rank.state == state)
+            .filter(|shown| !shown.silent && shown.snapshot.rank.state == state)
             .count()
     };
     let silent = all.iter().filter(|shown| shown.silent).count();
@@ -300,7 +304,7 @@ fn states(ranks: u32, all: &[RankView]) -> Vec<(String, f64)> {
 
 fn waiting(all: &[RankView]) -> Vec<(String, f64)> {
     let mut waiting: BTreeMap<&str, u32> = BTreeMap::new();
-    for wait in all.iter().filter_map(|shown| shown.seen.rank.wait) {
+    for wait in all.iter().filter_map(|shown| shown.snapshot.rank.wait) {
         *waiting
             .entry(call_names::name(wait.call).unwrap_or("other"))
             .or_default() += 1;
@@ -321,7 +325,7 @@ mod tests {
             seen.rank.state = RankState::Running;
             (seen.rank.sent_messages, seen.rank.sent_bytes) = (u64::from(rank), 10);
             RankView {
-                seen,
+                snapshot: seen,
                 host: Some(Rc::from(format!("n{}", rank % hosts))),
                 silent: false,
             }

@@ -335,7 +335,8 @@ fn tell_pid(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Whether a file is not there, holds the number that an earlier job wrote, or is no plain file.
+/// Returns whether a file is not there, holds the number that an earlier job wrote, or is no plain
+/// file.
 fn may_hold_pid(path: &Path) -> std::io::Result<bool> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() > PID_LINE_MAX => Ok(false),

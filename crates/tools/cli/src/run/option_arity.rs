@@ -7,8 +7,8 @@ use super::launch_request::LaunchRequest;
 use super::parse::parse;
 use super::tests::facts;
 
-/// Of Open MPI 4.1 and 5 (`PMIX_ARG_NONE` and `PMIX_ARG_REQD` there), with a value that each would
-/// take.
+/// Options of Open MPI 4.1 and 5 (`PMIX_ARG_NONE` and `PMIX_ARG_REQD` there), with the number of
+/// values that each would take.
 const OPEN_MPI: &[&str] = &[
     "--verbose",
     "-v",
@@ -140,8 +140,8 @@ const OPEN_MPI: &[&str] = &[
     "--set-cwd-to-session-dir",
 ];
 
-/// Of MPICH's hydra 5.0 and Intel's 2021.18, found by running
-/// `mpiexec -OPTION [VALUE] sh -c 'exit 42'`.
+/// Options of MPICH's hydra 5.0 and Intel's 2021.18, found by running `mpiexec -OPTION [VALUE] sh
+/// -c 'exit 42'`.
 const HYDRA: &[&str] = &[
     "-genv A 1",
     "-genv A=1",

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use super::join_hosts::JoinOption;
 pub use super::option_table::OPTIONS;
 
-/// What an option does.
+/// Effect of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionAction {
     /// Number of ranks of this program.
@@ -20,7 +20,7 @@ pub enum OptionAction {
     InitialErrhandler,
     /// `VAR=VALUE`, or `VAR VALUE`, for all programs.
     GlobalEnv,
-    /// The same, for this program.
+    /// `VAR=VALUE`, or `VAR VALUE`, for this program.
     LocalEnv,
     /// Pass on only the variables listed.
     EnvList,
@@ -28,13 +28,13 @@ pub enum OptionAction {
     EnvNone,
     /// Directory of this program.
     Directory,
-    /// What ranks are bound to.
+    /// Object that ranks are bound to.
     BindTo,
     /// The order of places.
     MapBy,
     /// Ranks per node.
     PerNode,
-    /// What starts the agent of another host.
+    /// Command that starts the agent of another host.
     Launcher,
     /// Cores per rank.
     CoresPerRank,
@@ -52,17 +52,17 @@ pub enum OptionAction {
     ErrFile,
     /// Files named after a rank and its stream.
     OutputName,
-    /// The same in a directory for each rank.
+    /// Files named after a rank and its stream, in a directory for each rank.
     OutputDirectory,
     /// Lines marked as Open MPI does.
     TagStream,
     /// Lines marked with the rank.
     TagRank,
-    /// What Open MPI 5 does with output, separated by commas.
+    /// Comma-separated list of what Open MPI 5 does with output.
     Output,
     /// `never`, `always`, `auto`.
     Colour,
-    /// Who reads standard input.
+    /// Ranks that read standard input.
     Stdin,
     /// Names of hosts.
     Hosts,
@@ -78,7 +78,7 @@ pub enum OptionAction {
     Programs,
     /// Do not pass on the variables listed.
     EnvExcept,
-    /// What to show before the start.
+    /// Facts to show before the start.
     Display,
     /// Write the launcher's process id.
     ReportPid,
@@ -88,9 +88,9 @@ pub enum OptionAction {
     Signals,
     /// Write a timeline.
     Trace,
-    /// Whether the last events are recorded.
+    /// Turns the recording of the last events on or off.
     Record,
-    /// What the job is called.
+    /// Name of the job.
     Name,
     /// Where its metrics are served.
     Metrics,
@@ -100,7 +100,7 @@ pub enum OptionAction {
     Join(JoinOption),
     /// Print how much of each operation was hidden.
     Overlap,
-    /// The same as these words.
+    /// Short for these words.
     Means(&'static [&'static str]),
     /// Accepted, with this many values, and of no effect here; why.
     Accept(u8, &'static str),
@@ -117,7 +117,7 @@ pub enum OptionAction {
 pub struct OptionSpec {
     /// Names without dashes, the preferred one first.
     pub names: &'static [&'static str],
-    /// What it does.
+    /// Effect of the option.
     pub action: OptionAction,
     /// Value as shown in help; empty if there is none.
     pub value: &'static str,
@@ -126,7 +126,8 @@ pub struct OptionSpec {
 }
 
 impl OptionSpec {
-    /// Whether a value behind `=` is a mistake. What only others would read of it is passed over.
+    /// Returns whether a value behind `=` is a mistake. What only others would read of it is passed
+    /// over.
     pub fn takes_nothing(&self) -> bool {
         let with_none = [
             OptionAction::TagRank,
@@ -141,7 +142,7 @@ impl OptionSpec {
         with_none.contains(&self.action) || matches!(self.action, OptionAction::Means(_))
     }
 
-    /// Whether the next word of the command line may be this option's value.
+    /// Returns whether the next word of the command line may be this option's value.
     ///
     /// # Errors
     /// It is an option itself where a file is to be written, or cannot be what `-s` takes: a line
@@ -222,7 +223,7 @@ pub(super) fn shape(entry: &OptionSpec) -> String {
     }
 }
 
-/// What to say of a word that is no option: `name` is without dashes and value.
+/// Returns the error text for a word that is no option: `name` is without dashes and value.
 pub(super) fn unknown(word: &str, name: &str) -> String {
     match nearest(name) {
         Some(known) => format!(

@@ -283,7 +283,7 @@ impl CommandLineParser<'_> {
         })))
     }
 
-    /// What starts agents on other hosts; empty: ssh.
+    /// Returns the command that starts agents on other hosts; empty: ssh.
     fn starter(&self, allocation: Option<BatchAllocation>) -> Result<Vec<String>, UsageError> {
         let mut others = self.hosts.iter().filter(|host| !host.own).peekable();
         match (&self.launcher, allocation) {

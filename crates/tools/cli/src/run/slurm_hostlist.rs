@@ -67,7 +67,8 @@ pub fn expanded_word(word: &str) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// What follows a bracket: it may have brackets of its own, but need not begin as a name does.
+/// Expands the text behind a bracket: it may have brackets of its own, but need not begin as a name
+/// does.
 fn expanded_tail(tail: &str) -> Option<Vec<String>> {
     match tail.contains('[') {
         true => expanded_word(tail),

@@ -1,4 +1,4 @@
-//! Who reads standard input, as users of both `mpirun` families write it. Pure.
+//! Parses which rank reads standard input, as users of both `mpirun` families write it. Pure.
 
 use garonne_job::job::StdinReaders;
 

@@ -1,5 +1,5 @@
-//! What a job's programs are told of strategies, looked at before anything is started: names that
-//! there are, modules that can be loaded.
+//! Checks the strategies of a job's programs before anything is started: names must exist, modules
+//! must load.
 
 use garonne_job::settings::ENV_STRATEGY;
 use garonne_job::settings::strategy::StrategyChoice;
@@ -72,7 +72,7 @@ fn load(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether the environment names the setting at all: most jobs have nothing to look at.
+/// Returns whether the environment names the setting at all: most jobs have nothing to look at.
 pub fn are_named(job: &Job) -> bool {
     let own = |program: &Program| {
         program

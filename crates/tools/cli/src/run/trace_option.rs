@@ -21,7 +21,7 @@ use crate::recording::overlap_table::SHORT;
 use crate::recording::remote_recording::RemoteRecordings;
 use crate::recording::{self, Recording, RecordingOutputs, RecordingResult};
 
-/// What to record.
+/// Traces that the command line asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceOptions {
     /// A file for a timeline.
@@ -31,7 +31,7 @@ pub struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// Whether anything is to be recorded.
+    /// Returns whether anything is to be recorded.
     pub fn is_wanted(&self) -> bool {
         self.timeline.is_some() || self.overlap
     }
@@ -119,7 +119,7 @@ const UNTRACED: i32 = 1;
 /// A file that can be written, known before the job starts.
 struct ClaimedFile {
     path: PathBuf,
-    /// It was not there before.
+    /// The file was not there before.
     new: bool,
 }
 

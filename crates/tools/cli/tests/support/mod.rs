@@ -84,7 +84,7 @@ pub fn command(line: &str) -> Command {
     command
 }
 
-/// What a finished command said.
+/// Exit code and output of a finished command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,

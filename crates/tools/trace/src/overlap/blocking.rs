@@ -64,7 +64,8 @@ struct CollectiveEntry {
     during: Interval,
 }
 
-/// See the module's paragraph.
+/// Blocking calls of all ranks, and how long each waited for another rank.
+/// [`super::OverlapAnalysis`] owns it and feeds it events in order.
 #[derive(Debug, Default)]
 pub(super) struct BlockingWaits {
     rows: BTreeMap<(SharedName, SharedName), CallSiteOverlap>,

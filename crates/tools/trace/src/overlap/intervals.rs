@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 /// From `begin` to before `end`, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval {
-    /// Its first moment.
+    /// First moment of the interval.
     pub begin: u64,
     /// The first moment after it.
     pub end: u64,
 }
 
 impl Interval {
-    /// Of two moments in either order.
+    /// Returns the interval between two moments in either order.
     pub fn new(begin: u64, end: u64) -> Self {
         Self {
             begin: begin.min(end),
@@ -21,18 +21,18 @@ impl Interval {
         }
     }
 
-    /// Its length.
+    /// Returns the length.
     pub fn len(self) -> u64 {
         self.end.saturating_sub(self.begin)
     }
 
-    /// Whether it has none.
+    /// Returns whether it has none.
     pub fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// What both have.
-    pub fn and(self, other: Self) -> Self {
+    /// Returns the intersection of both.
+    pub fn intersection(self, other: Self) -> Self {
         let begin = self.begin.max(other.begin);
         Self {
             begin,
@@ -67,7 +67,7 @@ pub fn total(spans: &[Interval]) -> u64 {
 pub fn common(one: &[Interval], other: &[Interval]) -> u64 {
     let (mut a, mut b, mut sum) = (one.iter().peekable(), other.iter().peekable(), 0u64);
     while let (Some(first), Some(second)) = (a.peek(), b.peek()) {
-        sum = first.and(**second).len().saturating_add(sum);
+        sum = first.intersection(**second).len().saturating_add(sum);
         if first.end <= second.end {
             a.next();
         } else {
@@ -103,7 +103,7 @@ impl MpiIntervals {
         self.depth += 1;
     }
 
-    /// It leaves one.
+    /// Notes that the thread leaves a call.
     pub fn leave(&mut self, at: u64) {
         self.depth = self.depth.saturating_sub(1);
         if self.depth == 0
@@ -121,14 +121,14 @@ impl MpiIntervals {
         (self.since, self.depth) = (None, 0);
     }
 
-    /// Its time inside MPI within `span`, sorted and disjoint.
+    /// Returns the thread's time inside MPI within `span`, sorted and disjoint.
     pub fn within(&self, span: Interval) -> Vec<Interval> {
         let from = self.past.partition_point(|past| past.end <= span.begin);
         let now = self.since.map(|since| Interval::new(since, u64::MAX));
         let parts = self.past.range(from..).copied().chain(now);
         parts
             .take_while(|part| part.begin < span.end)
-            .map(|part| part.and(span))
+            .map(|part| part.intersection(span))
             .filter(|part| !part.is_empty())
             .collect()
     }

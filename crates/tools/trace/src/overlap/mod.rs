@@ -28,7 +28,7 @@ struct OpenOperation {
     context: u32,
     tag: i32,
     moved: Vec<Interval>,
-    /// Of a collective: bytes of its messages, sent and received, and those that it moves in shared
+    /// Bytes of a collective: of its messages, sent and received, and those that it moves in shared
     /// memory.
     bytes: u64,
     /// The collective that it is a part of.
@@ -48,7 +48,7 @@ struct FinishedOperation {
     moved: Vec<Interval>,
     in_mpi: Vec<Interval>,
     part_of: Option<u64>,
-    /// It is a message of the program's, and none of a collective.
+    /// The message is the program's own, and not a collective's.
     own: bool,
 }
 
@@ -56,7 +56,7 @@ struct FinishedOperation {
 struct RankOverlap {
     threads: HashMap<u32, MpiIntervals>,
     /// The calls that threads are in.
-    inside: HashMap<u32, CurrentCall>,
+    current_calls: HashMap<u32, CurrentCall>,
     open: HashMap<u64, OpenOperation>,
     /// The collectives among them.
     collectives: Vec<u64>,
@@ -65,18 +65,18 @@ struct RankOverlap {
     background: ProgressMode,
 }
 
-/// What came together at one call site.
+/// Sums over the operations of one call site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallSiteOverlap {
     /// Operations that are over.
     pub operations: u64,
-    /// Of those, the ones that took too little to matter.
+    /// Operations that took too little to matter.
     pub small: u64,
     /// Bytes of all.
     pub bytes: u64,
     /// Time in which bytes were moved, in nanoseconds, all operations together.
     pub moving_ns: u64,
-    /// Of that, hidden.
+    /// Moving time that was hidden.
     pub hidden_ns: u64,
     /// Time waited for them.
     pub waited_ns: u64,
@@ -150,12 +150,13 @@ impl CallSiteOverlap {
     }
 }
 
-/// See the module's paragraph.
+/// Computes how much of each operation was hidden, by call site. Feed it the events of each rank in
+/// order ([`OverlapAnalysis::see`]), then call `finish`.
 #[derive(Debug, Default)]
 pub struct OverlapAnalysis {
     ranks: HashMap<u32, RankOverlap>,
     /// Messages of which one side is over, and whether that is the sender's.
-    halves: HashMap<MessageId, FinishedOperation>,
+    unpaired_messages: HashMap<MessageId, FinishedOperation>,
     order: VecDeque<MessageId>,
     /// Collectives that are over, for what is still to be known of their messages.
     collectives: HashMap<(u32, u64), FinishedOperation>,
@@ -167,7 +168,7 @@ pub struct OverlapAnalysis {
     pub lost: u64,
 }
 
-/// Whether a function gives a request, so that there is something to hide.
+/// Returns whether a function gives a request, so that there is something to hide.
 fn is_nonblocking(call: &str) -> bool {
     call.starts_with("MPI_I") || call.starts_with("MPI_Start") || call.contains("_init")
 }
@@ -184,14 +185,14 @@ impl OverlapAnalysis {
     /// Takes one event.
     pub fn see(&mut self, seen: &TraceEvent) {
         let rank = self.ranks.entry(seen.rank).or_default();
-        match &seen.what {
+        match &seen.kind {
             EventKind::Enter { call, site } => {
                 if rank.threads.len() < THREADS || rank.threads.contains_key(&seen.thread) {
                     rank.threads
                         .entry(seen.thread)
                         .or_default()
                         .enter(seen.at_ns);
-                    rank.inside
+                    rank.current_calls
                         .entry(seen.thread)
                         .and_modify(CurrentCall::enter)
                         .or_insert_with(|| CurrentCall::new(call, site, seen.at_ns));
@@ -202,17 +203,17 @@ impl OverlapAnalysis {
                     thread.leave(seen.at_ns);
                 }
                 if rank
-                    .inside
+                    .current_calls
                     .get_mut(&seen.thread)
                     .is_some_and(CurrentCall::leave)
-                    && let Some(inside) = rank.inside.remove(&seen.thread)
+                    && let Some(inside) = rank.current_calls.remove(&seen.thread)
                     && !is_nonblocking(call)
                 {
                     self.blocking.left(seen.rank, inside, seen.at_ns);
                 }
             }
             EventKind::Collective { name } => {
-                if let Some(inside) = rank.inside.get_mut(&seen.thread) {
+                if let Some(inside) = rank.current_calls.get_mut(&seen.thread) {
                     inside.is_collective(name);
                 }
             }
@@ -246,7 +247,7 @@ impl OverlapAnalysis {
                 // Of what was open, who knows what became of it.
                 rank.open.clear();
                 rank.collectives.clear();
-                rank.inside.clear();
+                rank.current_calls.clear();
             }
             EventKind::TurnBegin
             | EventKind::TurnEnd
@@ -276,17 +277,17 @@ impl OverlapAnalysis {
         let Some(message) = message else {
             return self.judge(&ended, None);
         };
-        if let Some(other) = self.halves.remove(&message) {
+        if let Some(other) = self.unpaired_messages.remove(&message) {
             if other.rank != ended.rank {
                 self.join(ended, other);
             }
             return;
         }
         self.order.push_back(message);
-        self.halves.insert(message, ended);
+        self.unpaired_messages.insert(message, ended);
         if self.order.len() > HALVES_KEPT
             && let Some(oldest) = self.order.pop_front()
-            && let Some(ended) = self.halves.remove(&oldest)
+            && let Some(ended) = self.unpaired_messages.remove(&oldest)
         {
             self.judge(&ended, None);
         }
@@ -339,7 +340,7 @@ impl OverlapAnalysis {
         };
         // Moves of the other side may reach beyond this side's end: its last word is under way
         // then.
-        let moved = ended.moved.iter().map(|span| span.and(ended.open));
+        let moved = ended.moved.iter().map(|span| span.intersection(ended.open));
         let life = OperationTimes {
             open: ended.open,
             returned: ended.returned,
@@ -358,8 +359,9 @@ impl OverlapAnalysis {
 
     /// The rows, by place and function: no more is to come.
     pub fn finish(mut self) -> BTreeMap<(SharedName, SharedName), CallSiteOverlap> {
-        let halves: Vec<FinishedOperation> =
-            std::mem::take(&mut self.halves).into_values().collect();
+        let halves: Vec<FinishedOperation> = std::mem::take(&mut self.unpaired_messages)
+            .into_values()
+            .collect();
         halves.iter().for_each(|ended| self.judge(ended, None));
         let collectives: Vec<FinishedOperation> = std::mem::take(&mut self.collectives)
             .into_values()
@@ -380,7 +382,7 @@ impl RankOverlap {
             context,
             tag,
             ..
-        } = &seen.what
+        } = &seen.kind
         else {
             return;
         };

@@ -13,9 +13,10 @@ use crate::limits::{LATE_NS, LITTLE_PERCENT, SMALL_NS};
 /// Why little of an operation was hidden, or why it was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OverlapReason {
-    /// It took so little that hiding it would gain nothing, or it was over when it was started.
+    /// The operation took so little that hiding it would gain nothing, or was over when it was
+    /// started.
     Small,
-    /// Its message had come, and waited for it to be posted.
+    /// The message had come, and waited for the receive to be posted.
     PostedLate,
     /// The program waited for it, or was in other calls, as soon as it was started.
     WaitedAtOnce,
@@ -23,7 +24,7 @@ pub enum OverlapReason {
     PartnerLate,
     /// There was time, but nothing moves bytes while the rank computes.
     BackgroundOff,
-    /// The same, since the system gave no thread.
+    /// There was time, but the system gave no progress thread.
     NoThread,
     /// There was time, but no core was free for the work.
     NoCore,
@@ -70,7 +71,7 @@ impl OverlapReason {
         }
     }
 
-    /// What to do about it, in a sentence.
+    /// Returns in a sentence what to do about it.
     pub fn advice(self) -> &'static str {
         match self {
             OverlapReason::Small => "nothing to gain here",
@@ -114,7 +115,7 @@ pub struct OperationTimes<'a> {
     pub returned: u64,
     /// When the other side of its message was started, if that is known.
     pub partner: Option<u64>,
-    /// It is a receive.
+    /// The operation is a receive.
     pub receives: bool,
     /// When its bytes were moved, by anybody.
     pub moved: Vec<Interval>,
@@ -122,21 +123,21 @@ pub struct OperationTimes<'a> {
     pub in_mpi: &'a [Interval],
 }
 
-/// What the rank had to work with.
+/// Means that the rank had for progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressMeans {
-    /// What advances it while it computes.
+    /// Mode of progress while the rank computes.
     pub background: ProgressMode,
     /// All cores have ranks that compute.
     pub crowded: bool,
 }
 
-/// What became of one operation.
+/// Overlap of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverlapShare {
     /// Time in which bytes were moved.
     pub moving_ns: u64,
-    /// Of that, outside MPI.
+    /// Moving time outside MPI.
     pub hidden_ns: u64,
     /// Time inside MPI between the return of the call that started it and its end.
     pub waited_ns: u64,
@@ -151,7 +152,11 @@ pub fn judge(life: OperationTimes<'_>, means: ProgressMeans) -> OverlapShare {
     // Times are other processes' words: they may contradict each other.
     let hidden_ns = moving_ns.saturating_sub(common(&moved, life.in_mpi));
     let waiting = Interval::new(life.returned.min(life.open.end), life.open.end);
-    let mut waits: Vec<Interval> = life.in_mpi.iter().map(|part| part.and(waiting)).collect();
+    let mut waits: Vec<Interval> = life
+        .in_mpi
+        .iter()
+        .map(|part| part.intersection(waiting))
+        .collect();
     let waited_ns = unite(&mut waits);
     let little = hidden_ns.saturating_mul(100) < moving_ns.saturating_mul(LITTLE_PERCENT);
     let reason = if little || moving_ns < SMALL_NS {
@@ -199,7 +204,11 @@ fn reason(
     // Time in which the program computed while the operation was open, and while both sides were
     // there.
     let computed_in = |span: Interval| {
-        let inside: Vec<Interval> = life.in_mpi.iter().map(|part| part.and(span)).collect();
+        let inside: Vec<Interval> = life
+            .in_mpi
+            .iter()
+            .map(|part| part.intersection(span))
+            .collect();
         span.len().saturating_sub(total(&inside))
     };
     let both = Interval::new(partner.clamp(life.open.begin, life.open.end), life.open.end);

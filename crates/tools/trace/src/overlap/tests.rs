@@ -14,7 +14,7 @@ impl Teller<'_> {
             thread: 1,
             cpu: 0,
             at_ns: at_us * US,
-            what,
+            kind: what,
         });
     }
 

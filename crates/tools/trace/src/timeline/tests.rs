@@ -8,7 +8,7 @@ fn seen(rank: u32, at_ns: u64, what: EventKind) -> TraceEvent {
         thread: 10 + rank,
         cpu: 3,
         at_ns,
-        what,
+        kind: what,
     }
 }
 

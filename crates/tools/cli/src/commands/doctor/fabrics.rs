@@ -1,4 +1,4 @@
-//! What networks faster than TCP libfabric reaches here, which large data between hosts can take.
+//! Checks which networks faster than TCP libfabric reaches here, for large data between hosts.
 //!
 //! The question is put in a process of its own: the library's providers run code at the first
 //! question, and nobody knows which are installed.
@@ -64,7 +64,7 @@ fn ask() -> Result<(i32, String), String> {
     Ok((code, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// See the module's paragraph.
+/// Asks libfabric, in a process of its own, which fast networks it reaches.
 pub(super) fn found() -> CheckResult {
     match ask() {
         Ok((0, said)) => told(&said),

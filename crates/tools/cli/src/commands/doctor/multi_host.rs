@@ -1,5 +1,5 @@
-//! What jobs on several hosts find here: addresses, ways to start agents, libraries and limits that
-//! only some of them need. None is needed by jobs on this host.
+//! Checks what jobs on several hosts need here: addresses, ways to start agents, libraries and
+//! limits. Jobs on this host alone need none of them.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::{CheckResult, CheckStatus, finding};
 
-/// Whether there is such a program.
+/// Returns whether there is such a program.
 pub(super) fn is_in_path(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
@@ -53,7 +53,7 @@ pub(super) fn ipv6() -> CheckResult {
     finding("IPv6", CheckStatus::Good, found, "")
 }
 
-/// What starts agents on other hosts, unless a batch system does.
+/// Looks for the program that starts agents on other hosts where no batch system does.
 pub(super) fn ssh() -> CheckResult {
     match is_in_path("ssh") {
         true => finding(
@@ -106,7 +106,7 @@ pub(super) fn locked_memory() -> CheckResult {
     }
 }
 
-/// Whether hosts can be made here, as tests and benchmarks of several do.
+/// Returns whether hosts can be made here, as tests and benchmarks of several do.
 pub(super) fn hosts_made_here() -> CheckResult {
     let lacks = [
         (!rustix::process::geteuid().is_root(), "root"),

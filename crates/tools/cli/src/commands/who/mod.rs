@@ -44,7 +44,7 @@ pub fn run(args: &WhoArgs) -> i32 {
         return watch::watch(visit, Duration::from_secs_f64(seconds), args);
     }
     let found = Diagnosis::of(&visit).with_places(&visit);
-    let code = found.finding().exit_code();
+    let code = found.kind().exit_code();
     if args.json {
         let printed = super::print_json(&found.json(&visit));
         return if printed == 0 { code } else { printed };
@@ -82,16 +82,16 @@ fn print(visit: &QueryClient, found: &Diagnosis, with_stacks: bool) {
         visit.ranks
     );
     match found.has_begun() {
-        false if found.silent.is_empty() => return outln!("no rank has called MPI_Init yet"),
+        false if found.silent_hosts.is_empty() => return outln!("no rank has called MPI_Init yet"),
         false => outln!("no rank that can be seen has called MPI_Init yet"),
-        true => outln!("{}", report_text::table(&found.all).trim_fmt()),
+        true => outln!("{}", report_text::table(&found.ranks).trim_fmt()),
     }
     let text = found.text();
     if !text.is_empty() {
         outln!("\n{text}");
     }
     if with_stacks {
-        let stacks = stack_locations::stacks(visit, &found.all);
+        let stacks = stack_locations::stacks(visit, &found.ranks);
         stacks
             .iter()
             .for_each(|stack| outln!("\n{}", stack.trim_end()));

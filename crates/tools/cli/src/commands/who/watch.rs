@@ -43,9 +43,9 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
     let mut changes = RankChanges::default();
     loop {
         let found = Diagnosis::of(&visit);
-        let code = found.finding().exit_code();
+        let code = found.kind().exit_code();
         latest.store(code, Ordering::Relaxed);
-        let is_over = is_final(found.finding());
+        let is_over = is_final(found.kind());
         match (args.json, stdout().is_terminal()) {
             (true, _) => {
                 if is_over || !changes.of(&found).is_empty() {
@@ -83,7 +83,7 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
     }
 }
 
-/// Whether a finding ends the watch: hosts that were not seen may be seen next time.
+/// Returns whether a finding ends the watch: hosts that were not seen may be seen next time.
 fn is_final(finding: DiagnosisKind) -> bool {
     match finding {
         DiagnosisKind::Moving | DiagnosisKind::Awaited | DiagnosisKind::Unseen => false,
@@ -106,7 +106,7 @@ fn end_at_key(latest: Arc<AtomicI32>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What was printed of the ranks, to print of the next look what differs.
+/// Lines printed of the ranks so far, so that the next look prints only what differs.
 #[derive(Debug)]
 struct RankChanges {
     begun: Instant,
@@ -127,9 +127,9 @@ impl Default for RankChanges {
 impl RankChanges {
     /// The lines that differ from those of the look before.
     fn of(&mut self, found: &Diagnosis) -> Vec<String> {
-        let ranks = found.all.iter().map(report_text::timeless).collect();
+        let ranks = found.ranks.iter().map(report_text::stable_line).collect();
         let mut lines = self.of_ranks(ranks);
-        let more = found.absences();
+        let more = found.missing_lines();
         lines.extend(
             more.iter()
                 .filter(|line| !self.more.contains(line))
