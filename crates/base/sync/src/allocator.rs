@@ -1,9 +1,8 @@
-//! The heap of a process of Garonne's: the C library's, and what happens where that has no memory.
-//! Rust would end the process in words of its own; here somebody says it in Garonne's, with what
-//! the limit is.
+//! The allocator of Garonne's processes: the C library's, with a handler for lack of memory.
 //!
-//! A library or program makes one its `#[global_allocator]`. Who can do without some memory and
-//! reports an error instead asks for it within [`may_fail`].
+//! The standard library would end the process with a message of its own. This allocator calls a
+//! handler that names the limit that was reached. A library or program declares one as its
+//! `#[global_allocator]`. Code that can do without some memory allocates it within [`may_fail`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

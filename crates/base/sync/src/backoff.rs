@@ -1,6 +1,6 @@
-//! How a withdrawer waits for a run that goes on: it looks, gives way, then sleeps for ever longer,
-//! because the runner may be a thread that only runs on idle cores, and need not know that somebody
-//! waits.
+//! Back-off of a thread that cancels a task which is being run. The thread spins, yields its core,
+//! and then sleeps for ever longer. The runner may be a thread that only runs on idle cores, and it
+//! need not know that somebody waits.
 
 use crate::facade::{AtomicU32, relax};
 

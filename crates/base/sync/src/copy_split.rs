@@ -1,12 +1,11 @@
-//! Who fills which part of shared data: one word that its owner and one peer advance from both
-//! ends.
+//! The division of a copy between two processes: one word that both advance from opposite ends.
 //!
-//! Owned by whoever shares memory (the regions of a rail); the word lies where both can reach it.
-//! The owner takes units from the front, the peer from the back, each by compare-and-swap, so that
-//! no unit is given twice and neither waits for the other. An owner that offered its data ahead and
-//! now wants it back withdraws: that works exactly if the peer has taken nothing, and from then on
-//! the peer gets nothing. Bounded: a word. The word only divides; what is filled is ordered by
-//! leases and packets, hence all is relaxed.
+//! The owner of a region owns the word, which lies where both processes can reach it. The owner
+//! takes units from the front, the peer from the back, each by compare-and-swap. So no unit is
+//! given twice, and neither side waits for the other. An owner that offered its data and wants it
+//! back withdraws. That succeeds exactly if the peer has taken nothing; from then on the peer gets
+//! nothing. Bounded: one word. The word only divides the work. Leases and packets order the data,
+//! hence all accesses are relaxed.
 
 use crate::facade::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
-//! Wake-ups that a thread puts off until it has let go of a lock.
+//! Wake-ups that a thread defers until it has released a lock.
 //!
-//! A kernel that wakes a thread may run it at once in the place of the one that woke it, which then
-//! loses its core with the lock held, and everybody who wants that lock waits for a time slice. So
-//! whoever holds a lock that others want lives with a [`DeferredWakes`], declared before the lock's
-//! guard or put behind it in one value: the doorbells that this thread rings meanwhile are rung
-//! when it is dropped. Bounded by `WAKES_MAX` wake-ups of a thread; those beyond are not put off.
+//! A kernel that wakes a thread may run it at once in place of the waker. The waker then loses its
+//! core with the lock held, and every thread that wants the lock waits for a time slice. So the
+//! holder of a contended lock keeps a [`DeferredWakes`], declared before the lock's guard or placed
+//! behind it in one value. Doorbells that this thread rings meanwhile are rung when that value is
+//! dropped. Bounded by `WAKES_MAX` wake-ups of a thread; further ones are not deferred.
 
 use crate::facade::AtomicU32;
 use crate::futex;

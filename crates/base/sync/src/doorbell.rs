@@ -1,11 +1,11 @@
 //! The doorbell: one word through which a sleeping rank is woken by whoever left it work.
 //!
-//! The sleeper arms, polls once more, then sleeps; a writer publishes its work, then looks whether
-//! the bell is armed. The writer's look costs a plain load of a line that stays in its cache while
-//! nobody sleeps. It uses no fence: its load may run ahead of its publishing store, so a wake-up
-//! can be missed when both race. The sleeper pays for that instead: its first nap is short, and
-//! before a long sleep it runs a memory barrier on all processes and polls again (see
-//! [`Doorbell::sleep`]). `FORMAT` of the word: bit 0 armed, the rest counts rings.
+//! The sleeper arms the bell, polls once more, then sleeps. A writer publishes its work, then
+//! checks whether the bell is armed. That check is a plain load of a line that stays in the
+//! writer's cache while nobody sleeps. There is no fence, so the load may run ahead of the
+//! publishing store, and a wake-up can be missed when both race. The sleeper pays for that instead:
+//! its first nap is short, and before a long sleep it runs a memory barrier on all processes and
+//! polls again (see [`Doorbell::sleep`]). `FORMAT` of the word: bit 0 armed, the rest counts rings.
 
 use crate::facade::{AtomicU32, Ordering, fence};
 

@@ -1,6 +1,6 @@
-//! The one door through which lock-free code of this crate gets its atomics, cells and threads, so
-//! that loom or shuttle can take the place of the machine. Nothing else in the crate names
-//! `std::sync::atomic`, `loom` or `shuttle`.
+//! The only source of atomics, cells and threads for lock-free code of this crate, so that loom or
+//! shuttle can replace the machine. Nothing else in the crate names `std::sync::atomic`, `loom` or
+//! `shuttle`.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{

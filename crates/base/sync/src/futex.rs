@@ -1,6 +1,6 @@
 //! Sleeping on words of shared memory: `FUTEX_WAIT`, `FUTEX_WAKE` and `futex_waitv` without the
-//! private flag, so that the sleeper and the waker may be different processes. Also the
-//! cross-process memory barrier a sleeper needs.
+//! private flag, so that sleeper and waker may be different processes. The module also offers the
+//! memory barrier across processes that a sleeper needs.
 //!
 //! Callers own the protocol on the word; nothing here retries. Bounded by the timeouts given.
 

@@ -1,9 +1,9 @@
-//! Sleeping on words where shuttle takes the machine's place (`--cfg shuttle`): what
-//! [`futex`](self) does, among the threads of one random schedule.
+//! Replacement of [`futex`](self) under shuttle (`--cfg shuttle`), for the threads of one random
+//! schedule.
 //!
-//! A sleep with a short limit ends whenever the schedule says so; one with a long limit ends only
-//! by a call, since it is there for a lost one: so a lost one ends the schedule with all threads
-//! blocked.
+//! A sleep with a short limit ends whenever the schedule says so. A sleep with a long limit ends
+//! only by a wake-up, because that limit only guards against a lost one. So a lost wake-up ends the
+//! schedule with all threads blocked.
 
 use crate::facade::AtomicU32;
 use shuttle::rand::{Rng, thread_rng};

@@ -1,8 +1,8 @@
 //! A descriptor that a library keeps in a process whose program may close any descriptor.
 //!
 //! Programs that start others close all descriptors from 3 on, and later open files of their own
-//! under the same numbers. [`GuardedFd`] remembers which file its number meant, and neither uses nor
-//! closes another.
+//! under the same numbers. [`GuardedFd`] remembers which file its number meant. It neither uses nor
+//! closes another file.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,9 +1,8 @@
-//! Who is where: a bitmap of places at which at least one thread is busy looking for work, and a
-//! bitmap of sleepers that can be called.
+//! The set of cores at which a thread looks for work, and bitmaps that any thread sets and clears.
 //!
-//! Whoever leaves work looks here whether somebody will find it; whoever stops looking takes its
-//! name off first and looks once more afterwards, so one of both sees the other: SYNC(rack-poller),
-//! see [`crate::task_slots`]. Bounded by the places given at the beginning.
+//! A submitter reads the set to learn whether somebody will find its task. A thread that stops
+//! looking leaves the set first and looks once more afterwards. So one of the two sees the other:
+//! SYNC(rack-poller), see [`crate::task_slots`]. Bounded by the number of cores given at creation.
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering, total_order};
 use crate::pad::CachePadded;

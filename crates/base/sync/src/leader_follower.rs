@@ -1,11 +1,11 @@
-//! Who leads: of several threads that take turns at a duty ("leader/followers") one does it, and
-//! another stands in while the leader is within a *run* that may take long.
+//! Leader/followers: of several threads one leads, and one standby takes over while the leader is
+//! within a *run* that may take long.
 //!
-//! The leader says when a run begins and ends. Meanwhile the stand-in may take the lead, and then
-//! the one that led finds at the end of its run that it leads no longer: of both exactly one does.
-//! There is one stand-in at most; whoever leads hires one when there is none, and one that leaves
-//! for want of work cannot be missed by a leader that begins a run: SYNC(lead-run). Nothing here
-//! sleeps or wakes.
+//! The leader declares when a run begins and ends. Meanwhile the standby may take the lead. The
+//! former leader then finds at the end of its run that it no longer leads, so exactly one thread
+//! does. There is at most one standby. The leader starts one when there is none. A standby that
+//! leaves for want of work cannot be missed by a leader that begins a run: SYNC(lead-run). Nothing
+//! here sleeps or wakes.
 
 use crate::facade::{AtomicU32, Ordering, total_order};
 

@@ -1,10 +1,9 @@
-//! The unsafe floor of Garonne: cells, locks, rings, parking, shared segments and views of user
-//! memory.
+//! The unsafe base of Garonne: locks, rings, wait slots, shared segments and views of user memory.
 //!
-//! Everything above this crate (except named `sys.rs` files and the C edge) is written without
-//! `unsafe`. Lock-free code takes its atomics from one facade, so that loom can run it
-//! (`RUSTFLAGS="--cfg loom" cargo test --lib --release`). With `--cfg shuttle` there is only what
-//! tasks are made of, for random schedules of theirs (`garonne-progress`).
+//! Crates above this one are written without `unsafe`, but for files named `sys.rs` and the C entry
+//! points. Lock-free code takes its atomics from `facade`, so that loom can run it
+//! (`RUSTFLAGS="--cfg loom" cargo test --lib --release`). With `--cfg shuttle` the crate contains
+//! only what tasks need, for the random schedules of `garonne-progress`.
 
 mod facade;
 

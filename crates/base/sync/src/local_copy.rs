@@ -1,10 +1,10 @@
-//! Long copies within one process's own memory, by whichever routine takes less here.
+//! Long copies within the memory of one process, by the routine that is faster here.
 //!
-//! No other core has these lines, so what holds for copies between cores does not hold for them: on
-//! processors whose `rep movsb` need not fetch what it overwrites the C library's copy takes half
-//! to nine tenths of a vector loop's time, on others several times as much. Both are tried and
-//! measured while they do what is wanted anyway, for each doubling of length. Racing threads may
-//! lose each other's measurements, no bytes.
+//! No other core caches these lines, so the rules for copies between cores do not apply. Some
+//! processors have a `rep movsb` that need not fetch what it overwrites. There the C library's copy
+//! takes half to nine tenths of the time of a vector loop; on others it takes several times as
+//! long. Both routines are measured on real copies, for each doubling of length. Racing threads may
+//! lose each other's measurements, but no bytes.
 
 use crate::copy::{Routine, copy_mem, copy_mem_by};
 use crate::user::UserMem;

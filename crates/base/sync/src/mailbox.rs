@@ -1,9 +1,9 @@
-//! Rings in shared segments: the [`Producer`] of a writer and the [`Consumer`] of the reader, over the
-//! algorithm of `ring`.
+//! Rings in shared segments: the [`Producer`] of a writer and the [`Consumer`] of the reader, over
+//! the algorithm of `ring`.
 //!
-//! Used by the shared-memory rail. Owns the pointers into the segment, which it computes once and
-//! checks then. What a peer wrote is copied out and validated; what cannot be true is
-//! [`Consumed::Broken`].
+//! The shared-memory transport uses them. They own pointers into the segment, which are computed
+//! and checked once. What a peer wrote is copied out and validated. A record that no correct writer
+//! makes is reported as [`Consumed::Broken`].
 
 mod segment;
 

@@ -1,26 +1,28 @@
-//! Rounds: places on a board where collectives meet that members do not wait in.
+//! Slots in shared memory in which nonblocking collectives meet, without waiting.
 //!
-//! Used by nonblocking collectives, of which several may be open at once: number k of them meets in
-//! round k modulo [`ROUNDS`]. A member puts down what it brings and raises its flag; where members
-//! are many it arrives at a gate as well, and whoever arrives last may combine what all put down,
-//! and opens. Each looks when it likes, takes what it came for, and leaves. Round and cells are
-//! free for number k + [`ROUNDS`] when all have left number k: each member says up to where it has
-//! left all, in a word of its own, which others look at only when what they saw there last no
-//! longer suffices. Wide cells are fewer, [`WIDE_SETS`]: a number that needs them waits until all
-//! have left number k - [`WIDE_SETS`]. Who comes earlier puts nothing down yet, asks to be told,
-//! and arrives later. Bounded: [`ROUNDS`] rounds with a small cell per member in each,
-//! [`WIDE_SETS`] wide ones; nothing grows.
+//! Several nonblocking collectives may be open at once. Collective number k uses slot k modulo
+//! [`ROUNDS`]. A member writes its contribution and raises its flag. With many members it also
+//! arrives at a counter barrier, and the last member may combine all contributions. Each member
+//! polls when it likes, takes its result, and leaves.
 //!
-//! A collective that is started again and again, a persistent one, has rounds of its own
-//! ([`NbcLayout::own`]), since members may start several such in different orders: a few, for it is
-//! open once at a time, with cells as long as it needs. Who has come to its number k has left k - 1
-//! before; so where all wait for all, number k + 1 finds k - 1 left by everybody, and two rounds
-//! are enough without a look. They serve another when all have deserted them.
+//! Slot and cells are free for number k + [`ROUNDS`] when all members have left number k. Each
+//! member publishes up to which number it has left all, in a word of its own. The others read that
+//! word only when the value that they remember no longer suffices. There are fewer large cells,
+//! [`WIDE_SETS`] sets; a collective that needs one waits until all have left number k -
+//! [`WIDE_SETS`]. A member that comes too early writes nothing yet. It asks to be notified and
+//! arrives later. Bounded: [`ROUNDS`] slots with a small cell per member, and [`WIDE_SETS`] sets of
+//! large cells.
 //!
-//! Nobody waits in a circle: number k waits for members to leave k - [`ROUNDS`], which they do when
-//! all have arrived there, which waits for still lower numbers only, and the first [`ROUNDS`] wait
-//! for nothing. A member that misbehaves can delay the others or change what they compute, nothing
-//! else: contents are only ever copied.
+//! A persistent collective has slots of its own ([`NbcLayout::own`]), because members may start
+//! several of them in different orders. A few suffice, for it is open once at a time. A member that
+//! has come to number k has left k - 1. So where all wait for all, number k + 1 finds k - 1 left by
+//! everybody, and two slots need no further look. The memory serves another collective when all
+//! have deserted it.
+//!
+//! There is no deadlock. Number k waits until members leave k - [`ROUNDS`], which they do when all
+//! have arrived there. That arrival waits only for lower numbers, and the first [`ROUNDS`] wait for
+//! nothing. A member that misbehaves can delay the others or change their results. Contents are
+//! only ever copied.
 
 mod layout;
 

@@ -1,10 +1,11 @@
-//! Looks that a thread lends to the one that polls for it: how to see whether what it waits for
-//! lies in memory that others write.
+//! Predicates that waiting threads register with the leader: each tells whether memory that other
+//! processes write has changed as its owner expects.
 //!
-//! The poller cannot know of such memory by itself, and who sleeps cannot look. So who waits leaves
-//! its look here while it sleeps, and the poller takes it whenever it would ask for itself. A look
-//! that said yes is not taken again. Looks exclude each other, take no lock and wait for nothing.
-//! Bounded by the threads that wait.
+//! The leader cannot know of such memory by itself, and a parked thread cannot look at it. So a
+//! waiting thread registers its predicate here while it is parked. The leader polls all predicates
+//! whenever it checks its own condition. A predicate that returned true is not polled again.
+//! Predicates are called one at a time; they take no lock and never block. Bounded by the threads
+//! that wait.
 
 use crate::facade::{AtomicU32, Mutex, MutexGuard, Ordering, total_order};
 use std::sync::PoisonError;

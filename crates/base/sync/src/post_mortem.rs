@@ -1,11 +1,11 @@
 //! Memory of a process that can be read after its death, and values that lie in it.
 //!
-//! An [`PostMortemArea`] is a memory file with slots of fixed sizes, made and mapped by one process. Whoever
-//! gets its descriptor reads what the process wrote last, however that ended. Nobody else can
-//! write: the file is sealed against new writable mappings before its descriptor is handed out, so
-//! references to values in it are as good as to any others. A [`PostMortemArc`] value is counted as in an
-//! `Arc`, and costs its users the same; it lies in a slot of the area, or on the heap where no slot
-//! is free or large enough. Bounded by the slots.
+//! A [`PostMortemArea`] is a memory file with slots of fixed sizes, made and mapped by one process.
+//! Whoever gets its descriptor can read what the process wrote last, however it ended. Nobody else
+//! can write, because the file is sealed against new writable mappings before its descriptor is
+//! handed out. So references to values in it are sound. A [`PostMortemArc`] counts its owners like
+//! an `Arc`, at the same cost. Its value lies in a slot of the area, or on the heap if no slot is
+//! free or large enough. Bounded by the slots.
 
 use crate::shm::{MapAccess, Segment};
 use std::fmt;

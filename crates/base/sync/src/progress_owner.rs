@@ -1,16 +1,17 @@
-//! Lending a rank's hands: who may touch its engine while no thread of the program is in the
-//! library, and how its peers call for that.
+//! Ownership of a rank's engine while no thread of the program is in the library, and the words by
+//! which peers wake the progress thread.
 //!
-//! The [`CounterBarrier`] lies between the program's thread, which promised to be the only one and so takes
-//! locks without atomic operations, and a helper of the library. While the gate is kept the helper
-//! stays outside; the program's thread lends before it goes away and takes back when it waits, so
-//! locks may change their ways in between. A helper that is inside is not waited for: until it has
-//! left, both are at the engine, with real locks. The [`ProgressWakeup`] is two words in shared memory by
-//! which peers wake the helper. It is armed while something is open that needs hands; only what
-//! needs hands looks at it, so a small message never does. Where nobody is to call at once,
-//! [`ReleaseCounter`] lets the helper look by itself now and then, and rest while nothing is lent. Where
-//! cores are idle it may stay awake for a while instead of sleeping ([`ProgressSpin`]): then nobody has to
-//! call it.
+//! A [`ProgressOwner`] decides between the program's thread and the progress thread. The program's
+//! thread promised to be the only one, and so takes locks without atomic operations. While the
+//! program holds ownership the progress thread stays out. The program releases ownership before it
+//! returns to compute, and reclaims it when it waits; locks may be switched in between. A progress
+//! thread that is inside is not waited for. Until it has left, both use the engine with real locks.
+//!
+//! [`ProgressWakeup`] is a pair of words in shared memory by which peers wake the progress thread.
+//! The pair is armed while an operation is open that needs the thread. Small messages need no such
+//! help and never read it. Where no peer is to wake the thread at once, [`ReleaseCounter`] lets it
+//! poll by itself now and then. Where cores are idle the thread may spin instead of sleeping
+//! ([`ProgressSpin`]).
 
 mod progress_spin;
 

@@ -1,27 +1,28 @@
-//! The message ring: 64-byte slots that carry their own sequence, and an area for payloads that do
-//! not fit a slot.
+//! The message ring: 64-byte slots that carry their own sequence number, and an area for payloads
+//! that do not fit a slot.
 //!
-//! Used as a *mailbox* (many writers) and as a *lane* (one writer). Owns the algorithm only; where
-//! the words lie is the business of a [`AtomicWords`]: shared segments in production, loom's cells in
-//! its tests. Bounded by the geometry.
+//! A ring is used as a *mailbox* (many writers) or as a *lane* (one writer). This module owns the
+//! algorithm only. A [`RingMemory`] says where the words lie: in shared segments, or in loom's
+//! cells. Bounded by the geometry.
 //!
-//! How it works. A position is a slot count and a unit count (64-byte units of payload area), both
-//! 32 bits, packed in one word, both wrapping. A writer claims a slot and its payload by advancing
-//! the tail word (compare-and-swap in a mailbox, a plain variable in a lane), writes the slot's
-//! words and the payload, then publishes by storing the slot's stamp: the position plus one. The
-//! reader looks only at the stamp of its next slot, so one cache line moves for a small message,
-//! and no word is written by both sides. The reader gives room back by storing the head word now
-//! and then; writers read it only when the head they remember leaves no room. Slots and payload
-//! never change roles, so old payload is never taken for a stamp, and an old stamp is a ring's
-//! length behind.
+//! How it works. A position is a slot count and a unit count (64-byte units of payload area). Both
+//! have 32 bits, wrap, and are packed in one word. A writer claims a slot and payload space by
+//! advancing the tail word: by compare-and-swap in a mailbox, by a plain variable in a lane. It
+//! writes the slot's words and the payload, then publishes by storing the slot's stamp, the
+//! position plus one. The reader looks only at the stamp of its next slot. So one cache line moves
+//! for a small message, and no word is written by both sides. The reader returns room by storing
+//! the head word now and then. Writers read the head only when the value that they remember leaves
+//! no room. Slots and payload space never change roles, so old payload is never taken for a stamp,
+//! and an old stamp is a ring's length behind.
 //!
-//! A payload is contiguous, so a writer may leave the rest of the area out and go on at its
-//! beginning. A lane's writer does so early at first: memory that nobody touched before costs many
-//! times what the bytes do, and who sends little need not touch much ([`FillLimit`]).
+//! A payload is contiguous, so a writer may skip the rest of the area and continue at its
+//! beginning. A lane's writer does that early at first ([`FillLimit`]). Memory that was never
+//! touched costs many times what the bytes do, and a writer that sends little need not touch much.
 //!
-//! Death between claim and publish: before each attempt a writer stores the tail it is about to set
-//! in its own intent word. The reader that finds an unpublished slot below the tail asks whose
-//! intent it is, and skips it if that writer is gone ([`ReadTimer::skip_gone`]).
+//! Death between claim and publish: before each attempt a mailbox writer stores the tail that it is
+//! about to set in its own intent word. A reader that finds an unpublished slot below the tail
+//! looks up whose intent it is. If that writer is dead, the reader skips the slot
+//! ([`RingReader::skip_gone`]).
 
 mod fill_limit;
 mod reader;

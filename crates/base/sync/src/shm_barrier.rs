@@ -1,21 +1,25 @@
-//! A board: shared words and small cells through which the processes of one node meet and exchange
-//! a few bytes.
+//! Barriers and small cells in shared memory, through which the processes of one node exchange a
+//! few bytes.
 //!
-//! Owns the two protocols of a meeting ([`CounterBarrier`], [`ArrivalFlag`]) and, outside loom, the layout of a
-//! board in a shared segment ([`CollSegment`]). Used by collectives, whose members all come to every
-//! meeting in the same order. At a gate whoever comes last opens for all, so a waiter looks at one
-//! word; before that the last may combine what the others put down. With flags everybody looks at
-//! everybody's: one hand-off of a cache line instead of three, which pays while members are few and
-//! each has a core. Every member brings a word that says what it came for; a meeting tells whether
-//! all words were the same. Bounded: one header with a gate for each of [`DEPTH`] meetings, as many
-//! slots and two lanes per member, nothing grows. Lanes are large cells, on memory of their own
-//! that nobody touches before the first collective that needs them.
+//! This module owns two barrier protocols, [`CounterBarrier`] and [`ArrivalFlag`], and outside loom
+//! the layout of a [`CollSegment`]. Collectives use them; all members enter every epoch in one
+//! order.
 //!
-//! A member need not wait for the others: it may be ahead of the slowest by less than [`DEPTH`]
-//! meetings. Gate, flag and cell of meeting k serve again in meeting k + [`DEPTH`], which a member
-//! may enter once it knows that all have come to k + 1, and so have left k. Lanes are two: one of
-//! meeting k may be written once all have come to k - 1. A misbehaving member can delay the others
-//! or change what they compute, nothing else: contents are only ever copied.
+//! - At a counter barrier the last member to arrive opens it for all, so a waiter reads one word. The
+//!   last member may combine what the others put down before it opens.
+//! - With arrival flags each member reads everybody's flag. That takes one cache-line transfer instead
+//!   of three, and pays while members are few and each has a core.
+//!
+//! Each member brings a word that describes its call. The barrier reports whether all words agree.
+//! Bounded: [`DEPTH`] epochs, each with a barrier and a slot per member, and two large cells per
+//! member. Large cells lie on pages of their own, which stay untouched until a collective needs
+//! them.
+//!
+//! A member need not wait for the others. It may be ahead of the slowest by less than [`DEPTH`]
+//! epochs. Barrier, flag and cell of epoch k are used again in epoch k + [`DEPTH`]. A member may
+//! enter that epoch once it knows that all have come to k + 1, because they have then left k. There
+//! are two large cells per member: the one of epoch k may be written once all have come to k - 1. A
+//! misbehaving member can delay the others or change their results. Contents are only ever copied.
 
 use crate::facade::{AtomicU32, AtomicU64, Ordering};
 

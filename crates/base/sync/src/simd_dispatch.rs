@@ -1,8 +1,8 @@
-//! Loops compiled twice: for every processor of the architecture, and for those with wider vectors.
+//! Loops that are compiled twice: for the baseline of the architecture, and for wider vectors.
 //!
-//! Called by whoever combines numbers in bulk. A loop is a value whose `run` is always inlined, so
-//! that it becomes part of a function that was compiled for the wider vectors; which one runs is
-//! asked of the processor. Owns nothing, allocates nothing.
+//! Reductions call this module. A loop is a value whose `run` is always inlined, so that it becomes
+//! part of a function compiled for AVX2. The processor is asked at run time which version to use.
+//! The module owns nothing and allocates nothing.
 
 /// Work over slices that the compiler can turn into vector instructions. `run` must be
 /// `#[inline(always)]`, and all it calls must be inlined, or the wider form gains nothing.

@@ -1,10 +1,11 @@
-//! What one thread at a time looks after, whichever comes: one that finds another at it goes on,
-//! and leaves a mark.
+//! A value that one thread at a time works on. A thread that finds it busy leaves a mark and goes
+//! on.
 //!
-//! The other may have passed what the news were for, so it looks again after it has let go, if
-//! there is a mark. Who comes marks before it tries once more, and who leaves lets go before it
-//! looks for the mark: one of both sees the other, SYNC(attended-missed). Nobody waits for anybody,
-//! and no news are lost, whoever brings them. Bounded: there is one mark, however many come.
+//! The busy thread may already have passed the place that the newcomer cares about. So it looks for
+//! the mark after it has let go, and works once more if there is one. A newcomer sets the mark
+//! before it tries again; the worker unlocks before it reads the mark. So one of the two sees the
+//! other: SYNC(attended-missed). Nobody waits, and no event is lost. Bounded: one mark, however
+//! many come.
 
 use crate::facade::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};

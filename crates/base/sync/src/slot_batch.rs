@@ -1,15 +1,15 @@
-//! A run: slots in a row of a lane that its writer fills without asking anything for each, and its
-//! reader takes so.
+//! A batch of consecutive free slots of a lane, which a sender fills without checking each one.
 //!
-//! What a small record costs beyond writing its line is looking whether it may be sent at all: room
-//! in the ring, credit at the peer. Both are asked for once for many records: the lane's
-//! [`crate::mailbox::Producer`] opens a run over slots that are free, lie in a row and that the
-//! caller vouches for; each record then takes the next of them. Whatever else the outlet does
-//! closes the run first and goes on behind what it took, so the lane has one order. Owned by the
-//! outlet, shared with those who fill it, by one thread at a time; were that broken, records could
-//! be lost, but nothing outside the lane be written. Bounded by the lane. The reader's part is
-//! [`NextRecord`]: where the next record is to lie and what its stamp will be, so that finding one is
-//! one comparison.
+//! A small record costs one line to write, and a check whether it may be sent: is there room in the
+//! ring, and credit at the peer? A batch makes that check once for many records. The lane's
+//! [`crate::mailbox::Producer`] opens a batch over slots that are free and consecutive and for
+//! which the caller has credit. Each record takes the next slot. Whatever else the producer does
+//! closes the batch first and continues behind its last record, so the lane has one order.
+//!
+//! The producer owns the batch and shares it with threads that fill it, one at a time. If that rule
+//! were broken, records could be lost, but nothing outside the lane would be written. Bounded by
+//! the lane. On the reader's side [`NextRecord`] holds the address and the expected stamp of the
+//! next record, so that finding one is one comparison.
 
 #[cfg(not(loom))]
 mod segment;

@@ -1,12 +1,13 @@
-//! Which stores write payloads that another process reads next, into a lane or a cell: ordinary
-//! ones, or such that bypass the caches.
+//! The choice of stores for payloads that another process reads next: ordinary ones, or stores that
+//! bypass the caches.
 //!
-//! Owned by both ends of a lane, and by the members of a board for its rounds. Cores that share a
-//! cache hand lines over fastest through it. Others wait for each line twice: the writer until the
-//! reader's old copy is gone, the reader until the writer's cache answers; lines that pass through
-//! memory spare them both. Which holds is measured on what passes anyway, since virtual cores move
-//! while a job runs: the writer times its copies into the lane, the reader times those out of it
-//! and tells the writer by a word of the writer's card. Bounded by two numbers of each side.
+//! Both ends of a lane own a policy, and so do the members of a collective segment. Cores that
+//! share a cache hand lines over fastest through it. Other cores wait twice for each line: the
+//! writer until the reader's old copy is gone, the reader until the writer's cache answers. Lines
+//! that pass through memory avoid both waits. Virtual cores move while a job runs, so both sides
+//! measure real copies. The writer times its copies into the lane. The reader times its copies out
+//! of the lane, and tells the writer by a word of shared memory. Bounded by two numbers on each
+//! side.
 
 use crate::copy::StoreKind;
 use std::time::Duration;

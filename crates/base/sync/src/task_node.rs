@@ -1,11 +1,10 @@
-//! A chore: a small piece of work in memory of its owner, that racks (see [`crate::task_slots`]) hand to
-//! whoever has hands free.
+//! A task node: a unit of work that lies in its owner's memory and is linked into task queues.
 //!
-//! Nothing is allocated to hand one over: a rack keeps its address. So that the address stays good,
-//! a chore is pinned and its drop takes it back from its rack, waiting for a run that goes on; or
-//! it lies in an `Arc`, of which the rack holds a count meanwhile. It is in one rack at a time and
-//! run by one thread at a time. Any thread may put, withdraw or wait for it. One word, `state`,
-//! says where it is in its life; its bits are below.
+//! Submitting a node allocates nothing, because a queue ([`crate::task_slots`]) keeps its address.
+//! The address stays valid in one of two ways. A pinned node is cancelled by its drop, which waits
+//! for a run that goes on. A node in an `Arc` is kept alive by a count that the queue holds. A node
+//! is in one queue at a time and run by one thread at a time. Any thread may enqueue, cancel or
+//! wait for it. The word `state` holds its state; the bits are defined below.
 
 use crate::backoff::WaitBackoff;
 use crate::facade::{AtomicU32, AtomicUsize, Ordering, me, prefetch_to_write, relax};

@@ -1,21 +1,22 @@
-//! Racks: queues of chores that many threads fill and empty without a lock.
+//! Task queues: slots with bitmaps, which many threads fill and empty without a lock.
 //!
-//! A rack is a row of slots with two bitmaps, in blocks of 64. `taken` says which slots are
-//! somebody's; `ready` says which hold a chore that waits to be run. Who clears a bit of `ready`
-//! owns that chore until it is settled or its bit is set again, so a chore that is run again and
-//! again keeps its slot and never has two runners. Looking at an empty rack is one load of a line
-//! that stays with those who look (Algorithm 2 of the PIOMan paper, without its lock), and nobody
-//! ever waits for a thread that was stopped halfway. Among the chores of one rack no order is
-//! promised; each walk gives every chore that waited at its beginning one turn. Bounded: at most
-//! [`TASKS_MAX`] chores per rack, and one in its post.
+//! A queue is a row of slots in blocks of 64, with two bitmaps per block. `taken` marks slots that
+//! are in use; `ready` marks slots whose task waits to be run. The thread that clears a bit of
+//! `ready` owns that task until the task is settled or the bit is set again. So a task that is run
+//! repeatedly keeps its slot and never has two runners. To look at an empty queue is one load of a
+//! line that stays in the caches of those who look (Algorithm 2 of the PIOMan paper, without its
+//! lock). Nobody waits for a thread that was stopped halfway. A queue promises no order; each walk
+//! runs every task once that waited at its beginning. Bounded: [`TASKS_MAX`] tasks per queue, and
+//! one in its LIFO slot.
 //!
-//! # The post
+//! # The LIFO slot
 //!
-//! The first block's `post` is a slot in one word, for chores that come one at a time: whose it is,
-//! whether its chore waits, and which that is, so that one exchange puts a chore there and one
-//! takes it. A submission changes the line of bitmaps and post once, not twice with those who look
-//! at it taking it away in between. What is put while the post is occupied takes a slot, and so
-//! does a chore that leaves the post to be run again, if one is free.
+//! The first block has a slot in one word, for tasks that come one at a time. The word says whether
+//! the slot is in use, whether its task is ready, and which task that is. So one exchange puts a
+//! task there and one takes it. A submission then writes the line of the bitmaps once; with two
+//! writes, threads that look at the line would take it away in between. While the LIFO slot is in
+//! use, further tasks take ordinary slots. A task that is to be run again leaves the LIFO slot if a
+//! slot is free.
 
 use crate::facade::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, prefetch_to_write, total_order,

@@ -1,13 +1,15 @@
-//! A journal: the last records of several writers, read by whoever wants to, while they write and
-//! after they died.
+//! A trace ring: the last records of several writers, readable while they write and after they
+//! died.
 //!
-//! Owned by the rank that writes; the words lie in shared memory and are read from another process.
+//! The writing rank owns the ring. Its words lie in shared memory and are read by other processes.
 //! A writer never waits and never fails: it takes the next number and overwrites the oldest record.
-//! A reader keeps its own place, so any number of them may read, and what was overwritten before
-//! they came is counted as lost. Each record bears its number plus one, stored last, so a reader
-//! tells a whole record from one that is being written; a writer that is overtaken by a whole round
-//! while it writes can leave a mixture, which a reader must take for what it is: words of another
-//! process. Bounded: [`NbcLayout::slots`] records of [`RECORD_WORDS`] words.
+//! Each reader keeps a position of its own, so any number of them may read. Records that were
+//! overwritten before they were read are counted as lost.
+//!
+//! A record carries its number plus one, stored last, so a reader can tell a complete record from
+//! one that is being written. A writer that is overtaken by a whole lap while it writes can leave a
+//! mixture of two records. Readers must validate what they read, as with all memory of other
+//! processes. Bounded: [`TraceRingLayout::slots`] records of [`RECORD_WORDS`] words.
 
 use crate::facade::{AtomicU64, Ordering, fence};
 

@@ -1,11 +1,10 @@
-//! A lock that is only ever tried: whoever fails does something else, or comes back.
+//! A lock that is only ever tried. A thread that fails does something else, or comes back.
 //!
-//! While a process promises to have one thread in it ([`SingleThreaded`]), taking it is a plain load and
-//! store. Among several it tells those who fail what they had best do: for what it is held, and
-//! whether many want it.
-//!
-//! Never sleeps, never spins, knows no poisoning: a holder that unwinds releases it and the value
-//! stays as it was left, so users keep their invariants between calls that may panic.
+//! While a process promises to have one thread in it ([`SingleThreaded`]), taking the lock is a
+//! plain load and store. Among several threads the lock tells those who fail for what it is held,
+//! and whether it is contended. The lock never sleeps, never spins, and knows no poisoning. A
+//! holder that unwinds releases it and the value stays as it was left. So users keep their
+//! invariants between calls that may panic.
 
 use crate::facade::{AtomicBool, AtomicU8, AtomicU32, Cell, Ordering};
 

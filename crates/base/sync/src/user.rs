@@ -1,12 +1,12 @@
 //! Views of user memory: the buffers that a program hands to a communication call.
 //!
-//! Owns the one place where a raw user address becomes something that safe code may copy from and
-//! to. The promise is made once, when a [`UserMem`] is created at the C edge (or over a [`Scratch`]
-//! that the runtime owns): every byte that the accompanying [`Layout`] can reach stays valid until
-//! the operation that received the view completes. After that all methods are ordinary calls.
-//! Copies never form references over the memory that is not the caller's own slice, so user buffers
-//! that a peer writes meanwhile (a misused program) yield wrong bytes, not undefined behaviour of
-//! ours beyond what the program itself asked for.
+//! This is the only place where a raw user address becomes something that safe code may copy from
+//! and to. The promise is made once, when a [`UserMem`] is created at the C entry points (or over a
+//! [`Scratch`] that the runtime owns). Every byte that the accompanying [`Layout`] can reach stays
+//! valid until the operation that received the view completes. After that all methods are ordinary
+//! calls. Copies never form references over memory that is not the caller's own slice. So a user
+//! buffer that a peer writes meanwhile (a misused program) yields wrong bytes. It causes no
+//! undefined behaviour of ours beyond what the program itself asked for.
 
 mod layout_copy;
 

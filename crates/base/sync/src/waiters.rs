@@ -1,20 +1,26 @@
-//! Seats: where the threads of a rank sleep while one of them polls for all, each on a word of its
-//! own.
+//! Wait slots: where the threads of a rank park while one of them, the leader, polls for all.
 //!
-//! A thread that waits asks whether what it waits for has come, takes the poller's role if it is
-//! free, and otherwise waits in its seat, which says what it waits for. Whoever brings something
-//! about tells the seats, and wakes those alone for whom it is news. A poller that leaves hands its
-//! role over to one that waits, if there is one: never to more, never to none. No wake-up is lost,
-//! because who tells counts the news before it looks at the seats, and who waits sits down before
-//! it compares the count with what it was before it asked: one of both sees the other,
-//! SYNC(seats-news). Likewise a role that is given back and who sits down at that moment:
-//! SYNC(seats-role). Who waits may look at its word for a while before it sleeps on it, and is then
-//! called without a system call. A poller may lie down: it sleeps in its seat and on the bell of
-//! its rank at once, and leaves its role there for whoever comes to wait next. That one lays it
-//! back when it leaves, and nobody is woken for either. Who gets up says so before it looks for the
-//! role, and who lays it back looks afterwards whether somebody still lies there: SYNC(seats-bell).
-//! Used by the engine's host. Bounded by `WAIT_SLOTS_MAX` seats, which are made by rows when first
-//! needed; who finds none has to do without.
+//! A waiting thread first checks its own condition. If there is no leader it becomes the leader
+//! ([`Waiters::try_lead`]). Otherwise it takes a wait slot ([`Waiters::take_slot`]), stores there a
+//! key for the event that it waits for, and parks ([`WaitSlot::wait`]). Whoever causes an event
+//! calls [`Waiters::notify`], which wakes only the threads whose key matches. A leader whose own
+//! event has come passes leadership to the thread that parked last ([`Waiters::pass_leadership`]):
+//! to exactly one thread if any is parked.
+//!
+//! No wake-up is lost. The notifier increments the event count before it reads the slots. The
+//! waiter publishes its slot before it compares the event count with the value that it read before
+//! its check. So one of the two sees the other: SYNC(seats-news). The same holds for a leadership
+//! that becomes free while a thread parks: SYNC(seats-role). A waiter may spin on its word before
+//! it sleeps; it is then woken without a system call.
+//!
+//! A leader may park on the bell. It then sleeps on its wait slot and on the rank's doorbell at
+//! once, and leaves its leadership there for whichever thread waits next. That thread returns the
+//! leadership when it leaves ([`Waiters::leave_leadership_on_bell`]), and neither of them is woken.
+//! The bell sleeper withdraws before it looks for the leadership; the leaver looks afterwards
+//! whether it still sleeps there: SYNC(seats-bell).
+//!
+//! `LockedEngine` owns the waiters of a rank. Bounded by `WAIT_SLOTS_MAX` slots, which are
+//! allocated by rows when first needed. A thread that finds no free slot polls at intervals.
 
 use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
 use crate::pad::CachePadded;

@@ -1,4 +1,4 @@
-//! What a check of a program's messages asks the engines of a rank.
+//! What a check for undelivered messages asks the engines of a rank.
 
 use crate::environment::Environment;
 use crate::locked_engine::LockedEngine;

@@ -1,11 +1,12 @@
-//! Exponential back-off of a bet: what failed is left out once, then three times, seven times, up
-//! to a bound; what paid is done again each time.
+//! Exponential back-off of a speculative step. A step that failed is skipped once, then three
+//! times, seven times, up to a bound. A step that paid is done again each time.
 //!
-//! Used by the engine's host for spinning on, or giving way, after a wait's first share, for giving
-//! way before a thread sits down, and for lending hands. A sleep breeds sleeps: who falls asleep
-//! before a partner just woken can answer must be woken in turn, and then both pay for a wake-up
-//! with every message. Spinning on for as long as two wake-ups take ends that; where other programs
-//! want the same core it never pays. Bounded by `limits`.
+//! The locked engine uses a back-off in three places: for spinning on (or yielding on) after the
+//! first share of a wait, for yielding before a thread parks, and for releasing ownership to the
+//! progress thread. Sleeps cause sleeps: a thread that falls asleep before its woken partner can
+//! answer must be woken in turn, and both then pay a wake-up with every message. Spinning on for as
+//! long as two wake-ups take ends that. Where other programs want the same core it never pays.
+//! Bounded by `limits`.
 
 use crate::limits::{SPIN_ON_LIMIT, SPIN_ON_SKIPS};
 use std::sync::atomic::{AtomicU32, Ordering};

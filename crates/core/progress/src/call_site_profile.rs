@@ -1,12 +1,12 @@
-//! Whether a program computes between a call that leaves something open and the wait for it,
-//! learned at each call site.
+//! A profile per call site: does the program compute between a call that leaves an operation open
+//! and the wait for that operation?
 //!
-//! Owned by the engine's host. Lending hands costs some hundred nanoseconds here, and peers a
-//! wake-up for each answer; a program that waits at once has nothing of it. So each site that left
-//! something open [`SHORTS`] times in a row for less than what is worth it is not lent hands until
-//! a longer time is seen, which is measured whether they were lent or not. Bounded: a table of
-//! sites. Two that belong to one entry take it from each other and are unknown again, so that none
-//! is judged by what another does.
+//! The locked engine owns the profile. To release ownership costs some hundred nanoseconds here,
+//! and a wake-up at peers for each answer. A program that waits at once gains nothing. So a call
+//! site that left something open [`SHORTS`] times in a row for a short time only is skipped until a
+//! longer time is seen. The time is measured whether ownership was released or not. Bounded: a
+//! table of sites. Two sites that share an entry evict each other, so that none is judged by the
+//! other's behaviour.
 
 use crate::limits::SHORTS;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
-//! What a host needs from where it runs: how patiently to wait, how to give way, how to end the
-//! job.
+//! What a locked engine needs from its environment: how long to spin, how to yield a core, how to
+//! end the job.
 //!
-//! Implemented by `node` for real processes and by `sim` for threads and simulated ranks; called by
-//! the engine host.
+//! `node` implements the trait for real processes, `sim` for threads and simulated ranks. The
+//! locked engine calls it.
 
 use crate::limits::{AWAY_FROM, REST, YIELD_TAKEN_FROM};
 use garonne_engine::api::{CallOrigin, Peer};

@@ -1,6 +1,6 @@
-//! The one door through which tasks and events get atomics and locks that threads contend for, so
-//! that shuttle can take the machine's place and choose who runs next
-//! (`RUSTFLAGS="--cfg shuttle" cargo test -p garonne-progress --lib`).
+//! The only source of atomics and contended locks for tasks and events, so that shuttle can replace
+//! the machine and choose the next thread (`RUSTFLAGS="--cfg shuttle" cargo test -p
+//! garonne-progress --lib`).
 
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{

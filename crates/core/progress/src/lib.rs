@@ -1,5 +1,5 @@
-//! Advances engines and waits for them: an engine behind its lock, spin then sleep. With
-//! `--cfg shuttle` there are only tasks and events, under random schedules.
+//! Advances engines and waits for them: an engine behind its lock, one polling thread per rank,
+//! tasks and events. With `--cfg shuttle` there are only tasks and events, under random schedules.
 
 #![deny(unsafe_code)]
 #![cfg_attr(shuttle, allow(dead_code, unused_imports, missing_docs))]

@@ -1,5 +1,5 @@
-//! A thread of the library's own, from its start to its end. Whoever tells it to leave waits for
-//! that, a moment only: what it does may take long.
+//! A thread of the library, from its start to its end. Whoever tells it to end waits for that for a
+//! bounded time only, because its current work may take long.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::STACK;

@@ -1,12 +1,25 @@
-//! A [`Messaging`] over a real engine: the engine behind a lock that is tried, steppers, and
-//! waiting.
+//! A rank's engine behind a lock: [`LockedEngine`] implements [`Messaging`], runs steppers, and
+//! waits.
 //!
-//! Owned by the process (or thread, or simulated rank) that is the rank; shared by its threads. A
-//! thread that finds the engine busy comes back after as long as a few operations take. One thread
-//! polls for all: a waiter that finds another polling sleeps in a seat until what it waits for has
-//! come, or the poller leaves and hands its role over. The poller spins by its budget, then arms
-//! the rail, polls once more and sleeps on the rail's wake source. While a process has one thread
-//! in MPI, none of this costs an atomic read-modify-write. Bounded by the engine and the seats.
+//! The process (or thread, or simulated rank) that is the rank owns the locked engine; its threads
+//! share it. A thread that finds the lock taken tries again after as long as a few operations take.
+//!
+//! One thread per rank polls: the leader. The others park in wait slots. A slot names the event
+//! that its owner waits for. Whoever causes that event wakes that slot and no other. When the
+//! leader's own event arrives, it passes leadership to the thread that parked last. The leader
+//! spins for its budget, then arms the transport's doorbell, polls once more and sleeps on it.
+//! While a process has one thread in MPI, none of this costs an atomic read-modify-write. Bounded
+//! by the engine and the wait slots.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `engine_lock` | taking the lock and giving it back |
+//! | `progress` | one progress pass: poll the transport, advance the engine, run steppers |
+//! | `wait_loop` | how the leader waits: spin, yield, run tasks, sleep |
+//! | `multi_wait` | how several threads wait; who leads |
+//! | `yield_before_park`, `leader_parking` | what a thread does before it parks; a leader that parks |
+//! | `async_progress`, `progress_turn`, `progress_wakeup`, `progress_spin` | progress while the program computes |
+//! | `other_shards` | polling shards of the rank in which nobody waits |
 
 mod async_progress;
 mod engine_lock;

@@ -1,9 +1,10 @@
-//! What the MPI layer sees of a rank's engine: start, poll, wait. Callable from any thread of the
-//! rank.
+//! The interface of a rank's engine for the MPI layer: start, poll and wait for operations. Every
+//! method may be called from any thread of the rank.
 //!
-//! The implementation over a real engine lives beside this trait; a trait because real processes,
-//! threads as ranks and simulated ranks wait in different ways. The small-message path is called
-//! through the concrete type.
+//! It is a trait because real processes, threads as ranks and simulated ranks wait in different
+//! ways. [`LockedEngine`](crate::locked_engine::LockedEngine) and
+//! [`ShardedEngine`](crate::sharded::ShardedEngine) implement it. The path of small messages calls
+//! the concrete types.
 
 use crate::audit::MessageAudit;
 use crate::environment::{CommunicatorInfo, PossibleSenders};

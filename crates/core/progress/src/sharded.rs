@@ -1,11 +1,13 @@
-//! A rank of several threads as several hosts: each communicator has its messages in one shard
-//! ([`shard_of`]), and threads that use communicators of different shards meet at no lock.
+//! A rank of several threads as several locked engines, its shards. Each communicator has its
+//! messages in one shard ([`shard_of`]), so threads that use communicators of different shards
+//! share no lock.
 //!
-//! The first shard is there from the beginning; the others are opened when a communicator of theirs
-//! is first used. What is not about one communicator's messages is in the first: steppers, memory
-//! that others write, the helper, and threads that wait for what may come in any. Names of
-//! operations and messages bear their shard in the highest bits of their index, outside their host.
-//! How a shard that nobody waits in is seen to is in `locked_engine::other_shards`.
+//! The first shard exists from the beginning; the others are opened when a communicator of theirs
+//! is first used. Whatever does not belong to one communicator's messages is in the first shard:
+//! steppers, waits for memory that others write, the progress thread, and waits for events of any
+//! shard. Names of operations and messages carry their shard in the highest bits of their index,
+//! outside their engine. `locked_engine::other_shards` describes who polls a shard in which nobody
+//! waits.
 
 use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;

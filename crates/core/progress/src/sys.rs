@@ -1,6 +1,6 @@
-//! What the kernel and the C library offer that has no safe form elsewhere: the idle class, binding
-//! a thread, its CPU, blocked signals around a thread's start, threads that leave nothing behind,
-//! and knowing that this process is a forked child. Called by `tasks` and `events` only.
+//! System calls and C library functions without a safe form elsewhere: the idle class, binding a
+//! thread, its CPU, blocked signals around a thread's start, threads that leave nothing behind, and
+//! the detection of a forked child. `tasks` and `events` call them.
 
 use crate::limits::{FORK_LOOKS, FORK_WAITS};
 use garonne_topology::CpuSet;

@@ -1,6 +1,5 @@
-//! What tasks and events need of the system where shuttle takes the machine's place
-//! (`--cfg shuttle`): threads of a random schedule, which move between CPUs whenever the schedule
-//! says so.
+//! Replacement of `sys` under shuttle (`--cfg shuttle`): threads of a random schedule, which move
+//! between CPUs whenever the schedule says so.
 
 use garonne_topology::CpuSet;
 use shuttle::rand::{Rng, thread_rng};

@@ -1,8 +1,8 @@
-//! A ring's memory: pointers into a shared segment, checked once, and the words and payload places
-//! that they lead to.
+//! The memory of a ring: pointers into a shared segment, checked once, and the words and payload
+//! spaces that they lead to.
 //!
-//! Part of `mailbox`. What a peer may write meanwhile is only loaded and stored, never seen as a
-//! reference, but for words that are atomic.
+//! Part of `mailbox`. What a peer may write meanwhile is only loaded and stored. No reference is
+//! formed to it, except to words that are atomic.
 
 use crate::facade::{AtomicU32, AtomicU64};
 use crate::ring::{Claim, INLINE_MAX, PLACE_WORD, RingGeometry, RingMemory, UNIT};

@@ -1,5 +1,5 @@
-//! How rounds are laid out: those of a communicator, and those that a persistent collective has for
-//! itself.
+//! The layout of nonblocking-collective slots: those of a communicator, and those of one persistent
+//! collective.
 
 use super::{ROUNDS, WIDE_SETS};
 use crate::shm_barrier::{CELL_BYTES, NOTE_BYTES};

@@ -1,7 +1,7 @@
-//! Vigils: a helper that does nothing, and looks at its gate instead of sleeping.
+//! The flag of a progress thread that spins on its ownership word instead of sleeping.
 //!
-//! Begun and ended by the helper, asked by whoever lends. One flag; what it means is in the order
-//! of its steps and those of the gate.
+//! The progress thread sets and clears the flag; a thread that releases ownership reads it. The
+//! order between the flag and the ownership word is what matters: SYNC(hands-vigil).
 
 use crate::facade::{AtomicBool, Ordering, fence};
 

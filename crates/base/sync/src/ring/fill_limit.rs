@@ -1,4 +1,5 @@
-//! How far a lane's writer fills its area: further only as more goes through it.
+//! The part of a lane's payload area that its writer uses. The part grows as more data goes
+//! through.
 
 /// Units that a lane's writer fills before it comes back to the first, to begin with: enough for a
 /// message of some dozens of kilobytes beside one that is being read.

@@ -1,4 +1,4 @@
-//! The reader's end of a ring: what lies at the next slot, and the room that is given back.
+//! The reading end of a ring: the next record, and the room that is returned to writers.
 
 use super::fill_limit::LAP_FIRST;
 use super::{AREA, PLACE_WORD, RingMemory, RingPosition, STREAMED, StoreKind, VOID};

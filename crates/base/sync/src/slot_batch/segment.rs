@@ -1,4 +1,4 @@
-//! A run in a shared segment: the words of a slot and the bell of its reader.
+//! A slot batch in a shared segment: the words of a slot and the doorbell of its reader.
 
 use super::BatchCursor;
 use crate::doorbell::Doorbell;

@@ -1,6 +1,7 @@
-//! Copying from data of one shape to data of another.
+//! Copies between data of two layouts.
 //!
-//! Large blocks go straight, small ones through a stage of [`STAGE_BYTES`] on the caller's stack.
+//! Large blocks are copied directly, small ones through a stage of [`STAGE_BYTES`] on the caller's
+//! stack.
 
 use super::{Data, Layout, Packed, UserMem};
 

@@ -1,9 +1,10 @@
-//! Calls that block, on threads of their own: whatever they wait for, no worker, no event and no
+//! Calls that block, on threads of their own. Whatever they wait for, no worker, no event and no
 //! other call waits with them.
 //!
-//! Threads are started when a call finds none idle, up to [`BLOCKERS`], and leave after
-//! [`BLOCKER_IDLE`] without a call. Calls beyond that wait in a queue of [`CALLS`]. Any thread may
-//! submit one; the result is a [`ProgressWakeup`], to be waited for, asked, or tied to a task.
+//! A thread is started when a call finds none idle, up to [`BLOCKERS`], and ends after
+//! [`BLOCKER_IDLE`] without a call. Further calls wait in a queue of [`CALLS`]. Any thread may
+//! submit a call. The result is a [`BlockingCall`], which can be waited for, tested, or tied to a
+//! task.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};

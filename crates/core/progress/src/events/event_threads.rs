@@ -1,12 +1,12 @@
-//! Who is the thread for events: threads that lead in turn ([`LeaderFollower`]). One waits for events and
-//! runs what it finds; beside it, from the first run on, one stands in.
+//! The event thread as a group of threads that lead in turn ([`LeaderFollower`]). One waits for
+//! events and runs what it finds; from the first run on, one standby exists beside it.
 //!
-//! The stand-in sleeps until a run of the leader's says that it is long
-//! ([`crate::tasks::Tasks::lengthy`]) or takes longer than [`LATE`]. Then it leads, and goes on
-//! with all that there is; the other ends its run, and stands in next if nobody does, or leaves. So
-//! does a stand-in that was not wanted for [`STAND_IN_REST`]. Bounded by [`LONG_RUNS`]; a thread
-//! that the system refuses is asked for again after [`START_AGAIN`], and until then the leader runs
-//! everything itself.
+//! The standby sleeps until a run of the leader declares itself long
+//! ([`crate::tasks::Tasks::lengthy`]) or takes longer than [`LATE`]. Then the standby leads and
+//! continues with everything. The former leader ends its run, and becomes the standby if there is
+//! none, or ends. A standby that was not needed for [`STAND_IN_REST`] ends, too. Bounded by
+//! [`LONG_RUNS`]. A thread that the system refuses is asked for again after [`START_AGAIN`], and
+//! until then the leader runs everything itself.
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicU32, Mutex, Ordering, lock, thread_local};

@@ -1,12 +1,12 @@
-//! Events that become tasks (XPaulette's part in PIOMan's family): descriptors, alarms, signals,
+//! Events that become tasks (as XPaulette does in PIOMan's family): descriptors, alarms, signals,
 //! words of memory, the ends of blocking calls and of tasks.
 //!
-//! An action is given with its place and urgency, as a task is. `Urgency::Now` promises that it
-//! runs as soon as the kernel gives a woken thread of the ordinary class a core, also while all
-//! cores compute; `Urgency::Idle` that an idle core does it, and if there is none, the timer's
-//! thread, which asks for a core after one or two of its ticks ([`crate::limits::TICK`]). A source
-//! is watched until its action says [`WorkerAction::Stop`] or its [`QueueWatchers`] is dropped, after which the
-//! action does not run. Sources that fire again while their action runs are not lost: it runs once
+//! An action has a place and an urgency, as a task has. `Urgency::Now` promises that it runs as
+//! soon as the kernel gives a woken ordinary thread a core, also while all cores compute.
+//! `Urgency::Idle` promises that an idle core runs it; if there is none, the timer's thread does,
+//! which asks for a core after one or two ticks ([`crate::limits::TICK`]). A source is watched
+//! until its action returns [`WatchAction::Stop`] or its [`EventWatch`] is dropped; after that the
+//! action does not run. An event that fires while its action runs is not lost: the action runs once
 //! more.
 
 pub(crate) mod blocking;

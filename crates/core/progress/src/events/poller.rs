@@ -1,6 +1,6 @@
-//! What the thread for events sleeps in: one epoll with a bell by which other threads speak to it,
-//! the timer, the alarms, and the descriptors that are watched. And what its stand-in sleeps on: a
-//! guard, which is set while the leader is within a run.
+//! What the event thread sleeps in: one epoll with an eventfd by which other threads wake it, the
+//! timer, the alarms, and the watched descriptors. Its standby sleeps on a guard timer, which is
+//! set while the leader is within a run.
 
 use crate::tasks::Error;
 use rustix::event::epoll::{self, EventData, EventFlags};

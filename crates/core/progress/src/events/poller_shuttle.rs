@@ -1,5 +1,5 @@
-//! What the thread for events sleeps in where shuttle takes the machine's place (`--cfg shuttle`):
-//! a bell, a timer and alarms whose time is over whenever the schedule says so. No descriptors.
+//! Replacement of the event poller under shuttle (`--cfg shuttle`): a bell, a timer and alarms,
+//! whose time is over whenever the schedule says so. There are no descriptors.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::tasks::Error;

@@ -1,11 +1,12 @@
-//! The thread of the ordinary class: it waits for events, runs what is wanted at once, and looks
-//! after tasks for which nobody finds the time.
+//! The event thread, of the ordinary class: it waits for events, runs urgent tasks at once, and
+//! serves tasks for which nobody else finds the time.
 //!
-//! One for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in a
-//! [`EventPoller`], and does what others wish for ([`EventRequests`](crate::tasks::Wishes)). Events become
-//! tasks, which run where their place says, some of them here. While one of those takes long
-//! another thread is this one ([`crew`](super::event_threads)): what the leader has begun and not done yet
-//! lies here, where whoever leads goes on with it. Bounded by the descriptors of the process.
+//! There is one for each [`Tasks`](crate::tasks::Tasks), started when first needed. It sleeps in an
+//! [`EventPoller`] and serves requests ([`EventRequests`](crate::tasks::EventRequests)). Events
+//! become tasks, which run where their place says, some of them here. While one of those takes
+//! long, another thread becomes the event thread ([`event_threads`](super::event_threads)). Work
+//! that the leader has begun and not finished lies in this struct, where the next leader continues.
+//! Bounded by the descriptors of the process.
 
 use crate::events::event_threads::EventThreads;
 use crate::events::poller::{EventPoller, FIRST_SOURCE, PolledEvent};

@@ -1,10 +1,10 @@
-//! Who in this process listens to which signals: the kernel tells of a signal once, to whoever
-//! reads it first, and all others are to hear of it, too.
+//! Which subscribers of this process listen to which signals. The kernel reports a signal once, to
+//! whoever reads it first, and all other subscribers must hear of it, too.
 //!
-//! Each watch has a descriptor of its own, which wakes its task. The task that comes first reads
-//! what there is for everybody who listens, notes it for each, and pokes their tasks, also those of
-//! other [`Tasks`](crate::tasks::Tasks). So no watch depends on the thread, the place or the life
-//! of another.
+//! Each watch has a descriptor of its own, which wakes its task. The first task to run reads all
+//! pending signals for everybody, notes them for each subscriber, and wakes their tasks, also those
+//! of other [`Tasks`](crate::tasks::Tasks). So no watch depends on the thread, the place or the
+//! life of another.
 
 use crate::sys;
 use crate::tasks::{AnyTask, Scheduler};

@@ -1,9 +1,9 @@
-//! Words of memory as event sources: a thread that sleeps on all of them (`futex_waitv`) and pokes
-//! a task when one has changed.
+//! Words of memory as event sources: a thread sleeps on all of them (`futex_waitv`) and wakes a
+//! task when one has changed.
 //!
-//! One thread per [`Tasks`](crate::tasks::Tasks), started with the first word, gone when none is
-//! left. A word that nobody wakes with a futex call, or one beyond what the kernel takes at once,
-//! is looked at every [`WORD_LOOK`].
+//! There is one thread per [`Tasks`](crate::tasks::Tasks), started with the first word and ended
+//! when none is left. A word that nobody wakes with a futex call, or one beyond what the kernel
+//! accepts at once, is read every [`WORD_LOOK`].
 
 use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::limits::{STACK, WORD_LOOK, WORDS};

@@ -1,18 +1,19 @@
-//! Lending hands: what the program leaves open while it computes, a helper advances: a worker on
-//! call (`tasks::progress_worker`), whose task is a turn at the engine.
+//! Asynchronous progress: what the program leaves open while it computes, a progress thread
+//! advances. The thread is a worker on demand (`tasks::progress_worker`), and its task is a turn at
+//! the engine.
 //!
-//! Part of `locked_engine`. A call that returns with an operation open that needs hands (a large
-//! message, a collective) says so with `leave_pending` or `attach_stepper`. From then on the engine's lock is
-//! a real one, the gate is lent, and peers call the helper when what they send needs an answer. A
-//! thread that waits takes all that back before it polls, so that nobody is called in vain and its
-//! locks cost nothing again. With several threads in MPI the locks are real anyway, and the poller
-//! only takes back the call. Nothing here is paid by a program that leaves nothing open, or only
-//! small messages.
+//! Part of `locked_engine`. A call that returns with an operation open that needs help (a large
+//! message, a collective) says so by `leave_pending` or `attach_stepper`. From then on the engine's
+//! lock is a real one, ownership is released ([`ProgressOwner`]), and peers wake the progress
+//! thread when what they send needs an answer. A thread that waits reclaims ownership before it
+//! polls. So nobody is woken for nothing, and its locks cost nothing again. With several threads in
+//! MPI the locks are real anyway, and the leader only disarms the wake-up. A program that leaves
+//! nothing open, or only small messages, pays nothing.
 //!
-//! Where no core is to spare ([`Environment::grace`]) a helper that is called takes its core from
-//! a rank that computes, for what the rank would do itself soon. There nobody calls it at first: it
-//! looks by itself, and acts on what the program has left alone for longer. From then on, until the
-//! program comes back, it is called.
+//! Where no core is idle ([`Environment::takeover_delay`]) a progress thread takes its core from a
+//! rank that computes, for work that the rank would do itself soon. There peers do not wake it at
+//! first. It polls by itself, and acts on what the program has left alone for longer than the
+//! delay. From then on, until the program comes back, peers wake it.
 
 use super::open_operations::OpenOperations;
 use super::progress::LockPolicy;

@@ -1,10 +1,11 @@
-//! Taking the engine and giving it back.
+//! Taking the engine's lock and giving it back.
 //!
-//! Part of `locked_engine`. Where one thread promised to be alone this costs a load and a store.
-//! Where several share the engine, a holder does little before it gives it back, and wakes nobody
-//! meanwhile (a woken thread may get the waker's core). Those who want it take turns of several
-//! operations: what the engine consists of costs more to fetch from another core than an operation
-//! does, so who finds it held stays away for longer than that takes, and lets its holder go on.
+//! Part of `locked_engine`. Where one thread promised to be alone, this costs a load and a store.
+//! Where several threads share the engine, a holder does little before it unlocks. It wakes nobody
+//! while it holds the lock, because a woken thread may get the waker's core. Threads take turns of
+//! several operations, because moving the engine's cache lines to another core costs more than an
+//! operation. So a thread that finds the lock taken stays away for longer than that, and lets its
+//! holder go on.
 
 use super::LockedEngine;
 use crate::environment::Environment;

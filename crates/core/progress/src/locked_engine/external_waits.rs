@@ -1,8 +1,8 @@
-//! What threads of a rank wait for that its engine knows nothing of: collectives through shared
+//! What threads of a rank wait for that its engine does not know: collectives through shared
 //! memory, probes, constructors.
 //!
-//! Owned by the engine host. A thread notes what it is about to wait for, and withdraws it
-//! afterwards. Bounded by the threads that wait.
+//! The locked engine owns the list. A thread notes what it is about to wait for, and removes the
+//! note afterwards. Bounded by the threads that wait.
 
 use garonne_engine::observe::events::{ExternalWait, PendingReport};
 

@@ -1,14 +1,16 @@
-//! How a poller steps aside for threads of its rank that come and go: it lies down on the bell, and
-//! leaves its role there.
+//! How a leader parks for threads of its rank that come and go: it sleeps on the doorbell and
+//! leaves its leadership there.
 //!
-//! Part of `locked_engine`. A poller that called another thread, which then got its very core, is
-//! in that one's way: it would be switched to and from with each message. So it sleeps at once, on
-//! the bell and in its seat, and whoever begins a wait meanwhile polls in its place
-//! ([`LockedEngine::relieve_parked_leader`]) and lays the role back when it leaves ([`LockedEngine::leave_leadership_on_bell`]):
-//! armed, looked after once more, and nobody woken. Peers ring only if nobody came.
-//! `garonne_sync::waiters` says why no role is lost. What a peer wrote without a fence may have
-//! been seen by neither side, so a nap is as short as the first one of any sleeper, and who lies
-//! looks for itself after each in which nobody relieved it.
+//! Part of `locked_engine`. A leader may wake a thread that then gets the leader's very core. The
+//! leader is in that thread's way, and each message would cost a switch there and back. So the
+//! leader parks at once, on the doorbell and in its wait slot. A thread that begins to wait
+//! meanwhile takes the leadership ([`LockedEngine::relieve_parked_leader`]). When that thread
+//! leaves, it returns the leadership ([`LockedEngine::leave_leadership_on_bell`]): it arms the
+//! doorbell, polls once more, and wakes nobody. Peers ring only if no thread came.
+//!
+//! `garonne_sync::waiters` explains why no leadership is lost. Neither side may have seen what a
+//! peer wrote without a fence. So a nap is as short as the first nap of any sleeper, and the parked
+//! leader polls after each nap in which nobody relieved it.
 
 use super::multi_wait::current_waiter_id;
 use super::progress::LockPolicy;

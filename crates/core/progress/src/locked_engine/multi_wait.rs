@@ -1,10 +1,11 @@
-//! How several threads of a rank wait: one polls for all, the others sleep in their seats.
+//! How several threads of a rank wait: one leads and polls for all, the others park in wait slots.
 //!
-//! Part of `locked_engine`. Who sits says what it waits for, so that the poller, or whichever
-//! thread brings that about, wakes it and nobody else. Who waits for memory that other processes
-//! write lends its look: the poller looks for it whenever it asks for itself, also between arming
-//! the bell and sleeping. A poller that leaves hands its role over to one that sits. With one
-//! thread in MPI nothing of this is used. `garonne_sync::waiters` says why no wake-up is lost.
+//! Part of `locked_engine`. A parked thread has stored a key for its event. The leader, or
+//! whichever thread causes the event, wakes that thread and no other. A thread that waits for
+//! memory that other processes write registers a predicate; the leader polls it whenever it checks
+//! its own condition, and again between arming the doorbell and sleeping. A leader that leaves
+//! passes leadership to a parked thread. With one thread in MPI none of this is used.
+//! `garonne_sync::waiters` explains why no wake-up is lost.
 
 use super::LockedEngine;
 use crate::environment::{Environment, YieldOutcome};

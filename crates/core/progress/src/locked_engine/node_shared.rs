@@ -1,5 +1,5 @@
-//! What an engine's host offers to collectives of one node: its rail's shared memory and regions,
-//! and a place to say what is met.
+//! What a locked engine offers to collectives of one node: the transport's shared memory and
+//! regions, and notes of waits that the engine does not know.
 
 use super::{LockedEngine, lock};
 use crate::environment::Environment;

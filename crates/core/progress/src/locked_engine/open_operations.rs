@@ -1,8 +1,8 @@
-//! Operations that the program left open: whether one of them still goes on.
+//! Operations that the program left open, and the test whether one of them is still pending.
 //!
-//! Owned by what lends hands (`async_progress`), one list for each engine. The list is asked after each
-//! wait, so asking costs the same however many operations are on it: an operation that goes on, at
-//! the end of the list, answers for all.
+//! `async_progress` owns one list for each engine. The list is tested after each wait, so the test
+//! costs the same however many operations are listed: one pending operation, at the end, answers
+//! for all.
 
 use crate::limits::OPEN_FEW;
 use garonne_engine::api::Request;

@@ -1,15 +1,15 @@
-//! The other shards of a rank: how a thread that waits in one of them sees to those in which nobody
-//! waits.
+//! The other shards of a rank: how a waiting thread serves shards in which nobody waits.
 //!
-//! Part of `locked_engine`. A rank of several threads may have several hosts, one for each of its
-//! shards ([`crate::sharded`]), and each polls for itself. A thread that waits in one while it left
-//! something open in others looks at those as well; before it sleeps it takes their pollers' roles,
-//! arms their bells, and sleeps on all of them at once. Where another thread polls, it leans on
-//! that one: who leaves tells those who lean on it. What other threads left open is theirs, and the
-//! helper's; it is looked at now and then all the same, since whoever left it may be gone.
-//! Steppers, the helper, and threads that wait for what may come in any shard are in the first one:
-//! there it is told when something completes elsewhere. Nothing of this is paid by a rank of one
-//! shard.
+//! Part of `locked_engine`. A rank of several threads may have several locked engines, its shards
+//! ([`crate::sharded`]). Each has a leader of its own. A thread that waits in one shard, but left
+//! operations open in others, polls those as well. Before it sleeps it becomes the leader of those
+//! shards, arms their doorbells, and sleeps on all of them at once. If another thread leads such a
+//! shard, the sleeper registers as dependent on it; a leader that leaves notifies its dependants.
+//!
+//! Operations that other threads left open are the business of those threads and of the progress
+//! thread. They are polled now and then all the same, because the thread that left them may be
+//! gone. Steppers, the progress thread, and waits for events of any shard live in the first shard,
+//! which is notified of completions elsewhere. A rank with one shard pays nothing for this.
 
 use super::async_progress::OFF;
 use super::multi_wait::{Leadership, current_waiter_id};

@@ -1,10 +1,10 @@
-//! Advancing: one look at the rail, what the engine does with it, and the steppers that it is news
-//! for.
+//! A progress pass: poll the transport once, let the engine handle what came, and run the steppers
+//! that are affected.
 //!
-//! Part of `locked_engine`. Any thread may advance a host; one at a time runs the steppers, and
-//! news that come to another meanwhile are not lost. A look that finds the engine taken is no look:
-//! its holder may look for other things, or for nothing. So whoever is to sleep afterwards looks
-//! [`LockPolicy::Wait`].
+//! Part of `locked_engine`. Any thread may make a pass. One thread at a time runs the steppers, and
+//! events that reach another thread meanwhile are not lost. A pass that finds the lock taken does
+//! nothing under [`LockPolicy::IfFree`], because the lock's holder may not be polling. A thread
+//! that is about to sleep therefore uses [`LockPolicy::Wait`].
 
 use super::{LockedEngine, ProgressCaller, lock};
 use crate::environment::Environment;

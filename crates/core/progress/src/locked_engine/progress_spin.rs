@@ -1,15 +1,17 @@
-//! A helper that stays awake for a while: after it has worked, and while its rank lends again and
-//! again, it looks at the gate instead of sleeping, and while the gate is lent at the engine.
+//! A progress thread that stays awake for a while: after it has worked, and while its rank releases
+//! ownership again and again, it spins on the ownership word instead of sleeping.
 //!
-//! Part of `locked_engine`. To be woken takes longer than most messages do (5 to 50 µs in a virtual
-//! machine), so where whole cores are idle ([`Environment::vigil`]) a helper that was needed lately
-//! is not: who lends sees that it looks ([`ProgressSpin`]), and neither calls it nor has peers call
-//! it; it finds what came by itself, also what nobody would call it for. While the gate is kept it
-//! reads words that the program's thread writes only when it lends, and nothing of the engine. It
-//! sleeps when nothing was lent and nothing moved for the time of a vigil, and at once, for longer
-//! each time, when others wanted its core: nobody knows of all threads of the program. The
-//! program's thread calls a helper that sleeps only when it has lent several times in a row, each
-//! soon after the one before, and ever more rarely where that does not pay.
+//! Part of `locked_engine`. A wake-up takes longer than most messages do (5 to 50 µs in a virtual
+//! machine). So where whole cores are idle ([`Environment::progress_spin_time`]) a recently needed
+//! progress thread spins. Whoever releases ownership sees that ([`ProgressSpin`]), and neither
+//! wakes it nor has peers wake it. The thread finds what came by itself. While the program holds
+//! ownership, the thread reads only words that the program writes when it releases, and nothing of
+//! the engine.
+//!
+//! The thread sleeps when nothing was released and nothing moved for the spin time. It sleeps at
+//! once, for longer each time, when others wanted its core, for nobody knows all threads of the
+//! program. The program wakes a sleeping progress thread only when it has released several times in
+//! a row, each soon after the one before. It does so ever more rarely where that does not pay.
 
 use super::progress::LockPolicy;
 use super::progress_wakeup::WakeupWords;

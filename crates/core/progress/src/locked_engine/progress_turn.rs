@@ -1,10 +1,10 @@
-//! A turn of the helper: what it does when it was called, looks by itself, or is awake, until
-//! nothing moves or somebody of the rank is there.
+//! A turn of the progress thread: what it does when it was woken, polls by itself, or spins, until
+//! nothing moves or a thread of the program is there.
 //!
-//! Part of `locked_engine`. What is lent to it, and when, is in `async_progress`; how it is called
-//! in `progress_wakeup`; when it stays awake in `progress_spin`. A turn ends with the words armed
-//! for what is open still, if anything is; that changes the word, so that there is another turn,
-//! which sees what came meanwhile.
+//! Part of `locked_engine`. `async_progress` says what the thread gets and when; `progress_wakeup`
+//! how it is woken; `progress_spin` when it stays awake. A turn ends with the wake-up words armed
+//! for what is still open. Arming changes the word, so another turn follows, which sees what came
+//! meanwhile.
 
 use super::progress::LockPolicy;
 use super::progress_wakeup::WakeupWords;

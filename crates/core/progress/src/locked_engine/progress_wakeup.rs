@@ -1,7 +1,7 @@
-//! How a rank's helper is called: the words that peers ring, somebody who hears them, where it
-//! runs, and the rail that rings for what comes from where nobody can.
+//! How a rank's progress thread is woken: the words that peers ring, the thread that listens, the
+//! core on which it runs, and the transport that rings on behalf of peers that cannot.
 //!
-//! Part of `locked_engine`; what the helper is called for, and when, is in `async_progress`.
+//! Part of `locked_engine`. `async_progress` says when the thread is needed.
 
 use super::async_progress::{OFF, RUNNING};
 use super::{LockedEngine, lock};

@@ -1,8 +1,8 @@
-//! Watching: having the engine tell what happens, for a trace.
+//! Tracing: having the engine report its operations to a tracer.
 //!
-//! Part of `locked_engine`. While somebody watches, the lock is a real one and small messages have
-//! no tracks, so that every operation takes the general way, where it can be told of; the shortest
-//! ways ask for neither and pay nothing. Switched by a thread of the program that is in MPI.
+//! Part of `locked_engine`. While a tracer is set, the lock is a real one and small messages have
+//! no send channels. So every operation takes the general path, where it can be reported. The fast
+//! paths check for neither and pay nothing. A thread of the program that is in MPI sets the tracer.
 
 use super::{LockedEngine, lock};
 use crate::environment::Environment;

@@ -1,8 +1,8 @@
-//! How a thread waits that polls: it spins by its budget or gives its core away, for longer where
-//! that pays, runs what tasks its process has, arms the rail, polls once more, sleeps.
+//! How the leader waits: it spins for its budget or yields its core, for longer where that pays,
+//! runs tasks of its process, arms the transport's doorbell, polls once more, and sleeps.
 //!
-//! Part of `locked_engine`, whose module says what a wait promises. How several threads share the
-//! waiting is in `multi_wait`.
+//! Part of `locked_engine`, whose documentation says what a wait promises. `multi_wait` describes
+//! how several threads share the waiting.
 
 use super::leader_parking::{ParkHistory, ParkOutcome};
 use super::multi_wait::CoreYield;

@@ -1,9 +1,9 @@
-//! What a thread does before it sleeps in its seat: where it has a core of its own it looks for a
-//! while whether it is called, else it gives its core away some times and asks again.
+//! What a thread does before it parks: with a core of its own it spins on its wait slot for a
+//! while, else it yields its core some times and checks again.
 //!
-//! Part of `locked_engine`. Where a few threads of a rank share a core whoever polls gets to run so,
-//! and nobody has to sleep and be woken. Of many each waits for its turn, and giving way only goes
-//! round among them: then they sit down at once, as they do where it was in vain too often.
+//! Part of `locked_engine`. Where a few threads of a rank share a core, yielding lets the leader
+//! run, and nobody has to sleep and be woken. Among many threads, yielding only goes round among
+//! the waiters. Then they park at once, as they do where yielding failed too often.
 
 use crate::backoff::Backoff;
 use crate::environment::SpinBudget;

@@ -1,9 +1,10 @@
-//! What is wanted of the thread for events: that a queue is run at once, that a worker is started,
-//! that the timer looks. It may sleep, or not be there yet.
+//! Requests to the event thread: run a queue at once, start a worker, let the timer look. The event
+//! thread may sleep, or not exist yet.
 //!
-//! Any thread wishes, a signal handler among them: no lock is taken and nothing allocated. Whoever
-//! starts threads, and that thread itself, look here when they are through with what they do:
-//! SYNC(wishes-starting), see `scheduler`. Bounded by areas and homes.
+//! Any thread may post a request, a signal handler among them: no lock is taken and nothing
+//! allocated. Whoever starts threads, and the event thread itself, reads the requests when they are
+//! done with their current work: SYNC(wishes-starting), see `scheduler`. Bounded by areas and
+//! workers.
 
 use crate::facade::{AtomicBool, Ordering};
 use garonne_sync::idle_set::AtomicBitmap;

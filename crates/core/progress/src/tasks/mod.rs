@@ -1,30 +1,32 @@
-//! Tasks: small units of progress work, bound to places in the machine, run by whoever has a core
-//! to spare (PIOMan, IEEE Cluster 2009).
+//! Tasks: small units of progress work, bound to places in the machine, run by whoever has an idle
+//! core (PIOMan, IEEE Cluster 2009).
 //!
-//! A [`Task`] is an object of its owner: what to do, where, how long it may wait. Submitting it
-//! allocates nothing. Queues mirror the machine's tree, one per core, cache, NUMA node, package and
-//! one for the machine; whoever passes a keypoint runs what waits on the path from its core to the
-//! machine (the paper's Algorithm 1, with every task of a queue taken in turn, as its text says and
-//! its figure does not). Keypoints are: a wait (also in MPI), an idle worker, the timer when all
-//! cores compute, the context switch of a user-level scheduler, and a call that asks for it.
-//! Workers are threads of the idle class, started when a submission finds nobody who would run it,
-//! never more than there are cores to spare, asleep when there is nothing to do. A value of type
-//! [`Tasks`] owns all this and ends it when dropped. In a forked child everything is refused.
+//! A [`Task`] is an object of its owner: what to do, where, and how long it may wait. Submitting a
+//! task allocates nothing. Queues mirror the machine's tree: one per core, cache, NUMA node and
+//! package, and one for the machine. A thread that passes a keypoint runs what waits on the path
+//! from its core to the machine. That is the paper's Algorithm 1, with every task of a queue run in
+//! turn, as the paper's text says and its figure does not.
+//!
+//! Keypoints are: a wait (also in MPI), an idle worker, the timer when all cores compute, a context
+//! switch of a user-level scheduler, and an explicit call. Workers are threads of the idle class.
+//! They are started when a submission finds nobody who would run it, never more than there are idle
+//! cores, and sleep when there is nothing to do. A [`Tasks`] value owns all this and ends it when
+//! dropped. In a forked child every call is refused.
 //!
 //! # The engine and tasks
 //!
-//! An engine's progress is a task, too, of a worker on call ([`progress_worker`]), which is of the ordinary
-//! class: whoever runs it holds the engine's lock, and a worker of the idle class, put aside by the
-//! kernel with the lock in its hands for as long as other threads want the cores, would hold up
-//! every thread of its rank. Its word lies in memory that peers change, and only for what needs
-//! hands. A thread that waits in MPI runs the shared tasks of its process before it sleeps
-//! ([`shared`]). Tasks that want an engine advanced call `Messaging::progress`, which only ever tries
-//! the lock.
+//! An engine's progress is a task, too. A worker on demand ([`progress_worker`]) runs it, in the
+//! ordinary scheduling class, because the runner holds the engine's lock. A worker of the idle
+//! class could be preempted with the lock held for as long as other threads want the cores, and
+//! would hold up every thread of its rank. The worker's word lies in memory that peers write, and
+//! only for what needs help. A thread that waits in MPI runs the shared tasks of its process before
+//! it sleeps ([`shared`]). Tasks that want an engine advanced call `Messaging::progress`, which
+//! only ever tries the lock.
 //!
-//! What could become tasks are the copies of a large transfer, outside of the lock: one per piece,
-//! place `Around(Numa, cpu of the buffer's core)`, claimed by an atomic counter in the transfer. A
-//! piece that a worker of the idle class has begun cannot be taken from it, though, so only workers
-//! with a core to themselves ([`WorkerClass::Ordinary`]) may have such tasks.
+//! Copies of a large transfer could become tasks, outside of the lock: one per piece, at place
+//! `Around(Numa, cpu of the buffer's core)`, claimed by an atomic counter in the transfer. But a
+//! piece that an idle-class worker has begun cannot be taken from it. So only workers with a core
+//! to themselves ([`WorkerClass::Ordinary`]) may have such tasks.
 
 mod event_requests;
 mod place;

@@ -1,4 +1,4 @@
-//! Where a task may run: what a submitter says, and the area of the machine that it comes to.
+//! Where a task may run: the submitter's choice, and the area of the machine that it maps to.
 
 use crate::tasks::Error;
 use garonne_topology::device::{self, DeviceLocality};

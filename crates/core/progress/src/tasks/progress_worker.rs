@@ -1,14 +1,17 @@
-//! Workers on call: threads of the ordinary class that sleep on a word which others change than
-//! those who submit, in another process, say. A rank's engine is advanced by one.
+//! Workers on demand: threads of the ordinary class that sleep on a word which others change, for
+//! example another process. A rank's engine is advanced by one.
 //!
-//! What such a worker is called for is one task, a [`WorkerDuty`], submitted by whoever sees the call and
-//! run at that thread's keypoint like any other: by one thread at a time, taken back when all ends.
-//! It is not for workers of the idle class, because it holds locks: put aside by the kernel with
-//! the engine's in its hands, one would hold up every thread of its rank. So it has queues of its
-//! own, of one area, whose only worker this is: they cost no look at the machine (a tenth of a
-//! millisecond for each CPU), and no timer, since the kernel gives an ordinary thread a core. Where
-//! the worker's cores are nobody else's it passes the keypoint of the process's shared tasks, too.
-//! It costs nothing while nobody calls, and leaves when its duty says that it may.
+//! The work of such a thread is one task, a [`WorkerDuty`]. Whoever sees the word change submits
+//! it, and the thread runs it at its keypoint like any other task: one thread at a time, cancelled
+//! at the end of all. Idle-class workers do not run it, because it holds locks. A worker of that
+//! class could be preempted with the engine's lock held, and would hold up every thread of its
+//! rank.
+//!
+//! So the duty has queues of its own, of one area, with this thread as the only worker. They need
+//! no discovery of the machine (a tenth of a millisecond for each CPU) and no timer, since the
+//! kernel gives an ordinary thread a core. Where the worker's cores are used by nobody else, the
+//! worker passes the keypoint of the process's shared tasks, too. The worker costs nothing while
+//! nobody wakes it, and ends when its duty allows that.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::limits::REST_TIMES;

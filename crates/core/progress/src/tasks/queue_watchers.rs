@@ -1,17 +1,17 @@
-//! Who looks at a queue that several cores share.
+//! Which core polls a queue that several cores share.
 //!
-//! If every poller looked at it all the time, each task would take its line to all of them, and all
-//! would reach for the task: what it costs would grow with the cores. So a shared queue has one
-//! core that watches it. Its pollers look at every turn; all others see in a word that only changes
-//! with the office that somebody does, and look rarely: together about once in [`RARE_TURNS`]
-//! turns, however many they are.
+//! If every poller looked at a shared queue all the time, each task would move its cache line to
+//! all of them, and all would reach for the task. The cost would grow with the cores. So each
+//! shared queue has one core that watches it. Its pollers look at every turn. All others see in a
+//! word that changes only with the watcher that somebody watches, and look rarely: together about
+//! once in [`RARE_TURNS`] turns.
 //!
-//! The office is a hint, on which nothing depends but time. A watcher may be put aside by the
-//! kernel or busy at any instruction: who looks rarely and finds what nobody comes for takes it,
-//! and the office with it. A poller that leaves resigns, and looks at all its queues, as ever; one
-//! that just came looks as well, and so does one whose own thread has put something into a shared
-//! queue, for its lines are there. Who runs most of them becomes the watcher. While nobody is, all
-//! look.
+//! The watcher is a hint, on which only time depends. It may be preempted or busy at any
+//! instruction. A poller that looks rarely and finds a task that nobody comes for takes it, and
+//! becomes the watcher. A poller that leaves resigns, and looks at all its queues once more. One
+//! that has just begun looks as well. So does one whose own thread has put a task into a shared
+//! queue, because its lines are there. The core that runs most tasks of a queue becomes its
+//! watcher. While there is none, all look.
 
 use crate::facade::{AtomicU32, Ordering};
 use crate::limits::{DOUBT_TURNS, RARE_TURNS, WATCHES_FROM};

@@ -1,9 +1,10 @@
-//! The queues of a machine and who looks after them: what [`super::Tasks`] is made of.
+//! The scheduler of tasks: the queues of a machine and the threads that serve them.
+//! [`super::Tasks`] is a handle on it.
 //!
-//! Shared by submitters, waiters, workers and the timer. One queue per area of the tree, numbered
-//! alike, for what can wait, and one for what is wanted now ([`urgent`](super::urgent)). Nothing
-//! here blocks but `wait_for`, and nothing allocates after `new` but the start of a thread and the
-//! first task that is wanted now.
+//! Submitters, waiters, workers and the timer share the scheduler. There is one queue per area of
+//! the tree, numbered alike, for tasks that can wait, and one for urgent tasks
+//! ([`urgent`](super::urgent)). Nothing here blocks but `wait_for`. Nothing allocates after `new`
+//! but the start of a thread and the first urgent task.
 
 use crate::events::blocking::BlockingPool;
 use crate::events::reactor::Reactor;

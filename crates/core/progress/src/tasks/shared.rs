@@ -1,10 +1,10 @@
 //! The tasks that the libraries of this process share, and the keypoints at which the rank's own
 //! threads run them.
 //!
-//! A thread that waits in MPI and finds nothing to do passes a keypoint before it sleeps, and so
-//! does a rank's helper where its cores are nobody else's. Where the process has no tasks that is
-//! one load. Neither holds a lock of the engine meanwhile. A task may wait in MPI in its turn:
-//! tasks within tasks are not run there.
+//! A thread that waits in MPI and finds nothing to do passes a keypoint before it sleeps. So does a
+//! rank's progress thread where its cores are used by nobody else. Where the process has no tasks,
+//! that is one load. Neither thread holds a lock of the engine meanwhile. A task may wait in MPI in
+//! its turn; tasks within tasks are not run there.
 
 use crate::limits::WAIT_NAP;
 use crate::tasks::{Error, Keypoint, SchedulerOwner, TaskSettings, Tasks};

@@ -1,9 +1,9 @@
-//! Random schedules of the whole: queues, roster, workers and their sleep, the thread for events,
-//! workers on call; with those who submit, wait, withdraw and end everything.
+//! Random schedules of the whole: queues, idle set, workers and their sleep, the event thread,
+//! workers on demand; with threads that submit, wait, cancel and end everything.
 //!
-//! Who runs next is drawn at every atomic operation and lock. A sleep that only a call ends, and
-//! that nobody ends, is found as a schedule in which all are blocked. A failure names its seed;
-//! `GARONNE_SEED=N` runs that one alone, `GARONNE_SEEDS=N` as many.
+//! The next thread is drawn at every atomic operation and lock. A sleep that only a wake-up ends,
+//! and that nobody ends, shows as a schedule in which all threads are blocked. A failure names its
+//! seed; `GARONNE_SEED=N` runs that one alone, `GARONNE_SEEDS=N` as many.
 
 use crate::events::WatchAction as Then;
 use crate::events::poller::TIMELESS;

@@ -1,8 +1,8 @@
-//! Runs of tasks, told to whoever traces this process.
+//! Reports runs of tasks to whoever traces this process.
 //!
-//! One for the process, as the tasks of its libraries are. While nobody listens a run pays for one
-//! load. Nothing is decided by what is told. The turns of a worker on call are left out: they are
-//! told as turns, by the engine that they are for.
+//! There is one trace per process, as the libraries of a process share tasks. While nobody traces,
+//! a run pays one load. Nothing depends on what is reported. Turns of a worker on demand are left
+//! out here; the engine that they serve reports them.
 
 use super::RunOutcome;
 use std::fmt::Debug;

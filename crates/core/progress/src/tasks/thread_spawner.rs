@@ -1,9 +1,9 @@
-//! Threads that a worker of the idle class asks for, for a task that it runs: the thread for events
-//! starts them. A thread has the class of the one that starts it, and leaves the idle class only
-//! with a right that few programs have.
+//! Starting threads of the ordinary class on behalf of idle-class workers: the event thread starts
+//! them. A thread inherits the class of the one that starts it, and leaving the idle class needs a
+//! right that few programs have.
 //!
-//! Who asks waits for the answer, as it would for the kernel; should that not come for
-//! [`START_WAITS`], it starts the thread itself. All others start theirs themselves.
+//! The requester waits for the new thread. If it does not come within [`START_WAITS`], the
+//! requester starts the thread itself. All other threads start theirs themselves.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock, thread_local};
 use crate::limits::START_WAITS;

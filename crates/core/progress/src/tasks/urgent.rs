@@ -1,12 +1,12 @@
-//! The queues of what is wanted now. They are apart from the others, because a worker of the idle
-//! class must not even take such a task: put aside by the kernel, it would keep it for as long as
-//! others want the cores.
+//! The queues of urgent tasks. They are separate because an idle-class worker must not even take
+//! such a task: preempted by the kernel, it would keep the task for as long as others want the
+//! cores.
 //!
-//! One per area, made with the first such task. The thread for events is woken for each that is
-//! submitted, and any thread of the ordinary class that passes a keypoint may be quicker. What asks
-//! to be run again is looked after by that thread, too, which naps in between: whoever else has run
-//! it and goes hands it over. Where the system refuses that thread workers take it: late is better
-//! than never.
+//! There is one queue per area, made with the first urgent task. The event thread is woken for each
+//! submission, and any ordinary thread that passes a keypoint may be quicker. The event thread also
+//! serves tasks that ask to be run again, and naps in between; whoever else has run such a task and
+//! leaves hands it over. Where the system refuses the event thread, workers take urgent tasks: late
+//! is better than never.
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicBool, Ordering};

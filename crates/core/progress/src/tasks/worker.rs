@@ -1,8 +1,8 @@
-//! What a worker does: looks for work, and sleeps when there is none.
+//! The loop of a worker: looks for work, and sleeps when there is none.
 //!
-//! One thread per home. It polls for as long as a look costs less than being woken, then takes its
-//! name off the roster, looks once more and sleeps until it is called. While tasks wait that only
-//! ever ask to be run again, it naps in between, for longer and longer.
+//! There is one thread per home. It polls for as long as a poll costs less than being woken. Then
+//! it leaves the idle set, looks once more, and sleeps until it is woken. While tasks wait that
+//! only ever ask to be run again, it naps in between, for longer and longer.
 
 use crate::facade::Ordering;
 use crate::limits::{NAP_FIRST, NAP_LONGEST};

@@ -1,9 +1,9 @@
-//! The workers: where they may live, who sleeps, how they are called, started and ended.
+//! The workers: where they may run, who sleeps, how they are woken, started and ended.
 //!
-//! At most one worker per home; one is started when a submission finds nobody awake and nobody
-//! asleep who could come. Shared by all threads; the lock is only taken to start and to end
-//! threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at every
-//! submission.
+//! There is at most one worker per home. One is started when a submission finds nobody awake, and
+//! nobody asleep who could come. All threads share the pool; its lock is only taken to start and to
+//! end threads. A thread that the system refuses is asked for again after [`START_AGAIN`], not at
+//! every submission.
 
 use crate::facade::{AtomicU32, Mutex, Ordering, lock};
 use crate::library_thread::LibraryThread;
