@@ -1,7 +1,7 @@
 """Runs mpi4py's own test suite, unmodified, as one rank; keeps the score for the test runner.
 
 A test that ends in MPI_ERR_UNSUPPORTED_OPERATION is counted as skipped only if the mpi4py method that raised it stands
-for a C function that crates/mpi/mpi-abi/abi/functions.txt (from which docs/user/conformance.md is made) says is not there yet.
+for a C function that crates/mpi/abi-gen/abi/functions.txt (from which docs/user/conformance.md is made) says is not there yet.
 From any other method the same error is a failure. So the list of what is skipped is the conformance table itself.
 
 usage: run.py TESTS_DIR FUNCTIONS_TXT REPORT_DIR [arguments of mpi4py's test/main.py]

@@ -1,15 +1,7 @@
-//! Generates the Rust code of constants, wrappers and entry points from the tables in `abi/`, and
-//! sets the library's soname and link options.
+//! Generates the Rust code of constants, wrappers and entry points from the table in
+//! `garonne-abi-gen`, and sets the library's soname and link options.
 
-#[path = "generator/rust.rs"]
-mod rust;
-#[path = "generator/table.rs"]
-#[allow(
-    dead_code,
-    reason = "the header's generator, which runs in a test, reads the rest"
-)]
-mod table;
-
+use garonne_abi_gen::wrappers;
 use std::path::Path;
 use std::{env, fs, process};
 
@@ -18,8 +10,8 @@ fn main() {
         eprintln!("error: {error}");
         process::exit(1);
     }
-    println!("cargo:rerun-if-changed=abi");
-    println!("cargo:rerun-if-changed=generator");
+    // The table is part of the build script: a change of it runs the script again.
+    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
     // The unwinder comes into the library: to load another one takes each rank a tenth of a
     // millisecond.
@@ -29,15 +21,12 @@ fn main() {
 }
 
 fn generate() -> Result<(), String> {
-    let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
-    let functions = table::functions(&read("abi/functions.txt")?)
-        .map_err(|e| format!("abi/functions.txt: {e}"))?;
-    let constants = table::constants(&read("abi/constants.txt")?)
-        .map_err(|e| format!("abi/constants.txt: {e}"))?;
+    let functions = garonne_abi_gen::functions()?;
+    let constants = garonne_abi_gen::constants()?;
     let out = env::var("OUT_DIR").map_err(|e| e.to_string())?;
     let write = |name: &str, text: String| {
         fs::write(Path::new(&out).join(name), text).map_err(|e| format!("{name}: {e}"))
     };
-    write("constants.rs", rust::constants(&constants))?;
-    write("functions.rs", rust::functions(&functions))
+    write("constants.rs", wrappers::constants(&constants))?;
+    write("functions.rs", wrappers::functions(&functions))
 }

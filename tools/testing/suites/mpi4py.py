@@ -55,7 +55,7 @@ def run_case(context, name, ranks, arguments, limit, launcher=None):
         shutil.rmtree(report, ignore_errors=True)
         report.mkdir(parents=True)
         program = [state / "venv/bin/python", context.root / "tests/mpi4py/run.py", state / "mpi4py/test",
-                   context.root / "crates/mpi/mpi-abi/abi/functions.txt", report, "-v", *arguments]
+                   context.root / "crates/mpi/abi-gen/abi/functions.txt", report, "-v", *arguments]
         # Its tests leave files where what they call is not there yet, and where they are killed.
         with tempfile.TemporaryDirectory(prefix="garonne-mpi4py-", ignore_cleanup_errors=True) as place:
             env = context.environment({"MPI4PY_LIBMPI": str(context.prefix / "lib/libmpi_abi.so.1"), "TMPDIR": place})

@@ -2,7 +2,7 @@
 
 Which programs run, on how many ranks and with what arguments, stands in the suite's own lists (testlist, testlist.dtp).
 What cannot pass here is named with its reason in tests/mpich/skips.txt. A reason "not there yet: FUNCTION" counts only
-as long as crates/mpi/mpi-abi/abi/functions.txt, from which docs/user/conformance.md is made, says so, and only for a program that
+as long as crates/mpi/abi-gen/abi/functions.txt, from which docs/user/conformance.md is made, says so, and only for a program that
 calls FUNCTION; as soon as the function is there its programs run by themselves.
 """
 
@@ -184,7 +184,7 @@ class Reasons:
 
     def __init__(self, context, tests, programs):
         self.lines, self.stale = {}, []
-        missing = set(re.findall(r"^- .*?(MPI_\w+)\(", (context.root / "crates/mpi/mpi-abi/abi/functions.txt").read_text(), re.M))
+        missing = set(re.findall(r"^- .*?(MPI_\w+)\(", (context.root / "crates/mpi/abi-gen/abi/functions.txt").read_text(), re.M))
         known = {program.path for program in programs}
         for line in (context.root / "tests/mpich/skips.txt").read_text().splitlines():
             if not line or line.startswith("#"):

@@ -1,6 +1,6 @@
 /* mpi.h: the C interface of MPI 5.0 in its standard ABI, as Garonne installs it.
  *
- * Generated from crates/mpi/mpi-abi/abi; do not edit. Programs built with it run with any library that implements the
+ * Generated from crates/mpi/abi-gen/abi; do not edit. Programs built with it run with any library that implements the
  * standard ABI. Beyond the standard's header it has MPI_Fint and the MPI_*_c2f and MPI_*_f2c macros.
  */
 #ifndef MPI_H_INCLUDED

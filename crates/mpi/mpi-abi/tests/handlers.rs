@@ -6,14 +6,11 @@
 //! object's.
 
 mod support;
-#[path = "../generator/table.rs"]
-#[allow(dead_code, reason = "names, states and parameters are enough here")]
-mod table;
 
+use garonne_abi_gen::table::{Function, Param};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use support::{Place, run};
-use table::{Function, Param};
 
 /// Functions that raise nothing whatever they are given, or end the program.
 const RAISE_NOTHING: [&str; 17] = [
@@ -231,8 +228,7 @@ int main(void) {{
 #[test]
 fn every_failure_is_raised_once_on_the_object_that_it_belongs_to() {
     let place = Place::new("handlers");
-    let functions =
-        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions = garonne_abi_gen::functions().expect("the table parses");
     let functions: Vec<_> = functions.iter().filter(|f| raises(f)).collect();
     assert!(functions.len() > 300, "{}", functions.len());
     let source = program(&functions);

@@ -2,16 +2,13 @@
 //! twice.
 
 mod support;
-#[path = "../generator/table.rs"]
-#[allow(dead_code, reason = "the names are enough here")]
-mod table;
 
 use std::collections::BTreeSet;
 use std::process::Command;
 use support::{Place, run, stdout};
 
 fn expected() -> BTreeSet<String> {
-    let table = table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let table = garonne_abi_gen::functions().expect("the table parses");
     table
         .iter()
         .flat_map(|f| [f.name.clone(), format!("P{}", f.name)])

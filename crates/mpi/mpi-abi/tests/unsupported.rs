@@ -1,17 +1,13 @@
 //! A function that is not there yet says so, by its name.
 
 mod support;
-#[path = "../generator/table.rs"]
-#[allow(dead_code, reason = "names and states are enough here")]
-mod table;
 
 use support::{Place, run};
 
 #[test]
 fn a_missing_function_ends_the_program_with_its_name() {
     let place = Place::new("unsupported");
-    let functions =
-        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions = garonne_abi_gen::functions().expect("the table parses");
     let missing = functions
         .iter()
         .find(|f| !f.implemented && f.params.iter().all(|p| p.base == "MPI_Win"));
@@ -37,8 +33,7 @@ fn a_missing_function_ends_the_program_with_its_name() {
 #[test]
 fn the_code_of_a_missing_function_has_the_class_and_a_string_with_its_name() {
     let place = Place::new("unsupported_code");
-    let functions =
-        table::functions(include_str!("../abi/functions.txt")).expect("the table parses");
+    let functions = garonne_abi_gen::functions().expect("the table parses");
     let missing: Vec<_> = functions
         .iter()
         .filter(|f| !f.implemented && f.params.iter().all(|p| p.base == "MPI_Win"))

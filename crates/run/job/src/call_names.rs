@@ -1,7 +1,7 @@
 //! Names of MPI calls by the numbers under which ranks publish them: the order of the table that
 //! the library is made from.
 
-const TABLE: &str = include_str!("../../../mpi/mpi-abi/abi/functions.txt");
+const TABLE: &str = include_str!("../../../mpi/abi-gen/abi/functions.txt");
 
 /// The name of call `number` (from 1); `None` for a number that the table does not have.
 pub fn name(number: u32) -> Option<&'static str> {

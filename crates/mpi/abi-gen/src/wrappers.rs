@@ -1,4 +1,4 @@
-//! Writes the Rust code that the build script puts into `OUT_DIR`: constants, call numbers,
+//! Generator of the Rust code that the C library includes: constants, call numbers,
 //! wrappers and entry points.
 //!
 //! Each function of the table becomes three things. The wrapper has the C prototype: argument words
@@ -9,15 +9,15 @@
 //! Scalars become `MPI_Count`, arrays become `CountsIn`, results become `CountOut`. The wrapper
 //! refuses a null pointer for a result.
 
-use crate::table::{Function, Group, Param, Value};
+use crate::table::{ConstantGroup, ConstantValue, Function, Param};
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// `pub const` items for every constant.
-pub fn constants(groups: &[Group]) -> String {
+/// Returns a `pub const` item for every constant.
+pub fn constants(groups: &[ConstantGroup]) -> String {
     let mut out = String::new();
     for group in groups {
-        writeln!(out, "\n// {}.", group.what).unwrap();
+        writeln!(out, "\n// {}.", group.description).unwrap();
         for (name, value) in &group.entries {
             let ty = if group.ctype == "int" {
                 "c_int".to_string()
@@ -25,9 +25,9 @@ pub fn constants(groups: &[Group]) -> String {
                 group.ctype.clone()
             };
             let text = match value {
-                Value::Alias(other) => other.clone(),
-                Value::Number(number) if group.ctype == "int" => number.clone(),
-                Value::Number(number) => format!("{ty}({number})"),
+                ConstantValue::Alias(other) => other.clone(),
+                ConstantValue::Number(number) if group.ctype == "int" => number.clone(),
+                ConstantValue::Number(number) => format!("{ty}({number})"),
             };
             writeln!(out, "pub const {name}: {ty} = {text};").unwrap();
         }

@@ -1,7 +1,6 @@
-//! Reads the tables in `abi/`: functions with their C prototypes, and constants.
+//! Parser of the tables in `abi/`: functions with their C prototypes, and constants.
 //!
-//! Shared by `build.rs` and by the test that keeps the committed `mpi.h` and `docs/user/conformance.md`
-//! equal to what the tables say. A line that does not parse stops the build with its number.
+//! A line that does not parse is an error that names its number.
 
 /// A C function of the standard.
 #[derive(Debug, Clone)]
@@ -43,25 +42,28 @@ pub struct Param {
 
 /// Constants of one C type.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct ConstantGroup {
     /// C type.
     pub ctype: String,
     /// Description of the group, for a comment.
-    pub what: String,
+    pub description: String,
     /// Name and value, or name and the constant it equals.
-    pub entries: Vec<(String, Value)>,
+    pub entries: Vec<(String, ConstantValue)>,
 }
 
 /// The value of a constant.
 #[derive(Debug, Clone)]
-pub enum Value {
+pub enum ConstantValue {
     /// A number, as written.
     Number(String),
     /// Another name of the same constant.
     Alias(String),
 }
 
-/// Parses `functions.txt`.
+/// Parses the text of `abi/functions.txt`.
+///
+/// # Errors
+/// Number and text of the line that does not parse.
 pub fn functions(text: &str) -> Result<Vec<Function>, String> {
     let mut section: Option<(String, String)> = None;
     let mut functions = Vec::new();
@@ -84,14 +86,17 @@ pub fn functions(text: &str) -> Result<Vec<Function>, String> {
     Ok(functions)
 }
 
-/// Parses `constants.txt`.
-pub fn constants(text: &str) -> Result<Vec<Group>, String> {
-    let mut groups: Vec<Group> = Vec::new();
+/// Parses the text of `abi/constants.txt`.
+///
+/// # Errors
+/// Number and text of the line that does not parse.
+pub fn constants(text: &str) -> Result<Vec<ConstantGroup>, String> {
+    let mut groups: Vec<ConstantGroup> = Vec::new();
     for (number, line) in content_lines(text) {
-        if let Some((ctype, what)) = section_header(line) {
-            groups.push(Group {
+        if let Some((ctype, description)) = section_header(line) {
+            groups.push(ConstantGroup {
                 ctype,
-                what,
+                description,
                 entries: Vec::new(),
             });
             continue;
@@ -103,9 +108,9 @@ pub fn constants(text: &str) -> Result<Vec<Group>, String> {
             .split_once(' ')
             .ok_or(format!("line {number}: a constant is a name and a value"))?;
         let value = if value.starts_with("MPI_") {
-            Value::Alias(value.into())
+            ConstantValue::Alias(value.into())
         } else {
-            Value::Number(value.into())
+            ConstantValue::Number(value.into())
         };
         group.entries.push((name.into(), value));
     }

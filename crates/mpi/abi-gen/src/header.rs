@@ -1,27 +1,29 @@
-//! Writes `include/mpi.h` and `docs/user/conformance.md` from the tables.
+//! Generator of `mpi.h` and of `docs/user/conformance.md`.
 
-use crate::table::{Function, Group, Value};
+use crate::table::{ConstantGroup, ConstantValue, Function};
 use std::fmt::Write;
 
 /// Returns the C header: `template` with its two marked places filled in.
-pub fn header(template: &str, groups: &[Group], functions: &[Function]) -> String {
+pub fn header(template: &str, groups: &[ConstantGroup], functions: &[Function]) -> String {
     template
         .replace("@constants@\n", &constants(groups))
         .replace("@prototypes@\n", &prototypes(functions))
 }
 
-fn constants(groups: &[Group]) -> String {
+fn constants(groups: &[ConstantGroup]) -> String {
     let mut out = String::new();
     for group in groups {
-        let mut what = group.what.clone();
+        let mut what = group.description.clone();
         what[..1].make_ascii_uppercase();
         writeln!(out, "/* {what} */").unwrap();
         for (name, value) in &group.entries {
             let text = match value {
-                Value::Alias(other) => other.clone(),
-                Value::Number(n) if group.ctype == "int" && n.starts_with('-') => format!("({n})"),
-                Value::Number(n) if group.ctype == "int" => n.clone(),
-                Value::Number(n) => format!("(({}){n})", group.ctype),
+                ConstantValue::Alias(other) => other.clone(),
+                ConstantValue::Number(n) if group.ctype == "int" && n.starts_with('-') => {
+                    format!("({n})")
+                }
+                ConstantValue::Number(n) if group.ctype == "int" => n.clone(),
+                ConstantValue::Number(n) => format!("(({}){n})", group.ctype),
             };
             writeln!(out, "#define {name:<34} {text}").unwrap();
         }
@@ -47,7 +49,7 @@ fn prototypes(functions: &[Function]) -> String {
     out
 }
 
-/// Implemented and missing functions per chapter.
+/// Returns the conformance page: implemented and missing functions per chapter.
 pub fn conformance(functions: &[Function]) -> String {
     let done = functions.iter().filter(|f| f.implemented).count();
     let mut chapters: Vec<&str> = Vec::new();
@@ -59,7 +61,7 @@ pub fn conformance(functions: &[Function]) -> String {
     let mut out = String::from("# Conformance to MPI 5.0\n\n");
     writeln!(
         out,
-        "Generated from `crates/mpi/mpi-abi/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
+        "Generated from `crates/mpi/abi-gen/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
          ABI (and the same under `PMPI_`): {done} are implemented. One that is not yet there raises \
          `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for.\n",
         functions.len()

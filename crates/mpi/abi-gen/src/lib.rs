@@ -1,0 +1,45 @@
+//! The table of the MPI 5 standard ABI and the generators of all that is made from it.
+//!
+//! The table is two text files in `abi/`: every C function of the standard with its prototype
+//! (`functions.txt`), and every constant with its value (`constants.txt`). [`functions`] and
+//! [`constants`] parse them. The generators take the parsed table and return text:
+//!
+//! - [`wrappers`]: the Rust code that the C library includes (constants, call numbers, wrappers and
+//!   entry points). The build script of `garonne-mpi-abi` calls it.
+//! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
+//!   `garonne-mpi-abi` keeps them equal to the table.
+//!
+//! The crate reads and writes no file and depends on no other crate, so that further libraries (for
+//! another ABI, or for Fortran) can be generated from the same table.
+
+#![forbid(unsafe_code)]
+
+pub mod header;
+pub mod table;
+pub mod wrappers;
+
+use table::{ConstantGroup, Function};
+
+/// Text of `abi/functions.txt`.
+const FUNCTIONS: &str = include_str!("../abi/functions.txt");
+/// Text of `abi/constants.txt`.
+const CONSTANTS: &str = include_str!("../abi/constants.txt");
+
+/// Template of `mpi.h`, for [`header::header`].
+pub const HEADER_TEMPLATE: &str = include_str!("../abi/mpi.h.in");
+
+/// Returns every C function of the standard, in the order of `abi/functions.txt`.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn functions() -> Result<Vec<Function>, String> {
+    table::functions(FUNCTIONS).map_err(|e| format!("abi/functions.txt: {e}"))
+}
+
+/// Returns every constant of the standard, in the order of `abi/constants.txt`.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn constants() -> Result<Vec<ConstantGroup>, String> {
+    table::constants(CONSTANTS).map_err(|e| format!("abi/constants.txt: {e}"))
+}
