@@ -143,7 +143,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         site_name: call_site::describe_in,
         say: env::write_stderr,
         resources: env::resources,
-        boards: BOARDS.clone(),
+        segments: BOARDS.clone(),
         initial_errhandler,
         ..config
     })

@@ -71,7 +71,7 @@ pub struct ProcessConfig {
     /// Says something to who started the program, beside the program's own output.
     pub say: fn(&str),
     /// Where this rank keeps what it lends for collectives: the same as long as its engine.
-    pub boards: Arc<SegmentAllocator>,
+    pub segments: Arc<SegmentAllocator>,
     /// The error handler that the predefined communicators have at first.
     pub initial_errhandler: Errhandler,
 }
@@ -93,7 +93,7 @@ impl ProcessConfig {
             resources: Vec::new,
             receives_no_more: Arc::new(|_| None),
             say: |_| {},
-            boards: Arc::default(),
+            segments: Arc::default(),
             initial_errhandler: Errhandler::Fatal,
         }
     }

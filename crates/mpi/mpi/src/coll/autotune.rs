@@ -52,20 +52,20 @@ pub(super) struct LaneCopies {
     pub take: CopyKind,
 }
 
-const fn lanes(put: CopyKind, take: CopyKind) -> DataPath {
+const fn lane_path(put: CopyKind, take: CopyKind) -> DataPath {
     DataPath::Lanes(LaneCopies { put, take })
 }
 
 /// All ways, in the order in which they are tried. The first one is nowhere bad, so it serves a
 /// call that stays alone.
 const PATHS: [DataPath; 7] = [
-    lanes(CopyKind::Streamed, CopyKind::Cached),
-    lanes(CopyKind::Cached, CopyKind::Cached),
+    lane_path(CopyKind::Streamed, CopyKind::Cached),
+    lane_path(CopyKind::Cached, CopyKind::Cached),
     DataPath::Direct,
     DataPath::Messages,
-    lanes(CopyKind::Cached, CopyKind::Streamed),
-    lanes(CopyKind::Streamed, CopyKind::Streamed),
-    lanes(CopyKind::Library, CopyKind::Library),
+    lane_path(CopyKind::Cached, CopyKind::Streamed),
+    lane_path(CopyKind::Streamed, CopyKind::Streamed),
+    lane_path(CopyKind::Library, CopyKind::Library),
 ];
 
 /// The place of [`ExchangePattern::Direct`] among them: with it a long call begins of which nothing is known,
@@ -75,7 +75,7 @@ const DIRECT: usize = 2;
 /// The way that comes nearest to one of which nothing is known, and what it takes beside that, in
 /// quarters: past the caches nothing is fetched that is overwritten, which a fair guess does not
 /// hold against a way that is only open where caches keep nothing.
-fn kin(way: usize) -> Option<(usize, u32)> {
+fn similar_path(way: usize) -> Option<(usize, u32)> {
     match PATHS[way] {
         DataPath::Lanes(LaneCopies {
             put: CopyKind::Cached,
@@ -127,12 +127,12 @@ pub(super) struct CallClass {
 }
 
 /// Nanoseconds of so many bytes at a pace.
-fn price(ps: u32, len: u64) -> i64 {
+fn cost_ns(ps: u32, len: u64) -> i64 {
     (u128::from(ps) * u128::from(len) / 1000).min(1 << 50) as i64
 }
 
 impl CallClass {
-    fn class(self) -> usize {
+    fn length_class(self) -> usize {
         (self
             .len
             .max(1)
@@ -147,7 +147,7 @@ impl CallClass {
     }
 
     /// Measurements that make a way known.
-    fn sure(self) -> u8 {
+    fn samples_needed(self) -> u8 {
         if self.is_long() {
             1
         } else {
@@ -185,9 +185,9 @@ impl AvailablePaths {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PathCost {
     /// Picoseconds per byte; 0: nothing known.
-    ps: u32,
+    ps_per_byte: u32,
     /// Measurements behind it, as far as they are counted.
-    seen: u8,
+    samples: u8,
     /// Measurements in a row that were far above, and the least of them.
     above: u8,
     above_least: u32,
@@ -195,17 +195,17 @@ struct PathCost {
 
 impl PathCost {
     fn learn(&mut self, now: u32) {
-        let old = self.ps;
-        self.seen = self.seen.saturating_add(1);
-        if self.seen <= limit::TUNE_SAMPLES {
-            self.ps = if old == 0 { now } else { now.min(old) };
+        let old = self.ps_per_byte;
+        self.samples = self.samples.saturating_add(1);
+        if self.samples <= limit::TUNE_SAMPLES {
+            self.ps_per_byte = if old == 0 { now } else { now.min(old) };
             return;
         }
         if now <= old.saturating_add(old / 2) {
             self.above = 0;
             // Quick ones count more: what slows a call down is a preemption as a rule, which says
             // nothing of the way.
-            self.ps = match now <= old {
+            self.ps_per_byte = match now <= old {
                 true => (old - (old - now) / 2).max(1),
                 false => old + (now - old).div_ceil(8),
             };
@@ -217,11 +217,11 @@ impl PathCost {
             now.min(self.above_least)
         };
         self.above += 1;
-        self.ps = old.saturating_add(old.div_ceil(16));
+        self.ps_per_byte = old.saturating_add(old.div_ceil(16));
         if self.above == limit::TUNE_CHANGED_AFTER {
             // No preemption, but other cores than before.
             self.above = 0;
-            self.ps = self.above_least;
+            self.ps_per_byte = self.above_least;
         }
     }
 }
@@ -229,65 +229,70 @@ impl PathCost {
 /// What is known of calls of one sort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ClassStats {
-    paces: [PathCost; PATHS.len()],
+    costs: [PathCost; PATHS.len()],
     turns: u32,
     /// Nanoseconds that tries may lose: a share of what calls took.
-    earned: i64,
+    budget_ns: i64,
     /// The way of the last call.
     last: Option<usize>,
     /// Tries of ways that are known but not usual.
     retries: u32,
     /// The next call goes this way: it was begun to be tried, or was quicker than the usual one.
-    again: Option<usize>,
+    next_path: Option<usize>,
 }
 
 /// What a communicator knows. All members' are equal: nothing enters but what all were shown in the
 /// same meeting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathTuner {
-    sorts: [Option<Box<[ClassStats; limit::TUNE_CLASSES]>>; PATTERNS],
+    classes: [Option<Box<[ClassStats; limit::TUNE_CLASSES]>>; PATTERNS],
 }
 
 impl PathTuner {
-    fn known(&self, sort: CallClass) -> Option<&[ClassStats; limit::TUNE_CLASSES]> {
-        self.sorts[sort.pattern as usize].as_deref()
+    fn stats(&self, sort: CallClass) -> Option<&[ClassStats; limit::TUNE_CLASSES]> {
+        self.classes[sort.pattern as usize].as_deref()
     }
 
-    fn known_mut(&mut self, sort: CallClass) -> &mut ClassStats {
-        let classes = self.sorts[sort.pattern as usize].get_or_insert_default();
-        &mut classes[sort.class()]
+    fn stats_mut(&mut self, sort: CallClass) -> &mut ClassStats {
+        let classes = self.classes[sort.pattern as usize].get_or_insert_default();
+        &mut classes[sort.length_class()]
     }
 
     /// The pace of a way for this length, or what the nearest shorter one that has one lets expect;
     /// 0: none.
     fn learned(&self, sort: CallClass, way: usize) -> u32 {
         let classes = self
-            .known(sort)
-            .map_or(&[][..], |classes| &classes[..=sort.class()]);
+            .stats(sort)
+            .map_or(&[][..], |classes| &classes[..=sort.length_class()]);
         let Some((here, shorter)) = classes.split_last() else {
             return 0;
         };
-        if here.paces[way].ps > 0 {
-            return here.paces[way].ps;
+        if here.costs[way].ps_per_byte > 0 {
+            return here.costs[way].ps_per_byte;
         }
-        let Some(near) = shorter.iter().rev().find(|known| known.paces[way].ps > 0) else {
+        let Some(near) = shorter
+            .iter()
+            .rev()
+            .find(|known| known.costs[way].ps_per_byte > 0)
+        else {
             return 0;
         };
         // Longer calls find other caches, and the first ones cold ones: how ways compare carries
         // over, not how long they take.
-        let both =
-            (0..PATHS.len()).filter(|other| here.paces[*other].ps > 0 && near.paces[*other].ps > 0);
+        let both = (0..PATHS.len()).filter(|other| {
+            here.costs[*other].ps_per_byte > 0 && near.costs[*other].ps_per_byte > 0
+        });
         let (now, then) = both
-            .map(|other| (here.paces[other].ps, near.paces[other].ps))
+            .map(|other| (here.costs[other].ps_per_byte, near.costs[other].ps_per_byte))
             .min()
             .unwrap_or((1, 1));
-        let ps = u64::from(near.paces[way].ps) * u64::from(now) / u64::from(then);
+        let ps = u64::from(near.costs[way].ps_per_byte) * u64::from(now) / u64::from(then);
         ps.clamp(1, u64::from(u32::MAX)) as u32
     }
 
     /// The same, or what the way next to it lets expect.
-    fn guess(&self, sort: CallClass, way: usize) -> u32 {
-        match (self.learned(sort, way), kin(way)) {
+    fn estimate(&self, sort: CallClass, way: usize) -> u32 {
+        match (self.learned(sort, way), similar_path(way)) {
             (0, Some((near, quarters))) => {
                 (u64::from(self.learned(sort, near)) * u64::from(quarters) / 4) as u32
             }
@@ -296,10 +301,10 @@ impl PathTuner {
     }
 
     /// The quickest way that is open and that anything is known of.
-    fn usual(&self, sort: CallClass, open: AvailablePaths) -> usize {
+    fn best_path(&self, sort: CallClass, open: AvailablePaths) -> usize {
         let ways = (0..PATHS.len()).filter(|way| open.has(PATHS[*way]));
         let known = ways
-            .map(|way| (self.guess(sort, way), way))
+            .map(|way| (self.estimate(sort, way), way))
             .filter(|(ps, _)| *ps > 0);
         let first = if sort.is_long() && open.direct {
             DIRECT
@@ -312,37 +317,37 @@ impl PathTuner {
     /// What a try of a way is expected to lose; of one that nothing is known of, as much as the
     /// usual one takes, of which something has to be known.
     fn loss(&self, sort: CallClass, way: usize, usual: usize) -> i64 {
-        let (usually, guess) = (self.guess(sort, usual), self.guess(sort, way));
+        let (usually, guess) = (self.estimate(sort, usual), self.estimate(sort, way));
         let more = match (usually, guess) {
             _ if way == usual => 0,
             (0, _) => return i64::MAX,
             (_, 0) => usually,
             _ => guess.saturating_sub(usually),
         };
-        price(more, sort.len)
+        cost_ns(more, sort.len)
     }
 
     /// How the next call of this sort goes, and whether it is timed. Changes nothing.
     fn decide(&self, sort: CallClass, open: AvailablePaths) -> (usize, bool) {
         let known = self
-            .known(sort)
-            .map(|classes| classes[sort.class()])
+            .stats(sort)
+            .map(|classes| classes[sort.length_class()])
             .unwrap_or_default();
-        let seen = |way: usize| known.paces[way].seen;
+        let seen = |way: usize| known.costs[way].samples;
         let ways = || (0..PATHS.len()).filter(|way| open.has(PATHS[*way]));
-        let unsure = || ways().filter(|way| seen(*way) < sort.sure());
-        if let Some(way) = known.again.filter(|way| open.has(PATHS[*way])) {
+        let unsure = || ways().filter(|way| seen(*way) < sort.samples_needed());
+        if let Some(way) = known.next_path.filter(|way| open.has(PATHS[*way])) {
             return (way, true);
         }
         // What nothing at all is known of is tried at once, the rest in its turn. A long call is
         // too dear for that.
         let at_once =
-            |way: &usize| seen(*way) > 0 || !sort.is_long() && self.guess(sort, *way) == 0;
+            |way: &usize| seen(*way) > 0 || !sort.is_long() && self.estimate(sort, *way) == 0;
         if let Some(way) = unsure().find(at_once) {
             return (way, true);
         }
-        let usual = self.usual(sort, open);
-        let affordable = |way: &usize| self.loss(sort, *way, usual) <= known.earned;
+        let usual = self.best_path(sort, open);
+        let affordable = |way: &usize| self.loss(sort, *way, usual) <= known.budget_ns;
         // Of long calls there may be few: what is next to the usual way by what is known need not
         // wait.
         let due =
@@ -372,27 +377,28 @@ impl PathTuner {
 
     /// A call of this sort is over. If it was timed and all could say how long they took, the
     /// slowest took so long.
-    fn over(
+    fn record(
         &mut self,
         (sort, open): (CallClass, AvailablePaths),
         way: usize,
         took: Option<Duration>,
     ) {
-        let usual = self.usual(sort, open);
-        let (guess, learned) = (self.guess(sort, usual), self.learned(sort, way) > 0);
-        let known = self.known_mut(sort);
+        let usual = self.best_path(sort, open);
+        let (guess, learned) = (self.estimate(sort, usual), self.learned(sort, way) > 0);
+        let known = self.stats_mut(sort);
         known.retries = known.retries.wrapping_add(u32::from(is_retry(known.turns)));
         known.turns = known.turns.wrapping_add(1);
         let follows = known.last.replace(way) == Some(way);
-        let was_again = known.again.take().is_some();
-        let usually = price(guess, sort.len);
+        let was_again = known.next_path.take().is_some();
+        let usually = cost_ns(guess, sort.len);
         let most = usually.saturating_mul(limit::TUNE_BUDGET_MAX);
-        known.earned = (known.earned + usually / limit::TUNE_BUDGET_SHARE).min(most);
+        known.budget_ns = (known.budget_ns + usually / limit::TUNE_BUDGET_SHARE).min(most);
         let Some(took) = took else { return };
         let now = (took.as_nanos() * 1000 / u128::from(sort.len.max(1)))
             .clamp(1, u128::from(u32::MAX)) as u32;
         if way != usual {
-            known.earned = (known.earned - price(now.saturating_sub(guess), sort.len)).max(0);
+            known.budget_ns =
+                (known.budget_ns - cost_ns(now.saturating_sub(guess), sort.len)).max(0);
         }
         // A long call that is so much slower is not made again only because it found pages and
         // caches as another way had left them, unless its lanes may have been touched for the first
@@ -400,12 +406,13 @@ impl PathTuner {
         let hopeless =
             sort.is_long() && way != usual && learned && now > guess.saturating_add(guess / 2);
         if !follows && !hopeless {
-            known.again = (way != usual && !was_again).then_some(way);
+            known.next_path = (way != usual && !was_again).then_some(way);
             return;
         }
-        known.paces[way].learn(now);
-        let best = known.paces[usual].ps;
-        known.again = (way != usual && now < best && known.paces[way].ps >= best).then_some(way);
+        known.costs[way].learn(now);
+        let best = known.costs[usual].ps_per_byte;
+        known.next_path =
+            (way != usual && now < best && known.costs[way].ps_per_byte >= best).then_some(way);
     }
 }
 
@@ -421,8 +428,8 @@ fn is_retry(turn: u32) -> bool {
 /// One call's way, from the decision to what was learned of it.
 #[derive(Debug)]
 pub(super) struct TunedCall {
-    of: (CallClass, AvailablePaths),
-    way: usize,
+    class: (CallClass, AvailablePaths),
+    path: usize,
     timed: bool,
     begin: Option<u64>,
 }
@@ -430,20 +437,20 @@ pub(super) struct TunedCall {
 impl TunedCall {
     /// Decides for a call; every member comes to the same.
     pub fn decide(table: &ShmSync<'_>, sort: CallClass, open: AvailablePaths) -> Self {
-        let (way, timed) = lock(&table.place.ways).decide(sort, open);
+        let (way, timed) = lock(&table.attachment.tuner).decide(sort, open);
         // Members that were not of one mind would wait for each other: then they differ in the
         // words that they meet with.
-        table.add_to_word(way as u32 * 2 + u32::from(timed) + 1);
+        table.mix_into_word(way as u32 * 2 + u32::from(timed) + 1);
         Self {
-            of: (sort, open),
-            way,
+            class: (sort, open),
+            path: way,
             timed,
             begin: None,
         }
     }
 
     pub fn way(&self) -> DataPath {
-        PATHS[self.way]
+        PATHS[self.path]
     }
 
     pub fn is_timed(&self) -> bool {
@@ -456,7 +463,7 @@ impl TunedCall {
     /// As [`ShmSync::pass`].
     pub fn begin(&mut self, table: &ShmSync<'_>) -> Result<()> {
         if self.timed {
-            table.agree()?;
+            table.compare_signatures()?;
             self.begin = Some(TimeSpan::now());
         }
         Ok(())
@@ -472,13 +479,13 @@ impl TunedCall {
             return outcome;
         }
         let took = match self.begin {
-            Some(begin) => table.span(outcome.is_ok().then(|| TimeSpan {
+            Some(begin) => table.measure_span(outcome.is_ok().then(|| TimeSpan {
                 begin,
                 end: TimeSpan::now(),
             }))?,
             None => None,
         };
-        lock(&table.place.ways).over(self.of, self.way, took);
+        lock(&table.attachment.tuner).record(self.class, self.path, took);
         outcome
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum Blocks<'a> {
         /// Elements in each block.
         count: u64,
     },
-    /// Blocks of `counts[rank]` elements, each at its own displacement in extents.
+    /// Blocks of `collective_counts[rank]` elements, each at its own displacement in extents.
     Uneven {
         /// The origin of displacements.
         typed: TypedBuffer<'a>,

@@ -208,7 +208,7 @@ const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);
 
 impl CallId {
-    /// The `number`-th collective of a communicator's series.
+    /// The `next_call`-th collective of a communicator's series.
     pub fn new(number: u32, series: CallSeries, kind: CollectiveKind) -> Self {
         Self {
             number: number % NUMBERS,
@@ -217,7 +217,7 @@ impl CallId {
         }
     }
 
-    /// Tag of its messages. `inside` marks those that stay inside one group of an
+    /// Tag of its messages. `tag_scope` marks those that stay inside one group of an
     /// intercommunicator, since both groups count their ranks from 0.
     pub(crate) fn tag(self, inside: TagScope) -> i32 {
         let inside = (inside == TagScope::OneGroup) as u32;

@@ -103,11 +103,11 @@ impl Planned for Barrier {
         }
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
-        shm_small::meet(table, &SmallOp::Barrier)
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+        shm_small::run(table, &SmallOp::Barrier)
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         Some(ShmOp::Barrier)
     }
 }
@@ -142,22 +142,22 @@ impl Planned for Bcast<'_> {
         }
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         CallSignature::of(CollectiveKind::Bcast)
             .bytes(self.buffer.bytes())
             .root(self.root)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
             0 => Ok(false),
-            1..=limit::SHM_SMALL_BYTES => shm_small::meet(table, &SmallOp::Bcast(root, data)),
-            _ => shm_large::meet(table, &LargeOp::Bcast(root, data)),
+            1..=limit::SHM_SMALL_BYTES => shm_small::run(table, &SmallOp::Bcast(root, data)),
+            _ => shm_large::run(table, &LargeOp::Bcast(root, data)),
         }
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let part = StoredElements::of(&self.buffer);
         (self.buffer.bytes() > 0).then_some(ShmOp::Bcast(self.root as u32, part))
     }
@@ -205,15 +205,15 @@ impl Planned for Allgather<'_> {
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         CallSignature::of(CollectiveKind::Allgather).bytes(self.recv.bytes())
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let (me, len, blocks) = (table.comm.rank(), self.recv.bytes(), self.recv.blocks());
         if !(1..=limit::SHM_SMALL_BYTES).contains(&len) {
             let mine = self.send.map(|send| send.data());
-            return shm_large::meet(table, &LargeOp::Gather(len, mine, blocks, None));
+            return shm_large::run(table, &LargeOp::Gather(len, mine, blocks, None));
         }
         let mine = self.send.map_or_else(|| blocks.one(me), |send| send.data());
         let get = |rank: u32, cell: &Data| {
@@ -223,10 +223,10 @@ impl Planned for Allgather<'_> {
             }
         };
         let put = |cell: &Data| typed_buffer::copy(&mine, cell);
-        shm_small::meet(table, &SmallOp::Allgather(len, &put, &get))
+        shm_small::run(table, &SmallOp::Allgather(len, &put, &get))
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.as_ref().map(StoredElements::of);
         let filled = GatherBuffer::Even(StoredElements::of(&self.recv));
         (self.recv.bytes() > 0).then_some(ShmOp::Allgather(send, filled))
@@ -259,18 +259,18 @@ impl Planned for Allgatherv<'_> {
         plan_allgather(p, mine, &blocks, total / u64::from(p.size()), false)
     }
 
-    fn statement(&self, comm: &Comm) -> CallSignature {
+    fn signature(&self, comm: &Comm) -> CallSignature {
         let blocks = self.recv.blocks();
         let total = (0..comm.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
         CallSignature::of(CollectiveKind::Allgatherv).bytes(total)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let mine = self.send.map(|send| send.data());
-        shm_large::meet(table, &LargeOp::Allgatherv(mine, self.recv.blocks()))
+        shm_large::run(table, &LargeOp::Allgatherv(mine, self.recv.blocks()))
     }
 
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.as_ref().map(StoredElements::of);
         let ragged = StoredElementsV::of(&self.recv, comm.size());
         (ragged.longest() > 0).then_some(ShmOp::Allgather(send, GatherBuffer::Uneven(ragged)))
@@ -355,17 +355,17 @@ impl Planned for Alltoall<'_> {
         }
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         CallSignature::of(CollectiveKind::Alltoall).bytes(self.recv.bytes())
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(table, &LargeOp::Alltoall(self.recv.bytes(), send, recv))
+        shm_large::run(table, &LargeOp::Alltoall(self.recv.bytes(), send, recv))
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.as_ref().map(StoredElements::of);
         (self.recv.bytes() > 0).then(|| ShmOp::Alltoall(send, StoredElements::of(&self.recv)))
     }
@@ -399,18 +399,18 @@ impl Planned for Alltoallv<'_> {
         )
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(
+        shm_large::run(
             table,
             &LargeOp::Uneven(CollectiveKind::Alltoallv, send, recv),
         )
     }
 
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.map(|send| send.blocks());
-        Some(ShmOp::Parcels(ShmOpV::exchange(
+        Some(ShmOp::Exchange(ShmOpV::exchange(
             comm.size(),
             comm.rank(),
             send,
@@ -447,18 +447,18 @@ impl Planned for Alltoallw<'_> {
         )
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::meet(
+        shm_large::run(
             table,
             &LargeOp::Uneven(CollectiveKind::Alltoallw, send, recv),
         )
     }
 
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let send = self.send.map(|send| send.blocks());
-        Some(ShmOp::Parcels(ShmOpV::exchange(
+        Some(ShmOp::Exchange(ShmOpV::exchange(
             comm.size(),
             comm.rank(),
             send,

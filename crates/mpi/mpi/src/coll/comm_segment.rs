@@ -35,89 +35,89 @@ use std::sync::{Arc, Mutex, OnceLock};
 impl CommSegment {
     /// Whether it is known if they do.
     pub fn is_decided(&self) -> bool {
-        self.place.get().is_some()
+        self.attachment.get().is_some()
     }
 
     /// Whether small collectives go over a board.
-    pub fn has_board(&self) -> bool {
-        matches!(self.place.get(), Some(Some(_)))
+    pub fn is_attached(&self) -> bool {
+        matches!(self.attachment.get(), Some(Some(_)))
     }
 
     /// Whether all members can read what any of them lends.
-    pub fn reads(&self) -> bool {
-        let place = self.place.get().and_then(Option::as_ref);
-        place.is_some_and(|place| place.reads.get() == Some(&true))
+    pub fn reads_directly(&self) -> bool {
+        let place = self.attachment.get().and_then(Option::as_ref);
+        place.is_some_and(|place| place.reads_directly.get() == Some(&true))
     }
 
     /// What is known of the ways of long collectives.
-    pub fn learned(&self) -> String {
-        let place = self.place.get().and_then(Option::as_ref);
+    pub fn tuner_state(&self) -> String {
+        let place = self.attachment.get().and_then(Option::as_ref);
         place.map_or(String::new(), |place| {
-            format!("{:?}", place.ways.lock().unwrap())
+            format!("{:?}", place.tuner.lock().unwrap())
         })
     }
 
     /// As if nothing were known of them.
-    pub fn forget(&self) {
-        if let Some(place) = self.place.get().and_then(Option::as_ref) {
-            *place.ways.lock().unwrap() = PathTuner::default();
+    pub fn reset_tuner(&self) {
+        if let Some(place) = self.attachment.get().and_then(Option::as_ref) {
+            *place.tuner.lock().unwrap() = PathTuner::default();
         }
     }
 
     /// Bytes of the board's lanes; 0: none.
     pub fn lane_len(&self) -> usize {
-        let place = self.place.get().and_then(Option::as_ref);
-        place.map_or(0, |place| place.board.lane_len())
+        let place = self.attachment.get().and_then(Option::as_ref);
+        place.map_or(0, |place| place.segment.lane_len())
     }
 }
 
 /// A communicator's way to its board.
 #[derive(Debug, Default)]
 pub(crate) struct CommSegment {
-    place: OnceLock<Option<Attachment>>,
+    attachment: OnceLock<Option<Attachment>>,
     /// What finds it.
-    founding: OnceLock<Arc<SegmentSetup>>,
+    setup: OnceLock<Arc<SegmentSetup>>,
     /// This process's nonblocking collectives there, also those from before it was found.
-    pub(super) visits: MemberSlots,
+    pub(super) slots: MemberSlots,
 }
 
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    pub(super) board: Arc<CollSegment>,
+    pub(super) segment: Arc<CollSegment>,
     pub(super) me: u32,
     /// Number of the last meeting.
     pub(super) epoch: AtomicU32,
     /// All members are known to have come to this meeting.
-    pub(super) together: AtomicU32,
+    pub(super) complete_epoch: AtomicU32,
     /// The last meeting that ranks disagreed in, as far as this one's program was told.
-    pub(super) told: AtomicU32,
+    pub(super) reported_epoch: AtomicU32,
     /// Where nonblocking collectives meet.
-    pub(super) rounds: NbcSlots,
+    pub(super) slots: NbcSlots,
     /// Doorbells of the other members.
-    pub(super) bells: Vec<Segment>,
+    pub(super) doorbells: Vec<Segment>,
     /// The words by which their helpers are called.
-    hands: Vec<Option<Segment>>,
-    pub(super) style: BarrierKind,
+    progress_words: Vec<Option<Segment>>,
+    pub(super) barrier: BarrierKind,
     /// Bytes that all move in a call from which on caches keep nothing; all members go by what the
     /// lender found, as for the next.
     pub(super) past_caches_from: u64,
     /// The C library copies in another way than all else.
-    pub(super) library: bool,
+    pub(super) has_library_copy: bool,
     /// Whether all members can read what any of them lends, once they have agreed on it.
-    pub(super) reads: OnceLock<bool>,
+    pub(super) reads_directly: OnceLock<bool>,
     /// The system does not let all members read that any more, which all have learned in the same
     /// call.
-    pub(super) refused: AtomicBool,
+    pub(super) reading_refused: AtomicBool,
     /// Which ways long collectives go.
-    pub(super) ways: Mutex<PathTuner>,
+    pub(super) tuner: Mutex<PathTuner>,
     /// Looks before giving way to others.
     pub(super) spins: u32,
     /// For combining: shared memory is only copied.
-    pub(super) private: Scratch,
+    pub(super) combine_room: Scratch,
     /// For combining what is read from afar; made at first use.
     wide: OnceLock<Option<Scratch>>,
     /// At the lender.
-    lender: Option<Arc<SegmentAllocator>>,
+    allocator: Option<Arc<SegmentAllocator>>,
 }
 
 /// How members learn that all have come; the lender decides.
@@ -131,58 +131,58 @@ pub(super) enum BarrierKind {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        self.board.leave(self.me);
-        if let Some(lender) = &self.lender {
-            lender.give_back(&self.board);
+        self.segment.leave(self.me);
+        if let Some(lender) = &self.allocator {
+            lender.release(&self.segment);
         }
     }
 }
 
 /// This process's place at the board of `comm`, once it has been found.
-pub(super) fn known(comm: &Comm) -> Option<&Attachment> {
-    comm.0.meeting.place.get().and_then(Option::as_ref)
+pub(super) fn attachment(comm: &Comm) -> Option<&Attachment> {
+    comm.0.segment.attachment.get().and_then(Option::as_ref)
 }
 
 /// What is known of the board of a communicator.
 #[derive(Clone, Copy)]
 pub(super) enum Lookup<'a> {
     /// This process's place there.
-    Place(&'a Attachment),
+    Attached(&'a Attachment),
     /// There is none: messages serve.
-    Nothing,
+    None,
     /// Its members are finding out.
-    NotYet,
+    Pending,
 }
 
 /// The same as far as it is known, without asking for anything.
-pub(super) fn found(comm: &Comm) -> Lookup<'_> {
-    match comm.0.meeting.place.get() {
-        Some(Some(place)) => Lookup::Place(place),
-        Some(None) => Lookup::Nothing,
-        None => Lookup::NotYet,
+pub(super) fn lookup(comm: &Comm) -> Lookup<'_> {
+    match comm.0.segment.attachment.get() {
+        Some(Some(place)) => Lookup::Attached(place),
+        Some(None) => Lookup::None,
+        None => Lookup::Pending,
     }
 }
 
 /// The same, and has its members find out if nobody asked before: all processes ask alike, in their
 /// first collective.
 #[inline]
-pub(super) fn look_for(comm: &Comm, origin: CallOrigin) -> Lookup<'_> {
-    match found(comm) {
-        Lookup::NotYet => begin(comm, origin, false),
+pub(super) fn lookup_or_begin(comm: &Comm, origin: CallOrigin) -> Lookup<'_> {
+    match lookup(comm) {
+        Lookup::Pending => begin_setup(comm, origin, false),
         found => found,
     }
 }
 
 /// `waited_for`: the caller waits for that at once, so that nobody else is to advance it.
 #[cold]
-fn begin(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
-    let meeting = &comm.0.meeting;
+fn begin_setup(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
+    let meeting = &comm.0.segment;
     // All of its processes know alike whether they share a node.
     if comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
-        meeting.place.get_or_init(|| None);
-    } else if meeting.founding.get().is_none() {
+        meeting.attachment.get_or_init(|| None);
+    } else if meeting.setup.get().is_none() {
         let founding = SegmentSetup::begin(comm, origin);
-        if meeting.founding.set(founding.clone()).is_ok() {
+        if meeting.setup.set(founding.clone()).is_ok() {
             let host = &comm.process().host;
             match waited_for {
                 true => host.attach_awaited_stepper(founding),
@@ -190,47 +190,53 @@ fn begin(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> {
             }
         }
     }
-    found(comm)
+    lookup(comm)
 }
 
 /// This process's place at the board of `comm`, for a blocking collective, which waits for it.
 ///
 /// # Errors
 /// What kept the members from finding out, once.
-pub(super) fn place(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&Attachment>> {
-    let found = match found(comm) {
-        Lookup::NotYet => begin(comm, origin, true),
+pub(super) fn attach_for_blocking(
+    comm: &Comm,
+    call: CallId,
+    origin: CallOrigin,
+) -> Result<Option<&Attachment>> {
+    let found = match lookup(comm) {
+        Lookup::Pending => begin_setup(comm, origin, true),
         found => found,
     };
     match found {
-        Lookup::Place(place) => Ok(Some(place)),
-        Lookup::Nothing => Ok(None),
-        Lookup::NotYet => await_place(comm, call, origin),
+        Lookup::Attached(place) => Ok(Some(place)),
+        Lookup::None => Ok(None),
+        Lookup::Pending => await_attachment(comm, call, origin),
     }
 }
 
 #[cold]
-fn await_place(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&Attachment>> {
-    let Some(founding) = comm.0.meeting.founding.get() else {
+fn await_attachment(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Option<&Attachment>> {
+    let Some(founding) = comm.0.segment.setup.get() else {
         return Ok(None);
     };
     let host = &comm.process().host;
     // To the program, and to those who watch, it is the call that waits.
     host.note_external_wait(
         0,
-        Some(CollContext::of(comm, call, origin).meeting(AwaitedRanks::Members)),
+        Some(CollContext::borrowed(comm, call, origin).wait_description(AwaitedRanks::Members)),
     );
     host.wait_for(&|| WaitTarget::stepper_end(&**founding), &mut || {
         founding.is_over()
     });
     host.note_external_wait(0, None);
-    founding.take_error().map_or_else(|| Ok(known(comm)), Err)
+    founding
+        .take_error()
+        .map_or_else(|| Ok(attachment(comm)), Err)
 }
 
 /// The members of `comm` found out: what this process has there, which must be the same on all of
 /// them.
-pub(super) fn settle(comm: &Comm, place: Option<Attachment>) {
-    comm.0.meeting.place.get_or_init(|| place);
+pub(super) fn finish_setup(comm: &Comm, place: Option<Attachment>) {
+    comm.0.segment.attachment.get_or_init(|| place);
 }
 
 /// What the lender of a board says of it to the other members: offset in its commons, plus one (0:
@@ -241,32 +247,32 @@ pub(super) struct SegmentAddress {
     offset: u64,
     lane: u64,
     wide: u64,
-    style: BarrierKind,
+    barrier: BarrierKind,
     past_caches_from: u64,
-    library: bool,
+    has_library_copy: bool,
 }
 
 /// Bytes of a name in messages.
-pub(super) const NAME_BYTES: usize = 48;
+pub(super) const ADDRESS_BYTES: usize = 48;
 
 impl SegmentAddress {
-    pub fn to_bytes(self) -> [u8; NAME_BYTES] {
+    pub fn to_bytes(self) -> [u8; ADDRESS_BYTES] {
         let words = [
             self.offset,
             self.lane,
-            u64::from(self.style == BarrierKind::Flags),
+            u64::from(self.barrier == BarrierKind::Flags),
             self.past_caches_from,
-            self.library.into(),
+            self.has_library_copy.into(),
             self.wide,
         ];
-        let mut bytes = [0; NAME_BYTES];
+        let mut bytes = [0; ADDRESS_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
         bytes
     }
 
-    pub fn from_bytes(bytes: &[u8; NAME_BYTES]) -> Self {
+    pub fn from_bytes(bytes: &[u8; ADDRESS_BYTES]) -> Self {
         let word = |index: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[8 * index..8 * index + 8]);
@@ -275,55 +281,55 @@ impl SegmentAddress {
         Self {
             offset: word(0),
             lane: word(1),
-            style: if word(2) == 0 {
+            barrier: if word(2) == 0 {
                 BarrierKind::Counter
             } else {
                 BarrierKind::Flags
             },
             past_caches_from: word(3),
-            library: word(4) != 0,
+            has_library_copy: word(4) != 0,
             wide: word(5),
         }
     }
 }
 
 /// Memory of the lender, rank 0, in which the board of `comm` is to lie.
-pub(super) fn commons(comm: &Comm) -> Option<Segment> {
+pub(super) fn coll_heap(comm: &Comm) -> Option<Segment> {
     let lender = comm.group().peer(0)?;
     comm.process().host.coll_heap(lender)
 }
 
 /// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
 /// it.
-pub(super) fn lend(
+pub(super) fn allocate(
     comm: &Comm,
     commons: Option<&Segment>,
 ) -> (Option<AllocatedSegment>, SegmentAddress) {
     let process = comm.process();
     let lent = match (commons, comm.rank()) {
-        (Some(commons), 0) => process.config.boards.lend(commons, comm.size()),
+        (Some(commons), 0) => process.config.segments.allocate(commons, comm.size()),
         _ => None,
     };
     let flags = comm.size() <= limit::FLAG_BARRIER_RANKS && process.host.memory_spins() > 0;
     let name = SegmentAddress {
         offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
-        lane: lent.as_ref().map_or(0, |lent| lent.board.lane_len() as u64),
-        wide: lent
+        lane: lent
             .as_ref()
-            .map_or(0, |lent| lent.rounds.wide_len() as u64),
-        style: if flags {
+            .map_or(0, |lent| lent.segment.lane_len() as u64),
+        wide: lent.as_ref().map_or(0, |lent| lent.slots.wide_len() as u64),
+        barrier: if flags {
             BarrierKind::Flags
         } else {
             BarrierKind::Counter
         },
         past_caches_from: copy::past_caches_from(),
-        library: Routine::available().len() > 1,
+        has_library_copy: Routine::available().len() > 1,
     };
     (lent, name)
 }
 
 /// The caller's place at a board of which it knows the name, if it can reach it.
-pub(super) fn reach(
+pub(super) fn attach(
     comm: &Comm,
     commons: Option<Segment>,
     name: SegmentAddress,
@@ -332,7 +338,7 @@ pub(super) fn reach(
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
     let is_lender = lent.is_some();
     let (board, rounds) = match lent {
-        Some(lent) => (lent.board, lent.rounds),
+        Some(lent) => (lent.segment, lent.slots),
         None => {
             let word = |word: u64| usize::try_from(word).ok();
             let (lane, wide) = (word(name.lane)?, word(name.wide)?);
@@ -342,9 +348,9 @@ pub(super) fn reach(
             {
                 return None;
             }
-            let len = segment_allocator::bytes(members, lane, wide);
-            let memory = segment_allocator::lent_part(&commons?, word(name.offset)?, len)?;
-            segment_allocator::parts(&memory, members, (lane, wide))?
+            let len = segment_allocator::segment_bytes(members, lane, wide);
+            let memory = segment_allocator::heap_part(&commons?, word(name.offset)?, len)?;
+            segment_allocator::split_segment(&memory, members, (lane, wide))?
         }
     };
     let others = || (0..members).filter(|&rank| rank != me);
@@ -353,24 +359,24 @@ pub(super) fn reach(
         .collect();
     let hands = others().map(|rank| process.host.progress_wakeup_words(comm.group().peer(rank)?));
     let place = Attachment {
-        board,
+        segment: board,
         me,
         epoch: AtomicU32::new(0),
-        together: AtomicU32::new(0),
-        told: AtomicU32::new(0),
-        rounds,
-        bells: bells?,
-        hands: hands.collect(),
-        style: name.style,
+        complete_epoch: AtomicU32::new(0),
+        reported_epoch: AtomicU32::new(0),
+        slots: rounds,
+        doorbells: bells?,
+        progress_words: hands.collect(),
+        barrier: name.barrier,
         past_caches_from: name.past_caches_from,
-        library: name.library,
-        reads: OnceLock::new(),
-        refused: AtomicBool::new(false),
-        ways: Mutex::default(),
+        has_library_copy: name.has_library_copy,
+        reads_directly: OnceLock::new(),
+        reading_refused: AtomicBool::new(false),
+        tuner: Mutex::default(),
         spins: process.host.memory_spins().min(limit::SHM_SPINS),
-        private: Scratch::new(2 * limit::COMBINE_BYTES)?,
+        combine_room: Scratch::new(2 * limit::COMBINE_BYTES)?,
         wide: OnceLock::new(),
-        lender: is_lender.then(|| process.config.boards.clone()),
+        allocator: is_lender.then(|| process.config.segments.clone()),
     };
     Some(place)
 }
@@ -378,8 +384,8 @@ pub(super) fn reach(
 impl Attachment {
     /// Wakes all others that sleep. The fence inside orders what was written before the look at the
     /// first bell; sleepers look once more after arming.
-    pub(super) fn ring(&self) {
-        for (index, bell) in self.bells.iter().enumerate() {
+    pub(super) fn wake_all(&self) {
+        for (index, bell) in self.doorbells.iter().enumerate() {
             let bell = Doorbell::new(bell.atomic_u32(0));
             if index == 0 {
                 bell.ring_fenced()
@@ -390,27 +396,27 @@ impl Attachment {
     }
 
     /// The same for one other member.
-    pub(super) fn ring_one(&self, member: u32) {
-        if let Some(bell) = self.bells.get(self.index(member)) {
+    pub(super) fn wake_one(&self, member: u32) {
+        if let Some(bell) = self.doorbells.get(self.index(member)) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
         }
     }
 
     /// Calls the helpers of all others that compute and said that they want to be called for steps
     /// of collectives.
-    pub(super) fn call_hands(&self) {
-        Self::call(&self.hands);
+    pub(super) fn wake_progress_threads(&self) {
+        Self::wake_progress(&self.progress_words);
     }
 
     /// The same for one other member.
-    pub(super) fn call_hands_of(&self, member: u32) {
-        self.hands
+    pub(super) fn wake_progress_thread_of(&self, member: u32) {
+        self.progress_words
             .get(self.index(member))
             .into_iter()
-            .for_each(|one| Self::call(std::slice::from_ref(one)));
+            .for_each(|one| Self::wake_progress(std::slice::from_ref(one)));
     }
 
-    fn call(hands: &[Option<Segment>]) {
+    fn wake_progress(hands: &[Option<Segment>]) {
         let words = hands.iter().flatten();
         let calls = words.map(|words| {
             progress_owner::ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4))
@@ -419,7 +425,7 @@ impl Attachment {
     }
 
     /// Whether members have cores of their own, and not each a cache with others.
-    pub(super) fn apart(&self) -> bool {
+    pub(super) fn has_own_cores(&self) -> bool {
         self.spins > 0
     }
 
@@ -432,7 +438,7 @@ impl Attachment {
     }
 
     /// Number of the meeting that this process came to last.
-    pub(super) fn last(&self) -> u32 {
+    pub(super) fn last_epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
     }
 
@@ -446,7 +452,7 @@ impl Attachment {
 
     /// The other members, beginning after this one.
     pub(super) fn others(&self) -> impl Iterator<Item = u32> + use<> {
-        let (me, n) = (self.me, self.board.members());
+        let (me, n) = (self.me, self.segment.members());
         (1..n).map(move |distance| algo::plus(me, distance, n))
     }
 }

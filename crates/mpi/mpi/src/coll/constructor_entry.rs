@@ -49,12 +49,14 @@ impl Comm {
         kind: CollectiveKind,
         origin: CallOrigin,
     ) -> Result<ConstructorEntry> {
-        let call = self.number(CallSeries::Blocking, kind);
-        if let Some(place) = comm_segment::place(self, call, origin)? {
-            ShmSync::new(self, place, call, origin, CallSignature::of(kind)).agree()?;
+        let call = self.next_call(CallSeries::Blocking, kind);
+        if let Some(place) = comm_segment::attach_for_blocking(self, call, origin)? {
+            ShmSync::new(self, place, call, origin, CallSignature::of(kind))
+                .compare_signatures()?;
         }
         let process = self.process().clone();
-        let meeting = CollContext::of(self, call, origin).meeting(AwaitedRanks::Members);
+        let meeting =
+            CollContext::borrowed(self, call, origin).wait_description(AwaitedRanks::Members);
         process.host.note_external_wait(0, Some(meeting));
         Ok(ConstructorEntry { process, origin })
     }
@@ -63,7 +65,7 @@ impl Comm {
     /// has no number among the collectives: programs may start it before a blocking one on one
     /// process, and after it on another.
     pub(crate) fn started_constructor(&self, origin: CallOrigin) -> ExternalWait {
-        let count = &self.0.counts[CollectiveCounter::Constructions as usize];
+        let count = &self.0.collective_counts[CollectiveCounter::Constructions as usize];
         ExternalWait {
             awaited: AwaitedRanks::Members,
             context: self.context() + 2,

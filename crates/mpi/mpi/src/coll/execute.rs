@@ -39,7 +39,7 @@ pub(crate) struct CollContext<'a> {
 
 impl<'a> CollContext<'a> {
     /// For a call that returns when it is over.
-    pub fn of(comm: &'a Comm, call: CallId, origin: CallOrigin) -> Self {
+    pub fn borrowed(comm: &'a Comm, call: CallId, origin: CallOrigin) -> Self {
         Self {
             comm: Cow::Borrowed(comm),
             call,
@@ -49,7 +49,7 @@ impl<'a> CollContext<'a> {
     }
 
     /// For an operation that keeps its communicator alive.
-    pub fn keeping(comm: &Comm, call: CallId, origin: CallOrigin) -> CollContext<'static> {
+    pub fn owned(comm: &Comm, call: CallId, origin: CallOrigin) -> CollContext<'static> {
         CollContext {
             comm: Cow::Owned(comm.clone()),
             call,
@@ -73,7 +73,7 @@ impl<'a> CollContext<'a> {
     }
 
     /// A wait for those who take part in it, for those who watch from outside.
-    pub fn meeting(&self, awaited: AwaitedRanks) -> ExternalWait {
+    pub fn wait_description(&self, awaited: AwaitedRanks) -> ExternalWait {
         ExternalWait {
             awaited,
             context: self.comm.context() + COLLECTIVE,
@@ -108,7 +108,7 @@ impl<'a> CollContext<'a> {
 
     /// Tells those who watch that the call that the thread is in is this collective.
     #[inline]
-    pub fn tell_call(&self) {
+    pub fn trace_call(&self) {
         if let Some(watcher) = self.host().tracer() {
             let watched = self.watched();
             watcher.collective(watched.context, watched.tag);
@@ -116,8 +116,8 @@ impl<'a> CollContext<'a> {
     }
 
     /// The same, and that an operation of its own begins.
-    pub fn tell_start(&mut self) {
-        self.tell_call();
+    pub fn trace_start(&mut self) {
+        self.trace_call();
         if let Some(watcher) = self.host().tracer() {
             self.watched = true;
             watcher.started(&self.watched());
@@ -126,7 +126,7 @@ impl<'a> CollContext<'a> {
 
     /// Moves bytes of this operation in shared memory, so many, which those who were told of its
     /// start hear of; for all others it only moves them.
-    pub fn moving<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
+    pub fn trace_move<T>(&self, bytes: impl FnOnce() -> u64, act: impl FnOnce() -> T) -> T {
         let watcher = match self.watched {
             true => self.host().tracer(),
             false => None,
@@ -142,7 +142,7 @@ impl<'a> CollContext<'a> {
     }
 
     /// Tells them that it is over.
-    pub fn tell_over(&self) {
+    pub fn trace_end(&self) {
         if let Some(watcher) = self.host().tracer() {
             watcher.over(&self.watched());
         }
@@ -163,21 +163,21 @@ impl<'a> CollContext<'a> {
     }
 
     /// Size of the remote group; 0 without one.
-    pub fn across(&self) -> u32 {
+    pub fn remote_size(&self) -> u32 {
         self.comm.0.remote.as_ref().map_or(0, |group| group.size())
     }
 
     /// Whether all processes that take part share one node's memory.
-    pub fn together(&self) -> bool {
+    pub fn is_on_node(&self) -> bool {
         self.comm.is_on_node()
     }
 
     /// How those of the own group are spread over nodes, if that makes a difference.
-    pub fn spread(&self) -> Option<Arc<NodeMap>> {
+    pub fn node_map(&self) -> Option<Arc<NodeMap>> {
         self.comm.spread().cloned()
     }
 
-    fn inside(&self, side: GroupSide) -> TagScope {
+    fn tag_scope(&self, side: GroupSide) -> TagScope {
         if self.comm.is_inter() && side == GroupSide::Local {
             TagScope::OneGroup
         } else {
@@ -203,7 +203,7 @@ impl<'a> CollContext<'a> {
             context: self.comm.context() + COLLECTIVE,
             peer: self.peer(site)?,
             source: self.comm.0.rank,
-            tag: self.call.tag(self.inside(site.side)),
+            tag: self.call.tag(self.tag_scope(site.side)),
             data,
             mode: SendCompletion::Standard,
             origin: self.origin,
@@ -219,7 +219,7 @@ impl<'a> CollContext<'a> {
         let pattern = Pattern {
             context: self.comm.context() + COLLECTIVE,
             source: Some(source),
-            tag: Some(self.call.tag(self.inside(site.side))),
+            tag: Some(self.call.tag(self.tag_scope(site.side))),
         };
         self.host()
             .recv(api::RecvArgs {
@@ -348,23 +348,23 @@ impl PendingTransfers {
 /// Operations under way and the temporary memory that they reach.
 #[derive(Default)]
 pub(super) struct InFlight {
-    pub flight: PendingTransfers,
+    pub transfers: PendingTransfers,
     pub scratch: Vec<TempBuffer>,
 }
 
 impl InFlight {
     pub fn send(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
         let started = wire.send(site, data);
-        self.flight.add(wire, started)
+        self.transfers.add(wire, started)
     }
 
     pub fn recv(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
         let started = wire.recv(site, data);
-        self.flight.add(wire, started)
+        self.transfers.add(wire, started)
     }
 
     pub fn fold(&self, fold: &dyn ReduceOp, left: UserMem, into: UserMem, count: u64) {
-        if count > 0 && self.flight.error.is_none() {
+        if count > 0 && self.transfers.error.is_none() {
             fold.fold(left, into, count);
         }
     }
@@ -372,7 +372,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if !self.flight.is_empty() {
+        if !self.transfers.is_empty() {
             // Planning failed half-way, or the engine is being taken down, and it may still write
             // there: better lost than reused.
             self.scratch.drain(..).for_each(std::mem::forget);
@@ -382,56 +382,56 @@ impl Drop for InFlight {
 
 /// The plan that does each step as it is stated, for blocking calls.
 pub(crate) struct BlockingPlan<'a> {
-    wire: CollContext<'a>,
-    afloat: InFlight,
+    ctx: CollContext<'a>,
+    in_flight: InFlight,
 }
 
 impl<'a> BlockingPlan<'a> {
     pub fn new(wire: CollContext<'a>) -> Self {
         Self {
-            wire,
-            afloat: InFlight::default(),
+            ctx: wire,
+            in_flight: InFlight::default(),
         }
     }
 
     /// Waits for what is left and gives the first error.
     pub fn finish(mut self) -> Result<()> {
         self.fence()?;
-        self.afloat.flight.take_error().map_or(Ok(()), Err)
+        self.in_flight.transfers.take_error().map_or(Ok(()), Err)
     }
 }
 
 impl Plan for BlockingPlan<'_> {
     fn me(&self) -> u32 {
-        self.wire.me()
+        self.ctx.me()
     }
 
     fn size(&self) -> u32 {
-        self.wire.size()
+        self.ctx.size()
     }
 
     fn remote_size(&self) -> u32 {
-        self.wire.across()
+        self.ctx.remote_size()
     }
 
     fn is_on_node(&self) -> bool {
-        self.wire.together()
+        self.ctx.is_on_node()
     }
 
     fn node_map(&self) -> Option<Arc<NodeMap>> {
-        self.wire.spread()
+        self.ctx.node_map()
     }
 
     fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
-        Ok(self.afloat.send(&self.wire, site, data))
+        Ok(self.in_flight.send(&self.ctx, site, data))
     }
 
     fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
-        Ok(self.afloat.recv(&self.wire, site, data))
+        Ok(self.in_flight.recv(&self.ctx, site, data))
     }
 
     fn wait(&mut self, token: TransferId) -> Result<()> {
-        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
+        let (wire, flight) = (&self.ctx, &mut self.in_flight.transfers);
         if !flight.is_over(wire, token) {
             let awaits = flight.awaits((token.0 - flight.base) as usize);
             wire.host()
@@ -441,7 +441,7 @@ impl Plan for BlockingPlan<'_> {
     }
 
     fn fence(&mut self) -> Result<()> {
-        let (wire, flight) = (&self.wire, &mut self.afloat.flight);
+        let (wire, flight) = (&self.ctx, &mut self.in_flight.transfers);
         if !flight.all_over(wire) {
             let awaits = Cell::new(flight.awaits(flight.settled));
             wire.host().wait_for(&|| awaits.get(), &mut || {
@@ -465,21 +465,21 @@ impl Plan for BlockingPlan<'_> {
         into: UserMem,
         count: u64,
     ) -> Result<()> {
-        self.afloat.fold(fold, left, into, count);
+        self.in_flight.fold(fold, left, into, count);
         Ok(())
     }
 
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
         let scratch = TempBuffer::new(len)?;
         let mem = scratch.mem();
-        self.afloat.scratch.push(scratch);
+        self.in_flight.scratch.push(scratch);
         Ok(mem)
     }
 }
 
 /// A schedule under way.
 pub(crate) struct RunningSchedule {
-    wire: CollContext<'static>,
+    ctx: CollContext<'static>,
     state: Mutex<ScheduleState>,
     runs_user_code: bool,
     over: AtomicBool,
@@ -490,12 +490,12 @@ struct ScheduleState {
     /// Given back when all its steps have been taken.
     schedule: Option<Arc<Schedule>>,
     next: usize,
-    afloat: InFlight,
+    in_flight: InFlight,
 }
 
 impl Drop for ScheduleState {
     fn drop(&mut self) {
-        if !self.afloat.flight.is_empty() {
+        if !self.in_flight.transfers.is_empty() {
             // As in `InFlight`: the steps under way may reach the schedule's own temporary memory,
             // too.
             std::mem::forget(self.schedule.take());
@@ -504,7 +504,7 @@ impl Drop for ScheduleState {
 }
 
 impl RunningSchedule {
-    /// The rest of a collective of which `afloat` was started already. Nothing else carries out the
+    /// The rest of a collective of which `in_flight` was started already. Nothing else carries out the
     /// same schedule meanwhile: its steps share temporary memory.
     pub(super) fn new(
         wire: CollContext<'static>,
@@ -516,10 +516,10 @@ impl RunningSchedule {
         let state = Mutex::new(ScheduleState {
             schedule: Some(schedule),
             next: 0,
-            afloat,
+            in_flight: afloat,
         });
         Arc::new(Self {
-            wire,
+            ctx: wire,
             state,
             runs_user_code,
             over: AtomicBool::new(false),
@@ -534,19 +534,19 @@ impl RunningSchedule {
 
     /// Takes the steps that can be taken, for an owner that tells others of the end itself; `true`
     /// when there are no more.
-    pub(super) fn carry(&self) -> bool {
+    pub(super) fn advance(&self) -> bool {
         let mut state = self.state();
-        if !state.advance(&self.wire) {
+        if !state.advance(&self.ctx) {
             return false;
         }
         state.schedule = None;
-        state.afloat.scratch.clear();
+        state.in_flight.scratch.clear();
         true
     }
 
     /// What it met, once it is over.
     pub(super) fn error(&self) -> Option<Error> {
-        self.state().afloat.flight.error.clone()
+        self.state().in_flight.transfers.error.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, ScheduleState> {
@@ -560,7 +560,7 @@ impl ScheduleState {
         let Self {
             schedule,
             next,
-            afloat,
+            in_flight: afloat,
         } = self;
         let steps = schedule
             .as_ref()
@@ -569,8 +569,10 @@ impl ScheduleState {
             match step {
                 ScheduleStep::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
                 ScheduleStep::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
-                ScheduleStep::Wait(token) if !afloat.flight.is_over(wire, *token) => return false,
-                ScheduleStep::Fence if !afloat.flight.all_over(wire) => return false,
+                ScheduleStep::Wait(token) if !afloat.transfers.is_over(wire, *token) => {
+                    return false;
+                }
+                ScheduleStep::Fence if !afloat.transfers.all_over(wire) => return false,
                 ScheduleStep::Wait(_) | ScheduleStep::Fence => {}
                 ScheduleStep::Copy(src, dst) => typed_buffer::copy(src, dst),
                 ScheduleStep::Fold(combine) => {

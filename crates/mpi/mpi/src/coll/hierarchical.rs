@@ -27,7 +27,7 @@ use garonne_sync::user::{Data, UserMem};
 const FIRST: u32 = 0;
 
 /// Steps among the ranks of the own node, in their order.
-fn inside(
+fn within_node(
     p: &mut dyn Plan,
     spread: &NodeMap,
     step: impl FnOnce(&mut SubPlan<'_>) -> Result<()>,
@@ -40,18 +40,23 @@ fn inside(
         plan: p,
         me,
         size: spread.size(node),
-        together: true,
+        on_node: true,
         rank: &|index| spread.rank(node, index),
     })
 }
 
 /// Steps among `size` ranks of several nodes, in an order of which the own rank has place `me`.
-fn among<'a>(p: &'a mut dyn Plan, me: u32, size: u32, rank: &'a dyn Fn(u32) -> u32) -> SubPlan<'a> {
+fn across_nodes<'a>(
+    p: &'a mut dyn Plan,
+    me: u32,
+    size: u32,
+    rank: &'a dyn Fn(u32) -> u32,
+) -> SubPlan<'a> {
     SubPlan {
         plan: p,
         me,
         size,
-        together: false,
+        on_node: false,
         rank,
     }
 }
@@ -88,21 +93,21 @@ impl<'a> NodeLeaders<'a> {
     }
 
     /// Whether the calling process is a head.
-    fn am_one(self) -> bool {
+    fn is_leader(self) -> bool {
         self.own() == self.spread.mine().1
     }
 
     /// Steps among the heads, in the order of nodes; nothing for the others.
-    fn meet(
+    fn among_leaders(
         self,
         p: &mut dyn Plan,
         step: impl FnOnce(&mut SubPlan<'_>) -> Result<()>,
     ) -> Result<()> {
-        if !self.am_one() {
+        if !self.is_leader() {
             return Ok(());
         }
         let (me, nodes) = (self.spread.mine().0, self.spread.nodes());
-        step(&mut among(p, me, nodes, &|node| {
+        step(&mut across_nodes(p, me, nodes, &|node| {
             self.spread.rank(node, self.index(node))
         }))
     }
@@ -110,20 +115,20 @@ impl<'a> NodeLeaders<'a> {
 
 /// Nobody leaves before all have come.
 pub(super) fn barrier(p: &mut dyn Plan, spread: &NodeMap) -> Result<()> {
-    inside(p, spread, |p| tokens::arrive(p))?;
-    NodeLeaders::first(spread).meet(p, |p| tokens::dissemination(p))?;
-    inside(p, spread, |p| from_root::binomial(p, FIRST, &Data::empty()))
+    within_node(p, spread, |p| tokens::arrive(p))?;
+    NodeLeaders::first(spread).among_leaders(p, |p| tokens::dissemination(p))?;
+    within_node(p, spread, |p| from_root::binomial(p, FIRST, &Data::empty()))
 }
 
 /// The root's data to the heads, and from each to its node.
 pub(super) fn bcast(p: &mut dyn Plan, spread: &NodeMap, root: u32, data: &Data) -> Result<()> {
     let (heads, me) = (NodeLeaders::with(spread, root), p.me());
-    heads.meet(p, |p| bcast_in_group(p, spread.place_of(root).0, data))?;
+    heads.among_leaders(p, |p| bcast_in_group(p, spread.place_of(root).0, data))?;
     // What a head hands on has to be there.
-    if heads.am_one() && me != root {
+    if heads.is_leader() && me != root {
         p.fence()?;
     }
-    inside(p, spread, |p| bcast_in_group(p, heads.own(), data))
+    within_node(p, spread, |p| bcast_in_group(p, heads.own(), data))
 }
 
 /// A chain through all ranks, node after node from the root's on, so that it enters and leaves each
@@ -145,7 +150,7 @@ pub(super) fn chain(
         (own, mine) if own == node => (mine + size - index) % size,
         (own, mine) => size + (spread.start(own) + mine + ranks - first - size) % ranks,
     };
-    from_root::chain(&mut among(p, me, ranks, &rank), 0, data, segment)
+    from_root::chain(&mut across_nodes(p, me, ranks, &rank), 0, data, segment)
 }
 
 /// What each node has at its head, and what the heads have at the root. An operation that does not
@@ -158,42 +163,42 @@ pub(super) fn reduce(
 ) -> Result<()> {
     let (heads, me) = (NodeLeaders::with(spread, root), p.me());
     if spread.size(spread.mine().0) == 1 {
-        return heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, r));
+        return heads.among_leaders(p, |p| reduce_in_group(p, spread.place_of(root).0, r));
     }
-    let part = match heads.am_one() {
+    let part = match heads.is_leader() {
         true if me == root => r.output,
         true => p.scratch_for(r.shape(), r.count)?,
         false => UserMem::null(),
     };
-    inside(p, spread, |p| reduce_in_group(p, heads.own(), &r.to(part)))?;
-    if heads.am_one() {
+    within_node(p, spread, |p| reduce_in_group(p, heads.own(), &r.to(part)))?;
+    if heads.is_leader() {
         p.fence()?;
     }
     let of_node = Reduction { input: part, ..*r };
-    heads.meet(p, |p| reduce_in_group(p, spread.place_of(root).0, &of_node))
+    heads.among_leaders(p, |p| reduce_in_group(p, spread.place_of(root).0, &of_node))
 }
 
 /// What each node has at its head, what the heads have at all of them, and from each to its node.
 pub(super) fn allreduce(p: &mut dyn Plan, spread: &NodeMap, r: &Reduction<'_>) -> Result<()> {
     let heads = NodeLeaders::first(spread);
     if spread.size(spread.mine().0) == 1 {
-        return heads.meet(p, |p| allreduce_in_group(p, r));
+        return heads.among_leaders(p, |p| allreduce_in_group(p, r));
     }
-    let to = if heads.am_one() {
+    let to = if heads.is_leader() {
         r.output
     } else {
         UserMem::null()
     };
-    inside(p, spread, |p| reduce_in_group(p, FIRST, &r.to(to)))?;
+    within_node(p, spread, |p| reduce_in_group(p, FIRST, &r.to(to)))?;
     // Also where the contribution lies where the result comes: it has to have left.
     p.fence()?;
     let of_node = Reduction {
         input: r.output,
         ..*r
     };
-    heads.meet(p, |p| allreduce_in_group(p, &of_node))?;
+    heads.among_leaders(p, |p| allreduce_in_group(p, &of_node))?;
     p.fence()?;
-    inside(p, spread, |p| bcast_in_group(p, FIRST, &r.whole(r.output)))
+    within_node(p, spread, |p| bcast_in_group(p, FIRST, &r.whole(r.output)))
 }
 
 /// Each rank of a node reduces a slice there, then with the ranks that have the same slice
@@ -208,7 +213,7 @@ pub(super) fn allreduce_in_slices(
     let slice = |index: u32| part(r.count, spread.grouping().each, index);
     let mine = slice(index);
     let at = r.output().at(mine.start as i64);
-    inside(p, spread, |p| reduce_scatter::direct(p, r, &slice, at))?;
+    within_node(p, spread, |p| reduce_scatter::direct(p, r, &slice, at))?;
     let of_node = Reduction {
         input: at,
         output: at,
@@ -216,11 +221,11 @@ pub(super) fn allreduce_in_slices(
         ..*r
     };
     let rank = |node| spread.rank(node, index);
-    let mut alike = among(p, node, spread.nodes(), &rank);
+    let mut alike = across_nodes(p, node, spread.nodes(), &rank);
     allreduce_in_group(&mut alike, &of_node)?;
     // The slice is complete, and in place the others' have left before they are received over.
     p.fence()?;
-    inside(p, spread, |p| allreduce::spread_slices(p, r))
+    within_node(p, spread, |p| allreduce::spread_slices(p, r))
 }
 
 /// Blocks travel round a ring that enters and leaves each node once. The own block is in its place
@@ -228,7 +233,7 @@ pub(super) fn allreduce_in_slices(
 pub(super) fn ring(p: &mut dyn Plan, spread: &NodeMap, blocks: &Blocks<'_>) -> Result<()> {
     let (node, index) = spread.mine();
     let rank = |at| spread.rank_at(at);
-    let mut ordered = among(p, spread.start(node) + index, spread.ranks(), &rank);
+    let mut ordered = across_nodes(p, spread.start(node) + index, spread.ranks(), &rank);
     own_blocks::ring(&mut ordered, &|at| blocks.one(rank(at)))
 }
 
@@ -248,7 +253,7 @@ pub(super) fn allgather(p: &mut dyn Plan, spread: &NodeMap, blocks: &Blocks<'_>)
     }
     let packed = Data::contiguous(p.scratch(total)?, total);
     let heads = NodeLeaders::first(spread);
-    if heads.am_one() {
+    if heads.is_leader() {
         let mut at = starts[own.0 as usize] as u64;
         for index in 0..spread.size(own.0) {
             let rank = spread.rank(own.0, index);
@@ -270,9 +275,9 @@ pub(super) fn allgather(p: &mut dyn Plan, spread: &NodeMap, blocks: &Blocks<'_>)
         displs: CountArray::Wide(&starts),
     };
     let average = total / u64::from(spread.nodes());
-    heads.meet(p, |p| plan_allgather(p, None, &of_nodes, average, false))?;
+    heads.among_leaders(p, |p| plan_allgather(p, None, &of_nodes, average, false))?;
     p.fence()?;
-    inside(p, spread, |p| bcast_in_group(p, FIRST, &packed))?;
+    within_node(p, spread, |p| bcast_in_group(p, FIRST, &packed))?;
     p.fence()?;
     let mut at = 0;
     for place in 0..spread.ranks() {

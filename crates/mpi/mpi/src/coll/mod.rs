@@ -87,24 +87,24 @@ pub(crate) mod sealed {
         /// States the steps of the calling process.
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
         /// What it says of itself to the other ranks.
-        fn statement(&self, _comm: &Comm) -> CallSignature {
+        fn signature(&self, _comm: &Comm) -> CallSignature {
             CallSignature::of(self.kind())
         }
         /// Whether all ranks meet for it where they have a board, if only to see that they call the
         /// same; `false`: it concerns each rank and its neighbours, who are not to wait for the
         /// others.
-        fn is_for_all(&self) -> bool {
+        fn synchronizes_all(&self) -> bool {
             true
         }
         /// Carries it out on the communicator's board if that serves; on `false` nothing happened.
         /// Decided by what the statement says and by nothing else, so that ranks with equal
         /// statements decide alike.
-        fn meet(&self, _table: &ShmSync<'_>) -> Result<bool> {
+        fn run_in_shm(&self, _table: &ShmSync<'_>) -> Result<bool> {
             Ok(false)
         }
         /// What it has to do in a round of the communicator's board, if it may meet there when it
         /// does not wait; decided likewise.
-        fn errand(&self, _comm: &Comm) -> Option<ShmOp<'_>> {
+        fn shm_op(&self, _comm: &Comm) -> Option<ShmOp<'_>> {
             None
         }
     }
@@ -119,45 +119,45 @@ impl Comm {
     /// communication met.
     pub fn collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<()> {
         call.check(self)?;
-        let number = self.number(CallSeries::Blocking, call.kind());
-        CollContext::of(self, number, origin).tell_call();
-        if call.is_for_all()
-            && let Some(place) = comm_segment::place(self, number, origin)?
+        let number = self.next_call(CallSeries::Blocking, call.kind());
+        CollContext::borrowed(self, number, origin).trace_call();
+        if call.synchronizes_all()
+            && let Some(place) = comm_segment::attach_for_blocking(self, number, origin)?
         {
-            let said = call.statement(self);
+            let said = call.signature(self);
             let table = ShmSync::new(self, place, number, origin, said);
             // What went wrong earlier is told after the call is carried out: the others take part
             // in it, too.
-            let earlier = table.look_back();
-            if !call.meet(&table)? {
-                self.meet_by_messages(call, &table)?;
+            let earlier = table.check_earlier();
+            if !call.run_in_shm(&table)? {
+                self.run_by_messages_in_step(call, &table)?;
             }
-            return earlier.and_then(|()| table.look_back());
+            return earlier.and_then(|()| table.check_earlier());
         }
-        self.by_messages(call, number, origin)
+        self.run_by_messages(call, number, origin)
     }
 
     /// Messages serve: either always for such a call, or because that is the way it goes this time.
-    fn meet_by_messages(&self, call: &impl Collective, table: &ShmSync<'_>) -> Result<()> {
-        let mut course = table.take_course();
+    fn run_by_messages_in_step(&self, call: &impl Collective, table: &ShmSync<'_>) -> Result<()> {
+        let mut course = table.take_tuned();
         match &mut course {
             Some(course) if course.is_timed() => course.begin(table)?,
-            _ => table.agree()?,
+            _ => table.compare_signatures()?,
         }
-        let outcome = self.by_messages(call, table.call, table.origin);
+        let outcome = self.run_by_messages(call, table.call, table.origin);
         match course {
             Some(course) => course.end(table, outcome),
             None => outcome,
         }
     }
 
-    fn by_messages(
+    fn run_by_messages(
         &self,
         call: &impl Collective,
         number: CallId,
         origin: CallOrigin,
     ) -> Result<()> {
-        let mut immediate = BlockingPlan::new(CollContext::of(self, number, origin));
+        let mut immediate = BlockingPlan::new(CollContext::borrowed(self, number, origin));
         call.plan(&mut immediate)?;
         immediate.finish()
     }
@@ -169,10 +169,10 @@ impl Comm {
     /// As [`Comm::collective`]; what the communication meets later is told by the request.
     pub fn start_collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<Request> {
         call.check(self)?;
-        let number = self.number(CallSeries::Nonblocking, call.kind());
-        let mut wire = CollContext::keeping(self, number, origin);
-        wire.tell_start();
-        if call.is_for_all()
+        let number = self.next_call(CallSeries::Nonblocking, call.kind());
+        let mut wire = CollContext::owned(self, number, origin);
+        wire.trace_start();
+        if call.synchronizes_all()
             && let Some(started) = shm_nonblocking::start(call, &wire)
         {
             return started;
@@ -181,7 +181,7 @@ impl Comm {
         call.plan(&mut starting)?;
         let running = match starting.finish()? {
             StartOutcome::Over => {
-                CollContext::of(self, number, origin).tell_over();
+                CollContext::borrowed(self, number, origin).trace_end();
                 return Ok(Request::done(self, Status::EMPTY));
             }
             StartOutcome::Running(running) => running,
@@ -196,8 +196,8 @@ impl Comm {
 
     /// Numbers a collective, from 1: all processes of the communicator call those of a series in
     /// the same order, one thread at a time.
-    fn number(&self, series: CallSeries, kind: CollectiveKind) -> CallId {
-        let count = &self.0.counts[series.counted() as usize];
+    fn next_call(&self, series: CallSeries, kind: CollectiveKind) -> CallId {
+        let count = &self.0.collective_counts[series.counted() as usize];
         let number = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(number, Ordering::Relaxed);
         CallId::new(number, series, kind)

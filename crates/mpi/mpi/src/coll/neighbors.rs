@@ -109,7 +109,7 @@ macro_rules! neighborhood {
                 self.neighbors.exchange(p, outgoing, &self.recv.blocks())
             }
 
-            fn is_for_all(&self) -> bool {
+            fn synchronizes_all(&self) -> bool {
                 false
             }
         }

@@ -14,7 +14,7 @@ pub struct NodeMap {
     /// The ranks in node order, unless that is the order of ranks.
     order: Option<Vec<u32>>,
     /// The calling process's node, and its place among the ranks there.
-    mine: (u32, u32),
+    own_place: (u32, u32),
     grouping: NodeGrouping,
 }
 
@@ -75,7 +75,7 @@ impl NodeMap {
         Some(Self {
             starts,
             order,
-            mine,
+            own_place: mine,
             grouping,
         })
     }
@@ -142,7 +142,7 @@ impl NodeMap {
 
     /// The calling process's node, and its place among the ranks there.
     pub fn mine(&self) -> (u32, u32) {
-        self.mine
+        self.own_place
     }
 }
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// The plan of a call that does not wait.
 pub(super) struct NonblockingPlan {
-    wire: CollContext<'static>,
-    afloat: InFlight,
+    ctx: CollContext<'static>,
+    in_flight: InFlight,
     /// From the first step that must wait.
     rest: Option<PlanRecorder>,
 }
@@ -43,8 +43,8 @@ pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
 impl NonblockingPlan {
     pub fn new(wire: CollContext<'static>) -> Self {
         Self {
-            wire,
-            afloat: InFlight::default(),
+            ctx: wire,
+            in_flight: InFlight::default(),
             rest: None,
         }
     }
@@ -54,30 +54,30 @@ impl NonblockingPlan {
     /// # Errors
     /// What an operation met that is over already, if all are.
     pub fn finish(mut self) -> Result<StartOutcome> {
-        let over = self.rest.is_none() && self.afloat.flight.all_over(&self.wire);
+        let over = self.rest.is_none() && self.in_flight.transfers.all_over(&self.ctx);
         if over {
             return self
-                .afloat
-                .flight
+                .in_flight
+                .transfers
                 .take_error()
                 .map_or(Ok(StartOutcome::Over), Err);
         }
         let schedule = self.rest.map_or_else(Schedule::fence, PlanRecorder::finish);
         Ok(StartOutcome::Running(RunningSchedule::new(
-            self.wire,
+            self.ctx,
             schedule,
-            self.afloat,
+            self.in_flight,
         )))
     }
 
     /// Whether steps are still taken as they are stated.
-    fn acts(&self) -> bool {
+    fn is_immediate(&self) -> bool {
         self.rest.is_none()
     }
 
     /// The plan for what comes after a step that must wait.
     fn record(&mut self) -> &mut PlanRecorder {
-        let (comm, started) = (self.wire.comm(), self.afloat.flight.started());
+        let (comm, started) = (self.ctx.comm(), self.in_flight.transfers.started());
         self.rest
             .get_or_insert_with(|| PlanRecorder::on(comm, started))
     }
@@ -85,48 +85,48 @@ impl NonblockingPlan {
 
 impl Plan for NonblockingPlan {
     fn me(&self) -> u32 {
-        self.wire.me()
+        self.ctx.me()
     }
 
     fn size(&self) -> u32 {
-        self.wire.size()
+        self.ctx.size()
     }
 
     fn remote_size(&self) -> u32 {
-        self.wire.across()
+        self.ctx.remote_size()
     }
 
     fn is_on_node(&self) -> bool {
-        self.wire.together()
+        self.ctx.is_on_node()
     }
 
     fn node_map(&self) -> Option<Arc<NodeMap>> {
-        self.wire.spread()
+        self.ctx.node_map()
     }
 
     fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
             Some(rest) => rest.send_to(site, data),
-            None => Ok(self.afloat.send(&self.wire, site, data)),
+            None => Ok(self.in_flight.send(&self.ctx, site, data)),
         }
     }
 
     fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
             Some(rest) => rest.recv_from(site, data),
-            None => Ok(self.afloat.recv(&self.wire, site, data)),
+            None => Ok(self.in_flight.recv(&self.ctx, site, data)),
         }
     }
 
     fn wait(&mut self, token: TransferId) -> Result<()> {
-        match self.acts() && self.afloat.flight.is_over(&self.wire, token) {
+        match self.is_immediate() && self.in_flight.transfers.is_over(&self.ctx, token) {
             true => Ok(()),
             false => self.record().wait(token),
         }
     }
 
     fn fence(&mut self) -> Result<()> {
-        match self.acts() && self.afloat.flight.all_over(&self.wire) {
+        match self.is_immediate() && self.in_flight.transfers.all_over(&self.ctx) {
             true => Ok(()),
             false => self.record().fence(),
         }
@@ -152,7 +152,7 @@ impl Plan for NonblockingPlan {
         match &mut self.rest {
             Some(rest) => rest.fold(fold, left, into, count),
             None => {
-                self.afloat.fold(fold, left, into, count);
+                self.in_flight.fold(fold, left, into, count);
                 Ok(())
             }
         }
@@ -161,7 +161,7 @@ impl Plan for NonblockingPlan {
     fn scratch(&mut self, len: u64) -> Result<UserMem> {
         let scratch = TempBuffer::new(len)?;
         let mem = scratch.mem();
-        self.afloat.scratch.push(scratch);
+        self.in_flight.scratch.push(scratch);
         Ok(mem)
     }
 }

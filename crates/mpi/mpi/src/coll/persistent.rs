@@ -35,9 +35,9 @@ impl Comm {
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);
         let word = GrantMessage::of(call, self)?;
-        let wire = CollContext::keeping(
+        let wire = CollContext::owned(
             self,
-            self.number(CallSeries::Persistent, call.kind()),
+            self.next_call(CallSeries::Persistent, call.kind()),
             origin,
         );
         let seat = word.map(|word| PersistentSlots::of(call, &wire, word));
@@ -51,10 +51,10 @@ impl Comm {
 
 /// What a request starts. Nothing else on its communicator has its number while it lives.
 struct PersistentCollective {
-    wire: CollContext<'static>,
+    ctx: CollContext<'static>,
     schedule: Arc<Schedule>,
     /// Where it meets in shared memory, if it may.
-    seat: Option<Arc<PersistentSlots>>,
+    slots: Option<Arc<PersistentSlots>>,
 }
 
 impl PersistentCollective {
@@ -71,18 +71,18 @@ impl PersistentCollective {
             return Err(comm.error(Class::Other, text));
         }
         Ok(Self {
-            wire,
+            ctx: wire,
             schedule,
-            seat,
+            slots: seat,
         })
     }
 
     fn start(&self) -> Request {
-        let process = self.wire.comm().process();
-        let mut wire = self.wire.clone();
-        wire.tell_start();
+        let process = self.ctx.comm().process();
+        let mut wire = self.ctx.clone();
+        wire.trace_start();
         if let Some(started) = self
-            .seat
+            .slots
             .as_ref()
             .and_then(|seat| seat.start(&wire, &self.schedule))
         {
@@ -104,10 +104,10 @@ impl PersistentCollective {
 
 impl Drop for PersistentCollective {
     fn drop(&mut self) {
-        self.wire
+        self.ctx
             .comm()
             .0
             .persistent()
-            .remove(&self.wire.call().number);
+            .remove(&self.ctx.call().number);
     }
 }

@@ -204,7 +204,7 @@ impl PlanRecorder {
         }
     }
 
-    /// An empty plan for rank `me` of `size`, with `across` processes in the remote group, all on
+    /// An empty plan for rank `me` of `size`, with `remote_size` processes in the remote group, all on
     /// one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
         Self {

@@ -154,8 +154,8 @@ fn meet_on_board(
     root: Option<u32>,
 ) -> Result<bool> {
     Ok(is_for_boards(r, datatype)
-        && (shm_small::meet(table, &SmallOp::Reduce(r, root))?
-            || shm_large::meet(table, &LargeOp::Reduce(r, root))?))
+        && (shm_small::run(table, &SmallOp::Reduce(r, root))?
+            || shm_large::run(table, &LargeOp::Reduce(r, root))?))
 }
 
 /// What a reduction combines in a round, if it may.
@@ -262,7 +262,7 @@ impl Planned for Reduce<'_> {
         reduce_in_group(p, root, &r)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(
             self.send,
@@ -272,13 +272,13 @@ impl Planned for Reduce<'_> {
         meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let recv = self.recv.unwrap_or_else(UserMem::null);
         let combined = for_rounds((self.op, self.datatype), (self.send, recv), self.count)?;
         Some(ShmOp::Reduce(combined, ReduceTarget::One(self.root as u32)))
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         said(CollectiveKind::Reduce, (self.op, self.datatype), self.count).root(self.root)
     }
 }
@@ -325,18 +325,18 @@ impl Planned for Allreduce<'_> {
         }
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         meet_on_board(table, &r, self.datatype, None)
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
         Some(ShmOp::Reduce(combined, ReduceTarget::All))
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         said(
             CollectiveKind::Allreduce,
             (self.op, self.datatype),
@@ -487,7 +487,7 @@ impl ReduceScatter<'_> {
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
         Ok(is_for_boards(&r, self.datatype)
-            && shm_large::meet(table, &LargeOp::ReduceScatter(&r, &slice))?)
+            && shm_large::run(table, &LargeOp::ReduceScatter(&r, &slice))?)
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
@@ -526,7 +526,7 @@ impl Planned for ReduceScatter<'_> {
         self.plan_as(p)
     }
 
-    fn statement(&self, comm: &Comm) -> CallSignature {
+    fn signature(&self, comm: &Comm) -> CallSignature {
         // Counted without failing: `check` came first.
         let total = self.total(comm.size()).unwrap_or(u64::MAX);
         said(
@@ -536,11 +536,11 @@ impl Planned for ReduceScatter<'_> {
         )
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.meet_as(table)
     }
 
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let ends = self.ends(comm.size());
         let (mine, total) = (slice_of(&ends, comm.rank()), *ends.last()?);
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), total)?;
@@ -565,7 +565,7 @@ impl Planned for ReduceScatterBlock<'_> {
         self.general().plan_as(p)
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         said(
             CollectiveKind::ReduceScatterBlock,
             (self.op, self.datatype),
@@ -573,11 +573,11 @@ impl Planned for ReduceScatterBlock<'_> {
         )
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.general().meet_as(table)
     }
 
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
         let count = self.count.checked_mul(comm.size().into())?;
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), count)?;
         let first = self.count * u64::from(comm.rank());

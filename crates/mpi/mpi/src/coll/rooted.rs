@@ -220,12 +220,12 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
         }
     }
 
-    fn statement(&self, comm: &Comm) -> CallSignature {
+    fn signature(&self, comm: &Comm) -> CallSignature {
         let block = self.block(self.post(comm)).unwrap_or(0);
         CallSignature::of(self.kind).root(self.root).bytes(block)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         let Some(block) = self.block(self.post(table.comm)) else {
             return Ok(false);
         };
@@ -237,12 +237,12 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
             true => LargeOp::Gather(block, mine, self.its_blocks(), Some(root)),
             false => LargeOp::Scatter(block, self.its_blocks(), mine, root),
         };
-        shm_large::meet(table, &large)
+        shm_large::run(table, &large)
     }
 }
 
 impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
-    fn errand(&self, comm: &Comm) -> Option<ShmOp<'a>> {
+    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'a>> {
         let root = self.root as u32;
         match self.block(self.post(comm)) {
             Some(0) => return None,
@@ -255,7 +255,7 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
                 let mine = self.mine.map(|mine| mine.data());
                 let all = self.blocks.map(|blocks| blocks.blocks());
                 let place = (comm.size(), comm.rank());
-                return Some(ShmOp::Parcels(ShmOpV::rooted(way, place, mine, all)));
+                return Some(ShmOp::Exchange(ShmOpV::rooted(way, place, mine, all)));
             }
         }
         // At the root only the blocks of all say how long each is; elsewhere they are not
@@ -299,16 +299,16 @@ macro_rules! rooted {
                 self.rooted().plan(p)
             }
 
-            fn statement(&self, comm: &Comm) -> CallSignature {
-                self.rooted().statement(comm)
+            fn signature(&self, comm: &Comm) -> CallSignature {
+                self.rooted().signature(comm)
             }
 
-            fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
-                self.rooted().meet(table)
+            fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+                self.rooted().run_in_shm(table)
             }
 
-            fn errand(&self, comm: &Comm) -> Option<ShmOp<'_>> {
-                self.rooted().errand(comm)
+            fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+                self.rooted().shm_op(comm)
             }
         }
     };

@@ -104,8 +104,8 @@ impl Scan<'_> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
-            && (shm_small::meet(table, &SmallOp::Scan(&r, own))?
-                || shm_large::meet(table, &LargeOp::Scan(&r, own))?))
+            && (shm_small::run(table, &SmallOp::Scan(&r, own))?
+                || shm_large::run(table, &LargeOp::Scan(&r, own))?))
     }
 }
 
@@ -122,15 +122,15 @@ impl Planned for Scan<'_> {
         self.plan_as(p, ScanKind::Inclusive)
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         said(CollectiveKind::Scan, (self.op, self.datatype), self.count)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.meet_as(table, ScanKind::Inclusive)
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
         Some(ShmOp::Scan(combined, ScanKind::Inclusive))
     }
@@ -149,15 +149,15 @@ impl Planned for Exscan<'_> {
         self.as_scan().plan_as(p, ScanKind::Exclusive)
     }
 
-    fn statement(&self, _: &Comm) -> CallSignature {
+    fn signature(&self, _: &Comm) -> CallSignature {
         said(CollectiveKind::Exscan, (self.op, self.datatype), self.count)
     }
 
-    fn meet(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
         self.as_scan().meet_as(table, ScanKind::Exclusive)
     }
 
-    fn errand(&self, _: &Comm) -> Option<ShmOp<'_>> {
+    fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), self.count)?;
         Some(ShmOp::Scan(combined, ScanKind::Exclusive))
     }

@@ -24,18 +24,18 @@ pub struct SegmentAllocator(Mutex<Allocations>);
 /// What of the commons was lent.
 #[derive(Debug, Default)]
 struct Allocations {
-    lots: Vec<Allocation>,
+    segments: Vec<Allocation>,
     /// Where nothing was lent yet.
     end: usize,
     /// Bytes that were ever lent as rounds of single collectives.
-    own: usize,
+    slot_bytes: usize,
     /// Such rounds that this process has deserted, others perhaps not yet, by their length.
-    left: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
+    free_slots: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
 }
 
 impl Allocations {
     /// So much more of the commons; `None`: there is no room.
-    fn more(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+    fn extend(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let offset = self.end;
         let end = offset
             .checked_add(len)
@@ -50,7 +50,7 @@ impl Allocations {
 struct Allocation {
     offset: usize,
     len: usize,
-    board: Arc<CollSegment>,
+    segment: Arc<CollSegment>,
     /// Still the board of a communicator here.
     in_use: bool,
 }
@@ -58,19 +58,19 @@ struct Allocation {
 /// What was lent, and where it begins.
 pub(super) struct AllocatedSegment {
     pub offset: usize,
-    pub board: Arc<CollSegment>,
-    pub rounds: NbcSlots,
+    pub segment: Arc<CollSegment>,
+    pub slots: NbcSlots,
 }
 
 /// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are
 /// few, so that one collective can have what another had.
-fn own_len(len: usize) -> usize {
+fn slots_len(len: usize) -> usize {
     let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
     len.next_multiple_of(unit)
 }
 
 /// Bytes of a wide cell of a board for so many members, if its lender has room for them.
-pub(super) fn wide_len(members: u32) -> usize {
+pub(super) fn wide_cell_len(members: u32) -> usize {
     let cells = (members as usize + 1) * WIDE_SETS as usize;
     let each = (limit::SLOTS_BYTES / cells).min(limit::SLOT_CELL_MAX);
     // What a call fills of it lies on as few pages as can be, which every member has to touch.
@@ -82,7 +82,7 @@ pub(super) fn wide_len(members: u32) -> usize {
 const PAGE: usize = 4 << 10;
 
 /// Bytes of a board with its rounds.
-pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
+pub(super) fn segment_bytes(members: u32, lane: usize, wide: usize) -> usize {
     CollSegment::bytes(members, lane)
         .next_multiple_of(CELL_BYTES)
         .saturating_add(NbcSlots::bytes(members, NbcLayout::common(wide)))
@@ -91,7 +91,7 @@ pub(super) fn bytes(members: u32, lane: usize, wide: usize) -> usize {
 
 /// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it
 /// lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
-pub(super) fn lent_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
+pub(super) fn heap_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
     let offset = place
         .checked_sub(1)
         .filter(|offset| offset.is_multiple_of(CELL_BYTES))?;
@@ -100,7 +100,7 @@ pub(super) fn lent_part(commons: &Segment, place: usize, len: usize) -> Option<S
 }
 
 /// Both in memory of [`bytes`].
-pub(super) fn parts(
+pub(super) fn split_segment(
     memory: &Segment,
     members: u32,
     (lane, wide): (usize, usize),
@@ -116,80 +116,84 @@ pub(super) fn parts(
 }
 
 impl SegmentAllocator {
-    fn lendings(&self) -> MutexGuard<'_, Allocations> {
+    fn allocations(&self) -> MutexGuard<'_, Allocations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A cleared board for `members` and its place, with lanes and wide cells if there is room;
     /// `None`: no room even without.
-    pub(super) fn lend(&self, commons: &Segment, members: u32) -> Option<AllocatedSegment> {
-        let (lane, wide) = (shm_large::lane_len(members), wide_len(members));
+    pub(super) fn allocate(&self, commons: &Segment, members: u32) -> Option<AllocatedSegment> {
+        let (lane, wide) = (shm_large::lane_len(members), wide_cell_len(members));
         let short = wide.min(limit::SLOT_SHORT as usize);
         let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
         [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
             .into_iter()
-            .find_map(|lens| self.lend_with(commons, members, lens))
+            .find_map(|lens| self.allocate_with(commons, members, lens))
     }
 
     /// The same with lanes and wide cells of these lengths.
-    fn lend_with(
+    fn allocate_with(
         &self,
         commons: &Segment,
         members: u32,
         (lane, wide): (usize, usize),
     ) -> Option<AllocatedSegment> {
-        let mut lendings = self.lendings();
-        let len = bytes(members, lane, wide);
+        let mut lendings = self.allocations();
+        let len = segment_bytes(members, lane, wide);
         let old = lendings
-            .lots
+            .segments
             .iter()
-            .find(|lot| !lot.in_use && lot.len >= len && lot.board.is_deserted());
+            .find(|lot| !lot.in_use && lot.len >= len && lot.segment.is_deserted());
         let (offset, kept) = match old {
             Some(lot) => (lot.offset, lot.len),
-            None => (lendings.more(commons, len)?, len),
+            None => (lendings.extend(commons, len)?, len),
         };
-        let (board, rounds) = parts(&commons.part(offset, len), members, (lane, wide))?;
+        let (board, rounds) = split_segment(&commons.part(offset, len), members, (lane, wide))?;
         board.clear();
         rounds.clear();
         let lot = Allocation {
             offset,
             len: kept,
-            board: board.clone(),
+            segment: board.clone(),
             in_use: true,
         };
-        match lendings.lots.iter_mut().find(|lot| lot.offset == offset) {
+        match lendings
+            .segments
+            .iter_mut()
+            .find(|lot| lot.offset == offset)
+        {
             Some(old) => *old = lot,
-            None => lendings.lots.push(lot),
+            None => lendings.segments.push(lot),
         }
         Some(AllocatedSegment {
             offset,
-            board,
-            rounds,
+            segment: board,
+            slots: rounds,
         })
     }
 
     /// The communicator of this board is gone here; others may still look at it.
-    pub(super) fn give_back(&self, board: &Arc<CollSegment>) {
-        let mut lendings = self.lendings();
-        let lots = lendings.lots.iter_mut();
-        lots.filter(|lot| Arc::ptr_eq(&lot.board, board))
+    pub(super) fn release(&self, board: &Arc<CollSegment>) {
+        let mut lendings = self.allocations();
+        let lots = lendings.segments.iter_mut();
+        lots.filter(|lot| Arc::ptr_eq(&lot.segment, board))
             .for_each(|lot| lot.in_use = false);
     }
 
     /// Cleared rounds of this shape for one collective of `members`, and where they begin; `None`:
     /// there is no room.
-    pub(super) fn lend_rounds(
+    pub(super) fn allocate_slots(
         &self,
         commons: &Segment,
         members: u32,
         shape: NbcLayout,
     ) -> Option<(usize, NbcSlots)> {
-        let len = own_len(NbcSlots::bytes(members, shape));
-        let mut lendings = self.lendings();
-        let place = lendings.deserted(len..=len);
-        let place = place.or_else(|| Some((lendings.more_own(commons, len)?, len)));
+        let len = slots_len(NbcSlots::bytes(members, shape));
+        let mut lendings = self.allocations();
+        let place = lendings.reusable_slots(len..=len);
+        let place = place.or_else(|| Some((lendings.extend_slots(commons, len)?, len)));
         // What is longer than it has to be, when nothing else is left.
-        let (offset, len) = place.or_else(|| lendings.deserted(len..=usize::MAX))?;
+        let (offset, len) = place.or_else(|| lendings.reusable_slots(len..=usize::MAX))?;
         let rounds = NbcSlots::new(commons.part(offset, len), members, shape)?;
         rounds.clear();
         Some((offset, rounds))
@@ -197,8 +201,8 @@ impl SegmentAllocator {
 
     /// Their collective is gone here, and this process has deserted them; others may still look at
     /// them.
-    pub(super) fn give_back_rounds(&self, offset: usize, rounds: NbcSlots) {
-        let left = &mut self.lendings().left;
+    pub(super) fn release_slots(&self, offset: usize, rounds: NbcSlots) {
+        let left = &mut self.allocations().free_slots;
         left.entry(rounds.memory_len())
             .or_default()
             .push_back((offset, rounds));
@@ -207,16 +211,17 @@ impl SegmentAllocator {
 
 impl Allocations {
     /// So much more of the commons for rounds of a single collective.
-    fn more_own(&mut self, commons: &Segment, len: usize) -> Option<usize> {
-        let own = self.own.checked_add(len)?;
-        let offset = (own <= limit::PERSISTENT_SLOTS_BYTES).then(|| self.more(commons, len))??;
-        self.own = own;
+    fn extend_slots(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+        let own = self.slot_bytes.checked_add(len)?;
+        let offset =
+            (own <= limit::PERSISTENT_SLOTS_BYTES).then(|| self.extend(commons, len))??;
+        self.slot_bytes = own;
         Some(offset)
     }
 
     /// Rounds of one of these lengths that all have deserted, and their length: those that were
     /// left first are the likeliest.
-    fn deserted(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
+    fn reusable_slots(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
         let of_len = |(len, left): (&usize, &mut VecDeque<(usize, NbcSlots)>)| {
             for _ in 0..left.len().min(limit::PERSISTENT_SLOTS_CHECKED) {
                 let (offset, rounds) = left.pop_front()?;
@@ -227,31 +232,31 @@ impl Allocations {
             }
             None
         };
-        self.left.range_mut(lens).find_map(of_len)
+        self.free_slots.range_mut(lens).find_map(of_len)
     }
 }
 
 #[cfg(test)]
 impl SegmentAllocator {
     /// How many places of the commons have ever been used.
-    pub fn places(&self) -> usize {
-        self.lendings().lots.len()
+    pub fn segments_made(&self) -> usize {
+        self.allocations().segments.len()
     }
 
     /// Bytes that were ever lent to single collectives.
-    pub fn lent_rounds(&self) -> usize {
-        self.lendings().own
+    pub fn slot_bytes(&self) -> usize {
+        self.allocations().slot_bytes
     }
 
     /// Has lent all but so many bytes of this length already.
     pub fn leave_room(&self, bytes: usize, of: usize) {
         let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
-        let mut lendings = self.lendings();
+        let mut lendings = self.allocations();
         lendings.end = of - bytes;
-        lendings.lots.push(Allocation {
+        lendings.segments.push(Allocation {
             offset: 0,
             len: of - bytes,
-            board: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
+            segment: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
             in_use: true,
         });
     }
@@ -263,33 +268,33 @@ mod tests {
 
     #[test]
     fn a_board_is_lent_again_only_when_all_have_left_it() {
-        let commons = Segment::anonymous(bytes(2, 0, 0) * 2).unwrap();
+        let commons = Segment::anonymous(segment_bytes(2, 0, 0) * 2).unwrap();
         let boards = SegmentAllocator::default();
-        let lend = || boards.lend_with(&commons, 2, (0, 0));
+        let lend = || boards.allocate_with(&commons, 2, (0, 0));
         let first = lend().unwrap();
         let second = lend().unwrap();
         assert_ne!(first.offset, second.offset);
         assert!(lend().is_none());
-        boards.give_back(&first.board);
-        first.board.leave(0);
+        boards.release(&first.segment);
+        first.segment.leave(0);
         assert!(lend().is_none());
-        first.board.leave(1);
+        first.segment.leave(1);
         assert_eq!(lend().unwrap().offset, first.offset);
     }
 
     #[test]
     fn rounds_of_one_collective_are_lent_again_only_when_all_have_deserted_them() {
         let shape = NbcLayout::own(2, 8);
-        let each = own_len(NbcSlots::bytes(2, shape));
+        let each = slots_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each * 2).unwrap();
         let boards = SegmentAllocator::default();
-        let lend = || boards.lend_rounds(&commons, 2, shape);
+        let lend = || boards.allocate_slots(&commons, 2, shape);
         let (offset, first) = lend().unwrap();
         assert_ne!(lend().unwrap().0, offset);
         assert!(lend().is_none());
         let other = NbcSlots::new(commons.part(offset, each), 2, shape).unwrap();
         first.desert(0);
-        boards.give_back_rounds(offset, first);
+        boards.release_slots(offset, first);
         assert!(lend().is_none());
         other.desert(1);
         assert_eq!(lend().unwrap().0, offset);
@@ -299,13 +304,13 @@ mod tests {
     #[test]
     fn what_is_longer_than_needed_is_lent_when_nothing_else_is_left() {
         let (short, long) = (NbcLayout::own(2, 8), NbcLayout::own(2, 4000));
-        let each = |shape| own_len(NbcSlots::bytes(2, shape));
+        let each = |shape| slots_len(NbcSlots::bytes(2, shape));
         let commons = Segment::anonymous(each(short) + each(long)).unwrap();
         let boards = SegmentAllocator::default();
-        let (offset, rounds) = boards.lend_rounds(&commons, 2, long).unwrap();
+        let (offset, rounds) = boards.allocate_slots(&commons, 2, long).unwrap();
         (0..2).for_each(|member| rounds.desert(member));
-        boards.give_back_rounds(offset, rounds);
-        let lend = |shape| boards.lend_rounds(&commons, 2, shape);
+        boards.release_slots(offset, rounds);
+        let lend = |shape| boards.allocate_slots(&commons, 2, shape);
         let first = lend(short).unwrap();
         assert_ne!(first.0, offset, "there is room of its length");
         let second = lend(short).unwrap();
@@ -313,7 +318,7 @@ mod tests {
         assert!(lend(short).is_none());
         // It comes back as long as it was.
         (0..2).for_each(|member| second.1.desert(member));
-        boards.give_back_rounds(offset, second.1);
+        boards.release_slots(offset, second.1);
         assert_eq!(lend(long).unwrap().0, offset);
     }
 
@@ -321,8 +326,9 @@ mod tests {
     fn rounds_of_single_collectives_leave_room_for_boards() {
         let commons = Segment::anonymous(2 * limit::PERSISTENT_SLOTS_BYTES).unwrap();
         let boards = SegmentAllocator::default();
-        let lent = std::iter::from_fn(|| boards.lend_rounds(&commons, 3, NbcLayout::own(4, 4000)));
+        let lent =
+            std::iter::from_fn(|| boards.allocate_slots(&commons, 3, NbcLayout::own(4, 4000)));
         assert!(lent.count() > 10);
-        assert!(boards.lend(&commons, 3).is_some());
+        assert!(boards.allocate(&commons, 3).is_some());
     }
 }

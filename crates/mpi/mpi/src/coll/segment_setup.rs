@@ -10,7 +10,7 @@
 use super::algo;
 use super::algo::Reduction;
 use super::call_tag::{CallId, CallSeries, CollectiveKind};
-use super::comm_segment::{self, Attachment, NAME_BYTES, SegmentAddress};
+use super::comm_segment::{self, ADDRESS_BYTES, Attachment, SegmentAddress};
 use super::execute::{CollContext, InFlight, RunningSchedule};
 use super::plan::{PlanRecorder, scratch};
 use super::segment_allocator::AllocatedSegment;
@@ -42,18 +42,18 @@ enum SetupPhase {
 }
 
 struct AddressBcast {
-    wire: CollContext<'static>,
+    ctx: CollContext<'static>,
     running: Arc<RunningSchedule>,
     words: Scratch,
-    commons: Option<Segment>,
-    lent: Option<AllocatedSegment>,
+    coll_heap: Option<Segment>,
+    allocated: Option<AllocatedSegment>,
 }
 
 struct AttachAgreement {
     comm: Comm,
     running: Arc<RunningSchedule>,
     words: Scratch,
-    place: Option<Attachment>,
+    attachment: Option<Attachment>,
 }
 
 impl std::fmt::Debug for SetupPhase {
@@ -82,28 +82,28 @@ pub(super) fn running(
 
 impl AddressBcast {
     fn begin(comm: &Comm, wire: CollContext<'static>) -> Result<Self> {
-        let commons = comm_segment::commons(comm);
-        let (lent, name) = comm_segment::lend(comm, commons.as_ref());
-        let words = scratch(NAME_BYTES as u64)?;
+        let commons = comm_segment::coll_heap(comm);
+        let (lent, name) = comm_segment::allocate(comm, commons.as_ref());
+        let words = scratch(ADDRESS_BYTES as u64)?;
         words.mem().write(0, &name.to_bytes());
-        let data = Data::contiguous(words.mem(), NAME_BYTES as u64);
+        let data = Data::contiguous(words.mem(), ADDRESS_BYTES as u64);
         let running = running(&wire, |p| algo::bcast::binomial(p, 0, &data))?;
         Ok(Self {
-            wire,
+            ctx: wire,
             running,
             words,
-            commons,
-            lent,
+            coll_heap: commons,
+            allocated: lent,
         })
     }
 
     /// The name has come.
     fn end(&mut self) -> Result<AttachAgreement> {
-        let (comm, mem) = (self.wire.comm().clone(), self.words.mem());
-        let mut bytes = [0; NAME_BYTES];
+        let (comm, mem) = (self.ctx.comm().clone(), self.words.mem());
+        let mut bytes = [0; ADDRESS_BYTES];
         mem.read(0, &mut bytes);
         let name = SegmentAddress::from_bytes(&bytes);
-        let place = comm_segment::reach(&comm, self.commons.take(), name, self.lent.take());
+        let place = comm_segment::attach(&comm, self.coll_heap.take(), name, self.allocated.take());
         // All must have got there if anybody is to use it: the least of all answers.
         let words = scratch(1)?;
         words.mem().write(0, &[u8::from(place.is_some())]);
@@ -113,12 +113,12 @@ impl AddressBcast {
             output: words.mem(),
             count: 1,
         };
-        let running = running(&self.wire, |p| algo::allreduce::recursive_doubling(p, &r))?;
+        let running = running(&self.ctx, |p| algo::allreduce::recursive_doubling(p, &r))?;
         Ok(AttachAgreement {
             comm,
             running,
             words,
-            place,
+            attachment: place,
         })
     }
 }
@@ -127,8 +127,8 @@ impl AttachAgreement {
     fn end(&mut self) {
         let mut all = [0];
         self.words.mem().read(0, &mut all);
-        let place = self.place.take().filter(|_| all == [1]);
-        comm_segment::settle(&self.comm, place);
+        let place = self.attachment.take().filter(|_| all == [1]);
+        comm_segment::finish_setup(&self.comm, place);
     }
 }
 
@@ -139,11 +139,11 @@ impl SegmentSetup {
     /// without a mistake.
     pub fn begin(comm: &Comm, origin: CallOrigin) -> Arc<Self> {
         let call = CallId::new(1, CallSeries::Nonblocking, CollectiveKind::Internal);
-        let naming = AddressBcast::begin(comm, CollContext::keeping(comm, call, origin));
+        let naming = AddressBcast::begin(comm, CollContext::owned(comm, call, origin));
         let phase = match naming {
             Ok(naming) => SetupPhase::AddressBcast(Box::new(naming)),
             Err(error) => {
-                comm_segment::settle(comm, None);
+                comm_segment::finish_setup(comm, None);
                 SetupPhase::Over(Some(error))
             }
         };
@@ -185,7 +185,7 @@ impl Drop for SegmentSetup {
 impl SetupPhase {
     fn comm(&self) -> Option<Comm> {
         match self {
-            SetupPhase::AddressBcast(naming) => Some(naming.wire.comm().clone()),
+            SetupPhase::AddressBcast(naming) => Some(naming.ctx.comm().clone()),
             SetupPhase::AttachAgreement(agreeing) => Some(agreeing.comm.clone()),
             SetupPhase::Over(_) => None,
         }
@@ -193,7 +193,7 @@ impl SetupPhase {
 
     /// Goes as far as it can; the next phase, or the error that ends all.
     fn advance(&mut self) -> Option<Result<SetupPhase>> {
-        let ended = |running: &RunningSchedule| running.carry().then(|| running.error());
+        let ended = |running: &RunningSchedule| running.advance().then(|| running.error());
         match self {
             SetupPhase::AddressBcast(naming) => ended(&naming.running).map(|error| match error {
                 Some(error) => Err(error),
@@ -221,7 +221,7 @@ impl Stepper for SegmentSetup {
         while let Some(next) = phase.advance() {
             *phase = next.unwrap_or_else(|error| {
                 if let Some(comm) = phase.comm() {
-                    comm_segment::settle(&comm, None);
+                    comm_segment::finish_setup(&comm, None);
                 }
                 SetupPhase::Over(Some(error))
             });

@@ -47,38 +47,38 @@ impl SmallOp<'_> {
 }
 
 /// Carries out a small collective; `false`: it does not fit.
-pub(super) fn meet(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
+pub(super) fn run(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
     if small.bytes() > CELL_BYTES as u64 {
         return Ok(false);
     }
-    let (place, epoch) = (table.place, table.next());
-    let (board, me) = (&place.board, place.me);
+    let (place, epoch) = (table.attachment, table.next_epoch());
+    let (board, me) = (&place.segment, place.me);
     match small {
-        SmallOp::Barrier => table.pass(epoch, || {})?,
+        SmallOp::Barrier => table.barrier(epoch, || {})?,
         SmallOp::Bcast(root, data) => {
             let cell = Data::contiguous(board.cell(*root, epoch), data.len);
             if *root == me {
                 typed_buffer::copy(data, &cell);
-                table.lead(epoch)?;
+                table.signal(epoch)?;
             } else {
-                table.follow(epoch, *root)?;
+                table.wait_for(epoch, *root)?;
                 typed_buffer::copy(&cell, data);
             }
         }
         SmallOp::Allgather(len, put, get) => {
             let cell = |member: u32| Data::contiguous(board.cell(member, epoch), *len);
             put(&cell(me));
-            table.pass(epoch, || {})?;
+            table.barrier(epoch, || {})?;
             (0..board.members()).for_each(|member| get(member, &cell(member)));
         }
         SmallOp::Reduce(r, root) => {
             let takes = root.is_none_or(|root| root == me);
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
             let all = 0..board.members();
-            table.pass(epoch, || {
+            table.barrier(epoch, || {
                 combine(table, r, all.clone(), (epoch, board.result(epoch)))
             })?;
-            match place.style {
+            match place.barrier {
                 _ if !takes => {}
                 BarrierKind::Counter => {
                     typed_buffer::copy(&r.whole(board.result(epoch)), &r.whole(r.output))
@@ -89,7 +89,7 @@ pub(super) fn meet(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
         }
         SmallOp::Scan(r, own) => {
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
-            table.pass(epoch, || {})?;
+            table.barrier(epoch, || {})?;
             let operands = match own {
                 ScanKind::Inclusive => 0..me + 1,
                 ScanKind::Exclusive => 0..me,
@@ -102,7 +102,7 @@ pub(super) fn meet(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
 
 /// Combines all cells to where the result goes, the own operand where it is.
 fn combine_plain(table: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
-    let (place, board) = (table.place, &table.place.board);
+    let (place, board) = (table.attachment, &table.attachment.segment);
     let operands = Operands {
         me: place.me,
         members: 0..board.members(),
@@ -113,7 +113,7 @@ fn combine_plain(table: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
     };
     // One piece: a cell is shorter than the room.
     let room = OperandRoom {
-        mem: place.private.mem(),
+        mem: place.combine_room.mem(),
         each: limit::COMBINE_BYTES,
     };
     operands.combine(r, r.count, room, bring, |_, _| {});
@@ -127,8 +127,8 @@ fn combine(
     mut members: Range<u32>,
     (epoch, into): (u32, UserMem),
 ) {
-    let board = &table.place.board;
-    let mut sum = table.place.private.mem();
+    let board = &table.attachment.segment;
+    let mut sum = table.attachment.combine_room.mem();
     let mut next = sum.offset(CELL_BYTES as isize);
     let Some(first) = members.next() else { return };
     typed_buffer::copy(&r.whole(board.cell(first, epoch)), &r.whole(sum));

@@ -63,13 +63,13 @@ impl TimeSpan {
 /// One collective on a board, as one of its members takes part.
 pub struct ShmSync<'a> {
     pub(super) comm: &'a Comm,
-    pub(super) place: &'a Attachment,
+    pub(super) attachment: &'a Attachment,
     pub(super) call: CallId,
     pub(super) origin: CallOrigin,
-    said: CallSignature,
+    signature: CallSignature,
     word: Cell<u32>,
     /// Of a call that goes by messages this time.
-    course: Cell<Option<TunedCall>>,
+    tuned: Cell<Option<TunedCall>>,
 }
 
 impl<'a> ShmSync<'a> {
@@ -82,17 +82,17 @@ impl<'a> ShmSync<'a> {
     ) -> Self {
         Self {
             comm,
-            place,
+            attachment: place,
             call,
             origin,
-            said,
+            signature: said,
             word: Cell::new(said.word()),
-            course: Cell::new(None),
+            tuned: Cell::new(None),
         }
     }
 
     /// What members decided by themselves goes into the words that they compare, too.
-    pub(super) fn add_to_word(&self, decided: u32) {
+    pub(super) fn mix_into_word(&self, decided: u32) {
         self.word.set(
             self.word
                 .get()
@@ -101,23 +101,23 @@ impl<'a> ShmSync<'a> {
     }
 
     /// Messages are to serve, in this course.
-    pub(super) fn leave_to_messages(&self, course: TunedCall) {
-        self.course.set(Some(course));
+    pub(super) fn use_messages(&self, course: TunedCall) {
+        self.tuned.set(Some(course));
     }
 
-    pub(super) fn take_course(&self) -> Option<TunedCall> {
-        self.course.take()
+    pub(super) fn take_tuned(&self) -> Option<TunedCall> {
+        self.tuned.take()
     }
 
     /// The number of the next meeting, in which this process must take part. What it puts down
     /// there, beside lanes, is its own now.
     #[inline]
-    pub(super) fn next(&self) -> u32 {
-        let epoch = self.place.last().wrapping_add(1);
-        self.place.epoch.store(epoch, Ordering::Relaxed);
+    pub(super) fn next_epoch(&self) -> u32 {
+        let epoch = self.attachment.last_epoch().wrapping_add(1);
+        self.attachment.epoch.store(epoch, Ordering::Relaxed);
         // Its slot was that of a meeting which all have left when all have come to the one after.
-        if epoch.wrapping_sub(self.place.together.load(Ordering::Relaxed)) >= DEPTH {
-            self.settle(epoch.wrapping_sub(DEPTH / 2));
+        if epoch.wrapping_sub(self.attachment.complete_epoch.load(Ordering::Relaxed)) >= DEPTH {
+            self.await_epoch(epoch.wrapping_sub(DEPTH / 2));
         }
         epoch
     }
@@ -125,19 +125,23 @@ impl<'a> ShmSync<'a> {
     /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one
     /// before the last.
     #[inline]
-    pub(super) fn next_with_lanes(&self) -> u32 {
-        let last = self.place.last();
-        if last != self.place.together.load(Ordering::Relaxed) {
-            self.settle(last);
+    pub(super) fn next_epoch_with_lanes(&self) -> u32 {
+        let last = self.attachment.last_epoch();
+        if last != self.attachment.complete_epoch.load(Ordering::Relaxed) {
+            self.await_epoch(last);
         }
-        self.next()
+        self.next_epoch()
     }
 
     /// Waits until all have come to meeting number `epoch`.
     #[cold]
-    fn settle(&self, epoch: u32) {
-        let Attachment { board, style, .. } = self.place;
-        let mut awaited = self.place.others().peekable();
+    fn await_epoch(&self, epoch: u32) {
+        let Attachment {
+            segment: board,
+            barrier: style,
+            ..
+        } = self.attachment;
+        let mut awaited = self.attachment.others().peekable();
         self.wait(AwaitedRanks::Laggards, &mut || match style {
             BarrierKind::Counter => board.gate(epoch).passed(epoch),
             BarrierKind::Flags => {
@@ -148,7 +152,9 @@ impl<'a> ShmSync<'a> {
                 awaited.peek().is_none()
             }
         });
-        self.place.together.store(epoch, Ordering::Relaxed);
+        self.attachment
+            .complete_epoch
+            .store(epoch, Ordering::Relaxed);
     }
 
     /// Whether all members can read what any of them lends. They agree on it when the first of
@@ -157,12 +163,15 @@ impl<'a> ShmSync<'a> {
     ///
     /// # Errors
     /// As [`Self::pass`].
-    pub(super) fn reads(&self) -> Result<bool> {
+    pub(super) fn reads_directly(&self) -> Result<bool> {
         let Attachment {
-            board, me, reads, ..
-        } = self.place;
+            segment: board,
+            me,
+            reads_directly: reads,
+            ..
+        } = self.attachment;
         if let Some(&reads) = reads.get() {
-            return Ok(reads && !self.place.refused.load(Ordering::Relaxed));
+            return Ok(reads && !self.attachment.reading_refused.load(Ordering::Relaxed));
         }
         let process = self.comm.process();
         let readable = |rank| match self.comm.group().peer(rank) {
@@ -170,11 +179,11 @@ impl<'a> ShmSync<'a> {
             None => false,
         };
         // Words are compared before: only those who mean the same come to the second meeting.
-        self.agree()?;
-        let epoch = self.next();
+        self.compare_signatures()?;
+        let epoch = self.next_epoch();
         let all = (0..board.members()).all(readable);
         board.cell(*me, epoch).write(0, &[u8::from(all)]);
-        self.pass(epoch, || {})?;
+        self.barrier(epoch, || {})?;
         let says = |member| {
             let mut answer = [0];
             board.cell(member, epoch).read(0, &mut answer);
@@ -192,13 +201,13 @@ impl<'a> ShmSync<'a> {
     ///
     /// # Errors
     /// As [`Self::pass`].
-    pub(super) fn span(&self, own: Option<TimeSpan>) -> Result<Option<Duration>> {
-        let (board, epoch) = (&self.place.board, self.next());
+    pub(super) fn measure_span(&self, own: Option<TimeSpan>) -> Result<Option<Duration>> {
+        let (board, epoch) = (&self.attachment.segment, self.next_epoch());
         let own = own.unwrap_or(TimeSpan { begin: 0, end: 0 });
-        let cell = board.cell(self.place.me, epoch);
+        let cell = board.cell(self.attachment.me, epoch);
         cell.write(0, &own.begin.to_ne_bytes());
         cell.write(8, &own.end.to_ne_bytes());
-        self.pass(epoch, || {})?;
+        self.barrier(epoch, || {})?;
         let told = (0..board.members()).map(|member| {
             let word = |at| {
                 let mut bytes = [0; 8];
@@ -218,8 +227,8 @@ impl<'a> ShmSync<'a> {
     }
 
     /// Meets the others only to learn whether they mean the same.
-    pub(super) fn agree(&self) -> Result<()> {
-        self.pass(self.next(), || {})
+    pub(super) fn compare_signatures(&self) -> Result<()> {
+        self.barrier(self.next_epoch(), || {})
     }
 
     /// Meets all others; at a gate the last to arrive does `last` first.
@@ -228,8 +237,8 @@ impl<'a> ShmSync<'a> {
     /// `NotSame` if ranks called different things; all who wait for all get it, in the same
     /// meeting.
     #[inline]
-    pub(super) fn pass(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
-        self.pass_doing(epoch, last, || {})
+    pub(super) fn barrier(&self, epoch: u32, last: impl FnOnce()) -> Result<()> {
+        self.barrier_with(epoch, last, || {})
     }
 
     /// As [`Self::pass`], with something to do between coming and waiting.
@@ -237,19 +246,21 @@ impl<'a> ShmSync<'a> {
     /// # Errors
     /// As [`Self::pass`].
     #[inline]
-    pub(super) fn pass_doing(
+    pub(super) fn barrier_with(
         &self,
         epoch: u32,
         last: impl FnOnce(),
         meanwhile: impl FnOnce(),
     ) -> Result<()> {
-        self.say(epoch);
-        let words = match self.place.style {
-            BarrierKind::Counter => self.meet_at_gate(epoch, (last, meanwhile)),
-            BarrierKind::Flags => self.meet_by_flags(epoch, meanwhile),
+        self.publish(epoch);
+        let words = match self.attachment.barrier {
+            BarrierKind::Counter => self.counter_barrier(epoch, (last, meanwhile)),
+            BarrierKind::Flags => self.flag_barrier(epoch, meanwhile),
         };
-        self.place.together.store(epoch, Ordering::Relaxed);
-        self.judge(epoch, words)
+        self.attachment
+            .complete_epoch
+            .store(epoch, Ordering::Relaxed);
+        self.check(epoch, words)
     }
 
     /// Comes to a meeting and goes on: what this member put down is there for those who wait for
@@ -258,46 +269,46 @@ impl<'a> ShmSync<'a> {
     /// # Errors
     /// `NotSame` if one who came before called something else. Those who come later will find out
     /// themselves.
-    pub(super) fn lead(&self, epoch: u32) -> Result<()> {
-        self.say(epoch);
-        let words = match self.place.style {
+    pub(super) fn signal(&self, epoch: u32) -> Result<()> {
+        self.publish(epoch);
+        let words = match self.attachment.barrier {
             BarrierKind::Counter => {
                 let words = self.arrive(epoch, || {}).unwrap_or(Agreement::Same);
-                self.place.ring();
+                self.attachment.wake_all();
                 words
             }
             BarrierKind::Flags => {
                 // The fence inside orders the own flag before the looks at the others': of two who
                 // both lead, one sees the other.
-                self.place.ring();
+                self.attachment.wake_all();
                 let differs = |member| {
-                    let theirs = self.place.board.flag(member, epoch).raised(epoch);
+                    let theirs = self.attachment.segment.flag(member, epoch).raised(epoch);
                     theirs.is_some_and(|word| word != self.word.get())
                 };
-                match self.place.others().any(differs) {
+                match self.attachment.others().any(differs) {
                     true => Agreement::Different,
                     false => Agreement::Same,
                 }
             }
         };
-        self.judge(epoch, words)
+        self.check(epoch, words)
     }
 
     /// Comes to a meeting and waits only for what `leader` put down.
     ///
     /// # Errors
     /// `NotSame` if that one called something else, or if the caller came last and any of them did.
-    pub(super) fn follow(&self, epoch: u32, leader: u32) -> Result<()> {
-        self.say(epoch);
-        let came_last = match self.place.style {
+    pub(super) fn wait_for(&self, epoch: u32, leader: u32) -> Result<()> {
+        self.publish(epoch);
+        let came_last = match self.attachment.barrier {
             BarrierKind::Counter => self.arrive(epoch, || {}),
             BarrierKind::Flags => None,
         };
-        if came_last.is_some() || self.place.style == BarrierKind::Flags {
+        if came_last.is_some() || self.attachment.barrier == BarrierKind::Flags {
             // Somebody may wait for all to have come.
-            self.place.ring();
+            self.attachment.wake_all();
         }
-        let (mut theirs, board) = (None, &self.place.board);
+        let (mut theirs, board) = (None, &self.attachment.segment);
         let peer = self.comm.group().peer(leader);
         self.wait(
             peer.map_or(AwaitedRanks::Members, AwaitedRanks::Leader),
@@ -311,15 +322,17 @@ impl<'a> ShmSync<'a> {
             _ if theirs != Some(self.word.get()) => Agreement::Different,
             _ => Agreement::Same,
         };
-        self.judge(epoch, words)
+        self.check(epoch, words)
     }
 
     /// Notes what this member came for, and raises its flag.
     #[inline]
-    fn say(&self, epoch: u32) {
-        let Attachment { board, me, .. } = self.place;
+    fn publish(&self, epoch: u32) {
+        let Attachment {
+            segment: board, me, ..
+        } = self.attachment;
         let mut note = [0; NOTE_BYTES];
-        note[..SIGNATURE_BYTES].copy_from_slice(&self.said.to_bytes());
+        note[..SIGNATURE_BYTES].copy_from_slice(&self.signature.to_bytes());
         note[SIGNATURE_BYTES..SIGNATURE_BYTES + 4].copy_from_slice(&self.call.number.to_ne_bytes());
         note_site(&mut note, self.origin.site);
         board.note(*me, epoch).write(0, &note);
@@ -329,7 +342,7 @@ impl<'a> ShmSync<'a> {
     /// Arrives at the gate, and opens it if all others have: then what their words were like.
     #[inline]
     fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Agreement> {
-        let gate = self.place.board.gate(epoch);
+        let gate = self.attachment.segment.gate(epoch);
         let Arrival::Last(words) = gate.arrive(self.word.get()) else {
             return None;
         };
@@ -340,31 +353,35 @@ impl<'a> ShmSync<'a> {
         Some(words)
     }
 
-    fn meet_at_gate(
+    fn counter_barrier(
         &self,
         epoch: u32,
         (last, meanwhile): (impl FnOnce(), impl FnOnce()),
     ) -> Agreement {
         if let Some(words) = self.arrive(epoch, last) {
-            self.place.ring();
+            self.attachment.wake_all();
             meanwhile();
             return words;
         }
         meanwhile();
-        let gate = self.place.board.gate(epoch);
+        let gate = self.attachment.segment.gate(epoch);
         self.wait(AwaitedRanks::Members, &mut || gate.passed(epoch));
         gate.words(epoch)
     }
 
-    fn meet_by_flags(&self, epoch: u32, meanwhile: impl FnOnce()) -> Agreement {
-        let Attachment { board, bells, .. } = self.place;
+    fn flag_barrier(&self, epoch: u32, meanwhile: impl FnOnce()) -> Agreement {
+        let Attachment {
+            segment: board,
+            doorbells: bells,
+            ..
+        } = self.attachment;
         // As after a message: a waiter that missed this looks again before it sleeps for long.
         bells
             .iter()
             .for_each(|bell| Doorbell::new(bell.atomic_u32(0)).ring());
         meanwhile();
         let (mut words, own) = (Agreement::Same, self.word.get());
-        let mut others = self.place.others();
+        let mut others = self.attachment.others();
         let mut awaited = others.next();
         self.wait(AwaitedRanks::Members, &mut || {
             while let Some(member) = awaited {
@@ -384,8 +401,8 @@ impl<'a> ShmSync<'a> {
     fn wait(&self, awaited: AwaitedRanks, come: &mut (dyn FnMut() -> bool + Send)) {
         let host = &self.comm.process().host;
         let come_alone = match host.is_single_threaded() {
-            true => looks(self.place.spins, come),
-            false => self.wait_in_turn(come),
+            true => spin(self.attachment.spins, come),
+            false => self.spin_and_yield(come),
         };
         if come_alone {
             return;
@@ -405,36 +422,38 @@ impl<'a> ShmSync<'a> {
     /// partners of those that run elsewhere now. So it looks for a moment, and then in turns with
     /// them, while there are any.
     #[inline(never)]
-    fn wait_in_turn(&self, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
-        let (mut left, mut taken) = (self.place.spins, 0);
+    fn spin_and_yield(&self, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+        let (mut left, mut taken) = (self.attachment.spins, 0);
         while left > 0 && taken < limit::TURNS {
-            if looks(left.min(limit::TURN_SPINS), come) {
+            if spin(left.min(limit::TURN_SPINS), come) {
                 return true;
             }
             left = left.saturating_sub(limit::TURN_SPINS);
             let begun = Instant::now();
             std::thread::yield_now();
             if begun.elapsed() >= limit::TURN_TAKEN_FROM {
-                (left, taken) = (self.place.spins, taken + 1);
+                (left, taken) = (self.attachment.spins, taken + 1);
             }
         }
         come()
     }
 
     #[inline]
-    fn judge(&self, epoch: u32, words: Agreement) -> Result<()> {
+    fn check(&self, epoch: u32, words: Agreement) -> Result<()> {
         match words {
             Agreement::Same => Ok(()),
-            Agreement::Different => Err(self.disagreement(epoch)),
+            Agreement::Different => Err(self.mismatch(epoch)),
         }
     }
 
     /// Words differed in this meeting, to which the caller just came.
     #[cold]
-    fn disagreement(&self, epoch: u32) -> Error {
-        self.place.told.store(epoch, Ordering::Relaxed);
-        self.place.board.tell_odd(epoch);
-        self.describe(epoch, self.said, self.call.number)
+    fn mismatch(&self, epoch: u32) -> Error {
+        self.attachment
+            .reported_epoch
+            .store(epoch, Ordering::Relaxed);
+        self.attachment.segment.tell_odd(epoch);
+        self.describe(epoch, self.signature, self.call.number)
     }
 
     /// What this member was not told in an earlier call, because it did not wait there.
@@ -442,23 +461,27 @@ impl<'a> ShmSync<'a> {
     /// # Errors
     /// `NotSame`, once for each such meeting that others have left word of.
     #[inline]
-    pub(super) fn look_back(&self) -> Result<()> {
-        let odd = self.place.board.odd();
-        if odd == 0 || odd == self.place.told.load(Ordering::Relaxed) {
+    pub(super) fn check_earlier(&self) -> Result<()> {
+        let odd = self.attachment.segment.odd();
+        if odd == 0 || odd == self.attachment.reported_epoch.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.look_back_to(odd)
+        self.check_epoch(odd)
     }
 
     #[cold]
-    fn look_back_to(&self, odd: u32) -> Result<()> {
-        let Attachment { me, told, .. } = self.place;
-        if self.place.last().wrapping_sub(odd) as i32 <= -1 {
+    fn check_epoch(&self, odd: u32) -> Result<()> {
+        let Attachment {
+            me,
+            reported_epoch: told,
+            ..
+        } = self.attachment;
+        if self.attachment.last_epoch().wrapping_sub(odd) as i32 <= -1 {
             // The caller is still to come there.
             return Ok(());
         }
         told.store(odd, Ordering::Relaxed);
-        if let (true, Some((said, number))) = (self.remembered(*me, odd), self.shown(*me, odd)) {
+        if let (true, Some((said, number))) = (self.has_note(*me, odd), self.read_note(*me, odd)) {
             return Err(self.describe(odd, said, number));
         }
         let text = format!(
@@ -471,14 +494,21 @@ impl<'a> ShmSync<'a> {
     }
 
     /// Whether what `member` noted of a meeting is still there.
-    fn remembered(&self, member: u32, epoch: u32) -> bool {
-        self.place.board.flag(member, epoch).raised(epoch).is_some()
+    fn has_note(&self, member: u32, epoch: u32) -> bool {
+        self.attachment
+            .segment
+            .flag(member, epoch)
+            .raised(epoch)
+            .is_some()
     }
 
     /// What `member` noted.
-    fn shown(&self, member: u32, epoch: u32) -> Option<(CallSignature, u32)> {
+    fn read_note(&self, member: u32, epoch: u32) -> Option<(CallSignature, u32)> {
         let mut note = [0; NOTE_BYTES];
-        self.place.board.note(member, epoch).read(0, &mut note);
+        self.attachment
+            .segment
+            .note(member, epoch)
+            .read(0, &mut note);
         let (said, rest) = note.split_first_chunk::<SIGNATURE_BYTES>()?;
         let number = u32::from_ne_bytes(*rest.first_chunk()?);
         Some((CallSignature::from_bytes(said)?, number))
@@ -487,27 +517,30 @@ impl<'a> ShmSync<'a> {
     /// What all said who have come, the caller with what it said then.
     fn describe(&self, epoch: u32, said: CallSignature, number: u32) -> Error {
         let own = MemberCall {
-            member: self.place.me,
+            member: self.attachment.me,
             statement: Some(said),
-            site: self.noted(self.place.me, epoch).site,
+            site: self.member_call(self.attachment.me, epoch).site,
         };
-        let others = self.place.others();
-        let others = others.filter(|member| self.remembered(*member, epoch));
-        let others = others.map(|member| self.noted(member, epoch));
+        let others = self.attachment.others();
+        let others = others.filter(|member| self.has_note(*member, epoch));
+        let others = others.map(|member| self.member_call(member, epoch));
         let all = std::iter::once(own).chain(others).collect();
         mismatch_error(self.comm, ("collective", number), all)
     }
 
-    fn noted(&self, member: u32, epoch: u32) -> MemberCall {
+    fn member_call(&self, member: u32, epoch: u32) -> MemberCall {
         let mut note = [0; NOTE_BYTES];
-        self.place.board.note(member, epoch).read(0, &mut note);
+        self.attachment
+            .segment
+            .note(member, epoch)
+            .read(0, &mut note);
         MemberCall::noted(member, &note)
     }
 }
 
 /// Looks so often, and once more.
 #[inline]
-fn looks(spins: u32, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
+fn spin(spins: u32, come: &mut (dyn FnMut() -> bool + Send)) -> bool {
     for _ in 0..=spins {
         if come() {
             return true;

@@ -16,7 +16,7 @@ pub(super) struct SubPlan<'a> {
     /// How many take part.
     pub size: u32,
     /// They share a node.
-    pub together: bool,
+    pub on_node: bool,
     /// Their ranks in the whole.
     pub rank: &'a dyn Fn(u32) -> u32,
 }
@@ -47,7 +47,7 @@ impl Plan for SubPlan<'_> {
     }
 
     fn is_on_node(&self) -> bool {
-        self.together
+        self.on_node
     }
 
     fn node_map(&self) -> Option<Arc<NodeMap>> {

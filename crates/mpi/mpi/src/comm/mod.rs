@@ -61,7 +61,7 @@ pub(crate) struct CommInner {
     pub rank: u32,
     /// The group that messages go to, if it is a formula: found without a look at which group that
     /// is.
-    line: StridedRanks,
+    strided: StridedRanks,
     /// The group this process belongs to.
     pub local: Group,
     /// The other group of an intercommunicator.
@@ -70,11 +70,11 @@ pub(crate) struct CommInner {
     pub local_comm: OnceLock<Comm>,
     /// Numbers of collectives by series, from which their tags derive, and of constructors, which
     /// gives their messages their tag. Others may look at them ([`CollectiveCounter`]).
-    pub counts: CollectiveCounts,
+    pub collective_counts: CollectiveCounts,
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
     /// The board of its small collectives.
-    pub meeting: CommSegment,
+    pub segment: CommSegment,
     /// Whether all its processes share one node, once somebody asked.
     pub on_node: OnceLock<bool>,
     /// How its processes are spread over nodes, likewise.
@@ -108,7 +108,7 @@ impl CommInner {
 
     /// Counts a constructor that begins to talk: the tag of its messages.
     fn next_construction(&self) -> i32 {
-        let count = &self.counts[CollectiveCounter::Constructions as usize];
+        let count = &self.collective_counts[CollectiveCounter::Constructions as usize];
         (count.fetch_add(1, Ordering::Relaxed) & i32::MAX as u32) as i32
     }
 
@@ -137,7 +137,7 @@ impl CommInner {
         let known = CommunicatorInfo {
             name,
             members,
-            counts: &self.counts,
+            counts: &self.collective_counts,
         };
         self.process
             .host
@@ -152,7 +152,7 @@ impl Drop for CommInner {
             let gone = CommunicatorInfo {
                 name: "",
                 members: GroupMembers::Gone,
-                counts: &self.counts,
+                counts: &self.collective_counts,
             };
             self.process.host.publish_communicator(self.number(), &gone);
         }
@@ -268,13 +268,13 @@ impl Comm {
             context: AtomicU32::new(NO_CONTEXT),
             tag_shards: AtomicU32::new(0),
             rank,
-            line: StridedRanks::of(parts.remote.as_ref().unwrap_or(&parts.local)),
+            strided: StridedRanks::of(parts.remote.as_ref().unwrap_or(&parts.local)),
             local: parts.local,
             remote: parts.remote,
             local_comm: OnceLock::new(),
-            counts: CollectiveCounts::default(),
+            collective_counts: CollectiveCounts::default(),
             persistent: Mutex::default(),
-            meeting: CommSegment::default(),
+            segment: CommSegment::default(),
             on_node: OnceLock::new(),
             spread: OnceLock::new(),
             handle: AtomicUsize::new(0),
@@ -335,7 +335,7 @@ impl Comm {
             first,
             stride,
             span,
-        } = self.0.line;
+        } = self.0.strided;
         if rank < span {
             return Some(first.wrapping_add(rank.wrapping_mul(stride)));
         }

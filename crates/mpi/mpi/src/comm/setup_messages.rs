@@ -308,7 +308,7 @@ pub(crate) struct SetupTask<T> {
 }
 
 impl<T: Send + 'static> SetupTask<T> {
-    /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to
+    /// Starts `work` on a communicator and lets the host advance it; `segment` says what it is to
     /// those who watch.
     pub fn start(
         on: &Comm,

@@ -141,7 +141,7 @@ impl Comm {
         (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))
     }
 
-    /// Number of its contexts ([`number`]); none before its processes agreed on them.
+    /// Number of its contexts ([`next_call`]); none before its processes agreed on them.
     pub fn contexts_number(&self) -> Option<u32> {
         let context = self.context();
         (context != super::NO_CONTEXT).then(|| number(context))

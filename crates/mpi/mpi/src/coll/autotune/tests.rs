@@ -39,7 +39,7 @@ fn calls(
     for _ in 0..count {
         let (way, timed) = ways.decide(SORT, open);
         gone[way] += 1;
-        ways.over(
+        ways.record(
             (SORT, open),
             way,
             timed.then(|| Duration::from_nanos(ns[way])),
@@ -91,14 +91,14 @@ fn one_slow_call_changes_nothing_but_other_cores_do_and_back_again() {
     );
     let mut ways = PathTuner::default();
     calls(&mut ways, THREE, 500, near);
-    assert_eq!(ways.usual(SORT, THREE), 1);
-    ways.over((SORT, THREE), 1, Some(Duration::from_millis(10)));
-    assert_eq!(ways.usual(SORT, THREE), 1);
+    assert_eq!(ways.best_path(SORT, THREE), 1);
+    ways.record((SORT, THREE), 1, Some(Duration::from_millis(10)));
+    assert_eq!(ways.best_path(SORT, THREE), 1);
     for _ in 0..3 {
         calls(&mut ways, THREE, 50, far);
-        assert_eq!(ways.usual(SORT, THREE), 0);
+        assert_eq!(ways.best_path(SORT, THREE), 0);
         calls(&mut ways, THREE, 400, near);
-        assert_eq!(ways.usual(SORT, THREE), 1);
+        assert_eq!(ways.best_path(SORT, THREE), 1);
     }
 }
 
@@ -110,7 +110,7 @@ fn most_short_calls_read_no_clock() {
     for _ in 0..800 {
         let (way, time) = ways.decide(SORT, THREE);
         timed += u32::from(time);
-        ways.over(
+        ways.record(
             (SORT, THREE),
             way,
             time.then(|| Duration::from_nanos(70_000 + way as u64 * 10_000)),
@@ -168,9 +168,9 @@ fn long_calls_begin_by_reading_and_lose_no_more_than_a_share_to_tries() {
             if turn < 12 {
                 assert!(others <= 4, "{others} of {turn}");
             }
-            ways.over((LONG, FOUR), way, Some(Duration::from_micros(us[way])));
+            ways.record((LONG, FOUR), way, Some(Duration::from_micros(us[way])));
         }
-        assert_eq!(ways.usual(LONG, FOUR), DIRECT);
+        assert_eq!(ways.best_path(LONG, FOUR), DIRECT);
         let best = 400 * us[DIRECT];
         assert!(
             others >= 4 && took <= best + best / 10,
@@ -201,15 +201,15 @@ fn nothing_is_learned_of_a_call_that_somebody_could_not_time() {
     let mut ways = PathTuner::default();
     for _ in 0..100 {
         let (way, _) = ways.decide(SORT, THREE);
-        ways.over((SORT, THREE), way, None);
+        ways.record((SORT, THREE), way, None);
     }
-    assert_eq!(ways.usual(SORT, THREE), 0);
+    assert_eq!(ways.best_path(SORT, THREE), 0);
     assert_eq!(ways.decide(SORT, THREE), (0, true));
 }
 
 #[test]
 fn lengths_fall_into_classes_of_powers_of_two() {
-    let class = |len| CallClass { len, ..SORT }.class();
+    let class = |len| CallClass { len, ..SORT }.length_class();
     assert_eq!(
         [class(0), class(8192), class(16383), class(16384)],
         [0, 0, 0, 1]

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 impl Stepper for RunningSchedule {
     fn step(&self, _host: &dyn Messaging) -> bool {
-        let over = self.carry();
+        let over = self.advance();
         if over {
-            self.wire.tell_over();
+            self.ctx.trace_end();
             // SYNC(collective): Release the result and the program's buffers.
             self.over.store(true, Ordering::Release);
         }
@@ -22,7 +22,7 @@ impl Stepper for RunningSchedule {
     }
 
     fn call_site(&self) -> u64 {
-        self.wire.origin.site
+        self.ctx.origin.site
     }
 
     fn current_waiter(&self) -> Option<&AnyOfWaiter> {
@@ -48,15 +48,15 @@ impl Completion for RunningSchedule {
     fn peek(&self) -> Outcome {
         let state = self.state();
         state
-            .afloat
-            .flight
+            .in_flight
+            .transfers
             .error
             .clone()
             .map_or(Ok(Status::EMPTY), Err)
     }
 
     fn comm(&self) -> Option<Comm> {
-        Some(self.wire.comm.clone().into_owned())
+        Some(self.ctx.comm.clone().into_owned())
     }
 
     fn must_finish(&self) -> bool {

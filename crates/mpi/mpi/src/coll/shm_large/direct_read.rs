@@ -65,9 +65,9 @@ const EFAULT: i32 = 14;
 
 /// What this process lends, until it is dropped.
 pub(super) struct ExposedRegion<'a> {
-    table: &'a ShmSync<'a>,
+    sync: &'a ShmSync<'a>,
     name: BulkToken,
-    pub shown: OfferRecord,
+    pub record: OfferRecord,
 }
 
 impl<'a> ExposedRegion<'a> {
@@ -87,14 +87,18 @@ impl<'a> ExposedRegion<'a> {
         let shown = descriptor.map_or(OfferRecord::Refused, |(len, descriptor)| {
             OfferRecord::Lent { len, descriptor }
         });
-        Self { table, name, shown }
+        Self {
+            sync: table,
+            name,
+            record: shown,
+        }
     }
 }
 
 impl Drop for ExposedRegion<'_> {
     fn drop(&mut self) {
-        if !self.shown.is_refused() {
-            self.table.comm.process().host.revoke(self.name);
+        if !self.record.is_refused() {
+            self.sync.comm.process().host.revoke(self.name);
         }
     }
 }
@@ -154,20 +158,20 @@ impl LaneTransfer<'_> {
         wanted: &mut dyn Iterator<Item = ReadRequest>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
-        let lending = ExposedRegion::new(self.table, 0, offer);
+        let lending = ExposedRegion::new(self.sync, 0, offer);
         // All have said that they read what they wanted, or nobody reads, when the lending ends.
-        self.read_shown(&lending.shown, wanted, meanwhile)
+        self.read_exposed(&lending.record, wanted, meanwhile)
     }
 
-    fn read_shown(
+    fn read_exposed(
         &self,
         own: &OfferRecord,
         wanted: &mut dyn Iterator<Item = ReadRequest>,
         meanwhile: impl FnOnce(),
     ) -> Result<bool> {
-        let (board, epoch) = (&self.place.board, self.next());
-        own.write(board.cell(self.place.me, epoch));
-        self.pass(epoch)?;
+        let (board, epoch) = (&self.attachment.segment, self.next_epoch());
+        own.write(board.cell(self.attachment.me, epoch));
+        self.barrier(epoch)?;
         let refuses = |member| OfferRecord::read(board.cell(member, epoch)).is_refused();
         if (0..board.members()).any(refuses) {
             return Ok(false);
@@ -180,7 +184,7 @@ impl LaneTransfer<'_> {
                 Err(error) => outcome = Err(error),
             }
         }
-        self.settle(outcome, meanwhile)
+        self.finish_reads(outcome, meanwhile)
     }
 
     /// Says how the own reading went (`false`: the system refused it), and learns how that of the
@@ -189,18 +193,20 @@ impl LaneTransfer<'_> {
     /// # Errors
     /// The own one; that reading was refused here, if another's failed: who has an error does not
     /// come to lanes.
-    pub(super) fn settle(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
-        let said = self.say(&own, meanwhile)?;
+    pub(super) fn finish_reads(&self, own: Result<bool>, meanwhile: impl FnOnce()) -> Result<bool> {
+        let said = self.exchange_outcomes(&own, meanwhile)?;
         let all = own?;
         match (all, said.failed) {
-            (false, Some(_)) => Err(self.table.comm.error(
+            (false, Some(_)) => Err(self.sync.comm.error(
                 Class::Other,
                 "the system refused to read another process's memory",
             )),
             (true, Some(_)) => Ok(true),
             (true, None) if !said.refused => Ok(true),
             (_, None) => {
-                self.place.refused.store(true, Ordering::Relaxed);
+                self.attachment
+                    .reading_refused
+                    .store(true, Ordering::Relaxed);
                 Ok(false)
             }
         }
@@ -211,24 +217,31 @@ impl LaneTransfer<'_> {
     ///
     /// # Errors
     /// `NotSame` as every meeting.
-    pub(super) fn say(&self, own: &Result<bool>, meanwhile: impl FnOnce()) -> Result<ReadOutcomes> {
-        let (board, epoch) = (&self.place.board, self.next());
+    pub(super) fn exchange_outcomes(
+        &self,
+        own: &Result<bool>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<ReadOutcomes> {
+        let (board, epoch) = (&self.attachment.segment, self.next_epoch());
         let state = match own {
             Ok(true) => READ,
             Ok(false) => REFUSED,
             Err(_) => FAILED,
         };
-        board.cell(self.place.me, epoch).write(0, &[state]);
-        self.pass_doing(epoch, meanwhile)?;
+        board.cell(self.attachment.me, epoch).write(0, &[state]);
+        self.barrier_with(epoch, meanwhile)?;
         let says = |member| {
             let mut said = [0];
             board.cell(member, epoch).read(0, &mut said);
             said[0]
         };
-        let mut others = self.place.others();
+        let mut others = self.attachment.others();
         Ok(ReadOutcomes {
             failed: others.find(|&member| !matches!(says(member), READ | REFUSED)),
-            refused: self.place.others().any(|member| says(member) == REFUSED),
+            refused: self
+                .attachment
+                .others()
+                .any(|member| says(member) == REFUSED),
         })
     }
 
@@ -237,7 +250,7 @@ impl LaneTransfer<'_> {
         let OfferRecord::Lent { len, descriptor } = shown else {
             return Ok(true);
         };
-        let comm = self.table.comm;
+        let comm = self.sync.comm;
         let peer = comm.group().peer(wanted.from).ok_or_else(|| {
             error::Error::new(Class::Intern, format!("no process is rank {}", wanted.from))
         })?;

@@ -26,22 +26,22 @@ impl LaneTransfer<'_> {
     ///
     /// # Errors
     /// `NotSame` as every meeting; what reading met, here or at another member.
-    pub(super) fn reduce_apart(&self, r: &Reduction<'_>) -> Result<bool> {
-        let (board, me) = (&self.place.board, self.place.me);
-        let spare = self.place.wide();
+    pub(super) fn reduce_directly(&self, r: &Reduction<'_>) -> Result<bool> {
+        let (board, me) = (&self.attachment.segment, self.attachment.me);
+        let spare = self.attachment.wide();
         let offer = |mem| match &spare {
             Some(_) => ReadOffer::Lend(r.whole(mem)),
             // The others must hear of it.
             None => ReadOffer::InPlace,
         };
-        let operands = ExposedRegion::new(self.table, 0, &offer(r.input));
-        let results = ExposedRegion::new(self.table, 1, &offer(r.output));
-        let epoch = self.next();
-        operands.shown.write(board.cell(me, epoch));
+        let operands = ExposedRegion::new(self.sync, 0, &offer(r.input));
+        let results = ExposedRegion::new(self.sync, 1, &offer(r.output));
+        let epoch = self.next_epoch();
+        operands.record.write(board.cell(me, epoch));
         results
-            .shown
+            .record
             .write(board.cell(me, epoch).offset(SHOWN_BYTES as isize));
-        self.pass(epoch)?;
+        self.barrier(epoch)?;
         let all: Vec<MemberRegions> = (0..board.members())
             .map(|member| MemberRegions {
                 operands: OfferRecord::read(board.cell(member, epoch)),
@@ -56,46 +56,48 @@ impl LaneTransfer<'_> {
         }
         // Lanes cannot serve where operands are overwritten.
         let anew = |read: Result<bool>| match read {
-            Ok(false) if r.in_place() => Err(self.table.comm.error(
+            Ok(false) if r.in_place() => Err(self.sync.comm.error(
                 Class::Other,
                 "the system refused to read another process's memory",
             )),
             read => read,
         };
-        let combined = anew(self.combine_apart(r, &all, spare));
-        let taken = match self.tell(combined)? {
-            Ok(true) => anew(self.take_apart(r, &all)),
+        let combined = anew(self.combine_own_slice(r, &all, spare));
+        let taken = match self.exchange_combined(combined)? {
+            Ok(true) => anew(self.read_other_slices(r, &all)),
             // All have learned it.
             Ok(false) => return Ok(false),
             failed => failed,
         };
         // An error must not keep the others waiting.
-        self.settle(taken, || {})
+        self.finish_reads(taken, || {})
     }
 
     /// Says whether the own slice is combined, and learns whether all are; `false`: lanes must
     /// serve.
-    fn tell(&self, combined: Result<bool>) -> Result<Result<bool>> {
-        let said = self.say(&combined, || {})?;
+    fn exchange_combined(&self, combined: Result<bool>) -> Result<Result<bool>> {
+        let said = self.exchange_outcomes(&combined, || {})?;
         if let Some(member) = said.failed {
             let text = format!("rank {member} could not read what it had to combine");
-            return Ok(combined.and_then(|_| Err(self.table.comm.error(Class::Other, text))));
+            return Ok(combined.and_then(|_| Err(self.sync.comm.error(Class::Other, text))));
         }
         if matches!(combined, Ok(false)) || combined.is_ok() && said.refused {
-            self.place.refused.store(true, Ordering::Relaxed);
+            self.attachment
+                .reading_refused
+                .store(true, Ordering::Relaxed);
             return Ok(Ok(false));
         }
         Ok(combined)
     }
 
     /// The own slice.
-    fn combine_apart(
+    fn combine_own_slice(
         &self,
         r: &Reduction<'_>,
         all: &[MemberRegions],
         spare: UserMem,
     ) -> Result<bool> {
-        let (me, n, size) = (self.place.me, self.members(), r.shape().size());
+        let (me, n, size) = (self.attachment.me, self.members(), r.shape().size());
         let slice = part(r.count, n, me);
         let at = slice.start * size;
         let here = r.input.offset(at as isize);
@@ -142,9 +144,9 @@ impl LaneTransfer<'_> {
     }
 
     /// The slices of the others.
-    fn take_apart(&self, r: &Reduction<'_>, all: &[MemberRegions]) -> Result<bool> {
+    fn read_other_slices(&self, r: &Reduction<'_>, all: &[MemberRegions]) -> Result<bool> {
         let size = r.shape().size();
-        for from in self.place.others() {
+        for from in self.attachment.others() {
             let slice = part(r.count, self.members(), from);
             let offset = slice.start * size;
             let into = Data::contiguous(

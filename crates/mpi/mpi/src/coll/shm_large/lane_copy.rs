@@ -30,17 +30,17 @@ fn number(mem: UserMem, index: u32) -> u64 {
 impl LaneTransfer<'_> {
     /// The root fills the next piece while the others read the last one.
     pub(super) fn bcast(&self, root: u32, data: &Data) -> Result<()> {
-        if self.place.style == BarrierKind::Flags {
+        if self.attachment.barrier == BarrierKind::Flags {
             return self.stream(root, data);
         }
         for (at, len) in pieces(data.len, self.lane_len()) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             let there = self.in_lane(root, epoch, 0, len);
-            if root == self.place.me {
+            if root == self.attachment.me {
                 self.put(&slice(data, at, len), &there);
             }
-            self.pass(epoch)?;
-            if root != self.place.me {
+            self.barrier(epoch)?;
+            if root != self.attachment.me {
                 self.take(&there, &slice(data, at, len));
             }
         }
@@ -51,21 +51,21 @@ impl LaneTransfer<'_> {
     /// as there may be meetings under way: each has a part of the root's lanes of its own.
     fn stream(&self, root: u32, data: &Data) -> Result<()> {
         const PARTS: u32 = DEPTH / 2;
-        self.pass(self.next())?;
+        self.barrier(self.next_epoch())?;
         let part = self.lane_len() / u64::from(PARTS);
         for (at, len) in pieces(data.len, part.min(limit::BCAST_PIECE)) {
-            let epoch = self.table.next();
+            let epoch = self.sync.next_epoch();
             let there = self.in_lane(root, epoch, u64::from(epoch / 2 % PARTS) * part, len);
-            if root == self.place.me {
+            if root == self.attachment.me {
                 self.put(&slice(data, at, len), &there);
-                self.table.lead(epoch)?;
+                self.sync.signal(epoch)?;
             } else {
-                self.table.follow(epoch, root)?;
+                self.sync.wait_for(epoch, root)?;
                 self.take(&there, &slice(data, at, len));
             }
         }
         // The next call may write any part.
-        self.pass(self.table.next())
+        self.barrier(self.sync.next_epoch())
     }
 
     /// The block of each rank, of a length that all agree on.
@@ -76,7 +76,7 @@ impl LaneTransfer<'_> {
         blocks: &Blocks<'_>,
         root: Option<u32>,
     ) -> Result<()> {
-        let me = self.place.me;
+        let me = self.attachment.me;
         let takes = root.is_none_or(|root| root == me);
         let own = match mine {
             Some(mine) => mine.clone(),
@@ -84,18 +84,18 @@ impl LaneTransfer<'_> {
         };
         let longest = (0..self.members()).map(len).max().unwrap_or(0);
         for (at, most) in pieces(longest, self.piece(self.lane_len(), longest)) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             let part = some(&own, at, most);
             if root != Some(me) {
                 self.put(&part, &self.in_lane(me, epoch, 0, most));
             }
-            self.pass_doing(epoch, || {
+            self.barrier_with(epoch, || {
                 if takes && mine.is_some() {
                     self.keep(&part, &some(&blocks.one(me), at, most));
                 }
             })?;
             if takes {
-                for from in self.place.others() {
+                for from in self.attachment.others() {
                     let here = some(&blocks.one(from), at, most);
                     self.take(&self.in_lane(from, epoch, 0, here.len), &here);
                 }
@@ -106,12 +106,12 @@ impl LaneTransfer<'_> {
 
     /// The same to all, read from where it lies; `false`: lanes must serve.
     pub(super) fn gather_directly(&self, mine: &Option<Data>, blocks: &Blocks<'_>) -> Result<bool> {
-        let me = self.place.me;
+        let me = self.attachment.me;
         let own = match mine {
             Some(mine) => mine.clone(),
             None => blocks.one(me),
         };
-        let mut wanted = self.place.others().map(|from| ReadRequest {
+        let mut wanted = self.attachment.others().map(|from| ReadRequest {
             from,
             offset: 0,
             into: blocks.one(from),
@@ -131,19 +131,19 @@ impl LaneTransfer<'_> {
         mine: &Option<Data>,
         root: u32,
     ) -> Result<()> {
-        let me = self.place.me;
-        let piece = share(self.place.board.lane_len(), self.members(), block);
+        let me = self.attachment.me;
+        let piece = share(self.attachment.segment.lane_len(), self.members(), block);
         for (at, len) in pieces(block, piece) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             if root == me {
-                for to in self.place.others() {
-                    let there = self.shared((me, to), epoch, (piece, len));
+                for to in self.attachment.others() {
+                    let there = self.share_of((me, to), epoch, (piece, len));
                     self.put(&slice(&blocks.one(to), at, len), &there);
                 }
             }
-            self.pass(epoch)?;
+            self.barrier(epoch)?;
             if let (true, Some(mine)) = (root != me, mine) {
-                let there = self.shared((root, me), epoch, (piece, len));
+                let there = self.share_of((root, me), epoch, (piece, len));
                 self.take(&there, &slice(mine, at, len));
             }
         }
@@ -165,12 +165,12 @@ impl LaneTransfer<'_> {
         send: &Blocks<'_>,
         recv: &Blocks<'_>,
     ) -> Result<bool> {
-        let (me, n) = (self.place.me, self.members());
+        let (me, n) = (self.attachment.me, self.members());
         let offer = match send.one(0).mem == recv.one(0).mem {
             true => ReadOffer::InPlace,
             false => ReadOffer::Lend(send.run(0, n)),
         };
-        let mut wanted = self.place.others().map(|from| ReadRequest {
+        let mut wanted = self.attachment.others().map(|from| ReadRequest {
             from,
             offset: u64::from(me) * block,
             into: recv.one(from),
@@ -187,26 +187,26 @@ impl LaneTransfer<'_> {
         recv: &Blocks<'_>,
         sent: &dyn Fn(u32) -> u64,
     ) -> Result<()> {
-        let me = self.place.me;
+        let me = self.attachment.me;
         let piece = self.piece(
-            share(self.place.board.lane_len(), self.members(), block),
+            share(self.attachment.segment.lane_len(), self.members(), block),
             block,
         );
         for (at, most) in pieces(block, piece) {
-            let epoch = self.next();
-            for to in self.place.others() {
+            let epoch = self.next_epoch();
+            for to in self.attachment.others() {
                 let part = some(&send.one(to), at, most);
-                self.put(&part, &self.shared((me, to), epoch, (piece, part.len)));
+                self.put(&part, &self.share_of((me, to), epoch, (piece, part.len)));
             }
-            self.pass_doing(epoch, || {
+            self.barrier_with(epoch, || {
                 self.keep(
                     &some(&send.one(me), at, most),
                     &some(&recv.one(me), at, most),
                 );
             })?;
-            for from in self.place.others() {
+            for from in self.attachment.others() {
                 let part = some(&recv.one(from), at, most.min(sent(from).saturating_sub(at)));
-                self.take(&self.shared((from, me), epoch, (piece, part.len)), &part);
+                self.take(&self.share_of((from, me), epoch, (piece, part.len)), &part);
             }
         }
         Ok(())
@@ -224,15 +224,16 @@ impl LaneTransfer<'_> {
         send: &Blocks<'_>,
         recv: &Blocks<'_>,
     ) -> Result<bool> {
-        let (me, n, epoch) = (self.place.me, self.members(), self.next());
-        let lane = |member| self.place.board.lane(member, epoch);
+        let (me, n, epoch) = (self.attachment.me, self.members(), self.next_epoch());
+        let lane = |member| self.attachment.segment.lane(member, epoch);
         let own = (0..n).map(|to| send.len(to)).max().unwrap_or(0);
         lane(me).write(0, &own.to_ne_bytes());
         for to in 0..n {
             lane(me).write(8 * (to as isize + 1), &send.len(to).to_ne_bytes());
         }
-        self.pass(epoch)?;
-        let longest = (self.place.others().map(|from| number(lane(from), 0))).fold(own, u64::max);
+        self.barrier(epoch)?;
+        let longest =
+            (self.attachment.others().map(|from| number(lane(from), 0))).fold(own, u64::max);
         let sent: Vec<u64> = (0..n).map(|from| number(lane(from), me + 1)).collect();
         let sent = |from: u32| sent.get(from as usize).copied().unwrap_or(0);
         let over = (0..n).find(|&from| sent(from) > recv.len(from));
@@ -240,15 +241,15 @@ impl LaneTransfer<'_> {
         if longest == 0 {
             return Ok(true);
         }
-        if !suits_alltoall(self.place.board.lane_len(), n, longest) {
+        if !suits_alltoall(self.attachment.segment.lane_len(), n, longest) {
             return Ok(false);
         }
         let sort = CallClass {
             pattern: TrafficPattern::Alltoall,
             len: longest,
         };
-        let open = self.open(TrafficPattern::Alltoall, longest);
-        self.in_course(sort, open, |lanes, _| {
+        let open = self.available_paths(TrafficPattern::Alltoall, longest);
+        self.run_tuned(sort, open, |lanes, _| {
             lanes.exchange_blocks(longest, send, recv, &sent)
         })?;
         over.map_or(Ok(true), Err)
@@ -258,8 +259,8 @@ impl LaneTransfer<'_> {
     fn too_long(&self, kind: CollectiveKind, from: u32, sent: u64, room: u64) -> Error {
         let text = format!(
             "{kind}: rank {from} sends {sent} B to rank {}, which has room for {room} B",
-            self.place.me
+            self.attachment.me
         );
-        self.table.comm.error(Class::Truncate, text)
+        self.sync.comm.error(Class::Truncate, text)
     }
 }

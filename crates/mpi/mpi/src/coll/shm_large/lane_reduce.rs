@@ -13,18 +13,18 @@ use std::ops::Range;
 impl LaneTransfer<'_> {
     /// Two members: each puts everything down and combines all of it where it wants the result.
     pub(super) fn exchange(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
-        let (me, size) = (self.place.me, r.shape().size());
+        let (me, size) = (self.attachment.me, r.shape().size());
         let takes = root.is_none_or(|root| root == me);
         let piece = self.piece(self.lane_len(), r.count * size);
         let most = piece.max(self.lane_len().min(limit::COMBINE_PIECE_MIN)) / size;
         for (at, count) in pieces(r.count, most) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             let here = r.input.offset((at * size) as isize);
             if root != Some(me) {
                 let there = self.in_lane(me, epoch, 0, count * size);
                 self.put(&Data::contiguous(here, count * size), &there);
             }
-            self.pass(epoch)?;
+            self.barrier(epoch)?;
             if takes {
                 let theirs = self.in_lane(1 - me, epoch, 0, count * size);
                 let result = r.output.offset((at * size) as isize);
@@ -51,7 +51,10 @@ impl LaneTransfer<'_> {
             let (at, some) = (from * size, |mem| Data::contiguous(mem, len * size));
             let result = result.offset(at as isize);
             let (brought, left) = match r.in_place() {
-                true => (self.place.private.mem(), self.place.private.mem()),
+                true => (
+                    self.attachment.combine_room.mem(),
+                    self.attachment.combine_room.mem(),
+                ),
                 false => (result, here.offset(at as isize)),
             };
             bring(at, &some(brought));
@@ -62,22 +65,22 @@ impl LaneTransfer<'_> {
     /// In meeting k contributions to piece k are put down, each member combines its slice of piece
     /// k - 1, and afterwards takes the other slices of that.
     pub(super) fn reduce(&self, r: &Reduction<'_>, root: Option<u32>) -> Result<()> {
-        let (me, n) = (self.place.me, self.members());
+        let (me, n) = (self.attachment.me, self.members());
         let takes = root.is_none_or(|root| root == me);
-        let slots = slots(self.place.board.lane_len(), n, r.shape().size());
+        let slots = slots(self.attachment.segment.lane_len(), n, r.shape().size());
         let all = pieces(r.count, slots.each * u64::from(n)).map(Some);
         let mut before = None;
         for piece in all.chain([None]) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             if let Some(piece) = piece {
                 self.put_slices(r, &slots, piece, epoch);
             }
             if let Some(last) = before {
                 self.combine_slice(r, &slots, last, (epoch, root));
             }
-            self.pass(epoch)?;
+            self.barrier(epoch)?;
             if let (Some((at, count)), true) = (before, takes) {
-                for member in self.place.others() {
+                for member in self.attachment.others() {
                     let range = part(count, n, member);
                     let there = self.results(&slots, member, epoch);
                     let here = slots.at(r.output, at + range.start);
@@ -90,7 +93,7 @@ impl LaneTransfer<'_> {
     }
 
     fn results(&self, slots: &LaneLayout, member: u32, epoch: u32) -> UserMem {
-        let there = self.place.board.lane(member, epoch);
+        let there = self.attachment.segment.lane(member, epoch);
         there.offset(slots.results as isize)
     }
 
@@ -102,8 +105,8 @@ impl LaneTransfer<'_> {
         (at, count): (u64, u64),
         epoch: u32,
     ) {
-        let lane = self.place.board.lane(self.place.me, epoch);
-        for to in self.place.others() {
+        let lane = self.attachment.segment.lane(self.attachment.me, epoch);
+        for to in self.attachment.others() {
             let range = part(count, self.members(), to);
             let (here, there) = (
                 slots.at(r.input, at + range.start),
@@ -122,12 +125,12 @@ impl LaneTransfer<'_> {
         (at, count): (u64, u64),
         (epoch, root): (u32, Option<u32>),
     ) {
-        let me = self.place.me;
+        let me = self.attachment.me;
         let slice = part(count, self.members(), me);
         let published = self.results(slots, me, epoch);
         let here = slots.at(r.input, at + slice.start);
         let lane = |member| {
-            let lane = self.place.board.lane(member, epoch.wrapping_sub(1));
+            let lane = self.attachment.segment.lane(member, epoch.wrapping_sub(1));
             slots.at(lane, slice.start)
         };
         let takes = root.is_none_or(|root| root == me);
@@ -155,8 +158,8 @@ impl LaneTransfer<'_> {
         r: &Reduction<'_>,
         slice: &dyn Fn(u32) -> Range<u64>,
     ) -> Result<()> {
-        let (me, n) = (self.place.me, self.members());
-        let slots = slots(self.place.board.lane_len(), n, r.shape().size());
+        let (me, n) = (self.attachment.me, self.members());
+        let slots = slots(self.attachment.segment.lane_len(), n, r.shape().size());
         let own = slice(me);
         // In place, the result goes where contributions of later pieces still are.
         let aside = match r.in_place() {
@@ -169,21 +172,21 @@ impl LaneTransfer<'_> {
             .max()
             .unwrap_or(0);
         for (at, most) in pieces(longest, slots.each) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             let count = |range: &Range<u64>| algo::len(range).saturating_sub(at).min(most);
             let slot = |member: u32, of: u32| {
                 slots.at(
-                    self.place.board.lane(member, epoch),
+                    self.attachment.segment.lane(member, epoch),
                     u64::from(of) * slots.each,
                 )
             };
-            for to in self.place.others() {
+            for to in self.attachment.others() {
                 let range = slice(to);
                 let here = slots.at(r.input, range.start + at);
                 let data = |mem| Data::contiguous(mem, count(&range) * slots.size);
                 self.put(&data(here), &data(slot(me, to)));
             }
-            self.pass(epoch)?;
+            self.barrier(epoch)?;
             let here = slots.at(r.input, own.start + at);
             let result = Some(slots.at(output, at));
             let lane = |member| slot(member, me);
@@ -198,19 +201,19 @@ impl LaneTransfer<'_> {
 
     /// Each member puts everything down, and combines what those before it put.
     pub(super) fn scan(&self, r: &Reduction<'_>, own: ScanKind) -> Result<()> {
-        let (me, size) = (self.place.me, r.shape().size());
+        let (me, size) = (self.attachment.me, r.shape().size());
         let operands = match own {
             ScanKind::Inclusive => 0..me + 1,
             ScanKind::Exclusive => 0..me,
         };
         for (at, count) in pieces(r.count, self.lane_len() / size) {
-            let epoch = self.next();
+            let epoch = self.next_epoch();
             let at = (at * size) as isize;
             let here = r.input.offset(at);
             let data = |mem| Data::contiguous(mem, count * size);
-            self.put(&data(here), &data(self.place.board.lane(me, epoch)));
-            self.pass(epoch)?;
-            let lane = |member| self.place.board.lane(member, epoch);
+            self.put(&data(here), &data(self.attachment.segment.lane(me, epoch)));
+            self.barrier(epoch)?;
+            let lane = |member| self.attachment.segment.lane(member, epoch);
             let result = Some(r.output.offset(at));
             self.combine(r, operands.clone(), count, (here, result), &lane, |_, _| {});
         }
@@ -237,11 +240,11 @@ impl LaneTransfer<'_> {
             );
         };
         let room = OperandRoom {
-            mem: self.place.private.mem(),
+            mem: self.attachment.combine_room.mem(),
             each: limit::COMBINE_BYTES,
         };
         let operands = Operands {
-            me: self.place.me,
+            me: self.attachment.me,
             members,
             ends,
         };

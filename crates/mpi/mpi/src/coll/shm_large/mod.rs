@@ -95,7 +95,7 @@ pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
 
 impl LargeOp<'_> {
     /// What it counts as where its way is chosen: by nothing but what all members know alike.
-    fn sort(&self, members: u32) -> CallClass {
+    fn call_class(&self, members: u32) -> CallClass {
         let whole = |r: &Reduction<'_>| r.count.saturating_mul(r.shape().size());
         let (pattern, len) = match self {
             LargeOp::Bcast(_, data) => (TrafficPattern::Bcast, data.len),
@@ -120,19 +120,19 @@ impl LargeOp<'_> {
     }
 
     /// The ways that it could go, likewise.
-    fn open(&self, lanes: &LaneTransfer<'_>) -> Result<AvailablePaths> {
+    fn available_paths(&self, lanes: &LaneTransfer<'_>) -> Result<AvailablePaths> {
         let members = lanes.members();
-        let CallClass { pattern, len } = self.sort(members);
+        let CallClass { pattern, len } = self.call_class(members);
         let by_one = len / u64::from(members);
         let read = match pattern {
             TrafficPattern::Allgather | TrafficPattern::Alltoall => len,
-            TrafficPattern::Allreduce if lanes.place.style == BarrierKind::Flags => by_one,
+            TrafficPattern::Allreduce if lanes.attachment.barrier == BarrierKind::Flags => by_one,
             _ => 0,
         };
         Ok(AvailablePaths {
-            direct: read >= limit::DIRECT_BYTES && lanes.table.reads()?,
+            direct: read >= limit::DIRECT_BYTES && lanes.sync.reads_directly()?,
             messages: pattern == TrafficPattern::Bcast && members == 2 && len >= limit::SINGLE_COPY,
-            ..lanes.open(pattern, len)
+            ..lanes.available_paths(pattern, len)
         })
     }
 
@@ -155,57 +155,62 @@ impl LargeOp<'_> {
 }
 
 /// Carries out a collective through lanes; `false`: messages must serve.
-pub(super) fn meet(table: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
-    let place = table.place;
-    let (lane, members) = (place.board.lane_len(), place.board.members());
+pub(super) fn run(table: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
+    let place = table.attachment;
+    let (lane, members) = (place.segment.lane_len(), place.segment.members());
     if lane == 0 || !large.suits(lane, members) {
         return Ok(false);
     }
     let lanes = LaneTransfer {
-        table,
-        place,
-        strokes: LaneCopies::default(),
+        sync: table,
+        attachment: place,
+        copies: LaneCopies::default(),
     };
     // How much it is shows in its first meeting.
     if let LargeOp::Uneven(kind, send, recv) = large {
         return lanes.uneven(*kind, send, recv);
     }
-    lanes.in_course(large.sort(members), large.open(&lanes)?, |lanes, way| {
-        lanes.carry_out(large, way)
-    })
+    lanes.run_tuned(
+        large.call_class(members),
+        large.available_paths(&lanes)?,
+        |lanes, way| lanes.carry_out(large, way),
+    )
 }
 
 /// What a call moves through lanes.
 struct LaneTransfer<'a> {
-    table: &'a ShmSync<'a>,
-    place: &'a Attachment,
-    strokes: LaneCopies,
+    sync: &'a ShmSync<'a>,
+    attachment: &'a Attachment,
+    copies: LaneCopies,
 }
 
 impl<'a> LaneTransfer<'a> {
     /// Lets a call of this sort go the way that it is its turn to go; `false`: by messages.
-    fn in_course(
+    fn run_tuned(
         &self,
         sort: CallClass,
         open: AvailablePaths,
         go: impl FnOnce(&LaneTransfer<'a>, DataPath) -> Result<()>,
     ) -> Result<bool> {
         if sort.len < limit::TUNE_FROM {
-            return go(self, DataPath::Lanes(self.strokes)).map(|()| true);
+            return go(self, DataPath::Lanes(self.copies)).map(|()| true);
         }
-        let mut course = TunedCall::decide(self.table, sort, open);
+        let mut course = TunedCall::decide(self.sync, sort, open);
         let strokes = match course.way() {
             DataPath::Messages => {
-                self.table.leave_to_messages(course);
+                self.sync.use_messages(course);
                 return Ok(false);
             }
             DataPath::Lanes(strokes) => strokes,
-            DataPath::Direct => self.strokes,
+            DataPath::Direct => self.copies,
         };
-        course.begin(self.table)?;
-        let lanes = LaneTransfer { strokes, ..*self };
+        course.begin(self.sync)?;
+        let lanes = LaneTransfer {
+            copies: strokes,
+            ..*self
+        };
         let outcome = go(&lanes, course.way());
-        course.end(self.table, outcome).map(|()| true)
+        course.end(self.sync, outcome).map(|()| true)
     }
 
     fn carry_out(&self, large: &LargeOp<'_>, way: DataPath) -> Result<()> {
@@ -235,32 +240,32 @@ impl<'a> LaneTransfer<'a> {
 
     /// Puts into a lane what another member takes.
     fn put(&self, part: &Data, there: &Data) {
-        typed_buffer::copy_by(self.strokes.put, part, there);
+        typed_buffer::copy_by(self.copies.put, part, there);
     }
 
     /// Takes what is to stay.
     fn take(&self, part: &Data, here: &Data) {
-        typed_buffer::copy_by(self.strokes.take, part, here);
+        typed_buffer::copy_by(self.copies.take, part, here);
     }
 
     /// Moves what stays with this member.
     fn keep(&self, part: &Data, here: &Data) {
-        match self.strokes.take {
+        match self.copies.take {
             CopyKind::Streamed => self.take(part, here),
             CopyKind::Cached | CopyKind::Library => typed_buffer::copy_own(part, here),
         }
     }
 
     fn members(&self) -> u32 {
-        self.place.board.members()
+        self.attachment.segment.members()
     }
 
     fn lane_len(&self) -> u64 {
-        self.place.board.lane_len() as u64
+        self.attachment.segment.lane_len() as u64
     }
 
     /// What is open to all calls of a pattern.
-    fn open(&self, pattern: TrafficPattern, len: u64) -> AvailablePaths {
+    fn available_paths(&self, pattern: TrafficPattern, len: u64) -> AvailablePaths {
         let n = u64::from(self.members());
         // What all read and write, where the copies out of lanes are to where the data stays.
         let blocks = match pattern {
@@ -271,8 +276,8 @@ impl<'a> LaneTransfer<'a> {
             _ => 0,
         };
         AvailablePaths {
-            streamed: len.saturating_mul(blocks) >= self.place.past_caches_from,
-            library: self.place.library,
+            streamed: len.saturating_mul(blocks) >= self.attachment.past_caches_from,
+            library: self.attachment.has_library_copy,
             ..AvailablePaths::default()
         }
     }
@@ -284,7 +289,7 @@ impl<'a> LaneTransfer<'a> {
                 self.gather_directly(mine, blocks)
             }
             LargeOp::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
-            LargeOp::Reduce(r, None) => self.reduce_apart(r),
+            LargeOp::Reduce(r, None) => self.reduce_directly(r),
             _ => Ok(false),
         }
     }
@@ -292,7 +297,7 @@ impl<'a> LaneTransfer<'a> {
     /// Bytes of a piece of `total` where at most `most` fit: two pieces at least, so that one
     /// member's copies go on beside another's, if all have a core, and no short ones.
     fn piece(&self, most: u64, total: u64) -> u64 {
-        match self.place.style {
+        match self.attachment.barrier {
             BarrierKind::Counter => most,
             BarrierKind::Flags => {
                 let half = total.div_ceil(2).next_multiple_of(LINE as u64);
@@ -304,26 +309,29 @@ impl<'a> LaneTransfer<'a> {
     /// `len` bytes of a lane from `at`.
     fn in_lane(&self, member: u32, epoch: u32, at: u64, len: u64) -> Data {
         Data::contiguous(
-            self.place.board.lane(member, epoch).offset(at as isize),
+            self.attachment
+                .segment
+                .lane(member, epoch)
+                .offset(at as isize),
             len,
         )
     }
 
-    fn next(&self) -> u32 {
-        self.table.next_with_lanes()
+    fn next_epoch(&self) -> u32 {
+        self.sync.next_epoch_with_lanes()
     }
 
-    fn pass(&self, epoch: u32) -> Result<()> {
-        self.table.pass(epoch, || {})
+    fn barrier(&self, epoch: u32) -> Result<()> {
+        self.sync.barrier(epoch, || {})
     }
 
     /// As [`Self::pass`], with something to do between coming and waiting.
-    fn pass_doing(&self, epoch: u32, meanwhile: impl FnOnce()) -> Result<()> {
-        self.table.pass_doing(epoch, || {}, meanwhile)
+    fn barrier_with(&self, epoch: u32, meanwhile: impl FnOnce()) -> Result<()> {
+        self.sync.barrier_with(epoch, || {}, meanwhile)
     }
 
     /// What `from` puts down for `to`, which is another: shares lie in the order of distance.
-    fn shared(&self, (from, to): (u32, u32), epoch: u32, (share, len): (u64, u64)) -> Data {
+    fn share_of(&self, (from, to): (u32, u32), epoch: u32, (share, len): (u64, u64)) -> Data {
         let index = minus(to, from, self.members()) - 1;
         self.in_lane(from, epoch, u64::from(index) * share, len)
     }

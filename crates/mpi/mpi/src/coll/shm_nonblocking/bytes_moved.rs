@@ -58,8 +58,8 @@ impl ShmOp<'_> {
             ShmOp::Scatter(root, _, Some(all)) if *root == me => {
                 all.bytes().saturating_mul(members.into())
             }
-            ShmOp::Parcels(parcels) => parcels.short(true, me, members, wide_len),
-            ShmOp::Show
+            ShmOp::Exchange(parcels) => parcels.bytes_in_cells(true, me, members, wide_len),
+            ShmOp::CompareOnly
             | ShmOp::Barrier
             | ShmOp::Bcast(..)
             | ShmOp::Gather(..)
@@ -109,8 +109,8 @@ impl ShmOp<'_> {
                 .bytes()
                 .saturating_mul(others + u64::from(mine.is_some())),
             ShmOp::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
-            ShmOp::Parcels(parcels) => parcels.short(false, me, members, wide_len),
-            ShmOp::Show
+            ShmOp::Exchange(parcels) => parcels.bytes_in_cells(false, me, members, wide_len),
+            ShmOp::CompareOnly
             | ShmOp::Barrier
             | ShmOp::Bcast(..)
             | ShmOp::Gather(..)

@@ -64,18 +64,18 @@ pub(crate) struct MemberSlots {
     /// Number of the last call that met there.
     last: AtomicU32,
     /// All members are known to have left all calls up to this one.
-    through: AtomicU32,
+    all_left_until: AtomicU32,
     /// What this member has left.
-    left: Mutex<ExitWindow>,
+    exits: Mutex<ExitWindow>,
     /// What this member asks for because it is not free.
-    asks: Mutex<SlotRequests>,
+    requests: Mutex<SlotRequests>,
     /// The calls that were not over when they returned, by round.
-    open: Mutex<[Weak<PendingCollective>; ROUNDS as usize]>,
+    pending: Mutex<[Weak<PendingCollective>; ROUNDS as usize]>,
     /// For combining; made at first use.
-    private: CombineBuffer,
+    combine_buffer: CombineBuffer,
     /// By which stores long contributions are put down.
-    writes: Mutex<StoreChooser>,
-    reads: Mutex<ReadTimer>,
+    store_chooser: Mutex<StoreChooser>,
+    read_timer: Mutex<ReadTimer>,
 }
 
 impl std::fmt::Debug for MemberSlots {
@@ -86,45 +86,50 @@ impl std::fmt::Debug for MemberSlots {
 
 impl MemberSlots {
     /// The number of the next call.
-    fn next(&self) -> u32 {
+    fn next_number(&self) -> u32 {
         let number = self.last.load(Ordering::Relaxed).wrapping_add(1);
         self.last.store(number, Ordering::Relaxed);
         number
     }
 
     /// One more call of this member's asks for its round.
-    fn ask(&self, rounds: &NbcSlots, how: SlotDemand) {
-        lock(&self.asks).ask(rounds.askers(), how);
+    fn request(&self, rounds: &NbcSlots, how: SlotDemand) {
+        lock(&self.requests).ask(rounds.askers(), how);
     }
 
     /// One that asked so has its round.
-    fn ask_no_more(&self, rounds: &NbcSlots, how: SlotDemand) {
-        lock(&self.asks).ask_no_more(rounds.askers(), how);
+    fn withdraw_request(&self, rounds: &NbcSlots, how: SlotDemand) {
+        lock(&self.requests).ask_no_more(rounds.askers(), how);
     }
 
     /// The calls that were not over when they returned and have to be left before this number,
     /// which comes `after` so many, may come.
-    fn before(&self, number: u32, after: u32) -> Vec<Weak<PendingCollective>> {
+    fn predecessors(&self, number: u32, after: u32) -> Vec<Weak<PendingCollective>> {
         let is_before = |open: &&Weak<PendingCollective>| {
             let open = open.upgrade();
             open.is_some_and(|open| (after..=ROUNDS).contains(&number.wrapping_sub(open.number)))
         };
-        lock(&self.open).iter().filter(is_before).cloned().collect()
+        lock(&self.pending)
+            .iter()
+            .filter(is_before)
+            .cloned()
+            .collect()
     }
 
-    /// After how many numbers this member may come to `number`. Others may need wide cells for it
+    /// After how many numbers this member may come to `next_call`. Others may need wide cells for it
     /// that come back sooner: they wait until all have left what was there, which a member that has
     /// nothing open from then does not hinder.
-    fn after(&self, number: u32, errand: &ShmOp<'_>, members: u32) -> u32 {
-        let after = errand.comes_after(members);
-        let is_ahead =
-            after < ROUNDS && errand.is_small(members) && self.before(number, after).is_empty();
+    fn distance(&self, number: u32, errand: &ShmOp<'_>, members: u32) -> u32 {
+        let after = errand.slot_distance(members);
+        let is_ahead = after < ROUNDS
+            && errand.uses_small_cells(members)
+            && self.predecessors(number, after).is_empty();
         if is_ahead { ROUNDS } else { after }
     }
 
     /// Gives the call before it that has the same round, if it is still open.
-    fn opened(&self, open: &Arc<PendingCollective>) -> Option<Arc<PendingCollective>> {
-        let place = &mut lock(&self.open)[(open.number % ROUNDS) as usize];
+    fn add_pending(&self, open: &Arc<PendingCollective>) -> Option<Arc<PendingCollective>> {
+        let place = &mut lock(&self.pending)[(open.number % ROUNDS) as usize];
         std::mem::replace(place, Arc::downgrade(open)).upgrade()
     }
 }
@@ -140,18 +145,18 @@ pub(super) fn start(
     wire: &CollContext<'static>,
 ) -> Option<Result<Request>> {
     let comm = wire.comm();
-    let place = match comm_segment::look_for(comm, wire.origin()) {
-        Lookup::Place(place) => place,
-        Lookup::Nothing => return None,
-        Lookup::NotYet => return start_early(call, wire),
+    let place = match comm_segment::lookup_or_begin(comm, wire.origin()) {
+        Lookup::Attached(place) => place,
+        Lookup::None => return None,
+        Lookup::Pending => return start_before_setup(call, wire),
     };
-    let errand = call.errand(comm);
-    let fits = errand.filter(|errand| errand.fits(comm.size(), place.rounds.wide_len()));
+    let errand = call.shm_op(comm);
+    let fits = errand.filter(|errand| errand.fits(comm.size(), place.slots.wide_len()));
     let by_messages = fits.is_none();
-    let started = start_at(
+    let started = start_in_slot(
         place,
-        fits.unwrap_or(ShmOp::Show),
-        call.statement(comm),
+        fits.unwrap_or(ShmOp::CompareOnly),
+        call.signature(comm),
         wire,
     );
     match started {
@@ -163,11 +168,14 @@ pub(super) fn start(
 /// Starts `call` before it is known whether there are rounds: what may meet there waits for that in
 /// its request, with what it would do by messages.
 #[cold]
-fn start_early(call: &impl Collective, wire: &CollContext<'static>) -> Option<Result<Request>> {
+fn start_before_setup(
+    call: &impl Collective,
+    wire: &CollContext<'static>,
+) -> Option<Result<Request>> {
     let comm = wire.comm();
-    let errand = call.errand(comm);
-    let fits =
-        errand.filter(|errand| errand.fits(comm.size(), segment_allocator::wide_len(comm.size())));
+    let errand = call.shm_op(comm);
+    let fits = errand
+        .filter(|errand| errand.fits(comm.size(), segment_allocator::wide_cell_len(comm.size())));
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
@@ -180,12 +188,12 @@ fn start_early(call: &impl Collective, wire: &CollContext<'static>) -> Option<Re
             Err(error) => return Some(Err(error)),
         },
     };
-    let number = visits(comm).next();
-    let errand = fits.unwrap_or(ShmOp::Show);
-    let after = errand.comes_after(comm.size());
-    let before = visits(comm).before(number, after);
-    let said = errand.said(call.statement(comm), comm.rank(), comm.size());
-    let helped = errand.needs_hands(comm.size());
+    let number = member_slots(comm).next_number();
+    let errand = fits.unwrap_or(ShmOp::CompareOnly);
+    let after = errand.slot_distance(comm.size());
+    let before = member_slots(comm).predecessors(number, after);
+    let said = errand.signature(call.signature(comm), comm.rank(), comm.size());
+    let helped = errand.wants_async_progress(comm.size());
     let open = PendingCollective::new(
         SlotKind::Shared(errand.keep(), after),
         (number, said),
@@ -193,68 +201,68 @@ fn start_early(call: &impl Collective, wire: &CollContext<'static>) -> Option<Re
         wire,
         helped,
     );
-    visits(comm).opened(&open);
-    open.kept.store(true, Ordering::Relaxed);
+    member_slots(comm).add_pending(&open);
+    open.is_stepper.store(true, Ordering::Relaxed);
     comm.process().host.attach_stepper(open.clone());
     (!by_messages).then(|| Ok(Request::new(comm, open)))
 }
 
 /// What of `shm_op` goes by messages, not begun yet.
-fn also(
+fn message_part(
     errand: &ShmOp<'_>,
     place: &Attachment,
     wire: &CollContext<'static>,
 ) -> Result<Option<Arc<RunningSchedule>>> {
-    let ShmOp::Parcels(parcels) = errand else {
+    let ShmOp::Exchange(parcels) = errand else {
         return Ok(None);
     };
-    let rounds = &place.rounds;
-    let schedule = parcels.messages(place.me, rounds.members(), rounds.wide_len())?;
+    let rounds = &place.slots;
+    let schedule = parcels.message_schedule(place.me, rounds.members(), rounds.wide_len())?;
     Ok(schedule.map(|schedule| RunningSchedule::new(wire.clone(), schedule, InFlight::default())))
 }
 
-fn visits(comm: &Comm) -> &MemberSlots {
-    &comm.0.meeting.visits
+fn member_slots(comm: &Comm) -> &MemberSlots {
+    &comm.0.segment.slots
 }
 
-fn start_at(
+fn start_in_slot(
     place: &Attachment,
     errand: ShmOp<'_>,
     said: CallSignature,
     wire: &CollContext<'static>,
 ) -> Result<Request> {
     let comm = wire.comm();
-    let visits = visits(comm);
-    let number = visits.next();
-    let said = errand.said(said, place.me, comm.size());
-    let after = visits.after(number, &errand, comm.size());
+    let visits = member_slots(comm);
+    let number = visits.next_number();
+    let said = errand.signature(said, place.me, comm.size());
+    let after = visits.distance(number, &errand, comm.size());
     let visit = SlotUse {
-        place,
-        rounds: &place.rounds,
-        visits,
-        errand: &errand,
+        attachment: place,
+        slots: &place.slots,
+        member_slots: visits,
+        op: &errand,
         number,
-        after,
-        said,
-        wire,
-        is_own: false,
+        distance: after,
+        signature: said,
+        ctx: wire,
+        is_persistent: false,
     };
     let mut before = Vec::new();
     let mut free = visit.is_free();
     if !free {
-        before = visits.before(number, after);
-        pending::look_at(&before);
+        before = visits.predecessors(number, after);
+        pending::advance_all(&before);
         free = visit.is_free();
     }
     // By messages, beside the round; begun at once. What was over at once with an error is kept
     // until that is told.
-    let also =
-        also(&errand, place, wire)?.filter(|running| !running.carry() || running.error().is_some());
+    let also = message_part(&errand, place, wire)?
+        .filter(|running| !running.advance() || running.error().is_some());
     let state = match free {
         true => {
-            let last = visit.come();
+            let last = visit.arrive_with_data();
             if also.is_none()
-                && let Some(outcome) = visit.ended(last)
+                && let Some(outcome) = visit.end_if_complete(last)
             {
                 return outcome.map(|()| Request::done(comm, Status::EMPTY));
             }
@@ -262,19 +270,22 @@ fn start_at(
         }
         false => PendingState::AwaitingSlot(before, None),
     };
-    let helped = errand.needs_hands(comm.size());
+    let helped = errand.wants_async_progress(comm.size());
     let kept = !free || also.is_some() || helped;
     let berth = SlotKind::Shared(errand.keep(), after);
     let open = PendingCollective::new(berth, (number, said), state, wire, helped);
     if let Some(also) = also {
-        let _ = open.also.set(also);
+        let _ = open.message_part.set(also);
     }
-    let before = visits.opened(&open);
+    let before = visits.add_pending(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-        visits.ask(&place.rounds, open.asks());
+        visits.request(&place.slots, open.demand());
     }
-    if !free && open.also.get().is_none() && before.is_some_and(|before| before.precedes(&open)) {
+    if !free
+        && open.message_part.get().is_none()
+        && before.is_some_and(|before| before.precedes(&open))
+    {
         // Now and then those before it get on, as others come: else a long row of starts would
         // leave all to the wait.
         if number.is_multiple_of(ROUNDS / 2) {
@@ -283,7 +294,7 @@ fn start_at(
         return Ok(Request::new(comm, open));
     }
     if kept {
-        open.kept.store(true, Ordering::Relaxed);
+        open.is_stepper.store(true, Ordering::Relaxed);
         comm.process().host.attach_stepper(open.clone());
     }
     Ok(Request::new(comm, open))
@@ -291,24 +302,24 @@ fn start_at(
 
 /// One call in its round.
 struct SlotUse<'a> {
-    place: &'a Attachment,
-    rounds: &'a NbcSlots,
-    visits: &'a MemberSlots,
-    errand: &'a ShmOp<'a>,
+    attachment: &'a Attachment,
+    slots: &'a NbcSlots,
+    member_slots: &'a MemberSlots,
+    op: &'a ShmOp<'a>,
     number: u32,
     /// It may come when all have left the number so many before.
-    after: u32,
-    said: CallSignature,
-    wire: &'a CollContext<'static>,
+    distance: u32,
+    signature: CallSignature,
+    ctx: &'a CollContext<'static>,
     /// The rounds are one collective's alone: who came to a number has left the one before.
-    is_own: bool,
+    is_persistent: bool,
 }
 
 impl SlotUse<'_> {
     fn view<T>(&self, put: StoreKind, f: impl FnOnce(&SlotView<'_>) -> T) -> T {
-        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, .. }) = (self.slots, self.attachment);
         let members = rounds.members();
-        let len = self.errand.len(members) as usize;
+        let len = self.op.cell_bytes(members) as usize;
         f(&SlotView {
             me: *me,
             members,
@@ -317,10 +328,10 @@ impl SlotUse<'_> {
             cell_len: rounds.cell_len(len) as u64,
             wide: &|member| rounds.wide_cell(member, self.number),
             wide_len: rounds.wide_len(),
-            result: (self.place.style == BarrierKind::Counter)
+            result: (self.attachment.barrier == BarrierKind::Counter)
                 .then(|| rounds.result(self.number, len)),
-            private: &self.visits.private,
-            stroke: match put {
+            combine_buffer: &self.member_slots.combine_buffer,
+            copy: match put {
                 StoreKind::Cached => CopyKind::Cached,
                 StoreKind::Streamed => CopyKind::Streamed,
             },
@@ -330,27 +341,32 @@ impl SlotUse<'_> {
     }
 
     /// Moves bytes of the call, for those who watch.
-    fn moving<T>(&self, step: SlotPhase, act: impl FnOnce() -> T) -> T {
+    fn trace_move<T>(&self, step: SlotPhase, act: impl FnOnce() -> T) -> T {
         let bytes = || {
-            let (rounds, Attachment { me, style, .. }) = (self.rounds, self.place);
+            let (
+                rounds,
+                Attachment {
+                    me, barrier: style, ..
+                },
+            ) = (self.slots, self.attachment);
             let around = bytes_moved::SlotGeometry {
                 me: *me,
                 members: rounds.members(),
                 wide_len: rounds.wide_len(),
                 combined: *style == BarrierKind::Counter,
             };
-            self.errand.moves(step, around)
+            self.op.moves(step, around)
         };
-        self.wire.moving(bytes, act)
+        self.ctx.trace_move(bytes, act)
     }
 
     /// Whether all have left the call that was in this one's round before.
     fn is_free(&self) -> bool {
-        if self.is_own && self.errand.course() == Dependency::AllOnAll {
+        if self.is_persistent && self.op.dependency() == Dependency::AllOnAll {
             // All have come to the number before, and so have left the one before that.
             return true;
         }
-        let (known, rounds, after) = (&self.visits.through, self.rounds, self.after);
+        let (known, rounds, after) = (&self.member_slots.all_left_until, self.slots, self.distance);
         // Acquire: another thread's look at what all have left. SYNC(round-through).
         let before = known.load(Ordering::Acquire);
         if is_free(self.number, after, before) {
@@ -359,34 +375,34 @@ impl SlotUse<'_> {
         let through = rounds.through();
         // Release: see above. SYNC(round-through).
         known.store(through, Ordering::Release);
-        if through != before && self.asked_by_others() == SlotDemand::Computes {
+        if through != before && self.demand_of_others() == SlotDemand::Computes {
             // Who left may not have seen who asks, and nobody gets further than that without a look
             // here.
-            self.place.call_hands();
+            self.attachment.wake_progress_threads();
         }
         is_free(self.number, after, through)
     }
 
     /// Wakes those who asked for what has been left, and calls their helpers if they compute.
     #[cold]
-    fn tell_left(&self) {
-        let asked = self.asked_by_others();
+    fn wake_requesters(&self) {
+        let asked = self.demand_of_others();
         if asked != SlotDemand::No {
-            self.place.ring();
+            self.attachment.wake_all();
         }
         if asked == SlotDemand::Computes {
-            self.place.call_hands();
+            self.attachment.wake_progress_threads();
         }
     }
 
     #[cold]
-    fn asked_by_others(&self) -> SlotDemand {
-        lock(&self.visits.asks).of_others(self.rounds.askers())
+    fn demand_of_others(&self) -> SlotDemand {
+        lock(&self.member_slots.requests).of_others(self.slots.askers())
     }
 
     /// The stores by which a member put down what is long, or (`None`) the last to come the result.
     fn stores_of(&self, member: Option<u32>) -> StoreKind {
-        let rounds = self.rounds;
+        let rounds = self.slots;
         let mut said = [0];
         match member {
             Some(member) => rounds
@@ -402,26 +418,26 @@ impl SlotUse<'_> {
 
     /// Does what reads `len` bytes that were put down so, and tells their writers how long it took.
     fn time(&self, stores: StoreKind, len: usize, copy: &mut dyn FnMut()) {
-        if !lock(&self.visits.reads).wants(stores, len) {
+        if !lock(&self.member_slots.read_timer).wants(stores, len) {
             return copy();
         }
         let begun = Instant::now();
         copy();
-        if let Some(word) = lock(&self.visits.reads).took(stores, len, begun.elapsed()) {
-            self.rounds.tell_reads(self.place.me, word);
+        if let Some(word) = lock(&self.member_slots.read_timer).took(stores, len, begun.elapsed()) {
+            self.slots.tell_reads(self.attachment.me, word);
         }
     }
 
     /// Puts down what this member brings by the stores that are best for that, which it gives.
     fn put(&self, note: &mut [u8; NOTE_BYTES]) -> StoreKind {
-        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
+        let (rounds, Attachment { me, .. }) = (self.slots, self.attachment);
         let long = self
-            .errand
-            .puts(*me, rounds.members())
+            .op
+            .bytes_put(*me, rounds.members())
             .map(|len| len as usize);
         let next = |len| {
-            let mut writes = lock(&self.visits.writes);
-            writes.prefer_caches(if self.place.apart() {
+            let mut writes = lock(&self.member_slots.store_chooser);
+            writes.prefer_caches(if self.attachment.has_own_cores() {
                 0
             } else {
                 limit::SLOT_STREAM_MARGIN
@@ -431,58 +447,66 @@ impl SlotUse<'_> {
         let (stores, timed) = long.map_or((StoreKind::Cached, false), next);
         note[SIGNATURE_BYTES] = stores as u8;
         let begun = timed.then(Instant::now);
-        self.moving(SlotPhase::Put, || {
-            self.view(stores, |view| self.errand.put(view))
+        self.trace_move(SlotPhase::Put, || {
+            self.view(stores, |view| self.op.put(view))
         });
         if let (Some(begun), Some(len)) = (begun, long) {
             let took = begun.elapsed();
-            let told = self.place.others().map(|member| rounds.told_reads(member));
-            lock(&self.visits.writes).took(stores, len, took, ReadCosts::mean(told));
+            let told = self
+                .attachment
+                .others()
+                .map(|member| rounds.told_reads(member));
+            lock(&self.member_slots.store_chooser).took(stores, len, took, ReadCosts::mean(told));
         }
         stores
     }
 
     /// Puts down what this member brings, comes, and wakes those who waited for that. What the
     /// words of those are like whom it saw: at a gate the last to come sees all.
-    fn come(&self) -> Option<Agreement> {
-        let (rounds, Attachment { me, style, .. }) = (self.rounds, self.place);
-        let word = self.said.word();
+    fn arrive_with_data(&self) -> Option<Agreement> {
+        let (
+            rounds,
+            Attachment {
+                me, barrier: style, ..
+            },
+        ) = (self.slots, self.attachment);
+        let word = self.signature.word();
         let mut note = [0; NOTE_BYTES];
-        note[..SIGNATURE_BYTES].copy_from_slice(&self.said.to_bytes());
-        note_site(&mut note, self.wire.origin().site);
+        note[..SIGNATURE_BYTES].copy_from_slice(&self.signature.to_bytes());
+        note_site(&mut note, self.ctx.origin().site);
         let stores = self.put(&mut note);
         rounds.note(*me, self.number).write(0, &note);
         self.view(stores, |view| {
             rounds.flag(*me, self.number).raise(self.number, word);
             let seen = match style {
                 BarrierKind::Counter => self.arrive(view, word),
-                BarrierKind::Flags => self.show(),
+                BarrierKind::Flags => self.arrive_without_data(),
             };
-            self.errand.keep_own(view);
+            self.op.keep_own(view);
             seen
         })
     }
 
     fn arrive(&self, view: &SlotView<'_>, word: u32) -> Option<Agreement> {
-        let (place, gate) = (self.place, self.rounds.gate(self.number));
+        let (place, gate) = (self.attachment, self.slots.gate(self.number));
         let last = match gate.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
                 if words == Agreement::Same {
-                    self.moving(SlotPhase::Combine, || self.errand.combine(view));
-                    self.say_how(view);
+                    self.trace_move(SlotPhase::Combine, || self.op.combine(view));
+                    self.note_stores(view);
                 }
                 gate.open(self.number, words);
                 Some(words)
             }
         };
-        match (self.errand.course(), last) {
+        match (self.op.dependency(), last) {
             (_, Some(Agreement::Different)) | (Dependency::AllOnAll, Some(Agreement::Same)) => {
-                self.tell(None, true)
+                self.wake_members(None, true)
             }
-            (Dependency::AllOnOne(root), _) if root == place.me => self.tell(None, true),
+            (Dependency::AllOnOne(root), _) if root == place.me => self.wake_members(None, true),
             (Dependency::OneOnAll(root), Some(Agreement::Same)) if root != place.me => {
-                self.tell(Some(root), true)
+                self.wake_members(Some(root), true)
             }
             _ => {}
         }
@@ -490,10 +514,10 @@ impl SlotUse<'_> {
     }
 
     /// For whoever reads the result, where that is long.
-    fn say_how(&self, view: &SlotView<'_>) {
-        if view.result.is_some() && self.errand.len(view.members) >= limit::SLOT_STORES_FROM {
-            let streamed = view.stroke == CopyKind::Streamed;
-            self.rounds
+    fn note_stores(&self, view: &SlotView<'_>) {
+        if view.result.is_some() && self.op.cell_bytes(view.members) >= limit::SLOT_STORES_FROM {
+            let streamed = view.copy == CopyKind::Streamed;
+            self.slots
                 .result(self.number, 0)
                 .write(0, &[streamed.into()]);
         }
@@ -501,34 +525,36 @@ impl SlotUse<'_> {
 
     /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there
     /// now, so that of those who compute the helpers are called, where the call needs hands.
-    fn tell(&self, whom: Option<u32>, brings: bool) {
-        let (place, calls) = (self.place, brings && self.calls_hands());
+    fn wake_members(&self, whom: Option<u32>, brings: bool) {
+        let (place, calls) = (self.attachment, brings && self.wakes_progress_threads());
         match whom {
-            None => place.ring(),
-            Some(member) => place.ring_one(member),
+            None => place.wake_all(),
+            Some(member) => place.wake_one(member),
         }
         match whom {
             _ if !calls => {}
-            None => place.call_hands(),
-            Some(member) => place.call_hands_of(member),
+            None => place.wake_progress_threads(),
+            Some(member) => place.wake_progress_thread_of(member),
         }
     }
 
     /// With flags everybody looks at everybody's, so each may be the one that a sleeper waits for.
-    fn show(&self) -> Option<Agreement> {
-        let place = self.place;
-        match self.errand.course() {
+    fn arrive_without_data(&self) -> Option<Agreement> {
+        let place = self.attachment;
+        match self.op.dependency() {
             // Others wait for all, or for this one.
-            Dependency::AllOnAll | Dependency::None => self.tell(None, self.is_seen_whole()),
-            Dependency::AllOnOne(root) if root == place.me => self.tell(None, true),
+            Dependency::AllOnAll | Dependency::None => {
+                self.wake_members(None, self.is_seen_whole())
+            }
+            Dependency::AllOnOne(root) if root == place.me => self.wake_members(None, true),
             Dependency::OneOnAll(root) if root != place.me => {
-                self.tell(Some(root), self.is_seen_whole())
+                self.wake_members(Some(root), self.is_seen_whole())
             }
             Dependency::AllOnOne(_) | Dependency::OneOnAll(_) => {}
         }
         let differs = |member| {
             self.word_of(member)
-                .is_some_and(|word| word != self.said.word())
+                .is_some_and(|word| word != self.signature.word())
         };
         place.others().any(differs).then_some(Agreement::Different)
     }
@@ -536,30 +562,34 @@ impl SlotUse<'_> {
     /// Whether all have come to a call that needs hands, for one who has: only who sees that calls
     /// anybody.
     fn is_seen_whole(&self) -> bool {
-        self.needs_hands() && is_whole(self.place.others(), |member| self.word_of(member).is_some())
+        self.wants_async_progress()
+            && is_whole(self.attachment.others(), |member| {
+                self.word_of(member).is_some()
+            })
     }
 
-    fn needs_hands(&self) -> bool {
-        self.errand.needs_hands(self.rounds.members())
+    fn wants_async_progress(&self) -> bool {
+        self.op.wants_async_progress(self.slots.members())
     }
 
     /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know
     /// that.
-    fn calls_hands(&self) -> bool {
-        self.needs_hands()
-            || self.place.style == BarrierKind::Counter && matches!(self.errand, ShmOp::Parcels(_))
+    fn wakes_progress_threads(&self) -> bool {
+        self.wants_async_progress()
+            || self.attachment.barrier == BarrierKind::Counter
+                && matches!(self.op, ShmOp::Exchange(_))
     }
 
     /// What `member` came with, if it has.
     fn word_of(&self, member: u32) -> Option<u32> {
-        self.rounds.flag(member, self.number).raised(self.number)
+        self.slots.flag(member, self.number).raised(self.number)
     }
 
     /// Whether what this member waits for has come, and what the words were like; `seen` is what
     /// [`Self::come`] said.
-    fn has_come(&self, seen: Option<Agreement>) -> Option<Agreement> {
-        let place = self.place;
-        let own = self.said.word();
+    fn check_complete(&self, seen: Option<Agreement>) -> Option<Agreement> {
+        let place = self.attachment;
+        let own = self.signature.word();
         let words = |same| {
             if same {
                 Agreement::Same
@@ -568,12 +598,12 @@ impl SlotUse<'_> {
             }
         };
         let alone = Some(seen.unwrap_or(Agreement::Same));
-        if let ShmOp::Parcels(parcels) = self.errand
-            && !parcels.takes_any(place.me, self.rounds.members(), self.rounds.wide_len())
+        if let ShmOp::Exchange(parcels) = self.op
+            && !parcels.takes_any(place.me, self.slots.members(), self.slots.wide_len())
         {
             return alone;
         }
-        match (self.errand.course(), place.style) {
+        match (self.op.dependency(), place.barrier) {
             (Dependency::AllOnOne(root), _) if root != place.me => {
                 let theirs = self.word_of(root)?;
                 Some(words(theirs == own && seen != Some(Agreement::Different)))
@@ -581,7 +611,7 @@ impl SlotUse<'_> {
             (Dependency::OneOnAll(root), _) if root != place.me => alone,
             (Dependency::AllOnOne(_) | Dependency::None, _) => alone,
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Counter) => {
-                let gate = self.rounds.gate(self.number);
+                let gate = self.slots.gate(self.number);
                 gate.passed(self.number).then(|| gate.words(self.number))
             }
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Flags) => {
@@ -598,45 +628,45 @@ impl SlotUse<'_> {
     ///
     /// # Errors
     /// `NotSame` if words differed.
-    fn end(&self, words: Agreement) -> Result<()> {
+    fn take_result(&self, words: Agreement) -> Result<()> {
         let outcome = match words {
             Agreement::Same => self
-                .moving(SlotPhase::Take, || {
-                    self.view(StoreKind::Cached, |view| self.errand.take(view))
+                .trace_move(SlotPhase::Take, || {
+                    self.view(StoreKind::Cached, |view| self.op.take(view))
                 })
-                .map_or(Ok(()), |misfit| Err(self.misfit(misfit))),
-            Agreement::Different => Err(self.disagreement()),
+                .map_or(Ok(()), |misfit| Err(self.length_error(misfit))),
+            Agreement::Different => Err(self.mismatch()),
         };
-        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
-        let mut left = lock(&self.visits.left);
+        let (rounds, Attachment { me, .. }) = (self.slots, self.attachment);
+        let mut left = lock(&self.member_slots.exits);
         // Under the lock: what another thread leaves later is said later.
         let through = left.add(self.number);
         let asked = through.map_or(SlotDemand::No, |through| rounds.exit(*me).leave(through));
         drop(left);
         if asked != SlotDemand::No {
-            self.tell_left();
+            self.wake_requesters();
         }
         outcome
     }
 
     /// The end of a call that is over with that, if what it waits for has come. `seen` as for
-    /// [`Self::has_come`].
-    fn ended(&self, seen: Option<Agreement>) -> Option<Result<()>> {
-        let outcome = self.end(self.has_come(seen)?);
-        self.tell_over();
+    /// [`Self::check_complete`].
+    fn end_if_complete(&self, seen: Option<Agreement>) -> Option<Result<()>> {
+        let outcome = self.take_result(self.check_complete(seen)?);
+        self.trace_end();
         Some(outcome)
     }
 
     /// For those who watch: the call is over, unless its data went by messages.
-    fn tell_over(&self) {
-        if self.errand.course() != Dependency::None {
-            self.wire.tell_over();
+    fn trace_end(&self) {
+        if self.op.dependency() != Dependency::None {
+            self.ctx.trace_end();
         }
     }
 
     #[cold]
-    fn misfit(&self, LengthMismatch { from, sent, room }: LengthMismatch) -> Error {
-        let (call, me) = (self.wire.call(), self.place.me);
+    fn length_error(&self, LengthMismatch { from, sent, room }: LengthMismatch) -> Error {
+        let (call, me) = (self.ctx.call(), self.attachment.me);
         let text = format!(
             "error[G0107]: {call}: rank {from} sends {sent} B to rank {me}, which expects {room} B\n  \
              help: the counts and datatypes of all ranks must describe the same amount of data"
@@ -645,21 +675,21 @@ impl SlotUse<'_> {
     }
 
     #[cold]
-    fn disagreement(&self) -> Error {
-        let (rounds, Attachment { me, .. }) = (self.rounds, self.place);
+    fn mismatch(&self) -> Error {
+        let (rounds, Attachment { me, .. }) = (self.slots, self.attachment);
         let noted = |member| {
             let mut note = [0; NOTE_BYTES];
             rounds.note(member, self.number).read(0, &mut note);
             MemberCall::noted(member, &note)
         };
-        let others = self.place.others();
+        let others = self.attachment.others();
         let others = others.filter(|member| self.word_of(*member).is_some());
         let all = std::iter::once(*me).chain(others).map(noted).collect();
-        let call = self.wire.call();
+        let call = self.ctx.call();
         let what = match call.series {
             CallSeries::Persistent => "persistent collective",
             CallSeries::Blocking | CallSeries::Nonblocking => "nonblocking collective",
         };
-        mismatch_error(self.wire.comm(), (what, call.number), all)
+        mismatch_error(self.ctx.comm(), (what, call.number), all)
     }
 }

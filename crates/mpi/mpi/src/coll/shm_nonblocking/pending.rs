@@ -5,7 +5,7 @@
 
 use super::persistent_slots::PersistentSlots;
 use super::shm_op::{Dependency, ShmOp};
-use super::{SlotUse, also, visits};
+use super::{SlotUse, member_slots, message_part};
 use crate::coll::call_signature::CallSignature;
 use crate::coll::comm_segment::{self, Attachment, Lookup};
 use crate::coll::execute::{CollContext, RunningSchedule};
@@ -54,27 +54,27 @@ pub(super) enum SlotKind {
 
 /// Such a call: its request, and where that is needed a stepper.
 pub(super) struct PendingCollective {
-    wire: CollContext<'static>,
-    berth: SlotKind,
+    ctx: CollContext<'static>,
+    slot: SlotKind,
     pub number: u32,
-    said: CallSignature,
+    signature: CallSignature,
     pub state: SingleFlight<PendingState>,
     /// What of it goes by messages, where it is a stepper, too.
-    pub also: OnceLock<Arc<RunningSchedule>>,
+    pub message_part: OnceLock<Arc<RunningSchedule>>,
     over: AtomicBool,
     waiter: AnyOfWaiter,
     /// It is a stepper.
-    pub kept: AtomicBool,
+    pub is_stepper: AtomicBool,
     runs_user_code: bool,
     /// It was not known where it would meet, nor whether it would.
-    unplaced: bool,
+    began_before_setup: bool,
     /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
-    helped: bool,
+    may_be_helped: bool,
     own: Weak<PendingCollective>,
 }
 
 impl SlotKind {
-    fn errand(&self) -> &ShmOp<'static> {
+    fn op(&self) -> &ShmOp<'static> {
         match self {
             SlotKind::Shared(errand, _) => errand,
             SlotKind::Persistent(seat) => seat.errand(),
@@ -98,23 +98,23 @@ impl PendingCollective {
             _ => &[],
         };
         let mut before = before.iter().filter_map(Weak::upgrade);
-        let runs_user_code = berth.errand().runs_user_code()
+        let runs_user_code = berth.op().runs_user_code()
             || before.any(|before| before.runs_user_code)
             || matches!(&state, PendingState::AwaitingSegment(_, Some(running)) if running.runs_user_code());
         let unplaced = matches!(&state, PendingState::AwaitingSegment(..));
         Arc::new_cyclic(|own| Self {
-            wire: wire.clone(),
-            berth,
+            ctx: wire.clone(),
+            slot: berth,
             number,
-            said,
+            signature: said,
             state: SingleFlight::new(state),
-            also: OnceLock::new(),
+            message_part: OnceLock::new(),
             over: AtomicBool::new(false),
             waiter: AnyOfWaiter::default(),
-            kept: AtomicBool::new(false),
+            is_stepper: AtomicBool::new(false),
             runs_user_code,
-            unplaced,
-            helped,
+            began_before_setup: unplaced,
+            may_be_helped: helped,
             own: own.clone(),
         })
     }
@@ -126,144 +126,149 @@ impl PendingCollective {
 
     /// Goes as far as it can. A thread that finds another at it leaves it to that one, which then
     /// looks once more: what this one was called for may be what that one has passed.
-    pub fn look(&self) {
-        self.state.attend(|state| self.go_on(state));
+    pub fn advance_state(&self) {
+        self.state.attend(|state| self.step_state(state));
     }
 
     /// The same for who is not the host, which steps it: whoever waits for it hears of its end.
-    fn look_beside(&self) {
-        self.look();
-        if self.is_over() && self.kept.load(Ordering::Relaxed) {
-            let host = &self.wire.comm().process().host;
+    fn advance_and_notify(&self) {
+        self.advance_state();
+        if self.is_over() && self.is_stepper.load(Ordering::Relaxed) {
+            let host = &self.ctx.comm().process().host;
             if !host.is_single_threaded() {
                 host.signal(WaitTarget::stepper_end(self), &self.waiter);
             }
         }
     }
 
-    fn go_on(&self, state: &mut PendingState) {
+    fn step_state(&self, state: &mut PendingState) {
         if let PendingState::AwaitingSegment(before, otherwise) = state {
-            *state = match self.found() {
-                Lookup::NotYet => return,
-                Lookup::Place(place) => self.go_to(place, std::mem::take(before), otherwise.take()),
-                Lookup::Nothing => PendingState::instead(otherwise.take()),
+            *state = match self.lookup() {
+                Lookup::Pending => return,
+                Lookup::Attached(place) => {
+                    self.request_slot(place, std::mem::take(before), otherwise.take())
+                }
+                Lookup::None => PendingState::instead(otherwise.take()),
             };
         }
         if let (Some(also), PendingState::AwaitingSlot(..) | PendingState::Arrived(_)) =
-            (self.also.get(), &*state)
+            (self.message_part.get(), &*state)
         {
-            also.carry();
+            also.advance();
         }
         if let PendingState::ByMessages(running) = state
-            && running.carry()
+            && running.advance()
         {
             *state = PendingState::Over(running.error());
-            self.wire.tell_over();
+            self.ctx.trace_end();
         }
         if let PendingState::Over(_) = *state {
             // SYNC(collective): Release the result and the program's buffers.
             self.over.store(true, Ordering::Release);
         }
         // Who has come to a round, or is to come to one, has its place.
-        let Some(visit) = comm_segment::known(self.wire.comm()).and_then(|place| self.visit(place))
+        let Some(visit) =
+            comm_segment::attachment(self.ctx.comm()).and_then(|place| self.slot_use(place))
         else {
             return;
         };
         if let PendingState::AwaitingSlot(before, next) = state {
-            look_at(before);
+            advance_all(before);
             if !visit.is_free() {
                 return;
             }
             let next = next.take();
-            visit.visits.ask_no_more(visit.rounds, self.asks());
-            *state = PendingState::Arrived(visit.come());
+            visit
+                .member_slots
+                .withdraw_request(visit.slots, self.demand());
+            *state = PendingState::Arrived(visit.arrive_with_data());
             if let Some(next) = next {
-                next.keep();
+                next.become_stepper();
             }
         }
         let PendingState::Arrived(last) = *state else {
             return;
         };
-        if let Some(words) = visit.has_come(last) {
-            *state = match (visit.end(words), self.also.get()) {
-                (Ok(()), Some(also)) if !also.carry() => PendingState::ByMessages(also.clone()),
+        if let Some(words) = visit.check_complete(last) {
+            *state = match (visit.take_result(words), self.message_part.get()) {
+                (Ok(()), Some(also)) if !also.advance() => PendingState::ByMessages(also.clone()),
                 (Ok(()), Some(also)) => PendingState::Over(also.error()),
                 (outcome, _) => PendingState::Over(outcome.err()),
             };
             if let PendingState::ByMessages(_) = *state {
                 return;
             }
-            visit.tell_over();
+            visit.trace_end();
             // SYNC(collective): Release the result and the program's buffers.
             self.over.store(true, Ordering::Release);
         }
     }
 
     /// What is known of its rounds.
-    fn found(&self) -> Lookup<'_> {
-        match &self.berth {
-            SlotKind::Shared(..) => comm_segment::found(self.wire.comm()),
-            SlotKind::Persistent(seat) => seat.found(&self.wire),
+    fn lookup(&self) -> Lookup<'_> {
+        match &self.slot {
+            SlotKind::Shared(..) => comm_segment::lookup(self.ctx.comm()),
+            SlotKind::Persistent(seat) => seat.lookup(&self.ctx),
         }
     }
 
     /// Its visit there; `None`: it has none, messages serve.
-    fn visit<'a>(&'a self, place: &'a Attachment) -> Option<SlotUse<'a>> {
-        let (rounds, visits, after) = match &self.berth {
-            SlotKind::Shared(_, after) => (&place.rounds, visits(self.wire.comm()), *after),
+    fn slot_use<'a>(&'a self, place: &'a Attachment) -> Option<SlotUse<'a>> {
+        let (rounds, visits, after) = match &self.slot {
+            SlotKind::Shared(_, after) => (&place.slots, member_slots(self.ctx.comm()), *after),
             SlotKind::Persistent(seat) => {
-                (seat.rounds()?, seat.visits(), seat.rounds()?.after(false))
+                (seat.slots()?, seat.visits(), seat.slots()?.after(false))
             }
         };
         Some(SlotUse {
-            place,
-            rounds,
-            visits,
-            errand: self.berth.errand(),
+            attachment: place,
+            slots: rounds,
+            member_slots: visits,
+            op: self.slot.op(),
             number: self.number,
-            after,
-            said: self.said,
-            wire: &self.wire,
-            is_own: matches!(self.berth, SlotKind::Persistent(_)),
+            distance: after,
+            signature: self.signature,
+            ctx: &self.ctx,
+            is_persistent: matches!(self.slot, SlotKind::Persistent(_)),
         })
     }
 
     /// There are rounds: this call comes to its own, if that has room for it. Else it only shows
     /// there what it is.
-    fn go_to(
+    fn request_slot(
         &self,
         place: &Attachment,
         before: Vec<Weak<PendingCollective>>,
         otherwise: Option<Arc<RunningSchedule>>,
     ) -> PendingState {
-        let comm = self.wire.comm();
-        let (errand, after) = match &self.berth {
+        let comm = self.ctx.comm();
+        let (errand, after) = match &self.slot {
             SlotKind::Shared(errand, after) => (errand, *after),
             SlotKind::Persistent(seat) => {
-                seat.ask(self.asks());
+                seat.request(self.demand());
                 return PendingState::AwaitingSlot(Vec::new(), None);
             }
         };
-        if errand.fits(comm.size(), place.rounds.wide_len()) {
-            return match also(errand, place, &self.wire) {
+        if errand.fits(comm.size(), place.slots.wide_len()) {
+            return match message_part(errand, place, &self.ctx) {
                 Ok(also) => {
-                    also.map(|also| self.also.set(also));
-                    visits(comm).ask(&place.rounds, self.asks());
+                    also.map(|also| self.message_part.set(also));
+                    member_slots(comm).request(&place.slots, self.demand());
                     PendingState::AwaitingSlot(before, None)
                 }
                 Err(error) => PendingState::Over(Some(error)),
             };
         }
         let shown = PendingCollective::new(
-            SlotKind::Shared(ShmOp::Show, after),
-            (self.number, self.said),
+            SlotKind::Shared(ShmOp::CompareOnly, after),
+            (self.number, self.signature),
             PendingState::AwaitingSlot(before, None),
-            &self.wire,
+            &self.ctx,
             false,
         );
-        visits(comm).ask(&place.rounds, shown.asks());
-        visits(comm).opened(&shown);
-        shown.kept.store(true, Ordering::Relaxed);
+        member_slots(comm).request(&place.slots, shown.demand());
+        member_slots(comm).add_pending(&shown);
+        shown.is_stepper.store(true, Ordering::Relaxed);
         comm.process().host.attach_stepper(shown);
         PendingState::instead(otherwise)
     }
@@ -286,31 +291,31 @@ impl PendingCollective {
             _ => false,
         };
         if state.end() {
-            self.look_beside();
+            self.advance_and_notify();
         }
         precedes
     }
 
     /// How it asks for its round, where that is not free.
-    pub fn asks(&self) -> SlotDemand {
-        match self.helped {
+    pub fn demand(&self) -> SlotDemand {
+        match self.may_be_helped {
             true => SlotDemand::Computes,
             false => SlotDemand::Waits,
         }
     }
 
-    fn keep(&self) {
-        if !self.kept.swap(true, Ordering::Relaxed)
+    fn become_stepper(&self) {
+        if !self.is_stepper.swap(true, Ordering::Relaxed)
             && let Some(own) = self.own.upgrade()
         {
-            self.wire.comm().process().host.attach_awaited_stepper(own);
+            self.ctx.comm().process().host.attach_awaited_stepper(own);
         }
     }
 }
 
 /// Has those of these calls go as far as they can that have come. The others are steppers, and look
 /// at those before them.
-pub(super) fn look_at(open: &[Weak<PendingCollective>]) {
+pub(super) fn advance_all(open: &[Weak<PendingCollective>]) {
     for open in open.iter().filter_map(Weak::upgrade) {
         let Some(mut state) = open.state.begin() else {
             continue;
@@ -320,7 +325,7 @@ pub(super) fn look_at(open: &[Weak<PendingCollective>]) {
             PendingState::Arrived(_) | PendingState::ByMessages(_)
         );
         if state.end() || has_come {
-            open.look_beside();
+            open.advance_and_notify();
         }
     }
 }
@@ -328,7 +333,7 @@ pub(super) fn look_at(open: &[Weak<PendingCollective>]) {
 impl Stepper for PendingCollective {
     fn step(&self, _host: &dyn Messaging) -> bool {
         if !self.is_over() {
-            self.look();
+            self.advance_state();
         }
         self.is_over()
     }
@@ -342,11 +347,11 @@ impl Stepper for PendingCollective {
     }
 
     fn has_messages(&self) -> bool {
-        self.unplaced || self.also.get().is_some()
+        self.began_before_setup || self.message_part.get().is_some()
     }
 
     fn call_site(&self) -> u64 {
-        self.wire.site()
+        self.ctx.site()
     }
 
     fn current_waiter(&self) -> Option<&AnyOfWaiter> {
@@ -360,13 +365,13 @@ impl Completion for PendingCollective {
     }
 
     fn advance(&self) {
-        if self.helped || self.is_over() {
+        if self.may_be_helped || self.is_over() {
             return;
         }
-        self.look_beside();
+        self.advance_and_notify();
         // Where another thread may be the one that polls, it has to look at this as well.
-        if !self.is_over() && !self.wire.comm().process().host.is_single_threaded() {
-            self.keep();
+        if !self.is_over() && !self.ctx.comm().process().host.is_single_threaded() {
+            self.become_stepper();
         }
     }
 
@@ -375,15 +380,17 @@ impl Completion for PendingCollective {
     }
 
     fn linger(&self) {
-        let Some(place) = comm_segment::known(self.wire.comm()) else {
+        let Some(place) = comm_segment::attachment(self.ctx.comm()) else {
             return;
         };
-        if self.helped || place.spins == 0 || !self.wire.comm().process().host.is_single_threaded()
+        if self.may_be_helped
+            || place.spins == 0
+            || !self.ctx.comm().process().host.is_single_threaded()
         {
             return;
         }
         for _ in 0..limit::SLOT_SPINS {
-            self.look();
+            self.advance_state();
             if self.is_over() {
                 return;
             }
@@ -409,23 +416,23 @@ impl Completion for PendingCollective {
 
     fn free(&self) -> Result<()> {
         // Nobody waits for it any more, and its buffers are still to be filled.
-        self.keep();
+        self.become_stepper();
         Ok(())
     }
 
     fn comm(&self) -> Option<Comm> {
-        Some(self.wire.comm().clone())
+        Some(self.ctx.comm().clone())
     }
 
     fn meeting(&self) -> Option<ExternalWait> {
-        let comm = self.wire.comm();
-        let awaited = match self.berth.errand().course() {
+        let comm = self.ctx.comm();
+        let awaited = match self.slot.op().dependency() {
             Dependency::AllOnOne(root) => comm
                 .group()
                 .peer(root)
                 .map_or(AwaitedRanks::Members, AwaitedRanks::Leader),
             _ => AwaitedRanks::Members,
         };
-        (!self.is_over()).then(|| self.wire.meeting(awaited))
+        (!self.is_over()).then(|| self.ctx.wait_description(awaited))
     }
 }

@@ -1,7 +1,7 @@
 //! Calls that are open, looked at and waited for by several threads.
 
 use super::pending::PendingCollective;
-use super::{lock, visits};
+use super::{lock, member_slots};
 use crate::coll::tests::thread_world::world_of;
 use crate::coll::{Barrier, CallOrigin, Comm};
 use crate::p2p::RecvArgs;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The call of this rank that is open.
 fn only_open(comm: &Comm) -> Arc<PendingCollective> {
-    let open = lock(&visits(comm).open);
+    let open = lock(&member_slots(comm).pending);
     let mut open = open.iter().filter_map(std::sync::Weak::upgrade);
     open.next().unwrap()
 }
@@ -50,7 +50,7 @@ fn who_is_at_a_call_looks_again_for_those_who_found_that() {
         // The one that polls was rung for that, and sleeps after this look.
         assert!(!open.step(&*comm.process().host));
         assert!(at_it.end(), "nobody would look again");
-        open.look();
+        open.advance_state();
         assert!(open.step(&*comm.process().host), "all have come");
         request::wait(&request).unwrap();
     });

@@ -33,34 +33,34 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// See the module's paragraph.
 pub(in crate::coll) struct PersistentSlots {
-    visits: MemberSlots,
-    errand: ShmOp<'static>,
-    said: CallSignature,
-    hearing: Mutex<Option<Arc<GrantExchange>>>,
+    member_slots: MemberSlots,
+    op: ShmOp<'static>,
+    signature: CallSignature,
+    exchange: Mutex<Option<Arc<GrantExchange>>>,
     /// Known from then on; `None`: messages serve.
-    lent: OnceLock<Option<GrantedSlots>>,
+    granted: OnceLock<Option<GrantedSlots>>,
 }
 
 /// A member's end of rounds that were lent to a persistent collective.
 struct GrantedSlots {
     /// There until it is dropped.
-    rounds: Option<NbcSlots>,
+    slots: Option<NbcSlots>,
     me: u32,
     /// What a mistaken program brings may be longer than what the lender was told: such a member
     /// only comes to show what it is.
     is_misfit: bool,
     /// At the lender: where they begin.
-    lender: Option<(Arc<SegmentAllocator>, usize)>,
+    allocator: Option<(Arc<SegmentAllocator>, usize)>,
 }
 
 impl Drop for GrantedSlots {
     fn drop(&mut self) {
-        let Some(rounds) = self.rounds.take() else {
+        let Some(rounds) = self.slots.take() else {
             return;
         };
         rounds.desert(self.me);
-        if let Some((boards, offset)) = &self.lender {
-            boards.give_back_rounds(*offset, rounds);
+        if let Some((boards, offset)) = &self.allocator {
+            boards.release_slots(*offset, rounds);
         }
     }
 }
@@ -82,7 +82,7 @@ impl GrantMessage {
     /// # Errors
     /// There is no memory.
     pub fn of(call: &impl Collective, comm: &Comm) -> Result<Option<Self>> {
-        if !call.is_for_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
+        if !call.synchronizes_all() || comm.is_inter() || comm.size() < 2 || !comm.is_on_node() {
             return Ok(None);
         }
         let memory = scratch(8 * WORDS as u64)?;
@@ -109,7 +109,7 @@ impl GrantMessage {
 /// A member that is to hear of them, or the lender whose messages have not left, which finalize
 /// waits for.
 struct GrantExchange {
-    wire: CollContext<'static>,
+    ctx: CollContext<'static>,
     running: Arc<RunningSchedule>,
     /// There until it is dropped.
     words: Option<Scratch>,
@@ -126,10 +126,10 @@ impl GrantExchange {
             CallSeries::Persistent,
             CollectiveKind::Internal,
         );
-        let wire = CollContext::keeping(wire.comm(), call, wire.origin());
+        let wire = CollContext::owned(wire.comm(), call, wire.origin());
         Self {
             running: RunningSchedule::new(wire.clone(), word.schedule, InFlight::default()),
-            wire,
+            ctx: wire,
             words: Some(word.memory),
             is_over: AtomicBool::new(false),
             len,
@@ -137,7 +137,7 @@ impl GrantExchange {
     }
 
     fn is_over(&self) -> bool {
-        let over = self.running.carry();
+        let over = self.running.advance();
         if over {
             self.is_over.store(true, Ordering::Relaxed);
         }
@@ -145,8 +145,8 @@ impl GrantExchange {
     }
 
     /// The rounds that this member has heard of.
-    fn lent(&self) -> Option<GrantedSlots> {
-        if self.wire.me() == 0 || self.running.error().is_some() {
+    fn granted(&self) -> Option<GrantedSlots> {
+        if self.ctx.me() == 0 || self.running.error().is_some() {
             return None;
         }
         let words = self.words.as_ref()?;
@@ -162,17 +162,17 @@ impl GrantExchange {
             cell: word(2)?,
             wide: word(3)?,
         };
-        let comm = self.wire.comm();
+        let comm = self.ctx.comm();
         if !shape.is_sound() {
             return None;
         }
         let len = NbcSlots::bytes(comm.size(), shape);
-        let memory = segment_allocator::lent_part(&comm_segment::commons(comm)?, word(0)?, len)?;
+        let memory = segment_allocator::heap_part(&comm_segment::coll_heap(comm)?, word(0)?, len)?;
         Some(GrantedSlots {
-            rounds: NbcSlots::new(memory, comm.size(), shape),
+            slots: NbcSlots::new(memory, comm.size(), shape),
             me: comm.rank(),
             is_misfit: self.len.is_none_or(|len| len > shape.room() as u64),
-            lender: None,
+            allocator: None,
         })
     }
 }
@@ -191,7 +191,7 @@ impl Stepper for GrantExchange {
     fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.is_over();
         if over {
-            drop(self.lent());
+            drop(self.granted());
         }
         over
     }
@@ -232,15 +232,15 @@ impl PersistentSlots {
         let comm = wire.comm();
         let members = comm.size();
         // Begins to find out about a board, of which such rounds need the bells.
-        let found = comm_segment::look_for(comm, wire.origin());
-        let statement = call.statement(comm);
+        let found = comm_segment::lookup_or_begin(comm, wire.origin());
+        let statement = call.signature(comm);
         let errand = call
-            .errand(comm)
-            .filter(|errand| Self::may_have(errand, members));
-        let len = errand.as_ref().map(|errand| errand.len(members));
+            .shm_op(comm)
+            .filter(|errand| Self::suits(errand, members));
+        let len = errand.as_ref().map(|errand| errand.cell_bytes(members));
         let lent = match (comm.rank(), &errand, found) {
-            (0, None, _) | (0, _, Lookup::Nothing) => Some(None),
-            (0, Some(errand), _) => Some(Self::lend(wire, errand)),
+            (0, None, _) | (0, _, Lookup::None) => Some(None),
+            (0, Some(errand), _) => Some(Self::allocate(wire, errand)),
             _ => None,
         };
         if let Some(lent) = &lent {
@@ -251,16 +251,16 @@ impl PersistentSlots {
         // Who expects to meet nobody there comes, if it has to, only to show what it is.
         let errand = errand.unwrap_or(ShmOp::Barrier);
         let seat = Self {
-            visits: MemberSlots::default(),
-            said: errand.said(statement, comm.rank(), members),
-            errand: errand.keep(),
-            hearing: Mutex::new(Some(hearing)),
-            lent: OnceLock::new(),
+            member_slots: MemberSlots::default(),
+            signature: errand.signature(statement, comm.rank(), members),
+            op: errand.keep(),
+            exchange: Mutex::new(Some(hearing)),
+            granted: OnceLock::new(),
         };
         if let Some(lent) = lent {
-            let _ = seat.lent.set(lent.map(|(lent, _)| lent));
+            let _ = seat.granted.set(lent.map(|(lent, _)| lent));
         }
-        seat.hear();
+        seat.receive_grant();
         if comm.rank() == 0 {
             let process = comm.process();
             process.retire(Request::new(process, Arc::new(owed)));
@@ -270,29 +270,30 @@ impl PersistentSlots {
 
     /// Only what every member takes by itself, however much it computes: short, and of a length
     /// that all know.
-    fn may_have(errand: &ShmOp<'_>, members: u32) -> bool {
-        let is_known = !matches!(errand, ShmOp::Show | ShmOp::Parcels(_));
-        let is_short = errand.len(members) <= limit::SLOT_SHORT && !errand.needs_hands(members);
-        is_known && is_short && errand.fits(members, segment_allocator::wide_len(members))
+    fn suits(errand: &ShmOp<'_>, members: u32) -> bool {
+        let is_known = !matches!(errand, ShmOp::CompareOnly | ShmOp::Exchange(_));
+        let is_short = errand.cell_bytes(members) <= limit::SLOT_SHORT
+            && !errand.wants_async_progress(members);
+        is_known && is_short && errand.fits(members, segment_allocator::wide_cell_len(members))
     }
 
     /// Rounds out of this process's commons, and what the others are to be told.
-    fn lend(
+    fn allocate(
         wire: &CollContext<'static>,
         errand: &ShmOp<'_>,
     ) -> Option<(GrantedSlots, [u64; WORDS])> {
         let comm = wire.comm();
-        let rounds = match errand.course() {
+        let rounds = match errand.dependency() {
             Dependency::AllOnAll => limit::PERSISTENT_SLOTS,
             _ => limit::PERSISTENT_SLOTS_AHEAD,
         };
-        let len = usize::try_from(errand.len(comm.size())).ok()?;
+        let len = usize::try_from(errand.cell_bytes(comm.size())).ok()?;
         let shape = NbcLayout::own(rounds, len);
         let (commons, boards) = (
-            comm_segment::commons(comm)?,
-            comm.process().config.boards.clone(),
+            comm_segment::coll_heap(comm)?,
+            comm.process().config.segments.clone(),
         );
-        let (offset, rounds) = boards.lend_rounds(&commons, comm.size(), shape)?;
+        let (offset, rounds) = boards.allocate_slots(&commons, comm.size(), shape)?;
         let words = [
             offset as u64 + 1,
             shape.rounds.into(),
@@ -300,58 +301,58 @@ impl PersistentSlots {
             shape.wide as u64,
         ];
         let lent = GrantedSlots {
-            rounds: Some(rounds),
+            slots: Some(rounds),
             me: comm.rank(),
             is_misfit: false,
-            lender: Some((boards, offset)),
+            allocator: Some((boards, offset)),
         };
         Some((lent, words))
     }
 
     fn lent(&self) -> Option<&GrantedSlots> {
-        self.lent.get().and_then(Option::as_ref)
+        self.granted.get().and_then(Option::as_ref)
     }
 
     /// Its rounds, once it is known that it has some.
-    pub fn rounds(&self) -> Option<&NbcSlots> {
-        self.lent().and_then(|lent| lent.rounds.as_ref())
+    pub fn slots(&self) -> Option<&NbcSlots> {
+        self.lent().and_then(|lent| lent.slots.as_ref())
     }
 
     pub(super) fn visits(&self) -> &MemberSlots {
-        &self.visits
+        &self.member_slots
     }
 
     pub(super) fn errand(&self) -> &ShmOp<'static> {
         match self.lent() {
             // What differs is told to all who wait for all.
             Some(lent) if lent.is_misfit => &ShmOp::Barrier,
-            _ => &self.errand,
+            _ => &self.op,
         }
     }
 
-    pub(super) fn ask(&self, how: SlotDemand) {
-        if let Some(rounds) = self.rounds() {
-            self.visits.ask(rounds, how);
+    pub(super) fn request(&self, how: SlotDemand) {
+        if let Some(rounds) = self.slots() {
+            self.member_slots.request(rounds, how);
         }
     }
 
     /// What is known of its rounds.
-    pub(super) fn found<'a>(&self, wire: &'a CollContext<'static>) -> Lookup<'a> {
-        if self.lent.get().is_none() {
-            self.hear();
+    pub(super) fn lookup<'a>(&self, wire: &'a CollContext<'static>) -> Lookup<'a> {
+        if self.granted.get().is_none() {
+            self.receive_grant();
         }
-        match self.lent.get() {
-            None => Lookup::NotYet,
-            Some(None) => Lookup::Nothing,
-            Some(Some(_)) => comm_segment::found(wire.comm()),
+        match self.granted.get() {
+            None => Lookup::Pending,
+            Some(None) => Lookup::None,
+            Some(Some(_)) => comm_segment::lookup(wire.comm()),
         }
     }
 
     #[cold]
-    fn hear(&self) {
-        let mut hearing = lock(&self.hearing);
+    fn receive_grant(&self) {
+        let mut hearing = lock(&self.exchange);
         if let Some(heard) = hearing.take_if(|hearing| hearing.is_over()) {
-            let _ = self.lent.set(heard.lent());
+            let _ = self.granted.set(heard.granted());
         }
     }
 
@@ -362,37 +363,37 @@ impl PersistentSlots {
         wire: &CollContext<'static>,
         schedule: &Arc<Schedule>,
     ) -> Option<Request> {
-        let (process, number) = (wire.comm().process(), self.visits.next());
-        let state = match self.found(wire) {
-            Lookup::Nothing => return None,
-            Lookup::NotYet => {
+        let (process, number) = (wire.comm().process(), self.member_slots.next_number());
+        let state = match self.lookup(wire) {
+            Lookup::None => return None,
+            Lookup::Pending => {
                 let running =
                     RunningSchedule::new(wire.clone(), schedule.clone(), InFlight::default());
                 PendingState::AwaitingSegment(Vec::new(), Some(running))
             }
-            Lookup::Place(place) => {
-                let rounds = self.rounds()?;
+            Lookup::Attached(place) => {
+                let rounds = self.slots()?;
                 let visit = SlotUse {
-                    place,
-                    rounds,
-                    visits: &self.visits,
-                    errand: self.errand(),
+                    attachment: place,
+                    slots: rounds,
+                    member_slots: &self.member_slots,
+                    op: self.errand(),
                     number,
-                    after: rounds.after(false),
-                    said: self.said,
-                    wire,
-                    is_own: true,
+                    distance: rounds.after(false),
+                    signature: self.signature,
+                    ctx: wire,
+                    is_persistent: true,
                 };
                 match visit.is_free() {
                     false => {
                         // Before it is looked at again: who leaves from now on wakes this process
                         // if it sleeps.
-                        self.ask(SlotDemand::Computes);
+                        self.request(SlotDemand::Computes);
                         PendingState::AwaitingSlot(Vec::new(), None)
                     }
                     true => {
-                        let seen = visit.come();
-                        match visit.ended(seen) {
+                        let seen = visit.arrive_with_data();
+                        match visit.end_if_complete(seen) {
                             None => PendingState::Arrived(seen),
                             Some(Ok(())) => return Some(Request::done(process, Status::EMPTY)),
                             // Told by the wait or test, so that others started in the same call are
@@ -410,13 +411,13 @@ impl PersistentSlots {
         );
         let open = PendingCollective::new(
             SlotKind::Persistent(self.clone()),
-            (number, self.said),
+            (number, self.signature),
             state,
             wire,
             helped,
         );
         if helped {
-            open.kept.store(true, Ordering::Relaxed);
+            open.is_stepper.store(true, Ordering::Relaxed);
             process.host.attach_stepper(open.clone());
         }
         Some(Request::new(process, open))
@@ -425,8 +426,8 @@ impl PersistentSlots {
 
 impl Drop for PersistentSlots {
     fn drop(&mut self) {
-        if let Some(hearing) = lock(&self.hearing).take() {
-            let host = hearing.wire.comm().process().host.clone();
+        if let Some(hearing) = lock(&self.exchange).take() {
+            let host = hearing.ctx.comm().process().host.clone();
             host.attach_awaited_stepper(hearing);
         }
     }

@@ -195,7 +195,7 @@ pub enum ReduceTarget {
 #[derive(Clone)]
 pub enum ShmOp<'a> {
     /// The data goes by messages.
-    Show,
+    CompareOnly,
     Barrier,
     Bcast(u32, StoredElements<'a>),
     Reduce(StoredReduction<'a>, ReduceTarget),
@@ -207,7 +207,7 @@ pub enum ShmOp<'a> {
     Gather(u32, Option<StoredElements<'a>>, Option<StoredElements<'a>>),
     Scatter(u32, Option<StoredElements<'a>>, Option<StoredElements<'a>>),
     /// Uneven blocks.
-    Parcels(ShmOpV),
+    Exchange(ShmOpV),
 }
 
 /// Which way data goes in a collective.
@@ -242,9 +242,9 @@ pub struct SlotView<'a> {
     /// What the last combined; `None`: each combines for itself.
     pub result: Option<UserMem>,
     /// For combining.
-    pub private: &'a CombineBuffer,
+    pub combine_buffer: &'a CombineBuffer,
     /// How long contributions are put down, and how those of a member (`None`: the result) were.
-    pub(in crate::coll) stroke: CopyKind,
+    pub(in crate::coll) copy: CopyKind,
     pub stores: &'a dyn Fn(Option<u32>) -> StoreKind,
     /// Notes how long it takes as well.
     pub timed: &'a TimedCopy<'a>,
@@ -252,7 +252,7 @@ pub struct SlotView<'a> {
 
 impl SlotView<'_> {
     /// Copies from the cell of `from`, or the result.
-    pub fn bring(&self, from: Option<u32>, src: &Data, into: &Data) {
+    pub fn copy_in(&self, from: Option<u32>, src: &Data, into: &Data) {
         let mut copy = || typed_buffer::copy(src, into);
         match from == Some(self.me) || into.len < limit::SLOT_STORES_FROM {
             true => copy(),
@@ -283,7 +283,7 @@ impl ShmOp<'_> {
     /// As it is kept after the call has returned.
     pub fn keep(self) -> ShmOp<'static> {
         match self {
-            ShmOp::Show => ShmOp::Show,
+            ShmOp::CompareOnly => ShmOp::CompareOnly,
             ShmOp::Barrier => ShmOp::Barrier,
             ShmOp::Bcast(root, part) => ShmOp::Bcast(root, part.keep()),
             ShmOp::Reduce(combined, to) => ShmOp::Reduce(combined.keep(), to),
@@ -308,7 +308,7 @@ impl ShmOp<'_> {
                 mine.map(StoredElements::keep),
                 all.map(StoredElements::keep),
             ),
-            ShmOp::Parcels(parcels) => ShmOp::Parcels(parcels),
+            ShmOp::Exchange(parcels) => ShmOp::Exchange(parcels),
         }
     }
 
@@ -319,26 +319,28 @@ impl ShmOp<'_> {
             .min(limit::SLOT_BYTES_MAX)
             .min(limit::SLOT_BYTES_ALL / u64::from(members.max(1)));
         match self {
-            ShmOp::Parcels(parcels) => parcels.fit(members, wide_len),
+            ShmOp::Exchange(parcels) => parcels.fits(members, wide_len),
             // Each reads only what it gets.
             ShmOp::Alltoall(_, recv) => {
-                recv.bytes() <= limit::SLOT_BYTES_MAX && self.len(members) <= wide
+                recv.bytes() <= limit::SLOT_BYTES_MAX && self.cell_bytes(members) <= wide
             }
             // Nobody else can combine these while their ranks compute, and at a gate one of them
             // would do it for all.
-            other if other.runs_user_code() => other.len(members) <= limit::SLOT_SHORT.min(room),
-            other => other.len(members) <= room,
+            other if other.runs_user_code() => {
+                other.cell_bytes(members) <= limit::SLOT_SHORT.min(room)
+            }
+            other => other.cell_bytes(members) <= room,
         }
     }
 
     /// Bytes of a cell that all of `members` must have room for; the same on all of them.
-    pub fn len(&self, members: u32) -> u64 {
+    pub fn cell_bytes(&self, members: u32) -> u64 {
         let blocks = |mine: &Option<StoredElements<'_>>, all: &Option<StoredElements<'_>>| {
             let block = mine.as_ref().or(all.as_ref());
             block.map_or(0, StoredElements::bytes)
         };
         match self {
-            ShmOp::Show | ShmOp::Barrier | ShmOp::Parcels(_) => 0,
+            ShmOp::CompareOnly | ShmOp::Barrier | ShmOp::Exchange(_) => 0,
             ShmOp::Bcast(_, part) | ShmOp::Allgather(_, GatherBuffer::Even(part)) => part.bytes(),
             ShmOp::Allgather(_, GatherBuffer::Uneven(ragged)) => ragged.longest,
             ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => combined.len(),
@@ -353,42 +355,43 @@ impl ShmOp<'_> {
 
     /// After how many numbers the cells that it needs in a communicator's rounds come back; the
     /// same for all members.
-    pub fn comes_after(&self, members: u32) -> u32 {
+    pub fn slot_distance(&self, members: u32) -> u32 {
         // How long the blocks of parcels are not all know.
-        let is_wide = matches!(self, ShmOp::Parcels(_)) || self.len(members) > CELL_BYTES as u64;
+        let is_wide =
+            matches!(self, ShmOp::Exchange(_)) || self.cell_bytes(members) > CELL_BYTES as u64;
         if is_wide { WIDE_SETS } else { ROUNDS }
     }
 
     /// Whether this member puts down nothing in wide cells, whatever others do.
-    pub fn is_small(&self, members: u32) -> bool {
+    pub fn uses_small_cells(&self, members: u32) -> bool {
         match self {
-            ShmOp::Parcels(parcels) => parcels.are_small(),
-            other => other.comes_after(members) == ROUNDS,
+            ShmOp::Exchange(parcels) => parcels.uses_small_cells(),
+            other => other.slot_distance(members) == ROUNDS,
         }
     }
 
     /// Whether what is left of it for a member that computes is worth hands: all members say the
     /// same, but where only some know how long blocks are.
-    pub fn needs_hands(&self, members: u32) -> bool {
+    pub fn wants_async_progress(&self, members: u32) -> bool {
         match self {
-            ShmOp::Parcels(parcels) => parcels.is_long(),
-            other => other.len(members) > limit::SLOT_SHORT,
+            ShmOp::Exchange(parcels) => parcels.wants_async_progress(),
+            other => other.cell_bytes(members) > limit::SLOT_SHORT,
         }
     }
 
     /// Bytes that this member puts down, if they are worth choosing how.
-    pub fn puts(&self, me: u32, members: u32) -> Option<u64> {
-        let len = match (self, self.course()) {
-            (ShmOp::Parcels(parcels), _) => parcels.gives(me),
+    pub fn bytes_put(&self, me: u32, members: u32) -> Option<u64> {
+        let len = match (self, self.dependency()) {
+            (ShmOp::Exchange(parcels), _) => parcels.bytes_given(me),
             (_, Dependency::AllOnOne(root)) if root != me => 0,
-            _ => self.len(members),
+            _ => self.cell_bytes(members),
         };
         (len >= limit::SLOT_STORES_FROM).then_some(len)
     }
 
-    pub fn course(&self) -> Dependency {
+    pub fn dependency(&self) -> Dependency {
         match *self {
-            ShmOp::Show => Dependency::None,
+            ShmOp::CompareOnly => Dependency::None,
             ShmOp::Barrier | ShmOp::Scan(..) | ShmOp::Allgather(..) | ShmOp::Alltoall(..) => {
                 Dependency::AllOnAll
             }
@@ -397,13 +400,13 @@ impl ShmOp<'_> {
             ShmOp::Reduce(_, ReduceTarget::One(root)) | ShmOp::Gather(root, ..) => {
                 Dependency::OneOnAll(root)
             }
-            ShmOp::Parcels(ref parcels) => parcels.course(),
+            ShmOp::Exchange(ref parcels) => parcels.dependency(),
         }
     }
 
     /// What the member says: the call's own statement, unless it brings another length to an
     /// allgather than its counts say.
-    pub fn said(&self, said: CallSignature, me: u32, members: u32) -> CallSignature {
+    pub fn signature(&self, said: CallSignature, me: u32, members: u32) -> CallSignature {
         let ShmOp::Allgather(Some(send), GatherBuffer::Uneven(ragged)) = self else {
             return said;
         };
@@ -429,15 +432,15 @@ impl ShmOp<'_> {
         // What a mistaken program brings may be longer than what all said.
         let put = |data: &Data| {
             let cell = Data::contiguous((view.cell)(me), data.len.min(view.cell_len));
-            typed_buffer::copy_by(view.stroke, data, &cell);
+            typed_buffer::copy_by(view.copy, data, &cell);
         };
         match self {
-            ShmOp::Show | ShmOp::Barrier => {}
-            ShmOp::Parcels(parcels) => parcels.put(view),
+            ShmOp::CompareOnly | ShmOp::Barrier => {}
+            ShmOp::Exchange(parcels) => parcels.put(view),
             ShmOp::Bcast(root, part) if *root == me => put(&part.data()),
             ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => {
                 combined.with(|r| {
-                    typed_buffer::copy_by(view.stroke, &r.whole(r.input), &r.whole((view.cell)(me)))
+                    typed_buffer::copy_by(view.copy, &r.whole(r.input), &r.whole((view.cell)(me)))
                 });
             }
             ShmOp::Allgather(Some(send), _) => put(&send.data()),
@@ -448,7 +451,7 @@ impl ShmOp<'_> {
                 for data in [blocks.run(0, me), blocks.run(me + 1, members - me - 1)] {
                     let place = (view.cell)(me).offset(at as isize);
                     let len = data.len.min(view.cell_len - at);
-                    typed_buffer::copy_by(view.stroke, &data, &Data::contiguous(place, len));
+                    typed_buffer::copy_by(view.copy, &data, &Data::contiguous(place, len));
                     at += len;
                 }
             }
@@ -468,7 +471,7 @@ impl ShmOp<'_> {
             ShmOp::Alltoall(Some(send), recv) => {
                 typed_buffer::copy(&send.blocks().one(me), &recv.blocks().one(me));
             }
-            ShmOp::Parcels(parcels) => parcels.keep_own(view),
+            ShmOp::Exchange(parcels) => parcels.keep_own(view),
             _ => {}
         }
     }
@@ -480,7 +483,7 @@ impl ShmOp<'_> {
                 let operands = (0..view.members, None);
                 combine(r, combined.len(), view, operands, |from, sum| {
                     typed_buffer::copy_by(
-                        view.stroke,
+                        view.copy,
                         &r.some(sum, &from),
                         &r.some(r.at(result, &from), &from),
                     );
@@ -491,7 +494,7 @@ impl ShmOp<'_> {
 
     /// Takes what the member came for; what it finds that it has no room for.
     pub fn take(&self, view: &SlotView<'_>) -> Option<LengthMismatch> {
-        if let ShmOp::Parcels(parcels) = self {
+        if let ShmOp::Exchange(parcels) = self {
             return parcels.take(view);
         }
         self.take_whole(view);
@@ -502,10 +505,10 @@ impl ShmOp<'_> {
         let me = view.me;
         let get = |from: u32, at: u64, into: &Data| {
             let cell = (view.cell)(from).offset(at as isize);
-            view.bring(Some(from), &Data::contiguous(cell, into.len), into);
+            view.copy_in(Some(from), &Data::contiguous(cell, into.len), into);
         };
         match self {
-            ShmOp::Show | ShmOp::Barrier | ShmOp::Parcels(_) => {}
+            ShmOp::CompareOnly | ShmOp::Barrier | ShmOp::Exchange(_) => {}
             ShmOp::Bcast(root, part) if *root != me => get(*root, 0, &part.data()),
             ShmOp::Reduce(_, ReduceTarget::One(root)) if *root != me => {}
             ShmOp::Reduce(combined, to) => combined.with(|r| {
@@ -529,7 +532,7 @@ impl ShmOp<'_> {
                 let direct = (!matches!(to, ReduceTarget::Slice(..))).then_some(r.output);
                 match view.result {
                     Some(result) => get_of(0..r.count, result, &|from, into| {
-                        view.bring(None, from, into)
+                        view.copy_in(None, from, into)
                     }),
                     None => combine(r, combined.len(), view, (0..view.members, direct), get),
                 }
@@ -600,34 +603,37 @@ fn combine(
         };
         let bring = |member, at: u64, into: &Data| {
             let there = (view.cell)(member).offset(at as isize);
-            view.bring(Some(member), &Data::contiguous(there, into.len), into);
+            view.copy_in(Some(member), &Data::contiguous(there, into.len), into);
         };
-        return view.private.with(2 * (view.room + ALIGN), |private| {
-            let room = OperandRoom {
-                mem: private,
-                each: limit::COMBINE_BYTES
-                    .min(view.room as usize / ALIGN as usize * ALIGN as usize),
-            };
-            operands.combine(r, r.count, room, bring, |at, some| {
-                if direct.is_none() {
-                    let first = at as u64 / size;
-                    get(first..first + some.len / size, some.mem);
-                }
+        return view
+            .combine_buffer
+            .with(2 * (view.room + ALIGN), |private| {
+                let room = OperandRoom {
+                    mem: private,
+                    each: limit::COMBINE_BYTES
+                        .min(view.room as usize / ALIGN as usize * ALIGN as usize),
+                };
+                operands.combine(r, r.count, room, bring, |at, some| {
+                    if direct.is_none() {
+                        let first = at as u64 / size;
+                        get(first..first + some.len / size, some.mem);
+                    }
+                });
             });
-        });
     }
-    view.private.with(2 * (view.room + ALIGN), |private| {
-        let (mut sum, mut next) = (
-            private,
-            private.offset(len.next_multiple_of(ALIGN) as isize),
-        );
-        let Some(first) = members.next() else { return };
-        typed_buffer::copy(&r.whole((view.cell)(first)), &r.whole(sum));
-        for member in members {
-            typed_buffer::copy(&r.whole((view.cell)(member)), &r.whole(next));
-            r.fold.fold(sum, next, r.count);
-            (sum, next) = (next, sum);
-        }
-        get(0..r.count, sum);
-    });
+    view.combine_buffer
+        .with(2 * (view.room + ALIGN), |private| {
+            let (mut sum, mut next) = (
+                private,
+                private.offset(len.next_multiple_of(ALIGN) as isize),
+            );
+            let Some(first) = members.next() else { return };
+            typed_buffer::copy(&r.whole((view.cell)(first)), &r.whole(sum));
+            for member in members {
+                typed_buffer::copy(&r.whole((view.cell)(member)), &r.whole(next));
+                r.fold.fold(sum, next, r.count);
+                (sum, next) = (next, sum);
+            }
+            get(0..r.count, sum);
+        });
 }

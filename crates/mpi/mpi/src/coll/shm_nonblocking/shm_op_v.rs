@@ -32,7 +32,7 @@ pub enum ExchangePattern {
 /// The blocks that a member gives and takes; empty where there is none.
 #[derive(Clone)]
 pub struct ShmOpV {
-    way: ExchangePattern,
+    pattern: ExchangePattern,
     /// To each rank, as far as there are any.
     give: Vec<Data>,
     /// From each rank, likewise.
@@ -135,7 +135,7 @@ impl ShmOpV {
 
     fn new(way: ExchangePattern, ranks: u32, give: Vec<Data>, take: Vec<Data>) -> Self {
         let mut parcels = Self {
-            way,
+            pattern: way,
             give,
             take,
             is_small: true,
@@ -185,18 +185,18 @@ impl ShmOpV {
         Self::new(way, ranks, give, take)
     }
 
-    pub fn course(&self) -> Dependency {
-        match self.way {
+    pub fn dependency(&self) -> Dependency {
+        match self.pattern {
             ExchangePattern::Exchange(_) => Dependency::AllOnAll,
             ExchangePattern::Gather(root) => Dependency::OneOnAll(root),
             ExchangePattern::Scatter(root) => Dependency::AllOnOne(root),
         }
     }
 
-    fn plot(&self, members: u32, wide_len: usize) -> CellLayout {
+    fn layout(&self, members: u32, wide_len: usize) -> CellLayout {
         // What the root of a gather or scatter has to do it would do alone.
         let short = wide_len.min(limit::SLOT_SHORT as usize);
-        match self.way {
+        match self.pattern {
             ExchangePattern::Gather(_) => CellLayout::of(1, short),
             ExchangePattern::Scatter(_) => CellLayout::of(members, short),
             ExchangePattern::Exchange(_) => CellLayout::of(members, wide_len),
@@ -205,7 +205,7 @@ impl ShmOpV {
 
     /// Where the entry of a block stands in its giver's table.
     fn entry(&self, to: u32) -> usize {
-        match self.way {
+        match self.pattern {
             ExchangePattern::Gather(_) => 0,
             ExchangePattern::Exchange(_) | ExchangePattern::Scatter(_) => to as usize * ENTRY,
         }
@@ -218,32 +218,32 @@ impl ShmOpV {
 
     /// Whether this member puts down a table.
     fn has_table(&self) -> bool {
-        matches!(self.way, ExchangePattern::Exchange(_)) || !self.give.is_empty()
+        matches!(self.pattern, ExchangePattern::Exchange(_)) || !self.give.is_empty()
     }
 
     /// Whether all that this member puts down lies in its small cell.
-    pub fn are_small(&self) -> bool {
+    pub fn uses_small_cells(&self) -> bool {
         self.is_small
     }
 
     /// Whether any block may lie in a cell there.
-    pub fn fit(&self, members: u32, wide_len: usize) -> bool {
-        self.plot(members, wide_len).longest > 0
+    pub fn fits(&self, members: u32, wide_len: usize) -> bool {
+        self.layout(members, wide_len).longest > 0
     }
 
     /// Whether it is more than little that this member gives or takes.
-    pub fn is_long(&self) -> bool {
+    pub fn wants_async_progress(&self) -> bool {
         let all = |blocks: &[Data]| {
             blocks
                 .iter()
                 .fold(0u64, |sum, block| sum.saturating_add(block.len))
         };
         all(&self.give).max(all(&self.take)) > limit::SLOT_SHORT
-            && matches!(self.way, ExchangePattern::Exchange(_))
+            && matches!(self.pattern, ExchangePattern::Exchange(_))
     }
 
     /// Bytes that this member may put down for others.
-    pub fn gives(&self, me: u32) -> u64 {
+    pub fn bytes_given(&self, me: u32) -> u64 {
         let others = (0..).zip(&self.give).filter(|&(rank, _)| rank != me);
         let lens = others
             .map(|(_, block)| block.len)
@@ -252,8 +252,8 @@ impl ShmOpV {
     }
 
     /// Bytes that this member puts down (`true`), or takes out of others' cells.
-    pub fn short(&self, gives: bool, me: u32, members: u32, wide_len: usize) -> u64 {
-        let longest = self.plot(members, wide_len).longest;
+    pub fn bytes_in_cells(&self, gives: bool, me: u32, members: u32, wide_len: usize) -> u64 {
+        let longest = self.layout(members, wide_len).longest;
         let blocks = if gives { &self.give } else { &self.take };
         let others = (0..).zip(blocks).filter(|&(rank, _)| rank != me);
         let lens = others
@@ -264,7 +264,7 @@ impl ShmOpV {
 
     /// Whether this member takes anything out of others' cells.
     pub fn takes_any(&self, me: u32, members: u32, wide_len: usize) -> bool {
-        let longest = self.plot(members, wide_len).longest;
+        let longest = self.layout(members, wide_len).longest;
         let mut others = (0..).zip(&self.take).filter(|&(rank, _)| rank != me);
         others.any(|(_, block)| (1..=longest).contains(&block.len))
     }
@@ -273,8 +273,13 @@ impl ShmOpV {
     ///
     /// # Errors
     /// `NoMem`.
-    pub fn messages(&self, me: u32, members: u32, wide_len: usize) -> Result<Option<Schedule>> {
-        let longest = self.plot(members, wide_len).longest;
+    pub fn message_schedule(
+        &self,
+        me: u32,
+        members: u32,
+        wide_len: usize,
+    ) -> Result<Option<Schedule>> {
+        let longest = self.layout(members, wide_len).longest;
         let long = |list: &[Data]| -> Option<Vec<Data>> {
             let is_long = |&(rank, block): &(u32, &Data)| rank != me && block.len > longest;
             (0..).zip(list).find(is_long)?;
@@ -290,7 +295,7 @@ impl ShmOpV {
         };
         let mut p = PlanRecorder::new(me, members, 0);
         let (give, take) = (Blocks::List(&give), Blocks::List(&take));
-        match self.way {
+        match self.pattern {
             ExchangePattern::Exchange(true) => alltoall::in_place(&mut p, &take)?,
             _ => alltoall::linear(&mut p, &give, &take, limit::ALLTOALL_PARTNERS)?,
         }
@@ -299,7 +304,7 @@ impl ShmOpV {
 
     /// Puts down the table and what is short.
     pub fn put(&self, view: &SlotView<'_>) {
-        let plot = self.plot(view.members, view.wide_len);
+        let plot = self.layout(view.members, view.wide_len);
         let cells = MemberCells::of(view, view.me);
         // Small blocks lie behind a short table, on lines that whoever looks for it fetches.
         let table_end = plot.table + self.table_end(view.members);
@@ -308,7 +313,7 @@ impl ShmOpV {
             _ => (CELL_BYTES, table_end),
         };
         for to in (0..view.members).filter(|_| self.has_table()) {
-            if matches!(self.way, ExchangePattern::Gather(root) if root != to) {
+            if matches!(self.pattern, ExchangePattern::Gather(root) if root != to) {
                 continue;
             }
             let block = self.give.get(to as usize);
@@ -324,7 +329,7 @@ impl ShmOpV {
                     place = *next as u32;
                     *next += room;
                     if let Some(block) = block.filter(|_| to != view.me) {
-                        typed_buffer::copy_by(view.stroke, block, &Data::contiguous(at, len));
+                        typed_buffer::copy_by(view.copy, block, &Data::contiguous(at, len));
                     }
                 }
             }
@@ -349,7 +354,7 @@ impl ShmOpV {
 
     /// Takes what is short, and finds what does not fit.
     pub fn take(&self, view: &SlotView<'_>) -> Option<LengthMismatch> {
-        let (me, plot) = (view.me, self.plot(view.members, view.wide_len));
+        let (me, plot) = (view.me, self.layout(view.members, view.wide_len));
         let own = self.own(me).filter(|(own, place)| own.len > place.len);
         let mut misfit = own.map(|(own, place)| (me, own.len, place.len));
         // Who needs nothing of others did not wait for them, either.
@@ -362,7 +367,7 @@ impl ShmOpV {
             .filter(|&(from, _)| from != me)
         {
             // Only the root of a scatter gives; in a gather only its root gets here.
-            if matches!(self.way, ExchangePattern::Scatter(root) if root != from) {
+            if matches!(self.pattern, ExchangePattern::Scatter(root) if root != from) {
                 continue;
             }
             let cells = MemberCells::of(view, from);
@@ -377,7 +382,7 @@ impl ShmOpV {
                 .flatten();
             let short = block.len <= plot.longest;
             if let (true, Some(there)) = (short, there) {
-                view.bring(Some(from), &Data::contiguous(there, sent), block);
+                view.copy_in(Some(from), &Data::contiguous(there, sent), block);
             }
             let fits = short == there.is_some() && (!short || sent <= block.len);
             if !fits {

@@ -74,7 +74,7 @@ fn members_that_measure_different_times_learn_the_same_and_lose_no_data() {
                 round(comm, 5000 << (turn % 2), turn % n);
             }
             let mut learned = learned.lock().unwrap();
-            learned.insert(comm.0.meeting.learned());
+            learned.insert(comm.0.segment.tuner_state());
         });
         // Of each of the two styles of meeting.
         assert_eq!(learned.into_inner().unwrap().len(), 2);
@@ -87,7 +87,7 @@ fn members_that_were_of_different_minds_are_told_instead_of_waiting_for_each_oth
         world(n, |comm| {
             (0..3).for_each(|_| round(comm, 5000, 0));
             if comm.rank() == 1 {
-                comm.0.meeting.forget();
+                comm.0.segment.reset_tuner();
             }
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
             let words = WordBuffer::new(5000 * u64::from(n), |_| 0);

@@ -275,8 +275,8 @@ fn each_rank_starts_what_it_has_in_an_order_of_its_own() {
 fn what_finds_no_room_goes_by_messages() {
     for room in [0, 64 << 10, 200 << 10] {
         world(3, |comm| {
-            let commons = comm_segment::commons(comm).unwrap().len();
-            comm.process().config.boards.leave_room(room, commons);
+            let commons = comm_segment::coll_heap(comm).unwrap().len();
+            comm.process().config.segments.leave_room(room, commons);
             play(comm, room as u64 + 5, 24, 4);
         });
     }
@@ -299,7 +299,7 @@ fn ones_that_come_and_go_share_the_room() {
             }
         };
         (0..500).for_each(barrier);
-        let lent = comm.process().config.boards.lent_rounds();
+        let lent = comm.process().config.segments.slot_bytes();
         assert!(
             (1..=16 << 10).contains(&lent) || comm.rank() > 0,
             "{lent} B for one at a time"
@@ -483,7 +483,7 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
     world(2, |comm| {
         let init = || comm.init_collective(&Barrier, CallOrigin::default());
         let first = init().unwrap();
-        comm.0.counts[CollectiveCounter::Persistent as usize]
+        comm.0.collective_counts[CollectiveCounter::Persistent as usize]
             .fetch_add(NUMBERS - 1, Ordering::Relaxed);
         let error = init().err().expect("two would have one tag");
         assert_eq!(error.class, Class::Other);
@@ -499,7 +499,7 @@ fn where_counting_has_come_round_to_one_that_lives_the_new_one_is_refused() {
             request::wait(request).unwrap();
         }
         drop((first, second));
-        comm.0.counts[CollectiveCounter::Persistent as usize]
+        comm.0.collective_counts[CollectiveCounter::Persistent as usize]
             .fetch_add(NUMBERS - 2, Ordering::Relaxed);
         assert!(init().is_ok());
     });
@@ -517,7 +517,7 @@ fn what_is_heard_late_does_not_keep_its_communicator() {
         for at in 1..=30 {
             let dup = comm.dup(None, CallOrigin::default()).unwrap();
             dup.collective(&Barrier, CallOrigin::default()).unwrap();
-            let len = comm_segment::known(&dup).map(|place| place.rounds.wide_len());
+            let len = comm_segment::attachment(&dup).map(|place| place.slots.wide_len());
             assert_eq!(*wide.get_or_insert(len), len, "communicator {at}");
             while comm.rank() == 0 && begun.load(Ordering::Acquire) < at {
                 std::thread::yield_now();

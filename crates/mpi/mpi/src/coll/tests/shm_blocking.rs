@@ -21,13 +21,13 @@ fn ranks_begin_again_at_another_board() {
             let boards = Arc::new(SegmentAllocator::default());
             for _ in 0..60 {
                 let process = Process::new(ProcessConfig {
-                    boards: boards.clone(),
+                    segments: boards.clone(),
                     ..ProcessConfig::plain(host.clone())
                 });
                 process.init(ThreadLevel::Multiple).unwrap();
                 let world = process.world().unwrap();
                 world.collective(&Barrier, CallOrigin::default()).unwrap();
-                assert!(world.0.meeting.has_board());
+                assert!(world.0.segment.is_attached());
                 drop(world);
                 process.finalize().unwrap();
                 drop(process);
@@ -234,7 +234,7 @@ fn larger_collectives_through_lanes_give_what_messages_would() {
                 large(comm, count, false);
                 large(comm, count, true);
             }
-            assert!(comm.0.meeting.lane_len() > 0);
+            assert!(comm.0.segment.lane_len() > 0);
         });
     }
 }
@@ -244,7 +244,7 @@ fn small_collectives_over_a_board_give_what_messages_would() {
     for n in [2, 3, 9, 17] {
         world(n, |comm| {
             rounds(comm, 30);
-            assert!(comm.0.meeting.has_board());
+            assert!(comm.0.segment.is_attached());
         });
     }
 }
@@ -255,14 +255,14 @@ fn communicators_that_come_and_go_share_the_commons() {
         for _ in 0..20 {
             let dup = comm.dup(None, CallOrigin::default()).unwrap();
             rounds(&dup, 3);
-            assert!(dup.0.meeting.has_board());
+            assert!(dup.0.segment.is_attached());
             let half = comm
                 .split((comm.rank() % 2) as i32, 0, CallOrigin::default())
                 .unwrap()
                 .unwrap();
             rounds(&half, 3);
         }
-        let used = comm.process().config.boards.places();
+        let used = comm.process().config.segments.segments_made();
         // A lot is free again once the others have left it, which may be a little later.
         assert!(
             used <= 10,
@@ -281,7 +281,7 @@ fn nobody_passes_a_barrier_on_a_board_before_all_have_come() {
                 comm.collective(&Barrier, CallOrigin::default()).unwrap();
                 assert!(entered.load(Memory::SeqCst) >= 4 * round);
             }
-            assert!(comm.0.meeting.has_board());
+            assert!(comm.0.segment.is_attached());
         });
     }
 }

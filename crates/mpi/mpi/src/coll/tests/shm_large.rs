@@ -178,7 +178,7 @@ fn uneven_blocks_scans_and_scattered_reductions_through_a_board_give_what_messag
                     scattered(comm, unit, in_place);
                 }
             }
-            assert!(comm.0.meeting.lane_len() > 0);
+            assert!(comm.0.segment.lane_len() > 0);
         });
     }
 }
@@ -274,7 +274,7 @@ fn blocks_that_cannot_be_read_from_where_they_lie_go_through_lanes() {
         world(n, |comm| {
             // Several pieces of a lane.
             scattered_words(comm, 150_000);
-            assert!(comm.0.meeting.reads());
+            assert!(comm.0.segment.reads_directly());
         });
     }
 }

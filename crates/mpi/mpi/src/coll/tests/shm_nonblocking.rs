@@ -117,7 +117,7 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
         for seed in seeds(usual) {
             world_in_time(&format!("{n} ranks, seed {seed}"), n, move |comm| {
                 comm.collective(&Barrier, CallOrigin::default()).unwrap();
-                assert!(comm.0.meeting.has_board());
+                assert!(comm.0.segment.is_attached());
                 play(comm, seed * 31 + u64::from(n), 60, most_open);
             });
         }
@@ -144,12 +144,12 @@ fn calls_that_come_before_the_board_give_what_messages_would() {
                 n,
                 move |comm| {
                     if room != all {
-                        let commons = comm_segment::commons(comm).unwrap().len();
-                        comm.process().config.boards.leave_room(room, commons);
+                        let commons = comm_segment::coll_heap(comm).unwrap().len();
+                        comm.process().config.segments.leave_room(room, commons);
                     }
                     play(comm, seed * 37 + u64::from(n), 30, most_open);
-                    assert!(comm.0.meeting.is_decided());
-                    assert_eq!(comm.0.meeting.has_board(), room > 0);
+                    assert!(comm.0.segment.is_decided());
+                    assert_eq!(comm.0.segment.is_attached(), room > 0);
                     play(comm, seed * 41 + u64::from(n), 20, most_open);
                 },
             );
@@ -178,7 +178,7 @@ fn a_first_call_that_does_not_wait_waits_for_nobody() {
         for request in requests.iter().rev() {
             request::wait(request).unwrap();
         }
-        assert!(comm.0.meeting.has_board());
+        assert!(comm.0.segment.is_attached());
     });
 }
 
