@@ -71,8 +71,9 @@ impl CrashedThread {
         near.contains(&address) && !is_usable && above.is_some_and(|part| part.rights.contains('w'))
     }
 
-    /// Hands the functions to `tell` one by one, the innermost first: those that Python functions
-    /// called, then the Python functions in place of the interpreter's own. `tell` may end it.
+    /// Hands the functions to `tell` one by one, the innermost first. First come those that Python
+    /// functions called, then the Python functions in place of the interpreter's own. `tell` may
+    /// end it.
     pub fn tell(&self, mut tell: impl FnMut(StackStep<'_>) -> ControlFlow<()>) {
         let python = self.python();
         let mut tell_native = |frame: &NativeFrame| match !python.is_empty() && is_evaluation(frame)

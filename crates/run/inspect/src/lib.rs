@@ -1,13 +1,12 @@
 //! Processes examined from outside: their threads, native stacks, system calls and Python frames.
 //! Nothing here knows MPI.
 //!
-//! [`examine`] looks at a process once and gives a value. A thread that sleeps is read without
-//! being touched where its stack can be told so; any other is stopped for the time that it takes to
-//! copy its registers and its stack, some ten to a hundred microseconds, and everything else
-//! happens after it goes on. Threads whose system call would end with an error when it is
-//! interrupted are never stopped. A stopped thread goes on when the examining thread ends, in
-//! whatever way. Stateless; files and memory are read, nothing is written. Bounded by the constants
-//! in `limits`.
+//! [`examine`] looks at a process once and gives a value. A sleeping thread is read without being
+//! touched, if its stack can be told so. Any other thread is stopped while its registers and its
+//! stack are copied, some ten to a hundred microseconds; everything else happens after it goes on.
+//! Threads whose system call would end with an error when it is interrupted are never stopped. A
+//! stopped thread goes on when the examining thread ends, in whatever way. Stateless; files and
+//! memory are read, nothing is written. Bounded by the constants in `limits`.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("registers are known on x86-64 and AArch64");

@@ -1,8 +1,8 @@
 //! Frames of a CPython interpreter (3.9 to 3.14), read out of its process's memory.
 //!
 //! Capturing takes a read for each frame and may happen while a thread stands still. Naming reads
-//! code objects and may happen later: they live as long as their functions, and what was freed
-//! meanwhile gives a frame that is left out. Nothing is written to the process, and none of its
+//! code objects and may happen later, since they live as long as their functions. A frame whose
+//! code object was freed meanwhile is left out. Nothing is written to the process, and none of its
 //! code runs.
 
 mod layout;

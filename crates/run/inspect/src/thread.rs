@@ -61,7 +61,7 @@ impl NativeFrame {
     }
 
     /// Returns whether this is a function of the program itself or of a library of its own, as far
-    /// as one can tell: not of the system, nor of the object that `is_runtime` names.
+    /// as one can tell. Functions of the system, or of the object that `is_runtime` names, are not.
     pub fn is_of_program(&self, is_runtime: impl Fn(&str) -> bool) -> bool {
         const SYSTEM: [&str; 4] = ["/lib", "/usr/lib", "/usr/local/lib", "/opt/"];
         let of_system = SYSTEM.iter().any(|begin| self.object.starts_with(begin));

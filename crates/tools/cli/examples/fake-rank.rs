@@ -2,12 +2,13 @@
 //! leaves.
 //!
 //! Arguments are commands, done in order: `hello`, `ring` (talks through every inbox), `fence`,
-//! `put K V`, `get K`, `sleep MS`, `spin MS`, `report TEXT`, `say TEXT`, `abort CODE TEXT`,
-//! `crash`, `exit CODE`, `only RANK` (the others skip the next command), `finalize`, `resume`,
-//! `wait RANK` (publishes that it waits for one, -1: for any) until `awake`, `mourn RANK` (waits
-//! until the board shows that one gone), `forever`, `child` (runs itself as a program of its own),
-//! `spaces` (counts the PID namespaces of all ranks). `pose VERSION` at the beginning makes rank 1
-//! claim to be of another version, `speak LOWEST HIGHEST` to know other protocols.
+//! `put K V`, `get K`, `sleep MS`, `spin MS`. Others print or end: `report TEXT`, `say TEXT`,
+//! `abort CODE TEXT`, `crash`, `exit CODE`, `finalize`, `resume`, `forever`. `only RANK` lets the
+//! other ranks skip the next command. `wait RANK` publishes that the rank waits for one (-1: for
+//! any) until `awake`; `mourn RANK` waits until the board shows that one gone. `child` runs this
+//! program as a program of its own; `spaces` counts the PID namespaces of all ranks. At the
+//! beginning, `pose VERSION` makes rank 1 claim another version, and `speak LOWEST HIGHEST` lets it
+//! know other protocols.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};

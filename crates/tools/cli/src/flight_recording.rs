@@ -1,9 +1,9 @@
 //! The file with the last events of a job's ranks: what ranks recorded before the job ended badly.
 //!
-//! It is a timeline in the trace event format, for viewers, whose times only say in which order
-//! each rank's events came: nothing that ranks record all the time has a clock. `otherData` holds
-//! the same for [`show`], which prints it. Bounded: [`EVENTS`] events of a rank, as many small
-//! sends of each of its streams, and the ranks that the agent hands over.
+//! The file is a timeline in the trace event format, for viewers. Its times only say in which order
+//! each rank's events came, because nothing that ranks record all the time has a clock. `otherData`
+//! holds the same for [`show`], which prints it. Bounded: [`EVENTS`] events of a rank, as many
+//! small sends of each of its streams, and the ranks that the agent hands over.
 
 use std::collections::HashMap;
 use std::fmt::Write;

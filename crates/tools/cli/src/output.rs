@@ -1,9 +1,9 @@
 //! Writes what the command says to streams that may be closed or full.
 //!
-//! The only place that writes to them (but for jobs' output, which the agent writes). Nothing here
-//! panics: words for people on standard error are lost where that cannot be written, and never
-//! change how the command ends; what a command is asked for goes to standard output, and if that
-//! cannot be written the command ends.
+//! The only place that writes to these streams, but for jobs' output, which the agent writes.
+//! Nothing here panics. Words for people on standard error are lost where that cannot be written,
+//! and never change how the command ends. Results go to standard output, and if that cannot be
+//! written the command ends.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

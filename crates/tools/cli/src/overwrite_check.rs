@@ -10,8 +10,8 @@ use garonne_trace::trace_file::BEGINNING;
 /// How timelines begin.
 pub const TIMELINE: &[u8] = BEGINNING.as_bytes();
 
-/// Returns whether a file is not there, is empty, begins as earlier documents of its kind do, or is
-/// no plain file (a pipe, a terminal).
+/// Returns whether a file may be replaced: it is not there, is empty, begins as earlier documents
+/// of its kind do, or is no plain file.
 ///
 /// # Errors
 /// What the system says of a file that cannot be read.

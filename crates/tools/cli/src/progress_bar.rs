@@ -1,5 +1,5 @@
-//! How far something has come that takes longer than a second: a bar with counted steps on standard
-//! error, if that is a terminal, and nothing elsewhere.
+//! Progress of work that takes longer than a second: a bar with counted steps on standard error, if
+//! that is a terminal, and nothing elsewhere.
 //!
 //! The bar stands in a line of its own, which is written again at each step and wiped when the
 //! [`ProgressBar`] is dropped.

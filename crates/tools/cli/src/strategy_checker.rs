@@ -19,11 +19,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-/// Longest time between two words of the process: loading a library takes milliseconds, an answer
-/// less than one, on machines that are busy or load from afar a thousand times as much.
+/// Longest time between two lines of the process. Loading a library takes milliseconds, and an
+/// answer takes less than one. On machines that are busy or load from afar it may be a thousand
+/// times as much.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Length of one slice of the wait, counted when it is over: where everything stood still for a
-/// while (a suspended machine, a frozen container) that was one slice.
+/// Length of one slice of the wait, counted when it is over. A time in which everything stood still
+/// (a suspended machine, a frozen container) counts as one slice.
 const SLICE: Duration = Duration::from_millis(100);
 /// Longest time of an examination: thousands of answers that take a hundred microseconds each,
 /// which is a hundred times too long, still end.

@@ -1,5 +1,5 @@
-//! Jobs on many hosts, whose agents report to each other in levels: agents that a command of the
-//! tests' own starts on this machine, few to a parent, so that few hosts make many levels.
+//! Jobs on many hosts, whose agents report to each other in levels. A command of the tests' own
+//! starts the agents on this machine, few to a parent, so that few hosts make many levels.
 
 mod support;
 

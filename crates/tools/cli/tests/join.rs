@@ -1,4 +1,4 @@
-//! Hosts that join with a key, all of them this one: who comes, who is told that he cannot, and
+//! Hosts that join with a key, all of them this one: who comes, who is refused and told why, and
 //! what is left when any of them dies.
 
 mod support;

@@ -139,8 +139,8 @@ fn nothing_is_left_after_random_kills() {
     }
 }
 
-/// Neither launcher nor agent can clean up: the guard ends what they leave, also what never
-/// registered and what is nobody's child any more; without the guard too, the kernel ends what has
+/// Neither launcher nor agent can clean up. The guard ends what they leave, also processes that
+/// never registered or are nobody's child any more. Without the guard too, the kernel ends what has
 /// registered, and the direct children.
 #[test]
 fn nothing_outlives_agent_and_launcher_not_even_while_it_computes() {

@@ -1,5 +1,5 @@
-//! Jobs on several hosts, with agents that a command of the tests' own starts on this one: what
-//! launcher and agents do, without a network of its own.
+//! Jobs on several hosts, with agents that a command of the tests' own starts on this one. The
+//! tests show what launcher and agents do, without a network of its own.
 
 mod support;
 
@@ -455,8 +455,8 @@ fn a_job_on_several_hosts_ends_with_its_last_rank() {
     );
 }
 
-/// A job with a rank here and one on host 'a', whose agent's processes are stopped until something
-/// lies unread on its line: launcher, guard, agent.
+/// Starts a job with a rank here and one on host 'a'. The processes of that host's agent (launcher,
+/// guard, agent) are stopped until something lies unread on its line.
 fn with_something_unread(starter: &str, here: &str) -> (Child, Vec<i32>) {
     let mark = format!(
         "unread-{}-{:?}",

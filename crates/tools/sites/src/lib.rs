@@ -1,11 +1,11 @@
 //! Call sites for people: a return address, in this process or another of the same user, as a line
 //! of a source file.
 //!
-//! Stateless but for [`SymbolResolver`], which keeps what it read. Used where an error is put into words
-//! and by the commands that look at a job; never on the way of a call that succeeds, since it reads
-//! the process's memory map and the object's debug information from files. Everything read is only
-//! shown, and what cannot be read leads to a less exact answer, never to an error. Bounded by the
-//! size of the object's debug information.
+//! Stateless but for [`SymbolResolver`], which keeps what it read. Used where an error is put into
+//! words, and by the commands that look at a job. Never used on the way of a call that succeeds,
+//! since it reads the process's memory map and the object's debug information from files.
+//! Everything read is only shown; what cannot be read leads to a less exact answer, never to an
+//! error. Bounded by the size of the object's debug information.
 
 #![forbid(unsafe_code)]
 
@@ -46,8 +46,8 @@ impl ProcessRef {
     }
 }
 
-/// Where the call before the return address `address` stands: `halo.c:58` if there is debug
-/// information, else the object file with the nearest symbol or the offset.
+/// Describes where the call before the return address `address` stands: `halo.c:58` if there is
+/// debug information. Otherwise names the object file with the nearest symbol or the offset.
 pub fn describe(whose: ProcessRef, address: u64) -> String {
     if address == 0 {
         return "an unknown place".into();
@@ -75,7 +75,7 @@ struct OpenedObject {
 
 impl SymbolResolver {
     /// Describes an address of process `pid`, which may be gone. `maps` (lines of a `maps` file)
-    /// says where its objects were mapped; what is not in there is looked up in the process as it
+    /// says where its objects were mapped. What is not in there is looked up in the process as it
     /// is now.
     pub fn describe(&mut self, pid: u32, maps: &str, address: u64) -> String {
         if address == 0 {
@@ -110,9 +110,9 @@ impl SymbolResolver {
         Some(described.unwrap_or_else(unnamed))
     }
 
-    /// The functions around the instruction at `address` of process `pid`, whose objects are mapped
-    /// as `maps` says: one, or several where calls were inlined, the innermost first. Empty if no
-    /// object is mapped there.
+    /// Returns the functions around the instruction at `address` of process `pid`, whose objects
+    /// are mapped as `maps` says. There are several where calls were inlined, the innermost first.
+    /// Empty if no object is mapped there.
     pub fn functions(&mut self, pid: u32, maps: &str, address: u64) -> Vec<SourceFunction> {
         let Some(object) = MappedObject::at(maps, address) else {
             return Vec::new();

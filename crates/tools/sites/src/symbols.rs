@@ -1,6 +1,6 @@
 //! Functions that an object file names in its symbol tables, for code without debug information.
 //!
-//! A function is named only for addresses that its size covers: in a library whose own functions
+//! A function is named only for addresses that its size covers. In a library whose own functions
 //! were stripped, the nearest name before an address is mostly another function's.
 
 use std::fs::File;

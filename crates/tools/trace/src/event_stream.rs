@@ -1,10 +1,10 @@
-//! Events of one host as bytes on their way to another: frames that can be read alone, but for
-//! names that earlier ones gave (docs/reference/job.md, D14).
+//! Events of one host as bytes on their way to another (docs/reference/job.md, D14). Frames can be
+//! read alone, but for names that earlier ones gave.
 //!
-//! [`EventWriter`] makes them at the host, [`EventReader`] reads them where all hosts are put together. A
-//! frame may be missing: the next says how many events came before it, and a name that was lost
-//! with it is an unknown place. Frames come from other processes: any bytes are read as something
-//! or refused. Bounded: a name has [`NAME_BYTES`], a host [`SITES`] of them, a frame
+//! [`EventWriter`] makes frames at the host; [`EventReader`] reads them where all hosts are put
+//! together. A frame may be missing: the next says how many events came before it, and a name that
+//! was lost with it is an unknown place. Frames come from other processes: any bytes are read as
+//! something or refused. Bounded: a name has [`NAME_BYTES`], a host [`SITES`] of them, a frame
 //! [`FRAME_BYTES`] and what one event takes.
 
 use crate::event::{EventKind, MessageId, ProgressMode, SharedName, TraceEvent};

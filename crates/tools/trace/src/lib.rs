@@ -2,10 +2,10 @@
 //! was hidden behind computation.
 //!
 //! Pure but for the file that a timeline is written to. [`record`] is what lies in shared memory,
-//! [`event`] what it means, [`timeline`] and [`trace_file`] make a file that Perfetto opens, [`timeline_reader`]
-//! reads it back, [`overlap`] computes shares and reasons. Records come from other processes'
-//! memory: any words are decoded to something or to nothing, never to a panic, and whatever grows
-//! with them is bounded by [`limits`].
+//! and [`event`] what it means. [`timeline`] and [`trace_file`] make a file that Perfetto opens;
+//! [`timeline_reader`] reads it back. [`overlap`] computes shares and reasons. Records come from
+//! other processes' memory: any words are decoded to something or to nothing, never to a panic.
+//! Whatever grows with them is bounded by [`limits`].
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The limits of this crate, each with the reason for its value.
 
-/// Records that a rank's journal holds: at a million records a second, more than any program made
-/// so far, the half of it that may be unread lasts 16 ms, longer than a reader that looks every few
-/// milliseconds is away; 2 MB, touched only while traced.
+/// Records that a rank's trace ring holds: 2 MB, touched only while traced. No program made so far
+/// writes a million records a second. At that rate the half that may be unread lasts 16 ms, longer
+/// than a reader that looks every few milliseconds is away.
 pub const RECORDS: u64 = 1 << 15;
 
 /// Intervals inside MPI that are remembered of a thread: those of some seconds of a chatty program.
@@ -40,16 +40,16 @@ pub const SITES: usize = 1 << 16;
 /// costs.
 pub const SMALL_NS: u64 = 3_000;
 
-/// From how much waiting in which nobody moves anything a reason is sought, where there was next to
-/// nothing to move or most was hidden: several times what waking a sleeper takes.
+/// Waiting in which nobody moves anything, from which on a reason is sought where next to nothing
+/// had to move or most was hidden. The value is several times what waking a sleeper takes.
 pub const LATE_NS: u64 = 100_000;
 
 /// Hidden hundredths of the moved time above which an operation counts as hidden: no reason is
 /// sought.
 pub const LITTLE_PERCENT: u64 = 50;
 
-/// Bytes of a frame, from which on it is sent to another host: half a millisecond of a line of 1
-/// Gbit/s, and some thousand events, so that what a message costs is spread.
+/// Bytes of a frame from which on it is sent to another host. They are half a millisecond of a line
+/// of 1 Gbit/s and some thousand events, so that what a message costs is spread.
 pub const FRAME_BYTES: usize = 64 << 10;
 
 /// Bytes of a name that another host tells: a function, or a file and a line.

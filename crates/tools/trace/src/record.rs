@@ -1,5 +1,5 @@
-//! A record as it lies in a rank's journal (docs/reference/job.md, clause B10): seven words, written
-//! by the rank, read by whoever traces it.
+//! A record as it lies in a rank's journal (docs/reference/job.md, clause B10): seven words,
+//! written by the rank, read by whoever traces it.
 
 use garonne_sync::trace_ring::RecordWords;
 
@@ -74,7 +74,8 @@ pub struct Record {
     pub call: u16,
     /// The thread, by its id in the system.
     pub thread: u32,
-    /// Return address of the call; of [`RecordKind::Work`] and [`RecordKind::Run`] its duration in nanoseconds.
+    /// Return address of the call; of [`RecordKind::Work`] and [`RecordKind::Run`] its duration in
+    /// nanoseconds.
     pub site: u64,
     /// The other process; `u32::MAX` for any or none.
     pub peer: u32,
@@ -84,7 +85,8 @@ pub struct Record {
     pub tag: i32,
     /// Number of the message in the stream of its context from its source.
     pub sequence: u32,
-    /// Bytes, below 2^48; of [`RecordKind::Run`] 1 if the task is finished, 0 if it is to run again.
+    /// Bytes, below 2^48; of [`RecordKind::Run`] 1 if the task is finished, 0 if it is to run
+    /// again.
     pub len: u64,
     /// The core.
     pub cpu: u16,
@@ -120,9 +122,9 @@ impl Record {
         }
     }
 
-    /// The parts of a communicator's name, of which the first [`COMM_NAME_BYTES`] count: the
-    /// communicator's number stands in place of the context, the name's length in place of the tag,
-    /// the part's number in place of the sequence.
+    /// Makes the records for a communicator's name, of which the first [`COMM_NAME_BYTES`] count.
+    /// The communicator's number stands in place of the context, the name's length in place of the
+    /// tag, and the part's number in place of the sequence.
     pub fn named(number: u32, name: &str) -> impl Iterator<Item = Self> {
         let mut end = name.len().min(COMM_NAME_BYTES);
         while !name.is_char_boundary(end) {

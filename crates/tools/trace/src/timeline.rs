@@ -1,11 +1,11 @@
 //! From what was seen to the events of a timeline, in the trace event format that Perfetto and
 //! Chrome open.
 //!
-//! A process per rank, a track per thread with its calls, sleeps, helper's turns and runs of tasks
-//! as slices that nest; what it moves lies within them. Operations, and the work that anybody does
-//! for a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its
-//! ends are known, so none hangs in the air. Slices that are open when their rank dies or the
-//! recording ends are closed there, and those whose end is among lost records where the rank's last
+//! A rank is a process; a thread is a track. Its calls, sleeps, progress turns and task runs are
+//! slices that nest; what it moves lies within them. Operations, and the work that anybody does for
+//! a rank, are asynchronous slices of the rank. A message is an arrow, drawn when both of its ends
+//! are known, so none hangs in the air. Slices that are open when their rank dies or the recording
+//! ends are closed there. Slices whose end is among lost records are closed where the rank's last
 //! event is. Bounded by [`crate::limits`].
 
 use crate::event::{EventKind, MessageId, SharedName, TraceEvent, communicator_of, has_tag};

@@ -1,9 +1,9 @@
-//! A timeline in a file that is whole after every write: what is written next takes the place of
-//! the file's end and brings a new one.
+//! A timeline in a file that is whole after every write: each write takes the place of the file's
+//! end and brings a new one.
 //!
 //! The kernel carries a write out page by page and looks between two pages whether the process was
-//! killed, so a write stays within a page where it can. One that must leave it may be cut there if
-//! the process is killed in that very moment; [`whole`] mends such a file for readers.
+//! killed, so a write stays within a page where it can. A write that must leave its page may be cut
+//! there if the process is killed in that very moment; [`whole`] mends such a file for readers.
 
 use serde_json::Value;
 use std::fs::File;

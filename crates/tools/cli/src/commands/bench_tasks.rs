@@ -1,12 +1,12 @@
 //! `garonne bench tasks`: what a task costs in each queue of this machine (Tables I and II of the
 //! PIOMan paper, §V.A).
 //!
-//! One thread is pinned to every core and polls, all at once. The one on the first core creates an
-//! empty task, submits it to a queue and polls until it sees it done; the time from creating to
-//! seeing is the price. Counts say which core ran it. A sample is a short row of tasks; before and
-//! after it the bare hand-off of a cache line is measured between the first core and the farthest
-//! one of the queue, and medians of both are shown, so that a virtual machine whose cores move is
-//! seen for what it is.
+//! One thread is pinned to every core, and all poll at once. The one on the first core creates an
+//! empty task, submits it to a queue and polls until the task is done. The time from creating to
+//! seeing is the price. Counts say which core ran the task. A sample is a short row of tasks.
+//! Before and after it, the bare hand-off of a cache line is measured between the first core and
+//! the farthest one of the queue. Medians of both are shown, so that a virtual machine whose cores
+//! move is seen for what it is.
 
 use clap::Parser;
 use comfy_table::{Table, presets};

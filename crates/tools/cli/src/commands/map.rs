@@ -1,5 +1,5 @@
-//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it; of
-//! a job on several hosts the machine of each, which tells of itself.
+//! `garonne map`: the machine as hwloc sees it, and where the ranks of a running job are on it.
+//! Each host of a job on several shows its own machine.
 //!
 //! The only user of hwloc, so that starting a job does not wait for it. `HWLOC_SYNTHETIC` and
 //! `HWLOC_XMLFILE` show other machines.
@@ -292,8 +292,8 @@ impl MapView {
     }
 }
 
-/// A machine, as [`MapView::whole`] tells it, for a drawing; ranks that are bound nowhere stand with
-/// the machine itself.
+/// A machine, as [`MapView::whole`] tells it, for a drawing; ranks that are bound nowhere stand
+/// with the machine itself.
 fn drawn(machine: &Value) -> TopologyBox {
     let ranks = machine["ranks_here"]
         .as_array()

@@ -1,5 +1,6 @@
-//! `garonne network`: which networks a running job uses between hosts, and what moves on each; takes
-//! one out of use while the job runs, or back into use, or into use that hosts have got.
+//! `garonne network`: shows which networks a running job uses between hosts, and what moves on
+//! each. Takes a network out of use while the job runs, or back into use, or into use for the first
+//! time.
 
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;

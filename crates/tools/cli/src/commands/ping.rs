@@ -1,9 +1,9 @@
 //! `garonne ping`: how long messages take between two hosts, or on this one, and which way they go.
 //!
-//! The command starts itself as a job of two ranks, one on each host, as `garonne run` would; they
-//! exchange messages as ranks of any job do. So what answers is all that a job needs: the launcher,
-//! the agents, the addresses, the rail. Times are those of the messages alone, start-up is not in
-//! them.
+//! The command starts itself as a job of two ranks, one on each host, as `garonne run` would. The
+//! ranks exchange messages as ranks of any job do. An answer therefore shows that all works that a
+//! job needs: the launcher, the agents, the addresses, the transport. Times are those of the
+//! messages alone, without start-up.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

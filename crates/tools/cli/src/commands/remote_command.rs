@@ -1,5 +1,5 @@
-//! Runs a command on other hosts of a job: for ranks of another host, or on a host that has none,
-//! such as the login node that the job was started from.
+//! Runs a command on other hosts of a job. This happens where ranks of another host are asked for,
+//! or on a host that has none, such as the login node that the job was started from.
 //!
 //! The agents of those hosts run the same command there, and its words come back
 //! ([`Query::RemoteCommand`]). One of them that does not answer within [`LOOK_WAIT`] is named.

@@ -1,9 +1,9 @@
 //! The machine as nested boxes in an SVG file, with the ranks where they are bound and what each
 //! has sent.
 //!
-//! Used by `garonne map --svg`. Knows nothing of hwloc or jobs: it draws a tree of [`TopologyBox`]s. Sizes
-//! are computed from the leaves up, places from the root down; the siblings in an area share a
-//! size, as equal things should look equal.
+//! Used by `garonne map --svg`. This module knows nothing of hwloc or jobs: it draws a tree of
+//! [`TopologyBox`]s. Sizes are computed from the leaves up, places from the root down. Siblings
+//! share a size, as equal things should look equal.
 
 use svg::Document;
 use svg::node::element::{Group, Rectangle, Text, Title};

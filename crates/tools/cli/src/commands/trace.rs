@@ -14,8 +14,9 @@ use crate::progress_bar::ProgressBar;
 use crate::recording::remote_recording::RemoteRecordings;
 use crate::recording::{self, Recording, RecordingOutputs, RecordingResult};
 
-/// How often the ranks are asked to go on: several times while they do it unasked, and while
-/// another host waits for a word of this one ([`garonne_job::limits::LOOK_WAIT`]).
+/// Interval at which the ranks are asked to go on. It is several times shorter than the time for
+/// which they record unasked, and than [`garonne_job::limits::LOOK_WAIT`], for which another host
+/// waits for a word of this one.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]

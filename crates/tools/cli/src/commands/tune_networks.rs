@@ -2,9 +2,9 @@
 //! that both are on.
 //!
 //! The command starts itself as a job of two ranks, one on each host, as `garonne ping` does. Each
-//! in turn fetches large messages from the other, over all networks at once as ranks of any job
-//! would, and what its rail then knows of them is the measurement. Each rank keeps what it found on
-//! its own host, which is where ranks look that begin there.
+//! in turn fetches large messages from the other, over all networks at once, as ranks of any job
+//! would. The measurement is what its transport knows of the networks then. Each rank keeps what it
+//! found on its own host, which is where ranks look that begin there.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

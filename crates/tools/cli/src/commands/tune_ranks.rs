@@ -1,9 +1,9 @@
 //! The part of `garonne tune` that two ranks measure: large messages, by every way that there is.
 //!
-//! The command starts itself twice as a job. The ranks begin without a model and send each other
-//! messages of each length until the receiver has tried all ways; what its rail then knows is the
-//! measurement, made with the code and under the conditions of real jobs. A message is received
-//! only after it was announced, so nothing but the way of fetching differs.
+//! The command starts itself twice as a job. The ranks begin without a model. They send each other
+//! messages of each length until the receiver has tried all ways. The measurement is what its
+//! transport knows then, made with the code and under the conditions of real jobs. A message is
+//! received only after it was announced, so nothing but the way of fetching differs.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -117,8 +117,8 @@ pub fn show(
     }
 }
 
-/// Which way a connection with a rank of node `peer` has come to this host, by the address at its
-/// other end: what is passed on comes from whoever passes it on.
+/// Finds the route by which a connection with a rank of node `peer` has come to this host. The
+/// address at its other end tells: what is relayed comes from the relay.
 fn way_by_address(
     places: &[HostEndpoint],
     (own, peer): (u32, u32),

@@ -1,10 +1,10 @@
-//! Which ranks have bytes on their way to or from other hosts: what they have sent and nobody has
-//! confirmed, or what has come and they have not read.
+//! Finds ranks with bytes in flight to or from other hosts: bytes sent and not acknowledged, or
+//! received and not read.
 //!
-//! A rank whose large message takes seconds over a slow network, or whose message a network
-//! swallowed, waits as one does that hangs; but what it waits for may still come. The kernel's
-//! table of sockets tells. Read only for jobs on several hosts; bounded by the sockets of the host
-//! and the descriptors of ranks that wait.
+//! A rank may seem to hang while its large message takes seconds over a slow network, or was lost
+//! and will be sent again. The kernel's table of sockets tells that what it waits for may still
+//! come. Read only for jobs on several hosts. Bounded by the sockets of the host and the
+//! descriptors of ranks that wait.
 
 use std::collections::HashSet;
 

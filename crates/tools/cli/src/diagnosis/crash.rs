@@ -200,8 +200,8 @@ impl<W: FnMut(&str) -> bool> StackPrinter<W> {
     }
 }
 
-/// Returns whether a function is worth a line: not of the language's or the system's libraries, and
-/// with a name or a place to look at.
+/// Returns whether a function is worth a line: it has a name or a place to look at, and is of no
+/// library of the language or the system.
 fn is_of_program(frame: &NativeFrame) -> bool {
     let object = last_part(&frame.object);
     let is_runtime =

@@ -1,10 +1,10 @@
 //! Finds deadlocks: the ranks of a job that can never go on, and those for which others wait.
 //!
-//! Pure: from what each rank does and needs to a [`HangVerdict`]. A rank is held to be stuck only if
-//! every way in which it could go on depends on ranks that are stuck themselves or have ended, so a
-//! rank that computes, or of which too little is known, never makes a deadlock. Called by
-//! `garonne who`; bounded by the number of ranks and of the operations that they show; lists that
-//! many ranks share are looked at once for all that follows from a rank.
+//! Pure: from what each rank does and needs to a [`HangVerdict`]. A rank is stuck only if every way
+//! in which it could go on depends on ranks that are stuck themselves or have ended. So a rank that
+//! computes, or of which too little is known, never makes a deadlock. Called by `garonne who`.
+//! Bounded by the number of ranks and of the operations that they show. Lists that many ranks share
+//! are looked at once for all that follows from a rank.
 
 use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! Collects what the ranks of all hosts of a job show.
 //!
-//! The hosts are looked at one after the other in time, if by little: a rank that was seen to wait
-//! may have gone on before another was looked at. So all are looked at twice, and the second time
-//! only when all that answer have answered the first time; what a rank has waited for in both
-//! looks, it waited for in the moment between, as all others did. Bounded by the time that a host
-//! has to answer ([`garonne_job::limits::LOOK_WAIT`]), which it has once: whoever did not answer
-//! is not asked again. Memory: what each rank shows, some hundred bytes, twice.
+//! Hosts are read one after the other, so a rank that was seen to wait may have gone on before
+//! another was read. Therefore all are read twice, the second time only when all that answer have
+//! answered the first time. What a rank has waited for both times, it waited for in the moment
+//! between, as all others did. Bounded by the time that a host has to answer
+//! ([`garonne_job::limits::LOOK_WAIT`]), which it has once: a host that did not answer is not asked
+//! again. Memory: what each rank shows, some hundred bytes, twice.
 
 use garonne_job::agent_socket_name::AgentSocketName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,8 +126,8 @@ fn usage_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>)
     }
 }
 
-/// Asks the hosts of these nodes, or all others, and looks at this one meanwhile: the node of each
-/// rank, what is seen here, and what the others say.
+/// Asks the hosts of these nodes, or all others, and reads this one meanwhile. Returns the node of
+/// each rank, what is seen here, and what the others say.
 fn query_round(
     visit: &QueryClient,
     only: Option<&BTreeSet<u32>>,

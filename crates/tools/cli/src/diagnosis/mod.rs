@@ -1,7 +1,8 @@
 //! Diagnoses what a running job hangs on, from one look at its ranks on all hosts.
 //!
-//! A [`Diagnosis`] is made by `garonne who` for its user, and by the agent's own program for a job
-//! that is ended from outside or stands still (`verdict_for_agent`). Nothing here changes the job.
+//! A [`Diagnosis`] is made by `garonne who` for its user. The agent's own program makes one
+//! (`verdict_for_agent`) for a job that is ended from outside or stands still. Nothing here changes
+//! the job.
 
 mod bytes_in_flight;
 mod call_kinds;

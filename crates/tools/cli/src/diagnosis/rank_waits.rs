@@ -1,9 +1,8 @@
 //! Determines what a rank needs before it can go on, from its rank block and its wait report.
 //!
-//! A blocking call's own operations say what it waits for exactly; of a rank that waits for
-//! requests only all operations that it started are known, any of which may be enough. What waits
-//! show is looked at twice a moment apart, and again when all is read: what changed meanwhile was
-//! no wait.
+//! A blocking call's own operations say exactly what it waits for. Of a rank that waits for
+//! requests only all operations that it started are known, any of which may be enough. Waits are
+//! read twice a moment apart, and again at the end: what changed meanwhile was no wait.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -80,8 +79,8 @@ pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     all
 }
 
-/// Ranks with what is read of each, and the waits of those that waited for the same all the time:
-/// reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
+/// Reads ranks in detail, and keeps the waits of those that waited for the same all the time.
+/// Reading takes long where many wait, and a rank that goes on meanwhile shows what it waits for
 /// next.
 fn with_steady_waits(
     mut ranks: impl FnMut() -> Vec<RankSnapshot>,

@@ -1,5 +1,5 @@
-//! Where ranks of this host are by their stacks, read from outside: those that are not in MPI, and
-//! those of Python, whose lines say more than those of the module that calls MPI for them.
+//! Locates ranks of this host by their stacks, read from outside: ranks that are not in MPI, and
+//! ranks of Python. Lines of Python say more than those of the module that calls MPI for them.
 
 use garonne_inspect::{NativeFrame, ProcessSnapshot, PythonFrame, examine};
 use garonne_job::call_names;

@@ -1,9 +1,9 @@
 //! Messages that lie at a rank and that nobody has asked for, beside what the rank waits for.
 //!
 //! A receive that waits for ever often has its message before it, with another tag or on another
-//! communicator than it asks for. What lies there is told by the rank's book; where it was sent is
-//! read from the memory of its sender, if that is on this host. Or a receive from any source took
-//! the message before: the rank's last events tell that.
+//! communicator than it asks for. The rank's wait report lists what lies there. Where it was sent
+//! is read from the memory of its sender, if that is on this host. Or a receive from any source
+//! took the message before: the rank's last events tell that.
 
 use std::cell::OnceCell;
 
@@ -42,8 +42,9 @@ pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Opti
     }
 }
 
-/// Where in the program of `rank` a receive from any source took a message that an operation would
-/// have received, by operation, 0 where none did; nothing where none of them has such a place.
+/// Returns for each operation the call site in the program of `rank` where a receive from any
+/// source took its message; 0 where none did. Returns nothing where no operation has such a call
+/// site.
 pub fn sites_that_took(
     visit: &QueryClient,
     rank: u32,

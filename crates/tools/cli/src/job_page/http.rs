@@ -2,8 +2,8 @@
 //! from disk.
 //!
 //! Requests are read by `httparse`. Clients may be slow, silent or rude: each has [`REQUEST_WAIT`]
-//! for its request and as long for the answer, and of [`CONNECTIONS_MAX`] connections the oldest
-//! gives way to a new one. Bounded by these, and by [`REQUEST_BYTES`] each.
+//! for its request and as long for the answer. Of [`CONNECTIONS_MAX`] connections the oldest gives
+//! way to a new one. Bounded by these, and by [`REQUEST_BYTES`] each.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};

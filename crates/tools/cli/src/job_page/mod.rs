@@ -1,9 +1,10 @@
 //! A page that shows a job: its hosts, ranks by what they do, who sends to whom, and who waits for
 //! whom.
 //!
-//! One HTML file that loads nothing (`page.html`, whose script draws what stands in it as JSON):
-//! written by `garonne map --html`, and served with fresh data by `garonne top --web` ([`live_server`]).
-//! What comes from programs reaches the page as JSON and its text as text, never as markup.
+//! One HTML file that loads nothing (`page.html`, whose script draws what stands in it as JSON).
+//! `garonne map --html` writes it, and `garonne top --web` serves it with fresh data
+//! ([`live_server`]). What comes from programs reaches the page as JSON and its text as text, never
+//! as markup.
 
 pub mod http;
 pub mod live_server;

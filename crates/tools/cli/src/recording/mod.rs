@@ -1,11 +1,11 @@
 //! Reads what traced ranks record while they do: into a file with a timeline, and into shares per
 //! call site.
 //!
-//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`; of a job on
-//! several hosts each records its own ranks ([`remote_recording`]). One thread takes the records of all
-//! ranks in turn, quickly enough that their journals are not overwritten, and works them off with a
-//! small part of a core while the ranks run: most of what a quick program makes is worked off at
-//! its end. What was overwritten all the same is counted and said. Bounded by the journals,
+//! Shared by `garonne trace`, `garonne overlap` and the options of `garonne run`. Each host of a
+//! job on several records its own ranks ([`remote_recording`]). One thread takes the records of all
+//! ranks in turn, quickly enough that their trace rings are not overwritten. It processes them with
+//! a small part of a core while the ranks run, so most of what a quick program makes is processed
+//! at its end. What was overwritten all the same is counted and reported. Bounded by the rings,
 //! [`BACKLOG`] and [`garonne_trace::limits`].
 
 mod name_lookup;
@@ -131,8 +131,8 @@ pub fn check_target(path: &Path) -> Result<(), String> {
 }
 
 impl Recording {
-    /// Begins to read the first world of a job of so many ranks, if this host has any of them, and
-    /// what `remote_recording` hosts tell of theirs.
+    /// Begins to read the first world of a job of so many ranks, if this host has any of them.
+    /// `remote` brings what other hosts tell of theirs.
     ///
     /// # Errors
     /// A line for the user: the file cannot be made.

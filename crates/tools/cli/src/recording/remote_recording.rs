@@ -1,14 +1,15 @@
 //! Ranks of other hosts: each host records its own, and what was seen of all comes together where
 //! it was asked for.
 //!
-//! A host's agent starts this program anew to record ([`record_for_agent`]), which tells in frames
-//! ([`garonne_trace::event_stream`]) what it reads of its ranks' journals; agents pass them on as they
-//! come. [`RemoteRecordings`] reads them, moves their times to this host's clock, and hands on what was
-//! seen. Hosts that say nothing for a while, or nonsense, are given up and named. Bounded by what
-//! one frame holds: nothing is kept here but the names that a host has told.
+//! A host's agent starts this program anew to record ([`record_for_agent`]). That program tells in
+//! frames ([`garonne_trace::event_stream`]) what it reads of its ranks' trace rings; agents pass
+//! the frames on as they come. [`RemoteRecordings`] reads them, moves their times to this host's
+//! clock, and hands the events on. Hosts that say nothing for a while, or nonsense, are given up
+//! and named. Bounded by what one frame holds: nothing is kept here but the names that a host has
+//! told.
 //!
-//! Clocks are compared by questions to all agents, which answer with theirs: of each host the
-//! quickest answer counts, and half the time that it took is how far it may be off.
+//! Clocks are compared by questions to all agents, which answer with their times. Of each host the
+//! quickest answer counts, and half the time that it took is the possible error.
 
 use garonne_job::agent_socket_name::AgentSocketName;
 use std::collections::BTreeMap;
@@ -370,8 +371,8 @@ pub fn record_for_agent(visit: &QueryClient, ms: u32) -> i32 {
     i32::from(record(visit, (ReadFrom::Now, time), STREAM, None).is_err())
 }
 
-/// Records the ranks of this host for another from beginning to end, also where none of its ranks
-/// has come yet: until then the stream says that it waits.
+/// Records the ranks of this host for another from beginning to end. Where none of its ranks has
+/// come yet, the stream says that it waits.
 pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
     for looks in 0u32.. {
         if visit.file.is_some() {

@@ -250,8 +250,8 @@ pub fn give_two_dashes(word: &mut OsString) {
     }
 }
 
-/// Programs that a word may be the beginning of: in directories that it names, or where programs
-/// are looked for; and the paths of files, since arguments follow.
+/// Completes a word behind which arguments follow: with programs in directories that it names or
+/// where programs are looked for, and with paths of files.
 fn programs(word: &OsStr) -> Vec<CompletionCandidate> {
     let text = word.to_string_lossy();
     let mut found = paths(&text);

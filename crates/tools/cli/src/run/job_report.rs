@@ -1,5 +1,5 @@
-//! `garonne run --json FILE`: how a job ended, as one document for scripts, in a file of its own so
-//! that what ranks print stays as it is.
+//! `garonne run --json FILE`: writes how a job ended, as one document for scripts. The document has
+//! a file of its own so that what ranks print stays as it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

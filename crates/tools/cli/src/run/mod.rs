@@ -1,7 +1,7 @@
 //! `garonne run`, also as `mpirun` and `mpiexec`: reads the command line, decides where ranks run,
 //! launches.
 //!
-//! On the way to the first rank nothing is done that the job does not need: no option library, no
+//! Before the first rank starts, nothing is done that the job does not need: no option library, no
 //! machine discovery beyond a few files.
 
 mod batch_allocation;

@@ -111,8 +111,9 @@ impl RankFile {
         self.hosts.iter().map(node).collect()
     }
 
-    /// The hosts that it names, each once with the number of its ranks, where the command line
-    /// names none; else those of the command line, of which `+n1` means the second.
+    /// Returns the hosts that the file names, each once with the number of its ranks, where the
+    /// command line names none. Otherwise returns those of the command line, of which `+n1` means
+    /// the second.
     ///
     /// # Errors
     /// A host is none of those: a line for the user.

@@ -1,9 +1,9 @@
 //! Blocking calls that waited for another rank: nothing of them can hide, but how long the other
 //! side was waited for is counted.
 //!
-//! A blocking send or receive is judged with the start of the other side, a blocking collective
-//! with the moments at which its members entered it. A call site gets a row only if a partner was
-//! late there. Bounded by [`crate::limits`].
+//! A blocking send or receive is judged with the start of the other side. A blocking collective is
+//! judged with the moments at which its members entered it. A call site gets a row only if a
+//! partner was late there. Bounded by [`crate::limits`].
 
 use super::CallSiteOverlap;
 use super::intervals::Interval;

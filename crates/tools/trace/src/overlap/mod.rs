@@ -2,8 +2,9 @@
 //!
 //! Fed with what was seen of all ranks, each rank's events in their order; gives rows. Follows
 //! every operation from its start to its end, joins the two sides of a message, and judges each
-//! side by [`overlap_share`]. A nonblocking collective has the moves of the messages that it is made of.
-//! Blocking calls count where a partner was late ([`blocking`]). Bounded by [`crate::limits`].
+//! side by [`overlap_share`]. A nonblocking collective has the moves of the messages that it is
+//! made of. Blocking calls count where a partner was late ([`blocking`]). Bounded by
+//! [`crate::limits`].
 
 mod blocking;
 pub mod intervals;
@@ -93,10 +94,10 @@ impl CallSiteOverlap {
             .then(|| (u128::from(self.hidden_ns) * 100 / u128::from(self.moving_ns)) as u64)
     }
 
-    /// The most frequent reason, of those that matter if there are any. Where most was hidden all
-    /// the same, the one of which most was waited for, if more was waited for than moving took;
-    /// otherwise only one that most operations had: what befell a few is not why the row is as it
-    /// is.
+    /// Returns the most frequent reason, of those that matter if there are any. Where most was
+    /// hidden all the same, the reason with the longest wait counts, if more was waited for than
+    /// moving took. Otherwise only a reason counts that most operations had: what befell a few is
+    /// not why the row is as it is.
     pub fn reason(&self) -> Option<OverlapReason> {
         if self
             .percent()

@@ -1,10 +1,10 @@
-//! How much of one operation was hidden, and when little was, or it was waited for all the same,
-//! why: pure functions of the times in its life.
+//! Computes how much of one operation was hidden, and the reason if little was or if it was waited
+//! for all the same. Pure functions of the times in its life.
 //!
 //! The time that counts is that in which somebody moved the operation's bytes. What of it fell into
-//! the program's own code was hidden; what fell into a call of MPI by the thread that had started
-//! the operation was not. An operation that merely stays open while the program computes, and is
-//! moved when it waits at last, has nothing hidden, however long it was open.
+//! the program's own code was hidden. What fell into a call of MPI by the thread that had started
+//! the operation was not. An operation may stay open while the program computes and be moved when
+//! the program waits at last: nothing of it is hidden, however long it was open.
 
 use super::intervals::{Interval, common, total, unite};
 use crate::event::ProgressMode;
@@ -176,9 +176,9 @@ pub fn judge(life: OperationTimes<'_>, means: ProgressMeans) -> OverlapShare {
     }
 }
 
-/// Why an operation of which most was hidden was waited for longer than all the moving took, if it
-/// was: `idle_ns` is what was waited while nobody moved anything. Of a collective it is not known
-/// when others came; since some of it had moved, it need not be that one of them was late.
+/// Returns why an operation of which most was hidden was waited for longer than all the moving
+/// took, if it was. `idle_ns` is what was waited while nobody moved anything. Of a collective it is
+/// not known when others came; since some of it had moved, none of them need have been late.
 fn kept_waiting(life: &OperationTimes<'_>, moving_ns: u64, idle_ns: u64) -> Option<OverlapReason> {
     (idle_ns >= LATE_NS && idle_ns > moving_ns).then_some(match life.partner {
         Some(partner) if partner > life.returned => OverlapReason::PartnerLate,

@@ -316,7 +316,7 @@ fn why_a_few_operations_were_not_hidden_is_not_why_a_row_is_as_it_is() {
     assert_eq!(row.reason(), Some(OverlapReason::PostedLate));
 }
 
-/// Three receives, two of them hidden whole; the third, in one piece of the same length, comes 2 s
+/// Three receives, two of them hidden whole. The third, in one piece of the same length, comes 2 s
 /// after the program has begun to wait for it.
 #[test]
 fn a_row_that_was_waited_for_has_the_reason_of_the_wait_however_much_was_hidden() {

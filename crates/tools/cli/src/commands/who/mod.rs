@@ -1,6 +1,6 @@
-//! `garonne who`: what each rank of a running job does and what that comes to, from what the ranks
-//! publish, without their help; of all hosts that answer. The exit code says what was found
-//! (docs/user/inspect.md).
+//! `garonne who`: shows what each rank of a running job does, and the conclusion, for all hosts
+//! that answer. The facts are what ranks publish, read without their help. The exit code says what
+//! was found (docs/user/inspect.md).
 
 mod watch;
 

@@ -2,8 +2,8 @@
 //! job has ended.
 //!
 //! A terminal shows the latest look in the place of the one before. Elsewhere, as in a log, only
-//! what has changed is printed, with the seconds since the first look; times are left out there,
-//! since they change always.
+//! changes are printed, with the seconds since the first look. Times are left out there, since they
+//! change always.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Read, stdout};
