@@ -25,32 +25,32 @@ pub fn shard_of(context: ContextId) -> usize {
     (context >> SHARD_SHIFT) as usize
 }
 
-/// The same context, or index of a name, in a shard. It is in the first one so far.
+/// Moves a context identifier or the index of a name from the first shard to shard `shard`.
 #[inline(always)]
 pub fn in_shard(shard: usize, word: u32) -> u32 {
     (shard as u32) << SHARD_SHIFT | word
 }
 
-/// The same in the first shard: as who knows of one shard alone knows it.
+/// Clears the shard number of a context identifier or of the index of a name.
 #[inline(always)]
 pub fn without_shard(word: u32) -> u32 {
     word & ((1 << SHARD_SHIFT) - 1)
 }
 
-/// A process of the job by its index in the job's world (the address of a gate), not a rank of a
+/// A process of the job by its index in the job's world (the address of a peer), not a rank of a
 /// communicator.
 pub type Peer = u32;
 
-/// Where a call came from: an index into the caller's table of function names and a return address.
-/// Kept in every request and event for `who`, `why` and error messages; 0 when unknown.
+/// The origin of a call: an index into the caller's table of function names, and a return address.
+/// Every request and event keeps one for `who`, `why` and error messages. All zeros when unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOrigin {
     /// Index of the function in the table of the layer above.
     pub call: u16,
     /// Which type the data is of, in the numbers of the layer above.
-    pub kind: u8,
-    /// What both sides of a message compare of their types, where types are checked.
-    pub mark: TypeDigest,
+    pub datatype: u8,
+    /// Digest of the type signature, compared by both sides of a message where types are checked.
+    pub digest: TypeDigest,
     /// Return address of the call in the user's program.
     pub site: u64,
 }
@@ -67,8 +67,8 @@ impl TypeDigest {
     /// are of the one kind that it tells.
     pub const SEQUENCE: u16 = 0x8000;
 
-    /// Whether two sides cannot both be right. `whole`: the message is as long as its receive, so
-    /// that both tell of the same sequence.
+    /// Returns whether the two signatures cannot match. `whole`: the message is as long as its
+    /// receive, so that both digests describe the same sequence.
     #[inline]
     pub fn contradicts(self, other: Self, whole: bool) -> bool {
         let comparable = whole || (self.0 | other.0) & Self::SEQUENCE == 0;
@@ -85,7 +85,7 @@ pub enum SendCompletion {
     Synchronous,
 }
 
-/// One message to send.
+/// Arguments of a send.
 #[derive(Clone, Debug)]
 pub struct SendArgs {
     /// Context of the envelope.
@@ -100,7 +100,7 @@ pub struct SendArgs {
     pub data: Data,
     /// Completion rule.
     pub mode: SendCompletion,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
@@ -124,18 +124,18 @@ pub struct Source {
     pub peer: Peer,
 }
 
-/// One receive to post.
+/// Arguments of a receive.
 #[derive(Clone, Debug)]
 pub struct RecvArgs {
-    /// What it accepts.
+    /// Messages that the receive accepts.
     pub pattern: Pattern,
-    /// Where the bytes go. The memory stays valid and untouched until completion.
+    /// Receive buffer. The memory stays valid and untouched until completion.
     pub data: Data,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Rank of the sender in the communicator (receives and probes).
@@ -169,12 +169,12 @@ pub struct Message {
     pub generation: u32,
 }
 
-/// What starting an operation gave.
+/// Outcome of starting an operation.
 #[derive(Clone, Debug)]
 pub enum StartOutcome {
-    /// It is complete already; nothing to wait for and nothing to release.
+    /// The operation is complete: there is nothing to wait for and nothing to release.
     Done(Status),
-    /// It goes on; ask for it by this name.
+    /// The operation is pending under this name.
     Pending(Request),
 }
 
@@ -191,12 +191,12 @@ pub enum Error {
     Peer {
         /// Which process.
         peer: Peer,
-        /// What was seen.
+        /// Cause in words.
         what: &'static str,
     },
     /// The memory that a peer named for a message cannot be used: it was freed, or is a device's.
     PeerMemory {
-        /// Whose memory.
+        /// Owner of the memory.
         peer: Peer,
     },
     /// No way leads from one process to the other for want of something that the system gives.
@@ -206,25 +206,25 @@ pub enum Error {
     Resource(&'static str),
     /// The operating system refused: operation and errno.
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// errno.
         errno: i32,
     },
 }
 
-/// What keeps two processes that live from reaching each other.
+/// The reason why two living processes cannot reach each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachableCause {
     /// The other process.
     pub peer: Peer,
     /// Which of them lacks it.
     pub side: LackingSide,
-    /// What it could not map: so many bytes that are the other one's inbox.
+    /// Size of the peer's inbox, which could not be mapped.
     pub bytes: u64,
-    /// What the system said: errno.
+    /// errno of the failed mapping.
     pub errno: i32,
-    /// How many bytes of addresses it may have, where that is limited and known.
+    /// Limit on the process's address space, where there is one and it is known.
     pub limit: Option<u64>,
 }
 
@@ -240,7 +240,7 @@ pub enum LackingSide {
 /// Both sides of a message that its receive should not have got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageMismatch {
-    /// What was sent, in bytes.
+    /// Length of the message in bytes.
     pub sent: u64,
     /// Room in the receive, in bytes.
     pub room: u64,

@@ -5,7 +5,7 @@
 //! scattered by their layout; through a bounce buffer that fits the first cache only where neither
 //! side is plain memory, or where stores are to bypass the caches.
 
-use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE};
+use crate::limits::{BLOCKS_AT_A_TIME, BLOCKS_AT_FIRST, BOUNCE_BYTES};
 use crate::transport::PacketBuffer;
 use garonne_sync::copy::{StoreKind, copy_mem_with};
 use garonne_sync::user::{Data, Packed, UserMem};
@@ -23,7 +23,7 @@ pub(crate) struct BounceBuffer {
 impl BounceBuffer {
     pub(crate) fn new() -> Self {
         Self {
-            bytes: vec![0; BOUNCE].into_boxed_slice(),
+            bytes: vec![0; BOUNCE_BYTES].into_boxed_slice(),
             blocks: Vec::with_capacity(BLOCKS_AT_A_TIME),
         }
     }
@@ -62,7 +62,7 @@ impl CopyTarget {
     }
 }
 
-/// One copy of a shaped range block by block, if its blocks are large. `each` gets (packed offset
+/// Copies a non-contiguous range block by block if its blocks are large. `each` gets (packed offset
 /// in the range, offset from the base, length).
 fn by_blocks(
     data: &Data,
@@ -151,8 +151,8 @@ pub(crate) fn copy_in(
     copy_in_with(StoreKind::Cached, data, from, (source, len), bounce);
 }
 
-/// As [`copy_in`], large blocks with these stores; those that bypass the caches only from memory
-/// that does not overlap.
+/// Copies like [`copy_in`], but writes large blocks with the given stores. Stores that bypass the
+/// caches are used only from memory that does not overlap.
 pub(crate) fn copy_in_with(
     stores: StoreKind,
     data: &Data,

@@ -1,7 +1,8 @@
-//! A shard: one engine core coupled with its rail. The operations that hosts call.
+//! The engine of one rank and one shard: a core coupled with its transport, and the operations that
+//! hosts call.
 //!
-//! One value per rank (later several), owned by whoever holds its lock. A call starts an operation
-//! and returns; time passes only in [`Engine::progress`]. Bounded by the core.
+//! A rank has one engine per shard. Each is owned by whoever holds its lock. A call starts an
+//! operation and returns; time passes only in [`Engine::progress`]. Bounded by the core.
 
 use crate::api::{
     CallOrigin, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs, Source, StartOutcome,
@@ -20,23 +21,27 @@ use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
 use std::sync::Arc;
 
-/// Bytes of what [`Engine::show_in`] shows.
+/// Bytes of what [`Engine::set_tally`] shows.
 pub const TALLY_BYTES: usize = 24;
 
-/// See the module's paragraph.
+/// The engine of one rank and one shard: a [`Core`] and its transport.
+///
+/// Owned by the host, which holds its lock during each call. A host calls `new`, then starts
+/// operations (`send`, `recv`, `probe`), calls `progress` until they are complete, and takes their
+/// status with `take`. Time passes only in `progress`.
 #[derive(Debug)]
 pub struct Engine<R> {
     pub(crate) core: Core,
-    pub(crate) rail: R,
+    pub(crate) transport: R,
     pub(crate) limits: TransportLimits,
 }
 
-/// What [`Engine::look`] found.
+/// Outcome of [`Engine::poll_only`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollOutcome {
     /// Bytes that large messages could move now.
     pub bytes: u64,
-    /// It looked at no more than a poll may bring: there may be more.
+    /// The poll used up its budget: there may be more packets.
     pub more: bool,
 }
 
@@ -47,7 +52,7 @@ impl<R: Transport> Engine<R> {
         let limits = rail.limits();
         Self {
             core: Core::new(me, world, quotas),
-            rail,
+            transport: rail,
             limits,
         }
     }
@@ -59,9 +64,9 @@ impl<R: Transport> Engine<R> {
         self.core.area = Some(area);
     }
 
-    /// The rail, for what concerns only it (arming, wake source).
+    /// The transport, for what concerns only it (arming, wake source).
     pub fn rail(&mut self) -> &mut R {
-        &mut self.rail
+        &mut self.transport
     }
 
     /// Starts a send.
@@ -91,8 +96,8 @@ impl<R: Transport> Engine<R> {
             context,
             tag,
             call: 0,
-            what: EventKind::Send,
-            kind: 0,
+            kind: EventKind::Send,
+            datatype: 0,
         };
         let pattern = Pattern {
             context,
@@ -100,7 +105,7 @@ impl<R: Transport> Engine<R> {
             tag: Some(tag),
         };
         if peer != self.core.me {
-            self.reach(peer)?;
+            self.ensure_peer(peer)?;
         }
         let index = self.core.requests.open(NewOperation {
             side: OpSide::Send,
@@ -109,7 +114,7 @@ impl<R: Transport> Engine<R> {
             data,
             origin,
         })?;
-        // Announced receives find their messages among these: there is one for each envelope that
+        // Offered receives find their messages among these: there is one for each envelope that
         // gets a number, in their order.
         self.core.note_call(event, origin);
         let operation = self.core.requests.at(index);
@@ -124,36 +129,36 @@ impl<R: Transport> Engine<R> {
         } else {
             self.submit(index);
         }
-        Ok(self.started(index))
+        Ok(self.start_outcome(index))
     }
 
-    /// Opens the gate to `peer` and makes sure it is usable.
-    fn reach(&mut self, peer: Peer) -> Result<u32, Error> {
-        let gate = match self.core.gate(peer) {
+    /// Opens the state of `peer` and makes sure it is usable.
+    fn ensure_peer(&mut self, peer: Peer) -> Result<u32, Error> {
+        let gate = match self.core.peer_index(peer) {
             Some(gate) => gate,
             None => {
-                let reach = self.rail.reach(peer).ok_or(Error::Peer {
+                let reach = self.transport.capabilities(peer).ok_or(Error::Peer {
                     peer,
                     what: "no rail reaches it",
                 })?;
-                self.core.open_gate(peer, reach)
+                self.core.open_peer(peer, reach)
             }
         };
-        if self.core.gates[gate as usize].gone {
-            return Err(self.core.gates[gate as usize].ended());
+        if self.core.peers[gate as usize].gone {
+            return Err(self.core.peers[gate as usize].failure());
         }
-        self.refresh();
+        self.refresh_capabilities();
         Ok(gate)
     }
 
-    /// Asks the rail about peers that were heard of before they were spoken to.
-    pub(crate) fn refresh(&mut self) {
-        if !std::mem::take(&mut self.core.fresh_gates) {
+    /// Asks the transport about peers that were heard of before they were spoken to.
+    pub(crate) fn refresh_capabilities(&mut self) {
+        if !std::mem::take(&mut self.core.stale_capabilities) {
             return;
         }
-        for gate in &mut self.core.gates {
-            if let Some(reach) = self.rail.reach(gate.peer) {
-                gate.reach = reach;
+        for gate in &mut self.core.peers {
+            if let Some(reach) = self.transport.capabilities(gate.peer) {
+                gate.capabilities = reach;
             }
         }
     }
@@ -169,28 +174,28 @@ impl<R: Transport> Engine<R> {
             len: operation.data.len,
             waiting: None,
             credited: false,
-            mark: operation.origin.mark,
+            digest: operation.origin.digest,
         };
         let buffered = !operation.synchronous
             && operation.data.layout.is_none()
             && meta.len <= SELF_EAGER_MAX.min(self.core.self_credit);
         if buffered {
             let mem = operation.data.mem;
-            let kept = self.core.store.alive();
+            let kept = self.core.unexpected.alive();
             self.core
                 .deliver(SELF_GATE, meta, IncomingPayload::Payload(mem));
-            if self.core.store.alive() > kept {
+            if self.core.unexpected.alive() > kept {
                 self.core.self_credit -= meta.len;
             }
             self.core.complete(index, None);
         } else {
             self.core
-                .deliver(SELF_GATE, meta, IncomingPayload::Local(index));
+                .deliver(SELF_GATE, meta, IncomingPayload::SelfSend(index));
         }
     }
 
-    /// What the caller learns of an operation just started.
-    fn started(&mut self, index: u32) -> StartOutcome {
+    /// Returns the outcome of an operation just started.
+    fn start_outcome(&mut self, index: u32) -> StartOutcome {
         let operation = self.core.requests.peek(index);
         if operation.state == OpState::Complete {
             let receives = operation.side == OpSide::Recv;
@@ -225,8 +230,8 @@ impl<R: Transport> Engine<R> {
             context: pattern.context,
             tag: pattern.tag.unwrap_or(-1),
             call: 0,
-            what: EventKind::Recv,
-            kind: 0,
+            kind: EventKind::Recv,
+            datatype: 0,
         };
         self.core.note_call(event, origin);
         let fresh = NewOperation {
@@ -239,29 +244,29 @@ impl<R: Transport> Engine<R> {
         if let Some(item) = self.core.matcher.find(&pattern) {
             let index = self.core.open(fresh)?;
             self.core.matcher.drop_kept(item);
-            self.core.hand_over(index, item);
-            self.answer();
-            return Ok(self.started(index));
+            self.core.deliver_unexpected(index, item);
+            self.flush_answers();
+            return Ok(self.start_outcome(index));
         }
-        if self.core.flows != 0
-            && let Some(gate) = self.core.flow_for(&pattern)
+        if self.core.unmatched_fragmented != 0
+            && let Some(gate) = self.core.fragmented_for(&pattern)
         {
             let index = self.core.open(fresh)?;
-            self.core.adopt_flow(gate, index);
-            return Ok(self.started(index));
+            self.core.adopt_fragmented(gate, index);
+            return Ok(self.start_outcome(index));
         }
         if peer != u32::MAX && peer != self.core.me {
             if peer >= self.core.world {
                 return Err(Error::Misuse("the source is not a process of this job"));
             }
-            self.sender_lives(&pattern)?;
+            self.check_sender(&pattern)?;
         }
         let index = self.core.open(NewOperation {
             state: OpState::Posted,
             ..fresh
         })?;
         self.core.matcher.post(&pattern, index);
-        self.core.ask_for(index);
+        self.core.probe_windows_for(index);
         Ok(StartOutcome::Pending(self.core.requests.name(index)))
     }
 
@@ -271,19 +276,19 @@ impl<R: Transport> Engine<R> {
     /// `Peer` when the only possible sender is gone.
     pub fn probe(&mut self, pattern: Pattern) -> Result<Option<Status>, Error> {
         if let Some(item) = self.core.matcher.find(&pattern) {
-            return Ok(Some(self.core.probed(item)));
+            return Ok(Some(self.core.probe_status(item)));
         }
-        self.sender_lives(&pattern)?;
+        self.check_sender(&pattern)?;
         Ok(self.core.probe_windows(&pattern))
     }
 
-    fn sender_lives(&self, pattern: &Pattern) -> Result<(), Error> {
+    fn check_sender(&self, pattern: &Pattern) -> Result<(), Error> {
         let Some(source) = pattern.source else {
             return Ok(());
         };
-        match self.core.gate(source.peer) {
-            Some(gate) if self.core.gates[gate as usize].gone => {
-                Err(self.core.gates[gate as usize].ended())
+        match self.core.peer_index(source.peer) {
+            Some(gate) if self.core.peers[gate as usize].gone => {
+                Err(self.core.peers[gate as usize].failure())
             }
             _ => Ok(()),
         }
@@ -295,12 +300,12 @@ impl<R: Transport> Engine<R> {
     /// As for `probe`.
     pub fn mprobe(&mut self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
         if let Some(item) = self.core.matcher.find(&pattern) {
-            let status = self.core.probed(item);
+            let status = self.core.probe_status(item);
             self.core.matcher.drop_kept(item);
-            return Ok(Some((self.core.store.take(item), status)));
+            return Ok(Some((self.core.unexpected.take(item), status)));
         }
-        self.sender_lives(&pattern)?;
-        Ok(self.core.take_from_windows(&pattern))
+        self.check_sender(&pattern)?;
+        Ok(self.core.pull_from_windows(&pattern))
     }
 
     /// Receives a message taken by `mprobe`.
@@ -315,10 +320,10 @@ impl<R: Transport> Engine<R> {
     ) -> Result<StartOutcome, Error> {
         let item = self
             .core
-            .store
+            .unexpected
             .find_taken(message)
             .ok_or(Error::Misuse("the message was received already"))?;
-        let meta = self.core.store.get(item).meta;
+        let meta = self.core.unexpected.get(item).meta;
         let pattern = Pattern {
             context: meta.context,
             source: Some(Source {
@@ -334,9 +339,9 @@ impl<R: Transport> Engine<R> {
             data,
             origin,
         })?;
-        self.core.receive_taken(index, item);
-        self.answer();
-        Ok(self.started(index))
+        self.core.receive_matched(index, item);
+        self.flush_answers();
+        Ok(self.start_outcome(index))
     }
 
     /// Asks to cancel a receive that has not matched.
@@ -345,7 +350,7 @@ impl<R: Transport> Engine<R> {
     /// `Misuse` for a stale request.
     pub fn cancel(&mut self, request: Request) -> Result<(), Error> {
         let index = self.find(request)?;
-        if self.core.requests.peek(index).state == OpState::Posted && self.withdraw_from(index) {
+        if self.core.requests.peek(index).state == OpState::Posted && self.withdraw_posted(index) {
             let operation = self.core.requests.at(index);
             operation.cancelled = true;
             operation.total = 0;
@@ -377,12 +382,12 @@ impl<R: Transport> Engine<R> {
     /// The operation's place among the completions of this engine; `None` while it goes on, and for
     /// stale names.
     #[inline]
-    pub fn finished_at(&self, request: Request) -> Option<u64> {
+    pub fn completion_number(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
         (operation.state == OpState::Complete).then_some(operation.finished)
     }
 
-    /// Whether the operation is complete.
+    /// Returns whether the operation is complete.
     #[inline]
     pub fn is_complete(&self, request: Request) -> bool {
         self.core
@@ -391,32 +396,32 @@ impl<R: Transport> Engine<R> {
             .is_none_or(|index| self.core.requests.peek(index).state == OpState::Complete)
     }
 
-    /// Where the program started the operation, as its caller said; `None` if it is complete.
-    pub fn open_site(&self, request: Request) -> Option<u64> {
+    /// Returns the program address that started the operation; `None` if the operation is complete.
+    pub fn pending_call_site(&self, request: Request) -> Option<u64> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
         (operation.state != OpState::Complete).then_some(operation.origin.site)
     }
 
-    /// What may be told of an operation that is not over; `None`: it is.
+    /// Returns the description of a pending operation; `None` if it is complete.
     pub fn pending(&self, request: Request) -> Option<PendingOperation> {
         let operation = self.core.requests.peek(self.core.requests.find(request)?);
-        (operation.state != OpState::Complete).then(|| operation.shown())
+        (operation.state != OpState::Complete).then(|| operation.describe())
     }
 
-    /// Whether the operation needs hands for which its peer cannot call
-    /// ([`Transport::wants_calls`]).
-    pub fn wants_calls(&self, request: Request) -> bool {
+    /// Returns whether the operation needs this rank to poll, because its peer cannot wake it
+    /// ([`Transport::needs_polling`]).
+    pub fn needs_polling(&self, request: Request) -> bool {
         let Some(index) = self.core.requests.find(request) else {
             return false;
         };
-        let shown = self.core.requests.peek(index).shown();
+        let shown = self.core.requests.peek(index).describe();
         // A send that is still open waits for room or an answer, whatever its length.
         let len = if shown.action == PendingAction::Send {
             u64::MAX
         } else {
             shown.bytes
         };
-        self.rail.wants_calls(shown.peer, len)
+        self.transport.needs_polling(shown.peer, len)
     }
 
     /// The status if complete; the name is gone then.
@@ -443,38 +448,38 @@ impl<R: Transport> Engine<R> {
         if self.core.requests.peek(index).state == OpState::Complete {
             self.core.requests.close(index);
         } else {
-            self.core.requests.at(index).mark(OpFlag::Abandoned);
+            self.core.requests.at(index).set(OpFlag::Abandoned);
         }
         Ok(())
     }
 
-    /// Polls the rail once and moves whatever can move. `true` if anything did.
+    /// Polls the transport once and moves whatever can move. `true` if anything did.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
-        if self.core.pending {
-            return self.pump() || told != 0;
+        let told = self.transport.poll(POLL_BUDGET, &mut self.core);
+        if self.core.has_work {
+            return self.progress_queued() || told != 0;
         }
         told != 0
     }
 
-    /// Polls the rail without moving what may be long.
-    pub fn look(&mut self) -> PollOutcome {
-        let told = self.rail.poll(POLL_BUDGET, &mut self.core);
+    /// Polls the transport without moving what may be long.
+    pub fn poll_only(&mut self) -> PollOutcome {
+        let told = self.transport.poll(POLL_BUDGET, &mut self.core);
         let left = |index: &u32| {
             let operation = self.core.requests.peek(*index);
             operation.data.len.saturating_sub(operation.moved)
         };
         let core = &self.core;
-        let bytes = if core.pending {
+        let bytes = if core.has_work {
             let moving = core
-                .pulls
+                .reads
                 .iter()
-                .chain(&core.pushes)
-                .chain(core.streams_out.values().flatten());
+                .chain(&core.rtr_sends)
+                .chain(core.cts_sends.values().flatten());
             moving
                 .map(left)
-                .fold(core.bytes_ahead(), u64::saturating_add)
+                .fold(core.early_write_bytes(), u64::saturating_add)
         } else {
             0
         };
@@ -492,25 +497,25 @@ impl<R: Transport> Engine<R> {
 
     /// Work is queued that needs further calls of `progress` even if nothing arrives.
     pub fn has_work(&self) -> bool {
-        self.core.pending
+        self.core.has_work
     }
 
     /// Messages that are being fetched.
-    pub fn fetching(&self) -> usize {
-        self.core.pulls.len()
+    pub fn transfers_in_progress(&self) -> usize {
+        self.core.reads.len()
     }
 
     /// Operations are open.
-    pub fn is_awaiting(&self) -> bool {
+    pub fn has_open_operations(&self) -> bool {
         self.core.requests.alive() > 0
     }
 
     /// Puts aside the control packets for peers that will not look at them, as `left` says, so that
     /// they are no work any more.
-    pub fn set_aside(&mut self, left: impl Fn(Peer) -> bool) {
+    pub fn defer_control(&mut self, left: impl Fn(Peer) -> bool) {
         for control in std::mem::take(&mut self.core.outbox) {
             let side = if left(control.peer) {
-                &mut self.core.aside
+                &mut self.core.deferred_control
             } else {
                 &mut self.core.outbox
             };
@@ -519,34 +524,34 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Queues again what was put aside.
-    pub fn take_up(&mut self) {
-        while let Some(control) = self.core.aside.pop_back() {
+    pub fn resume_control(&mut self) {
+        while let Some(control) = self.core.deferred_control.pop_back() {
             self.core.outbox.push_front(control);
-            self.core.pending = true;
+            self.core.has_work = true;
         }
     }
 
     /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and
-    /// messages kept. The words follow when credits move, and at `publish`; what was sent to a peer
-    /// that died meanwhile is not counted, nor is what the rank sent to itself.
-    pub fn show_in(&mut self, tally: Segment) {
+    /// messages kept. The words follow when credits move, and at `publish_tally`; what was sent to
+    /// a peer that died meanwhile is not counted, nor is what the rank sent to itself.
+    pub fn set_tally(&mut self, tally: Segment) {
         self.core.tally = (tally.len() >= TALLY_BYTES).then_some(tally);
     }
 
-    /// Where in this process stands what others may count from its memory
-    /// ([`crate::observe::counters::read`]); it stays there.
-    pub fn counters(&self) -> usize {
+    /// Returns the fixed address of the counters that other processes may read
+    /// ([`crate::observe::counters::read`]).
+    pub fn counters_address(&self) -> usize {
         self.core.counters.address()
     }
 
     /// Shows them now.
-    pub fn publish(&self) {
-        self.core.publish();
+    pub fn publish_tally(&self) {
+        self.core.publish_tally();
     }
 
     /// Peers that this one has spoken with so far, itself among them if it has.
-    pub fn spoken_with(&self) -> usize {
-        self.core.gates.len()
+    pub fn peer_count(&self) -> usize {
+        self.core.peers.len()
     }
 
     /// The last events.
@@ -554,20 +559,20 @@ impl<R: Transport> Engine<R> {
         &self.core.events
     }
 
-    /// Whether nothing is pending, kept, held or owed beyond credits: what must hold at the end of
-    /// a correct program.
+    /// Returns whether nothing is pending, unexpected, blocked or owed beyond credits. This holds
+    /// at the end of a correct program.
     pub fn is_idle(&self) -> bool {
         let core = &self.core;
         core.requests.alive() == 0
-            && core.store.alive() == 0
+            && core.unexpected.alive() == 0
             && core.matcher.is_empty()
             && core.window.is_empty()
-            && core.flows == 0
+            && core.unmatched_fragmented == 0
             && core.outbox.is_empty()
     }
 
     /// Messages kept because nobody asked for them yet.
-    pub fn unexpected(&self) -> usize {
-        self.core.store.alive()
+    pub fn unexpected_count(&self) -> usize {
+        self.core.unexpected.alive()
     }
 }

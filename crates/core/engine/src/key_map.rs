@@ -79,8 +79,8 @@ impl<V: Default> KeyMap<V> {
         None
     }
 
-    /// Whether the living entry at `index` is that of `key`; `false` for an index beyond the
-    /// entries.
+    /// Returns whether the living entry at `index` has the key `key`; `false` for an index beyond
+    /// the entries.
     #[inline(always)]
     fn has(&self, index: u32, key: TableKey) -> bool {
         self.nodes
@@ -335,14 +335,14 @@ impl KeyedQueues {
         }
     }
 
-    /// Whether `link` is in a list.
+    /// Returns whether `link` is in a list.
     pub(crate) fn linked(&self, link: u32) -> bool {
         self.links
             .get(link as usize)
             .is_some_and(|link| link.list != NONE)
     }
 
-    /// Whether no list holds anything.
+    /// Returns whether no list holds anything.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.keys.len() == 0

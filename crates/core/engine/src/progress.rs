@@ -1,16 +1,16 @@
-//! Moving what is queued: control packets, windows, reads of regions, streams of pieces,
-//! revocations.
+//! Progress: moves what is queued (control packets, windows, region reads, data packets,
+//! revocations).
 //!
-//! The second half of a shard: everything here needs the rail. Each pass is bounded (pieces per
-//! peer, one bulk read per message), so that a caller who only wants to look gets its turn. What
-//! does not fit now stays queued and sets `pending`.
+//! Everything here needs the transport. Each pass is bounded (packets per peer, one bulk read per
+//! message), so that a caller who only wants to look gets its turn. What does not fit stays queued
+//! and sets `has_work`.
 
 use crate::api::{Error, Peer, TypeDigest};
 use crate::copy::{CopyTarget, copy_out};
 use crate::engine::Engine;
 use crate::limits::{
-    AHEAD_FROM, ASK_FROM, BYTES_PER_POLL, FLOW_MAX, PIECE_MIN, PIECES_AT_LEAST, PIECES_PER_PASS,
-    TRANSFER_BYTES_MAX, WAITING_LOOK,
+    ASK_FROM, BYTES_PER_POLL, EARLY_RTR_FROM, FRAGMENTED_MAX, PIECE_MIN, PIECES_AT_LEAST,
+    PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
 use crate::peer::state::{GONE, stream_key};
 use crate::protocol::select::{self, SendStep, WindowHead};
@@ -22,29 +22,29 @@ use crate::transport::{
     PeerCapabilities, Transport, WakeReason, need_of,
 };
 
-/// How far a region is exposed, kept in a send's `remote` until the receiver's name takes its
-/// place; 0: the rail was not asked.
+/// State of a region's exposure, kept in a send's `remote` until the receiver's name takes its
+/// place. 0: the transport was not asked.
 pub(crate) mod exposure {
-    /// The rail answered; the operation's region says how.
+    /// The transport answered; the operation's region says how.
     pub const ANSWERED: u64 = 1;
-    /// The rail will answer.
+    /// The transport will answer.
     pub const ASKED: u64 = 2;
 }
 
-/// What a pass does about long copies.
+/// Treatment of long copies in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyPolicy {
-    /// It carries them out.
+    /// Long copies are carried out.
     Now,
-    /// They are left to [`Engine::lift`].
-    Lifted,
+    /// Long copies are left to [`Engine::take_copy_job`].
+    Offloaded,
 }
 
-/// Whether an envelope left.
+/// Outcome of sending an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EmitResult {
     Sent,
-    /// No room on the rail, or the region is not ready.
+    /// No room on the transport, or the region is not ready.
     Later,
     Gone,
 }
@@ -55,10 +55,10 @@ fn prefix(operation: &Operation) -> usize {
     if operation.synchronous { 8 } else { 0 }
 }
 
-/// Whether a message may go in pieces: the header of the first has no room for a mark, and one that
-/// is to stand in nobody's way is announced.
+/// Returns whether a message may go in fragments. The header of the first fragment has no room for
+/// a type digest, and a message of low priority goes by rendezvous.
 fn may_flow(operation: &Operation, priorities: &PriorityTable) -> bool {
-    operation.origin.mark == TypeDigest::NONE && priorities.of(operation.context) != Priority::Low
+    operation.origin.digest == TypeDigest::NONE && priorities.of(operation.context) != Priority::Low
 }
 
 impl<R: Transport> Engine<R> {
@@ -66,16 +66,19 @@ impl<R: Transport> Engine<R> {
     pub(crate) fn submit(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
         let (context, peer, tag) = (operation.context, operation.peer, operation.tag);
-        let stream = self.core.streams.find_or_insert(stream_key(context, peer));
-        let stream = self.core.streams.get_mut(stream);
+        let stream = self
+            .core
+            .sequences
+            .find_or_insert(stream_key(context, peer));
+        let stream = self.core.sequences.get_mut(stream);
         let sequence = stream.next_tx() as u32;
         stream.count_tx(tag);
         self.core.requests.at(index).sequence = sequence;
-        let Some(gate) = self.core.gate(peer) else {
+        let Some(gate) = self.core.peer_index(peer) else {
             return;
         };
-        if self.core.gates[gate as usize].held != 0 || !self.send_from_window(gate, index) {
-            self.core.hold(gate, index);
+        if self.core.peers[gate as usize].window_len != 0 || !self.send_from_window(gate, index) {
+            self.core.join_window(gate, index);
         }
     }
 
@@ -106,26 +109,27 @@ impl<R: Transport> Engine<R> {
         eager_max.min(self.limits.packet_max - prefix(operation)) as u64
     }
 
-    /// What a rail can do may change (a peer starts later): asked again where it matters.
-    fn look_again(&mut self, gate: u32, index: u32) {
+    /// Asks the transport again for its capabilities, which may change (a peer starts later), for
+    /// long messages.
+    fn refresh_reach(&mut self, gate: u32, index: u32) {
         let operation = self.core.requests.peek(index);
         if operation.data.len >= ASK_FROM
-            && let Some(reach) = self.rail.reach(operation.peer)
+            && let Some(reach) = self.transport.capabilities(operation.peer)
         {
-            self.core.gates[gate as usize].reach = reach;
+            self.core.peers[gate as usize].capabilities = reach;
         }
     }
 
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
     pub(crate) fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
-        self.look_again(gate, index);
-        let entry = &mut self.core.gates[gate as usize];
-        entry.settle();
+        self.refresh_reach(gate, index);
+        let entry = &mut self.core.peers[gate as usize];
+        entry.close_batch();
         let PeerCapabilities {
             eager_max,
-            flow_max,
+            fragmented_max: flow_max,
             ..
-        } = entry.reach;
+        } = entry.capabilities;
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
         let mut eager_max = self.packet_max(eager_max, operation);
@@ -133,22 +137,22 @@ impl<R: Transport> Engine<R> {
         // pieces now.
         let pieces = prefix(operation) == 0
             && may_flow(operation, &self.core.priorities)
-            && len <= (flow_max as u64).min(FLOW_MAX);
-        if self.goes_ahead(operation.peer, operation.context, operation.tag, len) {
-            eager_max = eager_max.min(AHEAD_FROM.into());
+            && len <= (flow_max as u64).min(FRAGMENTED_MAX);
+        if self.uses_early_write(operation.peer, operation.context, operation.tag, len) {
+            eager_max = eager_max.min(EARLY_RTR_FROM.into());
         } else if len > eager_max && pieces {
-            let entry = &self.core.gates[gate as usize];
+            let entry = &self.core.peers[gate as usize];
             let granted = entry.envelopes > 0 && entry.payload >= len;
-            match self.rail.flow(operation.peer, len as usize) {
-                Fragmentation::Pieces(..) => eager_max = len,
-                Fragmentation::Soon if granted => {
-                    self.core.pending = true;
+            match self.transport.fragmentation(operation.peer, len as usize) {
+                Fragmentation::Fragments(..) => eager_max = len,
+                Fragmentation::Later if granted => {
+                    self.core.has_work = true;
                     return false;
                 }
                 _ => {}
             }
         }
-        let entry = &self.core.gates[gate as usize];
+        let entry = &self.core.peers[gate as usize];
         let view = WindowHead {
             envelopes: entry.envelopes,
             payload: entry.payload,
@@ -157,43 +161,43 @@ impl<R: Transport> Engine<R> {
         };
         let step = select::next(&view);
         let payload = match step {
-            SendStep::Hold => return false,
+            SendStep::Wait => return false,
             SendStep::Eager => operation.data.len,
-            SendStep::Announce => 0,
+            SendStep::Rts => 0,
         };
-        match self.emit(index, step, 0) {
+        match self.send_envelope(index, step, 0) {
             EmitResult::Sent => {
-                let entry = &mut self.core.gates[gate as usize];
+                let entry = &mut self.core.peers[gate as usize];
                 entry.envelopes -= 1;
                 entry.payload -= payload;
                 entry.announced += view.len - payload;
                 true
             }
             EmitResult::Later => {
-                self.core.pending = true;
+                self.core.has_work = true;
                 false
             }
             EmitResult::Gone => {
-                self.give_up(gate);
+                self.peer_unusable(gate);
                 true
             }
         }
     }
 
-    /// Sends the envelope of a send, with its payload or as an announcement.
-    fn emit(&mut self, index: u32, step: SendStep, flags: u8) -> EmitResult {
+    /// Sends the envelope of a send, with its payload or as a request to send.
+    fn send_envelope(&mut self, index: u32, step: SendStep, flags: u8) -> EmitResult {
         let operation = self.core.requests.peek(index);
         let (peer, synchronous) = (operation.peer, operation.synchronous);
         let result = match step {
-            SendStep::Eager => self.emit_eager(index, flags),
-            _ => self.emit_announcement(index, flags),
+            SendStep::Eager => self.send_eager(index, flags),
+            _ => self.send_rts(index, flags),
         };
         match result {
             Ok(true) => {
                 // Who was offered the receiver's memory needs nothing of it.
                 let announced = step != SendStep::Eager && !self.core.will_write(index);
                 let answer = announced || synchronous;
-                self.rail.nudge(
+                self.transport.wake_progress(
                     peer,
                     if answer {
                         WakeReason::Answer
@@ -208,7 +212,7 @@ impl<R: Transport> Engine<R> {
         }
     }
 
-    fn emit_eager(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
+    fn send_eager(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
         let name = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
         let len = operation.data.len as usize;
@@ -220,7 +224,7 @@ impl<R: Transport> Engine<R> {
                 PacketKind::Eager
             } as u8,
             flags,
-            shard: operation.origin.mark.0,
+            shard: operation.origin.digest.0,
             len: (len + prefix) as u32,
             context: operation.context,
             source: operation.source,
@@ -228,26 +232,27 @@ impl<R: Transport> Engine<R> {
             sequence: operation.sequence,
         };
         if prefix == 0 && len <= self.limits.inline_max && operation.data.layout.is_none() {
-            self.rail
+            self.transport
                 .send_inline(operation.peer, &header, operation.data.mem)?;
         } else if prefix == 0
             && flags == 0
             && may_flow(operation, &self.core.priorities)
-            && len as u64 <= FLOW_MAX
-            && let Fragmentation::Pieces(first, piece) = self.rail.flow(operation.peer, len)
+            && len as u64 <= FRAGMENTED_MAX
+            && let Fragmentation::Fragments(first, piece) =
+                self.transport.fragmentation(operation.peer, len)
         {
             let (peer, data) = (operation.peer, operation.data.clone());
-            self.emit_flow(peer, header, &data, (first, piece))?;
+            self.send_fragments(peer, header, &data, (first, piece))?;
         } else {
             let room = self
-                .rail
+                .transport
                 .claim(operation.peer, len + prefix, PacketClass::Data)?;
             if prefix != 0 {
                 room.mem.write(0, &name.to_le_bytes());
             }
             let target = CopyTarget::room(&room, prefix);
             copy_out(&operation.data, 0, target, len, &mut self.core.bounce);
-            self.rail.commit(room, &header);
+            self.transport.commit(room, &header);
         }
         if prefix == 0 {
             self.core.complete(index, None);
@@ -258,7 +263,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// `Ok(false)`: the region is not ready.
-    fn emit_announcement(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
+    fn send_rts(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
         if !self.expose(index) {
             return Ok(false);
         }
@@ -274,7 +279,7 @@ impl<R: Transport> Engine<R> {
         let header = PacketHeader {
             kind: PacketKind::Rts as u8,
             flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
-            shard: operation.origin.mark.0,
+            shard: operation.origin.digest.0,
             len: bytes.len as u32,
             context: operation.context,
             source: operation.source,
@@ -282,18 +287,18 @@ impl<R: Transport> Engine<R> {
             sequence: operation.sequence,
         };
         let room = self
-            .rail
+            .transport
             .claim(operation.peer, bytes.len, PacketClass::Data)?;
         room.mem.write(0, &bytes.bytes[..bytes.len]);
-        self.rail.commit(room, &header);
+        self.transport.commit(room, &header);
         let operation = self.core.requests.at(index);
         operation.state = OpState::Active;
         operation.region = None;
-        self.core.announced(index);
+        self.core.on_rts_sent(index);
         Ok(true)
     }
 
-    /// Exposes a send's data if reading it may pay. `false`: the rail has not answered yet.
+    /// Exposes a send's data if reading it may pay. `false`: the transport has not answered yet.
     fn expose(&mut self, index: u32) -> bool {
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
@@ -306,17 +311,20 @@ impl<R: Transport> Engine<R> {
         // Whether reading beats packets is for the receiving side to say: it is the one that has
         // measured both.
         let readable = self
-            .rail
-            .reach(operation.peer)
+            .transport
+            .capabilities(operation.peer)
             .is_some_and(|reach| reach.can_read);
         operation.remote = exposure::ANSWERED;
         if readable {
-            match self.rail.expose(token, operation.peer, &operation.data) {
+            match self
+                .transport
+                .expose(token, operation.peer, &operation.data)
+            {
                 ExposeResult::Ready(descriptor) => {
                     operation.exposed = true;
                     operation.region = Some(Box::new(descriptor));
                 }
-                ExposeResult::Later => {
+                ExposeResult::Pending => {
                     operation.remote = exposure::ASKED;
                     return false;
                 }
@@ -326,61 +334,66 @@ impl<R: Transport> Engine<R> {
         true
     }
 
-    /// One pass over everything that is queued. `true` if anything moved.
-    pub(crate) fn pump(&mut self) -> bool {
-        self.pass(CopyPolicy::Now)
+    /// Makes one pass over everything that is queued. Returns whether anything moved.
+    pub(crate) fn progress_queued(&mut self) -> bool {
+        self.progress_pass(CopyPolicy::Now)
     }
 
-    /// One pass, with long copies or without.
+    /// Makes one pass, with long copies or without.
     #[cold]
     #[inline(never)]
-    pub(crate) fn pass(&mut self, copies: CopyPolicy) -> bool {
-        self.core.pending = false;
-        for peer in std::mem::take(&mut self.core.lost) {
-            self.rail.lost(peer);
+    pub(crate) fn progress_pass(&mut self, copies: CopyPolicy) -> bool {
+        self.core.has_work = false;
+        for peer in std::mem::take(&mut self.core.lost_peers) {
+            self.transport.peer_lost(peer);
         }
-        self.refresh();
-        self.withdraw_doubtful();
-        self.core.settle_offers();
-        let mut moved = self.flush();
-        moved |= self.pump_taken();
-        moved |= self.pump_windows();
+        self.refresh_capabilities();
+        self.withdraw_blocked_offers();
+        self.core.settle_probe_hits();
+        let mut moved = self.flush_control();
+        moved |= self.progress_pulled();
+        moved |= self.progress_windows();
         if copies == CopyPolicy::Now {
-            moved |= self.pump_pulls();
-            moved |= self.pump_pushes();
-            moved |= self.pump_writes();
+            moved |= self.progress_reads();
+            moved |= self.progress_rtr_sends();
+            moved |= self.progress_early_writes();
         } else {
-            self.core.pending |= self.core.has_copies();
+            self.core.has_work |= self.core.has_copies();
         }
-        moved |= self.pump_pieces(copies);
-        moved |= self.pump_revokes();
-        moved |= self.flush();
-        for (token, worked) in std::mem::take(&mut self.core.fetched) {
-            self.rail.fetched(token, worked);
+        moved |= self.progress_data(copies);
+        moved |= self.progress_revokes();
+        moved |= self.flush_control();
+        for (token, worked) in std::mem::take(&mut self.core.finished_rendezvous) {
+            self.transport.rendezvous_done(token, worked);
         }
         moved
     }
 
-    /// The rail says that a peer is gone, or that no way leads to it.
+    /// The transport says that a peer is gone, or that no way leads to it.
     #[cold]
-    pub(crate) fn give_up(&mut self, gate: u32) {
-        match self.rail.unreached(self.core.gates[gate as usize].peer) {
-            Some(shortage) => self.core.part(gate, Error::Unreached(Box::new(shortage))),
-            None => self.core.lose(gate, GONE),
+    pub(crate) fn peer_unusable(&mut self, gate: u32) {
+        match self
+            .transport
+            .unreachable_cause(self.core.peers[gate as usize].peer)
+        {
+            Some(shortage) => self
+                .core
+                .fail_peer_with(gate, Error::Unreached(Box::new(shortage))),
+            None => self.core.fail_peer(gate, GONE),
         }
     }
 
-    /// Tells the sender of a kept message at once that it was received, and returns its credits:
-    /// the call is over, and whoever polls next may do so much later.
+    /// Tells the sender of an unexpected message at once that it was received, and returns its
+    /// credits: the call is over, and whoever polls next may do so much later.
     #[inline]
-    pub(crate) fn answer(&mut self) {
+    pub(crate) fn flush_answers(&mut self) {
         if !self.core.outbox.is_empty() {
-            self.flush();
+            self.flush_control();
         }
     }
 
     /// Sends control packets, in order per peer.
-    pub(crate) fn flush(&mut self) -> bool {
+    pub(crate) fn flush_control(&mut self) -> bool {
         let mut moved = false;
         let mut full: Vec<Peer> = Vec::new();
         for _ in 0..self.core.outbox.len() {
@@ -390,27 +403,27 @@ impl<R: Transport> Engine<R> {
             let claimed = if full.contains(&control.peer) {
                 Err(ClaimError::Full)
             } else {
-                self.rail
+                self.transport
                     .claim(control.peer, control.bytes.len, PacketClass::Control)
             };
             match claimed {
                 Ok(room) => {
                     room.mem.write(0, &control.bytes.bytes[..control.bytes.len]);
-                    self.rail.commit(room, &control.header);
-                    self.core.told(control.peer, &control.header);
+                    self.transport.commit(room, &control.header);
+                    self.core.control_left(control.peer, &control.header);
                     if let Some(need) = need_of(&control.header) {
-                        self.rail.nudge(control.peer, need);
+                        self.transport.wake_progress(control.peer, need);
                     }
                     moved = true;
                 }
                 Err(ClaimError::Full) => {
                     full.push(control.peer);
                     self.core.outbox.push_back(control);
-                    self.core.pending = true;
+                    self.core.has_work = true;
                 }
                 Err(ClaimError::Gone) => {
-                    if let Some(gate) = self.core.gate(control.peer) {
-                        self.give_up(gate);
+                    if let Some(gate) = self.core.peer_index(control.peer) {
+                        self.peer_unusable(gate);
                         return true;
                     }
                 }
@@ -420,48 +433,50 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Sends envelopes that receivers took out of sequence: they need no credits.
-    fn pump_taken(&mut self) -> bool {
+    fn progress_pulled(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.core.taken.len() {
-            let Some(index) = self.core.taken.pop_front() else {
+        for _ in 0..self.core.pulled_sends.len() {
+            let Some(index) = self.core.pulled_sends.pop_front() else {
                 break;
             };
             let operation = self.core.requests.peek(index);
-            if operation.state != OpState::Held {
+            if operation.state != OpState::InWindow {
                 continue;
             }
-            let Some(gate) = self.core.gate(operation.peer) else {
+            let Some(gate) = self.core.peer_index(operation.peer) else {
                 continue;
             };
-            let eager_max =
-                self.packet_max(self.core.gates[gate as usize].reach.eager_max, operation);
+            let eager_max = self.packet_max(
+                self.core.peers[gate as usize].capabilities.eager_max,
+                operation,
+            );
             let step = if operation.data.len <= eager_max {
                 SendStep::Eager
             } else {
-                SendStep::Announce
+                SendStep::Rts
             };
-            match self.emit(index, step, FLAG_TAKEN) {
+            match self.send_envelope(index, step, FLAG_TAKEN) {
                 EmitResult::Sent => moved = true,
                 EmitResult::Later => {
-                    self.core.taken.push_back(index);
-                    self.core.pending = true;
+                    self.core.pulled_sends.push_back(index);
+                    self.core.has_work = true;
                 }
-                EmitResult::Gone => self.give_up(gate),
+                EmitResult::Gone => self.peer_unusable(gate),
             }
         }
         moved
     }
 
     /// A few pieces of the messages that were cleared to be sent by packets.
-    fn pump_pieces(&mut self, copies: CopyPolicy) -> bool {
+    fn progress_data(&mut self, copies: CopyPolicy) -> bool {
         let (mut moved, mut next) = (false, 0);
-        while let Some((&peer, _)) = self.core.streams_out.range(next..).next() {
+        while let Some((&peer, _)) = self.core.cts_sends.range(next..).next() {
             next = peer + 1;
-            match self.pieces_for(peer, copies) {
+            match self.send_data_to(peer, copies) {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
-                    if let Some(gate) = self.core.gate(peer) {
-                        self.give_up(gate);
+                    if let Some(gate) = self.core.peer_index(peer) {
+                        self.peer_unusable(gate);
                     }
                 }
             }
@@ -469,14 +484,14 @@ impl<R: Transport> Engine<R> {
         moved
     }
 
-    /// Those of one peer, the oldest first, until it has no room: all behind would ask in vain, and
-    /// there may be thousands.
-    fn pieces_for(&mut self, peer: Peer, copies: CopyPolicy) -> Result<bool, ClaimError> {
+    /// Sends data packets to one peer, oldest send first, until there is no room. Later sends would
+    /// ask in vain, and there may be thousands.
+    fn send_data_to(&mut self, peer: Peer, copies: CopyPolicy) -> Result<bool, ClaimError> {
         let (mut moved, mut full, mut place) = (false, false, 0);
         while !full
             && let Some(&index) = self
                 .core
-                .streams_out
+                .cts_sends
                 .get(&peer)
                 .and_then(|queue| queue.get(place))
         {
@@ -485,9 +500,9 @@ impl<R: Transport> Engine<R> {
             let goes_on = operation.state == OpState::Active
                 && operation.side == OpSide::Send
                 && operation.peer == peer
-                && operation.marked(OpFlag::Packets);
+                && operation.has(OpFlag::DataRequested);
             if goes_on {
-                let (sent, refused) = self.pieces_of(index, copies)?;
+                let (sent, refused) = self.send_data_of(index, copies)?;
                 (moved, full) = (moved | sent, refused);
             }
             let operation = self.core.requests.peek(index);
@@ -495,27 +510,27 @@ impl<R: Transport> Engine<R> {
                 place += 1;
                 continue;
             }
-            if let Some(queue) = self.core.streams_out.get_mut(&peer) {
+            if let Some(queue) = self.core.cts_sends.get_mut(&peer) {
                 queue.remove(place);
                 if queue.is_empty() {
-                    self.core.streams_out.remove(&peer);
+                    self.core.cts_sends.remove(&peer);
                 }
             }
             if goes_on {
-                self.core.end(index, None);
+                self.core.end_operation(index, None);
             }
         }
-        self.core.pending |= self.core.streams_out.contains_key(&peer);
+        self.core.has_work |= self.core.cts_sends.contains_key(&peer);
         Ok(moved)
     }
 
     /// Sends pieces of one message until the pass's share or the room is used up: whether any left,
     /// and whether there was no room.
-    fn pieces_of(&mut self, index: u32, copies: CopyPolicy) -> Result<(bool, bool), ClaimError> {
+    fn send_data_of(&mut self, index: u32, copies: CopyPolicy) -> Result<(bool, bool), ClaimError> {
         let peer = self.core.requests.peek(index).peer;
         let chunk = self
-            .rail
-            .reach(peer)
+            .transport
+            .capabilities(peer)
             .map_or(4096, |reach| reach.pipeline_chunk)
             .clamp(1, self.limits.packet_max) as u64;
         // Where there are few, the first and the last piece are copied by one side alone.
@@ -525,7 +540,7 @@ impl<R: Transport> Engine<R> {
         let (mut moved, mut full) = (false, false);
         let most = match copies {
             CopyPolicy::Now => PIECES_PER_PASS,
-            CopyPolicy::Lifted => 1,
+            CopyPolicy::Offloaded => 1,
         };
         for _ in 0..most {
             let operation = self.core.requests.at(index);
@@ -534,7 +549,7 @@ impl<R: Transport> Engine<R> {
             if len == 0 {
                 break;
             }
-            let room = match self.rail.claim(peer, len, PacketClass::Data) {
+            let room = match self.transport.claim(peer, len, PacketClass::Data) {
                 Ok(room) => room,
                 Err(ClaimError::Full) => {
                     full = true;
@@ -559,21 +574,21 @@ impl<R: Transport> Engine<R> {
                 tag: from as u32 as i32,
                 sequence: (from >> 32) as u32,
             };
-            self.rail.commit(room, &header);
+            self.transport.commit(room, &header);
             operation.moved += len as u64;
             moved = true;
         }
         if moved {
             let bytes = self.core.requests.peek(index).moved - before;
             watch.moved(self.core.wire_name(index), peer, bytes);
-            self.rail.nudge(peer, WakeReason::Answer);
+            self.transport.wake_progress(peer, WakeReason::Answer);
         }
         Ok((moved, full))
     }
 
     /// Withdraws regions whose operations ended; the operations complete when nobody can touch the
     /// memory any more.
-    fn pump_revokes(&mut self) -> bool {
+    fn progress_revokes(&mut self) -> bool {
         let mut moved = false;
         while let Some(index) = self.core.revokes.pop() {
             // A peer that repeats itself must not end an operation twice.
@@ -581,7 +596,7 @@ impl<R: Transport> Engine<R> {
                 continue;
             }
             let token = self.core.wire_name(index);
-            if self.rail.revoke(token) == BulkStatus::Now {
+            if self.transport.revoke(token) == BulkStatus::Done {
                 self.core.unexposed(index);
             }
             moved = true;

@@ -1,12 +1,12 @@
-//! Reliability for rails that lose, repeat, reorder or change what they carry: checksums,
+//! Reliability for transports that lose, repeat, reorder or change what they carry: checksums,
 //! numbering, acknowledgement, retransmission; sans-IO.
 //!
-//! Owned by a lossy rail, one [`QueueLink`] per peer, over however many ways lead there; time is an
-//! argument in nanoseconds of any clock. A link delivers every packet once and in order, or says
-//! that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and what
-//! does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at most
-//! [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the receiving
-//! side, [`RESERVE`] of them for control packets only.
+//! Owned by a lossy transport, one [`QueueLink`] per peer, over however many ways lead there; time
+//! is an argument in nanoseconds of any clock. A link delivers every packet once and in order, or
+//! says that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and
+//! what does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at
+//! most [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the
+//! receiving side, [`RESERVE`] of them for control packets only.
 
 mod frame;
 
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Packets under way at most: covers a hundred microseconds of a fast link with small packets.
 pub const WINDOW: usize = 64;
-/// Of these, what data packets may not use: control makes data flow.
+/// Packets of the window that data packets may not use: control packets make data flow.
 pub const RESERVE: usize = 16;
 /// First wait for an acknowledgement: several round trips of a local network.
 const RETRY_FIRST_NS: u64 = 200_000;
@@ -25,10 +25,9 @@ const RETRY_MAX_NS: u64 = 50_000_000;
 /// Transmissions of one packet, while nothing comes from its peer, before that counts as lost. A
 /// peer that is slow, or loses most of what comes, answers now and then.
 const TRIES_MAX: u32 = 24;
-/// So long after its first transmission a packet makes its peer count as lost if nothing at all
-/// comes from that: the sum of the waits above, 0.85 seconds. What comes back sooner has lost
-/// nothing. A peer that falls silent later, when waits are long already, is lost within
-/// [`LOST_WITHIN_NS`].
+/// Time after the first transmission of a packet at which a silent peer counts as lost: the sum of
+/// the waits above, 0.85 seconds. A peer that answers sooner has lost nothing. A peer that falls
+/// silent later, when waits are long already, is lost within [`LOST_WITHIN_NS`].
 pub const LOST_AFTER_NS: u64 = waits_ns();
 /// The longest time that a silent peer does not count as lost, while something is under way to it.
 pub const LOST_WITHIN_NS: u64 = RETRY_MAX_NS * (TRIES_MAX as u64 + 1);
@@ -76,7 +75,7 @@ pub struct ReliableLink {
 }
 
 impl ReliableLink {
-    /// Whether a packet of this class may be sent now.
+    /// Returns whether a packet of this class may be sent now.
     pub fn has_room(&self, class: PacketClass) -> bool {
         self.sent.len()
             < if class == PacketClass::Data {

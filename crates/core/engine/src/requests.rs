@@ -16,7 +16,7 @@ use garonne_sync::user::Data;
 /// The bits of a generation that a short name has.
 const SHORT_GENERATION: u32 = (1 << SHORT_GENERATION_BITS) - 1;
 
-/// Where an operation stands.
+/// State of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpState {
     /// The slot is free.
@@ -24,9 +24,9 @@ pub(crate) enum OpState {
     /// A receive that waits for its message, known to the matcher.
     Posted,
     /// A receive that took an envelope out of its sender's window and waits for it.
-    Bound,
+    Pulling,
     /// A send that waits in the window.
-    Held,
+    InWindow,
     /// Under way: announced, pulled, streamed, or waiting for the receiver's word.
     Active,
     /// Finished; the status waits to be taken.
@@ -40,8 +40,10 @@ pub(crate) enum OpSide {
     Recv,
 }
 
-/// One pending operation. For a send the envelope is its own; for a receive that of its message
-/// once matched.
+/// A pending operation. The envelope of a receive is that of its message once matched.
+///
+/// Owned by [`RequestTable`]. A send goes from `Active` (or `InWindow` first) to `Complete`; a
+/// receive from `Posted` (or `Pulling`) over `Active` to `Complete`.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub generation: u32,
@@ -49,21 +51,21 @@ pub(crate) struct Operation {
     pub state: OpState,
     pub side: OpSide,
     /// A set of [`SendRecord`].
-    pub marks: u16,
+    pub flags: u16,
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.
     pub exposed: bool,
-    /// Who waits for it among others, where it is marked so.
+    /// Waiter of the operation, if [`OpFlag::WaitedFor`] is set.
     pub waiter: u32,
-    /// Copies of it that are carried out without the engine, or by the rail until it tells: it ends
-    /// after them.
-    pub flights: u8,
+    /// Copies of it that are carried out without the engine, or by the transport until it tells: it
+    /// ends after them.
+    pub copies: u8,
     pub context: ContextId,
     pub peer: Peer,
     pub source: u32,
     pub tag: i32,
     pub sequence: u32,
-    /// What a receive accepts.
+    /// Messages that a receive accepts.
     pub pattern: Pattern,
     pub data: Data,
     pub origin: CallOrigin,
@@ -74,37 +76,37 @@ pub(crate) struct Operation {
     pub remote: u64,
     /// The peer's region, while it is read or written.
     pub region: Option<Box<RegionDescriptor>>,
-    /// How a receive is fetched, once that was decided.
-    pub fetching: Option<RendezvousMode>,
+    /// Transfer mode of a rendezvous receive, once decided.
+    pub mode: Option<RendezvousMode>,
     pub error: Option<Error>,
     pub cancelled: bool,
-    /// Its place among the completions of this engine, once complete.
+    /// Number of the completion in this engine, once complete.
     pub finished: u64,
 }
 
-/// What the shortest way to an operation's end must not overlook.
+/// Flags that the fast path to an operation's end must not overlook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum OpFlag {
-    /// Its name is forgotten: it ends on its own.
+    /// The name was released: the operation ends on its own.
     Abandoned = 1,
     /// A receive whose memory its sender may write unasked; it is exposed, too.
-    Announced = 2,
-    /// The rail was not asked how to fetch its message, so it hears nothing of that.
-    Unasked = 4,
-    /// It is over but for copies under way.
+    EarlyRtrSent = 2,
+    /// The transport was not asked how to fetch its message, so it hears nothing of that.
+    ModeUnasked = 4,
+    /// The operation ends after the copies under way.
     Ending = 8,
-    /// A send that is being written to a receive announced ahead.
-    Ahead = 16,
+    /// A send that is being written to a receive offered early.
+    EarlyWrite = 16,
     /// A receive that asked for its message by packets, once and for all: what comes of other ways
     /// counts for nothing any more. A send that goes so.
-    Packets = 32,
+    DataRequested = 32,
     /// A send whose receiver has let it write to its memory, which it does once.
-    Lent = 64,
-    /// It was started under a watcher, which hears of its end.
-    Watched = 128,
+    RtrReceived = 64,
+    /// The operation was started under a tracer, which hears of its end.
+    Traced = 128,
     /// Somebody waits for it among others, and is to hear of its end.
-    Awaited = 256,
+    WaitedFor = 256,
 }
 
 impl Operation {
@@ -128,8 +130,8 @@ impl Operation {
         }
     }
 
-    /// What others may see of it.
-    pub(crate) fn shown(&self) -> PendingOperation {
+    /// Returns the description of the operation for others.
+    pub(crate) fn describe(&self) -> PendingOperation {
         let shown = PendingOperation {
             action: match self.side {
                 OpSide::Send => PendingAction::Send,
@@ -157,16 +159,16 @@ impl Operation {
         shown
     }
 
-    pub(crate) fn marked(&self, mark: OpFlag) -> bool {
-        self.marks & mark as u16 != 0
+    pub(crate) fn has(&self, mark: OpFlag) -> bool {
+        self.flags & mark as u16 != 0
     }
 
-    pub(crate) fn mark(&mut self, mark: OpFlag) {
-        self.marks |= mark as u16;
+    pub(crate) fn set(&mut self, mark: OpFlag) {
+        self.flags |= mark as u16;
     }
 
-    pub(crate) fn unmark(&mut self, mark: OpFlag) {
-        self.marks &= !(mark as u16);
+    pub(crate) fn clear(&mut self, mark: OpFlag) {
+        self.flags &= !(mark as u16);
     }
 }
 
@@ -185,7 +187,7 @@ pub(crate) fn from_wire(name: u64) -> Request {
     }
 }
 
-/// What a new operation starts from.
+/// Initial values of a new operation.
 pub(crate) struct NewOperation {
     pub side: OpSide,
     pub state: OpState,
@@ -230,7 +232,7 @@ impl RequestTable {
         slot.origin = fresh.origin;
         slot.total = total;
         slot.moved = 0;
-        slot.fetching = None;
+        slot.mode = None;
         Ok(index)
     }
 
@@ -270,12 +272,12 @@ impl RequestTable {
 
     /// The slot of a name of whose generation the low bits are known.
     #[inline(always)]
-    pub(crate) fn short(&self, name: Request) -> Option<&Operation> {
+    pub(crate) fn find_short(&self, name: Request) -> Option<&Operation> {
         let slot = self.slots.get(name.index as usize)?;
         ((slot.generation ^ name.generation) & SHORT_GENERATION == 0).then_some(slot)
     }
 
-    /// Whether there is a free slot.
+    /// Returns whether there is a free slot.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
         (self.free as usize) < self.slots.len()
@@ -363,11 +365,11 @@ impl RequestTable {
                 next_free: next,
                 state: OpState::Free,
                 side: OpSide::Send,
-                marks: 0,
+                flags: 0,
                 waiter: 0,
                 synchronous: false,
                 exposed: false,
-                flights: 0,
+                copies: 0,
                 context: 0,
                 peer: 0,
                 source: 0,
@@ -384,7 +386,7 @@ impl RequestTable {
                 total: 0,
                 remote: 0,
                 region: None,
-                fetching: None,
+                mode: None,
                 error: None,
                 cancelled: false,
                 finished: 0,
@@ -428,7 +430,7 @@ impl RequestTable {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = OpState::Free;
-        slot.marks = 0;
+        slot.flags = 0;
         slot.synchronous = false;
         slot.cancelled = false;
         slot.data.layout = None;

@@ -1,17 +1,18 @@
-//! The rail: one way to reach peers, as the engine sees it.
+//! The transport: how the engine reaches peers.
 //!
-//! Owns the trait, the words that cross it, and the packet header. Implemented by `rails` and
-//! `sim`; called only by the engine that owns the rail, always through `&mut`, so an implementation
-//! needs no lock of its own towards its user. A rail never blocks, never aborts the process and
-//! never calls up except through the [`PollSink`] of the poll that is running. [`ClaimError::Full`]
-//! is back-pressure, not an error: the engine keeps what did not fit and tries again.
+//! Owns the trait, the types that cross it, and the packet header. Implemented by `rails` and
+//! `sim`; called only by the engine that owns the transport, always through `&mut`, so an
+//! implementation needs no lock of its own towards its user. A transport never blocks and never
+//! aborts the process. It calls up only through the [`PollSink`] of the poll that is running.
+//! [`ClaimError::Full`] is back-pressure, not an error: the engine keeps what did not fit and tries
+//! again.
 //!
-//! Packets between two engines arrive in the order they were committed on rails that say so
-//! ([`TransportLimits::ordered`]); on others they may overtake. Every packet arrives once or its
-//! peer is reported gone (lossy media wear a reliability layer).
+//! Packets between two engines arrive in the order they were committed on transports that say so
+//! ([`TransportLimits::ordered`]); on others they may overtake. Every packet arrives once, or its
+//! peer is reported gone (lossy media need a reliability layer).
 
 use crate::api::{Error, Peer, UnreachableCause};
-use crate::limits::{DESCRIPTOR_BLOB_MAX, NAP_AMONG};
+use crate::limits::{DESCRIPTOR_BLOB_MAX, SHORT_SLEEP};
 use crate::protocol::offload::{OffloadKind, OffloadResult};
 pub use crate::protocol::packet::{Fragments, PacketHeader, PacketKind};
 use crate::protocol::wire::{FLAG_FAILED, FLAG_PART, FLAG_UNCALLED};
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// What kind of room a packet needs. Data can never use up the room that control packets need to
-/// make data flow.
+/// Class of a packet. Data packets can never use up the room that control packets need to make data
+/// flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketClass {
     /// Envelopes and payload.
@@ -33,30 +34,30 @@ pub enum PacketClass {
     Control,
 }
 
-/// Why a rail gave no room.
+/// Why a transport gave no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimError {
     /// No room at the moment; ask again after a poll.
     Full,
-    /// The peer is dead, or cannot be reached by this rail at all; [`Transport::unreached`] tells
-    /// which. It stays so.
+    /// The peer is dead, or cannot be reached by this transport at all;
+    /// [`Transport::on_peer_unreachable`] tells which. It stays so.
     Gone,
 }
 
-/// Room for one packet's payload, lent by a rail until `commit` or `abandon`.
+/// Room for one packet's payload, lent by a transport until `commit` or `abandon`.
 ///
 /// `mem` may lie in memory that a peer maps: it is written through `UserMem` only, never seen as a
 /// reference.
 #[derive(Debug)]
 #[must_use = "room is given back by commit or abandon"]
 pub struct PacketBuffer {
-    /// Where the payload goes.
+    /// Memory for the payload.
     pub mem: UserMem,
     /// Bytes of room; at least what was asked for.
     pub len: usize,
     /// The peer it was claimed for.
     pub peer: Peer,
-    /// The rail's own mark.
+    /// The transport's own mark.
     pub token: u64,
     /// Which stores bring the payload to the peer soonest. Others do, too.
     pub stores: StoreKind,
@@ -65,36 +66,36 @@ pub struct PacketBuffer {
 /// A small packet that lies ready.
 #[derive(Clone, Copy, Debug)]
 pub struct PeekedPacket {
-    /// Its sender.
+    /// Sender.
     pub peer: Peer,
     /// The words of its header; a claim of its sender but for the length, which the payload has.
     pub words: [u64; 3],
-    /// As many bytes as the header says, which the sender may change meanwhile.
+    /// Payload of the length in the header. The sender may change it meanwhile.
     pub payload: UserMem,
 }
 
-/// Who may take a packet that lies ready. A trait rather than a closure, so that it can be told to
-/// become one with its caller.
+/// Decides whether to take a packet that lies ready. A trait instead of a closure, so that it can
+/// be inlined by attribute.
 pub trait PacketAcceptor {
-    /// What is made of it.
+    /// Result of a taken packet.
     type Taken;
 
     /// Takes what the packet carries, or leaves it.
     fn accept(self, peeked: &PeekedPacket) -> Option<Self::Taken>;
 }
 
-/// What became of a look for a packet that lies ready.
+/// Outcome of a look for a packet that lies ready.
 #[derive(Clone, Copy, Debug)]
 pub enum PeekResult<T> {
     /// Only a poll knows what there is.
     Unknown,
-    /// It was shown and is still there.
+    /// A packet was shown and refused; it is still there.
     Refused,
-    /// It was taken, for this.
+    /// A packet was taken, with this result.
     Taken(T),
 }
 
-/// What a rail can carry at all.
+/// Size limits of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportLimits {
     /// Largest payload of `send_inline`: what shares the first cache line or two with the header.
@@ -104,18 +105,19 @@ pub struct TransportLimits {
     /// Largest payload of a `PacketClass::ControlPacket` packet; at least
     /// [`crate::limits::CONTROL_PAYLOAD_MAX`].
     pub control_max: usize,
-    /// Whether packets from one peer arrive in the order of their commits (both classes together).
+    /// True if packets from one peer arrive in the order of their commits (both classes together).
     pub ordered: bool,
 }
 
-/// What a rail can do towards one peer and what it costs there. Asked when a gate opens and again
-/// for each large message, so that a rail can correct itself while running.
+/// Capabilities of a transport towards one peer, and their costs. The engine asks at the first
+/// contact and again for each large message, so that a transport can correct itself while running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCapabilities {
     /// Payloads up to this length travel with their envelope.
     pub eager_max: usize,
-    /// So do payloads up to this length if [`Transport::flow`] says in which pieces; 0: none.
-    pub flow_max: usize,
+    /// Payloads up to this length follow their envelope in fragments, if
+    /// [`Transport::fragmentation`] says in which; 0: none.
+    pub fragmented_max: usize,
     /// This side may read regions that the peer exposed.
     pub can_read: bool,
     /// This side may write regions that the peer exposed.
@@ -127,21 +129,21 @@ pub struct PeerCapabilities {
     pub read_chunk: u64,
 }
 
-/// How a message follows its envelope ([`Transport::flow`]).
+/// Fragmentation of a message behind its envelope ([`Transport::fragmentation`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragmentation {
-    /// One packet serves better, if it can hold it, or an announcement.
-    No,
+    /// No fragments: one packet, if the message fits, or a rendezvous serves better.
+    None,
     /// In pieces, so that both sides copy at the same time: bytes of the first, which may be all of
     /// it, and of the others. Claims of class Data for all pieces will not be answered `Full`.
-    Pieces(usize, usize),
-    /// So it will when what was sent before has left, which is soon: waiting for that takes less
-    /// than an announcement.
-    Soon,
+    Fragments(usize, usize),
+    /// Fragments will be possible when earlier packets have left. Waiting takes less time than a
+    /// rendezvous.
+    Later,
 }
 
 /// The right to read or write an exposed region, as it travels to the peer: our cookie and the
-/// rail's own bytes.
+/// transport's own bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionDescriptor {
     /// Names region and generation at its owner.
@@ -164,7 +166,7 @@ impl RegionDescriptor {
         })
     }
 
-    /// The rail's bytes.
+    /// The transport's bytes.
     pub fn blob(&self) -> &[u8] {
         &self.blob[..usize::from(self.blob_len).min(DESCRIPTOR_BLOB_MAX)]
     }
@@ -173,30 +175,30 @@ impl RegionDescriptor {
 /// Names an exposed region or a bulk operation; chosen by the engine, unique among those alive.
 pub type BulkToken = u64;
 
-/// How exposing went so far.
+/// Outcome of exposing a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExposeResult {
     /// Ready to be announced.
     Ready(RegionDescriptor),
-    /// [`PollSink::exposed`] will tell.
-    Later,
-    /// This rail cannot expose such data to that peer; packets must do.
+    /// [`PollSink::on_exposed`] will tell.
+    Pending,
+    /// This transport cannot expose such data to that peer; packets must do.
     Unable,
 }
 
-/// Whether something finished within the call or its end comes through the sink.
+/// State of a bulk operation when its call returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkStatus {
     /// Finished now.
-    Now,
+    Done,
     /// The sink will tell.
-    Later,
+    Pending,
 }
 
-/// One bulk read or write between a peer's region and local data.
+/// A bulk read or write between a peer's region and local data.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkTransfer<'a> {
-    /// Its name for [`PollSink::bulk_done`].
+    /// Name of the operation for [`PollSink::on_bulk_done`].
     pub token: BulkToken,
     /// Owner of the region.
     pub peer: Peer,
@@ -218,16 +220,16 @@ pub enum RendezvousMode {
     /// The receiver reads the sender's memory.
     Read,
     /// The sender writes the receiver's memory.
-    Push,
+    Write,
     /// Both at once, each what the other has not taken yet.
     Share,
-    /// As `Share`, where one side is not there yet: the other goes on alone until it comes.
-    Late,
+    /// Both at once like `Share`, but one side comes later: the other goes on alone until then.
+    ShareLater,
     /// The sender sends packets, which the receiver takes at the same time.
-    Packets,
+    Data,
 }
 
-/// What one step of a push did.
+/// Result of writing one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartWritten {
     /// Bytes written.
@@ -236,16 +238,16 @@ pub struct PartWritten {
     pub last: bool,
 }
 
-/// Who has data that was offered to a peer ahead, once its owner wanted it back.
+/// Outcome of withdrawing a region that was offered to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithdrawResult {
     /// The owner: the peer wrote nothing there and never will.
-    Mine,
+    Withdrawn,
     /// The peer, which has begun to write; the data stays exposed.
-    Theirs,
+    InUse,
 }
 
-/// What a packet just sent asks of a peer of which no thread is in the library.
+/// Reason to wake a peer of which no thread is in the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     /// An answer, or hands that move bytes: without them this transfer stands still.
@@ -254,7 +256,7 @@ pub enum WakeReason {
     Look,
 }
 
-/// What a peer needs done when this packet has come; `None`: nothing before it asks for it itself.
+/// Returns the reason to wake the receiver of a packet; `None`: none.
 pub(crate) fn need_of(header: &PacketHeader) -> Option<WakeReason> {
     use PacketKind::*;
     match PacketKind::from_code(header.kind)? {
@@ -266,52 +268,53 @@ pub(crate) fn need_of(header: &PacketHeader) -> Option<WakeReason> {
         EarlyFin if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(WakeReason::Answer),
         Eager | Fin | EarlyFin => Some(WakeReason::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive
-        // announced ahead waits for a send.
+        // offered early waits for a send.
         FragFirst | FragNext | EarlyRtr => None,
     }
 }
 
-/// What a poll tells its engine.
+/// Receiver of everything that a poll finds: the engine.
 pub trait PollSink {
     /// A packet arrived; of kinds [`PacketKind::FragFirst`] and [`PacketKind::FragNext`] perhaps a
     /// part of one, with a header that says so. `payload` is valid during the call only, lies in
     /// memory that the peer may still write, and is `len` bytes long; the header is a copy and as
     /// untrusted as its sender.
-    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize);
-    /// Where `len` bytes from `offset` on go of the message that `peer` sends in pieces: the rail
-    /// may put them there while its poll lasts, and tells with [`PollSink::placed`] how many it
-    /// did. `None`: they are to come as a packet.
-    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+    fn on_packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize);
+    /// Returns where to write `len` bytes from `offset` on of the message that `peer` sends in
+    /// fragments. The transport may write there during its poll, and reports the bytes with
+    /// [`PollSink::fragment_written`]. `None`: deliver them as a packet.
+    fn fragment_target(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
         let _ = (peer, offset, len);
         None
     }
-    /// So many bytes were put where [`PollSink::place`] said last.
-    fn placed(&mut self, peer: Peer, len: usize) {
+    /// Reports bytes written where [`PollSink::fragment_target`] said last.
+    fn fragment_written(&mut self, peer: Peer, len: usize) {
         let _ = (peer, len);
     }
-    /// An `expose` that answered `Later` ended; `None`: this rail cannot expose the data after all.
-    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>);
-    /// A `revoke` that answered `Later` ended: nobody will touch the memory any more.
-    fn revoked(&mut self, token: BulkToken);
-    /// A bulk operation that answered `Later` ended.
-    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>);
+    /// An `expose` that answered `Pending` ended; `None`: this transport cannot expose the data
+    /// after all.
+    fn on_exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>);
+    /// A `revoke` that answered `Pending` ended: nobody will touch the memory any more.
+    fn on_revoked(&mut self, token: BulkToken);
+    /// A bulk operation that answered `Pending` ended.
+    fn on_bulk_done(&mut self, token: BulkToken, result: Result<(), Error>);
     /// The peer died or cut the connection; nothing more will arrive from it, and claims towards it
     /// answer `Gone`.
-    fn gone(&mut self, peer: Peer);
-    /// The same, where the rail knows why.
-    fn lost(&mut self, peer: Peer, why: &'static str) {
+    fn on_peer_gone(&mut self, peer: Peer);
+    /// The peer died or cut the connection, for a reason that the transport knows.
+    fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
         let _ = why;
-        self.gone(peer);
+        self.on_peer_gone(peer);
     }
     /// A peer that lives has no way to here, nor this process to it: nothing more will arrive from
     /// it.
-    fn unreached(&mut self, shortage: UnreachableCause) {
-        self.gone(shortage.peer);
+    fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
+        self.on_peer_gone(shortage.peer);
     }
 }
 
-/// Sleeping until a rail (or another thread of this process) has something to look at. Shared by
-/// all threads of a rank and used without the engine's lock.
+/// Sleeping until a transport (or another thread of this process) has something to look at. Shared
+/// by all threads of a rank and used without the engine's lock.
 pub trait WakeSource: Send + Sync {
     /// Sleeps until the word differs from `ticket`, or the time is over. May return early.
     fn sleep(&self, ticket: u32, limit: Option<Duration>);
@@ -327,40 +330,46 @@ pub trait WakeSource: Send + Sync {
         let _ = others;
         self.sleep(
             ticket,
-            Some(limit.map_or(NAP_AMONG, |limit| limit.min(NAP_AMONG))),
+            Some(limit.map_or(SHORT_SLEEP, |limit| limit.min(SHORT_SLEEP))),
         );
     }
     /// Tells peers that the owner looks for messages all the time from now on, so that what needs
     /// its hands will not wait.
-    fn look_on(&self) {}
+    fn start_polling(&self) {}
     /// Tells peers that it does not any more.
-    fn look_away(&self) {}
+    fn stop_polling(&self) {}
 }
 
-/// One way to reach peers. See the module's paragraph for the rules.
+/// A transport: reaches peers with packets and bulk reads and writes.
+///
+/// Owned by one [`crate::engine::Engine`], which calls it through `&mut`. A send is `claim` then
+/// `commit` (or `send_inline`). A large transfer is `expose` at the owner, `read` or `write` at the
+/// peer, then `revoke`. `poll` delivers whatever arrived. A host that sleeps calls `arm`, polls
+/// once more, sleeps on `wake_source`, and calls `disarm`.
 pub trait Transport {
-    /// What it can carry.
+    /// Returns the size limits.
     fn limits(&self) -> TransportLimits;
 
-    /// What it can do towards `peer`; `None` if it does not reach it.
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities>;
+    /// Returns the capabilities towards `peer`; `None` if the transport does not reach it.
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities>;
 
-    /// How `len` bytes should follow their envelope.
-    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
+    /// Returns how `len` bytes should follow their envelope.
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
         let _ = (peer, len);
-        Fragmentation::No
+        Fragmentation::None
     }
 
-    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the rail has
-    /// a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing happened.
-    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the
+    /// transport has a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing
+    /// happened.
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         let _ = (pieces, mem);
         Ok(false)
     }
 
-    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no rail leads to
-    /// it.
-    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
+    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no transport
+    /// leads to it.
+    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
         let _ = peer;
         None
     }
@@ -389,23 +398,24 @@ pub trait Transport {
         bytes: UserMem,
     ) -> Result<(), ClaimError>;
 
-    /// Where small plain packets to `peer` go without the rail being asked for each, once
-    /// [`Transport::open_run`] opened it. Whatever else is sent to the peer closes it. `None`: this
-    /// rail has no such thing towards the peer, or not yet.
-    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
+    /// Returns the slot batch for small plain packets to `peer`, which then go without a call of
+    /// the transport. [`Transport::open_slot_batch`] opens it; any other packet to the peer closes
+    /// it. `None`: not supported towards the peer, or not yet.
+    fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         let _ = peer;
         None
     }
 
-    /// Opens the run towards `peer` for at most `records` packets: for how many there is room.
-    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+    /// Opens the slot batch towards `peer` for at most `records` packets: for how many there is
+    /// room.
+    fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
         let _ = (peer, records);
         0
     }
 
-    /// As `send_inline`, if the shortest way is free; `false`: nothing happened, and `send_inline`
-    /// may know another way.
-    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
+    /// Sends inline like `send_inline`, if the shortest path is free. `false`: nothing happened,
+    /// and `send_inline` may know another path.
+    fn try_send_inline(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
         let _ = (peer, header, bytes);
         false
     }
@@ -416,7 +426,7 @@ pub trait Transport {
 
     /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out
     /// instead of delivering it if it is accepted.
-    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
+    fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         let _ = accept;
         PeekResult::Unknown
     }
@@ -428,9 +438,9 @@ pub trait Transport {
         false
     }
 
-    /// Whether a poll would find nothing: a few loads, for spinning. `false` if that is not known
-    /// so cheaply.
-    fn is_quiet(&self) -> bool {
+    /// Returns whether a poll would find nothing: a few loads, for spinning. `false` if that is not
+    /// known so cheaply.
+    fn is_idle(&self) -> bool {
         false
     }
 
@@ -446,26 +456,26 @@ pub trait Transport {
     /// Starts to copy from local data to a peer's region.
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
 
-    /// How to fetch `len` bytes that `peer` exposed, for the receive `token`.
-    /// [`Transport::fetched`] tells how it went, so that a rail may learn from it.
-    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
+    /// Chooses how to transfer `len` bytes that `peer` exposed, for the receive `token`.
+    /// [`Transport::rendezvous_done`] reports the outcome, so that a transport may learn.
+    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         let _ = (token, len);
-        match self.reach(peer) {
+        match self.capabilities(peer) {
             Some(reach) if reach.can_read => RendezvousMode::Read,
-            _ => RendezvousMode::Packets,
+            _ => RendezvousMode::Data,
         }
     }
 
     /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
     /// gone.
-    fn fetched(&mut self, token: BulkToken, worked: bool) {
+    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
         let _ = (token, worked);
     }
 
-    /// Lets `peer` write to `data` until revoked, part by part with [`Transport::push_part`]; this
+    /// Lets `peer` write to `data` until revoked, part by part with [`Transport::write_part`]; this
     /// side takes parts with [`Transport::take_part`], and none is given twice. `None`: not this
-    /// data, or never. A rail that shares ends its reads at once.
-    fn share(
+    /// data, or never. A transport that shares ends its reads at once.
+    fn share_region(
         &mut self,
         token: BulkToken,
         peer: Peer,
@@ -485,34 +495,38 @@ pub trait Transport {
 
     /// Takes the next part of data that a peer shares, and writes it from `bulk.local`, which holds
     /// all of it; offsets are 0 and `len` is that of the whole.
-    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
+    fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         let _ = bulk;
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back shared data that its peer may write with [`Transport::write_ahead`] unasked.
-    /// `Mine` revokes it, too; `Theirs`: its peer took a part already.
-    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
+    /// Takes back shared data that its peer may write with [`Transport::write_early`] unasked.
+    /// `Withdrawn` revokes it, too; `InUse`: its peer took a part already.
+    fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         let _ = token;
-        WithdrawResult::Mine
+        WithdrawResult::Withdrawn
     }
 
-    /// As the first [`Transport::push_part`] of data that its owner offered ahead. `None`: it was
-    /// withdrawn or revoked, or cannot be written from here.
-    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
+    /// Writes the first part of data that its owner offered early. `None`: the offer was withdrawn
+    /// or revoked, or cannot be written from here.
+    fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         let _ = bulk;
         Ok(None)
     }
 
-    /// Begins a bulk operation whose copying needs neither the rail nor its owner's lock. The local
-    /// side stays valid until the load is dropped.
-    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
+    /// Begins a bulk operation whose copying needs neither the transport nor its owner's lock. The
+    /// local side stays valid until the load is dropped.
+    fn offload(
+        &mut self,
+        bulk: BulkTransfer<'_>,
+        what: OffloadKind,
+    ) -> Result<OffloadResult, Error> {
         let _ = (bulk, what);
         Ok(OffloadResult::Unable)
     }
 
-    /// Whether `peer` looks for messages just now ([`WakeSource::look_on`]). A hint.
-    fn looks(&self, peer: Peer) -> bool {
+    /// Returns whether `peer` polls just now ([`WakeSource::start_polling`]). A hint.
+    fn is_polling(&self, peer: Peer) -> bool {
         let _ = peer;
         true
     }
@@ -520,7 +534,7 @@ pub trait Transport {
     /// The engine counts this peer as gone, for what came from it or for want of memory for that:
     /// as if it had died. Bulk operations with it are to end and to be told of soon, since those
     /// that they are for end after them.
-    fn lost(&mut self, peer: Peer) {
+    fn peer_lost(&mut self, peer: Peer) {
         let _ = peer;
     }
 
@@ -531,58 +545,58 @@ pub trait Transport {
     /// The owner is awake again.
     fn disarm(&mut self);
 
-    /// Where the owner sleeps.
+    /// Returns the object on which the owner sleeps.
     fn wake_source(&self) -> Arc<dyn WakeSource>;
 
     /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
-    fn ring(&mut self, peer: Peer);
+    fn wake_peer(&mut self, peer: Peer);
 
-    /// What was just sent to `peer` asks for its hands: wakes the thread that lends them, if `peer`
-    /// said that it has one for this. Never asked for with small messages that went the shortest
-    /// way.
-    fn nudge(&mut self, peer: Peer, need: WakeReason) {
+    /// Wakes the progress thread of `peer` for a packet just sent, if `peer` has registered one for
+    /// this reason. Never called for small messages on the fast path.
+    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
         let _ = (peer, need);
     }
 
     /// The two words by which `peer`, or this rank itself, says for what it wants to be nudged, for
     /// `garonne_sync::progress_owner`. `None`: nobody nudges it from here.
-    fn hands(&mut self, _peer: Peer) -> Option<Segment> {
+    fn progress_words(&mut self, _peer: Peer) -> Option<Segment> {
         None
     }
 
-    /// Whether a message of this length with `peer` does not move without hands, and the peer
-    /// cannot ring for them; with any peer: whether that may be.
-    fn wants_calls(&self, _peer: Option<Peer>, _len: u64) -> bool {
+    /// Returns whether a message of this length with `peer` needs this rank to poll because the
+    /// peer cannot wake it. Without a peer: whether that may be so with any.
+    fn needs_polling(&self, _peer: Option<Peer>, _len: u64) -> bool {
         false
     }
 
-    /// Whoever polls from now on takes its time from a program that computes, or not any more: then
-    /// what is on its way may be left where it is until there is much of it.
-    fn be_patient(&mut self, patient: bool) {
+    /// Says whether polls take time from a computing program from now on. Then the transport may
+    /// leave arrived data where it is until there is much of it.
+    fn poll_in_background(&mut self, patient: bool) {
         let _ = patient;
     }
 
-    /// Some of what goes by this rail is to stand in nobody's way, or nothing any more: then large
-    /// data leave small messages their turn more often, though both together take longer.
+    /// Some of what goes by this transport is to stand in nobody's way, or nothing any more: then
+    /// large data leave small messages their turn more often, though both together take longer.
     fn yield_to_small(&mut self, yields: bool) {
         let _ = yields;
     }
 
     /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes,
     /// or has room again, where no peer can ring them rings them, once. What was there before
-    /// counts. After the time that is returned the rail is to be looked at even if nothing rings.
-    fn arm_hands(&mut self) -> Option<Duration> {
+    /// counts. After the time that is returned the transport is to be looked at even if nothing
+    /// rings.
+    fn arm_progress(&mut self) -> Option<Duration> {
         None
     }
 
-    /// Memory that `owner` offers to all processes this rail reaches, for what they do together
-    /// beside messages; zeroed when the job began. `None`: this rail has none.
-    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+    /// Memory that `owner` offers to all processes this transport reaches, for what they do
+    /// together beside messages; zeroed when the job began. `None`: this transport has none.
+    fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         let _ = owner;
         None
     }
 
-    /// The doorbell word of `peer`, to be rung without the rail. `None`: it has none.
+    /// The doorbell word of `peer`, to be rung without the transport. `None`: it has none.
     fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None

@@ -49,10 +49,10 @@ impl Transport for Mouth {
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, _: Peer) -> Option<PeerCapabilities> {
         Some(PeerCapabilities {
             eager_max: 1024,
-            flow_max: 1024,
+            fragmented_max: 1024,
             can_read: true,
             can_write: false,
             pipeline_chunk: 1024,
@@ -88,41 +88,41 @@ impl Transport for Mouth {
     fn send_inline(&mut self, _: Peer, _: &PacketHeader, _: UserMem) -> Result<(), ClaimError> {
         Ok(())
     }
-    fn lost(&mut self, peer: Peer) {
+    fn peer_lost(&mut self, peer: Peer) {
         assert_eq!(peer, 1);
         self.over.append(&mut self.reads);
     }
     fn poll(&mut self, _: u32, sink: &mut impl PollSink) -> u32 {
         for token in std::mem::take(&mut self.over) {
-            sink.bulk_done(token, Ok(()));
+            sink.on_bulk_done(token, Ok(()));
         }
         let Some((header, bytes)) = self.packets.pop_front() else {
             return 0;
         };
         let memory = Scratch::new(bytes.len()).expect("memory");
         memory.mem().write(0, &bytes);
-        sink.packet(1, header, memory.mem(), bytes.len());
+        sink.on_packet(1, header, memory.mem(), bytes.len());
         1
     }
-    fn flow(&mut self, _: Peer, len: usize) -> Fragmentation {
+    fn fragmentation(&mut self, _: Peer, len: usize) -> Fragmentation {
         match len {
-            ..=100 => Fragmentation::No,
-            _ => Fragmentation::Pieces(100, 100),
+            ..=100 => Fragmentation::None,
+            _ => Fragmentation::Fragments(100, 100),
         }
     }
-    fn fetch(&mut self, token: BulkToken, _: Peer, len: u64) -> RendezvousMode {
+    fn choose_rendezvous(&mut self, token: BulkToken, _: Peer, len: u64) -> RendezvousMode {
         if self.slow {
             return RendezvousMode::Read;
         }
         [
             RendezvousMode::Read,
-            RendezvousMode::Push,
+            RendezvousMode::Write,
             RendezvousMode::Share,
-            RendezvousMode::Packets,
-            RendezvousMode::Late,
+            RendezvousMode::Data,
+            RendezvousMode::ShareLater,
         ][(token ^ len) as usize % 5]
     }
-    fn share(
+    fn share_region(
         &mut self,
         _: BulkToken,
         _: Peer,
@@ -130,7 +130,7 @@ impl Transport for Mouth {
         way: RendezvousMode,
     ) -> Option<RegionDescriptor> {
         self.left = data.len;
-        (way != RendezvousMode::Push || data.len.is_multiple_of(2))
+        (way != RendezvousMode::Write || data.len.is_multiple_of(2))
             .then(|| RegionDescriptor::new(8, &[1; 16]))
             .flatten()
     }
@@ -139,7 +139,7 @@ impl Transport for Mouth {
         self.left -= take;
         Ok((take > 0).then_some((self.left, take)))
     }
-    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
+    fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         match bulk.descriptor.cookie % 3 {
             0 => Ok(PartWritten {
                 bytes: bulk.len,
@@ -156,14 +156,14 @@ impl Transport for Mouth {
         ExposeResult::Unable
     }
     fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Now
+        BulkStatus::Done
     }
     fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         if self.slow {
             self.reads.push(bulk.token);
-            Ok(BulkStatus::Later)
+            Ok(BulkStatus::Pending)
         } else if bulk.descriptor.cookie.is_multiple_of(2) {
-            Ok(BulkStatus::Now)
+            Ok(BulkStatus::Done)
         } else {
             Err(Error::Resource("the region is gone"))
         }
@@ -178,7 +178,7 @@ impl Transport for Mouth {
     fn wake_source(&self) -> Arc<dyn WakeSource> {
         Arc::new(Bed)
     }
-    fn ring(&mut self, _: Peer) {}
+    fn wake_peer(&mut self, _: Peer) {}
 }
 
 /// Small numbers, so that they often name something that exists.
@@ -243,7 +243,7 @@ proptest! {
             shard.rail().packets.push_back(packet);
             shard.progress();
             let _ = shard.probe(Pattern { context: 0, source: None, tag: None });
-            prop_assert!(shard.unexpected() <= 4, "credits bound what is kept");
+            prop_assert!(shard.unexpected_count() <= 4, "credits bound what is kept");
         }
         for room in &rooms {
             let intact = room.mem().with(0, 64, |bytes| bytes[..16].iter().chain(&bytes[48..]).all(|byte| *byte == 0xee));
@@ -298,10 +298,10 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             source: Some(Source { rank: 1, peer: 1 }),
             tag: Some(4),
         };
-        let catch = FastRecv::of(pattern, (room.mem(), 300), CallOrigin::default());
+        let catch = FastRecv::new(pattern, (room.mem(), 300), CallOrigin::default());
         (0..seen).for_each(|index| shard.rail().packets.push_back(piece(index)));
-        assert_eq!(shard.recv_quick(&catch, 3), None);
-        assert_eq!(shard.unexpected(), 0, "half a message is none yet");
+        assert_eq!(shard.recv_blocking_fast(&catch, 3), None);
+        assert_eq!(shard.unexpected_count(), 0, "half a message is none yet");
         room.mem().write(0, &[0; 300]);
         let data = Data::contiguous(room.mem(), 300);
         let origin = CallOrigin::default();
@@ -347,7 +347,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
                 .push_back((PacketHeader { sequence, ..header }, bytes));
         }
         assert_eq!(
-            shard.recv_quick(&catch, 3).map(|caught| caught.len),
+            shard.recv_blocking_fast(&catch, 3).map(|caught| caught.len),
             Some(300)
         );
         assert!(shard.is_idle());
@@ -385,7 +385,7 @@ fn control(kind: PacketKind, words: &[u64]) -> (PacketHeader, Vec<u8>) {
     (header, bytes)
 }
 
-/// Whether peer 1 still counts as there.
+/// Returns whether peer 1 still counts as alive.
 fn lives(shard: &mut Engine<Mouth>) -> bool {
     let send = SendArgs {
         context: 7,
@@ -490,7 +490,7 @@ fn a_peer_that_sends_more_payload_than_it_was_granted_counts_as_gone() {
                 !hears(&mut shard, envelope(kind, 3, second.max(2))),
                 "{kind:?} {first}"
             );
-            assert_eq!(shard.unexpected(), 1, "{kind:?}");
+            assert_eq!(shard.unexpected_count(), 1, "{kind:?}");
         }
     }
 }
@@ -538,7 +538,7 @@ fn payload_that_was_received_and_announcements_are_no_overdraft() {
                 let _ = shard.take(request);
             }
         }
-        assert_eq!(shard.unexpected(), 0);
+        assert_eq!(shard.unexpected_count(), 0);
         // The credit leaves; before that the peer could not know.
         shard.progress();
     }
@@ -613,7 +613,7 @@ fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer
     );
     // A tail without a head.
     shard.rail().packets.push_back(piece(1));
-    shard.look();
+    shard.poll_only();
     assert_eq!(shard.peek(request), Ok(None), "the rail may write there");
     for _ in 0..2 {
         shard.progress();

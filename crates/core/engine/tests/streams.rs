@@ -23,7 +23,7 @@ const MESSAGE: usize = 16 * PIECE;
 /// A packet on its way: its sender, its header, its bytes.
 type Packet = (Peer, PacketHeader, Vec<u8>);
 
-/// What arrived at each rank and was not taken yet.
+/// Packets that arrived at each rank and were not taken yet.
 type Inboxes = Arc<Mutex<Vec<VecDeque<Packet>>>>;
 
 /// A rail with room for so many packets of data to each peer.
@@ -70,10 +70,10 @@ impl Transport for Pipe {
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, _: Peer) -> Option<PeerCapabilities> {
         Some(PeerCapabilities {
             eager_max: PIECE,
-            flow_max: 0,
+            fragmented_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: PIECE,
@@ -123,7 +123,7 @@ impl Transport for Pipe {
         for (peer, header, bytes) in packets {
             let memory = Scratch::new(bytes.len().max(1)).unwrap();
             memory.mem().write(0, &bytes);
-            sink.packet(peer, header, memory.mem(), bytes.len());
+            sink.on_packet(peer, header, memory.mem(), bytes.len());
         }
         told
     }
@@ -131,7 +131,7 @@ impl Transport for Pipe {
         ExposeResult::Unable
     }
     fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Now
+        BulkStatus::Done
     }
     fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be read here"))
@@ -146,7 +146,7 @@ impl Transport for Pipe {
     fn wake_source(&self) -> Arc<dyn WakeSource> {
         Arc::new(Bed)
     }
-    fn ring(&mut self, _: Peer) {}
+    fn wake_peer(&mut self, _: Peer) {}
 }
 
 fn ranks() -> Vec<Engine<Pipe>> {

@@ -44,10 +44,10 @@ impl Transport for Narrow {
             ordered: true,
         }
     }
-    fn reach(&self, _: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, _: Peer) -> Option<PeerCapabilities> {
         Some(PeerCapabilities {
             eager_max: 16 << 10,
-            flow_max: 0,
+            fragmented_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: 1024,
@@ -99,7 +99,7 @@ impl Transport for Narrow {
         ExposeResult::Unable
     }
     fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Now
+        BulkStatus::Done
     }
     fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Resource("nothing can be read here"))
@@ -114,7 +114,7 @@ impl Transport for Narrow {
     fn wake_source(&self) -> Arc<dyn WakeSource> {
         Arc::new(Bed)
     }
-    fn ring(&mut self, _: Peer) {}
+    fn wake_peer(&mut self, _: Peer) {}
 }
 
 /// Has context 1 leave after all others.
@@ -152,7 +152,7 @@ impl Side {
         let mut shard = Engine::new(Narrow::default(), 0, 2, quotas);
         let loaded = strategy.map(|strategy| Arc::new(CheckedPlugin::new(strategy, 2)));
         if let Some(loaded) = &loaded {
-            shard.consult(loaded.clone());
+            shard.set_plugin(loaded.clone());
         }
         let bytes = Scratch::new(16 << 10).expect("memory");
         Self {
@@ -291,8 +291,8 @@ fn an_empty_plan_and_one_that_breaks_the_order_are_done_without() {
 fn each_built_in_strategy_orders_the_window_as_its_name_says() {
     for one in BuiltinStrategy::ALL {
         let mut side = Side::new(None);
-        side.shard.order_by(one.ordering());
-        side.shard.prioritise(16..24, Priority::High);
+        side.shard.set_order(one.ordering());
+        side.shard.set_priority(16..24, Priority::High);
         for (context, len) in [(1, 9000), (2, 8), (3, 9000), (2, 9000), (4, 8), (17, 9000)] {
             side.send(context, len);
         }
@@ -309,15 +309,15 @@ fn each_built_in_strategy_orders_the_window_as_its_name_says() {
 #[test]
 fn communicators_of_high_priority_leave_first_and_those_of_low_priority_last() {
     let mut side = Side::new(None);
-    side.shard.prioritise(16..24, Priority::High);
-    side.shard.prioritise(8..16, Priority::Low);
+    side.shard.set_priority(16..24, Priority::High);
+    side.shard.set_priority(8..16, Priority::Low);
     for (context, len) in [(8, 8), (1, 9000), (2, 8), (17, 12_000), (8, 9000), (16, 8)] {
         side.send(context, len);
     }
     assert_eq!(side.leave(10), [17, 16, 2, 1, 8, 8]);
     // As all others again.
-    side.shard.prioritise(16..24, Priority::Normal);
-    side.shard.prioritise(8..16, Priority::Normal);
+    side.shard.set_priority(16..24, Priority::Normal);
+    side.shard.set_priority(8..16, Priority::Normal);
     for (context, len) in [(8, 8), (1, 9000), (2, 8), (17, 12_000), (16, 8)] {
         side.send(context, len);
     }
@@ -327,7 +327,7 @@ fn communicators_of_high_priority_leave_first_and_those_of_low_priority_last() {
 #[test]
 fn a_message_of_low_priority_is_put_off_no_longer_than_any() {
     let mut side = Side::new(None);
-    side.shard.prioritise(8..16, Priority::Low);
+    side.shard.set_priority(8..16, Priority::Low);
     side.send(8, 8);
     (0..100).for_each(|_| side.send(2, 8));
     let mut overtook = 0;

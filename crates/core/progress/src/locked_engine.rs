@@ -181,12 +181,12 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         *lock(&self.async_progress.promise) = Some(promise);
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
-        self.enter().allow_runs(true);
+        self.enter().allow_slot_batches(true);
     }
 
     /// Several threads may be in MPI from now on. Called while still one is.
     pub fn share(&self) {
-        self.enter().allow_runs(false);
+        self.enter().allow_slot_batches(false);
         self.shard.share();
         self.shared.store(true, Ordering::SeqCst);
     }
@@ -250,7 +250,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         catch: &FastRecv,
         site: impl FnOnce(&AtomicU64),
     ) -> Option<ReceivedMessage> {
-        self.shard.try_lock_unshared()?.take_now(catch, site)
+        self.shard.try_lock_unshared()?.try_recv_now(catch, site)
     }
 
     /// The same for a receive that has a name afterwards; `None`: use `post_plain_recv` or `recv`.
@@ -268,7 +268,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// It is of use until [`Messaging::forget_contexts`] is told of its context.
     #[cold]
     pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
-        self.shard.try_lock_unshared()?.track(context, peer)
+        self.shard.try_lock_unshared()?.send_channel(context, peer)
     }
 
     #[inline(never)]
@@ -285,7 +285,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
             return None;
         }
         let mut shard = self.try_lock()?;
-        shard.recv_quick(&catch, self.surroundings.spin_budget().spins)
+        shard.recv_blocking_fast(&catch, self.surroundings.spin_budget().spins)
     }
 
     #[inline(never)]
@@ -322,7 +322,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// What the engine waits for, and whether it is idle, for publishing.
     pub fn waiting(&self) -> PendingReport {
         let shard = self.enter();
-        shard.publish();
+        shard.publish_tally();
         let mut waiting = shard.waiting();
         drop(shard);
         waiting.threads = self.shared.load(Ordering::Relaxed);
@@ -369,7 +369,9 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     #[inline(always)]
     fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         match self.shard.try_lock_unshared() {
-            Some(mut shard) => shard.recv_quick(catch, self.surroundings.spin_budget().spins),
+            Some(mut shard) => {
+                shard.recv_blocking_fast(catch, self.surroundings.spin_budget().spins)
+            }
             None => self.fast_recv_released(*catch),
         }
     }
@@ -384,7 +386,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     #[inline(always)]
     fn test_plain_recv(&self, name: Request) -> PlainRecvStatus {
-        self.ending(|shard| shard.end_plain(name))
+        self.ending(|shard| shard.take_plain(name))
     }
 
     #[inline]
@@ -396,7 +398,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn full_request(&self, name: Request) -> Option<(Request, ContextId)> {
-        self.enter().whole_name(name)
+        self.enter().full_name(name)
     }
 
     fn pending(&self, name: Request) -> Option<PendingOperation> {
@@ -413,7 +415,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn offer_early_rtr(&self, name: Request) {
-        self.with(|shard| shard.announce(name));
+        self.with(|shard| shard.offer_early(name));
     }
 
     fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
@@ -453,7 +455,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn completed_at(&self, request: Request) -> Option<u64> {
-        self.enter().finished_at(request)
+        self.enter().completion_number(request)
     }
 
     fn completions(&self, _context: ContextId) -> u64 {
@@ -527,7 +529,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         let waiter = current_waiter();
         if !known.is_empty() {
             // Who finds one over already is about to ask.
-            self.enter().await_any(known, waiter);
+            self.enter().await_completion_of_any(known, waiter);
         }
         WaitTarget::AnyOf(waiter)
     }
@@ -593,7 +595,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn prioritise(&self, contexts: Range<ContextId>, priority: Priority) -> Result<(), Error> {
-        self.with(|shard| shard.prioritise(contexts, priority));
+        self.with(|shard| shard.set_priority(contexts, priority));
         Ok(())
     }
 

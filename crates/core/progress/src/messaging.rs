@@ -120,8 +120,8 @@ pub enum WaitTarget {
     /// The same of the receive, of this pattern, that the thread's own call has started and is
     /// blocked in: it is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Messaging::register_any_of`], which gave this: all are
-    /// seen to in one shard.
+    /// The end of one of those that were named to [`Messaging::register_any_of`], which gave this:
+    /// all are seen to in one shard.
     AnyOf(u32),
     /// The same of such as may end in any shard.
     AnyAnywhere(u32),
@@ -162,7 +162,8 @@ const WORD_BITS: u32 = 56;
 const REST: u64 = (1 << WORD_BITS) - 1;
 
 const _: () = assert!(
-    completion_events::WORD_BITS <= WORD_BITS && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS
+    completion_events::PATTERN_HASH_BITS <= WORD_BITS
+        && u32::BITS + SHORT_GENERATION_BITS <= WORD_BITS
 );
 
 impl WaitTarget {
@@ -187,7 +188,7 @@ impl WaitTarget {
             WaitTarget::AnyOf(current_waiter) | WaitTarget::AnyAnywhere(current_waiter) => {
                 ANY_OF | u64::from(current_waiter)
             }
-            WaitTarget::Message(pattern) => MESSAGE | completion_events::word(&pattern),
+            WaitTarget::Message(pattern) => MESSAGE | completion_events::pattern_hash(&pattern),
             WaitTarget::Stepper(address) => STEPPER | address as u64 & REST,
             WaitTarget::Signal(address) => TOLD | address as u64 & REST,
             WaitTarget::Memory(id) => MEMORY | u64::from(id),
@@ -321,8 +322,8 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     fn post_plain_recv(&self, _catch: &FastRecv) -> Option<Request> {
         None
     }
-    /// Ends a receive that `post_plain_recv` started, if it is over; without making progress. Of the
-    /// name's generation only the low bits need to be right.
+    /// Ends a receive that `post_plain_recv` started, if it is over; without making progress. Of
+    /// the name's generation only the low bits need to be right.
     fn test_plain_recv(&self, _name: Request) -> PlainRecvStatus {
         PlainRecvStatus::Otherwise
     }

@@ -38,8 +38,8 @@ impl CallId {
     pub fn origin(self) -> CallOrigin {
         CallOrigin {
             call: self.0,
-            kind: 0,
-            mark: TypeDigest::NONE,
+            datatype: 0,
+            digest: TypeDigest::NONE,
             site: crate::entry::call_site(),
         }
     }
@@ -48,8 +48,8 @@ impl CallId {
     #[inline(always)]
     pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
         CallOrigin {
-            kind: kind_of(datatype.0),
-            mark: crate::optional_checks::type_mark(count, datatype),
+            datatype: kind_of(datatype.0),
+            digest: crate::optional_checks::type_mark(count, datatype),
             ..self.origin()
         }
     }

@@ -196,8 +196,8 @@ fn origin(call: CallId, site: CallSite, datatype: MPI_Datatype) -> CallOrigin {
     CallOrigin {
         call: call.0,
         // Equals `kind_of` for the predefined types that `contiguous_bytes` accepts.
-        kind: datatype.0 as u8,
-        mark: TypeDigest::NONE,
+        datatype: datatype.0 as u8,
+        digest: TypeDigest::NONE,
         site: site.address(),
     }
 }

@@ -179,7 +179,7 @@ fn light_state_in<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> L
     if handle == DONE {
         return LightState::Complete(Status::EMPTY);
     }
-    match engine_name(handle).map(|name| shard.end_plain(name)) {
+    match engine_name(handle).map(|name| shard.take_plain(name)) {
         Some(PlainRecvStatus::Plainly(caught)) => LightState::Complete(caught.into()),
         Some(PlainRecvStatus::NotYet) => LightState::Active,
         _ => LightState::NeedsGeneralPath,

@@ -95,8 +95,8 @@ pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
     }
     let origin = CallOrigin {
         call: call.0,
-        kind: 0,
-        mark: TypeDigest::NONE,
+        datatype: 0,
+        digest: TypeDigest::NONE,
         site: crate::entry::call_site(),
     };
     tracer.enter(origin, now);

@@ -241,7 +241,7 @@ pub(crate) fn operation_words(pending: &PendingOperation) -> [u64; OPERATION_WOR
     [
         flags
             | u64::from(pending.origin.call) << 8
-            | u64::from(pending.origin.kind) << 24
+            | u64::from(pending.origin.datatype) << 24
             | u64::from(pending.context) << 32,
         u64::from(peer) | u64::from(tag) << 32,
         pending.bytes,
@@ -260,8 +260,8 @@ pub(crate) fn operation(words: &[u64; OPERATION_WORDS]) -> PendingOperation {
         bytes,
         origin: CallOrigin {
             call: (head >> 8) as u16,
-            kind: (head >> 24) as u8,
-            mark: TypeDigest::NONE,
+            datatype: (head >> 24) as u8,
+            digest: TypeDigest::NONE,
             site,
         },
     }
@@ -460,8 +460,8 @@ mod tests {
             bytes: 1 << 40,
             origin: CallOrigin {
                 call: 500,
-                kind: 200,
-                mark: TypeDigest::NONE,
+                datatype: 200,
+                digest: TypeDigest::NONE,
                 site: u64::MAX,
             },
             ..PendingOperation::default()

@@ -189,19 +189,19 @@ impl Rank {
         if let Some(area) = flight_recorder::area_of(&client)? {
             shard.record_in(area);
         }
-        shard.order_by(built_in.ordering());
+        shard.set_order(built_in.ordering());
         if let Some(loaded) = &loaded {
-            shard.consult(loaded.clone());
+            shard.set_plugin(loaded.clone());
         }
         let followed = loaded.as_ref().map_or_else(
             || ActiveStrategy::BuiltIn(built_in),
             |loaded| ActiveStrategy::Module(loaded.at() as u64),
         );
         client.rank_block(world.rank).set_strategy(followed);
-        shard.show_in(client.rank_block(world.rank).sent_totals());
+        shard.set_tally(client.rank_block(world.rank).sent_totals());
         client
             .rank_block(world.rank)
-            .set_counters(shard.counters() as u64);
+            .set_counters(shard.counters_address() as u64);
         client
             .rank_block(world.rank)
             .set_event_ring(shard.events().address() as u64);
@@ -286,7 +286,7 @@ impl Rank {
                 looks = 0;
                 continue;
             }
-            self.inspect(&mut |shard| shard.set_aside(|peer| self.has_left(peer)));
+            self.inspect(&mut |shard| shard.defer_control(|peer| self.has_left(peer)));
             // Others make room when they call MPI next, which may be after a long computation.
             looks += 1;
             if looks > limits::LEAVE_LOOKS {
@@ -368,7 +368,7 @@ impl Rank {
 
     /// Tells the agent that this rank, after [`Rank::leave`], is in use again.
     pub fn reenter(&self) -> Result<()> {
-        self.inspect(&mut |shard| shard.take_up());
+        self.inspect(&mut |shard| shard.resume_control());
         self.client
             .as_ref()
             .map_or(Ok(()), |client| client.resumed())

@@ -24,7 +24,7 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// What it moves.
+    /// Returns the bytes that the copy moves.
     pub(crate) fn step(&self) -> PartWritten {
         PartWritten {
             bytes: self.permit.len,
@@ -34,7 +34,7 @@ impl Copy {
 }
 
 impl DetachedCopy for Copy {
-    fn carry(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Error> {
         let permit = &self.permit;
         self.fabric.perhaps_pause(self.me);
         let there = self.fabric.regions(|regions| regions.is_there(self.cookie));

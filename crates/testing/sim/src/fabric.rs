@@ -14,15 +14,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// So much later than now nothing happens while ranks can run, so that times are what they are said
-/// to be, and no rank seems to stand still for long that does not sleep; unless they only go round
-/// in circles, each for so many turns.
+/// Limit on how far virtual time advances while ranks can run, so that no awake rank seems to stand
+/// still for long. The limit does not hold when ranks only spin, each for so many turns.
 const HASTE_NS: u64 = 200_000;
 const TURNS_IN_VAIN: usize = 16;
 /// A run that lasts longer goes round in circles.
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// What happens at a time.
+/// A timed event.
 #[derive(Debug)]
 enum Event {
     /// A frame reaches its rank.
@@ -44,11 +43,11 @@ pub(crate) struct Sent {
     /// The number of the way that it goes.
     pub way: u8,
     pub stream: Stream,
-    /// What it is, sealed.
+    /// Sealed bytes of the frame.
     pub bytes: Vec<u8>,
 }
 
-/// What a frame belongs to.
+/// Stream that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Packets of the engine and their acknowledgements.
@@ -77,7 +76,7 @@ impl Ord for Due {
     }
 }
 
-/// How a rank stands towards the baton.
+/// State of a rank's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Ready,
@@ -86,7 +85,7 @@ enum Standing {
     Dead,
 }
 
-/// What reached a rank and was not polled yet.
+/// An arrival at a rank that was not polled yet.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Frame(Sent),
@@ -120,7 +119,7 @@ struct State {
     tally: Tally,
 }
 
-/// What the ranks of one run share.
+/// Simulated fabric: the state that the ranks of one run share.
 #[derive(Debug)]
 pub struct SimFabric {
     state: Mutex<State>,
@@ -222,7 +221,7 @@ impl SimFabric {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         self.lock().tally
     }
@@ -237,7 +236,7 @@ impl SimFabric {
         self.lock().faults.ways
     }
 
-    /// How much time a slow rank lets pass between two looks.
+    /// Returns the time that a slow rank lets pass between two polls.
     pub(crate) fn slowness_ns(&self, rank: Peer) -> Option<u64> {
         self.lock().faults.slowness_ns(rank)
     }
@@ -259,7 +258,7 @@ impl SimFabric {
         self.lock().schedule(at_ns, Event::Timer(me));
     }
 
-    /// Whether something arrived at a rank that it has not taken.
+    /// Returns whether something arrived at a rank that it has not taken.
     pub(crate) fn has_arrivals(&self, me: Peer) -> bool {
         !self.lock().arrivals[me as usize].is_empty()
     }
@@ -402,7 +401,7 @@ impl SimFabric {
 }
 
 impl State {
-    /// Whether the next event may happen now.
+    /// Returns whether the next event may happen now.
     fn something_is_near(&self) -> bool {
         let Some(Reverse(Due(at_ns, ..))) = self.events.peek() else {
             return false;

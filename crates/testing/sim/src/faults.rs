@@ -1,7 +1,7 @@
-//! What the simulated medium does to what it carries, and what of it happened.
+//! Faults of the simulated medium, and counts of those that happened.
 //!
-//! Values: a job says its [`Faults`], the fabric asks them at each frame's departure and arrival,
-//! and counts in a [`Tally`]. Times are nanoseconds of the virtual clock.
+//! Values: a job has its [`Faults`], the fabric consults them at each frame's departure and
+//! arrival, and counts in a [`FaultCounts`]. Times are nanoseconds of the virtual clock.
 
 use crate::random::Random;
 use garonne_engine::api::Peer;
@@ -11,13 +11,12 @@ use std::ops::Range;
 /// Until when what is never mended lasts.
 pub const FOR_EVER: u64 = u64::MAX;
 
-/// So long after a partition began that is still there, whoever watches over the hosts tells each
-/// side that the other is gone. Longer than a link tries
-/// ([`garonne_engine::reliable::LOST_WITHIN_NS`]), which tells those who have something to say to
-/// the other side; those who only listen to it hear it so.
+/// Duration of a partition after which each side hears that the other is gone. Longer than a link
+/// tries ([`garonne_engine::reliable::LOST_WITHIN_NS`]), which informs the ranks that send to the
+/// other side. Ranks that only listen hear it this way.
 pub const SILENCE_NS: u64 = 1_500_000_000;
 
-/// What the medium does to frames, and until when.
+/// Faults of a medium, and when they end.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// Least and most time of a frame on its way; the spread reorders.
@@ -47,23 +46,23 @@ pub struct Faults {
 /// A way that does not carry for a time.
 #[derive(Clone, Debug)]
 pub struct Outage {
-    /// Its number.
+    /// Number of the path.
     pub way: u8,
     /// Only what this rank sends and receives there, as if its card had failed; `None`:
     /// everybody's.
     pub of: Option<Peer>,
     /// When.
     pub span_ns: Range<u64>,
-    /// What becomes of the frames.
+    /// Fate of the frames.
     pub how: Broken,
 }
 
-/// What becomes of frames on a way that does not carry.
+/// Fate of frames on a broken path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// They are lost.
+    /// Frames are lost.
     Lost,
-    /// They stand still and arrive, all at once, when it is over; if it never is, they are lost.
+    /// Frames arrive all at once when the outage ends; if it never ends, they are lost.
     Held,
 }
 
@@ -77,18 +76,18 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Whether it stands between these two.
+    /// Returns whether the partition separates these two ranks.
     pub fn parts(&self, one: Peer, other: Peer) -> bool {
         self.side.contains(&one) != self.side.contains(&other)
     }
 }
 
-/// What a way does with a frame at a moment.
+/// Fate of a frame on a path at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     Free,
     Lost,
-    /// It cannot arrive before.
+    /// Not delivered before this time.
     Until(u64),
 }
 
@@ -122,7 +121,7 @@ impl Faults {
             .max()
     }
 
-    /// What becomes of a frame that leaves or arrives now.
+    /// Returns the fate of a frame that leaves or arrives now.
     pub(crate) fn passage(&self, from: Peer, to: Peer, way: u8, now_ns: u64) -> Passage {
         if self.parted_until(from, to, now_ns).is_some() {
             return Passage::Lost;
@@ -142,7 +141,7 @@ impl Faults {
         passage
     }
 
-    /// How much time a slow rank lets pass between two looks.
+    /// Returns the time that a slow rank lets pass between two polls.
     pub(crate) fn slowness_ns(&self, rank: Peer) -> Option<u64> {
         self.slow
             .iter()
@@ -166,7 +165,7 @@ pub(crate) fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// How often what happened in a run.
+/// Counts of the faults and reactions of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Frames that the medium lost by chance.

@@ -20,25 +20,25 @@ use std::time::Duration;
 /// Stack of a rank: hundreds fit in little memory.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What a simulated job starts from.
+/// Parameters of a simulated job.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Number of ranks.
     pub world: u32,
     /// Decides everything that is left to chance.
     pub seed: u64,
-    /// What the medium does.
+    /// Faults of the medium.
     pub faults: Faults,
     /// Credits between any two ranks.
     pub quotas: CreditQuotas,
-    /// Whether ranks reach each other's memory.
+    /// Access of ranks to each other's memory.
     pub memory: Memory,
 }
 
-/// One simulated rank's host.
+/// Locked engine of a simulated rank.
 pub type SimHost = LockedEngine<SimRail, Simulated>;
 
-/// Where a simulated rank runs.
+/// Environment of a simulated rank.
 #[derive(Debug)]
 pub struct Simulated {
     fabric: Arc<SimFabric>,
@@ -75,7 +75,7 @@ impl Environment for Simulated {
     }
 }
 
-/// How a run went.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Hash of every choice, every event of the medium and every event of every surviving engine.
@@ -84,9 +84,9 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// Messages that senders began to write to receives announced ahead.
     pub written: u64,
-    /// Those of them that their receivers filled a part of.
+    /// Writes of which the receiver filled a part.
     pub joined: u64,
-    /// What the medium did and ranks saw of it.
+    /// Faults that happened, and what ranks saw of them.
     pub tally: Tally,
 }
 
@@ -96,8 +96,8 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
     run_some(job, &present, program)
 }
 
-/// The same as some ranks of it, in ascending order; the others never do anything, and nobody may
-/// count on them. Jobs larger than a machine can have threads are looked at in this way.
+/// Runs only some ranks of a job, in ascending order. The others never do anything, and nobody may
+/// count on them. Serves jobs larger than a machine can have threads.
 pub fn run_some(
     job: &Job,
     present: &[Peer],
@@ -180,7 +180,7 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
                         ^ event.len << 8
                         ^ u64::from(event.peer) << 32
                         ^ (event.tag as u64) << 40
-                        ^ (event.what as u64) << 56,
+                        ^ (event.kind as u64) << 56,
                 );
             }
         });

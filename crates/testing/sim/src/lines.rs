@@ -1,9 +1,8 @@
-//! What is between a simulated rank and its peers: a reliability link to each over all its ways,
-//! and reads of its memory.
+//! Links of a simulated rank to its peers: a reliable link to each over all paths, and reads of
+//! memory.
 //!
-//! Owned by the rank's rail, which tells the engine what comes of it. Keeps the rank's alarm, so
-//! that what was not answered is sent again, and the pace of a slow rank. Bounded by the links'
-//! windows and by what the engine reads.
+//! Owned by the rank's transport, which tells the engine the results. Keeps the rank's timer for
+//! retransmission, and the poll pace of a slow rank. Bounded by the peers spoken to.
 
 use crate::fabric::{Arrival, Sent, SimFabric, Stream};
 use crate::reads::{Ended, Reads, Word};
@@ -15,17 +14,17 @@ use garonne_engine::transport::{BulkTransfer, PollSink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// What is between a rank and a peer.
+/// The link to a peer.
 #[derive(Debug)]
 struct Line {
     link: ReliableLink,
     ways: Ways,
 }
 
-/// How a slow rank looks at what came.
+/// Poll pace of a slow rank.
 #[derive(Debug)]
 struct Pace {
-    /// How much time passes between two looks.
+    /// Time between two polls.
     pause_ns: u64,
     /// When the next may be.
     next_ns: u64,
@@ -33,13 +32,13 @@ struct Pace {
     word: u32,
 }
 
-/// What came, once read.
+/// A decoded frame.
 enum Read {
     Frame(Frame),
     Word(Word),
 }
 
-/// All that is between a rank and its peers.
+/// Links of a rank to all its peers.
 #[derive(Debug)]
 pub(crate) struct Lines {
     me: Peer,
@@ -52,7 +51,7 @@ pub(crate) struct Lines {
     gone: BTreeSet<Peer>,
     /// Peers whose links may have something due.
     active: BTreeSet<Peer>,
-    /// What came and was not delivered: sender, packet, and bytes of it that were.
+    /// Packets not delivered completely: sender, packet, and bytes delivered.
     pub came: VecDeque<(Peer, Packet, usize)>,
     /// When the fabric will wake this rank next, as far as asked.
     alarm_ns: Option<u64>,
@@ -81,7 +80,7 @@ impl Lines {
         }
     }
 
-    /// Whether a peer can be spoken to.
+    /// Returns whether a peer can be reached.
     pub(crate) fn reaches(&self, peer: Peer) -> bool {
         peer < self.fabric.world() && !self.gone.contains(&peer)
     }
@@ -134,7 +133,7 @@ impl Lines {
             .regions(|regions| regions.peer_gone(self.me, peer));
         self.done.extend(self.reads.lose(peer));
         let told = self.tell(sink);
-        sink.gone(peer);
+        sink.on_peer_gone(peer);
         told + 1
     }
 
@@ -152,11 +151,11 @@ impl Lines {
         let told = self.done.len() as u32;
         self.done
             .drain(..)
-            .for_each(|(token, result)| sink.bulk_done(token, result));
+            .for_each(|(token, result)| sink.on_bulk_done(token, result));
         told
     }
 
-    /// What is between this rank and a peer that is not gone.
+    /// Returns the link to a peer that is not gone.
     fn line(&mut self, peer: Peer) -> Option<&mut Line> {
         let there = peer < self.fabric.world() && !self.gone.contains(&peer);
         let ways = self.fabric.ways();
@@ -271,8 +270,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Whether a slow rank does not look yet. It will be woken when it may, if there is anything to
-    /// look at.
+    /// Returns whether a slow rank must not poll yet. The rank is woken when it may, if anything
+    /// has arrived.
     pub(crate) fn dawdles(&mut self) -> bool {
         let Some(pace) = &mut self.slow else {
             return false;

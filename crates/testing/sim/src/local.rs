@@ -47,7 +47,7 @@ struct Mailslot {
     bell: AtomicU32,
 }
 
-/// What all ranks of a world share.
+/// Queues that all ranks of a world share.
 #[derive(Debug)]
 pub struct Fabric {
     boxes: Vec<Arc<Mailslot>>,
@@ -61,7 +61,7 @@ pub struct Fabric {
     deaths: AtomicUsize,
 }
 
-/// One rank's end.
+/// A rank's end of the fabric.
 #[derive(Debug)]
 pub struct LocalRail {
     me: Peer,
@@ -218,11 +218,11 @@ impl Transport for LocalRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         self.peer(peer).ok()?;
         Some(PeerCapabilities {
             eager_max: 4096,
-            flow_max: 0,
+            fragmented_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: PACKET_MAX,
@@ -268,7 +268,7 @@ impl Transport for LocalRail {
         self.shake();
     }
 
-    fn nudge(&mut self, peer: Peer, need: WakeReason) {
+    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
         if self.fabric.looks.is_none()
             && let Some(words) = self.words(peer)
         {
@@ -279,11 +279,11 @@ impl Transport for LocalRail {
         }
     }
 
-    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+    fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
         self.words(peer)
     }
 
-    fn arm_hands(&mut self) -> Option<Duration> {
+    fn arm_progress(&mut self) -> Option<Duration> {
         self.fabric.looks
     }
 
@@ -331,7 +331,7 @@ impl Transport for LocalRail {
                 .payload
                 .as_ref()
                 .map_or(UserMem::null(), Scratch::mem);
-            sink.packet(packet.from, packet.header, mem, packet.header.len as usize);
+            sink.on_packet(packet.from, packet.header, mem, packet.header.len as usize);
             told += 1;
         }
         if told == 0 && self.fabric.deaths.load(Ordering::Acquire) > self.told {
@@ -339,7 +339,7 @@ impl Transport for LocalRail {
             self.told += 1;
             told += 1;
             if dead != self.me {
-                sink.gone(dead);
+                sink.on_peer_gone(dead);
             }
         }
         told
@@ -350,7 +350,7 @@ impl Transport for LocalRail {
     }
 
     fn revoke(&mut self, _token: BulkToken) -> BulkStatus {
-        BulkStatus::Now
+        BulkStatus::Done
     }
 
     fn read(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
@@ -373,7 +373,7 @@ impl Transport for LocalRail {
         self.fabric.boxes[self.me as usize].clone()
     }
 
-    fn ring(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         if let Ok(target) = self.peer(peer) {
             target.ring();
         }

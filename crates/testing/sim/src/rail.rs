@@ -34,20 +34,18 @@ const CHUNK: u64 = 6000;
 /// Bytes that one side takes at most of data that both fill.
 const PART: u64 = 400;
 
-/// Whether ranks reach each other's memory.
+/// Access of ranks to each other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Only packets go between them.
     Apart,
-    /// They ask for what others expose, piece by piece over all ways, or for packets, as chance has
-    /// it.
+    /// Reads are requested piece by piece over all paths, or data come in packets, at random.
     Asked,
-    /// They read and write what others expose; how, and whether others seem to look for messages,
-    /// is left to chance.
+    /// Regions are read and written directly. The mode, and whether peers seem to poll, is random.
     Reached,
 }
 
-/// One simulated rank's end of the fabric.
+/// A simulated rank's end of the fabric.
 #[derive(Debug)]
 pub struct SimRail {
     me: Peer,
@@ -130,7 +128,7 @@ impl SimRail {
         let Some(mut copy) = self.lease(bulk, want)? else {
             return Ok(None);
         };
-        copy.carry().map(|()| Some(copy.step()))
+        copy.run().map(|()| Some(copy.step()))
     }
 
     /// Delivers a packet of which `done` bytes were delivered. What belongs to a message in pieces
@@ -158,12 +156,12 @@ impl SimRail {
         };
         let at = first + done;
         let room = match is_piece && !begins && self.fabric.draw(2) == 0 {
-            true => sink.place(from, at as u64, len),
+            true => sink.fragment_target(from, at as u64, len),
             false => None,
         };
         if let Some(room) = room {
             room.write(0, &rest[..len]);
-            sink.placed(from, len);
+            sink.fragment_written(from, len);
         } else {
             let header = match is_piece {
                 true if begins => PacketHeader {
@@ -176,7 +174,7 @@ impl SimRail {
             let scratch = Scratch::new(len);
             let mem = scratch.as_ref().map_or(UserMem::null(), Scratch::mem);
             mem.write(0, &rest[..len]);
-            sink.packet(from, header, mem, len);
+            sink.on_packet(from, header, mem, len);
         }
         if len == rest.len() {
             return true;
@@ -196,13 +194,13 @@ impl Transport for SimRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         if !self.lines.reaches(peer) {
             return None;
         }
         Some(PeerCapabilities {
             eager_max: EAGER_MAX,
-            flow_max: FLOW_MAX,
+            fragmented_max: FLOW_MAX,
             can_read: self.memory != Memory::Apart,
             can_write: self.memory == Memory::Reached,
             pipeline_chunk: PACKET_MAX,
@@ -213,22 +211,22 @@ impl Transport for SimRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
         let Some(link) = self.lines.link(peer) else {
-            return Fragmentation::No;
+            return Fragmentation::None;
         };
         let room = link.has_room(PacketClass::Data);
         // Not always: engines must do without.
         if len > FLOW_MAX || self.fabric.draw(4) != 0 {
-            return Fragmentation::No;
+            return Fragmentation::None;
         }
         if !room {
-            return Fragmentation::Soon;
+            return Fragmentation::Later;
         }
         let pieces = 1 + self.fabric.draw(4) as usize;
         self.promised = pieces + 1;
         let piece = len.div_ceil(pieces).max(1);
-        Fragmentation::Pieces(1 + self.fabric.draw(piece as u64) as usize, piece)
+        Fragmentation::Fragments(1 + self.fabric.draw(piece as u64) as usize, piece)
     }
 
     fn claim(
@@ -304,7 +302,7 @@ impl Transport for SimRail {
         told += self.lines.tell(sink);
         if self.memory == Memory::Reached {
             for token in self.fabric.regions(|regions| regions.drained(self.me)) {
-                sink.revoked(token);
+                sink.on_revoked(token);
                 told += 1;
             }
         }
@@ -336,35 +334,35 @@ impl Transport for SimRail {
                 });
             }
             self.lines.read(&bulk);
-            return Ok(BulkStatus::Later);
+            return Ok(BulkStatus::Pending);
         }
         self.transfer(&bulk, Want::Bytes(bulk.offset, bulk.len))
-            .map(|_| BulkStatus::Now)
+            .map(|_| BulkStatus::Done)
     }
 
     fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("the simulated medium writes by parts only"))
     }
 
-    fn fetch(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
+    fn choose_rendezvous(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
         match self.memory {
-            Memory::Apart => RendezvousMode::Packets,
-            Memory::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Packets,
+            Memory::Apart => RendezvousMode::Data,
+            Memory::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Data,
             Memory::Asked => RendezvousMode::Read,
             Memory::Reached => {
                 let ways = [
                     RendezvousMode::Read,
-                    RendezvousMode::Push,
+                    RendezvousMode::Write,
                     RendezvousMode::Share,
-                    RendezvousMode::Late,
-                    RendezvousMode::Packets,
+                    RendezvousMode::ShareLater,
+                    RendezvousMode::Data,
                 ];
                 ways[self.fabric.draw(ways.len() as u64) as usize]
             }
         }
     }
 
-    fn share(
+    fn share_region(
         &mut self,
         token: BulkToken,
         peer: Peer,
@@ -377,7 +375,7 @@ impl Transport for SimRail {
         }
         match self.expose(token, peer, data) {
             ExposeResult::Ready(descriptor) => Some(descriptor),
-            ExposeResult::Later | ExposeResult::Unable => None,
+            ExposeResult::Pending | ExposeResult::Unable => None,
         }
     }
 
@@ -387,7 +385,7 @@ impl Transport for SimRail {
             .regions(|regions| regions.take_front(self.me, token, len, PART)))
     }
 
-    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
+    fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         let step = self.transfer(&bulk, Want::Back(bulk.len, PART))?;
         Ok(step.unwrap_or(PartWritten {
             bytes: 0,
@@ -395,12 +393,12 @@ impl Transport for SimRail {
         }))
     }
 
-    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
+    fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         self.fabric
             .regions(|regions| regions.withdraw(self.me, token))
     }
 
-    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
+    fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         let cookie = bulk.descriptor.cookie;
         if !self.fabric.regions(|regions| regions.is_there(cookie)) {
             return Ok(None);
@@ -418,7 +416,11 @@ impl Transport for SimRail {
         }
     }
 
-    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
+    fn offload(
+        &mut self,
+        bulk: BulkTransfer<'_>,
+        what: OffloadKind,
+    ) -> Result<OffloadResult, Error> {
         // Not always: engines must do without.
         if self.memory != Memory::Reached || self.fabric.draw(4) == 0 {
             return Ok(OffloadResult::Unable);
@@ -440,7 +442,7 @@ impl Transport for SimRail {
         Ok(OffloadResult::Copy(copy.step(), Box::new(copy)))
     }
 
-    fn looks(&self, _peer: Peer) -> bool {
+    fn is_polling(&self, _peer: Peer) -> bool {
         self.memory != Memory::Reached || self.fabric.draw(2) == 0
     }
 
@@ -457,12 +459,12 @@ impl Transport for SimRail {
         })
     }
 
-    fn ring(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         self.fabric.wake(peer);
     }
 }
 
-/// Where a simulated rank sleeps: it gives the baton away.
+/// Wake source of a simulated rank: sleeping gives the baton away.
 #[derive(Debug)]
 struct Bed {
     me: Peer,

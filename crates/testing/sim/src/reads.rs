@@ -22,17 +22,17 @@ const TRIES_MAX: u32 = 24;
 /// Numbers of pieces are told from those of packets.
 const FIRST_NUMBER: u64 = 1 << 63;
 
-/// What reader and owner say to each other.
+/// Messages between the reader and the owner of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// So many bytes of a region from here, please.
+    /// Request for bytes of a region.
     Ask {
         number: u64,
         cookie: u64,
         at: u64,
         len: u64,
     },
-    /// They.
+    /// The requested bytes.
     Part(u64, Vec<u8>),
     /// There is no such region.
     Refusal(u64),
@@ -105,12 +105,12 @@ struct Piece {
     tries: u32,
 }
 
-/// What to ask whom.
+/// A request to send: peer, number, message.
 pub(crate) type Request = (Peer, u64, Word);
 /// A read that is over.
 pub(crate) type Ended = (BulkToken, Result<(), Error>);
 
-/// All reads of a rank.
+/// Reads of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     wholes: BTreeMap<u64, Whole>,
@@ -141,7 +141,7 @@ impl Reads {
         !self.wholes.is_empty()
     }
 
-    /// What is to be asked for now.
+    /// Returns the requests that are due now.
     ///
     /// # Errors
     /// A peer that did not answer for as long as is tried.

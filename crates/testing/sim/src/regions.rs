@@ -10,12 +10,12 @@ use garonne_engine::transport::{BulkStatus, BulkToken, WithdrawResult};
 use garonne_sync::user::Data;
 use std::collections::BTreeMap;
 
-/// One exposed region.
+/// An exposed region.
 #[derive(Debug)]
 struct Region {
     owner: Peer,
     token: BulkToken,
-    /// Whoever may use it; its death ends its leases.
+    /// Peer that may use the region; its death ends its leases.
     peer: Peer,
     data: Data,
     closed: bool,
@@ -24,13 +24,13 @@ struct Region {
     front: u64,
     back: u64,
     withdrawn: bool,
-    /// Its peer writes it unasked.
+    /// The peer may write the region unasked.
     ahead: bool,
     /// The owner waits to hear that it is its own again.
     told: bool,
 }
 
-/// What a reader or writer may touch.
+/// Lease of a part of a region.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     pub data: Data,
@@ -40,21 +40,21 @@ pub(crate) struct Permit {
     pub last: bool,
 }
 
-/// All regions of a run.
+/// Regions of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     by_cookie: BTreeMap<u64, Region>,
     next: u64,
     /// Messages that were begun to be written to data offered ahead.
     pub written: u64,
-    /// Those of them of which the owner took a part, too.
+    /// Writes of which the owner took a part, too.
     pub joined: u64,
 }
 
-/// What a peer wants with a region.
+/// Requested access to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// These bytes, to read.
+    /// Read of these bytes.
     Bytes(u64, u64),
     /// Up to so many from the back of a message of this length, to write.
     Back(u64, u64),
@@ -96,29 +96,29 @@ impl Regions {
 
     pub(crate) fn revoke(&mut self, owner: Peer, token: BulkToken) -> BulkStatus {
         let Some((cookie, region)) = self.own(owner, token) else {
-            return BulkStatus::Now;
+            return BulkStatus::Done;
         };
         region.closed = true;
         if region.leases > 0 {
             region.told = true;
-            return BulkStatus::Later;
+            return BulkStatus::Pending;
         }
         self.by_cookie.remove(&cookie);
-        BulkStatus::Now
+        BulkStatus::Done
     }
 
     pub(crate) fn withdraw(&mut self, owner: Peer, token: BulkToken) -> WithdrawResult {
         let Some((cookie, region)) = self.own(owner, token) else {
-            return WithdrawResult::Mine;
+            return WithdrawResult::Withdrawn;
         };
         if region.back > 0 {
-            return WithdrawResult::Theirs;
+            return WithdrawResult::InUse;
         }
         (region.withdrawn, region.closed, region.token) = (true, true, BulkToken::MAX);
         if region.leases == 0 {
             self.by_cookie.remove(&cookie);
         }
-        WithdrawResult::Mine
+        WithdrawResult::Withdrawn
     }
 
     /// The owner takes up to `part` bytes from the front of what it shares, of which `all` are to
@@ -182,7 +182,7 @@ impl Regions {
         }
     }
 
-    /// Whether the memory of a lease is still there: its owner may have died.
+    /// Returns whether the memory of a lease is still there: its owner may have died.
     pub(crate) fn is_there(&self, cookie: u64) -> bool {
         self.by_cookie.contains_key(&cookie)
     }

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 /// When a rank counts as hanging.
 const GIVE_UP: Duration = Duration::from_secs(120);
 
-/// One rank's host.
+/// Locked engine of a rank that is a thread.
 pub type Rank = LockedEngine<LocalRail, Thread>;
 
-/// What a world of threads starts from.
+/// Parameters of a world of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Number of ranks.
@@ -31,7 +31,7 @@ pub struct Setup {
     pub quotas: CreditQuotas,
 }
 
-/// Where a rank that is a thread runs.
+/// Environment of a rank that is a thread.
 #[derive(Debug)]
 pub struct Thread {
     started: Instant,
@@ -55,11 +55,11 @@ impl Environment for Thread {
     }
 }
 
-/// Where a test's own thread runs that waits for as long as this before it sleeps, and lends hands
-/// wherever something is left open.
+/// Environment of a test's own thread: a spin budget, and async progress wherever something is left
+/// open.
 #[derive(Clone, Copy, Debug)]
 pub struct Lending {
-    /// How it waits.
+    /// Spin budget of waits.
     pub patience: SpinBudget,
     /// See [`Environment::grace`].
     pub grace: Option<Duration>,
@@ -118,7 +118,7 @@ pub fn threads(world: u32, program: impl Fn(Arc<dyn Messaging>) + Send + Sync) {
     );
 }
 
-/// The same with a choice of credits and the concrete host.
+/// Runs `program` on each rank with a choice of credits and the concrete host.
 ///
 /// # Panics
 /// When a rank panics or leaves something pending.
@@ -195,10 +195,10 @@ pub fn leave_together<R: Transport + Send + 'static, S: Environment + 'static>(
     );
 }
 
-/// The same for a rank of several shards.
+/// Leaves the job together with the other ranks, for a rank of several shards.
 ///
 /// # Panics
-/// As [`leave_together`].
+/// When another rank does not leave in time.
 pub fn leave_sharded<R: Transport + Send + 'static, S: Environment + 'static>(
     host: &ShardedEngine<R, S>,
     leaving: &AtomicU32,

@@ -20,26 +20,26 @@ pub const LENS: [usize; 9] = [0, 8, 32, 33, 200, 256, 257, 1500, 9000];
 /// The context whose receives name source and tag.
 pub const EXACT: usize = 0;
 
-/// How the receives of a context name their messages. One way per context: then every message can
-/// be received.
+/// Wildcards of the receives of each context: (source named, tag named). One kind per context, so
+/// that every message can be received.
 const CONTEXTS: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
 
-/// One message of a plan.
+/// A message of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// Its sender.
+    /// Sender.
     pub from: u32,
-    /// Its receiver.
+    /// Receiver.
     pub to: u32,
     /// Which context, which says how receives name it.
     pub context: usize,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
     /// Bytes.
     pub len: usize,
-    /// Its place in the plan.
+    /// Position in the plan.
     pub number: u64,
-    /// How it is sent.
+    /// Send mode.
     pub mode: SendCompletion,
 }
 

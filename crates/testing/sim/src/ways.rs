@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 /// Repeats after which a way is left alone.
 const DOUBTS_MAX: u32 = 3;
-/// One frame in so many goes by any way, so that one that carries again is found.
+/// One frame in so many takes a random path, so that a repaired path is found.
 const TRY_ONE_IN: u64 = 16;
 
-/// One way.
+/// State of a path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Standing {
     /// Bytes under way.
@@ -22,7 +22,7 @@ struct Standing {
     doubts: u32,
 }
 
-/// All ways to one peer.
+/// Paths to one peer.
 #[derive(Debug)]
 pub(crate) struct Ways {
     ways: Vec<Standing>,
@@ -105,7 +105,7 @@ impl Ways {
         }
     }
 
-    /// What carries this number is not under way any more. The way that it went.
+    /// Forgets the frame with this number, which is not under way any more. Returns its path.
     pub(crate) fn forget(&mut self, number: u64) -> Option<u8> {
         let (way, len) = self.under_way.remove(&number)?;
         self.ways[usize::from(way)].backlog -= len;

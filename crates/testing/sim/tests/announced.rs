@@ -66,7 +66,7 @@ fn byte(number: usize, at: usize) -> u8 {
     }
 }
 
-/// What became of a receive.
+/// Outcome of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Pending(Request),
@@ -327,7 +327,7 @@ impl Player<'_> {
         if self.flights.is_empty() || self.random.one_in(3) {
             let flight = self.host.inspect(|shard| {
                 shard.progress_briefly();
-                shard.lift()
+                shard.take_copy_job()
             });
             self.flights.extend(flight.map(|flight| (flight, false)));
             return;
@@ -335,9 +335,9 @@ impl Player<'_> {
         let at = self.random.below(self.flights.len() as u64) as usize;
         if std::mem::replace(&mut self.flights[at].1, true) {
             let (flight, _) = self.flights.swap_remove(at);
-            self.host.inspect(|shard| shard.land(flight));
+            self.host.inspect(|shard| shard.finish_copy_job(flight));
         } else {
-            self.flights[at].0.carry();
+            self.flights[at].0.run();
         }
     }
 
@@ -345,9 +345,9 @@ impl Player<'_> {
     fn land_all(&mut self) {
         for (mut flight, carried) in std::mem::take(&mut self.flights) {
             if !carried {
-                flight.carry();
+                flight.run();
             }
-            self.host.inspect(|shard| shard.land(flight));
+            self.host.inspect(|shard| shard.finish_copy_job(flight));
         }
     }
 
@@ -361,7 +361,7 @@ impl Player<'_> {
         });
     }
 
-    /// One of the things that programs do.
+    /// Makes one random program step.
     fn act(&mut self) {
         self.step += 1;
         match self.random.below(24) {

@@ -1,5 +1,5 @@
-//! Who receives a message that was kept tells its sender, who waits for that, in the receive
-//! itself: the program may compute next.
+//! A receive of an unexpected synchronous message answers its sender at once: the program may
+//! compute next.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -38,10 +38,10 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
             shard.mrecv(message, data, origin)
         }
         _ => {
-            let catch = FastRecv::of(pattern, (room.mem(), LEN as u32), origin);
+            let catch = FastRecv::new(pattern, (room.mem(), LEN as u32), origin);
             let request = shard.post_plain(&catch).expect("nothing is in the way");
             assert!(matches!(
-                shard.end_plain(request),
+                shard.take_plain(request),
                 PlainRecvStatus::Plainly(_)
             ));
             Ok(StartOutcome::Pending(request))
@@ -78,7 +78,7 @@ fn the_sender_of_a_kept_message_hears_of_its_receive_before_the_receiver_goes_on
         let room = Scratch::new(LEN).expect("memory");
         for way in 0..3 {
             if host.me() == 1 {
-                host.wait_until(&mut || host.inspect(|shard| shard.unexpected()) == 1);
+                host.wait_until(&mut || host.inspect(|shard| shard.unexpected_count()) == 1);
                 receive(&host, way, &room);
                 continue;
             }

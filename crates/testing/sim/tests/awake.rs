@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const WORLD: u32 = 2;
 const LARGE: usize = 60_000;
-/// How long a thread waits: thousands of turns of a helper.
+/// Duration of a wait: thousands of turns of a progress thread.
 const WAITS: Duration = Duration::from_millis(50);
 /// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread
 /// there.
@@ -32,7 +32,7 @@ const TURNS: u32 = 2;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// Where a helper stays awake for so long, and its turns are counted.
+/// Environment in which a progress thread stays awake for so long, and its turns are counted.
 struct Idle(Duration, Arc<AtomicU32>);
 
 impl Environment for Idle {

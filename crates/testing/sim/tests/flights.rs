@@ -83,7 +83,7 @@ fn survive(host: &SimHost) -> u32 {
     for _ in 0..TURNS {
         host.inspect(|shard| {
             shard.progress_briefly();
-            flights.extend(shard.lift());
+            flights.extend(shard.take_copy_job());
             shard.rail().rest();
         });
         if host.inspect(|shard| shard.probe(source(1))).is_err() {
@@ -98,13 +98,13 @@ fn survive(host: &SimHost) -> u32 {
             None,
             "its memory is still used"
         );
-        flight.carry();
+        flight.run();
         assert_eq!(
             host.peek(name).expect("its name is good"),
             None,
             "nor did it land"
         );
-        host.inspect(|shard| shard.land(flight));
+        host.inspect(|shard| shard.finish_copy_job(flight));
     }
     for request in open {
         finish(host, Some(request));
@@ -262,7 +262,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                         let flight = host.inspect(|shard| {
                             shard.progress_briefly();
                             shard.rail().rest();
-                            shard.lift()
+                            shard.take_copy_job()
                         });
                         if let Some(mut flight) = flight {
                             // Its sender has done its part, and said so, when this one lands.
@@ -272,13 +272,13 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                                     shard.rail().rest();
                                 });
                             }
-                            flight.carry();
-                            host.inspect(|shard| shard.land(flight));
+                            flight.run();
+                            host.inspect(|shard| shard.finish_copy_job(flight));
                         }
                     }
                     finish(&host, Some(request));
                 }
-                let fetching = host.inspect(|shard| shard.fetching());
+                let fetching = host.inspect(|shard| shard.transfers_in_progress());
                 assert_eq!(fetching, 0, "it is over, and nothing else was sent");
                 let request = receive(&host, tag + 2, &short);
                 request
@@ -296,7 +296,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
     }
 }
 
-/// Whether whoever lends hands moves what waits itself depends on how much that is.
+/// Whether a lender moves waiting data itself depends on their amount.
 #[test]
 fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
     let counted = AtomicU64::new(0);
@@ -324,7 +324,10 @@ fn a_look_counts_what_is_to_be_written_to_a_receive_announced_ahead() {
                 origin: CallOrigin::default(),
             });
             if let StartOutcome::Pending(request) = started.expect("there is room for it") {
-                counted.fetch_add(host.inspect(|shard| shard.look().bytes), Ordering::Relaxed);
+                counted.fetch_add(
+                    host.inspect(|shard| shard.poll_only().bytes),
+                    Ordering::Relaxed,
+                );
                 finish(&host, Some(request));
             }
         });

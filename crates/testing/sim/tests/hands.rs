@@ -133,9 +133,11 @@ fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
     (out, into, open)
 }
 
-/// Whether peers would call the helper of this rank.
+/// Returns whether peers would wake the progress thread of this rank.
 fn is_armed(host: &Rank) -> bool {
-    let words = host.inspect(|shard| shard.rail().hands(host.me())).unwrap();
+    let words = host
+        .inspect(|shard| shard.rail().progress_words(host.me()))
+        .unwrap();
     ProgressWakeup::new(&words.word(0), &words.word(4)).is_armed()
 }
 

@@ -1,4 +1,4 @@
-//! What the engine promises, over ranks as threads with real concurrency.
+//! Guarantees of the engine, over ranks as threads with real concurrency.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -248,7 +248,7 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
                         4
                     );
                     assert!(
-                        rank.inspect(|shard| shard.unexpected()) <= quota as usize,
+                        rank.inspect(|shard| shard.unexpected_count()) <= quota as usize,
                         "the quota bounds what is kept"
                     );
                     for _ in 0..flood {

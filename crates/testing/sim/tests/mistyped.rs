@@ -42,7 +42,7 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
         tag: Some(tag),
     };
     let origin = |mark| CallOrigin {
-        mark: TypeDigest(mark),
+        digest: TypeDigest(mark),
         ..CallOrigin::default()
     };
     let mut written = 0;

@@ -65,8 +65,8 @@ impl Environment for Crowded {
         Some(LOOKS)
     }
 
-    /// What is learned of how long the program stays away is measured by a clock that is as coarse
-    /// as these times: such a rank may find that hands do not pay.
+    /// The clock that measures how long the program stays away is as coarse as these times, so this
+    /// rank may learn that async progress does not pay.
     fn releases_always(&self) -> bool {
         true
     }

@@ -12,12 +12,12 @@ use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::VecDeque;
 
-/// What the receiver grants.
+/// Credits that the receiver grants.
 const GRANTED: CreditQuotas = CreditQuotas {
     envelopes: 16,
     payload: 4000,
 };
-/// What the sender believes.
+/// Credits that the sender believes in.
 const BELIEVED: CreditQuotas = CreditQuotas {
     envelopes: 64,
     payload: 64_000,
@@ -127,6 +127,6 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
             send(&mut shards[0], 1, &memory, 0, SendCompletion::Standard),
             !overdrawn
         );
-        assert!(shards[0].unexpected() <= GRANTED.envelopes as usize);
+        assert!(shards[0].unexpected_count() <= GRANTED.envelopes as usize);
     });
 }

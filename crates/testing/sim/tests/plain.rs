@@ -55,12 +55,12 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
                 source: Some(Source { rank: 0, peer: 0 }),
                 tag: Some(0),
             };
-            let catch = FastRecv::of(pattern, (room.mem(), LEN as u32), CallOrigin::default());
+            let catch = FastRecv::new(pattern, (room.mem(), LEN as u32), CallOrigin::default());
             let request = host
                 .inspect(|shard| shard.post_plain(&catch))
                 .expect("nothing is in the way");
             host.wait_until(
-                &mut || match host.inspect(|shard| shard.end_plain(request)) {
+                &mut || match host.inspect(|shard| shard.take_plain(request)) {
                     PlainRecvStatus::NotYet => false,
                     PlainRecvStatus::Plainly(caught) => caught.len as usize == LEN,
                     PlainRecvStatus::Otherwise => panic!("it ended otherwise"),

@@ -110,7 +110,7 @@ fn nothing_is_lost_damaged_or_out_of_order_however_mad_the_strategy() {
         check(&job(seed, world), |host: Arc<SimHost>| {
             let mad = Mad(Mutex::new(Random::new(seed ^ u64::from(host.me()) << 32)));
             let loaded = Arc::new(CheckedPlugin::new(Box::new(mad), world));
-            host.inspect(|shard| shard.consult(loaded.clone()));
+            host.inspect(|shard| shard.set_plugin(loaded.clone()));
             play(&host, &plan, |_| false);
             let counts = (0..world).map(|peer| loaded.counts(peer)[DecisionKind::Order as usize]);
             let mut total = total.lock().expect("no panic");

@@ -1,4 +1,4 @@
-//! What starting a stepper costs those that are open already: nothing. Counted in steps, with many
+//! Cost of starting a stepper for those that are open already: nothing. Counted in steps, with many
 //! open at a time.
 
 use garonne_engine::CreditQuotas;

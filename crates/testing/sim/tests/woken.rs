@@ -112,8 +112,8 @@ fn send_in(host: &dyn Messaging, context: ContextId, tag: i32) {
     assert!(matches!(started.unwrap(), StartOutcome::Done(_)));
 }
 
-/// How many threads are woken while messages come for another one, of so many that wait in this
-/// way, each for what the peer sends with its tag.
+/// Returns the number of threads are woken while messages come for another one, of so many that
+/// wait in this way, each for what the peer sends with its tag.
 fn woken_by_messages_for_another(wait: impl Fn(&Rank, i32) + Sync) -> u32 {
     let (fabric, leaving) = (Fabric::new(WORLD), AtomicU32::new(0));
     let woken = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! What a rank costs in jobs larger than any machine here: memory and partners of a rank, in worlds
+//! Cost of a rank in jobs larger than any machine here: memory and partners of a rank, in worlds
 //! of 1,000, of 100,000 and of a million ranks.
 //!
 //! Of the larger worlds some ranks are there, spread over all numbers; the rest is never spoken to,
@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// Says to a child what to do: ranks of the world, and how many of them are there.
 const CHILD: &str = "GARONNE_TEST_SCALE";
 
-/// What a rank may hold more among 100,000 than among 1,000: partners of neighbouring numbers
-/// shared pages of its tables, and now each has its own. One word for each rank were 400,000 bytes.
+/// Additional memory that a rank may hold among 100,000 than among 1,000: partners of neighbouring
+/// numbers shared pages of its tables, and now each has its own. One word for each rank were
+/// 400,000 bytes.
 const FIRST_GROWTH_MAX: i64 = 100 << 10;
 
-/// What it may hold more among a million: nothing, and noise of the allocator. One byte for each
-/// rank were 900,000.
+/// Additional memory that a rank may hold among a million: nothing, and noise of the allocator. One
+/// byte for each rank were 900,000.
 const FURTHER_GROWTH_MAX: i64 = 16 << 10;
 
 fn job(world: u32) -> Job {
@@ -116,7 +117,7 @@ fn child() {
     assert_eq!(outcome.failure, None);
 }
 
-/// What `there` ranks of `world` hold together.
+/// Returns the memory that `there` ranks of `world` hold together.
 fn held(world: u32, there: u32) -> i64 {
     let own = std::env::current_exe().expect("this program");
     let child = std::process::Command::new(own)
@@ -132,7 +133,7 @@ fn held(world: u32, there: u32) -> i64 {
         .expect("a number")
 }
 
-/// What a rank more costs in a world of that many.
+/// Returns the cost of one more rank in a world of this size.
 fn cost(world: u32) -> i64 {
     let (few, many) = (4, 68);
     (held(world, many) - held(world, few)) / i64::from(many - few)
@@ -157,7 +158,7 @@ fn partners(world: u32) -> (u64, f64) {
         process.init(ThreadLevel::Multiple).expect("init");
         meet(&process.world().expect("the world"));
         process.finalize().expect("finalize");
-        let spoken = host.inspect(|shard| shard.spoken_with());
+        let spoken = host.inspect(|shard| shard.peer_count());
         most.fetch_max(spoken as u64, Ordering::Relaxed);
         all.fetch_add(spoken, Ordering::Relaxed);
     });

@@ -1,4 +1,4 @@
-//! How a job of many hosts starts, in a world without hosts: its agents are what they are in `node`
+//! Start of a job of many hosts, in a world without hosts: its agents are what they are in `node`
 //! (the tree of who reports to whom, what each knows until all have met, the bytes of what they
 //! say), and only lines and time are made up. Counts are asserted, and no times.
 //!
@@ -17,7 +17,7 @@ use garonne_job::limits::{FAN_OUT, SEATS_MAX};
 const HOP: u64 = 10;
 const WORK: u64 = 1;
 
-/// Who starts the agents.
+/// Starter of the agents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Another launcher, all at once; where the one above is stands in its exchange.
@@ -90,13 +90,13 @@ struct World {
     sent: u64,
 }
 
-/// What a start came to.
+/// Outcome of a start.
 #[derive(Debug)]
 struct Outcome {
     depth: u32,
     hops: u32,
     time: u64,
-    /// Of any agent, but the first; and of the first.
+    /// Connections of any agent but the first, and of the first.
     lines: (u32, u32),
     messages: (u64, u64),
     bytes: (u64, u64),

@@ -40,7 +40,7 @@ fn count(comm: &Comm) -> u32 {
     if comm.size() > 64 { 1 } else { 3 }
 }
 
-/// These ranks of the world make a communicator and meet in it, among themselves.
+/// Makes a communicator of these ranks of the world and synchronizes in it.
 fn meet(world: &Comm, ranks: &[u32], seed: u64) {
     let ranks: Vec<i32> = ranks.iter().map(|rank| *rank as i32).collect();
     let group = world.group().incl(&ranks).expect("a group");

@@ -163,19 +163,19 @@ fn what(what: EventKind) -> &'static str {
         EventKind::Send => "sends",
         EventKind::Recv => "posts a receive",
         EventKind::Match => "a message meets its receive",
-        EventKind::Keep => "a message comes that nobody has asked for yet",
-        EventKind::Hold => "a send waits for room or credit",
+        EventKind::Unexpected => "a message comes that nobody has asked for yet",
+        EventKind::Blocked => "a send waits for room or credit",
         EventKind::Move => "a large message begins to move",
         EventKind::Complete => "an operation is over",
         EventKind::Gone => "a peer is gone",
-        EventKind::Broken => "a peer broke the format",
-        EventKind::Take => "receives what lay ready",
+        EventKind::ProtocolError => "a peer broke the format",
+        EventKind::ReadyRecv => "receives what lay ready",
     }
 }
 
 fn event_value((number, event): &(u64, Event), names: &mut PlaceNames<'_>) -> Value {
     let own = has_tag(garonne_trace::record::OperationKind::Send, event.context);
-    json!({ "number": number, "what": what(event.what), "call": call_name(event.call),
+    json!({ "number": number, "what": what(event.kind), "call": call_name(event.call),
         "at": (event.site != 0).then(|| names.place(event.site)), "peer": event.peer,
         "tag": own.then_some(event.tag), "communicator": communicator(event.context), "bytes": event.len })
 }

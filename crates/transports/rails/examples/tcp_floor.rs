@@ -45,19 +45,19 @@ struct Got {
 }
 
 impl PollSink for Got {
-    fn packet(&mut self, _: Peer, _: PacketHeader, payload: UserMem, len: usize) {
+    fn on_packet(&mut self, _: Peer, _: PacketHeader, payload: UserMem, len: usize) {
         let mut word = [0; 8];
         payload.read(0, &mut word[..len.min(8)]);
         self.cookie = u64::from_le_bytes(word);
         self.packets += 1;
     }
-    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
-    fn revoked(&mut self, _: BulkToken) {}
-    fn bulk_done(&mut self, _: BulkToken, result: Result<(), Error>) {
+    fn on_exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn on_revoked(&mut self, _: BulkToken) {}
+    fn on_bulk_done(&mut self, _: BulkToken, result: Result<(), Error>) {
         result.expect("the bulk data arrive");
         self.done = true;
     }
-    fn gone(&mut self, peer: Peer) {
+    fn on_peer_gone(&mut self, peer: Peer) {
         panic!("{peer} is gone");
     }
 }
@@ -113,7 +113,7 @@ fn rail_bulks(rail: &mut TcpRail, me: Peer) -> Vec<f64> {
             word.mem().write(0, &descriptor.cookie.to_le_bytes());
             send(rail, 0, &word);
             await_packet(rail);
-            assert_eq!(rail.revoke(n), BulkStatus::Now);
+            assert_eq!(rail.revoke(n), BulkStatus::Done);
         } else {
             let mut got = await_packet(rail);
             let begun = Instant::now();

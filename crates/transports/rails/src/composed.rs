@@ -96,12 +96,12 @@ impl WakeSource for ComposedWake {
         self.bell.wake();
     }
 
-    fn look_on(&self) {
-        self.bell.look_on();
+    fn start_polling(&self) {
+        self.bell.start_polling();
     }
 
-    fn look_away(&self) {
-        self.bell.look_away();
+    fn stop_polling(&self) {
+        self.bell.stop_polling();
     }
 }
 
@@ -212,7 +212,7 @@ impl ComposedRail {
             bell: shm.wake_source(),
             sockets: tcp.sockets(),
         });
-        let hands = shm.hands(shm.me());
+        let hands = shm.progress_words(shm.me());
         let alone = near.iter().filter(|near| **near).count() <= 1;
         let far = Far {
             watcher: None,
@@ -296,9 +296,9 @@ impl Transport for ComposedRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         let Some(far) = self.far.as_ref().filter(|far| !far.is_near(peer)) else {
-            let reach = self.shm.reach(peer)?;
+            let reach = self.shm.capabilities(peer)?;
             // What goes by both is read at once; it is cut here.
             let both = self.far.as_ref().is_some_and(|far| far.has_both(peer));
             return Some(PeerCapabilities {
@@ -307,7 +307,7 @@ impl Transport for ComposedRail {
             });
         };
         let most = self.limits().packet_max;
-        let reach = lock(&far.tcp).reach(peer)?;
+        let reach = lock(&far.tcp).capabilities(peer)?;
         Some(PeerCapabilities {
             eager_max: reach.eager_max.min(most),
             pipeline_chunk: reach.pipeline_chunk.min(most),
@@ -315,14 +315,16 @@ impl Transport for ComposedRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        of!(self, peer, rail => rail.flow(peer, len))
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        of!(self, peer, rail => rail.fragmentation(peer, len))
     }
 
-    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         match &mut self.far {
-            Some(far) if !far.is_near(pieces.peer) => far.send(|tcp| tcp.send_pieces(pieces, mem)),
-            _ => self.shm.send_pieces(pieces, mem),
+            Some(far) if !far.is_near(pieces.peer) => {
+                far.send(|tcp| tcp.send_fragments(pieces, mem))
+            }
+            _ => self.shm.send_fragments(pieces, mem),
         }
     }
 
@@ -360,26 +362,26 @@ impl Transport for ComposedRail {
         }
     }
 
-    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
+    fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         if self.is_near(peer) {
-            self.shm.run(peer)
+            self.shm.slot_batch(peer)
         } else {
             None
         }
     }
 
     #[inline]
-    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+    fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
         if self.is_near(peer) {
-            self.shm.open_run(peer, records)
+            self.shm.open_slot_batch(peer, records)
         } else {
             0
         }
     }
 
     #[inline(always)]
-    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
-        self.is_near(peer) && self.shm.send_at_once(peer, header, bytes)
+    fn try_send_inline(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
+        self.is_near(peer) && self.shm.try_send_inline(peer, header, bytes)
     }
 
     #[inline]
@@ -397,15 +399,15 @@ impl Transport for ComposedRail {
         if copies {
             told += self.copy_some();
         }
-        if told > 0 && !copies && self.shm.is_quiet() {
+        if told > 0 && !copies && self.shm.is_idle() {
             return told;
         }
         told + self.shm.poll(budget.saturating_sub(told), sink)
     }
 
     #[inline(always)]
-    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
-        self.shm.take_ready(accept)
+    fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
+        self.shm.try_take_ready(accept)
     }
 
     #[inline(always)]
@@ -414,9 +416,9 @@ impl Transport for ComposedRail {
     }
 
     #[inline]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         // Of sockets nobody knows without asking the system.
-        self.far.is_none() && self.shm.is_quiet()
+        self.far.is_none() && self.shm.is_idle()
     }
 
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
@@ -431,9 +433,9 @@ impl Transport for ComposedRail {
     fn revoke(&mut self, token: BulkToken) -> BulkStatus {
         // Tokens are unique among both, and a rail that does not know one has nothing to end.
         if let Some(far) = &mut self.far
-            && lock(&far.tcp).revoke(token) == BulkStatus::Later
+            && lock(&far.tcp).revoke(token) == BulkStatus::Pending
         {
-            return BulkStatus::Later;
+            return BulkStatus::Pending;
         }
         self.shm.revoke(token)
     }
@@ -454,19 +456,19 @@ impl Transport for ComposedRail {
         of!(self, bulk.peer, rail => rail.write(bulk))
     }
 
-    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
+    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
             return self.shm.fetch_beside();
         }
-        of!(self, peer, rail => rail.fetch(token, peer, len))
+        of!(self, peer, rail => rail.choose_rendezvous(token, peer, len))
     }
 
-    fn fetched(&mut self, token: BulkToken, worked: bool) {
+    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
         // Only shared memory learns from it.
-        self.shm.fetched(token, worked);
+        self.shm.rendezvous_done(token, worked);
     }
 
-    fn share(
+    fn share_region(
         &mut self,
         token: BulkToken,
         peer: Peer,
@@ -481,49 +483,53 @@ impl Transport for ComposedRail {
         {
             return None;
         }
-        of!(self, peer, rail => rail.share(token, peer, data, way))
+        of!(self, peer, rail => rail.share_region(token, peer, data, way))
     }
 
     fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
         self.shm.take_part(token, len)
     }
 
-    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
-        of!(self, bulk.peer, rail => rail.push_part(bulk))
+    fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
+        of!(self, bulk.peer, rail => rail.write_part(bulk))
     }
 
-    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
+    fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         // Only data of the node's peers was offered.
-        self.shm.withdraw(token)
+        self.shm.withdraw_region(token)
     }
 
-    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
-        of!(self, bulk.peer, rail => rail.write_ahead(bulk))
+    fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
+        of!(self, bulk.peer, rail => rail.write_early(bulk))
     }
 
-    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
+    fn offload(
+        &mut self,
+        bulk: BulkTransfer<'_>,
+        what: OffloadKind,
+    ) -> Result<OffloadResult, Error> {
         if what == OffloadKind::Read
             && self.far.is_some()
             && joint::split(bulk.descriptor).is_some()
         {
             return Ok(OffloadResult::Unable);
         }
-        of!(self, bulk.peer, rail => rail.lift(bulk, what))
+        of!(self, bulk.peer, rail => rail.offload(bulk, what))
     }
 
-    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
+    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
         // The way to other nodes knows no such thing.
-        self.shm.unreached(peer)
+        self.shm.unreachable_cause(peer)
     }
 
-    fn lost(&mut self, peer: Peer) {
+    fn peer_lost(&mut self, peer: Peer) {
         // What is read of a peer of this node ends by itself: its memory is always there, or known
         // not to be.
-        of!(self, peer, rail => rail.lost(peer));
+        of!(self, peer, rail => rail.peer_lost(peer));
     }
 
-    fn looks(&self, peer: Peer) -> bool {
-        !self.is_near(peer) || self.shm.looks(peer)
+    fn is_polling(&self, peer: Peer) -> bool {
+        !self.is_near(peer) || self.shm.is_polling(peer)
     }
 
     fn arm(&mut self) -> u32 {
@@ -548,23 +554,23 @@ impl Transport for ComposedRail {
         }
     }
 
-    fn ring(&mut self, peer: Peer) {
-        of!(self, peer, rail => rail.ring(peer));
+    fn wake_peer(&mut self, peer: Peer) {
+        of!(self, peer, rail => rail.wake_peer(peer));
     }
 
-    fn nudge(&mut self, peer: Peer, need: WakeReason) {
-        of!(self, peer, rail => rail.nudge(peer, need));
+    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
+        of!(self, peer, rail => rail.wake_progress(peer, need));
     }
 
-    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+    fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
         if self.is_near(peer) {
-            self.shm.hands(peer)
+            self.shm.progress_words(peer)
         } else {
             None
         }
     }
 
-    fn wants_calls(&self, peer: Option<Peer>, len: u64) -> bool {
+    fn needs_polling(&self, peer: Option<Peer>, len: u64) -> bool {
         // What is shorter the system takes in by itself, and reading it is the program's own work.
         let far =
             |far: &Far| len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer));
@@ -577,13 +583,13 @@ impl Transport for ComposedRail {
         }
     }
 
-    fn be_patient(&mut self, patient: bool) {
+    fn poll_in_background(&mut self, patient: bool) {
         if let Some(far) = &self.far {
             lock(&far.tcp).be_patient(patient);
         }
     }
 
-    fn arm_hands(&mut self) -> Option<Duration> {
+    fn arm_progress(&mut self) -> Option<Duration> {
         let far = self.far.as_mut()?;
         // What is kept stays kept: that the rank does not look is seen to already.
         let mut tcp = lock(&far.tcp);
@@ -598,9 +604,9 @@ impl Transport for ComposedRail {
         far.wake.sockets.limit_if(watched)
     }
 
-    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+    fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         if self.is_near(owner) {
-            self.shm.commons(owner)
+            self.shm.coll_heap(owner)
         } else {
             None
         }

@@ -43,24 +43,24 @@ pub struct Told {
 }
 
 impl PollSink for Told {
-    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
+    fn on_packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
         let mut bytes = vec![0; len];
         payload.read(0, &mut bytes);
         self.packets.push((peer, header, bytes));
     }
-    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
+    fn on_exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
         self.exposed.push((token, descriptor));
     }
-    fn revoked(&mut self, token: BulkToken) {
+    fn on_revoked(&mut self, token: BulkToken) {
         self.revoked.push(token);
     }
-    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
+    fn on_bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
         self.done.push((token, result));
     }
-    fn gone(&mut self, peer: Peer) {
+    fn on_peer_gone(&mut self, peer: Peer) {
         self.gone.push(peer);
     }
-    fn lost(&mut self, peer: Peer, why: &'static str) {
+    fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
         self.gone.push(peer);
         self.reasons.push(why);
     }
@@ -321,7 +321,7 @@ fn arming_misses_nothing<W: World>(mut world: W) {
         receive(&mut world, 1, 1);
         world.rail(1).disarm();
         let ticket = world.rail(1).arm();
-        world.rail(0).ring(1);
+        world.rail(0).wake_peer(1);
         source.sleep(ticket, None);
         world.rail(1).disarm();
         let ticket = world.rail(1).arm();
@@ -374,7 +374,7 @@ fn expose<W: World>(
     match world.rail(peer).expose(token, 1 - peer, data) {
         ExposeResult::Ready(descriptor) => Some(descriptor),
         ExposeResult::Unable => None,
-        ExposeResult::Later => {
+        ExposeResult::Pending => {
             let mut told = Told::default();
             while told.exposed.is_empty() {
                 world.settle();
@@ -400,7 +400,7 @@ fn bulk<W: World>(world: &mut W, way: Bulky, bulk: BulkTransfer<'_>) -> Result<(
     } else {
         rail.write(bulk)?
     };
-    if ending == BulkStatus::Now {
+    if ending == BulkStatus::Done {
         return Ok(());
     }
     let mut told = Told::default();
@@ -417,7 +417,7 @@ fn bulk<W: World>(world: &mut W, way: Bulky, bulk: BulkTransfer<'_>) -> Result<(
 }
 
 fn regions_are_read_and_written<W: World>(mut world: W) {
-    let Some(reach) = world.rail(0).reach(1) else {
+    let Some(reach) = world.rail(0).capabilities(1) else {
         panic!("the two rails reach each other")
     };
     let bytes = pattern(100_000, 1);
@@ -475,14 +475,17 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
     }
     assert_eq!(
         world.rail(1).revoke(7),
-        BulkStatus::Now,
+        BulkStatus::Done,
         "an unused region is withdrawn at once"
     );
 }
 
 fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
     const LEN: usize = 5000;
-    let can_write = world.rail(0).reach(1).is_some_and(|reach| reach.can_write);
+    let can_write = world
+        .rail(0)
+        .capabilities(1)
+        .is_some_and(|reach| reach.can_write);
     let (room, source) = (scratch(&[0; LEN]), scratch(&pattern(LEN, 3)));
     let (into, from) = (
         Data::contiguous(room.mem(), LEN as u64),
@@ -490,8 +493,11 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
     );
     for withdrawn in [true, false] {
         // A rail may decline now and then.
-        let mut tries =
-            (0..PATIENCE).map(|_| world.rail(1).share(9, 0, &into, RendezvousMode::Push));
+        let mut tries = (0..PATIENCE).map(|_| {
+            world
+                .rail(1)
+                .share_region(9, 0, &into, RendezvousMode::Write)
+        });
         let Some(offer) = tries.find_map(|offer| offer) else {
             // One that never shares is not asked to write.
             return;
@@ -506,11 +512,11 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             len: from.len,
         };
         if withdrawn {
-            assert_eq!(world.rail(1).withdraw(9), WithdrawResult::Mine);
+            assert_eq!(world.rail(1).withdraw_region(9), WithdrawResult::Withdrawn);
         }
         let first = world
             .rail(0)
-            .write_ahead(part(4))
+            .write_early(part(4))
             .unwrap_or_else(|error| panic!("{error:?}"));
         assert_eq!(
             first.is_some(),
@@ -524,15 +530,15 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
         let mut bytes = step.bytes;
         if first.is_some() {
             assert_eq!(
-                world.rail(1).withdraw(9),
-                WithdrawResult::Theirs,
+                world.rail(1).withdraw_region(9),
+                WithdrawResult::InUse,
                 "what was taken is not given back"
             );
         }
         while !step.last {
             step = world
                 .rail(0)
-                .push_part(part(5))
+                .write_part(part(5))
                 .unwrap_or_else(|error| panic!("{error:?}"));
             bytes += step.bytes;
         }
@@ -549,9 +555,9 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             got[len..].iter().all(|byte| *byte == 0),
             "and touches nothing else"
         );
-        assert_eq!(world.rail(1).revoke(9), BulkStatus::Now);
+        assert_eq!(world.rail(1).revoke(9), BulkStatus::Done);
         assert_eq!(
-            world.rail(0).write_ahead(part(6)),
+            world.rail(0).write_early(part(6)),
             Ok(None),
             "what was revoked is not written"
         );
@@ -559,7 +565,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
 }
 
 fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
-    let Some(reach) = world.rail(0).reach(1).filter(|reach| reach.can_read) else {
+    let Some(reach) = world.rail(0).capabilities(1).filter(|reach| reach.can_read) else {
         return;
     };
     let (remote, local) = (scratch(&pattern(4096, 1)), scratch(&[0; 4096]));
@@ -568,7 +574,7 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
     let Some(stale) = expose(&mut world, 1, 1, &exposed) else {
         panic!("a rail that reads exposes contiguous data")
     };
-    assert_eq!(world.rail(1).revoke(1), BulkStatus::Now);
+    assert_eq!(world.rail(1).revoke(1), BulkStatus::Done);
     let Some(fresh) = expose(&mut world, 1, 2, &exposed) else {
         panic!("a table entry is used again")
     };
@@ -622,7 +628,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
         local_offset: 0,
         len: 4000,
     };
-    let mut lift = || match world.rail(0).lift(part, OffloadKind::Read) {
+    let mut lift = || match world.rail(0).offload(part, OffloadKind::Read) {
         Ok(OffloadResult::Copy(step, load)) => Some((step.bytes, load)),
         _ => None,
     };
@@ -633,10 +639,10 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     drop(other);
     assert_eq!(
         world.rail(1).revoke(1),
-        BulkStatus::Later,
+        BulkStatus::Pending,
         "a copy is under way"
     );
-    let carried = std::thread::scope(|scope| scope.spawn(|| load.carry()).join());
+    let carried = std::thread::scope(|scope| scope.spawn(|| load.run()).join());
     assert!(matches!(carried, Ok(Ok(()))), "any thread carries it");
     let mut got = vec![0; 4000];
     local.mem().read(0, &mut got);
@@ -648,7 +654,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     world.rail(1).poll(16, &mut told);
     assert_eq!(told.revoked, [1], "now nobody uses it");
     assert!(
-        world.rail(0).lift(part, OffloadKind::Read).is_err(),
+        world.rail(0).offload(part, OffloadKind::Read).is_err(),
         "nor can anybody"
     );
 }

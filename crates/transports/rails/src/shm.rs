@@ -269,14 +269,14 @@ impl ShmRail {
             if !self.gone[*peer as usize] {
                 // It lives, and its leases are its own affair.
                 if let Some(shortage) = self.unreached.of(*peer) {
-                    sink.unreached(shortage.clone());
+                    sink.on_peer_unreachable(shortage.clone());
                 }
                 continue;
             }
             // Everything it published before it died is delivered first.
             self.outs[*peer as usize] = None;
             self.regions.peer_gone(*peer);
-            sink.gone(*peer);
+            sink.on_peer_gone(*peer);
         }
         untold.len() as u32
     }
@@ -292,14 +292,14 @@ impl Transport for ShmRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return None;
         }
         let means = self.regions.means(&*self.neighbours, peer);
         Some(PeerCapabilities {
             eager_max: EAGER_MAX,
-            flow_max: EAGER_MAX,
+            fragmented_max: EAGER_MAX,
             can_read: means.can_read,
             can_write: means.can_write,
             pipeline_chunk: PACKET_MAX,
@@ -308,23 +308,23 @@ impl Transport for ShmRail {
     }
 
     #[cold]
-    fn unreached(&self, peer: Peer) -> Option<UnreachableCause> {
+    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
         self.unreached.of(peer).cloned()
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
         if len < FLOW_FROM {
-            return Fragmentation::No;
+            return Fragmentation::None;
         }
         let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
         let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
         let Ok(out) = self.out(peer) else {
-            return Fragmentation::No;
+            return Fragmentation::None;
         };
         // A mailbox has other writers, who may take the room between two pieces.
         match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
-            true => Fragmentation::Pieces(piece, piece),
-            false => Fragmentation::No,
+            true => Fragmentation::Fragments(piece, piece),
+            false => Fragmentation::None,
         }
     }
 
@@ -406,14 +406,14 @@ impl Transport for ShmRail {
         header: &PacketHeader,
         bytes: UserMem,
     ) -> Result<(), ClaimError> {
-        if self.send_at_once(peer, *header, bytes) {
+        if self.try_send_inline(peer, *header, bytes) {
             return Ok(());
         }
         self.send_small(peer, header.to_words(), (bytes, header.len as usize))
     }
 
     #[inline(always)]
-    fn send_at_once(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
+    fn try_send_inline(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
         let len = header.len as usize;
         match self.outs.get_mut(peer as usize) {
             Some(Some(out)) if len <= SLOT_MAX => out.send_inline(header.to_words(), bytes, len),
@@ -422,11 +422,11 @@ impl Transport for ShmRail {
         }
     }
 
-    fn run(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
+    fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         self.outs.get_mut(peer as usize)?.as_mut()?.run()
     }
 
-    fn open_run(&mut self, peer: Peer, records: u32) -> u32 {
+    fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
         match self.outs.get_mut(peer as usize) {
             Some(Some(out)) => out.open_run(records),
             _ => 0,
@@ -455,7 +455,7 @@ impl Transport for ShmRail {
     }
 
     #[inline(always)]
-    fn take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
+    fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         let found = self.inbox.take_ready(accept);
         if let PeekResult::Taken(_) = found {
             self.wake.moved();
@@ -480,7 +480,7 @@ impl Transport for ShmRail {
     }
 
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
+    fn is_idle(&self) -> bool {
         self.inbox.is_empty() && !self.any_gone && !self.regions.busy() && self.untold.is_empty()
     }
 
@@ -502,36 +502,36 @@ impl Transport for ShmRail {
             .transfer(&*self.neighbours, bulk, crate::sys::Way::Write)
     }
 
-    fn fetch(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
+    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
         let means = self.regions.means(&*self.neighbours, peer);
         let hands = !means.can_read || self.has_hands(peer, len);
         if !hands && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
             // It computes, and does its part if it comes back before this side is through. That
             // says nothing of the way.
             self.paces.begin_unmeasured();
-            return RendezvousMode::Late;
+            return RendezvousMode::ShareLater;
         }
         if hands && len <= PACE_UNWORN_MAX && !self.inbox.is_worn_in(peer) {
             // The system's pages for the lane take many times what the bytes do. They come once,
             // and then packets are measured as they will be.
             self.paces.begin_unmeasured();
-            return RendezvousMode::Packets;
+            return RendezvousMode::Data;
         }
         self.paces.begin(token, peer, len, |way| match way {
             RendezvousMode::Read => means.can_read,
             // The peer has to write here; whether it can shows when it tries.
-            RendezvousMode::Push | RendezvousMode::Share | RendezvousMode::Late => {
+            RendezvousMode::Write | RendezvousMode::Share | RendezvousMode::ShareLater => {
                 means.can_read && means.can_write && hands
             }
-            RendezvousMode::Packets => hands,
+            RendezvousMode::Data => hands,
         })
     }
 
-    fn fetched(&mut self, token: BulkToken, worked: bool) {
+    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
         self.paces.end(token, worked);
     }
 
-    fn share(
+    fn share_region(
         &mut self,
         token: BulkToken,
         peer: Peer,
@@ -545,23 +545,27 @@ impl Transport for ShmRail {
         self.regions.take_part(token, len)
     }
 
-    fn push_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
+    fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         self.regions.push(&*self.neighbours, bulk)
     }
 
-    fn withdraw(&mut self, token: BulkToken) -> WithdrawResult {
+    fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         self.regions.withdraw(token)
     }
 
-    fn write_ahead(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
+    fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
         self.regions.write_ahead(&*self.neighbours, bulk)
     }
 
-    fn lift(&mut self, bulk: BulkTransfer<'_>, what: OffloadKind) -> Result<OffloadResult, Error> {
+    fn offload(
+        &mut self,
+        bulk: BulkTransfer<'_>,
+        what: OffloadKind,
+    ) -> Result<OffloadResult, Error> {
         self.regions.lift(&self.neighbours, bulk, what)
     }
 
-    fn looks(&self, peer: Peer) -> bool {
+    fn is_polling(&self, peer: Peer) -> bool {
         self.regions.looks(&*self.neighbours, peer)
     }
 
@@ -592,13 +596,13 @@ impl Transport for ShmRail {
         self.wake.clone()
     }
 
-    fn ring(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         if let Some(bell) = self.neighbours.doorbell(peer) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
         }
     }
 
-    fn nudge(&mut self, peer: Peer, need: WakeReason) {
+    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.nudge(match need {
                 WakeReason::Answer => WakeupScope::Transfers,
@@ -607,11 +611,11 @@ impl Transport for ShmRail {
         }
     }
 
-    fn hands(&mut self, peer: Peer) -> Option<Segment> {
+    fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
         self.neighbours.hands(peer)
     }
 
-    fn commons(&mut self, owner: Peer) -> Option<Segment> {
+    fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         let all = self
             .commons
             .get_or_insert_with(|| self.neighbours.commons())

@@ -332,13 +332,13 @@ impl TcpRail {
     fn tell(&mut self, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         for (token, result) in self.done.drain(..) {
-            sink.bulk_done(token, result);
+            sink.on_bulk_done(token, result);
             told += 1;
         }
         for what in self.untold.drain(..) {
             match what {
-                Untold::Gone(peer, why) => sink.lost(peer, why),
-                Untold::Revoked(token) => sink.revoked(token),
+                Untold::Gone(peer, why) => sink.on_peer_lost(peer, why),
+                Untold::Revoked(token) => sink.on_revoked(token),
             }
             told += 1;
         }
@@ -356,13 +356,13 @@ impl Transport for TcpRail {
         }
     }
 
-    fn reach(&self, peer: Peer) -> Option<PeerCapabilities> {
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
             return None;
         }
         Some(PeerCapabilities {
             eager_max: TCP_EAGER_MAX,
-            flow_max: TCP_FLOW_MAX,
+            fragmented_max: TCP_FLOW_MAX,
             can_read: true,
             can_write: false,
             pipeline_chunk: TCP_PACKET_MAX,
@@ -370,11 +370,11 @@ impl Transport for TcpRail {
         })
     }
 
-    fn flow(&mut self, peer: Peer, len: usize) -> Fragmentation {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
         self.flow_of(peer, len)
     }
 
-    fn send_pieces(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
         self.send_from(pieces, mem)
     }
 
@@ -532,11 +532,11 @@ impl Transport for TcpRail {
                 }
                 if lends {
                     self.recall(peer, cookie, token);
-                    return BulkStatus::Later;
+                    return BulkStatus::Pending;
                 }
             }
         }
-        BulkStatus::Now
+        BulkStatus::Done
     }
 
     fn read(&mut self, bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
@@ -551,7 +551,7 @@ impl Transport for TcpRail {
         let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
         if bulk.len == 0 {
-            return Ok(BulkStatus::Now);
+            return Ok(BulkStatus::Done);
         }
         let ask = Ask {
             cookie: bulk.descriptor.cookie,
@@ -568,10 +568,10 @@ impl Transport for TcpRail {
         }
         self.widen(peer);
         self.spread(peer);
-        Ok(BulkStatus::Later)
+        Ok(BulkStatus::Pending)
     }
 
-    fn lost(&mut self, peer: Peer) {
+    fn peer_lost(&mut self, peer: Peer) {
         self.lose(peer);
     }
 
@@ -598,7 +598,7 @@ impl Transport for TcpRail {
         self.wake.clone()
     }
 
-    fn ring(&mut self, peer: Peer) {
+    fn wake_peer(&mut self, peer: Peer) {
         if self.remote(peer).is_err() {
             return;
         }

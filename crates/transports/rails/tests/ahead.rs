@@ -92,7 +92,7 @@ impl Pair {
 
     fn post(&mut self, memory: &Scratch) -> Request {
         let place = (memory.mem(), memory.len() as u32);
-        let catch = FastRecv::of(pattern(), place, CallOrigin::default());
+        let catch = FastRecv::new(pattern(), place, CallOrigin::default());
         self.receiver.post_plain(&catch).unwrap()
     }
 
@@ -102,7 +102,7 @@ impl Pair {
             tag: Some(tag),
             ..pattern()
         };
-        let catch = FastRecv::of(wanted, (room.mem(), 100), CallOrigin::default());
+        let catch = FastRecv::new(wanted, (room.mem(), 100), CallOrigin::default());
         (self.receiver.post_plain(&catch).unwrap(), room)
     }
 
@@ -217,7 +217,7 @@ fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
             for _ in 0..LOOKS {
                 pair.receiver.progress();
             }
-            assert_eq!(pair.receiver.unexpected(), 1);
+            assert_eq!(pair.receiver.unexpected_count(), 1);
             let receive = pair.post(&room);
             if sender_first {
                 pair.sender_ends(send);
@@ -243,7 +243,7 @@ fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
 fn a_receiver_that_looks_for_messages_fetches_its_own() {
     for mut pair in Pair::each() {
         let source = pair.receiver.rail().wake_source();
-        source.look_on();
+        source.start_polling();
         let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
         let receive = pair.post(&room);
         let send = pair.send(&message);
@@ -251,7 +251,7 @@ fn a_receiver_that_looks_for_messages_fetches_its_own() {
         assert!(all(&room, 0, ROOM, 1));
         let status = pair.both_end(send, receive);
         assert_eq!((status.len, status.error), (1 << 20, None));
-        source.look_away();
+        source.stop_polling();
     }
 }
 
@@ -264,9 +264,9 @@ fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
             pair.sender.progress();
             let send = pair.send(&message);
             pair.sender.progress_briefly();
-            let mut flight = pair.sender.lift().expect("its receiver computes");
+            let mut flight = pair.sender.take_copy_job().expect("its receiver computes");
             if landed_first {
-                flight.carry();
+                flight.run();
             }
             for _ in 0..LOOKS {
                 pair.receiver.progress();
@@ -282,9 +282,9 @@ fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
                 "its sender said nothing yet"
             );
             if !landed_first {
-                flight.carry();
+                flight.run();
             }
-            pair.sender.land(flight);
+            pair.sender.finish_copy_job(flight);
             assert!(
                 !pair.sender.is_complete(send),
                 "its memory may still be read"
@@ -300,22 +300,22 @@ fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
 #[test]
 fn a_sender_that_comes_back_takes_what_its_receiver_has_not_taken_yet() {
     for mut pair in Pair::each() {
-        pair.receiver.rail().wake_source().look_on();
+        pair.receiver.rail().wake_source().start_polling();
         let (message, room) = (filled(ROOM, 7), filled(ROOM, 1));
         let receive = pair.post(&room);
         let send = pair.send(&message);
         pair.receiver.progress_briefly();
-        let mut flight = pair.receiver.lift().expect("its sender computes");
-        flight.carry();
+        let mut flight = pair.receiver.take_copy_job().expect("its sender computes");
+        flight.run();
         assert!(all(&room, 0, 200_000, 7) && all(&room, 1 << 20, ROOM, 1));
         for _ in 0..LOOKS {
             pair.sender.progress();
         }
         assert!(all(&room, 1 << 20, ROOM, 7), "it waited for its receiver");
-        pair.receiver.land(flight);
+        pair.receiver.finish_copy_job(flight);
         let status = pair.both_end(send, receive);
         assert_eq!((status.len, status.error), (ROOM as u64, None));
-        pair.receiver.rail().wake_source().look_away();
+        pair.receiver.rail().wake_source().stop_polling();
     }
 }
 
@@ -383,7 +383,7 @@ fn a_message_that_does_not_fit_is_an_error_and_writes_nothing_behind_the_room() 
         let Ok(StartOutcome::Pending(receive)) = pair.receiver.recv(recv) else {
             panic!("nothing was sent")
         };
-        pair.receiver.announce(receive);
+        pair.receiver.offer_early(receive);
         let send = pair.send(&message);
         assert!(!pair.sender_ends(send));
         let status = pair.both_end(send, receive);
@@ -431,7 +431,7 @@ fn what_may_go_to_a_wildcard_posted_before_is_not_announced() {
         let Ok(StartOutcome::Pending(wildcard)) = pair.receiver.recv(recv) else {
             panic!("nothing was sent")
         };
-        pair.receiver.announce(wildcard);
+        pair.receiver.offer_early(wildcard);
         let receive = pair.post(&room);
         let send = pair.send(&message);
         assert!(!pair.sender_ends(send));
@@ -465,8 +465,10 @@ fn small_messages_taken_as_they_lie_ready_do_not_mislead_the_sender_of_the_next_
                 });
                 assert!(matches!(sent, Ok(StartOutcome::Done(_))));
                 let taken = filled(8, 1);
-                let catch = FastRecv::of(pattern(), (taken.mem(), 8), CallOrigin::default());
-                assert!(pair.receiver.recv_quick(&catch, 0).is_some() && all(&taken, 0, 8, 3));
+                let catch = FastRecv::new(pattern(), (taken.mem(), 8), CallOrigin::default());
+                assert!(
+                    pair.receiver.recv_blocking_fast(&catch, 0).is_some() && all(&taken, 0, 8, 3)
+                );
             }
             room.mem().with_mut(0, ROOM, |bytes| bytes.fill(1));
             let receive = pair.post(&room);
@@ -486,7 +488,7 @@ fn small_messages_taken_as_they_lie_ready_do_not_mislead_the_sender_of_the_next_
 #[test]
 fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
     for mut pair in Pair::each() {
-        pair.sender.allow_runs(true);
+        pair.sender.allow_slot_batches(true);
         let (eager, large, room) = (filled(100, 3), filled(1 << 20, 7), filled(ROOM, 1));
         let mut on_track = 0;
         for round in 0..200usize {
@@ -507,7 +509,7 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
                     len: [8, 100, 100][way % 3],
                     origin: CallOrigin::default(),
                 };
-                let track = pair.sender.track(2, 1).filter(|_| small.len == 8);
+                let track = pair.sender.send_channel(2, 1).filter(|_| small.len == 8);
                 let data = (small.mem, small.len as u32);
                 if track.is_some_and(|track| track.send(tag, data, small.origin, |_| {})) {
                     on_track += 1;
@@ -547,9 +549,9 @@ fn messages_of_any_way_and_tag_count_for_the_next_announced_one() {
 fn an_offer_made_before_a_track_ended_is_for_no_other_message() {
     for early in [true, false] {
         for mut pair in Pair::each() {
-            pair.sender.allow_runs(true);
+            pair.sender.allow_slot_batches(true);
             let (large, larger) = (filled(1 << 20, 7), filled(2 << 20, 8));
-            while pair.sender.track(2, 1).is_none() {
+            while pair.sender.send_channel(2, 1).is_none() {
                 let (place, _room) = pair.post_small(TAG);
                 pair.send_eager(TAG, 8);
                 pair.receiver_ends(place).unwrap();
@@ -570,7 +572,7 @@ fn an_offer_made_before_a_track_ended_is_for_no_other_message() {
             let before = recorded(&pair);
             pair.send_eager(TAG, 8);
             assert_eq!(recorded(&pair), before, "it is no event");
-            pair.sender.end_tracks(&(0..8));
+            pair.sender.end_send_channels(&(0..8));
             let sends = [pair.send(&large), pair.send(&larger)];
             for _ in 0..LOOKS {
                 pair.sender.progress();

@@ -44,7 +44,7 @@ impl Pair {
             Engine::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas)
         });
         let (mut sender, receiver) = (shards.next().unwrap(), shards.next().unwrap());
-        sender.allow_runs(true);
+        sender.allow_slot_batches(true);
         Self {
             sender,
             receiver,
@@ -148,9 +148,9 @@ fn an_offer_that_comes_after_its_communicator_was_freed_is_nobodys_fault() {
             pair.passes(CONTEXT);
         }
         let place = (pair.room.mem(), 1 << 20);
-        let catch = FastRecv::of(pattern(CONTEXT), place, CallOrigin::default());
+        let catch = FastRecv::new(pattern(CONTEXT), place, CallOrigin::default());
         let receive = pair.receiver.post_plain(&catch).unwrap();
-        pair.receiver.announce(receive);
+        pair.receiver.offer_early(receive);
         // Before it has heard of that.
         assert!(pair.send(CONTEXT).is_none());
         pair.sender.forget(&CONTEXTS);

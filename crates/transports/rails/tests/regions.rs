@@ -83,7 +83,7 @@ fn blocks_of_one_shape_are_read_into_blocks_of_another_in_any_pieces() {
         let len = step.min(remote.len - at);
         assert_eq!(
             read(&mut reader, &descriptor, &local, (at, len)),
-            Ok(BulkStatus::Now)
+            Ok(BulkStatus::Done)
         );
         at += len;
         step = step * 3 + 1001;
@@ -107,7 +107,7 @@ fn a_revoked_region_is_given_back_when_the_last_lease_ends() {
     let descriptor = ready(owner.expose(7, 0, &Data::contiguous(memory.mem(), 4096)));
     let state = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64);
     state.fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(7), BulkStatus::Later, "somebody reads it");
+    assert_eq!(owner.revoke(7), BulkStatus::Pending, "somebody reads it");
     let mut told = Told::default();
     owner.poll(16, &mut told);
     assert!(told.revoked.is_empty());
@@ -133,13 +133,13 @@ fn a_part_of_a_region_that_its_owner_took_back_is_refused_without_waiting_for_a_
         len: 1 << 20,
     };
     assert!(matches!(
-        writer.lift(bulk, OffloadKind::Part),
+        writer.offload(bulk, OffloadKind::Part),
         Ok(OffloadResult::Copy(..))
     ));
-    assert_eq!(owner.revoke(7), BulkStatus::Now);
+    assert_eq!(owner.revoke(7), BulkStatus::Done);
     ASKED.set(0);
     assert!(matches!(
-        writer.lift(bulk, OffloadKind::Part),
+        writer.offload(bulk, OffloadKind::Part),
         Err(Error::Peer { .. })
     ));
     assert!(
@@ -156,7 +156,7 @@ fn a_lease_dies_with_its_holder() {
     inbox
         .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
         .fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(7), BulkStatus::Later);
+    assert_eq!(owner.revoke(7), BulkStatus::Pending);
     owner.peer_gone(0);
     let mut told = Told::default();
     for _ in 0..3 {
@@ -176,7 +176,7 @@ fn a_process_that_is_not_the_owner_is_never_read() {
     let (mut reader, mut owner, _) = pair(child.id());
     assert!(
         reader
-            .reach(1)
+            .capabilities(1)
             .is_some_and(|reach| !reach.can_read && !reach.can_write)
     );
     let memory = Scratch::new(4096).unwrap();
@@ -193,7 +193,7 @@ fn a_process_that_is_not_the_owner_is_never_read() {
 #[test]
 fn writing_is_not_offered_where_a_process_id_could_be_reused() {
     let (reader, _owner, _) = pair(std::process::id());
-    let reach = reader.reach(1).unwrap();
+    let reach = reader.capabilities(1).unwrap();
     assert!(reach.can_read && !reach.can_write);
 }
 
@@ -239,7 +239,7 @@ fn push(
     descriptor: &RegionDescriptor,
     local: &Data,
 ) -> Result<PartWritten, Error> {
-    writer.push_part(BulkTransfer {
+    writer.write_part(BulkTransfer {
         token: 3,
         peer: 1,
         descriptor,
@@ -260,8 +260,8 @@ proptest! {
         let (source, target) = (Scratch::new(len as usize).unwrap(), Scratch::new(len as usize).unwrap());
         source.mem().write(0, &bytes);
         let (from, into) = (Data::contiguous(source.mem(), len), Data::contiguous(target.mem(), len));
-        let way = if pushing { RendezvousMode::Push } else { RendezvousMode::Share };
-        let descriptor = owner.share(5, 0, &into, way).unwrap();
+        let way = if pushing { RendezvousMode::Write } else { RendezvousMode::Share };
+        let descriptor = owner.share_region(5, 0, &into, way).unwrap();
         let (mut ours, mut theirs, mut turn) = (0, 0, 0);
         while ours + theirs < len {
             turn += 1;
@@ -282,7 +282,7 @@ proptest! {
         prop_assert_eq!(owner.take_part(5, len), Ok(None));
         prop_assert_eq!(push(&mut writer, &descriptor, &from), Ok(PartWritten { bytes: 0, last: true }));
         target.mem().with(0, len as usize, |got| assert!(got == bytes));
-        prop_assert_eq!(owner.revoke(5), BulkStatus::Now);
+        prop_assert_eq!(owner.revoke(5), BulkStatus::Done);
         prop_assert!(push(&mut writer, &descriptor, &from).is_err(), "nothing is written after the end");
     }
 
@@ -321,7 +321,7 @@ proptest! {
             let beyond = bytes[..1 << 16].iter().chain(&bytes[(1 << 16) + usize::from(len)..]);
             assert!(beyond.copied().all(|byte| byte == 0xee), "it wrote beyond the room");
         });
-        prop_assert_eq!(owner.revoke(1), BulkStatus::Now, "no lease was left behind");
+        prop_assert_eq!(owner.revoke(1), BulkStatus::Done, "no lease was left behind");
     }
 }
 
@@ -330,7 +330,9 @@ fn a_division_that_cannot_be_true_is_the_peers_error_and_takes_nothing() {
     let (mut writer, mut owner, inbox) = sharers();
     let memory = Scratch::new(1 << 20).unwrap();
     let data = Data::contiguous(memory.mem(), 1 << 20);
-    let descriptor = owner.share(5, 0, &data, RendezvousMode::Share).unwrap();
+    let descriptor = owner
+        .share_region(5, 0, &data, RendezvousMode::Share)
+        .unwrap();
     let word = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64 + 8);
     for wrong in [1, 1000 << 32, u64::MAX, 1 << 63] {
         word.store(wrong, Ordering::Relaxed);
@@ -349,14 +351,16 @@ fn a_writer_that_dies_gives_its_lease_back() {
     let (_, mut owner, inbox) = sharers();
     let memory = Scratch::new(1 << 20).unwrap();
     let data = Data::contiguous(memory.mem(), 1 << 20);
-    let descriptor = owner.share(5, 0, &data, RendezvousMode::Push).unwrap();
+    let descriptor = owner
+        .share_region(5, 0, &data, RendezvousMode::Write)
+        .unwrap();
     inbox
         .atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64)
         .fetch_add(1, Ordering::Relaxed);
-    assert_eq!(owner.revoke(5), BulkStatus::Later, "it is being written");
+    assert_eq!(owner.revoke(5), BulkStatus::Pending, "it is being written");
     assert_eq!(
         owner.revoke(5),
-        BulkStatus::Later,
+        BulkStatus::Pending,
         "asking twice changes nothing"
     );
     owner.peer_gone(0);
@@ -372,7 +376,9 @@ fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
     let (mut writer, mut owner, _) = pair(std::process::id());
     let memory = Scratch::new(4096).unwrap();
     let data = Data::contiguous(memory.mem(), 4096);
-    let descriptor = owner.share(5, 0, &data, RendezvousMode::Push).unwrap();
+    let descriptor = owner
+        .share_region(5, 0, &data, RendezvousMode::Write)
+        .unwrap();
     assert!(push(&mut writer, &descriptor, &data).is_err());
 }
 
@@ -381,7 +387,7 @@ fn write_ahead(
     descriptor: &RegionDescriptor,
     local: &Data,
 ) -> Result<Option<PartWritten>, Error> {
-    writer.write_ahead(BulkTransfer {
+    writer.write_early(BulkTransfer {
         token: 3,
         peer: 1,
         descriptor,
@@ -412,16 +418,20 @@ fn data_offered_ahead_goes_to_the_writer_or_back_to_its_owner_and_never_to_both(
             );
         });
     };
-    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
-    assert_eq!(owner.withdraw(5), WithdrawResult::Mine);
+    let offer = owner
+        .share_region(5, 0, &into, RendezvousMode::Write)
+        .unwrap();
+    assert_eq!(owner.withdraw_region(5), WithdrawResult::Withdrawn);
     assert_eq!(
         write_ahead(&mut writer, &offer, &from),
         Ok(None),
         "it was withdrawn"
     );
-    assert_eq!(owner.revoke(5), BulkStatus::Now, "and needs no revoking");
+    assert_eq!(owner.revoke(5), BulkStatus::Done, "and needs no revoking");
     written(0);
-    let again = owner.share(6, 0, &into, RendezvousMode::Push).unwrap();
+    let again = owner
+        .share_region(6, 0, &into, RendezvousMode::Write)
+        .unwrap();
     assert_eq!(
         write_ahead(&mut writer, &offer, &from),
         Ok(None),
@@ -432,9 +442,9 @@ fn data_offered_ahead_goes_to_the_writer_or_back_to_its_owner_and_never_to_both(
         last: true,
     };
     assert_eq!(write_ahead(&mut writer, &again, &from), Ok(Some(step)));
-    assert_eq!(owner.withdraw(6), WithdrawResult::Theirs);
+    assert_eq!(owner.withdraw_region(6), WithdrawResult::InUse);
     written(40_000);
-    assert_eq!(owner.revoke(6), BulkStatus::Now);
+    assert_eq!(owner.revoke(6), BulkStatus::Done);
     assert_eq!(
         write_ahead(&mut writer, &again, &from),
         Ok(None),
@@ -447,15 +457,19 @@ fn a_writer_that_looks_in_vain_keeps_no_owner_waiting() {
     let (mut writer, mut owner, inbox) = sharers();
     let (_source, from) = filled(40_000, 7);
     let (_room, into) = filled(40_000, 1);
-    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
+    let offer = owner
+        .share_region(5, 0, &into, RendezvousMode::Write)
+        .unwrap();
     let state = inbox.atomic_u64(2048 + (offer.cookie as u32) as usize * 64);
     state.fetch_add(1, Ordering::Relaxed);
     assert_eq!(
-        owner.withdraw(5),
-        WithdrawResult::Mine,
+        owner.withdraw_region(5),
+        WithdrawResult::Withdrawn,
         "it has a lease, but took nothing"
     );
-    let second = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
+    let second = owner
+        .share_region(5, 0, &into, RendezvousMode::Write)
+        .unwrap();
     assert_ne!(offer.cookie, second.cookie, "the first is not free yet");
     state.fetch_sub(1, Ordering::Relaxed);
     let mut told = Told::default();
@@ -472,9 +486,11 @@ fn nothing_is_written_ahead_where_a_process_id_could_be_reused_or_by_a_descripto
     let (_source, from) = filled(40_000, 7);
     let (mut writer, mut owner, _) = pair(std::process::id());
     let (_room, into) = filled(40_000, 1);
-    let offer = owner.share(5, 0, &into, RendezvousMode::Push).unwrap();
+    let offer = owner
+        .share_region(5, 0, &into, RendezvousMode::Write)
+        .unwrap();
     assert_eq!(write_ahead(&mut writer, &offer, &from), Ok(None));
-    assert_eq!(owner.withdraw(5), WithdrawResult::Mine);
+    assert_eq!(owner.withdraw_region(5), WithdrawResult::Withdrawn);
     let (mut writer, _owner, _) = sharers();
     for cookie in [0, 64, u64::MAX, 1 << 32] {
         let wild = RegionDescriptor { cookie, ..offer };
@@ -489,9 +505,9 @@ fn nothing_is_written_ahead_where_a_process_id_could_be_reused_or_by_a_descripto
 #[test]
 fn a_rank_says_whether_it_looks_for_messages() {
     let (writer, owner, _) = sharers();
-    assert!(!writer.looks(1));
-    owner.wake_source().look_on();
-    assert!(writer.looks(1) && !owner.looks(0));
-    owner.wake_source().look_away();
-    assert!(!writer.looks(1));
+    assert!(!writer.is_polling(1));
+    owner.wake_source().start_polling();
+    assert!(writer.is_polling(1) && !owner.is_polling(0));
+    owner.wake_source().stop_polling();
+    assert!(!writer.is_polling(1));
 }

@@ -1,15 +1,16 @@
-//! The shortest ways: a small send that nothing hinders, a blocking receive whose message is the
-//! next thing to come, and a plain nonblocking receive from its posting to its end.
+//! Fast paths: a small send that nothing hinders, a blocking receive of the next message to come,
+//! and a plain nonblocking receive.
 //!
-//! Guards in front of the general ways of `engine`: whenever something is not plain they say so,
-//! having changed nothing, and the caller goes the general way. Owned by the shard; an expected
-//! message exists only inside [`Engine::recv_quick`]. Bounded: one message is expected.
+//! These are guards in front of the general paths of `engine`. If anything is not plain they say
+//! so, having changed nothing, and the caller takes the general path. Owned by the engine; an
+//! expected message exists only inside [`Engine::recv_blocking_fast`]. Bounded: one message is
+//! expected.
 
 use crate::api::{CallOrigin, ContextId, Pattern, Peer, Request, Source, TypeDigest};
 use crate::core::{Core, IncomingPayload};
 use crate::engine::Engine;
 use crate::key_map::NONE;
-use crate::limits::AHEAD_FROM;
+use crate::limits::EARLY_RTR_FROM;
 use crate::matching::matcher::{Envelope, Matcher};
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::observe::events::{Event, EventKind, EventLog};
@@ -33,9 +34,9 @@ pub struct FastSend {
     pub tag: i32,
     /// The bytes.
     pub mem: UserMem,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
@@ -46,15 +47,15 @@ pub struct FastRecv {
     pub context: ContextId,
     /// The one accepted sender, or [`ANY_PEER`].
     pub peer: Peer,
-    /// Its rank in the communicator.
+    /// Rank of the sender in the communicator.
     pub rank: u32,
     /// The one accepted tag, or [`ANY_TAG`].
     pub tag: i32,
-    /// Where the bytes go.
+    /// Receive buffer.
     pub mem: UserMem,
     /// Room there.
     pub room: u32,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
@@ -67,7 +68,7 @@ pub const ANY_TAG: i32 = -2;
 
 impl FastRecv {
     /// A receive of what `pattern` accepts into `room` bytes at `mem`.
-    pub fn of(pattern: Pattern, (mem, room): (UserMem, u32), origin: CallOrigin) -> Self {
+    pub fn new(pattern: Pattern, (mem, room): (UserMem, u32), origin: CallOrigin) -> Self {
         Self {
             context: pattern.context,
             peer: pattern.source.map_or(ANY_PEER, |source| source.peer),
@@ -85,7 +86,7 @@ impl FastRecv {
         word.store(self.origin.site, Ordering::Relaxed);
     }
 
-    /// What it accepts.
+    /// Messages that the receive accepts.
     #[inline]
     pub fn pattern(&self) -> Pattern {
         pattern(self.context, (self.peer, self.rank), self.tag)
@@ -102,15 +103,15 @@ fn pattern(context: ContextId, (peer, rank): (Peer, u32), tag: i32) -> Pattern {
     }
 }
 
-/// How a receive that [`Engine::post_plain`] posted stands.
+/// State of a receive that [`Engine::post_plain`] posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainRecvStatus {
-    /// It goes on.
+    /// The receive is pending.
     NotYet,
-    /// It received this message; its name is gone.
+    /// The receive got this message, and its name is released.
     Plainly(ReceivedMessage),
-    /// It ended otherwise (an error, cancelled, longer than 4 GB), or the name is stale:
-    /// [`Engine::take`] tells.
+    /// The receive ended otherwise (error, cancelled, longer than 4 GB), or the name is stale:
+    /// [`Engine::take`] tells which.
     Otherwise,
 }
 
@@ -125,7 +126,7 @@ pub struct ReceivedMessage {
     pub len: u32,
 }
 
-/// The message that the running [`Engine::recv_quick`] would take.
+/// The message that the running [`Engine::recv_blocking_fast`] would take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedRecv {
     context: ContextId,
@@ -148,7 +149,7 @@ const NOTHING: i64 = -1;
 const FLOWING: i64 = -2;
 
 impl ExpectedRecv {
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn none() -> Self {
         let caught = ReceivedMessage {
             source: 0,
             tag: 0,
@@ -166,14 +167,14 @@ impl ExpectedRecv {
     }
 
     /// The expected message begins to come: where it goes.
-    pub(crate) fn flows(&mut self) -> UserMem {
+    pub(crate) fn take_fragments(&mut self) -> UserMem {
         self.room = FLOWING;
         self.mem
     }
 
-    /// All of it is here.
+    /// Marks the fragmented message as complete.
     #[inline(always)]
-    pub(crate) fn flowed(&mut self, meta: &MessageInfo) {
+    pub(crate) fn fragments_done(&mut self, meta: &MessageInfo) {
         self.room = NOTHING;
         self.caught = ReceivedMessage {
             source: meta.source,
@@ -182,14 +183,15 @@ impl ExpectedRecv {
         };
     }
 
-    /// Whether it takes this message, none of the posted receives having matched. Then it has to.
+    /// Returns whether the expected receive takes this message, which no posted receive matched. If
+    /// it returns true, the receive must take it.
     #[inline(always)]
     pub(crate) fn accepts(&mut self, meta: &MessageInfo, events: &EventLog) -> bool {
         self.room >= meta.len as i64
             && self.context == meta.context
             && (self.tag == meta.tag || self.tag < 0)
             && meta.waiting.is_none()
-            && meta.mark == TypeDigest::NONE
+            && meta.digest == TypeDigest::NONE
             && (self.peer == meta.peer || self.accepts_from_any(meta, events))
     }
 
@@ -206,11 +208,16 @@ impl ExpectedRecv {
         true
     }
 
-    /// Whether it takes this message before the posted receives, of which some may have got one
-    /// since that was last asked.
+    /// Returns whether the expected receive takes this message before the posted receives. The
+    /// answer may change when a posted receive gets a message.
     #[cold]
     #[inline(never)]
-    fn goes_before(&mut self, matcher: &Matcher, meta: &MessageInfo, events: &EventLog) -> bool {
+    fn precedes_posted(
+        &mut self,
+        matcher: &Matcher,
+        meta: &MessageInfo,
+        events: &EventLog,
+    ) -> bool {
         // What accepts a message has to take it, so that is asked last.
         matcher.may_overtake(&pattern(self.context, (self.peer, 0), self.tag))
             && self.accepts(meta, events)
@@ -220,16 +227,16 @@ impl ExpectedRecv {
     #[inline(always)]
     fn take(&mut self, meta: &MessageInfo, payload: UserMem) {
         self.mem.copy_from(0, payload, 0, meta.len as usize);
-        self.flowed(meta);
+        self.fragments_done(meta);
     }
 }
 
 impl Core {
     /// An eager envelope that the expected receive or a plain posted one takes, if all is plain:
-    /// the next of its stream, and no wildcard posted that could be older. `false`: nothing
+    /// the next of its sequence, and no wildcard posted that could be older. `false`: nothing
     /// happened.
     #[inline(always)]
-    pub(crate) fn catch_packet(
+    pub(crate) fn receive_expected_packet(
         &mut self,
         header: &PacketHeader,
         meta: &MessageInfo,
@@ -241,21 +248,23 @@ impl Core {
         let Some(route) = self.known_route(meta.context, meta.peer) else {
             return false;
         };
-        let stream = self.streams.get_mut(route.stream);
-        let gate = &mut self.gates[route.gate as usize];
-        if stream.odd.is_some()
+        let stream = self.sequences.get_mut(route.stream);
+        let gate = &mut self.peers[route.gate as usize];
+        if stream.reorder.is_some()
             || header.sequence != stream.next_rx as u32
             || !gate.may_send(&self.quotas)
         {
             return false;
         }
         let receive = if self.matcher.nothing_posted() {
-            if !self.expected.accepts(meta, &self.events) {
+            if !self.expected_recv.accepts(meta, &self.events) {
                 return false;
             }
             NONE
-        } else if self.expected.overtakes
-            && self.expected.goes_before(&self.matcher, meta, &self.events)
+        } else if self.expected_recv.overtakes
+            && self
+                .expected_recv
+                .precedes_posted(&self.matcher, meta, &self.events)
         {
             NONE
         } else {
@@ -273,9 +282,9 @@ impl Core {
         gate.outstanding += 1;
         let credits_due = gate.owe(meta.len, &self.quotas);
         if receive == NONE {
-            self.expected.take(meta, payload);
+            self.expected_recv.take(meta, payload);
         } else {
-            self.fill(receive, meta, payload);
+            self.fill_posted(receive, meta, payload);
         }
         if credits_due {
             self.return_credits(route.gate);
@@ -285,11 +294,11 @@ impl Core {
 
     /// Ends a posted receive with the eager message that it matched.
     #[inline(always)]
-    fn fill(&mut self, receive: u32, meta: &MessageInfo, payload: UserMem) {
+    fn fill_posted(&mut self, receive: u32, meta: &MessageInfo, payload: UserMem) {
         let operation = self.requests.at(receive);
-        if operation.data.layout.is_some() || operation.marks != 0 || meta.len > operation.data.len
+        if operation.data.layout.is_some() || operation.flags != 0 || meta.len > operation.data.len
         {
-            return self.fulfil(receive, *meta, IncomingPayload::Payload(payload));
+            return self.deliver_to_receive(receive, *meta, IncomingPayload::Payload(payload));
         }
         operation
             .data
@@ -308,9 +317,9 @@ impl Core {
 
     /// Gives a message to the expected receive, which accepts it.
     #[inline(always)]
-    pub(crate) fn catch(&mut self, gate: u32, meta: &MessageInfo, payload: UserMem) {
+    pub(crate) fn receive_expected(&mut self, gate: u32, meta: &MessageInfo, payload: UserMem) {
         self.release_credits(gate, meta.len);
-        self.expected.take(meta, payload);
+        self.expected_recv.take(meta, payload);
     }
 }
 
@@ -325,14 +334,14 @@ impl Core {
             context: catch.context,
             tag: catch.tag,
             call: catch.origin.call,
-            what: EventKind::Recv,
-            kind: catch.origin.kind,
+            kind: EventKind::Recv,
+            datatype: catch.origin.datatype,
         });
     }
 
     /// Notes the receive of a caught message.
     #[inline(always)]
-    fn note_caught(&mut self, catch: &FastRecv, peer: Peer, caught: ReceivedMessage) {
+    fn note_received(&mut self, catch: &FastRecv, peer: Peer, caught: ReceivedMessage) {
         self.events.push(Event {
             len: u64::from(caught.len),
             site: catch.origin.site,
@@ -340,24 +349,25 @@ impl Core {
             context: catch.context,
             tag: caught.tag,
             call: catch.origin.call,
-            what: EventKind::Recv,
-            kind: catch.origin.kind,
+            kind: EventKind::Recv,
+            datatype: catch.origin.datatype,
         });
     }
 
-    /// Opens a receive for a kept message.
+    /// Opens a receive for an unexpected message.
     #[cold]
     fn post_to_kept(&mut self, catch: &FastRecv, item: u32) -> Option<Request> {
         let index = self.requests.open_plain(catch, OpState::Active)?;
         self.note_posted(catch);
         self.matcher.drop_kept(item);
-        self.hand_over(index, item);
+        self.deliver_unexpected(index, item);
         Some(self.requests.name(index))
     }
 
-    /// Whether messages of this process may come: it is one of the job's, and none was lost.
+    /// Returns whether messages of this process may arrive: the process is in the job, and no peer
+    /// was lost.
     #[inline(always)]
-    fn may_hear(&self, peer: Peer) -> bool {
+    fn may_receive_from(&self, peer: Peer) -> bool {
         peer < self.world && !self.any_lost
     }
 
@@ -366,30 +376,30 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn stop_expecting(&mut self) {
-        if std::mem::replace(&mut self.expected.room, NOTHING) == FLOWING {
-            self.keep_caught_flow();
+        if std::mem::replace(&mut self.expected_recv.room, NOTHING) == FLOWING {
+            self.keep_expected_fragments();
         }
     }
 
-    /// Receives a kept message if its few bytes lie in its record and fit; `None`: nothing
+    /// Receives an unexpected message if its few bytes lie in its record and fit; `None`: nothing
     /// happened.
     #[inline(never)]
-    fn catch_kept(&mut self, catch: &FastRecv, item: u32) -> Option<ReceivedMessage> {
-        let kept = self.store.get(item);
+    fn receive_unexpected(&mut self, catch: &FastRecv, item: u32) -> Option<ReceivedMessage> {
+        let kept = self.unexpected.get(item);
         let meta = &kept.meta;
         let UnexpectedBody::Inline(bytes) = &kept.body else {
             return None;
         };
         if meta.len > u64::from(catch.room)
             || meta.waiting.is_some()
-            || meta.mark != TypeDigest::NONE
+            || meta.digest != TypeDigest::NONE
         {
             return None;
         }
         catch.mem.write(0, bytes.get(..meta.len as usize)?);
         self.matcher.drop_kept(item);
-        let (meta, body) = self.store.remove(item);
-        self.release_kept(&meta, &body);
+        let (meta, body) = self.unexpected.remove(item);
+        self.release_unexpected(&meta, &body);
         let caught = ReceivedMessage {
             source: meta.source,
             tag: meta.tag,
@@ -398,18 +408,18 @@ impl Core {
         if catch.peer == ANY_PEER {
             self.events.note_from_any(&meta, CallOrigin::default());
         }
-        self.note_caught(catch, meta.peer, caught);
+        self.note_received(catch, meta.peer, caught);
         Some(caught)
     }
 }
 
-/// The header of the next envelope of a stream.
+/// The header of the next envelope of a sequence.
 #[inline(always)]
 pub(crate) fn header_of(small: &FastSend, stream: &Sequence) -> PacketHeader {
     PacketHeader {
         kind: PacketKind::Eager as u8,
         flags: 0,
-        shard: small.origin.mark.0,
+        shard: small.origin.digest.0,
         len: small.len as u32,
         context: small.context,
         source: small.source,
@@ -420,7 +430,7 @@ pub(crate) fn header_of(small: &FastSend, stream: &Sequence) -> PacketHeader {
 
 /// The event of a small message that left.
 #[inline(always)]
-pub(crate) fn sent(small: &FastSend) -> Event {
+pub(crate) fn send_event(small: &FastSend) -> Event {
     Event {
         len: small.len as u64,
         site: small.origin.site,
@@ -428,8 +438,8 @@ pub(crate) fn sent(small: &FastSend) -> Event {
         context: small.context,
         tag: small.tag,
         call: small.origin.call,
-        what: EventKind::Send,
-        kind: small.origin.kind,
+        kind: EventKind::Send,
+        datatype: small.origin.datatype,
     }
 }
 
@@ -445,56 +455,63 @@ impl<R: Transport> Engine<R> {
         else {
             return false;
         };
-        if self.send_on_track(small, route) {
+        if self.send_on_channel(small, route) {
             return true;
         }
         let core = &mut self.core;
-        let gate = &mut core.gates[route.gate as usize];
-        gate.settle();
-        let fits = small.len <= self.limits.inline_max && small.len <= gate.reach.eager_max;
-        // A gate whose peer is gone has no credits.
-        if !fits || gate.held != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
+        let gate = &mut core.peers[route.gate as usize];
+        gate.close_batch();
+        let fits = small.len <= self.limits.inline_max && small.len <= gate.capabilities.eager_max;
+        // A peer that is gone has no credits.
+        if !fits || gate.window_len != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
             return small.len > self.limits.inline_max && self.send_medium(*small, route);
         }
-        let stream = core.streams.get_mut(route.stream);
+        let stream = core.sequences.get_mut(route.stream);
         let header = header_of(small, stream);
-        if !self.rail.send_at_once(small.peer, header, small.mem) {
-            return self.send_small_otherwise(*small, route);
+        if !self
+            .transport
+            .try_send_inline(small.peer, header, small.mem)
+        {
+            return self.send_small_slow(*small, route);
         }
         stream.count_tx(small.tag);
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
-        core.events.push(sent(small));
+        core.events.push(send_event(small));
         true
     }
 
-    /// Sends a small message by another way than the rail's shortest.
+    /// Sends a small message by another way than the transport's shortest.
     #[inline(never)]
-    fn send_small_otherwise(&mut self, small: FastSend, route: PeerRoute) -> bool {
+    fn send_small_slow(&mut self, small: FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
-        let stream = core.streams.get_mut(route.stream);
+        let stream = core.sequences.get_mut(route.stream);
         let header = header_of(&small, stream);
         if self
-            .rail
+            .transport
             .send_inline(small.peer, &header, small.mem)
             .is_err()
         {
             return false;
         }
         stream.count_tx(small.tag);
-        let gate = &mut core.gates[route.gate as usize];
+        let gate = &mut core.peers[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= small.len as u64;
-        core.events.push(sent(&small));
+        core.events.push(send_event(&small));
         true
     }
 
     #[inline(never)]
-    pub(crate) fn recv_kept(&mut self, catch: FastRecv, item: u32) -> Option<ReceivedMessage> {
-        let caught = self.core.catch_kept(&catch, item);
-        if self.core.pending {
+    pub(crate) fn recv_unexpected(
+        &mut self,
+        catch: FastRecv,
+        item: u32,
+    ) -> Option<ReceivedMessage> {
+        let caught = self.core.receive_unexpected(&catch, item);
+        if self.core.has_work {
             // Credits to return.
-            self.pump();
+            self.progress_queued();
         }
         caught
     }
@@ -509,7 +526,7 @@ impl<R: Transport> Engine<R> {
     ) -> Option<ReceivedMessage> {
         let overtakes =
             !self.core.matcher.nothing_posted() && self.core.matcher.may_overtake(&catch.pattern());
-        let expected = &mut self.core.expected;
+        let expected = &mut self.core.expected_recv;
         expected.overtakes = overtakes;
         expected.context = catch.context;
         expected.peer = catch.peer;
@@ -517,11 +534,12 @@ impl<R: Transport> Engine<R> {
         expected.mem = catch.mem;
         expected.room = i64::from(catch.room);
         loop {
-            if self.rail.poll_one(&mut self.core)
-                || !self.rail.is_quiet()
-                    && (self.rail.poll(1, &mut self.core) > 0 || self.core.expected.room != FLOWING)
+            if self.transport.poll_one(&mut self.core)
+                || !self.transport.is_idle()
+                    && (self.transport.poll(1, &mut self.core) > 0
+                        || self.core.expected_recv.room != FLOWING)
             {
-                if self.core.expected.room != FLOWING {
+                if self.core.expected_recv.room != FLOWING {
                     break;
                 }
             } else if left == 0 {
@@ -532,44 +550,46 @@ impl<R: Transport> Engine<R> {
             }
         }
         let core = &mut self.core;
-        if core.expected.room != NOTHING {
+        if core.expected_recv.room != NOTHING {
             core.stop_expecting();
             return None;
         }
-        let caught = core.expected.caught;
-        let peer = core.expected.peer;
-        core.note_caught(&catch, peer, caught);
-        if core.pending {
+        let caught = core.expected_recv.caught;
+        let peer = core.expected_recv.peer;
+        core.note_received(&catch, peer, caught);
+        if core.has_work {
             // Credits to return.
-            self.pump();
+            self.progress_queued();
         }
         Some(caught)
     }
 
-    /// As [`Engine::post_plain`] where no message lies ready.
+    /// Posts a plain receive like [`Engine::post_plain`], where no message lies ready.
     #[inline(never)]
     pub(crate) fn post_unready(&mut self, catch: FastRecv) -> Option<Request> {
         let core = &mut self.core;
         // One that comes in pieces already may match.
-        if core.flows != 0 || catch.peer != ANY_PEER && !core.may_hear(catch.peer) {
+        if core.unmatched_fragmented != 0
+            || catch.peer != ANY_PEER && !core.may_receive_from(catch.peer)
+        {
             return None;
         }
         let pattern = catch.pattern();
         if let Some(item) = core.matcher.find(&pattern) {
             let name = core.post_to_kept(&catch, item)?;
-            self.answer();
-            if catch.room > AHEAD_FROM {
-                self.announce_slot(name.index);
+            self.flush_answers();
+            if catch.room > EARLY_RTR_FROM {
+                self.offer_early_slot(name.index);
             }
             return Some(name);
         }
         let index = core.requests.open_plain(&catch, OpState::Posted)?;
         core.note_posted(&catch);
         core.matcher.post(&pattern, index);
-        core.ask_for(index);
+        core.probe_windows_for(index);
         let name = core.requests.name(index);
-        if catch.room > AHEAD_FROM {
-            self.announce_slot(index);
+        if catch.room > EARLY_RTR_FROM {
+            self.offer_early_slot(index);
         }
         Some(name)
     }
@@ -577,7 +597,7 @@ impl<R: Transport> Engine<R> {
     /// Ends a posted receive if it is over and all is plain. Of the name's generation the low
     /// [`crate::limits::SHORT_GENERATION_BITS`] count.
     #[inline(always)]
-    pub fn end_plain(&mut self, name: Request) -> PlainRecvStatus {
+    pub fn take_plain(&mut self, name: Request) -> PlainRecvStatus {
         self.core.requests.end_plain(name)
     }
 
@@ -585,7 +605,7 @@ impl<R: Transport> Engine<R> {
     /// A stale name counts as over: whoever ends it hears of that.
     #[inline(always)]
     pub fn plain_ended_at(&self, name: Request) -> Option<u64> {
-        match self.core.requests.short(name) {
+        match self.core.requests.find_short(name) {
             Some(operation) if operation.state == OpState::Complete => Some(operation.finished),
             Some(operation) if operation.state != OpState::Free => None,
             _ => Some(0),
@@ -594,8 +614,8 @@ impl<R: Transport> Engine<R> {
 
     /// The whole name and the context of a living operation of which the low bits of the generation
     /// are known.
-    pub fn whole_name(&self, name: Request) -> Option<(Request, ContextId)> {
-        let operation = self.core.requests.short(name)?;
+    pub fn full_name(&self, name: Request) -> Option<(Request, ContextId)> {
+        let operation = self.core.requests.find_short(name)?;
         (operation.state != OpState::Free)
             .then(|| (self.core.requests.name(name.index), operation.context))
     }

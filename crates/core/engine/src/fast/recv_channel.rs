@@ -1,24 +1,24 @@
-//! Receives whose message lies ready: matched and taken in one go, without a request.
+//! Receives whose message lies ready: matched and taken at once, without a request.
 //!
 //! A message that lies in its slot when its receive comes needs no more than a comparison, if
-//! nothing else could concern either: no receive was posted before, no message is kept or held
-//! back, nothing waits to be done. Whenever that is not so nothing happens here, and the ways of
-//! `fast::recv` and `engine` see to it.
+//! nothing else could concern either: no receive is posted, no message is unexpected or blocked,
+//! nothing is queued. Otherwise nothing happens here, and the paths of `fast::recv` and `engine`
+//! serve.
 //!
-//! What a stream and its gate have to say about each envelope (its turn, the credits it used and
-//! that are owed for it) an [`RecvChannel`] says for many: opened for as many as nothing can go
-//! wrong with, and settled before the engine looks at a packet in any other way. An inlet is open
-//! only while all is calm, and only packets and posted receives end that, so `settle` has one
-//! caller besides its own. So it is with what is recorded: an inlet has at hand what its last
-//! receive was, and leaves one event for all that it took when it closes. Owned by the core.
-//! Bounded by [`INLETS`].
+//! A sequence and its peer state have to account for each envelope: its turn, the credits it used,
+//! the credits owed for it. A [`RecvChannel`] accounts for many at once. It is opened for as many
+//! envelopes as nothing can go wrong with, and settled before the engine looks at a packet in any
+//! other way. It is open only while nothing is pending. Only packets and posted receives end that,
+//! so `settle` has one caller besides its own. The event log works the same way: a channel
+//! remembers its last receive, and writes one event for all that it took when it closes. Owned by
+//! the core. Bounded by [`RECV_CHANNELS`].
 
 use crate::api::{ContextId, Peer, Request};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::fast::recv::{ANY_PEER, ANY_TAG, FastRecv, ReceivedMessage};
 use crate::fast::send_channel::RUN_PAYLOAD_MAX;
-use crate::limits::INLETS;
+use crate::limits::RECV_CHANNELS;
 use crate::observe::events::{Event, EventKind};
 use crate::peer::state::stream_key;
 use crate::transport::{
@@ -26,11 +26,11 @@ use crate::transport::{
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A stream whose next small envelopes may be taken. A line long, so that one shift finds it.
+/// A sequence whose next small envelopes may be taken. A line long, so that one shift finds it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct RecvChannel {
-    /// That of the stream, or [`CLOSED`].
+    /// Key of the sequence, or [`CLOSED`].
     key: u64,
     /// Tag and number of the last envelope, as its header has them: the number's low half is the
     /// upper one.
@@ -43,8 +43,8 @@ struct RecvChannel {
     stream: u32,
     /// Payload taken.
     bytes: u64,
-    /// Of the last receive: its call and the type of its data as an event has them, and its site,
-    /// which its caller stores.
+    /// Call and datatype of the last receive in the encoding of an event, and its call site, which
+    /// the caller stores.
     call: u16,
     kind: u8,
     site: AtomicU64,
@@ -52,13 +52,13 @@ struct RecvChannel {
 
 const _: () = assert!(size_of::<RecvChannel>() == 64, "a line");
 
-/// No stream has this key: no peer is `u32::MAX`.
+/// No sequence has this key: no peer is `u32::MAX`.
 const CLOSED: u64 = u64::MAX;
 
-/// The inlets, each in the one place that its peer names.
+/// The receive channels, each in the one place that its peer names.
 #[derive(Debug)]
 pub(crate) struct RecvChannels {
-    places: [RecvChannel; INLETS],
+    places: [RecvChannel; RECV_CHANNELS],
     /// Some may be open.
     open: bool,
 }
@@ -85,7 +85,7 @@ impl RecvChannel {
         ((self.last >> 32) as u32).wrapping_add(1)
     }
 
-    /// What it took, as an event.
+    /// Returns the event for the messages that the channel took.
     fn taken(&self, key: u64) -> Event {
         Event {
             len: self.bytes,
@@ -94,8 +94,8 @@ impl RecvChannel {
             context: (key >> 32) as u32,
             tag: self.last as u32 as i32,
             call: self.call,
-            what: EventKind::Take,
-            kind: self.kind,
+            kind: EventKind::ReadyRecv,
+            datatype: self.kind,
         }
     }
 }
@@ -103,7 +103,7 @@ impl RecvChannel {
 impl RecvChannels {
     pub(crate) fn new() -> Self {
         Self {
-            places: [const { RecvChannel::closed() }; INLETS],
+            places: [const { RecvChannel::closed() }; RECV_CHANNELS],
             open: false,
         }
     }
@@ -119,8 +119,8 @@ struct ReadyPacketTaker<'a, S> {
 impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
     type Taken = ReceivedMessage;
 
-    /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its stream
-    /// and all is plain.
+    /// Takes a packet for a receive that nothing precedes, if it is the next envelope of its
+    /// sequence and all is plain.
     #[inline(always)]
     fn accept(self, peeked: &PeekedPacket) -> Option<ReceivedMessage> {
         let Self { core, catch, site } = self;
@@ -140,11 +140,13 @@ impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
             return None;
         }
         let key = stream_key(catch.context, peeked.peer).0;
-        let place = peeked.peer as usize % INLETS;
-        if core.inlets.places[place].key != key && !core.open_inlet(catch.context, peeked.peer) {
+        let place = peeked.peer as usize % RECV_CHANNELS;
+        if core.recv_channels.places[place].key != key
+            && !core.open_recv_channel(catch.context, peeked.peer)
+        {
             return None;
         }
-        let inlet = &mut core.inlets.places[place];
+        let inlet = &mut core.recv_channels.places[place];
         if (third >> 32) as u32 != inlet.next() {
             return None;
         }
@@ -153,12 +155,12 @@ impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
         inlet.bytes += u64::from(caught.len);
         site(&inlet.site);
         inlet.call = catch.origin.call;
-        inlet.kind = catch.origin.kind;
+        inlet.kind = catch.origin.datatype;
         inlet.left -= 1;
         // Before the copy, where the place is still at hand; credits leave after it, when the
         // caller pumps.
         if inlet.left == 0 {
-            core.close_inlet(place);
+            core.close_recv_channel(place);
         }
         catch
             .mem
@@ -168,32 +170,31 @@ impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
 }
 
 impl Core {
-    /// Whether a receive may take a message that lies ready: nothing queued must not wait, no
-    /// message is kept, held back by its sender or comes in pieces already, and no receive was
-    /// posted before.
+    /// Returns whether a receive may take a message that lies ready. Nothing urgent is queued, no
+    /// message is unexpected, blocked at its sender or incomplete, and no receive is posted.
     #[inline(always)]
-    fn is_calm(&self) -> bool {
-        let nothing = u32::from(self.pending) | self.holders | self.flows;
+    fn nothing_pending(&self) -> bool {
+        let nothing = u32::from(self.has_work) | self.blocking_peers | self.unmatched_fragmented;
         nothing == 0 && self.matcher.is_empty()
     }
 
-    /// Opens the inlet of a stream that was heard of; `false`: its envelopes are not to be taken
-    /// so.
+    /// Opens the receive channel of a sequence that was heard of; `false`: its envelopes are not to
+    /// be taken so.
     #[cold]
     #[inline(never)]
-    fn open_inlet(&mut self, context: ContextId, peer: Peer) -> bool {
-        let place = peer as usize % INLETS;
-        self.close_inlet(place);
+    fn open_recv_channel(&mut self, context: ContextId, peer: Peer) -> bool {
+        let place = peer as usize % RECV_CHANNELS;
+        self.close_recv_channel(place);
         let Some(route) = self.known_route(context, peer) else {
             return false;
         };
-        let stream = self.streams.get(route.stream);
-        let gate = &self.gates[route.gate as usize];
-        if stream.odd.is_some() || !gate.may_send(&self.quotas) {
+        let stream = self.sequences.get(route.stream);
+        let gate = &self.peers[route.gate as usize];
+        if stream.reorder.is_some() || !gate.may_send(&self.quotas) {
             return false;
         }
-        let allowed = gate.takeable(&self.quotas, RUN_PAYLOAD_MAX as u64);
-        self.inlets.places[place] = RecvChannel {
+        let allowed = gate.receivable(&self.quotas, RUN_PAYLOAD_MAX as u64);
+        self.recv_channels.places[place] = RecvChannel {
             key: stream_key(context, peer).0,
             last: u64::from((stream.next_rx as u32).wrapping_sub(1)) << 32,
             left: allowed,
@@ -202,15 +203,15 @@ impl Core {
             stream: route.stream,
             ..RecvChannel::closed()
         };
-        self.inlets.open = true;
+        self.recv_channels.open = true;
         true
     }
 
-    /// Tells stream and gate what was taken, and notes it.
+    /// Tells sequence and peer state what was taken, and notes it.
     #[cold]
     #[inline(never)]
-    fn close_inlet(&mut self, place: usize) {
-        let inlet = &mut self.inlets.places[place];
+    fn close_recv_channel(&mut self, place: usize) {
+        let inlet = &mut self.recv_channels.places[place];
         let key = std::mem::replace(&mut inlet.key, CLOSED);
         if key == CLOSED {
             return;
@@ -219,27 +220,28 @@ impl Core {
         if taken != 0 {
             self.events.push(inlet.taken(key));
         }
-        self.streams.get_mut(inlet.stream).next_rx += u64::from(taken);
+        self.sequences.get_mut(inlet.stream).next_rx += u64::from(taken);
         let gate = inlet.gate;
-        if self.gates[gate as usize].took(taken, inlet.bytes, &self.quotas) {
+        if self.peers[gate as usize].receive_batch(taken, inlet.bytes, &self.quotas) {
             self.return_credits(gate);
         }
     }
 
-    /// Has streams and gates know all that was taken, before a packet is looked at in another way.
+    /// Has sequences and peer states know all that was taken, before a packet is looked at in
+    /// another way.
     #[inline(always)]
-    pub(crate) fn settle_inlets(&mut self) {
-        if self.inlets.open {
-            self.close_inlets();
+    pub(crate) fn settle_recv_channels(&mut self) {
+        if self.recv_channels.open {
+            self.close_recv_channels();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn close_inlets(&mut self) {
-        self.inlets.open = false;
-        for place in 0..INLETS {
-            self.close_inlet(place);
+    fn close_recv_channels(&mut self) {
+        self.recv_channels.open = false;
+        for place in 0..RECV_CHANNELS {
+            self.close_recv_channel(place);
         }
     }
 }
@@ -249,12 +251,12 @@ impl<R: Transport> Engine<R> {
     /// another way. Looks once. The site, which the origin need not have, is stored by `site`,
     /// since its caller knows in what kind of register it is.
     #[inline(always)]
-    pub fn take_now(
+    pub fn try_recv_now(
         &mut self,
         catch: &FastRecv,
         site: impl FnOnce(&AtomicU64),
     ) -> Option<ReceivedMessage> {
-        if !self.core.is_calm() {
+        if !self.core.nothing_pending() {
             return None;
         }
         match self.take_ready(catch, site) {
@@ -263,13 +265,14 @@ impl<R: Transport> Engine<R> {
         }
     }
 
-    /// The same for a receive that has a name afterwards, which is over.
+    /// Takes a ready message like [`Engine::try_recv_now`] for a receive that gets a name and is
+    /// complete.
     #[inline(always)]
     pub fn post_now(&mut self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         if !self.core.requests.has_room() {
             return None;
         }
-        let caught = self.take_now(catch, site)?;
+        let caught = self.try_recv_now(catch, site)?;
         let core = &mut self.core;
         core.completions += 1;
         core.requests
@@ -277,14 +280,15 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Receives at once if a matching small message was kept, or is the next thing that arrives
-    /// within `spins` looks at a quiet rail; `None`: nothing was received, take the general way.
+    /// within `spins` looks at a quiet transport; `None`: nothing was received, take the general
+    /// way.
     #[inline(always)]
-    pub fn recv_quick(&mut self, catch: &FastRecv, spins: u32) -> Option<ReceivedMessage> {
+    pub fn recv_blocking_fast(&mut self, catch: &FastRecv, spins: u32) -> Option<ReceivedMessage> {
         let mut left = spins;
-        while self.core.is_calm() {
+        while self.core.nothing_pending() {
             match self.take_ready(catch, |word| catch.note_site(word)) {
                 PeekResult::Taken(caught) => return Some(caught),
-                PeekResult::Unknown if self.rail.is_quiet() => {}
+                PeekResult::Unknown if self.transport.is_idle() => {}
                 _ => return self.recv_polled(*catch, left),
             }
             if left == 0 {
@@ -293,14 +297,14 @@ impl<R: Transport> Engine<R> {
             left -= 1;
             std::hint::spin_loop();
         }
-        self.recv_troubled(*catch, spins)
+        self.recv_blocking_slow(*catch, spins)
     }
 
-    /// Whether [`Engine::recv_quick`], which just received nothing, may do so when more comes, as
-    /// far as that is known.
-    pub fn may_catch(&self, catch: &FastRecv) -> bool {
+    /// Returns whether [`Engine::recv_blocking_fast`], which just received nothing, may succeed
+    /// when more packets come. A hint.
+    pub fn can_recv_fast(&self, catch: &FastRecv) -> bool {
         let core = &self.core;
-        let troubled = core.pending || core.holders != 0 || core.flows != 0;
+        let troubled = core.has_work || core.blocking_peers != 0 || core.unmatched_fragmented != 0;
         !troubled && (core.matcher.is_empty() || core.matcher.find(&catch.pattern()).is_none())
     }
 
@@ -312,32 +316,37 @@ impl<R: Transport> Engine<R> {
         site: impl FnOnce(&AtomicU64),
     ) -> PeekResult<ReceivedMessage> {
         let core = &mut self.core;
-        let found = self.rail.take_ready(ReadyPacketTaker { core, catch, site });
-        if self.core.pending {
+        let found = self
+            .transport
+            .try_take_ready(ReadyPacketTaker { core, catch, site });
+        if self.core.has_work {
             // Credits to return.
-            self.pump();
+            self.progress_queued();
         }
         found
     }
 
-    /// The same where messages are kept or receives posted.
+    /// Receives where unexpected messages or posted receives exist.
     #[cold]
     #[inline(never)]
-    fn recv_troubled(&mut self, catch: FastRecv, spins: u32) -> Option<ReceivedMessage> {
+    fn recv_blocking_slow(&mut self, catch: FastRecv, spins: u32) -> Option<ReceivedMessage> {
         // Held messages may match, or one that comes in pieces already, and queued work must not
         // wait for this.
-        if self.core.pending || self.core.holders != 0 || self.core.flows != 0 {
+        if self.core.has_work
+            || self.core.blocking_peers != 0
+            || self.core.unmatched_fragmented != 0
+        {
             return None;
         }
         if let Some(item) = self.core.matcher.find(&catch.pattern()) {
-            return self.recv_kept(catch, item);
+            return self.recv_unexpected(catch, item);
         }
         self.recv_polled(catch, spins)
     }
 
     /// Starts a receive of contiguous bytes: it ends with a message that lies ready or was kept, or
     /// is posted. `None`: nothing happened, take the general way. Its end is asked for with
-    /// [`Engine::end_plain`] or with `take`.
+    /// [`Engine::take_plain`] or with `take`.
     #[inline]
     pub fn post_plain(&mut self, catch: &FastRecv) -> Option<Request> {
         self.post_now(catch, |word| catch.note_site(word))

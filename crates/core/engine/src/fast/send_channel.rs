@@ -1,24 +1,24 @@
-//! A track: everything that the small messages of one stream need, found at once and used without
-//! the engine.
+//! Send channels: everything that the small messages of one sequence need, found at once and used
+//! without the engine.
 //!
 //! Most programs send small messages to few destinations. Whether one may leave is the same
 //! question each time: does the peer live, is there credit and room, does nothing wait that it must
-//! not overtake? A gate answers it for many messages at once by opening the rail's [`SlotBatch`]; a
-//! track joins the run with what is the stream's own (its envelope's constant part and its numbers)
-//! and with its trail. Whatever changes an answer closes the run, and the next message goes the
-//! general way, which opens it again.
+//! not overtake? A peer state answers it for many messages at once by opening the transport's
+//! [`SlotBatch`]. A send channel joins the batch with what belongs to the sequence (the constant
+//! part of the envelope, and the numbers) and with its send log. Whatever changes an answer closes
+//! the batch. The next message takes the general path, which opens the batch again.
 //!
-//! Made by the engine, owned by its stream, used by one thread at a time as that thread promised
-//! (see [`Engine::allow_runs`]); were that broken, messages could be lost or numbered twice, no
-//! memory be harmed. Bounded by the streams.
+//! Made by the engine, owned by its sequence, used by one thread at a time as that thread promised
+//! (see [`Engine::allow_slot_batches`]). If that promise were broken, messages could be lost or
+//! numbered twice, but no memory harmed. Bounded by the sequences.
 
 use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::fast::recv::FastSend;
 use crate::fast::send_log::SendLog;
-use crate::limits::AHEAD_LOG;
-use crate::observe::events::{EventLog, parties};
+use crate::limits::EARLY_LOG;
+use crate::observe::events::{EventLog, peer_context};
 use crate::peer::routes::PeerRoute;
 use crate::transport::{PacketKind, Transport};
 use garonne_sync::mailbox::INLINE_MAX;
@@ -29,52 +29,56 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Payload that a record of a run can carry.
+/// Payload that a record of a slot batch can carry.
 pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 
-/// See the module's paragraph.
+/// Fast path of the small messages of one sequence: slot batch, envelope numbers, and send log.
+///
+/// Made by the engine, owned by its [`Sequence`](crate::peer::state::Sequence), used by one thread
+/// at a time. `send` succeeds while the slot batch is open; otherwise the caller takes the general
+/// path, which opens the batch again.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SendChannel {
-    run: Arc<SlotBatch>,
+    batch: Arc<SlotBatch>,
     /// Context and source of the envelopes, as their header has them.
     from: u64,
     /// The number of the next envelope.
     next: AtomicU64,
-    trail: SendLog,
+    log: SendLog,
 }
 
-/// Bytes of a track, and where in it the number of the next envelope and the trail lie, as they are
-/// read after the process's death.
+/// Bytes of a send channel, and where in it the number of the next envelope and the send log lie,
+/// as they are read after the process's death.
 pub(crate) const TRACK_BYTES: usize = size_of::<SendChannel>();
 pub(crate) const NEXT_AT: usize = std::mem::offset_of!(SendChannel, next);
-pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(SendChannel, trail);
+pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(SendChannel, log);
 
 impl SendChannel {
-    /// The number of the next envelope of the stream.
+    /// The number of the next envelope of the sequence.
     #[inline(always)]
     pub(crate) fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// That number was sent, with this tag, in another way.
+    /// Counts a message with this tag that took another path.
     pub(crate) fn count(&self, tag: i32) {
-        self.trail.note_other(self.next(), tag);
-        self.step();
+        self.log.note_other(self.next(), tag);
+        self.advance();
     }
 
-    /// The tag of one of the stream's last envelopes; `None`: it is not known.
+    /// The tag of one of the sequence's last envelopes; `None`: it is not known.
     pub(crate) fn tag(&self, number: u64) -> Option<i32> {
-        self.trail.tag(number)
+        self.log.tag(number)
     }
 
-    /// Who may have made a send of this tag and length that took the track.
+    /// Returns the callers that may have made a send of this tag and length on this channel.
     pub(crate) fn callers(&self, tag: i32, len: u64) -> impl Iterator<Item = CallOrigin> + '_ {
-        self.trail.callers(tag, len)
+        self.log.callers(tag, len)
     }
 
     #[inline(always)]
-    fn step(&self) {
+    fn advance(&self) {
         self.next
             .store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
@@ -90,7 +94,7 @@ impl SendChannel {
         origin: CallOrigin,
         site: impl FnOnce(&AtomicU64),
     ) -> bool {
-        let Some(place) = self.run.next() else {
+        let Some(place) = self.batch.next() else {
             return false;
         };
         let number = self.next();
@@ -100,11 +104,11 @@ impl SendChannel {
             third: [tag as u32, number as u32],
         });
         // Looked up once: the compiler cannot know that nothing below changes it.
-        let run: &SlotBatch = &self.run;
+        let run: &SlotBatch = &self.batch;
         // Here number, tag and site are at hand in registers that the payload may need.
-        self.trail.note(number, (tag, len as u8), origin, site);
+        self.log.note(number, (tag, len as u8), origin, site);
         run.put(begun, mem, len as usize);
-        self.step();
+        self.advance();
         // Last, since it may be a call.
         run.ring();
         true
@@ -116,11 +120,11 @@ const _: () = assert!(
     "a trail has lengths in a byte"
 );
 
-/// A track of a stream whose sends of these numbers, the next being their end, are among the events
-/// as far as those reach back: nothing waits in the window.
+/// A send channel of a sequence whose sends of these numbers, the next being their end, are among
+/// the events as far as those reach back: nothing waits in the window.
 #[cold]
 #[inline(never)]
-fn lay(
+fn new_channel(
     run: &Arc<SlotBatch>,
     numbers: Range<u64>,
     (events, area): (&EventLog, Option<&Arc<PostMortemArea>>),
@@ -128,108 +132,115 @@ fn lay(
 ) -> PostMortemArc<SendChannel> {
     let next = numbers.end;
     let track = SendChannel {
-        run: run.clone(),
+        batch: run.clone(),
         from: u64::from(small.context) | u64::from(small.source) << 32,
         next: AtomicU64::new(next),
-        trail: SendLog::new(parties(small.peer, small.context), events.newest_trail()),
+        log: SendLog::new(
+            peer_context(small.peer, small.context),
+            events.newest_send_log(),
+        ),
     };
     let track = PostMortemArc::new(area, track);
-    let past = numbers.start.max(next.saturating_sub(AHEAD_LOG))..next;
+    let past = numbers.start.max(next.saturating_sub(EARLY_LOG))..next;
     for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
-        track.trail.note_other(number, tag);
+        track.log.note_other(number, tag);
     }
-    events.link_trail(track.trail.address());
+    events.link_send_log(track.log.address());
     track
 }
 
 impl Core {
-    /// Ends the tracks in these contexts.
-    pub(crate) fn end_tracks(&mut self, contexts: &Range<ContextId>) {
+    /// Ends the send channels in these contexts.
+    pub(crate) fn end_send_channels(&mut self, contexts: &Range<ContextId>) {
         let Some(first) = self
-            .tracks
+            .send_channels
             .iter()
             .position(|(context, _)| contexts.contains(context))
         else {
             return;
         };
-        let later = self.tracks.split_off(first);
+        let later = self.send_channels.split_off(first);
         let mut older = self
-            .tracks
+            .send_channels
             .last()
-            .map_or(0, |&(_, stream)| self.trail(stream));
+            .map_or(0, |&(_, stream)| self.log_address(stream));
         // They lie where they did until nobody is led there.
         let mut ended = Vec::new();
         for (context, stream) in later {
             if contexts.contains(&context) {
-                ended.extend(self.streams.get_mut(stream).end_track());
+                ended.extend(self.sequences.get_mut(stream).end_channel());
             } else {
-                if let Some(track) = &self.streams.get(stream).track {
-                    track.trail.follow(older);
+                if let Some(track) = &self.sequences.get(stream).channel {
+                    track.log.relink(older);
                 }
-                self.tracks.push((context, stream));
-                older = self.trail(stream);
+                self.send_channels.push((context, stream));
+                older = self.log_address(stream);
             }
         }
-        self.events.link_trail(older);
+        self.events.link_send_log(older);
     }
 
-    /// Where the trail of a stream lies that has a track.
-    fn trail(&self, stream: u32) -> u64 {
-        let track = &self.streams.get(stream).track;
-        track.as_ref().map_or(0, |track| track.trail.address())
+    /// Returns the address of the send log of a sequence that has a send channel, or 0.
+    fn log_address(&self, stream: u32) -> u64 {
+        let track = &self.sequences.get(stream).channel;
+        track.as_ref().map_or(0, |track| track.log.address())
     }
 }
 
 impl<R: Transport> Engine<R> {
-    /// Says whether tracks may be used: while one thread at a time calls, as it promised. Taking
-    /// that back ends all runs.
-    pub fn allow_runs(&mut self, allowed: bool) {
-        self.core.runs = allowed;
-        for gate in &mut self.core.gates {
-            gate.settle();
+    /// Says whether send channels may be used: while one thread at a time calls, as it promised.
+    /// Taking that back ends all runs.
+    pub fn allow_slot_batches(&mut self, allowed: bool) {
+        self.core.slot_batches_allowed = allowed;
+        for gate in &mut self.core.peers {
+            gate.close_batch();
         }
     }
 
-    /// The track of a stream that small messages took before, if it has one.
-    pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
+    /// The send channel of a sequence that small messages took before, if it has one.
+    pub fn send_channel(
+        &self,
+        context: ContextId,
+        peer: Peer,
+    ) -> Option<PostMortemArc<SendChannel>> {
         let route = self.core.known_route(context, peer)?;
-        self.core.streams.get(route.stream).track.clone()
+        self.core.sequences.get(route.stream).channel.clone()
     }
 
-    /// Ends the tracks in these contexts, and 8 KB with each, while their streams go on. Whoever
-    /// still has one must not use it again.
-    pub fn end_tracks(&mut self, contexts: &Range<ContextId>) {
-        self.core.end_tracks(contexts);
+    /// Ends the send channels in these contexts, and 8 KB with each, while their sequences go on.
+    /// Whoever still has one must not use it again.
+    pub fn end_send_channels(&mut self, contexts: &Range<ContextId>) {
+        self.core.end_send_channels(contexts);
     }
 
-    /// Sends a small message on its stream's track, opening the run of its gate if that may be;
-    /// `false`: nothing happened.
+    /// Sends a small message on its sequence's send channel, opening the slot batch of its peer
+    /// state if that may be; `false`: nothing happened.
     #[inline(always)]
-    pub(crate) fn send_on_track(&mut self, small: &FastSend, route: PeerRoute) -> bool {
-        self.core.runs
+    pub(crate) fn send_on_channel(&mut self, small: &FastSend, route: PeerRoute) -> bool {
+        self.core.slot_batches_allowed
             && small.len <= RUN_PAYLOAD_MAX
-            && small.origin.mark == TypeDigest::NONE
-            && self.try_track(small, route)
+            && small.origin.digest == TypeDigest::NONE
+            && self.try_channel(small, route)
     }
 
     #[inline(never)]
-    fn try_track(&mut self, small: &FastSend, route: PeerRoute) -> bool {
+    fn try_channel(&mut self, small: &FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
-        let gate = &mut core.gates[route.gate as usize];
-        // A gate whose peer is gone has no credits.
-        if gate.held != 0 || gate.reach.eager_max < RUN_PAYLOAD_MAX {
+        let gate = &mut core.peers[route.gate as usize];
+        // A peer that is gone has no credits.
+        if gate.window_len != 0 || gate.capabilities.eager_max < RUN_PAYLOAD_MAX {
             return false;
         }
-        if gate.run.is_none() {
-            gate.run = self.rail.run(small.peer);
-            core.counters.note_run(route.gate, gate.run.as_deref());
+        if gate.batch.is_none() {
+            gate.batch = self.transport.slot_batch(small.peer);
+            core.counters.note_run(route.gate, gate.batch.as_deref());
         }
-        let Some(run) = &gate.run else { return false };
-        let stream = core.streams.get_mut(route.stream);
-        let numbers = stream.forgotten..stream.next_tx();
-        let track = stream.track.get_or_insert_with(|| {
-            core.tracks.push((small.context, route.stream));
-            lay(run, numbers, (&core.events, core.area.as_ref()), small)
+        let Some(run) = &gate.batch else { return false };
+        let stream = core.sequences.get_mut(route.stream);
+        let numbers = stream.unlogged_below..stream.next_tx();
+        let track = stream.channel.get_or_insert_with(|| {
+            core.send_channels.push((small.context, route.stream));
+            new_channel(run, numbers, (&core.events, core.area.as_ref()), small)
         });
         let data = (small.mem, small.len as u32);
         let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);
@@ -237,9 +248,9 @@ impl<R: Transport> Engine<R> {
         if send() {
             return true;
         }
-        gate.settle();
-        let records = self.rail.open_run(small.peer, gate.grantable());
-        gate.grant(records);
+        gate.close_batch();
+        let records = self.transport.open_slot_batch(small.peer, gate.batchable());
+        gate.batch_opened(records);
         send()
     }
 }

@@ -12,7 +12,7 @@ use crate::key_map::{KeyedQueues, TableKey};
 const ANY_PEER: u32 = u32::MAX;
 const ANY_TAG: u64 = 1 << 32;
 
-/// What the matcher sees of a message.
+/// The part of a message that matching compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub context: ContextId,
@@ -62,7 +62,7 @@ impl Envelope {
     }
 }
 
-/// Whether `pattern` accepts the message: what the lists must agree with.
+/// Returns whether `pattern` accepts the message, the rule that the lists implement.
 #[cfg(test)]
 fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
     pattern.context == envelope.context
@@ -72,7 +72,11 @@ fn accepts(pattern: &Pattern, envelope: &Envelope) -> bool {
         && pattern.tag.is_none_or(|tag| tag == envelope.tag)
 }
 
-/// See the module's paragraph.
+/// Posted receives and unexpected messages, matched in MPI's order.
+///
+/// Owned by the core. A receive first looks for a message with `find`; without one it is posted
+/// with `post`. A message that arrives is matched with `arrive`; without a receive it is kept with
+/// `keep`.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     posted: KeyedQueues,
@@ -115,8 +119,8 @@ impl Matcher {
         self.order[receive as usize] |= OVERTAKEN;
     }
 
-    /// Whether a receive that another thread blocks in now may have the next message of this
-    /// pattern, before those that are posted.
+    /// Returns whether a receive in which another thread blocks now may have the next message of
+    /// this pattern, before the posted receives.
     pub(crate) fn may_overtake(&self, pattern: &Pattern) -> bool {
         let (key, kind) = pattern_key(pattern);
         let only = (0..KINDS).all(|other| other == kind || self.posted_of[other] == 0);
@@ -151,9 +155,9 @@ impl Matcher {
         self.posted_of[pattern_key(pattern).1] -= 1;
     }
 
-    /// How many receives of the same pattern, which names sender and tag, were posted before this
-    /// one, the youngest of all, and still wait. `None`: more than `most`, or a wildcard is among
-    /// those that may take its message.
+    /// Returns the number of waiting receives of the same exact pattern that were posted before
+    /// this one, the youngest. `None`: more than `most`, or a wildcard receive may take the
+    /// message.
     pub(crate) fn ahead_of(&self, pattern: &Pattern, receive: u32, most: u32) -> Option<u32> {
         let envelope = Envelope {
             context: pattern.context,
@@ -181,8 +185,8 @@ impl Matcher {
         self.order[receive as usize]
     }
 
-    /// As [`Matcher::arrive`] while no wildcards are posted; `None`: some are, or no receive
-    /// accepts it.
+    /// Matches a message like [`Matcher::arrive`] while no wildcard is posted. `None`: a wildcard
+    /// is posted, or no receive accepts the message.
     #[inline(always)]
     pub(crate) fn arrive_plainly(&mut self, envelope: &Envelope) -> Option<u32> {
         let [_, any_source, any_tag, both] = self.posted_of;
@@ -227,7 +231,7 @@ impl Matcher {
         Some(receive)
     }
 
-    /// Whether a posted receive waits for such a message.
+    /// Returns whether a posted receive waits for such a message.
     pub(crate) fn is_wanted(&self, envelope: &Envelope) -> bool {
         (0..KINDS)
             .any(|kind| self.posted_of[kind] != 0 && self.posted.head(envelope.key(kind)).is_some())
@@ -241,7 +245,7 @@ impl Matcher {
         }
     }
 
-    /// The oldest kept message that `pattern` accepts.
+    /// The oldest unexpected message that `pattern` accepts.
     #[inline]
     pub(crate) fn find(&self, pattern: &Pattern) -> Option<u32> {
         if self.unexpected.is_empty() {
@@ -252,14 +256,14 @@ impl Matcher {
             .map(|link| link / 4)
     }
 
-    /// Takes a kept message out.
+    /// Takes an unexpected message out.
     pub(crate) fn drop_kept(&mut self, item: u32) {
         for kind in 0..KINDS as u32 {
             self.unexpected.remove(item * 4 + kind);
         }
     }
 
-    /// Whether no receive is posted.
+    /// Returns whether no receive is posted.
     #[inline(always)]
     pub(crate) fn nothing_posted(&self) -> bool {
         self.posted.is_empty()

@@ -1,16 +1,16 @@
 //! Messages that arrived before anybody asked for them.
 //!
-//! Owned by the engine's core. Records live in a slab with generations (a matched probe's
-//! `CoalesceQuery` names one); payload lies inside the record, or in buffers of powers of two that
-//! are reused. Bounded by the credits that peers were given.
+//! Owned by the engine's core. Records live in a slab with generations (a matched probe's `Message`
+//! names one). Payload lies inside the record, or in reused buffers of powers of two. Bounded by
+//! the credits that peers were given.
 
 use crate::api::{CallOrigin, ContextId, Error, Message, MessageMismatch, Peer, TypeDigest};
 use crate::key_map::NONE;
-use crate::limits::{KEPT_BUFFER_LOG2_MAX, KEPT_BUFFERS, KEPT_INLINE};
+use crate::limits::{UNEXPECTED_BUFFER_LOG2_MAX, UNEXPECTED_BUFFERS, UNEXPECTED_INLINE};
 use crate::protocol::wire::Rts;
 use garonne_sync::user::{Scratch, UserMem};
 
-/// What is known of a message beside its bytes.
+/// Envelope, length and origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MessageInfo {
     pub context: ContextId,
@@ -22,28 +22,28 @@ pub(crate) struct MessageInfo {
     pub len: u64,
     /// The send's name, if the sender waits to hear that it was matched.
     pub waiting: Option<u64>,
-    /// It counts against its sender's credits.
+    /// The message counts against its sender's credits.
     pub credited: bool,
-    /// What its sender says of the type.
-    pub mark: TypeDigest,
+    /// Type digest that the sender sent.
+    pub digest: TypeDigest,
 }
 
-/// Where a kept message's bytes are.
+/// Payload of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum UnexpectedBody {
     Free(u32),
-    Inline([u8; KEPT_INLINE]),
+    Inline([u8; UNEXPECTED_INLINE]),
     Buffer(Scratch),
-    Announced(Box<Rts>),
+    Rts(Box<Rts>),
     /// A send of this very rank, by its slot.
-    Local(u32),
+    SelfSend(u32),
     /// Taken out of its sender's window by a matched probe; the envelope is on its way.
-    Coming,
-    /// The same, and the receive in this slot waits for it.
-    Awaited(u32),
+    InFlight,
+    /// Taken by a matched probe, on its way, and awaited by the receive in this slot.
+    InFlightFor(u32),
 }
 
-/// One kept message.
+/// An unexpected message.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessage {
     generation: u32,
@@ -53,7 +53,10 @@ pub(crate) struct UnexpectedMessage {
     pub taken: bool,
 }
 
-/// See the module's paragraph.
+/// Slab of the messages that arrived before their receive, with reusable payload buffers.
+///
+/// Owned by the core. `insert` keeps a message, `remove` hands it to its receive; a matched probe
+/// names it in between with `take`.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessages {
     items: Vec<UnexpectedMessage>,
@@ -68,14 +71,16 @@ impl UnexpectedMessages {
             items: Vec::new(),
             free: NONE,
             alive: 0,
-            buffers: (0..=KEPT_BUFFER_LOG2_MAX).map(|_| Vec::new()).collect(),
+            buffers: (0..=UNEXPECTED_BUFFER_LOG2_MAX)
+                .map(|_| Vec::new())
+                .collect(),
         }
     }
 
     /// Copies payload that must be kept.
     pub(crate) fn copy(&mut self, payload: UserMem, len: usize) -> Result<UnexpectedBody, Error> {
-        if len <= KEPT_INLINE {
-            let mut bytes = [0; KEPT_INLINE];
+        if len <= UNEXPECTED_INLINE {
+            let mut bytes = [0; UNEXPECTED_INLINE];
             payload.read(0, &mut bytes[..len]);
             return Ok(UnexpectedBody::Inline(bytes));
         }
@@ -99,7 +104,7 @@ impl UnexpectedMessages {
         if let UnexpectedBody::Buffer(buffer) = body {
             let class = buffer.len().trailing_zeros() as usize;
             if let Some(kept) = self.buffers.get_mut(class)
-                && kept.len() < KEPT_BUFFERS
+                && kept.len() < UNEXPECTED_BUFFERS
             {
                 kept.push(buffer);
             }
@@ -164,19 +169,19 @@ impl UnexpectedMessages {
     }
 
     /// A receive waits for the envelope of a taken message.
-    pub(crate) fn await_for(&mut self, index: u32, receive: u32) {
-        self.items[index as usize].body = UnexpectedBody::Awaited(receive);
+    pub(crate) fn set_receiver(&mut self, index: u32, receive: u32) {
+        self.items[index as usize].body = UnexpectedBody::InFlightFor(receive);
     }
 
     /// The envelope of a taken message arrived.
-    pub(crate) fn fill(&mut self, index: u32, meta: MessageInfo, body: UnexpectedBody) {
+    pub(crate) fn replace(&mut self, index: u32, meta: MessageInfo, body: UnexpectedBody) {
         let item = &mut self.items[index as usize];
         item.meta = meta;
         item.body = body;
     }
 
     /// The messages that no receive or matched probe has taken.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = &MessageInfo> {
+    pub(crate) fn unmatched(&self) -> impl Iterator<Item = &MessageInfo> {
         let is_kept = |item: &&UnexpectedMessage| {
             !item.taken && !matches!(item.body, UnexpectedBody::Free(_))
         };
@@ -188,7 +193,7 @@ impl UnexpectedMessages {
         let is_unreceived = |item: &&UnexpectedMessage| {
             !matches!(
                 item.body,
-                UnexpectedBody::Free(_) | UnexpectedBody::Awaited(_)
+                UnexpectedBody::Free(_) | UnexpectedBody::InFlightFor(_)
             )
         };
         self.items
@@ -203,16 +208,16 @@ impl UnexpectedMessages {
     }
 }
 
-/// What is wrong with a message for a receive of `room` bytes, if anything.
+/// Returns the error of a message that does not fit a receive of `room` bytes, if there is one.
 #[inline]
-pub(crate) fn misfit(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Option<Error> {
+pub(crate) fn mismatch(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Option<Error> {
     let mistyped =
-        meta.mark != TypeDigest::NONE && meta.mark.contradicts(origin.mark, meta.len == room);
-    (meta.len > room || mistyped).then(|| told(meta, room, origin))
+        meta.digest != TypeDigest::NONE && meta.digest.contradicts(origin.digest, meta.len == room);
+    (meta.len > room || mistyped).then(|| mismatch_error(meta, room, origin))
 }
 
 #[cold]
-fn told(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Error {
+fn mismatch_error(meta: &MessageInfo, room: u64, origin: CallOrigin) -> Error {
     let both = Box::new(MessageMismatch {
         sent: meta.len,
         room,

@@ -16,7 +16,7 @@ pub struct ContextsInUse {
 }
 
 impl ContextsInUse {
-    /// These and those of `other`.
+    /// Adds the contexts of `other`.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.contexts.extend(other.contexts);

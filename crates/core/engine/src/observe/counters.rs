@@ -1,11 +1,11 @@
-//! What an engine has sent, readable by other processes at any moment, also while its rank
-//! computes.
+//! Counters of what an engine has sent, readable by other processes at any moment, also while the
+//! rank computes.
 //!
-//! Small messages are counted nowhere on their way: what was sent follows from the credits of each
-//! gate and from how far its run is. Here stands where those words lie in the rank's memory.
-//! Whoever may read that memory computes the counters ([`read`]); the rank does nothing for it, and
-//! small messages cost what they cost without. Owned by the engine's core, which tells of new gates
-//! and runs; bounded by the gates.
+//! Small messages are counted nowhere on their path. What was sent follows from the credits of each
+//! peer and from how far its slot batch is. The header here says where those words lie in the
+//! rank's memory. Whoever may read that memory computes the counters ([`read`]); the rank does
+//! nothing for it. Owned by the engine's core, which reports new peers and slot batches; bounded by
+//! the peers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use garonne_sync::slot_batch::SlotBatch;
 
 use crate::peer::state::{CreditQuotas, CreditWords, PLACES, PeerState};
 
-/// What the first word is while the engine lives.
+/// First word of the header while the engine lives.
 const MARK: u64 = 0x6761_726f_6e6e_6531;
 
 /// The words of the header.
@@ -23,33 +23,35 @@ mod at {
     /// Odd while the words behind it change.
     pub const SEQUENCE: usize = 1;
     pub const GATES: usize = 2;
-    /// The address of the first gate, and the bytes of each.
+    /// The address of the first peer state, and the bytes of each.
     pub const FIRST: usize = 3;
     pub const STRIDE: usize = 4;
-    /// The address of the runs' words: [`super::HeaderWords`] for each gate.
+    /// The address of the runs' words: [`super::HeaderWords`] for each peer state.
     pub const RUNS: usize = 5;
-    /// Bytes that a run goes on for each record.
+    /// Bytes that a slot batch goes on for each record.
     pub const RECORD: usize = 6;
     pub const ENVELOPES: usize = 7;
     pub const PAYLOAD: usize = 8;
-    /// Where a gate's words lie in it, in the order of [`crate::peer::state::PLACES`].
+    /// Offsets of the words of a peer state, in the order of [`crate::peer::state::PLACES`].
     pub const PLACES: usize = 9;
 }
 
 const HEADER_WORDS: usize = at::PLACES + PLACES.len();
-/// Gates and bytes of one that a header is believed to have: above these it is no header any more.
+/// Peer states and bytes of one that a header is believed to have: above these it is no header any
+/// more.
 const GATES_MAX: u64 = 1 << 20;
 const STRIDE_MAX: u64 = 1 << 12;
-/// How often a gate is read that changes meanwhile.
+/// Number of attempts to read a peer state that changes meanwhile.
 const TRIES: usize = 16;
-/// Between the first and the last of a run's words.
+/// Between the first and the last of a slot batch's words.
 const RUN_BYTES_MAX: u64 = 256;
 
-/// Addresses of the three words of a gate's run: its place, where it began, its payload; zeros: it
+/// Addresses of the three words of a peer's run: its place, where it began, its payload; zeros: it
 /// has none.
 type BatchAddresses = [u64; 3];
 
-/// See the module's paragraph.
+/// Header in this process's memory that says where the words are from which others compute what was
+/// sent.
 #[derive(Debug)]
 pub(crate) struct ExportedCounters {
     header: Box<[AtomicU64; HEADER_WORDS]>,
@@ -74,7 +76,7 @@ impl ExportedCounters {
         }
     }
 
-    /// Where the header lies in this process; it stays there.
+    /// Returns the fixed address of the header in this process.
     pub fn address(&self) -> usize {
         self.header.as_ptr().addr()
     }
@@ -88,12 +90,12 @@ impl ExportedCounters {
         self.header[at::SEQUENCE].store(sequence.wrapping_add(1), Ordering::SeqCst);
     }
 
-    /// Gates are about to be moved.
+    /// Peer states are about to be moved.
     pub fn hide(&self) {
         self.turn();
     }
 
-    /// These are all gates now.
+    /// Publishes the addresses of all peer states.
     pub fn show(&mut self, gates: &[PeerState]) {
         self.runs.resize(gates.len(), [0; 3]);
         self.set(at::GATES, gates.len());
@@ -102,7 +104,7 @@ impl ExportedCounters {
         self.turn();
     }
 
-    /// A gate's run is this from now on.
+    /// A peer's run is this from now on.
     pub fn note_run(&mut self, gate: u32, run: Option<&SlotBatch>) {
         if let Some(words) = self.runs.get_mut(gate as usize) {
             *words = run.map_or([0; 3], |run| run.words_at().map(|address| address as u64));
@@ -117,7 +119,7 @@ impl Drop for ExportedCounters {
     }
 }
 
-/// What was counted.
+/// Counters read from a process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterValues {
     /// Messages sent.
@@ -129,9 +131,9 @@ pub struct CounterValues {
 }
 
 /// Reads what an engine has counted, from the memory of its process, of which `read` gives so many
-/// bytes at an address, or `None`. `address` is what the engine's shard gave as `counters`. `None`:
-/// it cannot be read, or changes all the time, as with a rank that sends without a pause: such a
-/// rank often publishes its counters itself.
+/// bytes at an address, or `None`. `address` is what the engine's shard gave as `counters_address`.
+/// `None`: it cannot be read, or changes all the time, as with a rank that sends without a pause:
+/// such a rank often publishes its counters itself.
 pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<CounterValues> {
     let memory = RemoteMemory { read };
     let header = memory.header(address)?;
@@ -162,7 +164,7 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
             let run: BatchAddresses = words(run);
             let at = header[at::FIRST] + number * stride as u64;
             let (credit, used) = memory.settled(CreditWords::of(bytes, places)?, |credit| {
-                let used = match credit.granted {
+                let used = match credit.batched {
                     0 => (0, 0),
                     _ => memory.used(run, header[at::RECORD])?,
                 };
@@ -200,7 +202,7 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> RemoteMemory<R> {
         Some(words(&self.bytes(at, HEADER_WORDS * size_of::<u64>())?))
     }
 
-    /// Records and payload of a run since it was opened.
+    /// Records and payload of a slot batch since it was opened.
     fn used(&self, run: BatchAddresses, record: u64) -> Option<(u32, u64)> {
         let (first, last) = (*run.iter().min()?, *run.iter().max()?);
         if first == 0 || last - first > RUN_BYTES_MAX {
@@ -216,8 +218,8 @@ impl<R: Fn(u64, usize) -> Option<Vec<u8>>> RemoteMemory<R> {
         Some((records as u32, payload))
     }
 
-    /// A gate and how much of its run is used, both of one moment: `again` reads the latter and
-    /// then the gate anew.
+    /// A peer state and how much of its slot batch is used, both of one moment: `again` reads the
+    /// latter and then the peer state anew.
     fn settled(
         &self,
         mut credit: CreditWords,
@@ -240,11 +242,11 @@ mod tests {
     use crate::transport::PeerCapabilities;
     use std::collections::BTreeMap;
 
-    /// Opens so many gates.
+    /// Opens so many peer states.
     fn open(counters: &mut ExportedCounters, gates: &mut Vec<PeerState>, count: u32) {
         let reach = PeerCapabilities {
             eager_max: 0,
-            flow_max: 0,
+            fragmented_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: 0,
@@ -257,7 +259,7 @@ mod tests {
         }
     }
 
-    /// A header and gates as bytes, at made-up addresses.
+    /// A header and peer states as bytes, at made-up addresses.
     fn memory(header: [u64; HEADER_WORDS], gates: &[u8]) -> BTreeMap<u64, Vec<u8>> {
         let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
         BTreeMap::from([
@@ -275,7 +277,7 @@ mod tests {
         })
     }
 
-    /// A header over gates of 100 bytes, with their words one behind the other.
+    /// A header over peer states of 100 bytes, with their words one behind the other.
     fn header(gates: u64) -> [u64; HEADER_WORDS] {
         let mut header = [0; HEADER_WORDS];
         header[..at::PLACES].copy_from_slice(&[MARK, 2, gates, 2000, 100, 9000, 64, 4096, 1 << 20]);

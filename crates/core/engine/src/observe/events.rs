@@ -1,15 +1,15 @@
-//! The last few thousand events of a rank, and what it waits for: plain data that the host may
+//! The last few thousand events of a rank, and its pending work: plain data that the host may
 //! publish.
 //!
-//! Written by the engine's core in program order; an event's number is its stamp. Small sends on
-//! their shortest way are noted in their stream's trail instead, and receives of messages that lay
-//! ready leave one event for many, when their inlet closes (`fast::recv_channel`). No clock is read
-//! here.
+//! The engine's core writes them in program order; an event's number is its stamp. Small sends on
+//! the fast path are noted in their sequence's send log instead. Receives of messages that lay
+//! ready leave one event for many, when their channel closes (`fast::recv_channel`). No clock is
+//! read here.
 
 use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::core::Core;
 use crate::fast::send_log;
-use crate::limits::{EVENTS, TRAILS_READ};
+use crate::limits::{EVENTS, SEND_LOGS_READ};
 use crate::matching::unexpected::MessageInfo;
 pub use crate::observe::pending::{
     AwaitedRanks, ExternalWait, KEPT_SHOWN, PENDING_SHOWN, PendingAction, PendingOperation,
@@ -19,7 +19,7 @@ use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventKind {
@@ -34,9 +34,9 @@ pub enum EventKind {
     /// the next [`EventKind::RecvArgs`] of the same peer, context and tag tells.
     Match = 3,
     /// A message was kept for later.
-    Keep = 4,
+    Unexpected = 4,
     /// A send joined the window.
-    Hold = 5,
+    Blocked = 5,
     /// A large message began to move.
     Move = 6,
     /// An operation completed.
@@ -44,13 +44,13 @@ pub enum EventKind {
     /// A peer is gone.
     Gone = 8,
     /// A peer broke the format.
-    Broken = 9,
+    ProtocolError = 9,
     /// Messages from one sender that lay ready were received: the bytes of all, the rest of the
     /// last.
-    Take = 10,
+    ReadyRecv = 10,
 }
 
-/// One event.
+/// An event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Event {
     /// Bytes concerned.
@@ -65,10 +65,10 @@ pub struct Event {
     pub tag: i32,
     /// Index of the function called.
     pub call: u16,
-    /// What happened.
-    pub what: EventKind,
+    /// Kind of an event.
+    pub kind: EventKind,
     /// Which type the data is of, as in [`CallOrigin`].
-    pub kind: u8,
+    pub datatype: u8,
 }
 
 /// An event as it lies in the ring: 32 bytes, in which each word is stored as it is at hand.
@@ -88,21 +88,31 @@ struct EventRecord {
 /// Bits of an act that tell the call.
 pub(crate) const CALL_BITS: u32 = 12;
 
-/// Who an event is about, in one word.
+/// Packs peer and context into one word.
 #[inline(always)]
-pub(crate) fn parties(peer: Peer, context: ContextId) -> u64 {
+pub(crate) fn peer_context(peer: Peer, context: ContextId) -> u64 {
     u64::from(peer) | u64::from(context) << 32
 }
 
 #[inline(always)]
-pub(crate) fn act(call: u16, what: EventKind) -> u16 {
+pub(crate) fn call_and_kind(call: u16, what: EventKind) -> u16 {
     call & ((1 << CALL_BITS) - 1) | (what as u16) << CALL_BITS
 }
 
-pub(crate) fn what_of(act: u16) -> EventKind {
+pub(crate) fn kind_of(act: u16) -> EventKind {
     use EventKind::*;
     const ALL: [EventKind; 11] = [
-        Nothing, Send, Recv, Match, Keep, Hold, Move, Complete, Gone, Broken, Take,
+        Nothing,
+        Send,
+        Recv,
+        Match,
+        Unexpected,
+        Blocked,
+        Move,
+        Complete,
+        Gone,
+        ProtocolError,
+        ReadyRecv,
     ];
     ALL.get(usize::from(act >> CALL_BITS))
         .copied()
@@ -114,7 +124,7 @@ pub(crate) fn what_of(act: u16) -> EventKind {
 #[repr(C)]
 pub(crate) struct EventRing {
     ring: [EventRecord; EVENTS],
-    /// Where the newest trail lies, 0: there is none.
+    /// Address of the newest send log; 0 if there is none.
     newest: AtomicU64,
     /// Bytes written so far, each event being [`EVENT_BYTES`] long.
     at: AtomicU64,
@@ -130,12 +140,12 @@ impl EventRing {
         record.site.store(event.site, Ordering::Relaxed);
         record
             .parties
-            .store(parties(event.peer, event.context), Ordering::Relaxed);
+            .store(peer_context(event.peer, event.context), Ordering::Relaxed);
         record.tag.store(event.tag, Ordering::Relaxed);
         record
             .act
-            .store(act(event.call, event.what), Ordering::Relaxed);
-        record.kind.store(event.kind, Ordering::Relaxed);
+            .store(call_and_kind(event.call, event.kind), Ordering::Relaxed);
+        record.kind.store(event.datatype, Ordering::Relaxed);
         // Read again, which lets the processor count in memory.
         self.at.store(
             self.at.load(Ordering::Relaxed) + EVENT_BYTES as u64,
@@ -154,8 +164,8 @@ impl EventRing {
             context: (parties >> 32) as u32,
             tag: record.tag.load(Ordering::Relaxed),
             call: act & ((1 << CALL_BITS) - 1),
-            what: what_of(act),
-            kind: record.kind.load(Ordering::Relaxed),
+            kind: kind_of(act),
+            datatype: record.kind.load(Ordering::Relaxed),
         }
     }
 }
@@ -170,31 +180,32 @@ impl EventLog {
         Self(PostMortemArc::zeroed(area))
     }
 
-    /// Where the newest trail lies, 0: there is none.
-    pub(crate) fn newest_trail(&self) -> u64 {
+    /// Address of the newest send log; 0 if there is none.
+    pub(crate) fn newest_send_log(&self) -> u64 {
         self.0.newest.load(Ordering::Relaxed)
     }
 
-    /// A trail was made. It knows the one that was the newest before.
-    pub(crate) fn link_trail(&self, address: u64) {
+    /// A send log was made. It knows the one that was the newest before.
+    pub(crate) fn link_send_log(&self, address: u64) {
         self.0.newest.store(address, Ordering::Relaxed);
     }
 
-    /// Tags of the sends of a stream that are among the events, newest first.
+    /// Tags of the sends of a sequence that are among the events, newest first.
     pub(crate) fn tags(&self, peer: Peer, context: ContextId) -> impl Iterator<Item = i32> {
         self.iter()
             .rev()
             .filter(move |(_, event)| {
-                event.what == EventKind::Send && (event.peer, event.context) == (peer, context)
+                event.kind == EventKind::Send && (event.peer, event.context) == (peer, context)
             })
             .map(|(_, event)| event.tag)
     }
 
-    /// Who may have made the send `sent`, as far as the events reach back: each caller once.
+    /// Returns the callers that may have made the send `sent`, as far as the events reach back,
+    /// each once.
     pub(crate) fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let mut found = Vec::new();
         let callers = self.iter().filter_map(|(_, event)| event.caller_of(sent));
-        callers.for_each(|origin| add(&mut found, origin));
+        callers.for_each(|origin| add_origin(&mut found, origin));
         found
     }
 
@@ -215,13 +226,13 @@ impl EventLog {
             context: meta.context,
             tag: meta.tag,
             call: origin.call,
-            what: EventKind::Match,
-            kind: origin.kind,
+            kind: EventKind::Match,
+            datatype: origin.datatype,
         });
     }
 
-    /// Where the ring lies in this process, for others that may read its memory ([`senders`]); it
-    /// stays there.
+    /// Returns the fixed address of the ring in this process, for readers of its memory
+    /// ([`find_senders`]).
     pub fn address(&self) -> usize {
         self.0.ring.as_ptr().addr()
     }
@@ -250,8 +261,8 @@ impl Core {
             context,
             tag,
             call: 0,
-            what,
-            kind: 0,
+            kind: what,
+            datatype: 0,
         });
     }
 
@@ -260,7 +271,7 @@ impl Core {
         self.events.push(Event {
             site: origin.site,
             call: origin.call,
-            kind: origin.kind,
+            datatype: origin.datatype,
             ..event
         });
     }
@@ -282,7 +293,7 @@ pub struct SentMessage {
 }
 
 /// Bytes of the ring of a rank, as [`EventLog::address`] tells where it is. Behind it lies the
-/// address of the newest trail.
+/// address of the newest send log.
 pub(crate) const RING_BYTES: usize = EVENTS * EVENT_BYTES;
 pub(crate) const EVENT_BYTES: usize = 32;
 /// Bytes of a log, and where the bytes written so far are counted in it.
@@ -321,27 +332,28 @@ impl Event {
             context: word(20),
             tag: word(24) as i32,
             call: act & ((1 << CALL_BITS) - 1),
-            what: what_of(act),
-            kind: bytes[30],
+            kind: kind_of(act),
+            datatype: bytes[30],
         }
     }
 
-    /// Who made the send `sent`, if this event may be that send.
+    /// Returns the caller of the send `sent`, if this event may be that send.
     fn caller_of(&self, sent: &SentMessage) -> Option<CallOrigin> {
-        let is_it = self.what == EventKind::Send
+        let is_it = self.kind == EventKind::Send
             && (self.peer, self.context, self.tag, self.len)
                 == (sent.to, sent.context, sent.tag, sent.len);
         (is_it && self.call != 0).then_some(CallOrigin {
             call: self.call,
-            kind: self.kind,
-            mark: TypeDigest::NONE,
+            datatype: self.datatype,
+            digest: TypeDigest::NONE,
             site: self.site,
         })
     }
 }
 
-/// Who of the process whose events lie at `ring` last received from any source a message of this
-/// `peer`, context and tag (`None`: any), and its tag. Read like [`senders`].
+/// Returns the caller that last received a message of this `peer`, context and tag (`None`: any)
+/// from any source, and the tag. Reads the events at `ring` of another process, like
+/// [`find_senders`].
 pub fn taken_from_any(
     ring: u64,
     (peer, context, tag): (Peer, ContextId, Option<i32>),
@@ -358,7 +370,7 @@ pub fn taken_from_any(
         {
             continue;
         }
-        let receive = match event.what {
+        let receive = match event.kind {
             EventKind::Match if event.site != 0 => Some(event),
             EventKind::Match => later.filter(|later| later.tag == event.tag),
             EventKind::Recv => {
@@ -370,8 +382,8 @@ pub fn taken_from_any(
         if let Some(receive) = receive {
             let origin = CallOrigin {
                 call: receive.call,
-                kind: receive.kind,
-                mark: TypeDigest::NONE,
+                datatype: receive.datatype,
+                digest: TypeDigest::NONE,
                 site: receive.site,
             };
             return Some((event.tag, origin));
@@ -380,11 +392,11 @@ pub fn taken_from_any(
     None
 }
 
-/// Who may have made the send `sent`, from the memory of its sender, of which `read` gives so many
-/// bytes at an address, or `None`: each caller once. `ring` is what the sender's
-/// [`EventLog::address`] gave it. It is read while its owner may write, so this is a hint for
-/// people, never for decisions. `None`: nothing could be read.
-pub fn senders(
+/// Returns the callers that may have made the send `sent`, each once, from the memory of its
+/// sender. `read` returns so many bytes at an address, or `None`. `ring` is what the sender's
+/// [`EventLog::address`] returned. The owner may write meanwhile, so the answer is a hint for
+/// people, never for decisions. `None`: the memory could not be read.
+pub fn find_senders(
     ring: u64,
     sent: &SentMessage,
     read: impl Fn(u64, usize) -> Option<Vec<u8>>,
@@ -394,16 +406,16 @@ pub fn senders(
     let mut found = in_ring(ring, sent);
     let mut next = u64::from_ne_bytes(*newest);
     // The list may be any memory by now, and lead in a circle.
-    for _ in 0..TRAILS_READ {
+    for _ in 0..SEND_LOGS_READ {
         let head = (next != 0)
             .then(|| read(next, send_log::HEAD_BYTES))
             .flatten();
-        let Some((is_its, older)) = head.and_then(|head| send_log::head(&head, sent)) else {
+        let Some((is_its, older)) = head.and_then(|head| send_log::header(&head, sent)) else {
             break;
         };
         if is_its {
-            let memory = read(next, send_log::TRAIL_BYTES).unwrap_or_default();
-            send_log::callers(&memory, sent).for_each(|origin| add(&mut found, origin));
+            let memory = read(next, send_log::SEND_LOG_BYTES).unwrap_or_default();
+            send_log::callers(&memory, sent).for_each(|origin| add_origin(&mut found, origin));
             break;
         }
         next = older;
@@ -411,18 +423,18 @@ pub fn senders(
     Some(found)
 }
 
-pub(crate) fn add(found: &mut Vec<CallOrigin>, origin: CallOrigin) {
+pub(crate) fn add_origin(found: &mut Vec<CallOrigin>, origin: CallOrigin) {
     if !found.contains(&origin) {
         found.push(origin);
     }
 }
 
-/// Those among the events.
+/// Returns the callers among the events of a ring.
 fn in_ring(ring: &[u8], sent: &SentMessage) -> Vec<CallOrigin> {
     let mut found = Vec::new();
     let events = ring.as_chunks::<EVENT_BYTES>().0.iter().map(Event::decode);
     let callers = events.filter_map(|event| event.caller_of(sent));
-    callers.for_each(|origin| add(&mut found, origin));
+    callers.for_each(|origin| add_origin(&mut found, origin));
     found
 }
 
@@ -438,8 +450,8 @@ mod tests {
             bytes.extend(event.peer.to_ne_bytes());
             bytes.extend(event.context.to_ne_bytes());
             bytes.extend(event.tag.to_ne_bytes());
-            bytes.extend(act(event.call, event.what).to_ne_bytes());
-            bytes.extend([event.kind, 0]);
+            bytes.extend(call_and_kind(event.call, event.kind).to_ne_bytes());
+            bytes.extend([event.datatype, 0]);
         }
         bytes
     }
@@ -460,12 +472,12 @@ mod tests {
             context: 8,
             tag: 7,
             call: 2,
-            what: EventKind::Send,
-            kind: 9,
+            kind: EventKind::Send,
+            datatype: 9,
         };
         let others = [
             Event {
-                what: EventKind::Recv,
+                kind: EventKind::Recv,
                 ..event
             },
             Event { peer: 4, ..event },
@@ -485,8 +497,8 @@ mod tests {
         .concat();
         let origin = CallOrigin {
             call: 2,
-            kind: 9,
-            mark: TypeDigest::NONE,
+            datatype: 9,
+            digest: TypeDigest::NONE,
             site: 11,
         };
         assert_eq!(

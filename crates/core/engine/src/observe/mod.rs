@@ -1,4 +1,4 @@
-//! What the engine shows of itself: events, counters, pending operations, traces.
+//! Views of the engine for people and tools: events, counters, pending operations, traces.
 //!
 //! Nothing here decides anything.
 

@@ -1,8 +1,7 @@
-//! What a rank waits for, as others may see it: its operations that are not over, and the messages
-//! that nobody has asked for.
+//! Pending operations and unexpected messages of a rank, for other processes to see.
 //!
-//! Plain data, made by [`Engine::waiting`] before a thread sleeps for long, and by nobody on a
-//! message's way. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
+//! Plain data, made by [`Engine::waiting`] before a thread sleeps for long, and never on the path
+//! of a message. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
 //! most [`WAITING_LOOK`] of each.
 
 use crate::api::{CallOrigin, ContextId, Pattern, Peer};
@@ -17,11 +16,11 @@ use crate::transport::Transport;
 pub enum AwaitedRanks {
     /// The other members of the communicator, through shared memory.
     Members,
-    /// Those of them who have not yet come to a collective well before this one.
+    /// The members that have not yet entered a collective well before this one.
     Laggards,
-    /// One of them, whose data a collective brings through shared memory.
+    /// A member whose data a collective brings through shared memory.
     Leader(Peer),
-    /// Whoever sends the message that a probe asks for; `None`: any process.
+    /// The sender of the message that a probe asks for; `None`: any process.
     Sender(Option<Peer>),
 }
 
@@ -35,28 +34,28 @@ pub struct ExternalWait {
     pub context: ContextId,
     /// Their tag; negative for a probe that takes any.
     pub tag: i32,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
-/// What an operation that is not over does.
+/// Kind of a pending operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingAction {
-    /// It receives a message.
+    /// Receives a message.
     #[default]
     Receive,
-    /// It sends one.
+    /// Sends a message.
     Send,
-    /// It asks whether there is one.
+    /// Probes for a message.
     Probe,
-    /// It takes part in a collective, of which the engine has no message under way.
+    /// Takes part in a collective of which the engine has no message under way.
     Collective,
 }
 
 /// An operation that is not over, as others may see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingOperation {
-    /// What it does.
+    /// Kind of the operation.
     pub action: PendingAction,
     /// Context of its envelope.
     pub context: ContextId,
@@ -66,12 +65,12 @@ pub struct PendingOperation {
     pub tag: Option<i32>,
     /// Bytes of a send, room of a receive.
     pub bytes: u64,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
 impl ExternalWait {
-    /// The same among the operations of a rank.
+    /// Returns the wait as a pending operation.
     pub fn shown(&self) -> PendingOperation {
         let (action, peer) = match self.awaited {
             AwaitedRanks::Members | AwaitedRanks::Laggards => (PendingAction::Collective, None),
@@ -96,9 +95,9 @@ pub struct UnreceivedMessage {
     pub context: ContextId,
     /// The process that sent it.
     pub peer: Peer,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub bytes: u64,
 }
 
@@ -107,7 +106,7 @@ pub const PENDING_SHOWN: usize = 16;
 /// Messages that [`PendingReport`] lists.
 pub const KEPT_SHOWN: usize = 16;
 
-/// What a rank waits for, as far as its engine knows: the oldest pending receive and send, and how
+/// Pending work of a rank as far as its engine knows: the oldest pending receive and send, and how
 /// much is pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingReport {
@@ -121,18 +120,18 @@ pub struct PendingReport {
     pub unexpected: u32,
     /// A send that cannot go on: context, peer, tag, bytes, and who asked.
     pub blocked_send: Option<(ContextId, Peer, i32, u64, CallOrigin)>,
-    /// What the layer above told of.
-    pub meeting: Option<ExternalWait>,
+    /// Wait that the layer above reported.
+    pub external_wait: Option<ExternalWait>,
     /// Operations that are not over, in no order: the first `shown` count.
     pub operations: [PendingOperation; PENDING_SHOWN],
-    /// How many of them there are.
+    /// Number of entries used.
     pub shown: usize,
     /// There are more operations than those.
     pub more: bool,
     /// Messages kept for later: the first `kept_shown` count. Those that a posted receive nearly
     /// wanted come first.
     pub kept: [UnreceivedMessage; KEPT_SHOWN],
-    /// How many of them there are.
+    /// Number of entries used.
     pub kept_shown: usize,
     /// Several threads of the process may be in MPI: others than the one that waits may act.
     pub threads: bool,
@@ -158,15 +157,15 @@ impl PendingReport {
         }
     }
 
-    /// What another thread of the same process waits for elsewhere, too. Of what there can be one,
-    /// this one's is kept.
+    /// Adds the report of another thread of this process. Fields that hold one value keep this
+    /// report's.
     pub fn join(&mut self, other: &PendingReport) {
         self.posted += other.posted;
         self.pending += other.pending;
         self.unexpected += other.unexpected;
         self.oldest_receive = self.oldest_receive.or(other.oldest_receive);
         self.blocked_send = self.blocked_send.or(other.blocked_send);
-        self.meeting = self.meeting.or(other.meeting);
+        self.external_wait = self.external_wait.or(other.external_wait);
         other
             .listed()
             .iter()
@@ -188,16 +187,16 @@ impl PendingReport {
 }
 
 impl<R: Transport> Engine<R> {
-    /// What this rank waits for.
+    /// Returns the pending operations and unexpected messages of this rank.
     pub fn waiting(&self) -> PendingReport {
         let core = &self.core;
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
         let mut list = PendingReport::default();
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
             if !matches!(operation.state, OpState::Free | OpState::Complete)
-                && !operation.marked(OpFlag::Abandoned)
+                && !operation.has(OpFlag::Abandoned)
             {
-                list.add(operation.shown());
+                list.add(operation.describe());
             }
             match (operation.side, operation.state) {
                 (OpSide::Recv, OpState::Posted)
@@ -207,7 +206,7 @@ impl<R: Transport> Engine<R> {
                 {
                     receive = Some(slot);
                 }
-                (OpSide::Send, OpState::Held | OpState::Active) if send.is_none() => {
+                (OpSide::Send, OpState::InWindow | OpState::Active) if send.is_none() => {
                     send = Some(operation)
                 }
                 _ => {}
@@ -227,7 +226,7 @@ impl<R: Transport> Engine<R> {
                 )
             }),
             pending: core.requests.alive() as u32,
-            unexpected: core.store.alive() as u32,
+            unexpected: core.unexpected.alive() as u32,
             blocked_send: send.map(|operation| {
                 (
                     operation.context,
@@ -245,7 +244,7 @@ impl<R: Transport> Engine<R> {
     /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts
     /// in one thing alone.
     fn list_kept(&self, list: &mut PendingReport, wanted: Option<&Pattern>) {
-        let kept = || self.core.store.kept().take(WAITING_LOOK);
+        let kept = || self.core.unexpected.unmatched().take(WAITING_LOOK);
         let is_near = |meta: &MessageInfo| {
             wanted.is_some_and(|pattern| {
                 let same_peer = pattern.source.is_none_or(|source| source.peer == meta.peer);

@@ -1,14 +1,15 @@
 //! A rank's last events as they are read after its death, from the area that they lie in
 //! (docs/reference/job.md, B14).
 //!
-//! The events of the rank's first engine lie there, and the trails of the first [`TRACKS_KEPT`]
-//! streams of small messages that have a track. What is read comes from another process, which may
-//! have died at any instruction: any bytes are read as something or nothing.
+//! The events of the rank's first engine lie there, and the send logs of the first
+//! [`SEND_CHANNELS_KEPT`] sequences of small messages that have a send channel. What is read comes
+//! from another process, which may have died at any instruction: any bytes are read as something or
+//! nothing.
 
 use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::fast::send_channel::{NEXT_AT, TRACK_BYTES, TRAIL_AT};
 use crate::fast::send_log;
-use crate::limits::{EVENTS, TRACKS_KEPT, TRAIL};
+use crate::limits::{EVENTS, SEND_CHANNELS_KEPT, SEND_LOG};
 use crate::observe::events::{EVENT_BYTES, Event, EventKind, LOG_AT, LOG_BYTES};
 use garonne_sync::post_mortem::{HEADER_BYTES, VALUE_AT, slot_bytes};
 
@@ -21,54 +22,59 @@ const LOG_SLOT: usize = slot_bytes(LOG_BYTES);
 const TRACK_SLOT: usize = slot_bytes(TRACK_BYTES);
 
 /// Bytes of an area.
-pub const AREA_BYTES: usize = HEADER_BYTES + LOG_SLOT + TRACKS_KEPT * TRACK_SLOT;
+pub const AREA_BYTES: usize = HEADER_BYTES + LOG_SLOT + SEND_CHANNELS_KEPT * TRACK_SLOT;
 
-/// What an area begins with.
+/// Returns the header of an area.
 pub fn header() -> Vec<u8> {
-    let words = [FORMAT, EVENTS as u32, TRAIL as u32, TRACKS_KEPT as u32];
+    let words = [
+        FORMAT,
+        EVENTS as u32,
+        SEND_LOG as u32,
+        SEND_CHANNELS_KEPT as u32,
+    ];
     let words = words.iter().flat_map(|word| word.to_ne_bytes());
     MAGIC.into_iter().chain(words).collect()
 }
 
-/// Bytes of an area's slots: the log's first, then those of tracks.
+/// Bytes of an area's slots: the log's first, then those of send channels.
 pub fn slots() -> Vec<usize> {
     std::iter::once(LOG_SLOT)
-        .chain(std::iter::repeat_n(TRACK_SLOT, TRACKS_KEPT))
+        .chain(std::iter::repeat_n(TRACK_SLOT, SEND_CHANNELS_KEPT))
         .collect()
 }
 
-/// A small send on its shortest way.
+/// A small send on its fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallSend {
-    /// Its number in its stream.
+    /// Number of the message in its sequence.
     pub number: u64,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub len: u8,
-    /// Who called.
+    /// Caller.
     pub origin: CallOrigin,
 }
 
-/// The last small sends of a stream.
+/// The last small sends of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmallSends {
     /// The other process.
     pub peer: Peer,
     /// Their context.
     pub context: ContextId,
-    /// Sends of the stream, whatever their way.
+    /// Sends of the sequence, whatever their way.
     pub sent: u64,
-    /// Those on the shortest way, oldest first.
+    /// Sends on the fast path, oldest first.
     pub list: Vec<SmallSend>,
 }
 
-/// What a rank left behind.
+/// Events and small sends that a dead rank left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedEvents {
-    /// Its last events with their numbers, oldest first.
+    /// Last events with their numbers, oldest first.
     pub events: Vec<(u64, Event)>,
-    /// Its last small sends, by stream. How they and the events follow each other is not recorded.
+    /// Last small sends by sequence. Their order relative to the events is not recorded.
     pub small: Vec<SmallSends>,
 }
 
@@ -82,14 +88,14 @@ fn value(bytes: &[u8], slot: usize, len: usize) -> Option<&[u8]> {
     bytes.get(slot + VALUE_AT..)?.get(..len)
 }
 
-/// The last `most` events, and the last `most` small sends of each stream, of the area with these
+/// The last `most` events, and the last `most` small sends of each sequence, of the area with these
 /// bytes; `None`: it is none of this format.
 pub fn read(bytes: &[u8], most: usize) -> Option<RecordedEvents> {
     if !bytes.starts_with(&header()) {
         return None;
     }
     let log = value(bytes, HEADER_BYTES, LOG_BYTES);
-    let tracks = (0..TRACKS_KEPT).filter_map(|track| {
+    let tracks = (0..SEND_CHANNELS_KEPT).filter_map(|track| {
         let slot = HEADER_BYTES + LOG_SLOT + track * TRACK_SLOT;
         small_sends(value(bytes, slot, TRACK_BYTES)?, most)
     });
@@ -105,7 +111,7 @@ fn events(log: &[u8], most: usize) -> Option<Vec<(u64, Event)>> {
     let event = |number: u64| {
         let at = number as usize % EVENTS * EVENT_BYTES;
         let event = Event::decode(log.get(at..)?.first_chunk()?);
-        (event.what != EventKind::Nothing).then_some((number, event))
+        (event.kind != EventKind::Nothing).then_some((number, event))
     };
     Some((first..next).filter_map(event).collect())
 }
@@ -114,13 +120,13 @@ fn small_sends(track: &[u8], most: usize) -> Option<SmallSends> {
     let sent = word(track, NEXT_AT)?;
     let parties = word(track, TRAIL_AT)?;
     let trail = track.get(TRAIL_AT..)?;
-    let first = sent.saturating_sub(most.min(TRAIL) as u64);
+    let first = sent.saturating_sub(most.min(SEND_LOG) as u64);
     let send = |number: u64| {
         let (tag, len, call, kind, site) = send_log::sent(trail, number)?;
         let origin = CallOrigin {
             call,
-            kind,
-            mark: TypeDigest::NONE,
+            datatype: kind,
+            digest: TypeDigest::NONE,
             site,
         };
         Some(SmallSend {
@@ -170,8 +176,8 @@ mod tests {
             context: 8,
             tag: -1,
             call: 41,
-            what: EventKind::Recv,
-            kind: 9,
+            kind: EventKind::Recv,
+            datatype: 9,
         };
         (0..EVENTS as u64 + 5).for_each(|len| events.push(event(len)));
         let recorded = read(&bytes(&file), 3).unwrap();
@@ -189,7 +195,7 @@ mod tests {
         );
     }
 
-    /// As docs/reference/job.md says, B14.
+    /// Layout of docs/reference/job.md, clause B14.
     #[test]
     fn the_layout_is_that_of_its_format() {
         assert_eq!(FORMAT, 1);

@@ -1,9 +1,9 @@
-//! Telling a host that traces what happens to operations and who moves their bytes.
+//! Tracing: tells a host what happens to operations, and who moves their bytes.
 //!
-//! The host gives a [`OperationTracer`], which has the clock that the engine lacks; without one
-//! nothing here is on any message's way. Operations that were started under a watcher bear a mark,
-//! which keeps them off the shortest ways and has their ends told. Nothing is decided by what is
-//! told.
+//! The host gives an [`OperationTracer`], which has the clock that the engine lacks. Without one
+//! nothing here is on any message's path. Operations that were started under a tracer bear a flag,
+//! which keeps them off the fast paths and has their ends reported. The engine decides nothing by
+//! what is traced.
 
 use crate::api::{CallOrigin, ContextId, Error, Peer};
 use crate::core::Core;
@@ -13,35 +13,35 @@ use crate::transport::Transport;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What an operation is.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracedKind {
-    /// It sends.
+    /// A send.
     Send,
-    /// It receives.
+    /// A receive.
     Receive,
-    /// It carries out a nonblocking collective.
+    /// A nonblocking collective.
     Collective,
 }
 
 /// An operation that was started, or that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedOperation {
-    /// Its name; none of another that is open bears it.
+    /// Name, unique among open operations.
     pub name: u64,
-    /// What it is.
+    /// Kind of the operation.
     pub does: TracedKind,
     /// The other process; `None` for any or several.
     pub peer: Option<Peer>,
     /// Context of its envelope.
     pub context: ContextId,
-    /// Its tag; -1 for any.
+    /// Tag; -1 for any.
     pub tag: i32,
-    /// Number of its envelope in the stream, known when it is over.
+    /// Number of its envelope in the sequence, known when it is over.
     pub sequence: u32,
     /// Bytes.
     pub bytes: u64,
-    /// Who asked.
+    /// Call that started the operation.
     pub origin: CallOrigin,
 }
 
@@ -52,7 +52,7 @@ pub trait OperationTracer: Debug + Send + Sync {
     fn now(&self) -> u64;
     /// An operation was started.
     fn started(&self, operation: &TracedOperation);
-    /// It is over.
+    /// An operation ended.
     fn over(&self, operation: &TracedOperation);
     /// The calling thread moved bytes of an operation, whose other side is `peer` (`None`: several
     /// have to do with them), since `since`.
@@ -81,7 +81,7 @@ impl Core {
     #[inline]
     pub(crate) fn stopwatch(&self) -> TransferTimer {
         TransferTimer(
-            self.watcher
+            self.tracer
                 .as_ref()
                 .map(|watcher| (watcher.clone(), watcher.now())),
         )
@@ -91,7 +91,7 @@ impl Core {
     /// ([`Core::watch_send`]).
     #[inline]
     pub(crate) fn open(&mut self, fresh: NewOperation) -> Result<u32, Error> {
-        if self.watcher.is_some() && fresh.side == OpSide::Recv {
+        if self.tracer.is_some() && fresh.side == OpSide::Recv {
             return self.open_watched(fresh);
         }
         self.requests.open(fresh)
@@ -102,7 +102,7 @@ impl Core {
         let pattern = fresh.pattern;
         let (bytes, origin) = (fresh.data.len, fresh.origin);
         let index = self.requests.open(fresh)?;
-        self.requests.at(index).mark(OpFlag::Watched);
+        self.requests.at(index).set(OpFlag::Traced);
         let receive = TracedOperation {
             name: to_wire(self.requests.name(index)),
             does: TracedKind::Receive,
@@ -113,7 +113,7 @@ impl Core {
             bytes,
             origin,
         };
-        self.watcher
+        self.tracer
             .iter()
             .for_each(|watcher| watcher.started(&receive));
         Ok(index)
@@ -122,10 +122,10 @@ impl Core {
     /// A send is about to get its number.
     #[inline]
     pub(crate) fn watch_send(&mut self, index: u32) {
-        if self.watcher.is_some() {
-            self.requests.at(index).mark(OpFlag::Watched);
+        if self.tracer.is_some() {
+            self.requests.at(index).set(OpFlag::Traced);
             let send = self.watched(index);
-            self.watcher
+            self.tracer
                 .iter()
                 .for_each(|watcher| watcher.started(&send));
         }
@@ -134,19 +134,19 @@ impl Core {
     /// An operation with marks is over.
     #[cold]
     pub(crate) fn marked_over(&mut self, index: u32) {
-        self.withdrawn(index);
+        self.offer_withdrawn(index);
         // A plain receive leaves its slot without a look at its marks.
         let operation = self.requests.at(index);
-        operation.unmark(OpFlag::Packets);
-        if operation.marked(OpFlag::Awaited) {
-            operation.unmark(OpFlag::Awaited);
-            self.news.end(operation.waiter);
+        operation.clear(OpFlag::DataRequested);
+        if operation.has(OpFlag::WaitedFor) {
+            operation.clear(OpFlag::WaitedFor);
+            self.completion_events.operation_ended(operation.waiter);
         }
-        if !self.requests.peek(index).marked(OpFlag::Watched) {
+        if !self.requests.peek(index).has(OpFlag::Traced) {
             return;
         }
         let over = self.watched(index);
-        self.watcher.iter().for_each(|watcher| watcher.over(&over));
+        self.tracer.iter().for_each(|watcher| watcher.over(&over));
     }
 
     fn watched(&self, index: u32) -> TracedOperation {
@@ -170,8 +170,8 @@ impl Core {
 }
 
 impl<R: Transport> Engine<R> {
-    /// Who is told from now on what happens; `None`: nobody.
-    pub fn watch(&mut self, watcher: Option<Arc<dyn OperationTracer>>) {
-        self.core.watcher = watcher;
+    /// Sets the tracer that hears of operations from now on; `None`: nobody.
+    pub fn set_tracer(&mut self, watcher: Option<Arc<dyn OperationTracer>>) {
+        self.core.tracer = watcher;
     }
 }

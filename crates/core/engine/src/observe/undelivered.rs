@@ -1,6 +1,7 @@
-//! What a check of a program's messages asks an engine: what nobody received, and who sent it.
+//! Undelivered messages: what nobody received, and who sent it.
 //!
-//! Reads what the engine keeps for other purposes; nothing here is on a message's way.
+//! Serves the check of a program's messages. Reads what the engine keeps for other purposes;
+//! nothing here is on the path of a message.
 
 use crate::api::{CallOrigin, Peer};
 use crate::engine::Engine;
@@ -12,25 +13,25 @@ use crate::transport::Transport;
 impl<R: Transport> Engine<R> {
     /// The messages that have come and that no receive has.
     pub fn unreceived(&self) -> impl Iterator<Item = UnreceivedMessage> + '_ {
-        self.core.store.unreceived().map(as_kept)
+        self.core.unexpected.unreceived().map(as_kept)
     }
 
     /// The peers that this one has spoken with so far, itself among them if it has.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.core.gates.iter().map(|gate| gate.peer)
+        self.core.peers.iter().map(|gate| gate.peer)
     }
 
-    /// Who in this process may have made the send `sent`, as far as that is remembered: each caller
-    /// once.
+    /// Returns the callers in this process that may have made the send `sent`, each once, as far as
+    /// remembered.
     pub fn callers(&self, sent: &SentMessage) -> Vec<CallOrigin> {
         let core = &self.core;
         let mut found = core.events.callers(sent);
-        let stream = core.streams.find(stream_key(sent.context, sent.to));
-        let track = stream.and_then(|at| core.streams.get(at).track.as_ref());
+        let stream = core.sequences.find(stream_key(sent.context, sent.to));
+        let track = stream.and_then(|at| core.sequences.get(at).channel.as_ref());
         let on_track = track
             .into_iter()
             .flat_map(|track| track.callers(sent.tag, sent.len));
-        on_track.for_each(|origin| events::add(&mut found, origin));
+        on_track.for_each(|origin| events::add_origin(&mut found, origin));
         found
     }
 }

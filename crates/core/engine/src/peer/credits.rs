@@ -1,7 +1,7 @@
-//! What peers' messages have used of their credit, and its return.
+//! Credits that peers' messages have used, and their return.
 //!
-//! Part of the core; the counts are the gates'. Credit counts as returned when the packet that
-//! returns it has left: nobody can have known of it before.
+//! Part of the core; the counts are in the peer states. Credit counts as returned when the packet
+//! that returns it has left: the peer cannot have known of it before.
 
 use crate::api::Peer;
 use crate::core::{Core, IncomingPayload};
@@ -16,7 +16,7 @@ impl Core {
     pub(crate) fn release(&mut self, gate: u32, incoming: &IncomingPayload, len: u64) {
         let payload = if matches!(
             incoming,
-            IncomingPayload::Payload(_) | IncomingPayload::Whole(_)
+            IncomingPayload::Payload(_) | IncomingPayload::Buffered(_)
         ) {
             len
         } else {
@@ -31,7 +31,7 @@ impl Core {
         if gate == NONE {
             return;
         }
-        let entry = &mut self.gates[gate as usize];
+        let entry = &mut self.peers[gate as usize];
         entry.received(payload);
         if entry.owe(payload, &self.quotas) {
             self.return_credits(gate);
@@ -41,8 +41,8 @@ impl Core {
     /// Sends back the credits that are owed to a peer.
     #[cold]
     pub(crate) fn return_credits(&mut self, gate: u32) {
-        let gate = &mut self.gates[gate as usize];
-        let Some((envelopes, payload)) = gate.pay() else {
+        let gate = &mut self.peers[gate as usize];
+        let Some((envelopes, payload)) = gate.take_owed() else {
             return;
         };
         let header = PacketHeader {
@@ -52,7 +52,7 @@ impl Core {
             ..PacketHeader::default()
         };
         let peer = gate.peer;
-        self.publish();
+        self.publish_tally();
         // Credits that found no room yet take these along: a peer that reads nothing is owed one
         // packet, however many messages come.
         let unsent = self.outbox.iter_mut().find(|control| {
@@ -63,12 +63,12 @@ impl Core {
                 unsent.header.context += header.context;
                 unsent.header.source += header.source;
             }
-            None => self.tell(peer, header, ControlPayload::new()),
+            None => self.queue_control(peer, header, ControlPayload::new()),
         }
     }
 
     /// Returns the credits of a message that leaves the store.
-    pub(crate) fn release_kept(&mut self, meta: &MessageInfo, body: &UnexpectedBody) {
+    pub(crate) fn release_unexpected(&mut self, meta: &MessageInfo, body: &UnexpectedBody) {
         let payload = if matches!(body, UnexpectedBody::Inline(_) | UnexpectedBody::Buffer(_)) {
             meta.len
         } else {
@@ -77,25 +77,25 @@ impl Core {
         if meta.peer == self.me {
             self.self_credit += payload;
         } else if meta.credited
-            && let Some(gate) = self.gate(meta.peer)
+            && let Some(gate) = self.peer_index(meta.peer)
         {
             self.release_credits(gate, payload);
         }
     }
 
     /// A control packet left.
-    pub(crate) fn told(&mut self, peer: Peer, header: &PacketHeader) {
+    pub(crate) fn control_left(&mut self, peer: Peer, header: &PacketHeader) {
         if header.kind == PacketKind::Credit as u8
-            && let Some(gate) = self.gate(peer)
+            && let Some(gate) = self.peer_index(peer)
         {
-            self.gates[gate as usize].paid(header.context, header.source.into());
+            self.peers[gate as usize].credits_left(header.context, header.source.into());
         }
     }
 
-    /// Whether an answer of one of these kinds to a peer has not left yet.
+    /// Returns whether an answer of one of these kinds to a peer is still queued.
     pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[PacketKind]) -> bool {
         let is_one = |header: &PacketHeader| kinds.iter().any(|kind| *kind as u8 == header.kind);
-        let waiting = self.outbox.iter().chain(&self.aside);
+        let waiting = self.outbox.iter().chain(&self.deferred_control);
         waiting
             .filter(|control| control.peer == peer)
             .any(|control| is_one(&control.header))

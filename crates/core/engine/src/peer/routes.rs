@@ -1,5 +1,5 @@
-//! Routes: where the gate and the numbering of envelopes of a (context, peer) lie, for those used
-//! lately.
+//! Routes: where the peer state and the numbering of envelopes of a (context, peer) lie, for those
+//! used lately.
 //!
 //! Owned by the core, asked on the way of every message. Bounded by [`ROUTES`].
 
@@ -10,8 +10,8 @@ use crate::limits::ROUTES;
 use crate::peer::state::{stream_key, stream_keys};
 use std::ops::Range;
 
-/// Where the gate and the stream of a (context, peer) lie: the gate as long as the engine lives,
-/// the stream until its context is forgotten.
+/// Indices of the peer state and the sequence of a (context, peer). The peer state lives as long as
+/// the engine, the sequence until its context is forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRoute {
     key: u64,
@@ -20,7 +20,7 @@ pub(crate) struct PeerRoute {
 }
 
 impl PeerRoute {
-    /// No peer is `u32::MAX`, so no stream has this key.
+    /// No peer is `u32::MAX`, so no sequence has this key.
     const NOWHERE: Self = Self {
         key: u64::MAX,
         gate: NONE,
@@ -37,7 +37,7 @@ impl RouteCache {
         Self([PeerRoute::NOWHERE; ROUTES])
     }
 
-    /// Forgets those of these contexts, whose streams are forgotten.
+    /// Forgets those of these contexts, whose sequences are forgotten.
     pub(crate) fn forget(&mut self, contexts: &Range<ContextId>) {
         let within = stream_keys(contexts);
         for route in &mut self.0 {
@@ -56,16 +56,16 @@ impl Core {
         (route.key == stream_key(context, peer).0).then_some(route)
     }
 
-    /// Remembers the route of (context, peer), whose gate is open.
+    /// Remembers the route of (context, peer), whose peer state is open.
     #[cold]
     #[inline(never)]
     pub(crate) fn learn_route(&mut self, context: ContextId, peer: Peer) -> Option<PeerRoute> {
-        let gate = self.gate(peer)?;
+        let gate = self.peer_index(peer)?;
         let key = stream_key(context, peer);
         let route = PeerRoute {
             key: key.0,
             gate,
-            stream: self.streams.find_or_insert(key),
+            stream: self.sequences.find_or_insert(key),
         };
         self.routes.0[(context ^ peer) as usize % ROUTES] = route;
         Some(route)

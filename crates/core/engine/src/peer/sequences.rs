@@ -1,11 +1,11 @@
-//! The streams of a rank: how envelopes are numbered between it and one peer in one context.
+//! Sequences of a rank: how envelopes are numbered between it and one peer in one context.
 //!
-//! Owned by the core. A stream begins with the first envelope in either direction, on both sides
-//! with number 0, and goes when both have freed its communicator: each forgets it by itself, and no
-//! other communicator gets the context before. Whoever frees one has received all that was sent to
-//! it there, unless a program leaves messages lying; such a stream, or one that begins with a
-//! message that comes still later, is left behind. Bounded by the contexts of living communicators
-//! and the peers spoken to in each.
+//! Owned by the core. A sequence begins with the first envelope in either direction, on both sides
+//! with number 0. It ends when both have freed its communicator: each side forgets it alone, and no
+//! other communicator gets the context before. Whoever frees a communicator has received all that
+//! was sent to it there, unless a program leaves messages lying. Such a sequence, or one that
+//! begins with a message that comes still later, is left behind. Bounded by the contexts of living
+//! communicators and the peers spoken to in each.
 
 use crate::api::ContextId;
 use crate::core::Core;
@@ -16,7 +16,7 @@ use crate::transport::Transport;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// See the module's paragraph.
+/// Table of the sequences of a rank, by context and peer.
 #[derive(Debug)]
 pub(crate) struct Sequences {
     map: KeyMap<Sequence>,
@@ -32,13 +32,13 @@ impl Sequences {
         }
     }
 
-    /// Where the stream of this key lies, until it is forgotten.
+    /// Returns the index of the sequence with this key; valid until the sequence is forgotten.
     #[inline]
     pub(crate) fn find(&self, key: TableKey) -> Option<u32> {
         self.map.find(key)
     }
 
-    /// The same; it begins if there was none.
+    /// Returns the index of the sequence with this key, and creates the sequence if there was none.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, key: TableKey) -> u32 {
         match self.map.find(key) {
@@ -63,12 +63,13 @@ impl Sequences {
         self.map.get_mut(at)
     }
 
-    /// Forgets those in these contexts, of which no track is left, but for what is out of sequence.
+    /// Forgets those in these contexts, of which no send channel is left, but for what is out of
+    /// sequence.
     fn forget(&mut self, contexts: &Range<ContextId>) {
         let keys: Vec<u64> = self.keys.range(stream_keys(contexts)).copied().collect();
         for key in keys {
             let found = self.map.find(TableKey(key, 0));
-            if let Some(at) = found.filter(|&at| self.map.get(at).odd.is_none()) {
+            if let Some(at) = found.filter(|&at| self.map.get(at).reorder.is_none()) {
                 self.map.remove(at);
                 self.keys.remove(&key);
             }
@@ -77,16 +78,15 @@ impl Sequences {
 }
 
 impl RemoteWindow {
-    /// What was asked for in these contexts is of no use any more. `true`: another question may
-    /// follow.
+    /// Forgets the probes in these contexts. Returns whether the next probe may be sent.
     fn forget(&mut self, contexts: &Range<ContextId>) -> bool {
-        self.queue
+        self.probes
             .retain(|question| !contexts.contains(&question.context));
-        self.denied
+        self.misses
             .retain(|(context, _)| !contexts.contains(context));
-        self.offers
+        self.hits
             .retain(|(_, held)| !contexts.contains(&held.context));
-        let Some(question) = &mut self.asked else {
+        let Some(question) = &mut self.in_flight else {
             return false;
         };
         if !contexts.contains(&question.context) {
@@ -94,9 +94,9 @@ impl RemoteWindow {
         }
         // The peer answers in any case.
         question.asker = ProbeAsker::Nobody;
-        let is_answered = self.offer.take().is_some();
+        let is_answered = self.hit.take().is_some();
         if is_answered {
-            self.asked = None;
+            self.in_flight = None;
         }
         is_answered
     }
@@ -104,15 +104,15 @@ impl RemoteWindow {
 
 impl Core {
     fn forget(&mut self, contexts: &Range<ContextId>) {
-        // They name streams.
-        self.settle_inlets();
-        self.end_tracks(contexts);
+        // They name sequences.
+        self.settle_recv_channels();
+        self.end_send_channels(contexts);
         self.routes.forget(contexts);
-        self.streams.forget(contexts);
-        self.ahead.forget_contexts(contexts);
-        for gate in 0..self.gates.len() as u32 {
-            if self.gates[gate as usize].asking.forget(contexts) {
-                self.ask_next(gate);
+        self.sequences.forget(contexts);
+        self.early_rtr.forget_contexts(contexts);
+        for gate in 0..self.peers.len() as u32 {
+            if self.peers[gate as usize].remote_window.forget(contexts) {
+                self.send_next_probe(gate);
             }
         }
     }
@@ -120,14 +120,14 @@ impl Core {
 
 impl<R: Transport> Engine<R> {
     /// The communicator of these contexts is gone, here and soon on all its members, with all
-    /// operations on it: its streams and their tracks end. Whoever still has one of those must not
-    /// use it again.
+    /// operations on it: its sequences and their send channels end. Whoever still has one of those
+    /// must not use it again.
     pub fn forget(&mut self, contexts: &Range<ContextId>) {
         self.core.forget(contexts);
     }
 
-    /// Streams that are known: for those who count what is left behind.
+    /// Sequences that are known: for those who count what is left behind.
     pub fn streams(&self) -> usize {
-        self.core.streams.map.len()
+        self.core.sequences.map.len()
     }
 }

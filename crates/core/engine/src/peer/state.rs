@@ -1,8 +1,8 @@
-//! A gate: the engine's connection to one peer engine. Credits in both directions and the state of
-//! the sender's window.
+//! State of the engine towards one peer engine: credits in both directions, and the sender's
+//! window.
 //!
-//! Owned by the engine's core; opened when the peer is first spoken to or heard of. Also home of
-//! the per-context streams that number envelopes. Bounded by the peers spoken to and the contexts
+//! Owned by the core; opened when the peer is first spoken to or heard of. Also home of the
+//! sequences that number envelopes per context. Bounded by the peers spoken to and the contexts
 //! used with them.
 
 use crate::api::{ContextId, Error, Peer};
@@ -22,10 +22,11 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is said of a peer whose end gave no other reason.
+/// Error text for a lost peer whose end gave no other reason.
 pub(crate) const GONE: &str = "it died or cut the connection";
 
-/// What every engine of a job grants its peers; both sides compute it from the same numbers.
+/// Credits that every engine of a job grants to each peer. Both sides compute them from the same
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditQuotas {
     /// Envelopes that a peer may have sent and that were not matched.
@@ -56,7 +57,7 @@ pub(crate) enum ProbeAsker {
     Nobody,
 }
 
-/// One question to a peer's window.
+/// A probe of a peer's window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteProbe {
     pub asker: ProbeAsker,
@@ -78,28 +79,28 @@ pub(crate) struct BlockedEnvelope {
 #[derive(Debug, Default)]
 pub(crate) struct RemoteWindow {
     /// The peer holds envelopes back, as far as known.
-    pub held: bool,
-    /// Its window's epoch, as far as known.
+    pub blocked: bool,
+    /// Epoch of the peer's window, as far as known.
     pub epoch: u32,
     /// Questions of this pass, oldest posting first.
-    pub queue: VecDeque<RemoteProbe>,
+    pub probes: VecDeque<RemoteProbe>,
     /// The one that is on its way.
-    pub asked: Option<RemoteProbe>,
+    pub in_flight: Option<RemoteProbe>,
     /// An offer that waits for envelopes sent before it.
-    pub offer: Option<(BlockedEnvelope, u64)>,
+    pub hit: Option<(BlockedEnvelope, u64)>,
     /// Probes answered in this epoch with "nothing".
-    pub denied: Vec<(ContextId, Option<i32>)>,
-    /// What probes were offered and nobody took yet, with the tag they asked for.
-    pub offers: Vec<(Option<i32>, BlockedEnvelope)>,
+    pub misses: Vec<(ContextId, Option<i32>)>,
+    /// Envelopes that probes found and nobody took yet, with the tag they asked for.
+    pub hits: Vec<(Option<i32>, BlockedEnvelope)>,
 }
 
-/// What of a gate says how much was sent through it, as it is at one moment.
+/// Snapshot of the words of a peer state that say how much was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CreditWords {
     gone: bool,
     envelopes: u32,
     payload: u64,
-    pub granted: u32,
+    pub batched: u32,
     returned_envelopes: u64,
     returned_payload: u64,
     announced: u64,
@@ -107,12 +108,12 @@ pub(crate) struct CreditWords {
     outstanding: u32,
 }
 
-/// Where these words lie in a gate, in their order.
+/// Offsets of the words of [`CreditWords`] in a peer state, in the same order.
 pub(crate) const PLACES: [usize; 9] = [
     offset_of!(PeerState, gone),
     offset_of!(PeerState, envelopes),
     offset_of!(PeerState, payload),
-    offset_of!(PeerState, granted),
+    offset_of!(PeerState, batched),
     offset_of!(PeerState, returned_envelopes),
     offset_of!(PeerState, returned_payload),
     offset_of!(PeerState, announced),
@@ -121,7 +122,7 @@ pub(crate) const PLACES: [usize; 9] = [
 ];
 
 impl CreditWords {
-    /// Reads it from the bytes of a gate in another process, where its words lie at `places`.
+    /// Reads it from the bytes of a peer state in another process, where its words lie at `places`.
     pub fn of(bytes: &[u8], places: &[u64]) -> Option<Self> {
         let long = |word: usize| {
             let at = usize::try_from(*places.get(word)?).ok()?;
@@ -136,7 +137,7 @@ impl CreditWords {
             gone: gone != 0,
             envelopes: short(1)?,
             payload: long(2)?,
-            granted: short(3)?,
+            batched: short(3)?,
             returned_envelopes: long(4)?,
             returned_payload: long(5)?,
             announced: long(6)?,
@@ -145,12 +146,13 @@ impl CreditWords {
         })
     }
 
-    /// Messages and bytes sent, where of the run that is open so many records and bytes are used.
+    /// Messages and bytes sent, where of the slot batch that is open so many records and bytes are
+    /// used.
     pub fn sent(&self, used: (u32, u64), quotas: &CreditQuotas) -> (u64, u64) {
         if self.gone {
             return (0, 0);
         }
-        let (envelopes, payload) = self.spare(used);
+        let (envelopes, payload) = self.unused(used);
         let envelopes = self
             .envelopes
             .saturating_add(envelopes)
@@ -165,10 +167,10 @@ impl CreditWords {
         )
     }
 
-    /// What the run was granted and did not use.
-    fn spare(&self, (records, bytes): (u32, u64)) -> (u32, u64) {
-        let payload = u64::from(self.granted) * RUN_PAYLOAD_MAX as u64;
-        match self.granted {
+    /// Returns the credits of the slot batch that it did not use.
+    fn unused(&self, (records, bytes): (u32, u64)) -> (u32, u64) {
+        let payload = u64::from(self.batched) * RUN_PAYLOAD_MAX as u64;
+        match self.batched {
             0 => (0, 0),
             granted => (
                 granted.saturating_sub(records),
@@ -183,34 +185,36 @@ impl CreditWords {
     }
 }
 
-/// See the module's paragraph.
+/// State of the engine towards one peer: capabilities, credits in both directions, and windows.
+///
+/// Owned by the core, which opens it at the first contact and keeps it for the engine's life.
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub peer: Peer,
-    pub reach: PeerCapabilities,
+    pub capabilities: PeerCapabilities,
     pub gone: bool,
     /// Why it is, then.
-    pub why: Option<Box<Error>>,
+    pub cause: Option<Box<Error>>,
     /// Envelopes and payload that may still be sent.
     pub envelopes: u32,
     pub payload: u64,
-    /// The rail's shortest way to the peer, once it was asked for, and the records it was opened
+    /// The transport's fast path to the peer, once it was asked for, and the records it was opened
     /// for: their envelopes, and as much payload as they can carry, are not counted above until
-    /// [`PeerState::settle`].
-    pub run: Option<Arc<SlotBatch>>,
-    granted: u32,
+    /// [`PeerState::close_batch`].
+    pub batch: Option<Arc<SlotBatch>>,
+    batched: u32,
     /// Sends in the window.
-    pub held: u32,
+    pub window_len: u32,
     /// Messages that overtook the oldest of the window.
     pub overtaken: u32,
     /// The plan of a strategy that was loaded, for as long as nothing moves.
-    pub planned: Option<Box<CachedPlan>>,
+    pub cached_plan: Option<Box<CachedPlan>>,
     /// Changes when an envelope joins a window that a query found without a match.
     pub epoch: u32,
-    /// Such a query was answered in this epoch.
-    pub denied: bool,
+    /// A probe in this epoch was answered with a miss.
+    pub probe_missed: bool,
     /// The peer was told that envelopes are held.
-    pub told: bool,
+    pub blocked_told: bool,
     /// Credits to return.
     pub owed_envelopes: u32,
     pub owed_payload: u64,
@@ -226,16 +230,16 @@ pub(crate) struct PeerState {
     pub returned_envelopes: u64,
     pub returned_payload: u64,
     pub announced: u64,
-    pub asking: RemoteWindow,
-    /// The message of the peer that is coming in, piece by piece.
-    pub flow: Option<FragmentedMessage>,
+    pub remote_window: RemoteWindow,
+    /// The message of the peer that is coming in, in fragments.
+    pub fragmented: Option<FragmentedMessage>,
 }
 
 impl PeerState {
-    /// What whoever wants something of a peer that is gone is told.
+    /// Returns the error for operations with a peer that is gone.
     #[cold]
-    pub(crate) fn ended(&self) -> Error {
-        self.why.as_deref().cloned().unwrap_or(Error::Peer {
+    pub(crate) fn failure(&self) -> Error {
+        self.cause.as_deref().cloned().unwrap_or(Error::Peer {
             peer: self.peer,
             what: GONE,
         })
@@ -243,7 +247,7 @@ impl PeerState {
 
     /// Messages and bytes sent through it, as far as it lives.
     pub(crate) fn sent(&self, quotas: &CreditQuotas) -> (u64, u64) {
-        self.credit().sent(self.used(), quotas)
+        self.credit().sent(self.batch_used(), quotas)
     }
 
     fn credit(&self) -> CreditWords {
@@ -251,7 +255,7 @@ impl PeerState {
             gone: self.gone,
             envelopes: self.envelopes,
             payload: self.payload,
-            granted: self.granted,
+            batched: self.batched,
             returned_envelopes: self.returned_envelopes,
             returned_payload: self.returned_payload,
             announced: self.announced,
@@ -260,46 +264,46 @@ impl PeerState {
         }
     }
 
-    /// Records and payload of the run that is open.
-    fn used(&self) -> (u32, u64) {
-        self.run.as_ref().map_or((0, 0), |run| run.used())
+    /// Records and payload of the slot batch that is open.
+    fn batch_used(&self) -> (u32, u64) {
+        self.batch.as_ref().map_or((0, 0), |run| run.used())
     }
 
-    /// Ends the run and takes back what it did not use. To be done before the credits are looked at
-    /// for anything else, and before anything that small messages must not overtake.
+    /// Ends the slot batch and takes back what it did not use. To be done before the credits are
+    /// looked at for anything else, and before anything that small messages must not overtake.
     #[inline]
-    pub(crate) fn settle(&mut self) {
-        if self.granted != 0 {
-            self.end_run();
+    pub(crate) fn close_batch(&mut self) {
+        if self.batched != 0 {
+            self.close_open_batch();
         }
     }
 
     #[inline(never)]
-    fn end_run(&mut self) {
-        if let Some(run) = &self.run {
+    fn close_open_batch(&mut self) {
+        if let Some(run) = &self.batch {
             run.close();
         }
-        let (envelopes, payload) = self.credit().spare(self.used());
+        let (envelopes, payload) = self.credit().unused(self.batch_used());
         self.envelopes += envelopes;
         self.payload += payload;
-        self.granted = 0;
+        self.batched = 0;
     }
 
-    /// The records that a run may be opened for; the gate is settled.
-    pub(crate) fn grantable(&self) -> u32 {
+    /// The records that a slot batch may be opened for; the peer state is settled.
+    pub(crate) fn batchable(&self) -> u32 {
         let by_payload = self.payload / RUN_PAYLOAD_MAX as u64;
         self.envelopes
             .min(by_payload.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// The run was opened for so many records.
-    pub(crate) fn grant(&mut self, records: u32) {
-        self.granted = records;
+    /// The slot batch was opened for so many records.
+    pub(crate) fn batch_opened(&mut self, records: u32) {
+        self.batched = records;
         self.envelopes -= records;
         self.payload -= u64::from(records) * RUN_PAYLOAD_MAX as u64;
     }
 
-    /// Whether the peer may send one envelope more: it is alive and has credit for it.
+    /// Returns whether the peer may send one envelope more: the peer is alive and has credit.
     #[inline]
     pub(crate) fn may_send(&self, quotas: &CreditQuotas) -> bool {
         !self.gone && self.outstanding < quotas.envelopes
@@ -307,7 +311,7 @@ impl PeerState {
 
     /// The envelopes of up to `each` bytes that the peer may have sent, until credits are to be
     /// returned: at least one, if it may send one.
-    pub(crate) fn takeable(&self, quotas: &CreditQuotas, each: u64) -> u32 {
+    pub(crate) fn receivable(&self, quotas: &CreditQuotas, each: u64) -> u32 {
         let sent = quotas.envelopes - self.outstanding.min(quotas.envelopes);
         let envelopes = (quotas.envelopes / 2)
             .saturating_sub(self.owed_envelopes)
@@ -317,9 +321,14 @@ impl PeerState {
             .min(payload.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// So many envelopes of the peer's came and were received. `true`: it is time to return their
-    /// credits.
-    pub(crate) fn took(&mut self, envelopes: u32, payload: u64, quotas: &CreditQuotas) -> bool {
+    /// Counts envelopes of the peer that came and were received. Returns true when it is time to
+    /// return their credits.
+    pub(crate) fn receive_batch(
+        &mut self,
+        envelopes: u32,
+        payload: u64,
+        quotas: &CreditQuotas,
+    ) -> bool {
         self.outstanding += envelopes;
         self.owe_all(envelopes, payload, quotas)
     }
@@ -337,11 +346,11 @@ impl PeerState {
         self.owed_payload += payload;
         self.owed_envelopes * 2 >= quotas.envelopes
             || self.owed_payload * 2 >= quotas.payload
-            || self.asking.held
+            || self.remote_window.blocked
     }
 
-    /// One more envelope came, with so many bytes of payload; whether the peer had no credit left
-    /// for either.
+    /// Counts one more envelope with its payload. Returns whether the peer had no credit left for
+    /// either.
     #[inline]
     pub(crate) fn overdrawn(&mut self, payload: u64, quotas: &CreditQuotas) -> bool {
         self.outstanding += 1;
@@ -350,8 +359,8 @@ impl PeerState {
         self.outstanding > quotas.envelopes || payload > quotas.payload
     }
 
-    /// What is owed is to be returned: envelopes and payload. `None`: nothing.
-    pub(crate) fn pay(&mut self) -> Option<(u32, u64)> {
+    /// Takes the credits to return: envelopes and payload. `None`: nothing is owed.
+    pub(crate) fn take_owed(&mut self) -> Option<(u32, u64)> {
         if self.owed_envelopes == 0 {
             return None;
         }
@@ -364,13 +373,12 @@ impl PeerState {
     /// Credit left for the peer, which may use it from now on. Until then it cannot have known, so
     /// that one that reads nothing cannot go on, and what is to be answered to its envelopes is
     /// bounded by its quota.
-    pub(crate) fn paid(&mut self, envelopes: u32, payload: u64) {
+    pub(crate) fn credits_left(&mut self, envelopes: u32, payload: u64) {
         self.outstanding = self.outstanding.saturating_sub(envelopes);
         self.returning = self.returning.saturating_sub(payload);
     }
 
-    /// So many bytes of payload, of an envelope that was counted when it came, are kept for nobody
-    /// any more.
+    /// Counts payload of an earlier envelope as received, so that it is unexpected no more.
     #[inline(always)]
     pub(crate) fn received(&mut self, payload: u64) {
         debug_assert!(payload <= self.unreceived, "it was counted when it came");
@@ -380,19 +388,19 @@ impl PeerState {
     pub(crate) fn new(peer: Peer, reach: PeerCapabilities, quotas: CreditQuotas) -> Self {
         Self {
             peer,
-            reach,
+            capabilities: reach,
             gone: false,
-            why: None,
+            cause: None,
             envelopes: quotas.envelopes,
             payload: quotas.payload,
-            run: None,
-            granted: 0,
-            held: 0,
+            batch: None,
+            batched: 0,
+            window_len: 0,
             overtaken: 0,
-            planned: None,
+            cached_plan: None,
             epoch: 0,
-            denied: false,
-            told: false,
+            probe_missed: false,
+            blocked_told: false,
             owed_envelopes: 0,
             owed_payload: 0,
             outstanding: 0,
@@ -401,8 +409,8 @@ impl PeerState {
             returned_envelopes: 0,
             returned_payload: 0,
             announced: 0,
-            asking: RemoteWindow::default(),
-            flow: None,
+            remote_window: RemoteWindow::default(),
+            fragmented: None,
         }
     }
 }
@@ -410,56 +418,56 @@ impl PeerState {
 /// The numbering of envelopes of one context between this rank and one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
-    /// Next number to send, while there is no track.
+    /// Next number to send, while there is no send channel.
     tx: u64,
-    /// The shortest way of this stream's small messages, which then numbers all.
-    pub track: Option<PostMortemArc<SendChannel>>,
-    /// Numbers below were given while there was a track that is gone: what was sent under them is
-    /// not known any more.
-    pub forgotten: u64,
+    /// the fast path of this sequence's small messages, which then numbers all.
+    pub channel: Option<PostMortemArc<SendChannel>>,
+    /// Numbers below were given while there was a send channel that is gone: what was sent under
+    /// them is not known any more.
+    pub unlogged_below: u64,
     /// Next number to enter the matcher.
     pub next_rx: u64,
     /// Present only while something is out of sequence.
-    pub odd: Option<Box<Reorder>>,
+    pub reorder: Option<Box<Reorder>>,
 }
 
 impl Sequence {
     /// The next number to send.
     #[inline(always)]
     pub(crate) fn next_tx(&self) -> u64 {
-        self.track.as_ref().map_or(self.tx, |track| track.next())
+        self.channel.as_ref().map_or(self.tx, |track| track.next())
     }
 
-    /// Its track is of no use any more.
-    pub(crate) fn end_track(&mut self) -> Option<PostMortemArc<SendChannel>> {
-        let track = self.track.take()?;
-        (self.tx, self.forgotten) = (track.next(), track.next());
+    /// Ends the send channel, and returns it.
+    pub(crate) fn end_channel(&mut self) -> Option<PostMortemArc<SendChannel>> {
+        let track = self.channel.take()?;
+        (self.tx, self.unlogged_below) = (track.next(), track.next());
         Some(track)
     }
 
-    /// That number was sent, with this tag, but not on the track.
+    /// Counts a sent message with this tag that did not take the send channel.
     #[inline(always)]
     pub(crate) fn count_tx(&mut self, tag: i32) {
-        match &self.track {
+        match &self.channel {
             Some(track) => track.count(tag),
             None => self.tx += 1,
         }
     }
 }
 
-/// What is out of sequence in a stream.
+/// Envelopes of a sequence that are out of order.
 #[derive(Debug, Default)]
 pub(crate) struct Reorder {
     /// Envelopes that arrived early, by number: slots of the store.
     pub early: BTreeMap<u64, u32>,
     /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or
     /// a taken probe's message.
-    pub bound: BTreeMap<u64, ReservedFor>,
+    pub reserved: BTreeMap<u64, ReservedFor>,
     /// Numbers that already were delivered out of sequence, as ranges start to end (exclusive).
-    pub done: BTreeMap<u64, u64>,
+    pub delivered: BTreeMap<u64, u64>,
 }
 
-/// Who gets an envelope that was taken out of sequence.
+/// Taker of an envelope that was pulled out of sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReservedFor {
     /// The receive in this slot.
@@ -471,40 +479,40 @@ pub(crate) enum ReservedFor {
 impl Reorder {
     /// Nothing is out of sequence any more.
     pub(crate) fn is_empty(&self) -> bool {
-        self.early.is_empty() && self.bound.is_empty() && self.done.is_empty()
+        self.early.is_empty() && self.reserved.is_empty() && self.delivered.is_empty()
     }
 
     /// Notes that `number` was delivered, joining neighbouring ranges.
-    pub(crate) fn finish(&mut self, number: u64) {
+    pub(crate) fn note_delivered(&mut self, number: u64) {
         let mut end = number + 1;
-        if let Some(next) = self.done.remove(&end) {
+        if let Some(next) = self.delivered.remove(&end) {
             end = next;
         }
-        if let Some((_, last)) = self.done.range_mut(..number).next_back()
+        if let Some((_, last)) = self.delivered.range_mut(..number).next_back()
             && *last == number
         {
             *last = end;
             return;
         }
-        self.done.insert(number, end);
+        self.delivered.insert(number, end);
     }
 
-    /// Whether `number` was delivered out of sequence.
-    pub(crate) fn finished(&self, number: u64) -> bool {
-        self.done
+    /// Returns whether `number` was delivered out of sequence.
+    pub(crate) fn was_delivered(&self, number: u64) -> bool {
+        self.delivered
             .range(..=number)
             .next_back()
             .is_some_and(|(_, end)| number < *end)
     }
 }
 
-/// The key of the stream between this rank and `peer` in `context`.
+/// The key of the sequence between this rank and `peer` in `context`.
 #[inline]
 pub(crate) fn stream_key(context: ContextId, peer: Peer) -> TableKey {
     TableKey(u64::from(context) << 32 | u64::from(peer), 0)
 }
 
-/// The first words of the keys of all streams in these contexts.
+/// The first words of the keys of all sequences in these contexts.
 pub(crate) fn stream_keys(contexts: &Range<ContextId>) -> Range<u64> {
     let first = |context| stream_key(context, 0).0;
     first(contexts.start)..first(contexts.end)
@@ -536,7 +544,7 @@ mod tests {
         };
         let reach = PeerCapabilities {
             eager_max: 100,
-            flow_max: 0,
+            fragmented_max: 0,
             can_read: false,
             can_write: false,
             pipeline_chunk: 100,
@@ -564,9 +572,9 @@ mod tests {
     fn delivered_numbers_join_into_ranges() {
         let mut odd = Reorder::default();
         for number in [5, 7, 6, 1, 9, 8] {
-            odd.finish(number);
+            odd.note_delivered(number);
         }
-        assert_eq!(odd.done, BTreeMap::from([(1, 2), (5, 10)]));
-        assert!(odd.finished(9) && !odd.finished(10) && !odd.finished(4));
+        assert_eq!(odd.delivered, BTreeMap::from([(1, 2), (5, 10)]));
+        assert!(odd.was_delivered(9) && !odd.was_delivered(10) && !odd.was_delivered(4));
     }
 }

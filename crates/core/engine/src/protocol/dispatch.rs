@@ -1,8 +1,8 @@
 //! Packets in: validation of what peers send, and the dispatch to the core.
 //!
-//! Called by the rail's poll. Everything in a packet is a claim of its sender: lengths, names and
-//! numbers are checked, and a peer that breaks the format is treated as gone, which bounds what it
-//! can do to its own messages.
+//! Called by the transport's poll. Everything in a packet is a claim of its sender: lengths, names
+//! and numbers are checked, and a peer that breaks the format is treated as gone, which bounds what
+//! it can do to its own messages.
 
 use crate::api::{Error, Peer, TypeDigest, UnreachableCause};
 use crate::copy::copy_in_with;
@@ -21,10 +21,10 @@ use crate::transport::{
 use garonne_sync::copy::stores_for_message;
 use garonne_sync::user::UserMem;
 
-/// What a gate assumes of its peer until the rail was asked.
+/// Capabilities assumed of a peer until the transport was asked.
 const UNKNOWN: PeerCapabilities = PeerCapabilities {
     eager_max: 0,
-    flow_max: 0,
+    fragmented_max: 0,
     can_read: false,
     can_write: false,
     pipeline_chunk: 4096,
@@ -33,8 +33,8 @@ const UNKNOWN: PeerCapabilities = PeerCapabilities {
 
 impl PollSink for Core {
     #[inline(always)]
-    fn packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
-        self.settle_inlets();
+    fn on_packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
+        self.settle_recv_channels();
         let meta = MessageInfo {
             context: header.context,
             peer,
@@ -45,25 +45,25 @@ impl PollSink for Core {
             waiting: None,
             credited: true,
             // Not of a head, which says so.
-            mark: TypeDigest(header.shard),
+            digest: TypeDigest(header.shard),
         };
-        if !self.catch_packet(&header, &meta, payload) {
-            self.any_packet(header, meta, payload);
+        if !self.receive_expected_packet(&header, &meta, payload) {
+            self.dispatch(header, meta, payload);
         }
     }
 
-    fn place(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
-        let gate = self.hear(peer)?;
-        self.flow_room(gate, offset, len)
+    fn fragment_target(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
+        let gate = self.peer_of_packet(peer)?;
+        self.fragment_room(gate, offset, len)
     }
 
-    fn placed(&mut self, peer: Peer, len: usize) {
-        if let Some(gate) = self.hear(peer) {
-            self.flow_placed(gate, len);
+    fn fragment_written(&mut self, peer: Peer, len: usize) {
+        if let Some(gate) = self.peer_of_packet(peer) {
+            self.fragment_placed(gate, len);
         }
     }
 
-    fn exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
+    fn on_exposed(&mut self, token: BulkToken, descriptor: Option<RegionDescriptor>) {
         let Some(index) = self.requests.find(from_wire(token)) else {
             return;
         };
@@ -71,16 +71,16 @@ impl PollSink for Core {
         operation.exposed = descriptor.is_some();
         operation.region = descriptor.map(Box::new);
         operation.remote = 1;
-        self.pending = true;
+        self.has_work = true;
     }
 
-    fn revoked(&mut self, token: BulkToken) {
+    fn on_revoked(&mut self, token: BulkToken) {
         if let Some(index) = self.requests.find(from_wire(token)) {
             self.unexposed(index);
         }
     }
 
-    fn bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
+    fn on_bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
         if let Some(index) = self.requests.find(from_wire(token))
             && self.copy_is_over(index)
         {
@@ -88,19 +88,19 @@ impl PollSink for Core {
         }
     }
 
-    fn gone(&mut self, peer: Peer) {
-        self.lost(peer, GONE);
+    fn on_peer_gone(&mut self, peer: Peer) {
+        self.on_peer_lost(peer, GONE);
     }
 
-    fn lost(&mut self, peer: Peer, why: &'static str) {
-        if let Some(gate) = self.hear(peer) {
-            self.lose(gate, why);
+    fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
+        if let Some(gate) = self.peer_of_packet(peer) {
+            self.fail_peer(gate, why);
         }
     }
 
-    fn unreached(&mut self, shortage: UnreachableCause) {
-        if let Some(gate) = self.hear(shortage.peer) {
-            self.part(gate, Error::Unreached(Box::new(shortage)));
+    fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
+        if let Some(gate) = self.peer_of_packet(shortage.peer) {
+            self.fail_peer_with(gate, Error::Unreached(Box::new(shortage)));
         }
     }
 }
@@ -108,37 +108,37 @@ impl PollSink for Core {
 impl Core {
     /// A packet of any kind.
     #[inline(never)]
-    fn any_packet(&mut self, header: PacketHeader, meta: MessageInfo, payload: UserMem) {
-        let Some(gate) = self.hear(meta.peer) else {
+    fn dispatch(&mut self, header: PacketHeader, meta: MessageInfo, payload: UserMem) {
+        let Some(gate) = self.peer_of_packet(meta.peer) else {
             return;
         };
         if header.kind == PacketKind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
-            && !self.gates[gate as usize].overdrawn(meta.len, &self.quotas)
+            && !self.peers[gate as usize].overdrawn(meta.len, &self.quotas)
         {
-            self.envelope(gate, &header, meta, IncomingPayload::Payload(payload));
+            self.on_envelope(gate, &header, meta, IncomingPayload::Payload(payload));
             return;
         }
-        if self.other(gate, header, meta, payload).is_none() {
+        if self.dispatch_other(gate, header, meta, payload).is_none() {
             self.note(
-                EventKind::Broken,
+                EventKind::ProtocolError,
                 meta.peer,
                 header.context,
                 header.tag,
                 meta.len,
             );
-            self.lose(gate, "it sent a packet that breaks the format");
+            self.fail_peer(gate, "it sent a packet that breaks the format");
         }
     }
 
-    /// The gate of a peer that was heard of.
+    /// The peer state of a peer that was heard of.
     #[inline]
-    fn hear(&mut self, peer: Peer) -> Option<u32> {
-        match self.gate(peer) {
-            Some(gate) => (!self.gates[gate as usize].gone).then_some(gate),
+    fn peer_of_packet(&mut self, peer: Peer) -> Option<u32> {
+        match self.peer_index(peer) {
+            Some(gate) => (!self.peers[gate as usize].gone).then_some(gate),
             None if peer < self.world => {
-                self.fresh_gates = true;
-                Some(self.open_gate(peer, UNKNOWN))
+                self.stale_capabilities = true;
+                Some(self.open_peer(peer, UNKNOWN))
             }
             None => None,
         }
@@ -147,7 +147,7 @@ impl Core {
     /// Every kind but the plain eager envelope. `None`: the peer broke the format.
     #[cold]
     #[inline(never)]
-    fn other(
+    fn dispatch_other(
         &mut self,
         gate: u32,
         header: PacketHeader,
@@ -159,8 +159,8 @@ impl Core {
         match kind {
             PacketKind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
             PacketKind::Eager => {
-                self.count(gate, &header, meta.len)?;
-                self.envelope(gate, &header, meta, IncomingPayload::Payload(payload));
+                self.count_envelope(gate, &header, meta.len)?;
+                self.on_envelope(gate, &header, meta, IncomingPayload::Payload(payload));
             }
             PacketKind::EagerSync => {
                 let body = len.checked_sub(8)?;
@@ -168,8 +168,8 @@ impl Core {
                 payload.read(0, &mut name);
                 meta.waiting = Some(u64::from_le_bytes(name));
                 meta.len = body as u64;
-                self.count(gate, &header, meta.len)?;
-                self.envelope(
+                self.count_envelope(gate, &header, meta.len)?;
+                self.on_envelope(
                     gate,
                     &header,
                     meta,
@@ -179,13 +179,13 @@ impl Core {
             PacketKind::Rts => {
                 let announce = Rts::decode(&ControlPayload::copy(payload, len)?, header.flags)?;
                 meta.len = announce.total;
-                self.count(gate, &header, 0)?;
-                self.envelope(gate, &header, meta, IncomingPayload::Announced(announce));
+                self.count_envelope(gate, &header, 0)?;
+                self.on_envelope(gate, &header, meta, IncomingPayload::Rts(announce));
             }
-            PacketKind::FragFirst => self.head(gate, header, meta, payload)?,
-            PacketKind::FragNext => self.tail(gate, &header, payload, len)?,
-            PacketKind::Data => self.piece(meta.peer, &header, payload, len)?,
-            PacketKind::Cts => self.cleared(
+            PacketKind::FragFirst => self.on_frag_first(gate, header, meta, payload)?,
+            PacketKind::FragNext => self.on_frag_next(gate, &header, payload, len)?,
+            PacketKind::Data => self.on_data(meta.peer, &header, payload, len)?,
+            PacketKind::Cts => self.on_cts(
                 meta.peer,
                 Cts::decode(&ControlPayload::copy(payload, len)?)?,
             )?,
@@ -200,32 +200,32 @@ impl Core {
                     {
                         return None;
                     }
-                    self.end(index, None);
+                    self.end_operation(index, None);
                 }
             }
-            PacketKind::Rtr => self.may_push(
+            PacketKind::Rtr => self.on_rtr(
                 meta.peer,
                 Rtr::decode(&ControlPayload::copy(payload, len)?)?,
             )?,
             PacketKind::RtrFin => {
                 let pushed = RtrFin::decode(&ControlPayload::copy(payload, len)?)?;
-                self.pushed(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
+                self.on_rtr_fin(meta.peer, &pushed, header.flags & FLAG_FAILED == 0)?;
             }
             PacketKind::EarlyRtr => {
                 let expect = EarlyRtr::decode(&ControlPayload::copy(payload, len)?)?;
-                self.expect(gate, &header, expect)?;
+                self.on_early_rtr(gate, &header, expect)?;
             }
             PacketKind::EarlyFin => {
                 let written = EarlyFin::decode(&ControlPayload::copy(payload, len)?)?;
-                self.written(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
+                self.on_early_fin(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
             }
-            PacketKind::Credit => self.credited(gate, header.context, header.source)?,
+            PacketKind::Credit => self.on_credit(gate, header.context, header.source)?,
             PacketKind::Blocked
             | PacketKind::Probe
             | PacketKind::ProbeHit
             | PacketKind::ProbeMiss
             | PacketKind::Pull => {
-                self.about_window(gate, kind, &header, &ControlPayload::copy(payload, len)?)?;
+                self.on_window_packet(gate, kind, &header, &ControlPayload::copy(payload, len)?)?;
             }
         }
         Some(())
@@ -233,27 +233,32 @@ impl Core {
 
     /// Counts an envelope and the payload that it brings against its sender's quota unless this
     /// side took it out of sequence, as it then must have.
-    pub(crate) fn count(&mut self, gate: u32, header: &PacketHeader, payload: u64) -> Option<()> {
+    pub(crate) fn count_envelope(
+        &mut self,
+        gate: u32,
+        header: &PacketHeader,
+        payload: u64,
+    ) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
-            let overdrawn = self.gates[gate as usize].overdrawn(payload, &self.quotas);
+            let overdrawn = self.peers[gate as usize].overdrawn(payload, &self.quotas);
             return (!overdrawn).then_some(());
         }
         let stream = self
-            .streams
-            .find(stream_key(header.context, self.gates[gate as usize].peer))?;
-        let stream = self.streams.get(stream);
+            .sequences
+            .find(stream_key(header.context, self.peers[gate as usize].peer))?;
+        let stream = self.sequences.get(stream);
         let number = widen(stream.next_rx, header.sequence);
         stream
-            .odd
+            .reorder
             .as_ref()
-            .is_some_and(|odd| odd.bound.contains_key(&number))
+            .is_some_and(|odd| odd.reserved.contains_key(&number))
             .then_some(())
     }
 
     /// Credits came back.
-    fn credited(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
+    fn on_credit(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
         let quotas = self.quotas;
-        let entry = &mut self.gates[gate as usize];
+        let entry = &mut self.peers[gate as usize];
         entry.envelopes = entry
             .envelopes
             .checked_add(envelopes)
@@ -264,13 +269,13 @@ impl Core {
             .filter(|&sum| sum <= quotas.payload)?;
         entry.returned_envelopes += u64::from(envelopes);
         entry.returned_payload += u64::from(payload);
-        self.publish();
-        self.pending = true;
+        self.publish_tally();
+        self.has_work = true;
         Some(())
     }
 
     /// A piece of a message that this side asked for by packets.
-    fn piece(
+    fn on_data(
         &mut self,
         peer: Peer,
         header: &PacketHeader,
@@ -307,13 +312,13 @@ impl Core {
         watch.moved(name, peer, len as u64);
         if over {
             // It may still be exposed from another way that failed.
-            self.end(index, None);
+            self.end_operation(index, None);
         }
         Some(())
     }
 
     /// A send may stream its message.
-    fn cleared(&mut self, peer: Peer, clear: Cts) -> Option<()> {
+    fn on_cts(&mut self, peer: Peer, clear: Cts) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(clear.send)) else {
             return Some(());
         };
@@ -327,13 +332,13 @@ impl Core {
         operation.remote = clear.recv;
         operation.moved = 0;
         operation.region = None;
-        self.pushes.retain(|&push| push != index);
+        self.rtr_sends.retain(|&push| push != index);
         // A peer that repeats itself must not have it twice among them.
-        if !operation.marked(OpFlag::Packets) {
-            operation.mark(OpFlag::Packets);
-            self.streams_out.entry(peer).or_default().push_back(index);
+        if !operation.has(OpFlag::DataRequested) {
+            operation.set(OpFlag::DataRequested);
+            self.cts_sends.entry(peer).or_default().push_back(index);
         }
-        self.pending = true;
+        self.has_work = true;
         Some(())
     }
 
@@ -348,53 +353,53 @@ impl Core {
         meta: MessageInfo,
         incoming: IncomingPayload,
     ) {
-        let stream = self.streams.get_mut(at);
+        let stream = self.sequences.get_mut(at);
         let next = stream.next_rx;
-        let odd = stream.odd.get_or_insert_default();
-        if let Some(bound) = odd.bound.remove(&number) {
-            odd.finish(number);
+        let odd = stream.reorder.get_or_insert_default();
+        if let Some(bound) = odd.reserved.remove(&number) {
+            odd.note_delivered(number);
             if flags & FLAG_TAKEN == 0 {
                 // It was sent before its sender heard that it was taken: it used credits as any
                 // other.
                 self.release(gate, &incoming, meta.len);
             }
-            self.deliver_bound(bound, meta, incoming);
-            self.catch_up(at);
+            self.deliver_reserved(bound, meta, incoming);
+            self.deliver_early(at);
         } else if number == next {
             stream.next_rx += 1;
             self.deliver(gate, meta, incoming);
-            self.catch_up(at);
-        } else if number > next && !odd.finished(number) && !odd.early.contains_key(&number) {
-            match self.bodied(&meta, incoming) {
+            self.deliver_early(at);
+        } else if number > next && !odd.was_delivered(number) && !odd.early.contains_key(&number) {
+            match self.into_body(&meta, incoming) {
                 Ok(body) => {
-                    let item = self.store.insert(meta, body);
-                    if let Some(odd) = &mut self.streams.get_mut(at).odd {
+                    let item = self.unexpected.insert(meta, body);
+                    if let Some(odd) = &mut self.sequences.get_mut(at).reorder {
                         odd.early.insert(number, item);
                     }
                 }
-                Err(_) => self.lose(gate, "its message could not be kept for want of memory"),
+                Err(_) => self.fail_peer(gate, "its message could not be kept for want of memory"),
             }
         } else {
-            self.lose(gate, "it sent an envelope twice");
+            self.fail_peer(gate, "it sent an envelope twice");
         }
     }
 
     /// Lets everything enter whose turn has come.
-    pub(crate) fn catch_up(&mut self, at: u32) {
+    pub(crate) fn deliver_early(&mut self, at: u32) {
         loop {
-            let stream: &mut Sequence = self.streams.get_mut(at);
+            let stream: &mut Sequence = self.sequences.get_mut(at);
             let next = stream.next_rx;
-            let Some(odd) = stream.odd.as_deref_mut() else {
+            let Some(odd) = stream.reorder.as_deref_mut() else {
                 return;
             };
-            if let Some(end) = odd.done.remove(&next) {
+            if let Some(end) = odd.delivered.remove(&next) {
                 stream.next_rx = end;
             } else if let Some(item) = odd.early.remove(&next) {
                 stream.next_rx += 1;
-                self.enter_kept(item);
+                self.enter_matcher(item);
             } else {
                 if Reorder::is_empty(odd) {
-                    stream.odd = None;
+                    stream.reorder = None;
                 }
                 return;
             }
@@ -402,23 +407,28 @@ impl Core {
     }
 
     /// An envelope that was kept because it came early has its turn.
-    fn enter_kept(&mut self, item: u32) {
-        let meta = self.store.get(item).meta;
+    fn enter_matcher(&mut self, item: u32) {
+        let meta = self.unexpected.get(item).meta;
         let envelope = crate::matching::matcher::Envelope {
             context: meta.context,
             peer: meta.peer,
             tag: meta.tag,
         };
         match self.matcher.arrive(&envelope) {
-            Some(receive) => self.hand_over(receive, item),
-            None => self.keep_item(&envelope, item),
+            Some(receive) => self.deliver_unexpected(receive, item),
+            None => self.publish_unexpected(&envelope, item),
         }
     }
 
     /// Gives an envelope that a query took to whom it was taken for.
-    fn deliver_bound(&mut self, bound: ReservedFor, meta: MessageInfo, incoming: IncomingPayload) {
+    fn deliver_reserved(
+        &mut self,
+        bound: ReservedFor,
+        meta: MessageInfo,
+        incoming: IncomingPayload,
+    ) {
         match bound {
-            ReservedFor::Receive(receive) => self.fulfil(receive, meta, incoming),
+            ReservedFor::Receive(receive) => self.deliver_to_receive(receive, meta, incoming),
             ReservedFor::Message(item) => self.fill_message(item, meta, incoming),
         }
     }
@@ -429,5 +439,5 @@ impl Core {
     }
 }
 
-/// A gate index for "this rank itself".
+/// A peer state index for "this rank itself".
 pub(crate) const SELF_GATE: u32 = NONE;

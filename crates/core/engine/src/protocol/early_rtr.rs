@@ -1,22 +1,25 @@
-//! Receives announced ahead, so that the sender of the message writes it where it belongs while its
-//! receiver computes.
+//! Early RTR: receives that offer their memory, so that the sender writes the message there while
+//! the receiver computes.
 //!
-//! A receive of a large message from one named sender with one tag offers its memory (`EarlyRtr`),
-//! if nothing posted before it with a wildcard may take its message. The offer says which envelope
-//! it is for: of those with its tag, from a sequence number on, the one after `skip` others. The
-//! sender knows what it sent from its events and trails, so no message pays for that. Envelopes
-//! travel and match as ever; an offer only says where bytes may go, and the sender that uses it
-//! does so after its envelope left. The rail hands memory over once: of what a sender began to
-//! write the receiver takes parts like any other that is shared, if it comes to look for the
-//! message meanwhile; a receiver that would rather fetch, or cancels, withdraws it before. So a
-//! sender may forget offers as it likes, and those that became wrong are withdrawn: whenever a
-//! receive leaves its place without a message, and when windows are queried. Bounded by `AHEAD_MAX`
-//! offers of all peers together.
+//! A receive of a large message from one named sender with one tag offers its memory (`EarlyRtr`).
+//! It does so only if no wildcard receive posted before may take its message. The offer says which
+//! envelope it is for: of those with its tag, from a sequence number on, the one after `skip`
+//! others. The sender knows what it sent from its event log and send logs, so no message pays for
+//! that.
+//!
+//! Envelopes travel and match as ever. An offer only says where bytes may go, and the sender uses
+//! it after its envelope left. The transport hands memory over once. If the receiver looks for the
+//! message meanwhile, it takes parts of what the sender began to write. A receiver that would
+//! rather read, or cancels, withdraws the offer before. So a sender may forget offers as it likes.
+//! Wrong offers are withdrawn: whenever a receive leaves its place without a message, and when
+//! windows are probed. Bounded by [`EARLY_OFFERS_MAX`] offers of all peers together.
 
 use crate::api::{ContextId, Pattern, Peer, Request};
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::limits::{AHEAD_FROM, AHEAD_LOG, AHEAD_MAX, AHEAD_OFFERS, AHEAD_SKIP_MAX, AHEAD_TO};
+use crate::limits::{
+    EARLY_LOG, EARLY_OFFERS_MAX, EARLY_OFFERS_SENT, EARLY_RTR_FROM, EARLY_RTR_TO, EARLY_SKIP_MAX,
+};
 use crate::matching::matcher::pattern_key;
 use crate::peer::state::{stream_key, widen};
 use crate::protocol::wire::{EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_PART};
@@ -31,21 +34,21 @@ struct ReceivedOffer {
     peer: Peer,
     context: u32,
     tag: i32,
-    /// Of the envelopes to the peer in this context from this number on …
+    /// Number of the first envelope to the peer in this context that counts …
     from: u64,
     /// … the one with this tag that comes after so many others with it.
     skip: u32,
     expect: EarlyRtr,
 }
 
-/// Where the envelope is that an offer is for.
+/// Position of the envelope that an offer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfferTarget {
     /// Not sent yet.
     Future,
-    /// It had this number.
+    /// The envelope was sent with this number.
     Sent(u64),
-    /// It is not known any more.
+    /// The envelope is not known any more.
     Lost,
 }
 
@@ -56,34 +59,34 @@ pub(crate) struct EarlyWrite {
     pub expect: EarlyRtr,
 }
 
-/// What an engine knows of offers. See the module's paragraph.
+/// Offers of receives, in both directions. Owned by the core; bounded by [`EARLY_OFFERS_MAX`].
 #[derive(Debug, Default)]
 pub(crate) struct EarlyRtrState {
-    wanted: VecDeque<ReceivedOffer>,
+    received_offers: VecDeque<ReceivedOffer>,
     /// Sends announced to their receivers lately.
-    announced: VecDeque<Request>,
+    recent_rts: VecDeque<Request>,
     writes: VecDeque<EarlyWrite>,
     /// Slots of the receives of this rank whose memory is offered.
-    offered: Vec<u32>,
+    offered_receives: Vec<u32>,
     /// Peers that began to hold envelopes back: offers to them are withdrawn.
-    pub doubtful: Vec<Peer>,
+    pub newly_blocked: Vec<Peer>,
 }
 
 impl EarlyRtrState {
-    /// Whether a peer offered a receive that messages of this context and tag go to.
+    /// Returns whether a peer offered a receive for messages of this context and tag.
     #[inline]
-    fn wants(&self, peer: Peer, context: u32, tag: i32) -> bool {
+    fn has_offer(&self, peer: Peer, context: u32, tag: i32) -> bool {
         let envelope = (peer, context, tag);
         let offers = || {
-            self.wanted
+            self.received_offers
                 .iter()
                 .map(|wanted| (wanted.peer, wanted.context, wanted.tag))
         };
-        !self.wanted.is_empty() && offers().any(|offer| offer == envelope)
+        !self.received_offers.is_empty() && offers().any(|offer| offer == envelope)
     }
 
     /// A message is still to be written.
-    pub(crate) fn write_again(&mut self, write: EarlyWrite) {
+    pub(crate) fn requeue_write(&mut self, write: EarlyWrite) {
         self.writes.push_front(write);
     }
 
@@ -93,21 +96,21 @@ impl EarlyRtrState {
     }
 
     /// Nothing that a peer offered is of use any more.
-    pub(crate) fn forget(&mut self, peer: Peer) {
-        self.wanted.retain(|wanted| wanted.peer != peer);
+    pub(crate) fn forget_peer(&mut self, peer: Peer) {
+        self.received_offers.retain(|wanted| wanted.peer != peer);
     }
 
     /// Nothing is sent in these contexts any more.
     pub(crate) fn forget_contexts(&mut self, contexts: &Range<ContextId>) {
-        self.wanted
+        self.received_offers
             .retain(|wanted| !contexts.contains(&wanted.context));
     }
 }
 
 impl Core {
     /// Bytes of messages that are to be written.
-    pub(crate) fn bytes_ahead(&self) -> u64 {
-        let sends = self.ahead.writes.iter();
+    pub(crate) fn early_write_bytes(&self) -> u64 {
+        let sends = self.early_rtr.writes.iter();
         let known = sends.filter_map(|write| self.requests.find(write.send));
         known
             .map(|index| self.requests.peek(index).data.len)
@@ -116,8 +119,8 @@ impl Core {
 }
 
 /// Adds to a list of hints, over the oldest.
-fn remember<T>(list: &mut VecDeque<T>, item: T) {
-    if list.len() >= AHEAD_MAX {
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T) {
+    if list.len() >= EARLY_OFFERS_MAX {
         list.pop_front();
     }
     list.push_back(item);
@@ -127,15 +130,15 @@ impl Core {
     // The sender's side.
 
     /// A peer offers a receive's memory. `None`: it broke the format.
-    pub(crate) fn expect(
+    pub(crate) fn on_early_rtr(
         &mut self,
         gate: u32,
         header: &PacketHeader,
         expect: EarlyRtr,
     ) -> Option<()> {
-        let peer = self.gates[gate as usize].peer;
-        let stream = self.streams.find(stream_key(header.context, peer));
-        let next = stream.map_or(0, |at| self.streams.get(at).next_tx());
+        let peer = self.peers[gate as usize].peer;
+        let stream = self.sequences.find(stream_key(header.context, peer));
+        let next = stream.map_or(0, |at| self.sequences.get(at).next_tx());
         let mut wanted = ReceivedOffer {
             peer,
             context: header.context,
@@ -145,32 +148,34 @@ impl Core {
             expect,
         };
         // Nobody has seen what was not sent, unless it was before this side freed the communicator
-        // and forgot the stream.
+        // and forgot the sequence.
         if wanted.from > next {
             return (next == 0).then_some(());
         }
-        if self.aim(&mut wanted, next) != OfferTarget::Lost && self.hit(&wanted, next).is_none() {
-            remember(&mut self.ahead.wanted, wanted);
+        if self.locate_target(&mut wanted, next) != OfferTarget::Lost
+            && self.try_begin_write(&wanted, next).is_none()
+        {
+            push_bounded(&mut self.early_rtr.received_offers, wanted);
         }
         Some(())
     }
 
     /// Looks for the envelope that an offer is for, among what was sent. `next` is the number of
     /// the next one.
-    fn aim(&self, wanted: &mut ReceivedOffer, next: u64) -> OfferTarget {
+    fn locate_target(&self, wanted: &mut ReceivedOffer, next: u64) -> OfferTarget {
         let sent = next - wanted.from;
-        if sent > AHEAD_LOG {
+        if sent > EARLY_LOG {
             return OfferTarget::Lost;
         }
         let (peer, context) = (wanted.peer, wanted.context);
-        let stream = self.streams.find(stream_key(context, peer));
-        let stream = stream.map(|at| self.streams.get(at));
-        if stream.is_some_and(|stream| wanted.from < stream.forgotten) {
+        let stream = self.sequences.find(stream_key(context, peer));
+        let stream = stream.map(|at| self.sequences.get(at));
+        if stream.is_some_and(|stream| wanted.from < stream.unlogged_below) {
             return OfferTarget::Lost;
         }
-        let track = stream.and_then(|stream| stream.track.as_deref());
-        // A stream that has a track has them in its trail, each by its number; others among the
-        // events, one for each number.
+        let track = stream.and_then(|stream| stream.channel.as_deref());
+        // A sequence that has a send channel has them in its send log, each by its number; others
+        // among the events, one for each number.
         let tags = || {
             let numbers = wanted.from..next;
             let followed = track.map(|track| numbers.rev().map_while(|number| track.tag(number)));
@@ -200,13 +205,13 @@ impl Core {
 
     /// If an offer's envelope was sent: begins the write if that can be, and says that the offer is
     /// spent. `None`: keep it.
-    fn hit(&mut self, wanted: &ReceivedOffer, next: u64) -> Option<()> {
-        let number = match self.aim(&mut wanted.clone(), next) {
+    fn try_begin_write(&mut self, wanted: &ReceivedOffer, next: u64) -> Option<()> {
+        let number = match self.locate_target(&mut wanted.clone(), next) {
             OfferTarget::Future => return None,
             OfferTarget::Lost => return Some(()),
             OfferTarget::Sent(number) => number,
         };
-        let send = self.ahead.announced.iter().copied().find(|send| {
+        let send = self.early_rtr.recent_rts.iter().copied().find(|send| {
             self.requests.find(*send).is_some_and(|index| {
                 let operation = self.requests.peek(index);
                 (operation.peer, operation.context, operation.sequence)
@@ -218,91 +223,98 @@ impl Core {
         let Some(send) = send else {
             // It may wait in the window.
             let held = self
-                .gate(wanted.peer)
-                .is_some_and(|gate| self.gates[gate as usize].held != 0);
+                .peer_index(wanted.peer)
+                .is_some_and(|gate| self.peers[gate as usize].window_len != 0);
             return if held { None } else { Some(()) };
         };
         let len = self.requests.peek(send.index).data.len;
         // What is too long is its receiver's error, found the usual way.
-        if len <= wanted.expect.room.min(AHEAD_TO) {
-            self.ahead.writes.push_back(EarlyWrite {
+        if len <= wanted.expect.room.min(EARLY_RTR_TO) {
+            self.early_rtr.writes.push_back(EarlyWrite {
                 send,
                 expect: wanted.expect,
             });
-            self.pending = true;
+            self.has_work = true;
         }
         Some(())
     }
 
-    /// Whether a send's message is to be written where its receiver offered.
+    /// Returns whether a send's message will be written to its receiver's early offer.
     pub(crate) fn will_write(&self, index: u32) -> bool {
         let send = self.requests.name(index);
-        self.ahead.writes.iter().any(|write| write.send == send)
+        self.early_rtr.writes.iter().any(|write| write.send == send)
     }
 
     /// A send was announced to its receiver.
-    pub(crate) fn announced(&mut self, index: u32) {
+    pub(crate) fn on_rts_sent(&mut self, index: u32) {
         let send = self.requests.name(index);
-        remember(&mut self.ahead.announced, send);
-        if self.ahead.wanted.is_empty() {
+        push_bounded(&mut self.early_rtr.recent_rts, send);
+        if self.early_rtr.received_offers.is_empty() {
             return;
         }
         let operation = self.requests.peek(index);
         let (peer, context, tag) = (operation.peer, operation.context, operation.tag);
-        let stream = self.streams.find_or_insert(stream_key(context, peer));
-        let next = self.streams.get(stream).next_tx();
-        for _ in 0..self.ahead.wanted.len() {
-            let Some(mut wanted) = self.ahead.wanted.pop_front() else {
+        let stream = self.sequences.find_or_insert(stream_key(context, peer));
+        let next = self.sequences.get(stream).next_tx();
+        for _ in 0..self.early_rtr.received_offers.len() {
+            let Some(mut wanted) = self.early_rtr.received_offers.pop_front() else {
                 break;
             };
             let same = (wanted.peer, wanted.context, wanted.tag) == (peer, context, tag);
             // The numbers are brought up to date while the events still reach back that far.
             if !same
-                || self.aim(&mut wanted, next) != OfferTarget::Lost
-                    && self.hit(&wanted, next).is_none()
+                || self.locate_target(&mut wanted, next) != OfferTarget::Lost
+                    && self.try_begin_write(&wanted, next).is_none()
             {
-                self.ahead.wanted.push_back(wanted);
+                self.early_rtr.received_offers.push_back(wanted);
             }
         }
     }
 
     // The receiver's side.
 
-    /// How many envelopes of its tag go to other receives before the next goes to this one, which
-    /// was just posted. `None`: that cannot be said.
-    fn place_of(&self, pattern: &Pattern, receive: u32) -> Option<u32> {
-        self.matcher.ahead_of(pattern, receive, AHEAD_SKIP_MAX)
+    /// Returns how many envelopes of its tag go to other receives before one goes to this receive,
+    /// which was just posted. `None`: unknown.
+    fn posted_before(&self, pattern: &Pattern, receive: u32) -> Option<u32> {
+        self.matcher.ahead_of(pattern, receive, EARLY_SKIP_MAX)
     }
 
     /// A receive's memory is not offered any more.
-    pub(crate) fn withdrawn(&mut self, index: u32) {
+    pub(crate) fn offer_withdrawn(&mut self, index: u32) {
         let operation = self.requests.at(index);
-        if operation.marked(OpFlag::Announced) {
-            operation.unmark(OpFlag::Announced);
-            self.ahead.offered.retain(|&offered| offered != index);
+        if operation.has(OpFlag::EarlyRtrSent) {
+            operation.clear(OpFlag::EarlyRtrSent);
+            self.early_rtr
+                .offered_receives
+                .retain(|&offered| offered != index);
         }
     }
 
     /// The sender of an announced receive wrote its message. `None`: it broke the format.
-    pub(crate) fn written(&mut self, peer: Peer, written: &EarlyFin, worked: bool) -> Option<()> {
+    pub(crate) fn on_early_fin(
+        &mut self,
+        peer: Peer,
+        written: &EarlyFin,
+        worked: bool,
+    ) -> Option<()> {
         let Some(index) = self.requests.find(from_wire(written.recv)) else {
             return Some(());
         };
         let operation = self.requests.at(index);
         let expects = (operation.side, operation.peer) == (OpSide::Recv, peer);
         let failed = operation.state == OpState::Complete || operation.error.is_some();
-        if expects && (operation.marked(OpFlag::Packets) || failed) {
+        if expects && (operation.has(OpFlag::DataRequested) || failed) {
             // It comes anew, or the message met it and was not what it waits for, which its sender
             // could not know.
             return Some(());
         }
         let known = expects
             && (operation.state, operation.remote) == (OpState::Active, written.send)
-            && operation.marked(OpFlag::Announced);
+            && operation.has(OpFlag::EarlyRtrSent);
         if !known {
             return None;
         }
-        let joined = operation.fetching == Some(RendezvousMode::Share);
+        let joined = operation.mode == Some(RendezvousMode::Share);
         if worked {
             operation.moved = operation
                 .moved
@@ -313,70 +325,75 @@ impl Core {
         if worked && !whole && !joined {
             return None;
         }
-        self.withdrawn(index);
+        self.offer_withdrawn(index);
         if !worked {
-            self.fetch_is_over(index, false);
-            self.ask_for_packets(index);
+            self.rendezvous_over(index, false);
+            self.send_cts(index);
         } else if whole {
             self.requests.at(index).region = None;
             // Whoever wrote all of it knows that its send is over.
-            self.fetch_ended(index, written.bytes < total);
+            self.rendezvous_ended(index, written.bytes < total);
         }
         Some(())
     }
 }
 
 impl<R: Transport> Engine<R> {
-    /// Whether a message is better written where it belongs than sent with its envelope: its
-    /// receiver offered that, and computes.
+    /// Returns whether a message is better written to its receiver's memory than sent with its
+    /// envelope: the receiver offered its memory, and computes.
     #[inline]
-    pub(crate) fn goes_ahead(&self, peer: Peer, context: u32, tag: i32, len: u64) -> bool {
-        len > AHEAD_FROM.into()
-            && self.core.ahead.wants(peer, context, tag)
-            && !self.rail.looks(peer)
+    pub(crate) fn uses_early_write(&self, peer: Peer, context: u32, tag: i32, len: u64) -> bool {
+        len > EARLY_RTR_FROM.into()
+            && self.core.early_rtr.has_offer(peer, context, tag)
+            && !self.transport.is_polling(peer)
     }
 
     /// Offers the memory of a receive to the sender of its message, if that can be, also when the
     /// message was announced already. For receives whose callers go on without waiting; what is at
     /// once waited for is better fetched.
-    pub fn announce(&mut self, request: Request) {
+    pub fn offer_early(&mut self, request: Request) {
         if let Some(index) = self.core.requests.find(request) {
-            self.announce_slot(index);
+            self.offer_early_slot(index);
         }
     }
 
     #[cold]
     #[inline(never)]
-    pub(crate) fn announce_slot(&mut self, index: u32) {
+    pub(crate) fn offer_early_slot(&mut self, index: u32) {
         match self.core.requests.peek(index).state {
-            OpState::Posted => drop(self.try_announce(index)),
-            OpState::Active => self.fetch_by_both(index),
+            OpState::Posted => drop(self.try_offer_early(index)),
+            OpState::Active => self.share_transfer(index),
             _ => {}
         }
     }
 
-    /// Lets the sender write an announced message that met its receive when that was posted.
+    /// Lets the sender write a rendezvous message that met its receive when that was posted.
     /// Whoever of both has hands moves it.
-    fn fetch_by_both(&mut self, index: u32) {
+    fn share_transfer(&mut self, index: u32) {
         let operation = self.core.requests.peek(index);
         let fits = operation.side == OpSide::Recv
             && operation.region.is_some()
-            && operation.fetching.is_none()
-            && operation.marks & !(OpFlag::Watched as u16 | OpFlag::Awaited as u16) == 0;
+            && operation.mode.is_none()
+            && operation.flags & !(OpFlag::Traced as u16 | OpFlag::WaitedFor as u16) == 0;
         let peer = operation.peer;
-        if !fits || !self.rail.reach(peer).is_some_and(|reach| reach.can_write) {
+        if !fits
+            || !self
+                .transport
+                .capabilities(peer)
+                .is_some_and(|reach| reach.can_write)
+        {
             return;
         }
-        if self.share_with_sender(index, RendezvousMode::Late, 0) {
-            self.fetch_unasked(index);
+        if self.send_rtr(index, RendezvousMode::ShareLater, 0) {
+            self.share_unasked(index);
         }
     }
 
-    fn try_announce(&mut self, index: u32) -> Option<()> {
-        // The offer counts from the next envelope on: streams must know all that was taken.
-        self.core.settle_inlets();
+    fn try_offer_early(&mut self, index: u32) -> Option<()> {
+        // The offer counts from the next envelope on: sequences must know all that was taken.
+        self.core.settle_recv_channels();
         if !self.core.outbox.is_empty() {
-            self.flush();
+            self.flush_control();
         }
         let operation = self.core.requests.peek(index);
         let pattern = operation.pattern;
@@ -384,41 +401,45 @@ impl<R: Transport> Engine<R> {
         let fits =
             operation.state == OpState::Posted && !operation.exposed && source.peer != self.core.me;
         // Nor is anything added to what found no room.
-        let room = self.core.ahead.offered.len() < AHEAD_OFFERS && self.core.outbox.is_empty();
+        let room = self.core.early_rtr.offered_receives.len() < EARLY_OFFERS_SENT
+            && self.core.outbox.is_empty();
         if !fits || !self.limits.ordered || !room {
             return None;
         }
         let len = operation.data.len;
-        let reach = self.rail.reach(source.peer)?;
-        if len <= (reach.eager_max as u64).min(AHEAD_FROM.into()) || !reach.can_write {
+        let reach = self.transport.capabilities(source.peer)?;
+        if len <= (reach.eager_max as u64).min(EARLY_RTR_FROM.into()) || !reach.can_write {
             return None;
         }
-        let gate = match self.core.gate(source.peer) {
+        let gate = match self.core.peer_index(source.peer) {
             Some(gate) => gate,
-            None => self.core.open_gate(source.peer, reach),
+            None => self.core.open_peer(source.peer, reach),
         };
-        let entry = &self.core.gates[gate as usize];
-        if entry.gone || entry.asking.held {
+        let entry = &self.core.peers[gate as usize];
+        if entry.gone || entry.remote_window.blocked {
             return None;
         }
         let stream = self
             .core
-            .streams
+            .sequences
             .find_or_insert(stream_key(pattern.context, source.peer));
-        let stream = self.core.streams.get(stream);
-        if stream.odd.is_some() {
+        let stream = self.core.sequences.get(stream);
+        if stream.reorder.is_some() {
             return None;
         }
         let sequence = stream.next_rx as u32;
-        let skip = self.core.place_of(&pattern, index)?;
+        let skip = self.core.posted_before(&pattern, index)?;
         let token = self.core.wire_name(index);
         let operation = self.core.requests.at(index);
-        let region = self
-            .rail
-            .share(token, source.peer, &operation.data, RendezvousMode::Late)?;
+        let region = self.transport.share_region(
+            token,
+            source.peer,
+            &operation.data,
+            RendezvousMode::ShareLater,
+        )?;
         operation.exposed = true;
-        operation.mark(OpFlag::Announced);
-        self.core.ahead.offered.push(index);
+        operation.set(OpFlag::EarlyRtrSent);
+        self.core.early_rtr.offered_receives.push(index);
         let header = PacketHeader {
             kind: PacketKind::EarlyRtr as u8,
             context: pattern.context,
@@ -432,23 +453,24 @@ impl<R: Transport> Engine<R> {
             skip,
             region,
         };
-        self.core.tell(source.peer, header, expect.encode());
+        self.core
+            .queue_control(source.peer, header, expect.encode());
         // At once: the caller leaves.
-        self.flush();
+        self.flush_control();
         Some(())
     }
 
     /// Takes the memory of an announced receive back. `false`: its sender was quicker.
-    pub(crate) fn withdraw(&mut self, index: u32) -> bool {
-        if !self.core.requests.peek(index).marked(OpFlag::Announced) {
+    pub(crate) fn withdraw_offer(&mut self, index: u32) -> bool {
+        if !self.core.requests.peek(index).has(OpFlag::EarlyRtrSent) {
             return true;
         }
         let token = self.core.wire_name(index);
-        match self.rail.withdraw(token) {
-            WithdrawResult::Theirs => false,
-            WithdrawResult::Mine => {
+        match self.transport.withdraw_region(token) {
+            WithdrawResult::InUse => false,
+            WithdrawResult::Withdrawn => {
                 self.core.requests.at(index).exposed = false;
-                self.core.withdrawn(index);
+                self.core.offer_withdrawn(index);
                 true
             }
         }
@@ -457,12 +479,12 @@ impl<R: Transport> Engine<R> {
     /// Before a posted receive ends without a message: withdraws what counts on its taking one, and
     /// what it offered itself. `false`: a sender already writes for one of these, so a message for
     /// this receive is on its way.
-    pub(crate) fn withdraw_from(&mut self, index: u32) -> bool {
+    pub(crate) fn withdraw_posted(&mut self, index: u32) -> bool {
         // Later ones first: as long as this one is posted, they are right.
         self.offers_after(index)
             .into_iter()
-            .all(|receive| self.withdraw(receive))
-            && self.withdraw(index)
+            .all(|receive| self.withdraw_offer(receive))
+            && self.withdraw_offer(index)
     }
 
     /// The receives that are offered among those posted after this one with the same pattern, the
@@ -477,8 +499,8 @@ impl<R: Transport> Engine<R> {
                 && pattern_key(&operation.pattern) == pattern_key(&pattern)
         };
         let mut after: Vec<u32> = core
-            .ahead
-            .offered
+            .early_rtr
+            .offered_receives
             .iter()
             .copied()
             .filter(counts_on)
@@ -488,24 +510,24 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Withdraws all offers to peers whose windows may give messages away out of sequence.
-    pub(crate) fn withdraw_doubtful(&mut self) {
-        let doubtful = std::mem::take(&mut self.core.ahead.doubtful);
-        for index in self.core.ahead.offered.clone() {
+    pub(crate) fn withdraw_blocked_offers(&mut self) {
+        let doubtful = std::mem::take(&mut self.core.early_rtr.newly_blocked);
+        for index in self.core.early_rtr.offered_receives.clone() {
             let operation = self.core.requests.peek(index);
             let source = operation.pattern.source.map(|source| source.peer);
             if operation.state == OpState::Posted
                 && source.is_some_and(|source| doubtful.contains(&source))
             {
-                self.withdraw(index);
+                self.withdraw_offer(index);
             }
         }
     }
 
     /// Writes messages that their receivers offered memory for and do not look for.
-    pub(crate) fn pump_writes(&mut self) -> bool {
+    pub(crate) fn progress_early_writes(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.core.ahead.writes.len() {
-            let Some(write) = self.core.ahead.writes.pop_front() else {
+        for _ in 0..self.core.early_rtr.writes.len() {
+            let Some(write) = self.core.early_rtr.writes.pop_front() else {
                 break;
             };
             let Some(index) = self.core.requests.find(write.send) else {
@@ -515,12 +537,12 @@ impl<R: Transport> Engine<R> {
             if operation.state != OpState::Active || operation.region.is_some() {
                 continue;
             }
-            if self.rail.looks(operation.peer) {
+            if self.transport.is_polling(operation.peer) {
                 // It takes the message itself, or looks away again.
-                self.core.ahead.writes.push_back(write);
-                self.core.pending = true;
-            } else if let Some(written) = self.write(index, &write.expect) {
-                self.end_write(index, write.expect.recv, written);
+                self.core.early_rtr.writes.push_back(write);
+                self.core.has_work = true;
+            } else if let Some(written) = self.start_early_write(index, &write.expect) {
+                self.send_early_fin(index, write.expect.recv, written);
                 moved = true;
             }
         }
@@ -530,42 +552,42 @@ impl<R: Transport> Engine<R> {
     /// The next message that is to be written ahead, if its receiver does not look for it: its slot
     /// and where it goes.
     pub(crate) fn next_write(&mut self) -> Option<(u32, EarlyRtr)> {
-        for _ in 0..self.core.ahead.writes.len() {
-            let write = self.core.ahead.writes.pop_front()?;
+        for _ in 0..self.core.early_rtr.writes.len() {
+            let write = self.core.early_rtr.writes.pop_front()?;
             let Some(index) = self.core.requests.find(write.send) else {
                 continue;
             };
             let operation = self.core.requests.peek(index);
             if operation.state != OpState::Active
                 || operation.region.is_some()
-                || operation.marked(OpFlag::Ending)
+                || operation.has(OpFlag::Ending)
             {
                 continue;
             }
-            if !self.rail.looks(operation.peer) {
+            if !self.transport.is_polling(operation.peer) {
                 return Some((index, write.expect));
             }
-            self.core.ahead.writes.push_back(write);
-            self.core.pending = true;
+            self.core.early_rtr.writes.push_back(write);
+            self.core.has_work = true;
         }
         None
     }
 
     /// Writes a message as far as its receiver does not: who begins does not leave it waiting for
     /// the rest. `None`: the offer was withdrawn; else how many bytes, if that worked.
-    fn write(&mut self, index: u32, expect: &EarlyRtr) -> Option<Option<u64>> {
+    fn start_early_write(&mut self, index: u32, expect: &EarlyRtr) -> Option<Option<u64>> {
         let watch = self.core.stopwatch();
         let token = self.core.wire_name(index);
         let operation = self.core.requests.peek(index);
         let len = operation.data.len;
         let bulk = || operation.bulk(token, &expect.region, 0, len);
-        let mut step = match self.rail.write_ahead(bulk()) {
+        let mut step = match self.transport.write_early(bulk()) {
             Ok(step) => step?,
             Err(_) => return Some(None),
         };
         let mut written = step.bytes;
         while !step.last {
-            step = match self.rail.push_part(bulk()) {
+            step = match self.transport.write_part(bulk()) {
                 Ok(step) => step,
                 Err(_) => return Some(None),
             };
@@ -576,17 +598,17 @@ impl<R: Transport> Engine<R> {
     }
 
     /// A message that was written part by part is written, or could not be.
-    pub(crate) fn end_ahead(&mut self, index: u32, worked: bool) {
+    pub(crate) fn end_early_write(&mut self, index: u32, worked: bool) {
         let operation = self.core.requests.at(index);
-        operation.unmark(OpFlag::Ahead);
+        operation.clear(OpFlag::EarlyWrite);
         operation.region = None;
         let (recv, moved) = (operation.remote, operation.moved);
-        self.end_write(index, recv, worked.then_some(moved));
+        self.send_early_fin(index, recv, worked.then_some(moved));
     }
 
     /// Tells the receiver how the writing of its message ended. A send of which its receiver took a
     /// part ends with its word.
-    fn end_write(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
+    fn send_early_fin(&mut self, index: u32, recv: u64, bytes: Option<u64>) {
         let operation = self.core.requests.peek(index);
         let (peer, len) = (operation.peer, operation.data.len);
         let header = PacketHeader {
@@ -603,9 +625,9 @@ impl<R: Transport> Engine<R> {
             send: self.core.wire_name(index),
             bytes: bytes.unwrap_or(0),
         };
-        self.core.tell(peer, header, written.encode());
+        self.core.queue_control(peer, header, written.encode());
         if bytes == Some(len) {
-            self.core.end(index, None);
+            self.core.end_operation(index, None);
         }
     }
 }

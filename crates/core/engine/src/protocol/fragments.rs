@@ -1,19 +1,19 @@
-//! Messages that come in piece by piece right behind their envelope, so that the receiver copies
-//! while the sender still does.
+//! Messages that arrive in fragments right behind their envelope, so that the receiver copies while
+//! the sender still does.
 //!
-//! The pieces of one message follow each other without another message of its peer between: the
-//! sender makes sure of the room for all of them first. Head first, which holds the envelope and
-//! the beginning; the rest goes to the receive it matched, or to a buffer of the store until the
-//! message is whole or a receive for it is posted. Only then an unmatched one enters the matcher,
-//! so nothing ever sees half a message. Bounded by one flow per gate, its length and the gate's
+//! The fragments of one message follow each other, without another message of its peer between. The
+//! sender first makes sure of the room for all of them. The first fragment holds the envelope and
+//! the beginning. The rest goes to the receive it matched, or to a buffer until the message is
+//! whole or a receive is posted. Only then an unmatched message enters the matcher, so nothing ever
+//! sees half a message. Bounded by one fragmented message per peer, its length, and the peer's
 //! credits.
 
 use crate::api::{Pattern, Peer, TypeDigest};
 use crate::copy::{CopyTarget, copy_in, copy_out};
-use crate::core::{Core, IncomingPayload, misfit};
+use crate::core::{Core, IncomingPayload, mismatch};
 use crate::engine::Engine;
-use crate::fast::recv::{FastSend, header_of, sent};
-use crate::limits::FLOW_MAX;
+use crate::fast::recv::{FastSend, header_of, send_event};
+use crate::limits::FRAGMENTED_MAX;
 use crate::matching::matcher::Envelope;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::peer::routes::PeerRoute;
@@ -23,18 +23,22 @@ use crate::requests::OpState;
 use crate::transport::{ClaimError, Fragmentation, PacketClass, PacketHeader, Transport};
 use garonne_sync::user::{Data, Scratch, UserMem};
 
-/// Where the pieces of a flow go.
+/// Destination of the fragments of a message.
 #[derive(Debug)]
 enum FragmentTarget {
-    /// The receive in this slot, which is active and stays so until the flow or its peer ends.
+    /// The receive in this slot, which is active and stays so until the fragmented message or its
+    /// peer ends.
     Receive(u32),
     /// Nobody asked for it yet.
-    Kept(Scratch),
+    Unexpected(Scratch),
     /// The quick receive that runs; there is none but while it does.
-    Caught(UserMem),
+    Expected(UserMem),
 }
 
-/// See the module's paragraph.
+/// A message that arrives in fragments, of which some are here.
+///
+/// Owned by the state of its sender. The first fragment creates it, each next one extends it, and
+/// the last one delivers the message.
 #[derive(Debug)]
 pub(crate) struct FragmentedMessage {
     header: PacketHeader,
@@ -46,7 +50,7 @@ pub(crate) struct FragmentedMessage {
     in_turn: bool,
 }
 
-const _: () = assert!(FLOW_MAX < 1 << 24, "what a head can tell");
+const _: () = assert!(FRAGMENTED_MAX < 1 << 24, "what a head can tell");
 
 fn envelope(meta: &MessageInfo) -> Envelope {
     Envelope {
@@ -58,7 +62,7 @@ fn envelope(meta: &MessageInfo) -> Envelope {
 
 impl Core {
     /// The beginning of a message. `None`: the peer broke the format.
-    pub(crate) fn head(
+    pub(crate) fn on_frag_first(
         &mut self,
         gate: u32,
         mut header: PacketHeader,
@@ -67,30 +71,30 @@ impl Core {
     ) -> Option<()> {
         let first = meta.len as usize;
         meta.len = total(&header);
-        (header.flags, header.shard, meta.mark) = (0, 0, TypeDigest::NONE);
-        let sane = first > 0 && meta.len > first as u64 && meta.len <= FLOW_MAX;
-        if !sane || self.gates[gate as usize].flow.is_some() {
+        (header.flags, header.shard, meta.digest) = (0, 0, TypeDigest::NONE);
+        let sane = first > 0 && meta.len > first as u64 && meta.len <= FRAGMENTED_MAX;
+        if !sane || self.peers[gate as usize].fragmented.is_some() {
             return None;
         }
-        self.count(gate, &header, meta.len)?;
-        let in_turn = self.has_turn(&header, &meta);
+        self.count_envelope(gate, &header, meta.len)?;
+        let in_turn = self.is_next_in_sequence(&header, &meta);
         let wanted = if in_turn {
-            self.wanted(gate, &meta)
+            self.match_first(gate, &meta)
         } else {
             None
         };
         let target = match wanted {
             Some(receive) => FragmentTarget::Receive(receive),
-            None if in_turn && self.expected.accepts(&meta, &self.events) => {
-                FragmentTarget::Caught(self.expected.flows())
+            None if in_turn && self.expected_recv.accepts(&meta, &self.events) => {
+                FragmentTarget::Expected(self.expected_recv.take_fragments())
             }
-            None => match self.store.buffer(meta.len as usize) {
+            None => match self.unexpected.buffer(meta.len as usize) {
                 Ok(buffer) => {
-                    self.flows += 1;
-                    FragmentTarget::Kept(buffer)
+                    self.unmatched_fragmented += 1;
+                    FragmentTarget::Unexpected(buffer)
                 }
                 Err(_) => {
-                    self.lose(gate, "its message could not be kept for want of memory");
+                    self.fail_peer(gate, "its message could not be kept for want of memory");
                     return Some(());
                 }
             },
@@ -102,52 +106,52 @@ impl Core {
             target,
             in_turn,
         };
-        self.take_piece(&mut flow, payload, first);
-        self.gates[gate as usize].flow = Some(flow);
+        self.copy_fragment(&mut flow, payload, first);
+        self.peers[gate as usize].fragmented = Some(flow);
         Some(())
     }
 
     /// The receive for a message that begins to come and whose turn it is, if one is posted. Then
     /// the message counts as matched.
-    fn wanted(&mut self, gate: u32, meta: &MessageInfo) -> Option<u32> {
+    fn match_first(&mut self, gate: u32, meta: &MessageInfo) -> Option<u32> {
         let receive = self.matcher.arrive(&envelope(meta))?;
-        self.begin_flow(gate, receive, meta);
+        self.begin_fragmented(gate, receive, meta);
         Some(receive)
     }
 
-    /// Whether an envelope is the next of its stream.
-    fn has_turn(&mut self, header: &PacketHeader, meta: &MessageInfo) -> bool {
+    /// Returns whether an envelope is the next of its sequence.
+    fn is_next_in_sequence(&mut self, header: &PacketHeader, meta: &MessageInfo) -> bool {
         let at = self
-            .streams
+            .sequences
             .find_or_insert(stream_key(meta.context, meta.peer));
-        let stream = self.streams.get(at);
-        stream.odd.is_none() && header.sequence == stream.next_rx as u32
+        let stream = self.sequences.get(at);
+        stream.reorder.is_none() && header.sequence == stream.next_rx as u32
     }
 
     /// A message whose turn it was is matched.
-    fn count_flow(&mut self, gate: u32, meta: &MessageInfo) {
+    fn count_fragmented(&mut self, gate: u32, meta: &MessageInfo) {
         let at = self
-            .streams
+            .sequences
             .find_or_insert(stream_key(meta.context, meta.peer));
-        self.streams.get_mut(at).next_rx += 1;
+        self.sequences.get_mut(at).next_rx += 1;
         self.release_credits(gate, meta.len);
     }
 
     /// A message whose turn it is goes to this receive.
-    fn begin_flow(&mut self, gate: u32, receive: u32, meta: &MessageInfo) {
-        self.count_flow(gate, meta);
+    fn begin_fragmented(&mut self, gate: u32, receive: u32, meta: &MessageInfo) {
+        self.count_fragmented(gate, meta);
         // A message that is too long is an error only when all of it is here.
-        let _ = self.met(receive, meta);
+        let _ = self.note_match(receive, meta);
         self.requests.at(receive).state = OpState::Active;
     }
 
-    /// Copies a piece to where the flow goes.
-    fn take_piece(&mut self, flow: &mut FragmentedMessage, payload: UserMem, len: usize) {
+    /// Copies a fragment to where the fragmented message goes.
+    fn copy_fragment(&mut self, flow: &mut FragmentedMessage, payload: UserMem, len: usize) {
         match &flow.target {
-            FragmentTarget::Kept(buffer) => {
+            FragmentTarget::Unexpected(buffer) => {
                 buffer.mem().copy_from(flow.got as isize, payload, 0, len)
             }
-            FragmentTarget::Caught(mem) => mem.copy_from(flow.got as isize, payload, 0, len),
+            FragmentTarget::Expected(mem) => mem.copy_from(flow.got as isize, payload, 0, len),
             FragmentTarget::Receive(receive) => {
                 let operation = self.requests.at(*receive);
                 let fits = operation.data.len.saturating_sub(flow.got).min(len as u64) as usize;
@@ -165,37 +169,37 @@ impl Core {
         flow.got += len as u64;
     }
 
-    /// The next piece of the message that comes from this gate's peer. `None`: the peer broke the
+    /// The next fragment of the message that comes from this peer. `None`: the peer broke the
     /// format.
-    pub(crate) fn tail(
+    pub(crate) fn on_frag_next(
         &mut self,
         gate: u32,
         header: &PacketHeader,
         payload: UserMem,
         len: usize,
     ) -> Option<()> {
-        let mut flow = self.gates[gate as usize].flow.take()?;
+        let mut flow = self.peers[gate as usize].fragmented.take()?;
         let end = flow.got + len as u64;
         let fits = len > 0 && u64::from(header.sequence) == flow.got && end <= flow.meta.len;
         if fits {
-            self.take_piece(&mut flow, payload, len);
+            self.copy_fragment(&mut flow, payload, len);
         }
-        self.go_on(gate, flow);
+        self.advance_fragmented(gate, flow);
         fits.then_some(())
     }
 
-    /// Where `len` bytes of the message that comes from this gate's peer go from `offset` on, if
-    /// that is what comes next and they lie in a row there. Valid until anything else happens to
-    /// the flow.
-    pub(crate) fn flow_room(&self, gate: u32, offset: u64, len: usize) -> Option<UserMem> {
-        let flow = self.gates[gate as usize].flow.as_ref()?;
+    /// Returns where `len` bytes from `offset` on go of the message that this peer sends in
+    /// fragments, if they come next and their destination is contiguous. Valid until anything else
+    /// happens to the message.
+    pub(crate) fn fragment_room(&self, gate: u32, offset: u64, len: usize) -> Option<UserMem> {
+        let flow = self.peers[gate as usize].fragmented.as_ref()?;
         let end = offset + len as u64;
         if flow.got != offset || end > flow.meta.len {
             return None;
         }
         let mem = match &flow.target {
-            FragmentTarget::Kept(buffer) => buffer.mem(),
-            FragmentTarget::Caught(mem) => *mem,
+            FragmentTarget::Unexpected(buffer) => buffer.mem(),
+            FragmentTarget::Expected(mem) => *mem,
             FragmentTarget::Receive(receive) => {
                 let operation = self.requests.peek(*receive);
                 if operation.data.layout.is_some() || end > operation.data.len {
@@ -207,114 +211,114 @@ impl Core {
         Some(mem.offset(offset as isize))
     }
 
-    /// So many bytes were put where [`Core::flow_room`] said.
-    pub(crate) fn flow_placed(&mut self, gate: u32, len: usize) {
-        let Some(mut flow) = self.gates[gate as usize].flow.take() else {
+    /// Counts bytes that were written where [`Core::fragment_room`] said.
+    pub(crate) fn fragment_placed(&mut self, gate: u32, len: usize) {
+        let Some(mut flow) = self.peers[gate as usize].fragmented.take() else {
             return;
         };
         flow.got += len as u64;
         if let FragmentTarget::Receive(receive) = flow.target {
             self.requests.at(receive).moved = flow.got;
         }
-        self.go_on(gate, flow);
+        self.advance_fragmented(gate, flow);
     }
 
-    /// A piece came: the rest is waited for, or the message is whole.
-    fn go_on(&mut self, gate: u32, flow: FragmentedMessage) {
+    /// A fragment came: the rest is waited for, or the message is whole.
+    fn advance_fragmented(&mut self, gate: u32, flow: FragmentedMessage) {
         if flow.got < flow.meta.len {
-            self.gates[gate as usize].flow = Some(flow);
+            self.peers[gate as usize].fragmented = Some(flow);
             return;
         }
         match flow.target {
             FragmentTarget::Receive(receive) => {
                 let operation = self.requests.peek(receive);
                 let (room, origin) = (operation.data.len, operation.origin);
-                let error = misfit(&flow.meta, room, origin);
-                self.end(receive, error);
+                let error = mismatch(&flow.meta, room, origin);
+                self.end_operation(receive, error);
             }
-            FragmentTarget::Caught(_) => {
-                self.count_flow(gate, &flow.meta);
-                self.expected.flowed(&flow.meta);
+            FragmentTarget::Expected(_) => {
+                self.count_fragmented(gate, &flow.meta);
+                self.expected_recv.fragments_done(&flow.meta);
             }
-            FragmentTarget::Kept(buffer) => {
-                self.flows -= 1;
-                self.envelope(
+            FragmentTarget::Unexpected(buffer) => {
+                self.unmatched_fragmented -= 1;
+                self.on_envelope(
                     gate,
                     &flow.header,
                     flow.meta,
-                    IncomingPayload::Whole(UnexpectedBody::Buffer(buffer)),
+                    IncomingPayload::Buffered(UnexpectedBody::Buffer(buffer)),
                 );
             }
         }
     }
 
-    /// The gate from which a message comes that a new receive would match and that nothing comes
-    /// before.
+    /// The peer state from which a message comes that a new receive would match and that nothing
+    /// comes before.
     #[cold]
-    pub(crate) fn flow_for(&mut self, pattern: &Pattern) -> Option<u32> {
+    pub(crate) fn fragmented_for(&mut self, pattern: &Pattern) -> Option<u32> {
         let matches = |meta: &MessageInfo| {
             meta.context == pattern.context
                 && pattern.source.is_none_or(|source| source.peer == meta.peer)
                 && pattern.tag.is_none_or(|tag| tag == meta.tag)
         };
-        for at in 0..self.gates.len() {
+        for at in 0..self.peers.len() {
             let kept = |flow: &&FragmentedMessage| {
-                matches!(flow.target, FragmentTarget::Kept(_)) && matches(&flow.meta)
+                matches!(flow.target, FragmentTarget::Unexpected(_)) && matches(&flow.meta)
             };
-            let Some(flow) = self.gates[at].flow.as_ref().filter(kept) else {
+            let Some(flow) = self.peers[at].fragmented.as_ref().filter(kept) else {
                 continue;
             };
             let (header, meta, in_turn) = (flow.header, flow.meta, flow.in_turn);
-            if in_turn && self.has_turn(&header, &meta) {
+            if in_turn && self.is_next_in_sequence(&header, &meta) {
                 return Some(at as u32);
             }
         }
         // Those that are out of turn go to the oldest receive when all of them is here, and this
         // one is before all that are to come.
-        for gate in &mut self.gates {
-            if let Some(flow) = gate.flow.as_mut().filter(|flow| matches(&flow.meta)) {
+        for gate in &mut self.peers {
+            if let Some(flow) = gate.fragmented.as_mut().filter(|flow| matches(&flow.meta)) {
                 flow.in_turn = false;
             }
         }
         None
     }
 
-    /// Gives the message that comes from this gate's peer to the receive in slot `receive`.
-    pub(crate) fn adopt_flow(&mut self, gate: u32, receive: u32) {
-        let Some(mut flow) = self.gates[gate as usize].flow.take() else {
+    /// Gives the message that comes from this peer to the receive in slot `receive`.
+    pub(crate) fn adopt_fragmented(&mut self, gate: u32, receive: u32) {
+        let Some(mut flow) = self.peers[gate as usize].fragmented.take() else {
             return;
         };
         let got = flow.got as usize;
-        if let FragmentTarget::Kept(buffer) =
+        if let FragmentTarget::Unexpected(buffer) =
             std::mem::replace(&mut flow.target, FragmentTarget::Receive(receive))
         {
-            self.flows -= 1;
-            self.begin_flow(gate, receive, &flow.meta);
+            self.unmatched_fragmented -= 1;
+            self.begin_fragmented(gate, receive, &flow.meta);
             flow.got = 0;
-            self.take_piece(&mut flow, buffer.mem(), got);
-            self.store.recycle(UnexpectedBody::Buffer(buffer));
+            self.copy_fragment(&mut flow, buffer.mem(), got);
+            self.unexpected.recycle(UnexpectedBody::Buffer(buffer));
         }
-        self.gates[gate as usize].flow = Some(flow);
+        self.peers[gate as usize].fragmented = Some(flow);
     }
 
     /// The quick receive gave up: what came of its message goes on like that of one that nobody
     /// asked for.
     #[cold]
-    pub(crate) fn keep_caught_flow(&mut self) {
-        for gate in 0..self.gates.len() {
-            let Some(flow) = &mut self.gates[gate].flow else {
+    pub(crate) fn keep_expected_fragments(&mut self) {
+        for gate in 0..self.peers.len() {
+            let Some(flow) = &mut self.peers[gate].fragmented else {
                 continue;
             };
-            let FragmentTarget::Caught(mem) = flow.target else {
+            let FragmentTarget::Expected(mem) = flow.target else {
                 continue;
             };
-            match self.store.buffer(flow.meta.len as usize) {
+            match self.unexpected.buffer(flow.meta.len as usize) {
                 Ok(buffer) => {
                     buffer.mem().copy_from(0, mem, 0, flow.got as usize);
-                    flow.target = FragmentTarget::Kept(buffer);
-                    self.flows += 1;
+                    flow.target = FragmentTarget::Unexpected(buffer);
+                    self.unmatched_fragmented += 1;
                 }
-                Err(_) => self.lose(
+                Err(_) => self.fail_peer(
                     gate as u32,
                     "its message could not be kept for want of memory",
                 ),
@@ -322,14 +326,14 @@ impl Core {
         }
     }
 
-    /// The peer of a gate is gone: what came of its message belongs to nobody. Its receive ends
-    /// with those of the peer.
-    pub(crate) fn drop_flow(&mut self, gate: u32) {
-        if let Some(flow) = self.gates[gate as usize].flow.take()
-            && let FragmentTarget::Kept(buffer) = flow.target
+    /// The peer of a peer state is gone: what came of its message belongs to nobody. Its receive
+    /// ends with those of the peer.
+    pub(crate) fn drop_fragmented(&mut self, gate: u32) {
+        if let Some(flow) = self.peers[gate as usize].fragmented.take()
+            && let FragmentTarget::Unexpected(buffer) = flow.target
         {
-            self.flows -= 1;
-            self.store.recycle(UnexpectedBody::Buffer(buffer));
+            self.unmatched_fragmented -= 1;
+            self.unexpected.recycle(UnexpectedBody::Buffer(buffer));
         }
     }
 }
@@ -339,39 +343,39 @@ impl<R: Transport> Engine<R> {
     /// it.
     #[inline(never)]
     pub(crate) fn send_medium(&mut self, medium: FastSend, route: PeerRoute) -> bool {
-        let Some(reach) = self.rail.reach(medium.peer) else {
+        let Some(reach) = self.transport.capabilities(medium.peer) else {
             return false;
         };
-        let gate = &mut self.core.gates[route.gate as usize];
-        gate.reach = reach;
-        gate.settle();
-        if self.goes_ahead(medium.peer, medium.context, medium.tag, medium.len as u64) {
+        let gate = &mut self.core.peers[route.gate as usize];
+        gate.capabilities = reach;
+        gate.close_batch();
+        if self.uses_early_write(medium.peer, medium.context, medium.tag, medium.len as u64) {
             return false;
         }
-        let gate = &mut self.core.gates[route.gate as usize];
-        if medium.len > reach.eager_max.max(reach.flow_max)
-            || gate.held != 0
+        let gate = &mut self.core.peers[route.gate as usize];
+        if medium.len > reach.eager_max.max(reach.fragmented_max)
+            || gate.window_len != 0
             || gate.envelopes == 0
             || gate.payload < medium.len as u64
         {
             return false;
         }
-        let header = header_of(&medium, self.core.streams.get(route.stream));
+        let header = header_of(&medium, self.core.sequences.get(route.stream));
         let data = Data::contiguous(medium.mem, medium.len as u64);
-        // The header of a message in pieces has no room for a mark.
-        let pieces = match medium.origin.mark {
-            TypeDigest::NONE if medium.len <= reach.flow_max => {
-                self.rail.flow(medium.peer, medium.len)
+        // The header of a message in fragments has no room for a mark.
+        let pieces = match medium.origin.digest {
+            TypeDigest::NONE if medium.len <= reach.fragmented_max => {
+                self.transport.fragmentation(medium.peer, medium.len)
             }
-            _ => Fragmentation::No,
+            _ => Fragmentation::None,
         };
         let left = match pieces {
-            Fragmentation::Pieces(first, piece) => {
-                self.emit_flow(medium.peer, header, &data, (first, piece))
+            Fragmentation::Fragments(first, piece) => {
+                self.send_fragments(medium.peer, header, &data, (first, piece))
             }
             _ if medium.len > self.limits.packet_max.min(reach.eager_max) => return false,
             _ => self
-                .rail
+                .transport
                 .claim(medium.peer, medium.len, PacketClass::Data)
                 .map(|room| {
                     copy_out(
@@ -381,29 +385,30 @@ impl<R: Transport> Engine<R> {
                         medium.len,
                         &mut self.core.bounce,
                     );
-                    self.rail.commit(room, &header);
+                    self.transport.commit(room, &header);
                 }),
         };
         let core = &mut self.core;
         match left {
             Err(ClaimError::Full) => return false,
             Err(ClaimError::Gone) => {
-                self.give_up(route.gate);
+                self.peer_unusable(route.gate);
                 return false;
             }
             Ok(()) => {}
         }
-        core.streams.get_mut(route.stream).count_tx(medium.tag);
-        let gate = &mut core.gates[route.gate as usize];
+        core.sequences.get_mut(route.stream).count_tx(medium.tag);
+        let gate = &mut core.peers[route.gate as usize];
         gate.envelopes -= 1;
         gate.payload -= medium.len as u64;
-        core.events.push(sent(&medium));
+        core.events.push(send_event(&medium));
         true
     }
 
-    /// Sends an envelope with its payload in pieces. The rail said that there is room for all of
-    /// them: where it then has none, its peer tampered with what both share, and counts as gone.
-    pub(crate) fn emit_flow(
+    /// Sends an envelope with its payload in fragments. The transport said that there is room for
+    /// all of them: where it then has none, its peer tampered with what both share, and counts as
+    /// gone.
+    pub(crate) fn send_fragments(
         &mut self,
         peer: Peer,
         envelope: PacketHeader,
@@ -417,11 +422,11 @@ impl<R: Transport> Engine<R> {
             first,
             piece,
         };
-        if data.layout.is_none() && self.rail.send_pieces(&pieces, data.mem)? {
+        if data.layout.is_none() && self.transport.send_fragments(&pieces, data.mem)? {
             return Ok(());
         }
         for (header, at, len) in pieces.packets() {
-            let room = match self.rail.claim(peer, len, PacketClass::Data) {
+            let room = match self.transport.claim(peer, len, PacketClass::Data) {
                 Err(ClaimError::Full) if at > 0 => return Err(ClaimError::Gone),
                 claimed => claimed?,
             };
@@ -432,7 +437,7 @@ impl<R: Transport> Engine<R> {
                 len,
                 &mut self.core.bounce,
             );
-            self.rail.commit(room, &header);
+            self.transport.commit(room, &header);
         }
         Ok(())
     }

@@ -1,16 +1,16 @@
-//! Long copies without the engine: taken out under its lock, carried out by any thread, their ends
-//! told under the lock again.
+//! Long copies without the engine: taken out under its lock, carried out by any thread, and
+//! finished under the lock again.
 //!
-//! For hosts whose engine several threads share. A [`CopyJob`] is one copy of one message; while it
-//! is under way the engine may do whatever else it likes, also end the operation (its peer died,
-//! packets take over), which then is complete only after its last flight has landed: until then
-//! somebody may touch its memory. A message that both sides fill may have several flights at a
-//! time, each of a part that nobody else took. Bounded by the threads that carry.
+//! For hosts whose engine several threads share. A [`CopyJob`] is one copy of one message.
+//! Meanwhile the engine may do whatever else it likes, also end the operation (its peer died, data
+//! packets take over). The operation is then complete only after its last copy has finished: until
+//! then somebody may touch its memory. A message that both sides fill may have several jobs at a
+//! time, each of a part that nobody else took. Bounded by the threads that copy.
 
 use crate::api::{Error, Peer, Request};
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::limits::{BRIEF_BUDGET, LIFT_MAX};
+use crate::limits::{BRIEF_BUDGET, OFFLOAD_MAX};
 use crate::observe::tracer::TransferTimer;
 use crate::progress::CopyPolicy;
 use crate::protocol::early_rtr::EarlyWrite;
@@ -19,30 +19,30 @@ use crate::protocol::wire::EarlyRtr;
 use crate::requests::{OpFlag, OpSide, OpState, to_wire};
 use crate::transport::{PartWritten, RendezvousMode, Transport};
 
-/// For what a copy is lifted.
+/// For what a copy is offloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffloadKind {
-    /// As [`Transport::read`].
+    /// A copy of [`Transport::read`].
     Read,
-    /// As [`Transport::push_part`].
+    /// A copy of [`Transport::write_part`].
     Part,
-    /// As [`Transport::write_ahead`].
+    /// A copy of [`Transport::write_early`].
     Ahead,
 }
 
-/// A copy between local memory and a peer's region, for any thread to carry out without the rail.
-/// It holds what it needs (a lease); dropped, it lets go of it.
+/// A copy between local memory and a peer's region, for any thread to carry out without the
+/// transport. It holds what it needs (a lease); dropped, it lets go of it.
 pub trait DetachedCopy: Send {
     /// Moves the bytes, and makes sure that they were the region's. Called once at most.
     ///
     /// # Errors
-    /// As the operation of the rail that it stands for.
-    fn carry(&mut self) -> Result<(), Error>;
+    /// As the operation of the transport that it stands for.
+    fn run(&mut self) -> Result<(), Error>;
 }
 
-/// What became of a copy that was to be lifted.
+/// Outcome of offloading a copy.
 pub enum OffloadResult {
-    /// This rail does it itself: the operation that it stands for is to be called.
+    /// This transport does it itself: the operation that it stands for is to be called.
     Unable,
     /// Nothing is left that nobody took, or it was withdrawn.
     Nothing,
@@ -70,8 +70,8 @@ impl CopyJob {
     }
 
     /// Moves the bytes, and tells who watches. Without the engine.
-    pub fn carry(&mut self) {
-        self.result = self.copy.carry();
+    pub fn run(&mut self) {
+        self.result = self.copy.run();
         let bytes = if self.result.is_ok() {
             self.step.bytes
         } else {
@@ -80,9 +80,9 @@ impl CopyJob {
         self.watch.moved(to_wire(self.operation), self.peer, bytes);
     }
 
-    /// Whoever carried this goes on until nothing of the kind is left: a peer waits for it without
-    /// a way to take over.
-    pub fn goes_on(&self) -> bool {
+    /// Returns whether the thread must go on until no such copy is left: a peer waits for it and
+    /// cannot take over.
+    pub fn must_continue(&self) -> bool {
         self.more
     }
 }
@@ -90,23 +90,23 @@ impl CopyJob {
 impl Core {
     /// Ends an operation; one whose memory is in use ends after its last copy, and when its exposed
     /// region is revoked.
-    pub(crate) fn end(&mut self, index: u32, error: Option<Error>) {
+    pub(crate) fn end_operation(&mut self, index: u32, error: Option<Error>) {
         // Nor is it fetched any more: the next receive in its slot would be taken for it.
-        if !self.pulls.is_empty() {
-            self.pulls.retain(|&pull| pull != index);
+        if !self.reads.is_empty() {
+            self.reads.retain(|&pull| pull != index);
         }
         let operation = self.requests.at(index);
-        if operation.exposed || operation.flights > 0 {
-            if !operation.marked(OpFlag::Ending) {
+        if operation.exposed || operation.copies > 0 {
+            if !operation.has(OpFlag::Ending) {
                 operation.error = error;
             }
             // A receive that was posted is not any more.
             operation.state = OpState::Active;
-            if operation.flights > 0 {
-                operation.mark(OpFlag::Ending);
+            if operation.copies > 0 {
+                operation.set(OpFlag::Ending);
             } else {
                 self.revokes.push(index);
-                self.pending = true;
+                self.has_work = true;
             }
         } else {
             self.complete(index, error);
@@ -117,14 +117,14 @@ impl Core {
     /// what this one brought does not matter any more.
     pub(crate) fn copy_is_over(&mut self, index: u32) -> bool {
         let operation = self.requests.at(index);
-        operation.flights = operation.flights.saturating_sub(1);
-        if !operation.marked(OpFlag::Ending) {
+        operation.copies = operation.copies.saturating_sub(1);
+        if !operation.has(OpFlag::Ending) {
             return true;
         }
-        if operation.flights == 0 {
-            operation.unmark(OpFlag::Ending);
+        if operation.copies == 0 {
+            operation.clear(OpFlag::Ending);
             let error = operation.error.take();
-            self.end(index, error);
+            self.end_operation(index, error);
         }
         false
     }
@@ -134,38 +134,38 @@ impl Core {
         let operation = self.requests.at(index);
         operation.exposed = false;
         let error = operation.error.take();
-        self.end(index, error);
+        self.end_operation(index, error);
     }
 
     /// Copies wait that are to be lifted.
     pub(crate) fn has_copies(&self) -> bool {
-        !self.pulls.is_empty() || !self.pushes.is_empty() || self.ahead.has_writes()
+        !self.reads.is_empty() || !self.rtr_sends.is_empty() || self.early_rtr.has_writes()
     }
 }
 
 impl<R: Transport> Engine<R> {
-    /// As [`Engine::progress`] for hosts whose other threads wait meanwhile: long copies are left
-    /// to [`Engine::lift`].
+    /// Makes progress like [`Engine::progress`], but leaves long copies to
+    /// [`Engine::take_copy_job`], for hosts whose other threads wait meanwhile.
     pub fn progress_briefly(&mut self) -> bool {
-        let told = self.rail.poll(BRIEF_BUDGET, &mut self.core);
-        if self.core.pending {
-            return self.pass(CopyPolicy::Lifted) || told != 0;
+        let told = self.transport.poll(BRIEF_BUDGET, &mut self.core);
+        if self.core.has_work {
+            return self.progress_pass(CopyPolicy::Offloaded) || told != 0;
         }
         told != 0
     }
 
     /// Takes out the next long copy. What cannot be carried out without the engine is done here.
-    pub fn lift(&mut self) -> Option<CopyJob> {
+    pub fn take_copy_job(&mut self) -> Option<CopyJob> {
         if !self.core.has_copies() {
             return None;
         }
-        self.lift_push()
-            .or_else(|| self.lift_pull())
-            .or_else(|| self.lift_write())
+        self.offload_rtr_send()
+            .or_else(|| self.offload_read())
+            .or_else(|| self.offload_early_write())
     }
 
     /// A flight of the operation in slot `index`.
-    fn depart(
+    fn detach(
         &mut self,
         index: u32,
         what: OffloadKind,
@@ -173,7 +173,7 @@ impl<R: Transport> Engine<R> {
     ) -> CopyJob {
         let watch = self.core.stopwatch();
         let operation = self.core.requests.at(index);
-        operation.flights += 1;
+        operation.copies += 1;
         let peer = operation.peer;
         CopyJob {
             operation: self.core.requests.name(index),
@@ -187,40 +187,40 @@ impl<R: Transport> Engine<R> {
         }
     }
 
-    fn lift_pull(&mut self) -> Option<CopyJob> {
-        for _ in 0..self.core.pulls.len() {
-            let index = self.core.pulls.pop_front()?;
-            let NextTransfer::Read(from, len) = self.pull_turn(index) else {
+    fn offload_read(&mut self) -> Option<CopyJob> {
+        for _ in 0..self.core.reads.len() {
+            let index = self.core.reads.pop_front()?;
+            let NextTransfer::Read(from, len) = self.next_transfer(index) else {
                 continue;
             };
             let token = self.core.wire_name(index);
             let operation = self.core.requests.peek(index);
-            let shared = operation.fetching == Some(RendezvousMode::Share);
+            let shared = operation.mode == Some(RendezvousMode::Share);
             // A part that was taken is to be read as a whole.
-            let brief = if shared { len } else { len.min(LIFT_MAX) };
+            let brief = if shared { len } else { len.min(OFFLOAD_MAX) };
             let Some(region) = operation
                 .region
                 .as_deref()
-                .filter(|_| operation.flights < u8::MAX)
+                .filter(|_| operation.copies < u8::MAX)
             else {
-                self.pull(index, from, len);
+                self.read_region(index, from, len);
                 continue;
             };
-            match self.rail.lift(
+            match self.transport.offload(
                 operation.bulk(token, region, from, brief),
                 OffloadKind::Read,
             ) {
                 Ok(OffloadResult::Copy(step, load)) => {
                     if shared {
                         // The next part is anybody's.
-                        self.core.pull_on(index);
+                        self.core.queue_read(index);
                     }
-                    return Some(self.depart(index, OffloadKind::Read, (step, load)));
+                    return Some(self.detach(index, OffloadKind::Read, (step, load)));
                 }
-                // What the rail does by itself it is asked for at once: it may have several ways
-                // for much.
+                // What the transport does by itself it is asked for at once: it may have several
+                // ways for much.
                 Ok(OffloadResult::Unable | OffloadResult::Nothing) => {
-                    drop(self.pull(index, from, len))
+                    self.read_region(index, from, len);
                 }
                 Err(error) => self.core.bulk_moved(index, Err(error)),
             }
@@ -228,45 +228,45 @@ impl<R: Transport> Engine<R> {
         None
     }
 
-    fn lift_push(&mut self) -> Option<CopyJob> {
-        for _ in 0..self.core.pushes.len() {
-            let index = *self.core.pushes.front()?;
+    fn offload_rtr_send(&mut self) -> Option<CopyJob> {
+        for _ in 0..self.core.rtr_sends.len() {
+            let index = *self.core.rtr_sends.front()?;
             let operation = self.core.requests.peek(index);
             let goes_on = operation.state == OpState::Active
                 && operation.side == OpSide::Send
                 && operation.region.is_some()
-                && !operation.marked(OpFlag::Ending);
+                && !operation.has(OpFlag::Ending);
             if !goes_on {
-                self.core.pushes.pop_front();
+                self.core.rtr_sends.pop_front();
                 continue;
             }
-            let ahead = operation.marked(OpFlag::Ahead);
-            match self.lift_part(index, OffloadKind::Part, None) {
+            let ahead = operation.has(OpFlag::EarlyWrite);
+            match self.offload_part(index, OffloadKind::Part, None) {
                 Ok(OffloadResult::Copy(step, load)) => {
                     // Others' turn, but for one that was begun unasked.
-                    self.core.pushes.pop_front();
+                    self.core.rtr_sends.pop_front();
                     match (step.last, ahead) {
                         (true, _) => {}
-                        (false, true) => self.core.pushes.push_front(index),
-                        (false, false) => self.core.pushes.push_back(index),
+                        (false, true) => self.core.rtr_sends.push_front(index),
+                        (false, false) => self.core.rtr_sends.push_back(index),
                     }
-                    let mut flight = self.depart(index, OffloadKind::Part, (step, load));
+                    let mut flight = self.detach(index, OffloadKind::Part, (step, load));
                     flight.more = ahead && !step.last;
                     return Some(flight);
                 }
                 Ok(OffloadResult::Unable) => {
-                    self.pump_pushes();
+                    self.progress_rtr_sends();
                     return None;
                 }
                 Ok(OffloadResult::Nothing) => {
-                    self.core.pushes.pop_front();
-                    if self.core.requests.peek(index).flights == 0 {
-                        self.end_push(index, true);
+                    self.core.rtr_sends.pop_front();
+                    if self.core.requests.peek(index).copies == 0 {
+                        self.end_rtr_send(index, true);
                     }
                 }
                 Err(_) => {
-                    self.core.pushes.pop_front();
-                    self.end_push(index, false);
+                    self.core.rtr_sends.pop_front();
+                    self.end_rtr_send(index, false);
                 }
             }
         }
@@ -274,7 +274,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// A part of a send, to its receiver's memory: where that is said, or where the operation says.
-    fn lift_part(
+    fn offload_part(
         &mut self,
         index: u32,
         what: OffloadKind,
@@ -285,34 +285,36 @@ impl<R: Transport> Engine<R> {
         let region = expect
             .map(|expect| &expect.region)
             .or(operation.region.as_deref());
-        let Some(descriptor) = region.filter(|_| operation.flights < u8::MAX) else {
+        let Some(descriptor) = region.filter(|_| operation.copies < u8::MAX) else {
             return Ok(OffloadResult::Unable);
         };
         let bulk = operation.bulk(token, descriptor, 0, operation.data.len);
-        self.rail.lift(bulk, what)
+        self.transport.offload(bulk, what)
     }
 
-    fn lift_write(&mut self) -> Option<CopyJob> {
+    fn offload_early_write(&mut self) -> Option<CopyJob> {
         while let Some((index, expect)) = self.next_write() {
-            match self.lift_part(index, OffloadKind::Ahead, Some(&expect)) {
+            match self.offload_part(index, OffloadKind::Ahead, Some(&expect)) {
                 Ok(OffloadResult::Copy(step, load)) => {
                     let operation = self.core.requests.at(index);
-                    operation.mark(OpFlag::Ahead);
+                    operation.set(OpFlag::EarlyWrite);
                     operation.remote = expect.recv;
                     operation.moved = 0;
                     operation.region = Some(Box::new(expect.region));
                     if !step.last {
-                        self.core.pushes.push_front(index);
-                        self.core.pending = true;
+                        self.core.rtr_sends.push_front(index);
+                        self.core.has_work = true;
                     }
-                    let mut flight = self.depart(index, OffloadKind::Ahead, (step, load));
+                    let mut flight = self.detach(index, OffloadKind::Ahead, (step, load));
                     flight.more = !step.last;
                     return Some(flight);
                 }
                 Ok(OffloadResult::Unable) => {
                     let send = self.core.requests.name(index);
-                    self.core.ahead.write_again(EarlyWrite { send, expect });
-                    self.pump_writes();
+                    self.core
+                        .early_rtr
+                        .requeue_write(EarlyWrite { send, expect });
+                    self.progress_early_writes();
                     return None;
                 }
                 Ok(OffloadResult::Nothing) | Err(_) => {}
@@ -323,14 +325,14 @@ impl<R: Transport> Engine<R> {
 
     /// A copy is over: its bytes count now, if they still matter, and whoever waits for them is
     /// told.
-    pub fn land(&mut self, flight: CopyJob) {
-        self.landed(flight);
-        if self.core.pending {
-            self.pass(CopyPolicy::Lifted);
+    pub fn finish_copy_job(&mut self, flight: CopyJob) {
+        self.copy_job_done(flight);
+        if self.core.has_work {
+            self.progress_pass(CopyPolicy::Offloaded);
         }
     }
 
-    fn landed(&mut self, flight: CopyJob) {
+    fn copy_job_done(&mut self, flight: CopyJob) {
         let CopyJob {
             operation,
             what,
@@ -348,14 +350,14 @@ impl<R: Transport> Engine<R> {
             return;
         }
         match what {
-            OffloadKind::Read => self.landed_read(index, step, result),
-            OffloadKind::Part | OffloadKind::Ahead => self.landed_part(index, step, result),
+            OffloadKind::Read => self.read_done(index, step, result),
+            OffloadKind::Part | OffloadKind::Ahead => self.part_done(index, step, result),
         }
     }
 
-    fn landed_read(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
+    fn read_done(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
         let operation = self.core.requests.at(index);
-        match (operation.fetching, result) {
+        match (operation.mode, result) {
             (Some(RendezvousMode::Read), Ok(())) => {
                 operation.moved += step.bytes;
                 self.core.bulk_moved(index, Ok(()));
@@ -372,19 +374,19 @@ impl<R: Transport> Engine<R> {
         }
     }
 
-    fn landed_part(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
+    fn part_done(&mut self, index: u32, step: PartWritten, result: Result<(), Error>) {
         let operation = self.core.requests.at(index);
         if operation.region.is_none() {
             // Packets are asked for instead, or another part failed.
             return;
         }
         if result.is_err() {
-            self.core.pushes.retain(|&push| push != index);
-            return self.end_push(index, false);
+            self.core.rtr_sends.retain(|&push| push != index);
+            return self.end_rtr_send(index, false);
         }
         operation.moved += step.bytes;
-        if operation.flights == 0 && !self.core.pushes.contains(&index) {
-            self.end_push(index, true);
+        if operation.copies == 0 && !self.core.rtr_sends.contains(&index) {
+            self.end_rtr_send(index, true);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What a packet looks like: its kind, its header, and how a message becomes several of them.
+//! Packets: kind, header, and how a message becomes several packets.
 //!
-//! Values without owner; made by the engine, carried by rails, and believed by nobody: what came
-//! from a peer is a claim.
+//! Values without owner; made by the engine, carried by transports, and trusted by nobody: whatever
+//! a peer sent is a claim.
 
 use crate::api::Peer;
 
@@ -31,16 +31,15 @@ pub enum PacketKind {
     /// Looks into the peer's window: context, tag, epoch in `sequence`; `flags`: any tag; `source`:
     /// echoed.
     Probe = 9,
-    /// Answer: the first held envelope that matches. Payload: `wire::ProbeHit`.
+    /// Answer: the first blocked envelope that matches. Payload: `wire::ProbeHit`.
     ProbeHit = 10,
     /// Answer: nothing held matches (epoch in `sequence`), or the query's epoch is stale (`flags`).
     ProbeMiss = 11,
-    /// The receiver takes the held envelope `sequence` of `context`, out of sequence.
+    /// The receiver takes the blocked envelope `sequence` of `context`, out of sequence.
     Pull = 12,
     /// The sender may write to the receiver's memory. Payload: `wire::Rtr`.
     Rtr = 13,
-    /// What the sender could take of that is written; `flags`: it could not. Payload:
-    /// `wire::RtrFin`.
+    /// The sender wrote its parts of the region; `flags`: it could not. Payload: `wire::RtrFin`.
     RtrFin = 14,
     /// Envelope with the beginning of its payload, whose rest follows at once. The last eight
     /// bytes: length of the message.
@@ -48,10 +47,10 @@ pub enum PacketKind {
     /// The next piece of the message that the last `FragFirst` of this peer began. `sequence`: its
     /// offset.
     FragNext = 16,
-    /// A receive is announced ahead: the sender of its message may write it unasked. `sequence`:
+    /// A receive is offered early: the sender of its message may write it unasked. `sequence`:
     /// the first envelope that the receiver has not seen. Payload: `wire::EarlyRtr`.
     EarlyRtr = 17,
-    /// The sender wrote the whole message to a receive that was announced ahead; `flags`: it began
+    /// The sender wrote the whole message to a receive that was offered early; `flags`: it began
     /// and failed. Payload: `wire::EarlyFin`.
     EarlyFin = 18,
 }
@@ -93,10 +92,11 @@ pub struct PacketHeader {
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
-    /// Of an envelope: what its sender says of the type ([`crate::api::TypeDigest`]), 0 while types
-    /// are not checked; or as the kind says.
+    /// In an envelope: the sender's type digest ([`crate::api::TypeDigest`]), 0 while types are not
+    /// checked. Otherwise as the kind says.
     pub shard: u16,
-    /// Bytes of payload in the packet. A rail delivers what it carried and checks this against it.
+    /// Bytes of payload in the packet. A transport delivers what it carried and checks this against
+    /// it.
     pub len: u32,
     /// Context of the envelope, or as the kind says.
     pub context: u32,
@@ -109,7 +109,7 @@ pub struct PacketHeader {
 }
 
 impl PacketHeader {
-    /// It is a message's first packet, and not what the engine says by itself.
+    /// Returns whether the packet is the first of a message, not a control packet.
     #[inline]
     pub fn is_envelope(&self) -> bool {
         const ENVELOPES: [PacketKind; 4] = [
@@ -167,11 +167,11 @@ pub(crate) fn total(header: &PacketHeader) -> u64 {
 /// its envelope alone, if that holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragments {
-    /// Who it goes to.
+    /// Receiver.
     pub peer: Peer,
-    /// Its envelope, as if it left in one packet.
+    /// Envelope, as if the message left in one packet.
     pub envelope: PacketHeader,
-    /// Its bytes, at least one, fewer than 2^24.
+    /// Length of the message, at least 1 and below 2^24.
     pub total: usize,
     /// Bytes of the first packet and of each other but the last, at least one each.
     pub first: usize,
@@ -180,7 +180,7 @@ pub struct Fragments {
 }
 
 impl Fragments {
-    /// How many packets there are.
+    /// Returns the number of packets.
     pub fn count(&self) -> usize {
         1 + self
             .total

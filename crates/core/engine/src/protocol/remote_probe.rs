@@ -1,15 +1,16 @@
-//! Windows that credits closed, and the queries that reach into them: a legal program never waits
+//! Windows that credits closed, and the probes that reach into them: a legal program never waits
 //! for a credit.
 //!
-//! A sender without envelope credits holds its envelopes and says so once (`Blocked`). A receiver
-//! with an unsatisfied receive or probe then asks, one question per peer at a time and oldest
-//! posting first (`Probe`); the sender offers the first held envelope that matches (`ProbeHit`) or
-//! says `ProbeMiss`. The receiver takes an offer (`Pull`), and that envelope travels at once,
-//! outside the credits, to the receive it was taken for. Whenever an envelope joins a window in
-//! which a question found nothing, the window's epoch changes and the receiver starts its questions
-//! again; answers to questions of an older epoch say so. Since all older receives were answered
-//! "nothing" in the same epoch, an offer never jumps over the receive that posting order entitles
-//! to it. Bounded by the sends and receives that the two programs leave pending.
+//! A sender without envelope credits blocks its envelopes in a window and says so once (`Blocked`).
+//! A receiver with an unsatisfied receive or probe then probes the window: one probe per peer at a
+//! time, oldest posting first (`Probe`). The sender answers with the first blocked envelope that
+//! matches (`ProbeHit`), or `ProbeMiss`. The receiver pulls the envelope (`Pull`). That envelope
+//! travels at once, outside the credits, to the receive it was pulled for.
+//!
+//! The window's epoch changes whenever an envelope joins a window in which a probe missed. The
+//! receiver then starts its probes again; answers to probes of an older epoch say so. All older
+//! receives missed in the same epoch, so a hit never jumps over the receive that posting order
+//! entitles to it. Bounded by the sends and receives that the two programs leave pending.
 
 use crate::api::{Message, Pattern, Peer, Status, TypeDigest};
 use crate::core::{Core, IncomingPayload};
@@ -26,7 +27,7 @@ use crate::requests::OpState;
 use crate::schedule::order::WindowEntry;
 use crate::transport::{PacketHeader, PacketKind};
 
-/// Links of a held send: by (context, tag), by context, and in the whole window.
+/// Links of a blocked send: by (context, tag), by context, and in the whole window.
 const LINKS: u32 = 3;
 /// Second word of a key: any tag.
 const ANY_TAG: u64 = 1 << 32;
@@ -49,10 +50,10 @@ fn whole_key(peer: Peer) -> TableKey {
 impl Core {
     // The sender's side.
 
-    /// A send joins the window of its gate.
-    pub(crate) fn hold(&mut self, gate: u32, index: u32) {
+    /// A send joins the window of its peer state.
+    pub(crate) fn join_window(&mut self, gate: u32, index: u32) {
         let operation = self.requests.at(index);
-        operation.state = OpState::Held;
+        operation.state = OpState::InWindow;
         let (context, peer, tag, len) = (
             operation.context,
             operation.peer,
@@ -64,34 +65,34 @@ impl Core {
         self.window
             .push(tag_key(context, peer, None), index * LINKS + 1);
         self.window.push(whole_key(peer), index * LINKS + 2);
-        self.note(EventKind::Hold, peer, context, tag, len);
-        let entry = &mut self.gates[gate as usize];
-        entry.settle();
-        entry.held += 1;
-        if entry.held == 1 {
-            self.blocked.push(gate);
-            self.pending = true;
+        self.note(EventKind::Blocked, peer, context, tag, len);
+        let entry = &mut self.peers[gate as usize];
+        entry.close_batch();
+        entry.window_len += 1;
+        if entry.window_len == 1 {
+            self.blocked_peers.push(gate);
+            self.has_work = true;
         }
-        if entry.denied {
+        if entry.probe_missed {
             entry.epoch = entry.epoch.wrapping_add(1);
-            entry.denied = false;
-            self.tell_held(gate, true);
+            entry.probe_missed = false;
+            self.send_blocked(gate, true);
         }
     }
 
-    /// Takes a held send out of its window's lists.
+    /// Takes a blocked send out of its window's lists.
     fn unlink(&mut self, gate: u32, index: u32) {
         for link in 0..LINKS {
             self.window.remove(index * LINKS + link);
         }
-        self.gates[gate as usize].held -= 1;
+        self.peers[gate as usize].window_len -= 1;
     }
 
-    /// A held send ends without being sent.
-    pub(crate) fn unhold(&mut self, index: u32) {
-        self.taken.retain(|&taken| taken != index);
+    /// A blocked send ends without being sent.
+    pub(crate) fn leave_unsent(&mut self, index: u32) {
+        self.pulled_sends.retain(|&taken| taken != index);
         let peer = self.requests.peek(index).peer;
-        if let Some(gate) = self.gate(peer)
+        if let Some(gate) = self.peer_index(peer)
             && self.window.linked(index * LINKS)
         {
             self.unlink(gate, index);
@@ -108,14 +109,14 @@ impl Core {
     /// The oldest send in a window.
     pub(crate) fn window_head(&self, gate: u32) -> Option<u32> {
         self.window
-            .head(whole_key(self.gates[gate as usize].peer))
+            .head(whole_key(self.peers[gate as usize].peer))
             .map(|link| link / LINKS)
     }
 
     /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
     pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<WindowEntry>) {
         let (mut indices, mut chunks) = (Vec::new(), Vec::new());
-        let mut at = self.window.head(whole_key(self.gates[gate as usize].peer));
+        let mut at = self.window.head(whole_key(self.peers[gate as usize].peer));
         while let Some(link) = at.filter(|_| indices.len() < ORDER_LOOK_AHEAD) {
             let operation = self.requests.peek(link / LINKS);
             indices.push(link / LINKS);
@@ -130,27 +131,31 @@ impl Core {
         (indices, chunks)
     }
 
-    /// Whether a send is in a window.
-    pub(crate) fn is_held(&self, index: u32) -> bool {
+    /// Returns whether a send is in a window.
+    pub(crate) fn is_in_window(&self, index: u32) -> bool {
         self.window.linked(index * LINKS)
     }
 
     /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is
     /// not empty.
-    pub(crate) fn tell_window(&mut self, gate: u32) -> bool {
-        let entry = &self.gates[gate as usize];
-        let (held, told, without) = (entry.held != 0, entry.told, entry.envelopes == 0);
+    pub(crate) fn update_blocked(&mut self, gate: u32) -> bool {
+        let entry = &self.peers[gate as usize];
+        let (held, told, without) = (
+            entry.window_len != 0,
+            entry.blocked_told,
+            entry.envelopes == 0,
+        );
         if held && without && !told {
-            self.tell_held(gate, true);
+            self.send_blocked(gate, true);
         } else if !held && told {
-            self.tell_held(gate, false);
+            self.send_blocked(gate, false);
         }
         held
     }
 
-    fn tell_held(&mut self, gate: u32, held: bool) {
-        let entry = &mut self.gates[gate as usize];
-        entry.told = held;
+    fn send_blocked(&mut self, gate: u32, held: bool) {
+        let entry = &mut self.peers[gate as usize];
+        entry.blocked_told = held;
         let header = PacketHeader {
             kind: PacketKind::Blocked as u8,
             context: u32::from(held),
@@ -158,12 +163,12 @@ impl Core {
             ..PacketHeader::default()
         };
         let peer = entry.peer;
-        self.tell(peer, header, ControlPayload::new());
+        self.queue_control(peer, header, ControlPayload::new());
     }
 
     /// A receiver looks into this window.
-    fn query(&mut self, gate: u32, header: &PacketHeader) {
-        let entry = &mut self.gates[gate as usize];
+    fn on_probe(&mut self, gate: u32, header: &PacketHeader) {
+        let entry = &mut self.peers[gate as usize];
         let peer = entry.peer;
         if header.sequence != entry.epoch {
             let answer = PacketHeader {
@@ -172,7 +177,7 @@ impl Core {
                 sequence: entry.epoch,
                 ..PacketHeader::default()
             };
-            return self.tell(peer, answer, ControlPayload::new());
+            return self.queue_control(peer, answer, ControlPayload::new());
         }
         let epoch = entry.epoch;
         let tag = if header.flags & FLAG_ANY_TAG == 0 {
@@ -181,13 +186,13 @@ impl Core {
             None
         };
         let Some(link) = self.window.head(tag_key(header.context, peer, tag)) else {
-            entry.denied = true;
+            entry.probe_missed = true;
             let answer = PacketHeader {
                 kind: PacketKind::ProbeMiss as u8,
                 sequence: epoch,
                 ..PacketHeader::default()
             };
-            return self.tell(peer, answer, ControlPayload::new());
+            return self.queue_control(peer, answer, ControlPayload::new());
         };
         let first = self
             .window
@@ -208,12 +213,12 @@ impl Core {
             sequence: operation.sequence,
             ..PacketHeader::default()
         };
-        self.tell(peer, answer, offer.encode());
+        self.queue_control(peer, answer, offer.encode());
     }
 
-    /// A receiver takes a held envelope. One that is no longer held is on its way already.
-    fn take_held(&mut self, gate: u32, header: &PacketHeader) {
-        let peer = self.gates[gate as usize].peer;
+    /// A receiver takes a blocked envelope. One that is no longer held is on its way already.
+    fn on_pull(&mut self, gate: u32, header: &PacketHeader) {
+        let peer = self.peers[gate as usize].peer;
         let mut at = self
             .window
             .head(tag_key(header.context, peer, Some(header.tag)));
@@ -221,8 +226,8 @@ impl Core {
             let index = link / LINKS;
             if self.requests.peek(index).sequence == header.sequence {
                 self.unlink(gate, index);
-                self.taken.push_back(index);
-                self.pending = true;
+                self.pulled_sends.push_back(index);
+                self.has_work = true;
                 return;
             }
             at = self.window.next(link);
@@ -232,7 +237,7 @@ impl Core {
     // The receiver's side.
 
     /// Dispatch of the five kinds that concern windows. `None`: the peer broke the format.
-    pub(crate) fn about_window(
+    pub(crate) fn on_window_packet(
         &mut self,
         gate: u32,
         kind: PacketKind,
@@ -240,36 +245,36 @@ impl Core {
         bytes: &ControlPayload,
     ) -> Option<()> {
         match kind {
-            PacketKind::Blocked => self.peer_holds(gate, header.context != 0, header.sequence),
+            PacketKind::Blocked => self.on_blocked(gate, header.context != 0, header.sequence),
             // One question at a time: whoever asks the next one has read the answer to the last.
             PacketKind::Probe
                 if self.owes_answer(
-                    self.gates[gate as usize].peer,
+                    self.peers[gate as usize].peer,
                     &[PacketKind::ProbeHit, PacketKind::ProbeMiss],
                 ) =>
             {
                 return None;
             }
-            PacketKind::Probe => self.query(gate, header),
-            PacketKind::Pull => self.take_held(gate, header),
+            PacketKind::Probe => self.on_probe(gate, header),
+            PacketKind::Pull => self.on_pull(gate, header),
             PacketKind::ProbeHit => {
                 let offer = ProbeHit::decode(bytes)?;
-                let question = self.gates[gate as usize].asking.asked.as_ref()?;
+                let question = self.peers[gate as usize].remote_window.in_flight.as_ref()?;
                 if question.context != header.context
                     || question.tag.is_some_and(|tag| tag != header.tag)
                 {
                     return None;
                 }
                 if question.asker == ProbeAsker::Nobody {
-                    self.gates[gate as usize].asking.asked = None;
-                    self.ask_next(gate);
+                    self.peers[gate as usize].remote_window.in_flight = None;
+                    self.send_next_probe(gate);
                     return Some(());
                 }
-                let peer = self.gates[gate as usize].peer;
+                let peer = self.peers[gate as usize].peer;
                 let at = self
-                    .streams
+                    .sequences
                     .find_or_insert(stream_key(header.context, peer));
-                let next = self.streams.get(at).next_rx;
+                let next = self.sequences.get(at).next_rx;
                 let held = BlockedEnvelope {
                     context: header.context,
                     source: header.source,
@@ -277,20 +282,20 @@ impl Core {
                     sequence: widen(next, header.sequence),
                     len: offer.len,
                 };
-                self.gates[gate as usize].asking.offer =
+                self.peers[gate as usize].remote_window.hit =
                     Some((held, widen(next, offer.sent_before)));
-                self.pending = true;
+                self.has_work = true;
             }
             PacketKind::ProbeMiss => {
-                let asking = &mut self.gates[gate as usize].asking;
-                let question = asking.asked.take()?;
+                let asking = &mut self.peers[gate as usize].remote_window;
+                let question = asking.in_flight.take()?;
                 if header.flags & FLAG_STALE != 0 {
-                    self.ask_again(gate, header.sequence);
+                    self.restart_probes(gate, header.sequence);
                 } else {
-                    if question.asker == ProbeAsker::Probe && asking.denied.len() < DENIED_MAX {
-                        asking.denied.push((question.context, question.tag));
+                    if question.asker == ProbeAsker::Probe && asking.misses.len() < DENIED_MAX {
+                        asking.misses.push((question.context, question.tag));
                     }
-                    self.ask_next(gate);
+                    self.send_next_probe(gate);
                 }
             }
             _ => return None,
@@ -299,25 +304,25 @@ impl Core {
     }
 
     /// A peer says whether it holds envelopes back.
-    fn peer_holds(&mut self, gate: u32, held: bool, epoch: u32) {
-        let asking = &mut self.gates[gate as usize].asking;
-        self.holders = self.holders - u32::from(asking.held) + u32::from(held);
-        asking.held = held;
+    fn on_blocked(&mut self, gate: u32, held: bool, epoch: u32) {
+        let asking = &mut self.peers[gate as usize].remote_window;
+        self.blocking_peers = self.blocking_peers - u32::from(asking.blocked) + u32::from(held);
+        asking.blocked = held;
         if held {
-            let peer = self.gates[gate as usize].peer;
-            self.ahead.doubtful.push(peer);
-            self.pending = true;
+            let peer = self.peers[gate as usize].peer;
+            self.early_rtr.newly_blocked.push(peer);
+            self.has_work = true;
             self.return_credits(gate);
-            self.ask_again(gate, epoch);
+            self.restart_probes(gate, epoch);
         } else {
-            asking.queue.clear();
-            asking.offers.clear();
+            asking.probes.clear();
+            asking.hits.clear();
         }
     }
 
     /// Starts the questions to a window from the oldest posted receive.
-    fn ask_again(&mut self, gate: u32, epoch: u32) {
-        let peer = self.gates[gate as usize].peer;
+    fn restart_probes(&mut self, gate: u32, epoch: u32) {
+        let peer = self.peers[gate as usize].peer;
         let mut posted = self.requests.select(|operation| {
             operation.state == OpState::Posted
                 && operation
@@ -328,17 +333,17 @@ impl Core {
         posted.sort_by_key(|&receive| self.matcher.order(receive));
         let questions = posted
             .into_iter()
-            .map(|receive| self.question(receive))
+            .map(|receive| self.probe_for(receive))
             .collect();
-        let asking = &mut self.gates[gate as usize].asking;
+        let asking = &mut self.peers[gate as usize].remote_window;
         asking.epoch = epoch;
-        asking.denied.clear();
-        asking.queue = questions;
+        asking.misses.clear();
+        asking.probes = questions;
         self.completions += 1;
-        self.ask_next(gate);
+        self.send_next_probe(gate);
     }
 
-    fn question(&self, receive: u32) -> RemoteProbe {
+    fn probe_for(&self, receive: u32) -> RemoteProbe {
         let operation = self.requests.peek(receive);
         let asker = ProbeAsker::Receive(receive, operation.generation);
         RemoteProbe {
@@ -350,51 +355,51 @@ impl Core {
 
     /// A receive was posted: windows that may hold its message are asked.
     #[inline]
-    pub(crate) fn ask_for(&mut self, receive: u32) {
-        if self.holders != 0 {
-            self.ask_holders(receive);
+    pub(crate) fn probe_windows_for(&mut self, receive: u32) {
+        if self.blocking_peers != 0 {
+            self.probe_blocking_peers(receive);
         }
     }
 
     #[cold]
-    fn ask_holders(&mut self, receive: u32) {
-        let question = self.question(receive);
+    fn probe_blocking_peers(&mut self, receive: u32) {
+        let question = self.probe_for(receive);
         let pattern = self.requests.peek(receive).pattern;
-        for gate in self.holding(&pattern) {
-            let asking = &mut self.gates[gate as usize].asking;
+        for gate in self.peers_blocking(&pattern) {
+            let asking = &mut self.peers[gate as usize].remote_window;
             // What a probe was offered before may be this receive's, which is asked for first.
-            asking.offers.retain(|(_, held)| {
+            asking.hits.retain(|(_, held)| {
                 held.context != pattern.context || pattern.tag.is_some_and(|tag| tag != held.tag)
             });
-            asking.queue.push_back(question);
-            self.ask_next(gate);
+            asking.probes.push_back(question);
+            self.send_next_probe(gate);
         }
     }
 
-    /// Gates whose peer holds envelopes back and may satisfy `pattern`.
-    fn holding(&self, pattern: &Pattern) -> Vec<u32> {
+    /// Peer states whose peer holds envelopes back and may satisfy `pattern`.
+    fn peers_blocking(&self, pattern: &Pattern) -> Vec<u32> {
         let accepts = |peer| pattern.source.is_none_or(|source| source.peer == peer);
-        let gates = self.gates.iter().enumerate();
+        let gates = self.peers.iter().enumerate();
         gates
-            .filter(|(_, gate)| gate.asking.held && !gate.gone && accepts(gate.peer))
+            .filter(|(_, gate)| gate.remote_window.blocked && !gate.gone && accepts(gate.peer))
             .map(|(gate, _)| gate as u32)
             .collect()
     }
 
     /// Sends the next question that still matters.
-    pub(crate) fn ask_next(&mut self, gate: u32) {
-        let asking = &mut self.gates[gate as usize].asking;
-        if asking.asked.is_some() || !asking.held {
+    pub(crate) fn send_next_probe(&mut self, gate: u32) {
+        let asking = &mut self.peers[gate as usize].remote_window;
+        if asking.in_flight.is_some() || !asking.blocked {
             return;
         }
-        while let Some(question) = asking.queue.pop_front() {
+        while let Some(question) = asking.probes.pop_front() {
             if let ProbeAsker::Receive(receive, generation) = question.asker {
                 let operation = self.requests.peek(receive);
                 if operation.generation != generation || operation.state != OpState::Posted {
                     continue;
                 }
             }
-            asking.asked = Some(question);
+            asking.in_flight = Some(question);
             let header = PacketHeader {
                 kind: PacketKind::Probe as u8,
                 flags: if question.tag.is_none() {
@@ -407,47 +412,47 @@ impl Core {
                 sequence: asking.epoch,
                 ..PacketHeader::default()
             };
-            let peer = self.gates[gate as usize].peer;
-            return self.tell(peer, header, ControlPayload::new());
+            let peer = self.peers[gate as usize].peer;
+            return self.queue_control(peer, header, ControlPayload::new());
         }
     }
 
     /// Decides on offers whose earlier envelopes have all arrived.
-    pub(crate) fn settle_offers(&mut self) {
-        if self.holders == 0 {
+    pub(crate) fn settle_probe_hits(&mut self) {
+        if self.blocking_peers == 0 {
             return;
         }
-        for gate in 0..self.gates.len() as u32 {
-            let entry = &self.gates[gate as usize];
-            let Some((held, sent_before)) = entry.asking.offer else {
+        for gate in 0..self.peers.len() as u32 {
+            let entry = &self.peers[gate as usize];
+            let Some((held, sent_before)) = entry.remote_window.hit else {
                 continue;
             };
             let at = self
-                .streams
+                .sequences
                 .find_or_insert(stream_key(held.context, entry.peer));
-            if self.streams.get(at).next_rx < sent_before {
-                // Those before it may come the shortest way, which looks after nothing else.
-                self.pending = true;
+            if self.sequences.get(at).next_rx < sent_before {
+                // Those before it may come the fast path, which looks after nothing else.
+                self.has_work = true;
                 continue;
             }
-            let asking = &mut self.gates[gate as usize].asking;
-            asking.offer = None;
-            if let Some(question) = asking.asked.take() {
-                self.settle(gate, question, held);
+            let asking = &mut self.peers[gate as usize].remote_window;
+            asking.hit = None;
+            if let Some(question) = asking.in_flight.take() {
+                self.settle_probe_hit(gate, question, held);
             }
-            self.ask_next(gate);
+            self.send_next_probe(gate);
         }
     }
 
-    fn settle(&mut self, gate: u32, question: RemoteProbe, held: BlockedEnvelope) {
-        let fresh = self.still_held(gate, &held);
-        let asking = &mut self.gates[gate as usize].asking;
+    fn settle_probe_hit(&mut self, gate: u32, question: RemoteProbe, held: BlockedEnvelope) {
+        let fresh = self.still_blocked(gate, &held);
+        let asking = &mut self.peers[gate as usize].remote_window;
         match question.asker {
             // Its offers are not kept.
             ProbeAsker::Nobody => {}
-            _ if !fresh => asking.queue.push_front(question),
+            _ if !fresh => asking.probes.push_front(question),
             ProbeAsker::Probe => {
-                asking.offers.push((question.tag, held));
+                asking.hits.push((question.tag, held));
                 self.completions += 1;
             }
             ProbeAsker::Receive(receive, generation) => {
@@ -455,47 +460,51 @@ impl Core {
                 if operation.generation != generation || operation.state != OpState::Posted {
                     return;
                 }
-                operation.state = OpState::Bound;
-                operation.peer = self.gates[gate as usize].peer;
+                operation.state = OpState::Pulling;
+                operation.peer = self.peers[gate as usize].peer;
                 let pattern = operation.pattern;
                 self.matcher.withdraw(&pattern, receive);
-                self.bind(gate, &held, ReservedFor::Receive(receive));
+                self.send_pull(gate, &held, ReservedFor::Receive(receive));
             }
         }
     }
 
-    /// Whether an offered envelope neither arrived nor was taken meanwhile.
-    fn still_held(&mut self, gate: u32, held: &BlockedEnvelope) -> bool {
-        let peer = self.gates[gate as usize].peer;
-        let at = self.streams.find_or_insert(stream_key(held.context, peer));
-        let stream = self.streams.get(at);
-        let odd = stream.odd.as_deref();
+    /// Returns whether a found envelope neither arrived nor was pulled meanwhile.
+    fn still_blocked(&mut self, gate: u32, held: &BlockedEnvelope) -> bool {
+        let peer = self.peers[gate as usize].peer;
+        let at = self
+            .sequences
+            .find_or_insert(stream_key(held.context, peer));
+        let stream = self.sequences.get(at);
+        let odd = stream.reorder.as_deref();
         held.sequence >= stream.next_rx
             && odd.is_none_or(|odd| {
-                !odd.bound.contains_key(&held.sequence)
-                    && !odd.finished(held.sequence)
+                !odd.reserved.contains_key(&held.sequence)
+                    && !odd.was_delivered(held.sequence)
                     && !odd.early.contains_key(&held.sequence)
             })
     }
 
-    /// Whether a posted receive waits for an offered envelope.
+    /// Returns whether a posted receive waits for a found envelope.
     fn is_wanted(&self, gate: u32, held: &BlockedEnvelope) -> bool {
         self.matcher.is_wanted(&Envelope {
             context: held.context,
-            peer: self.gates[gate as usize].peer,
+            peer: self.peers[gate as usize].peer,
             tag: held.tag,
         })
     }
 
     /// Takes an offered envelope for `bound`.
-    fn bind(&mut self, gate: u32, held: &BlockedEnvelope, bound: ReservedFor) {
-        let peer = self.gates[gate as usize].peer;
-        let at = self.streams.find_or_insert(stream_key(held.context, peer));
-        self.streams
+    fn send_pull(&mut self, gate: u32, held: &BlockedEnvelope, bound: ReservedFor) {
+        let peer = self.peers[gate as usize].peer;
+        let at = self
+            .sequences
+            .find_or_insert(stream_key(held.context, peer));
+        self.sequences
             .get_mut(at)
-            .odd
+            .reorder
             .get_or_insert_default()
-            .bound
+            .reserved
             .insert(held.sequence, bound);
         let header = PacketHeader {
             kind: PacketKind::Pull as u8,
@@ -504,27 +513,27 @@ impl Core {
             sequence: held.sequence as u32,
             ..PacketHeader::default()
         };
-        self.tell(peer, header, ControlPayload::new());
+        self.queue_control(peer, header, ControlPayload::new());
     }
 
     /// The offer that answers a probe, from a window that may satisfy it; windows not asked yet are
     /// asked.
-    fn offered(&mut self, pattern: &Pattern) -> Option<(u32, usize)> {
-        if self.holders == 0 {
+    fn find_probe_hit(&mut self, pattern: &Pattern) -> Option<(u32, usize)> {
+        if self.blocking_peers == 0 {
             return None;
         }
-        for gate in self.holding(pattern) {
-            let offers = std::mem::take(&mut self.gates[gate as usize].asking.offers);
+        for gate in self.peers_blocking(pattern) {
+            let offers = std::mem::take(&mut self.peers[gate as usize].remote_window.hits);
             // A receive that was posted while a probe's question was on its way comes first.
             let fresh: Vec<_> = offers
                 .into_iter()
-                .filter(|(_, held)| self.still_held(gate, held) && !self.is_wanted(gate, held))
+                .filter(|(_, held)| self.still_blocked(gate, held) && !self.is_wanted(gate, held))
                 .collect();
-            let asking = &mut self.gates[gate as usize].asking;
-            asking.offers = fresh;
+            let asking = &mut self.peers[gate as usize].remote_window;
+            asking.hits = fresh;
             let wanted = (pattern.context, pattern.tag);
             if let Some(at) = asking
-                .offers
+                .hits
                 .iter()
                 .position(|(tag, held)| (held.context, *tag) == wanted)
             {
@@ -533,25 +542,25 @@ impl Core {
             let same = |question: &RemoteProbe| {
                 question.asker == ProbeAsker::Probe && (question.context, question.tag) == wanted
             };
-            let known = asking.denied.contains(&wanted)
-                || asking.asked.iter().any(same)
-                || asking.queue.iter().any(same);
+            let known = asking.misses.contains(&wanted)
+                || asking.in_flight.iter().any(same)
+                || asking.probes.iter().any(same);
             if !known {
-                asking.queue.push_back(RemoteProbe {
+                asking.probes.push_back(RemoteProbe {
                     asker: ProbeAsker::Probe,
                     context: pattern.context,
                     tag: pattern.tag,
                 });
-                self.ask_next(gate);
+                self.send_next_probe(gate);
             }
         }
         None
     }
 
-    /// What a probe may report from peers' windows.
+    /// Returns the status that a probe may report from peers' windows.
     pub(crate) fn probe_windows(&mut self, pattern: &Pattern) -> Option<Status> {
-        let (gate, at) = self.offered(pattern)?;
-        let (_, held) = self.gates[gate as usize].asking.offers[at];
+        let (gate, at) = self.find_probe_hit(pattern)?;
+        let (_, held) = self.peers[gate as usize].remote_window.hits[at];
         Some(Status {
             source: held.source,
             tag: held.tag,
@@ -562,23 +571,23 @@ impl Core {
     }
 
     /// Takes a message out of a peer's window for a matched probe.
-    pub(crate) fn take_from_windows(&mut self, pattern: &Pattern) -> Option<(Message, Status)> {
-        let (gate, at) = self.offered(pattern)?;
-        let (_, held) = self.gates[gate as usize].asking.offers.swap_remove(at);
+    pub(crate) fn pull_from_windows(&mut self, pattern: &Pattern) -> Option<(Message, Status)> {
+        let (gate, at) = self.find_probe_hit(pattern)?;
+        let (_, held) = self.peers[gate as usize].remote_window.hits.swap_remove(at);
         let meta = MessageInfo {
             context: held.context,
-            peer: self.gates[gate as usize].peer,
+            peer: self.peers[gate as usize].peer,
             source: held.source,
             tag: held.tag,
             sequence: held.sequence as u32,
             len: held.len,
             waiting: None,
             credited: false,
-            mark: TypeDigest::NONE,
+            digest: TypeDigest::NONE,
         };
-        let item = self.store.insert(meta, UnexpectedBody::Coming);
-        let message = self.store.take(item);
-        self.bind(gate, &held, ReservedFor::Message(item));
+        let item = self.unexpected.insert(meta, UnexpectedBody::InFlight);
+        let message = self.unexpected.take(item);
+        self.send_pull(gate, &held, ReservedFor::Message(item));
         let status = Status {
             source: held.source,
             tag: held.tag,
@@ -590,15 +599,15 @@ impl Core {
     }
 
     /// Receives a message that a matched probe took, arrived or not.
-    pub(crate) fn receive_taken(&mut self, receive: u32, item: u32) {
-        if matches!(self.store.get(item).body, UnexpectedBody::Coming) {
-            let peer = self.store.get(item).meta.peer;
+    pub(crate) fn receive_matched(&mut self, receive: u32, item: u32) {
+        if matches!(self.unexpected.get(item).body, UnexpectedBody::InFlight) {
+            let peer = self.unexpected.get(item).meta.peer;
             let operation = self.requests.at(receive);
-            operation.state = OpState::Bound;
+            operation.state = OpState::Pulling;
             operation.peer = peer;
-            self.store.await_for(item, receive);
+            self.unexpected.set_receiver(item, receive);
         } else {
-            self.hand_over(receive, item);
+            self.deliver_unexpected(receive, item);
         }
     }
 
@@ -610,15 +619,15 @@ impl Core {
         incoming: IncomingPayload,
     ) {
         meta.credited = false;
-        if let UnexpectedBody::Awaited(receive) = self.store.get(item).body {
-            self.store.remove(item);
-            return self.fulfil(receive, meta, incoming);
+        if let UnexpectedBody::InFlightFor(receive) = self.unexpected.get(item).body {
+            self.unexpected.remove(item);
+            return self.deliver_to_receive(receive, meta, incoming);
         }
-        match self.bodied(&meta, incoming) {
-            Ok(body) => self.store.fill(item, meta, body),
+        match self.into_body(&meta, incoming) {
+            Ok(body) => self.unexpected.replace(item, meta, body),
             Err(_) => {
-                if let Some(gate) = self.gate(meta.peer) {
-                    self.lose(gate, "its message could not be kept for want of memory");
+                if let Some(gate) = self.peer_index(meta.peer) {
+                    self.fail_peer(gate, "its message could not be kept for want of memory");
                 }
             }
         }

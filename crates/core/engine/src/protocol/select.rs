@@ -1,12 +1,9 @@
-//! The strategy: from a view of a gate's window to what is done with its next envelope.
+//! Protocol selection: from the head of a peer's window to what is done with its next envelope.
 //!
-//! A pure function, called by the pump, which checks what it answers against credits and sizes: a
-//! bad strategy can be slow, never wrong. What leaves in which write is decided in [`leave`], by
-//! whoever owns the connection; in which order, in [`order`]; how large data are split, in
-//! [`split`]; a strategy's name ([`built_in`]) chooses among what these can do. A strategy that
-//! others wrote ([`loaded`]) is asked before these, where there is one.
+//! A pure function, called by progress, which checks the answer against credits and sizes: a bad
+//! choice can be slow, never wrong. [`crate::schedule`] decides order, coalescing and striping.
 
-/// What a strategy sees of a window's head.
+/// The head of a window, and the credits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowHead {
     /// Envelopes that the peer still accepts.
@@ -19,24 +16,24 @@ pub struct WindowHead {
     pub len: u64,
 }
 
-/// What to do with the head of the window.
+/// Next step for the head of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
     /// Send envelope and payload together.
     Eager,
     /// Send the envelope; the payload follows when the receiver wants it.
-    Announce,
+    Rts,
     /// Wait for credits.
-    Hold,
+    Wait,
 }
 
 /// The step for the head of a window.
 pub fn next(view: &WindowHead) -> SendStep {
     if view.envelopes == 0 {
-        SendStep::Hold
+        SendStep::Wait
     } else if view.len <= view.eager_max && view.len <= view.payload {
         SendStep::Eager
     } else {
-        SendStep::Announce
+        SendStep::Rts
     }
 }

@@ -1,7 +1,7 @@
-//! What control packets and announcements carry after their header, version 1.
+//! Payloads of control packets and requests to send, version 1 of the format.
 //!
-//! Used by the engine's core on both sides. All numbers little-endian. Decoding checks lengths and
-//! never trusts a count.
+//! The engine's core uses them on both sides. All numbers are little-endian. Decoding checks
+//! lengths and never trusts a count.
 
 use crate::limits::{CONTROL_PAYLOAD_MAX, DESCRIPTOR_BLOB_MAX};
 use crate::transport::RegionDescriptor;
@@ -11,7 +11,7 @@ use garonne_sync::user::UserMem;
 pub(crate) const FLAG_ANY_TAG: u8 = 1;
 /// Set in the flags of `ProbeMiss`: the query's epoch was stale.
 pub(crate) const FLAG_STALE: u8 = 1;
-/// Set in the flags of an announcement: a descriptor follows.
+/// Set in the flags of a request to send: a descriptor follows.
 pub(crate) const FLAG_REGION: u8 = 1;
 /// Set in the flags of an envelope that its receiver took out of sequence.
 pub(crate) const FLAG_TAKEN: u8 = 2;
@@ -130,7 +130,7 @@ impl Cts {
 pub(crate) struct Rtr {
     pub send: u64,
     pub recv: u64,
-    /// Where the receiver's data is.
+    /// Region of the receiver's data.
     pub region: RegionDescriptor,
 }
 
@@ -153,7 +153,7 @@ impl Rtr {
     }
 }
 
-/// So many bytes of the receive were written by the sender.
+/// The sender wrote this many bytes of the receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RtrFin {
     pub recv: u64,
@@ -179,11 +179,11 @@ impl RtrFin {
 pub(crate) struct EarlyRtr {
     /// The receive's name.
     pub recv: u64,
-    /// Its length: the message may be shorter.
+    /// Room of the receive; the message may be shorter.
     pub room: u64,
     /// Envelopes with its tag that go elsewhere before, counted from the header's sequence on.
     pub skip: u32,
-    /// Where it is.
+    /// Region of the receive's data.
     pub region: RegionDescriptor,
 }
 
@@ -208,8 +208,7 @@ impl EarlyRtr {
     }
 }
 
-/// So many bytes of this send's message were written to this receive ahead, and its sender takes no
-/// more of them.
+/// The sender wrote this many bytes of the message early, and takes no more parts of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EarlyFin {
     pub recv: u64,
@@ -252,7 +251,7 @@ impl Fin {
     }
 }
 
-/// A held envelope, offered to a query. Context, tag and sequence are in the header.
+/// A blocked envelope, offered to a query. Context, tag and sequence are in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeHit {
     /// Length of the message.
@@ -330,7 +329,7 @@ pub fn decode_anything(bytes: &[u8]) {
         part.resize(len, 0);
         Some(part)
     };
-    crate::observe::events::senders(0, &sent, read);
+    crate::observe::events::find_senders(0, &sent, read);
 }
 
 #[cfg(test)]

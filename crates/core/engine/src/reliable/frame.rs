@@ -1,10 +1,8 @@
-//! What a lossy medium carries, as bytes: an acknowledgement, perhaps a numbered packet, and a
-//! checksum over both.
+//! Frames of a lossy medium: an acknowledgement, perhaps a numbered packet, and a checksum.
 //!
-//! Values without owner. Four bytes of CRC-32 (that of Ethernet) come first and cover all that
-//! follows, so that a frame cut short or changed on its way is told from a good one: always if up
-//! to three bits changed or one burst of up to 32, else but once in four thousand million. That is
-//! no protection against somebody who wants to deceive; rails between hosts have one.
+//! Values without owner. Four bytes of CRC-32 (the polynomial of Ethernet) come first and cover all
+//! that follows, so that a damaged or truncated frame is detected: always if up to three bits
+//! changed, else with probability 1 - 2^-32.
 
 use crate::transport::PacketHeader;
 
@@ -17,16 +15,16 @@ const WITH_PACKET: u8 = 1;
 /// A frame that only acknowledges.
 const BARE: u8 = 0;
 
-/// One packet, as the engine's rail sees it.
+/// A packet as the engine's transport sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its header.
+    /// Header.
     pub header: PacketHeader,
-    /// Its payload, of `header.len` bytes.
+    /// Payload of `header.len` bytes.
     pub payload: Vec<u8>,
 }
 
-/// What goes over the medium.
+/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Every packet with a smaller number has arrived.
@@ -43,14 +41,14 @@ pub fn seal(bytes: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// What was sealed; `None`: it was changed since.
+/// Returns the sealed bytes; `None` if they were changed.
 pub fn open(sealed: &[u8]) -> Option<&[u8]> {
     let (sum, bytes) = sealed.split_first_chunk::<SUM>()?;
     (crc32fast::hash(bytes) == u32::from_le_bytes(*sum)).then_some(bytes)
 }
 
 impl Frame {
-    /// Its bytes, sealed.
+    /// Encodes and seals the frame.
     pub fn encode(&self) -> Vec<u8> {
         let payload = self
             .packet

@@ -8,12 +8,12 @@ use crate::schedule::coalesce::CoalescePolicy;
 use crate::schedule::order::OrderPolicy;
 use crate::schedule::stripe::StripePolicy;
 
-/// One of them.
+/// A built-in strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BuiltinStrategy {
     /// Nothing waits for anything that could be better.
     Immediate,
-    /// As few writes and requests as can be had without putting off what could leave now.
+    /// Few writes and requests, without delaying what could leave now.
     Aggregate,
     /// Waits for what is best: for others to leave with, and for the quickest network.
     Hold,
@@ -23,10 +23,10 @@ pub enum BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
 
-    /// Its name in settings.
+    /// Returns the name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Immediate => "immediate",
@@ -52,7 +52,7 @@ impl BuiltinStrategy {
     }
 
     /// When small messages leave.
-    pub fn leaving(self) -> CoalescePolicy {
+    pub fn coalescing(self) -> CoalescePolicy {
         match self {
             Self::Immediate => CoalescePolicy::Immediate,
             Self::Aggregate => CoalescePolicy::Aggregate,
@@ -69,8 +69,8 @@ impl BuiltinStrategy {
         }
     }
 
-    /// How large data are split.
-    pub fn splitting(self) -> StripePolicy {
+    /// Returns how large transfers are striped.
+    pub fn striping(self) -> StripePolicy {
         match self {
             Self::Immediate => StripePolicy::Equal,
             Self::Aggregate => StripePolicy::Shares,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn no_two_decide_alike() {
-        let decisions = |one: BuiltinStrategy| (one.leaving(), one.ordering(), one.splitting());
+        let decisions = |one: BuiltinStrategy| (one.coalescing(), one.ordering(), one.striping());
         for (at, one) in BuiltinStrategy::ALL.into_iter().enumerate() {
             for other in &BuiltinStrategy::ALL[at + 1..] {
                 assert_ne!(decisions(one), decisions(*other));

@@ -1,14 +1,14 @@
-//! When small messages leave: each at once, or several in one write.
+//! Coalescing of small messages: each leaves at once, or several in one write.
 //!
-//! On a rail where every write is a system call a message may be kept until the rank looks at its
-//! rails again, which it does as soon as it waits for anything; what else it sends meanwhile leaves
-//! in the same write. What is kept is bounded in bytes, and in time by whoever executes the
-//! decision: a message whose rank does not look leaves without it, overdue. Pure functions of what
-//! is kept and of what happened to what was kept before.
+//! On a transport where every write is a system call, a message may be kept until the rank polls
+//! again, which it does as soon as it waits for anything. Whatever else it sends meanwhile leaves
+//! in the same write. What is kept is bounded in bytes; whoever executes the decision bounds it in
+//! time. A message whose rank does not poll leaves without it, overdue. Pure functions of what is
+//! kept and of what happened to what was kept before.
 
 use crate::limits::{
-    GATHER_BACKOFF_FIRST, GATHER_BACKOFF_MAX, GATHER_BYTES, GATHER_EACH_MAX, GATHER_FORGIVES_AFTER,
-    GATHER_SERIES,
+    COALESCE_BACKOFF_FIRST, COALESCE_BACKOFF_MAX, COALESCE_BYTES, COALESCE_EACH_MAX,
+    COALESCE_FORGIVES_AFTER, COALESCE_SERIES,
 };
 
 /// Which decisions are made.
@@ -18,17 +18,17 @@ pub enum CoalescePolicy {
     Immediate,
     /// The first message leaves at once; those that follow before the rank looks leave together.
     Aggregate,
-    /// All messages between two looks leave together.
+    /// Messages between two polls leave together.
     Hold,
-    /// Where messages to this peer have come in series of one length, the last of a series takes
-    /// all before it along, and nothing waits for a look. As `Aggregate` otherwise, or as
-    /// `Immediate` for a while after a message was overdue.
+    /// Learns the length of bursts: the last message of a burst takes all before it along, and
+    /// nothing waits for a poll. Acts as `Aggregate` otherwise, and as `Immediate` for a while
+    /// after a message was overdue.
     #[default]
     Adaptive,
 }
 
 impl CoalescePolicy {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 4] = [Self::Immediate, Self::Aggregate, Self::Hold, Self::Adaptive];
 
     /// For people.
@@ -42,18 +42,17 @@ impl CoalescePolicy {
     }
 }
 
-/// What happened to the messages to one peer so far.
+/// History of the messages to one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendHistory {
     /// Messages since the rank looked last.
     since_look: u32,
-    /// How many were sent between the two looks before, and how many series in a row had that
-    /// length.
+    /// Length of the last burst between two polls, and number of bursts in a row of that length.
     length: u32,
     alike: u32,
     /// Messages that are still to leave at once.
     backoff: u32,
-    /// How many those were after the last that was overdue.
+    /// Length of the last backoff.
     penalty: u32,
     /// Looks since then that came in time for what was kept.
     in_time: u32,
@@ -66,7 +65,7 @@ impl SendHistory {
         self.backoff = self.backoff.saturating_sub(1);
     }
 
-    /// Whether anything was sent since the last look.
+    /// Returns whether nothing was sent since the last poll.
     pub fn is_fresh(&self) -> bool {
         self.since_look == 0
     }
@@ -76,8 +75,7 @@ impl SendHistory {
         self.since_look
     }
 
-    /// How many were sent between the two looks before, and how many series in a row had that
-    /// length.
+    /// Length of the last burst between two polls, and number of bursts in a row of that length.
     pub fn series(&self) -> (u32, u32) {
         (self.length, self.alike)
     }
@@ -87,7 +85,7 @@ impl SendHistory {
         self.backoff
     }
 
-    /// The rank looks at its rails; `kept`: something was kept until now.
+    /// The rank looks at its transports; `kept`: something was kept until now.
     pub fn looked(&mut self, kept: bool) {
         let sent = std::mem::take(&mut self.since_look);
         if sent == 0 {
@@ -101,23 +99,23 @@ impl SendHistory {
         self.length = sent;
         if kept && self.penalty > 0 {
             self.in_time += 1;
-            if self.in_time >= GATHER_FORGIVES_AFTER {
+            if self.in_time >= COALESCE_FORGIVES_AFTER {
                 self.penalty = 0;
             }
         }
     }
 
-    /// What was kept left because its time was over.
+    /// Records that unexpected messages left because their time was over.
     pub fn overdue(&mut self) {
-        self.penalty = (self.penalty * 2).clamp(GATHER_BACKOFF_FIRST, GATHER_BACKOFF_MAX);
+        self.penalty = (self.penalty * 2).clamp(COALESCE_BACKOFF_FIRST, COALESCE_BACKOFF_MAX);
         self.backoff = self.penalty;
         (self.alike, self.in_time) = (0, 0);
     }
 
-    /// Whether the next message is expected to be followed by others before the rank looks; `None`:
-    /// nobody knows.
+    /// Returns whether more messages are expected after the next one before the rank polls; `None`:
+    /// unknown.
     fn expects_more(&self) -> Option<bool> {
-        let known = self.alike >= GATHER_SERIES && self.since_look < self.length;
+        let known = self.alike >= COALESCE_SERIES && self.since_look < self.length;
         known.then(|| self.since_look + 1 < self.length)
     }
 }
@@ -125,23 +123,23 @@ impl SendHistory {
 /// A message that is sent now, and what it would leave with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalesceCandidate {
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub len: usize,
-    /// Its receiver answers at once, or somebody waits for it already.
+    /// The receiver answers at once, or somebody waits for the message already.
     pub urgent: bool,
     /// Bytes that are kept, it included.
     pub kept: usize,
 }
 
 impl CoalesceCandidate {
-    /// Whether it leaves now, whatever a strategy says.
+    /// Returns whether the message leaves now, whatever a strategy says.
     pub fn must_leave(&self) -> bool {
-        self.urgent || self.len > GATHER_EACH_MAX || self.kept >= GATHER_BYTES
+        self.urgent || self.len > COALESCE_EACH_MAX || self.kept >= COALESCE_BYTES
     }
 }
 
-/// Whether the message may wait for the rank's next look. It leaves with all that is kept
-/// otherwise.
+/// Returns whether the message may wait for the rank's next poll. Otherwise it leaves with all kept
+/// messages.
 pub fn may_wait(
     leaving: CoalescePolicy,
     candidate: &CoalesceCandidate,
@@ -166,7 +164,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a rank does between two looks.
+    /// A rank's sends between two polls.
     #[derive(Clone, Copy, Debug)]
     struct SendRound {
         messages: u32,
@@ -180,8 +178,8 @@ mod tests {
     const OVERDUE: u64 = 500_000;
     const TRIP: u64 = 3_000;
 
-    /// What one round costs: the time that it takes of cores, and the time until the receiver has
-    /// its last message.
+    /// Returns the cost of one round: processor time, and time until the receiver has the last
+    /// message.
     fn round(leaving: CoalescePolicy, round: &SendRound, history: &mut SendHistory) -> u64 {
         let (mut now, mut kept, mut arrived) = (0, 0, 0);
         for _ in 0..round.messages {
@@ -223,7 +221,7 @@ mod tests {
 
         #[test]
         fn the_adaptive_one_is_never_worse_than_another_by_more_than_a_twentieth(
-            messages in 1u32..80, len in 1usize..GATHER_EACH_MAX, computes in prop::sample::select(vec![0u64, 200, 5_000, 100_000, 600_000, 5_000_000]),
+            messages in 1u32..80, len in 1usize..COALESCE_EACH_MAX, computes in prop::sample::select(vec![0u64, 200, 5_000, 100_000, 600_000, 5_000_000]),
         ) {
             // A program does the same for long; what it pays to learn that counts, too.
             let rounds = || std::iter::repeat_n(SendRound { messages, len, computes }, 2_000);
@@ -236,7 +234,7 @@ mod tests {
 
         #[test]
         fn what_is_kept_is_bounded(
-            leaving in prop::sample::select(CoalescePolicy::ALL.to_vec()), lens in prop::collection::vec((1usize..3 * GATHER_EACH_MAX, any::<bool>(), 0u8..20), 1..200),
+            leaving in prop::sample::select(CoalescePolicy::ALL.to_vec()), lens in prop::collection::vec((1usize..3 * COALESCE_EACH_MAX, any::<bool>(), 0u8..20), 1..200),
         ) {
             let (mut history, mut kept) = (SendHistory::default(), 0);
             for (len, urgent, then) in lens {
@@ -244,7 +242,7 @@ mod tests {
                 prop_assert!(!(waits && urgent), "urgent messages do not wait");
                 history.sent();
                 kept = if waits { kept + len } else { 0 };
-                prop_assert!(kept < GATHER_BYTES);
+                prop_assert!(kept < COALESCE_BYTES);
                 match then {
                     0 => (history.overdue(), kept = 0).1,
                     1..4 => (history.looked(kept > 0), kept = 0).1,
@@ -282,7 +280,7 @@ mod tests {
     #[test]
     fn the_last_of_a_series_takes_those_before_it_along() {
         let mut history = SendHistory::default();
-        for _ in 0..GATHER_SERIES {
+        for _ in 0..COALESCE_SERIES {
             assert_eq!(
                 [(); 4].map(|()| decide(&mut history)),
                 [false, true, true, true]

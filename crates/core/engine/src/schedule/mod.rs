@@ -1,4 +1,5 @@
-//! Scheduling of sends: in which order messages leave, together with which, and over which rails.
+//! Scheduling of sends: in which order messages leave, together with which, and over which
+//! transports.
 //!
 //! A strategy decides; [`builtin`] names those of the library, [`plugin`] calls one of a user.
 

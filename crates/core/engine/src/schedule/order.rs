@@ -1,10 +1,10 @@
 //! In which order a window's messages leave: those of a higher priority first, and small ones
 //! before large ones unless they are to leave as they were sent; as far as envelopes allow.
 //!
-//! A window fills while its rail has no room or its peer grants no credit. What is planned here is
-//! a pure function of a bounded part of the window; the pump checks the plan before it carries it
-//! out. Envelopes of one communicator keep their order, since their receiver would only put them
-//! aside.
+//! A window fills while its transport has no room or its peer grants no credit. What is planned
+//! here is a pure function of a bounded part of the window; progress checks the plan before it
+//! carries it out. Envelopes of one communicator keep their order, since their receiver would only
+//! put them aside.
 
 use crate::limits::{ORDER_FAIR, ORDER_LOOK_AHEAD, ORDER_SMALL_MAX};
 use crate::schedule::priority::Priority;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// Which decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OrderPolicy {
-    /// What was sent first leaves first, but for priorities.
+    /// Messages leave in the order of their sends, but for priorities.
     AsSent,
     /// Small messages leave before large ones.
     #[default]
@@ -21,7 +21,7 @@ pub enum OrderPolicy {
 }
 
 impl OrderPolicy {
-    /// All of them.
+    /// All variants.
     #[cfg(test)]
     const ALL: [Self; 2] = [Self::AsSent, Self::SmallFirst];
 
@@ -33,7 +33,7 @@ impl OrderPolicy {
         }
     }
 
-    /// How soon a message may leave by itself, 0 first.
+    /// Returns the class of a message; class 0 leaves first.
     fn class(self, chunk: &WindowEntry) -> usize {
         let small = self == Self::AsSent || is_small(chunk.len);
         match chunk.priority {
@@ -44,8 +44,8 @@ impl OrderPolicy {
         }
     }
 
-    /// Whether any plan begins with a message of this length and priority that is the oldest.
-    /// `usual`: none in its window has another priority than the usual one.
+    /// Returns whether every plan begins with the oldest message if it has this length and
+    /// priority. `usual`: every message of the window has the usual priority.
     pub fn leads(self, len: u64, priority: Priority, usual: bool) -> bool {
         priority == Priority::High || (usual && (self == Self::AsSent || is_small(len)))
     }
@@ -56,15 +56,15 @@ impl OrderPolicy {
 pub struct WindowEntry {
     /// The context that its envelope belongs to.
     pub context: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub len: u64,
-    /// That of its communicator.
+    /// Priority of the communicator.
     pub priority: Priority,
 }
 
-/// Whether a message of this length goes before large ones.
+/// Returns whether a message of this length goes before large ones.
 pub fn is_small(len: u64) -> bool {
     len <= ORDER_SMALL_MAX as u64
 }
@@ -107,8 +107,8 @@ pub fn plan(ordering: OrderPolicy, window: &[WindowEntry]) -> Vec<usize> {
     order
 }
 
-/// Whether a plan may be carried out: every place is in the window and named once at most, and of
-/// each context the oldest come first, without a gap.
+/// Returns whether a plan is valid: every place is in the window and named at most once, and the
+/// oldest messages of each context come first, without a gap.
 pub fn check(window: &[WindowEntry], order: &[usize]) -> bool {
     let mut named = vec![false; window.len()];
     order.iter().all(|&at| {

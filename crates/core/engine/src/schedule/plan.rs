@@ -14,8 +14,8 @@ use crate::transport::Transport;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What was asked last about a window, and the answer. The same question has the same answer, and a
-/// rail without room asks it again and again.
+/// The last query about a window, and its answer. A transport without room repeats the same query
+/// again and again.
 #[derive(Debug)]
 pub(crate) struct CachedPlan {
     credits: (u32, u64),
@@ -25,43 +25,44 @@ pub(crate) struct CachedPlan {
 
 impl<R: Transport> Engine<R> {
     /// From now on messages leave in this order, where no other strategy decides.
-    pub fn order_by(&mut self, ordering: OrderPolicy) {
+    pub fn set_order(&mut self, ordering: OrderPolicy) {
         self.core.ordering = ordering;
     }
 
-    /// From now on this strategy is asked in which order messages leave. The rail is told
+    /// From now on this strategy is asked in which order messages leave. The transport is told
     /// separately.
-    pub fn consult(&mut self, loaded: Arc<CheckedPlugin>) {
-        self.core.loaded = loaded.decides().order.then_some(loaded);
+    pub fn set_plugin(&mut self, loaded: Arc<CheckedPlugin>) {
+        self.core.plugin = loaded.decides().order.then_some(loaded);
     }
 
     /// From now on messages of these contexts have this priority.
-    pub fn prioritise(&mut self, contexts: Range<ContextId>, priority: Priority) {
+    pub fn set_priority(&mut self, contexts: Range<ContextId>, priority: Priority) {
         self.core.priorities.set(contexts, priority);
-        self.rail.yield_to_small(self.core.priorities.any_low());
+        self.transport
+            .yield_to_small(self.core.priorities.any_low());
     }
 
-    pub(crate) fn pump_windows(&mut self) -> bool {
+    pub(crate) fn progress_windows(&mut self) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while at < self.core.blocked.len() {
-            let gate = self.core.blocked[at];
-            moved |= self.pump_window(gate);
-            if self.core.tell_window(gate) {
+        while at < self.core.blocked_peers.len() {
+            let gate = self.core.blocked_peers[at];
+            moved |= self.progress_window(gate);
+            if self.core.update_blocked(gate) {
                 at += 1;
             } else {
-                self.core.blocked.swap_remove(at);
+                self.core.blocked_peers.swap_remove(at);
             }
         }
         moved
     }
 
     /// Sends from one window as its plan says, until something has to wait.
-    fn pump_window(&mut self, gate: u32) -> bool {
+    fn progress_window(&mut self, gate: u32) -> bool {
         let mut moved = false;
         while let Some(head) = self.core.window_head(gate) {
-            if self.goes_first(gate, head) {
-                if !self.send_held(gate, head) {
+            if self.head_goes_first(gate, head) {
+                if !self.send_planned(gate, head) {
                     return moved;
                 }
                 moved = true;
@@ -70,8 +71,8 @@ impl<R: Transport> Engine<R> {
             let (indices, chunks) = self.core.window_view(gate);
             for at in self.planned(gate, &chunks) {
                 // The sends of a peer that was lost meanwhile have ended.
-                if self.core.is_held(indices[at]) {
-                    if !self.send_held(gate, indices[at]) {
+                if self.core.is_in_window(indices[at]) {
+                    if !self.send_planned(gate, indices[at]) {
                         return moved;
                     }
                     moved = true;
@@ -81,15 +82,15 @@ impl<R: Transport> Engine<R> {
         moved
     }
 
-    /// Whether the oldest message of a window is the first to leave, without a plan.
-    fn goes_first(&mut self, gate: u32, head: u32) -> bool {
-        let entry = &mut self.core.gates[gate as usize];
-        if entry.held == 1 || entry.overtaken >= ORDER_PATIENCE {
+    /// Returns whether the oldest message of a window leaves first, without a plan.
+    fn head_goes_first(&mut self, gate: u32, head: u32) -> bool {
+        let entry = &mut self.core.peers[gate as usize];
+        if entry.window_len == 1 || entry.overtaken >= ORDER_PATIENCE {
             return true;
         }
-        if self.core.loaded.is_some() {
+        if self.core.plugin.is_some() {
             // Without credit nothing leaves, and nothing is asked.
-            entry.settle();
+            entry.close_batch();
             return entry.envelopes == 0;
         }
         let (head, priorities) = (self.core.requests.peek(head), &self.core.priorities);
@@ -99,7 +100,7 @@ impl<R: Transport> Engine<R> {
     }
 
     fn planned(&mut self, gate: u32, chunks: &[WindowEntry]) -> Vec<usize> {
-        if let Some(loaded) = &self.core.loaded {
+        if let Some(loaded) = &self.core.plugin {
             // Of one context there is one order only.
             if chunks
                 .iter()
@@ -107,23 +108,27 @@ impl<R: Transport> Engine<R> {
             {
                 return (0..chunks.len()).collect();
             }
-            let entry = &mut self.core.gates[gate as usize];
+            let entry = &mut self.core.peers[gate as usize];
             let credits = (entry.envelopes, entry.payload);
             let is_same = |last: &CachedPlan| last.credits == credits && last.chunks == chunks;
-            if !entry.planned.as_deref().is_some_and(is_same) {
+            if !entry.cached_plan.as_deref().is_some_and(is_same) {
                 let order = loaded.order(&WindowView {
                     peer: entry.peer,
                     envelopes: entry.envelopes,
                     payload: entry.payload,
                     chunks,
                 });
-                entry.planned = Some(Box::new(CachedPlan {
+                entry.cached_plan = Some(Box::new(CachedPlan {
                     credits,
                     chunks: chunks.to_vec(),
                     order,
                 }));
             }
-            if let Some(order) = entry.planned.as_deref().and_then(|last| last.order.clone()) {
+            if let Some(order) = entry
+                .cached_plan
+                .as_deref()
+                .and_then(|last| last.order.clone())
+            {
                 return order;
             }
         }
@@ -136,13 +141,13 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Sends an envelope of a window. `false`: it has to wait.
-    fn send_held(&mut self, gate: u32, index: u32) -> bool {
+    fn send_planned(&mut self, gate: u32, index: u32) -> bool {
         let oldest = self.core.window_head(gate) == Some(index);
         let sent = self.send_from_window(gate, index);
         if sent {
             // A send that ended took its links with it; one that only was announced still has them.
             self.core.left_window(gate, index);
-            let overtaken = &mut self.core.gates[gate as usize].overtaken;
+            let overtaken = &mut self.core.peers[gate as usize].overtaken;
             *overtaken = if oldest { 0 } else { *overtaken + 1 };
         }
         sent

@@ -7,13 +7,13 @@
 //! peer.
 
 use crate::api::{ContextId, Peer};
-use crate::limits::{SPLIT_LEAST, SPLIT_WAYS};
+use crate::limits::{STRIPE_LEAST, STRIPE_RAILS};
 use crate::schedule::order::{self, WindowEntry};
 use crate::schedule::stripe::{self, RailEstimate};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a strategy says when it is asked.
+/// Answer of a strategy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PluginAnswer<T> {
     /// This.
@@ -24,7 +24,7 @@ pub enum PluginAnswer<T> {
     Rubbish,
 }
 
-/// What a strategy decides at all; for the rest it is not asked.
+/// The decisions that a strategy makes; for others it is not asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PluginDecisions {
     /// [`StrategyPlugin::may_wait`].
@@ -42,16 +42,15 @@ pub struct CoalesceQuery {
     pub peer: Peer,
     /// The context that its envelope belongs to: all messages of one kind of one communicator.
     pub context: ContextId,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
     /// Messages to this peer since the rank looked at its connections, without it.
     pub since_look: u32,
-    /// How many were sent between the two looks before, and how many series in a row had that
-    /// length.
+    /// Length of the last burst between two polls, and number of bursts in a row of that length.
     pub series: (u32, u32),
     /// Messages that the built-in strategy would have leave at once, since one was overdue.
     pub backoff: u32,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub len: u64,
     /// Bytes that wait, it included.
     pub kept: u64,
@@ -70,7 +69,7 @@ pub struct WindowView<'a> {
     pub chunks: &'a [WindowEntry],
 }
 
-/// One of the ways of large data.
+/// A rail as a strategy sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RailView {
     /// Rate, latency and backlog.
@@ -84,14 +83,14 @@ pub struct RailView {
 }
 
 impl RailView {
-    /// A way that has been asked for so many pieces, and may be for so many more; `known`: what it
+    /// A rail that has been asked for so many pieces, and may be for so many more; `known`: what it
     /// does has been seen.
     pub fn new(way: RailEstimate, asked: u32, room: u32, known: bool) -> Self {
-        // Of a way that nobody knows little is asked until it has shown what it does.
+        // Of a rail that nobody knows little is asked until it has shown what it does.
         let most = if known {
             stripe::most(&way)
         } else {
-            SPLIT_LEAST
+            STRIPE_LEAST
         };
         Self {
             way,
@@ -111,16 +110,16 @@ pub struct StripeQuery<'a> {
     pub left: u64,
     /// Bytes of the next piece at least, and at most what its way says.
     pub least: u64,
-    /// The ways, at most [`SPLIT_WAYS`].
+    /// The rails, at most [`STRIPE_RAILS`].
     pub ways: &'a [RailView],
 }
 
 /// A piece of large data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripePiece {
-    /// The way that it is asked for on.
+    /// The rail that it is asked for on.
     pub way: usize,
-    /// Its bytes.
+    /// Length of the message in bytes.
     pub len: u64,
 }
 
@@ -128,11 +127,11 @@ pub struct StripePiece {
 /// whenever and wherever it is asked. They are called by whichever thread moves messages, of which
 /// there may be several, while the rank's other threads wait.
 pub trait StrategyPlugin: std::fmt::Debug + Send + Sync {
-    /// What it decides.
+    /// Returns the decisions that the strategy makes.
     fn decides(&self) -> PluginDecisions;
 
-    /// Whether a message may wait for the rank's next look at its connections. It leaves with all
-    /// that waits otherwise.
+    /// Decides whether a message may wait for the rank's next poll of its connections. Otherwise it
+    /// leaves with all that waits.
     fn may_wait(&self, _message: &CoalesceQuery) -> PluginAnswer<bool> {
         PluginAnswer::Yours
     }
@@ -161,11 +160,11 @@ pub enum DecisionKind {
 }
 
 impl DecisionKind {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Order, Self::Piece];
 }
 
-/// How often a strategy was asked a kind of question.
+/// Number of queries of one kind, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecisionCounts {
     /// Times it was asked.
@@ -220,7 +219,7 @@ impl CheckedPlugin {
         }
     }
 
-    /// What it decides.
+    /// Returns the decisions that the strategy makes.
     pub fn decides(&self) -> PluginDecisions {
         self.decides
     }
@@ -251,7 +250,7 @@ impl CheckedPlugin {
             .get(peer as usize * ROW + 3 * question as usize + at)
     }
 
-    /// What is left of an answer, of which `checked` is what may be carried out.
+    /// Counts an answer, and returns `checked`, the part that may be carried out.
     fn count<T>(
         &self,
         peer: Peer,
@@ -277,7 +276,8 @@ impl CheckedPlugin {
         accepted
     }
 
-    /// Whether a message may wait, if the strategy says it. Not asked of messages that must leave.
+    /// Returns whether a message may wait, if the strategy decides that. Not asked of messages that
+    /// must leave.
     pub fn may_wait(&self, message: &CoalesceQuery) -> Option<bool> {
         if !self.decides.waiting {
             return None;
@@ -299,10 +299,10 @@ impl CheckedPlugin {
         self.count(window.peer, DecisionKind::Order, answer, whole)
     }
 
-    /// The next piece, of an allowed length, on a way that has room, if the strategy names one;
+    /// The next piece, of an allowed length, on a rail that has room, if the strategy names one;
     /// `Some(None)`: none before one that was asked for has come.
     pub fn piece(&self, flow: &StripeQuery<'_>) -> Option<Option<StripePiece>> {
-        if !self.decides.pieces || flow.ways.len() > SPLIT_WAYS {
+        if !self.decides.pieces || flow.ways.len() > STRIPE_RAILS {
             return None;
         }
         let answer = self.strategy.piece(flow);
@@ -312,8 +312,8 @@ impl CheckedPlugin {
     }
 }
 
-/// What is carried out of an answer about a piece: nobody waits for what nobody was asked for, and
-/// lengths are brought within their bounds.
+/// Returns the valid part of an answer about a piece: lengths are clamped, and nothing waits unless
+/// data are under way.
 fn allowed(flow: &StripeQuery<'_>, said: Option<StripePiece>) -> Option<Option<StripePiece>> {
     let Some(StripePiece { way, len }) = said else {
         return flow.ways.iter().any(|lane| lane.asked > 0).then_some(None);

@@ -5,8 +5,8 @@
 //! well and does without bad ones; what is found here is what the author wants to know.
 
 use crate::limits::{
-    EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS, GATHER_BYTES, GATHER_EACH_MAX,
-    ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, SPLIT_LEAST, SPLIT_WAYS,
+    COALESCE_BYTES, COALESCE_EACH_MAX, EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS,
+    ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, STRIPE_LEAST, STRIPE_RAILS,
 };
 use crate::schedule::order::{self, WindowEntry};
 use crate::schedule::plugin::{
@@ -18,17 +18,17 @@ use crate::schedule::stripe::RailEstimate;
 /// Something wrong with a strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginFinding {
-    /// What it was asked.
+    /// Kind of the query.
     pub question: DecisionKind,
     /// Which of the questions of this kind, or which stream of messages, from 0 on.
     pub case: u64,
     /// The property that does not hold.
     pub property: PluginProperty,
-    /// How it does not.
+    /// Description of the violation.
     pub how: String,
 }
 
-/// What holds for every good strategy.
+/// A property that every good strategy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PluginProperty {
     /// Answers mean something.
@@ -40,14 +40,14 @@ pub enum PluginProperty {
     /// However many others come, each message leaves; data that nobody is asked for do not wait for
     /// nothing.
     NoStarvation,
-    /// Ways are there and have room, lengths are within their bounds.
+    /// Rails are there and have room, lengths are within their bounds.
     Bounds,
-    /// The same question gets the same answer.
+    /// Equal queries get equal answers.
     Purity,
 }
 
 impl PluginProperty {
-    /// It, in words.
+    /// Returns the property in words.
     pub fn text(self) -> &'static str {
         match self {
             Self::Sense => "answers mean something",
@@ -60,12 +60,12 @@ impl PluginProperty {
     }
 }
 
-/// What was found, and how it was found.
+/// Findings of a check, and the queries made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginReport {
     /// Answers by kind of question.
     pub asked: [u64; 3],
-    /// Those of them that left the decision to the built-in strategy.
+    /// Queries whose decision was left to the built-in strategy.
     pub left: [u64; 3],
     /// The first case of each property that does not hold.
     pub findings: Vec<PluginFinding>,
@@ -346,9 +346,9 @@ fn message(chance: &mut CheckRng) -> CoalesceQuery {
     let len = match chance.below(3) {
         0 => chance.below(64),
         1 => chance.below(1024),
-        _ => chance.below(GATHER_EACH_MAX as u64 + 1),
+        _ => chance.below(COALESCE_EACH_MAX as u64 + 1),
     };
-    let before = chance.below(GATHER_BYTES as u64 - len);
+    let before = chance.below(COALESCE_BYTES as u64 - len);
     CoalesceQuery {
         peer: chance.below(1000) as u32,
         context: chance.below(20) as u32,
@@ -399,7 +399,7 @@ fn flow(chance: &mut CheckRng) -> (StripeQuery<'static>, Vec<RailView>) {
             1 + chance.below(1 << log2)
         }
     };
-    let ready = chance.below(SPLIT_WAYS as u64 - 1) as u32;
+    let ready = chance.below(STRIPE_RAILS as u64 - 1) as u32;
     let lane = |number: u32, chance: &mut CheckRng| {
         // One has room at least.
         let asked = if number == ready {
@@ -420,12 +420,12 @@ fn flow(chance: &mut CheckRng) -> (StripeQuery<'static>, Vec<RailView>) {
         }
     };
     let several = (ready + 1).max(2)
-        + chance.below(u64::from(SPLIT_WAYS as u32 - (ready + 1).max(2)) + 1) as u32;
+        + chance.below(u64::from(STRIPE_RAILS as u32 - (ready + 1).max(2)) + 1) as u32;
     let ways = (0..several).map(|number| lane(number, chance)).collect();
     let flow = StripeQuery {
         peer: chance.below(1000) as u32,
         left,
-        least: if whole { left } else { SPLIT_LEAST.min(left) },
+        least: if whole { left } else { STRIPE_LEAST.min(left) },
         ways: &[],
     };
     (flow, ways)
@@ -503,7 +503,7 @@ mod tests {
         }
     }
 
-    /// Wrong in one way.
+    /// Wrong in one rail.
     #[derive(Debug)]
     struct FaultyPlugin(PluginProperty, AtomicU64);
 

@@ -52,14 +52,14 @@ impl PriorityTable {
         }
     }
 
-    /// Whether some are to wait for others.
+    /// Returns whether a communicator has low priority.
     pub fn any_low(&self) -> bool {
         self.0
             .iter()
             .any(|(_, priority)| *priority == Priority::Low)
     }
 
-    /// Whether all have the usual one.
+    /// Returns whether all communicators have the usual priority.
     pub fn are_usual(&self) -> bool {
         self.0.is_empty()
     }

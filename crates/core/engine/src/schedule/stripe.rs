@@ -1,29 +1,29 @@
-//! How large data are split over several ways between two ranks.
+//! Striping of large transfers over several rails between two ranks.
 //!
-//! Pure functions, asked by whoever moves the data each time that a way has room for another piece:
-//! water-filling by rate, latency and backlog says what part of the rest a way should carry so that
-//! all end together, and a piece is half of that, so that pieces shrink towards the end and what
-//! was misjudged is made good by the next ones. A way that would end after the others have carried
-//! everything carries nothing.
+//! Pure functions. Whoever moves the data asks them each time that a rail has room for another
+//! piece. Water-filling by rate, latency and backlog says which share of the rest a rail should
+//! carry so that all end together. A piece is half of that share, so that pieces shrink towards the
+//! end, and the next ones make up for wrong estimates. A rail that would end after the others have
+//! carried everything carries nothing.
 
-use crate::limits::{SPLIT_EQUAL, SPLIT_LEAST, SPLIT_MICROSECONDS, SPLIT_MOST};
+use crate::limits::{STRIPE_EQUAL, STRIPE_LEAST, STRIPE_MICROSECONDS, STRIPE_MOST};
 
 /// Which decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StripePolicy {
-    /// Every way that has room takes a piece of [`SPLIT_EQUAL`] bytes, whatever it moves.
+    /// Every rail that has room takes a piece of [`STRIPE_EQUAL`] bytes, whatever it moves.
     Equal,
-    /// Each way takes all of its share that one piece may have, so that there are few.
+    /// Each rail takes all of its share that one piece may have, so that there are few.
     Shares,
-    /// The way that is quickest, as far as that is known, takes all, and is waited for.
+    /// The rail that is quickest, as far as that is known, takes all, and is waited for.
     Quickest,
-    /// As the module's paragraph says.
+    /// Shares by estimates, in shrinking pieces, so that all rails end together.
     #[default]
     Balanced,
 }
 
 impl StripePolicy {
-    /// All of them.
+    /// All variants.
     #[cfg(test)]
     const ALL: [Self; 4] = [Self::Equal, Self::Shares, Self::Quickest, Self::Balanced];
 
@@ -38,7 +38,7 @@ impl StripePolicy {
     }
 
     /// Bytes that way `at` should be asked for now, of `left` that nobody was asked for; 0: none,
-    /// others are to take it. As long as bytes are left, some way gets some once all backlogs are
+    /// others are to take it. As long as bytes are left, some rail gets some once all backlogs are
     /// gone.
     pub fn piece(self, ways: &[RailEstimate], at: usize, left: u64) -> u64 {
         let Some(way) = ways.get(at) else { return 0 };
@@ -46,7 +46,7 @@ impl StripePolicy {
             return left.min(most(way));
         }
         match self {
-            Self::Equal => left.min(SPLIT_EQUAL),
+            Self::Equal => left.min(STRIPE_EQUAL),
             Self::Quickest if quickest(ways, left) == at => left.min(most(way)),
             Self::Quickest => 0,
             Self::Shares => part(ways, at, left, 1.0),
@@ -55,7 +55,7 @@ impl StripePolicy {
     }
 }
 
-/// One of the ways as it stands.
+/// Estimated state of a rail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RailEstimate {
     /// Bytes that it moves in a microsecond; above 0.
@@ -78,11 +78,11 @@ impl RailEstimate {
     }
 }
 
-/// When all is over, if `left` bytes more are split so that all ways which take part end together.
+/// When all is over, if `left` bytes more are split so that all rails which take part end together.
 pub fn ends_together(ways: &[RailEstimate], left: u64) -> f64 {
     let mut end = f64::INFINITY;
     // Those that would begin after the end are left out, which makes the end later; so this settles
-    // after as many turns as there are ways.
+    // after as many turns as there are rails.
     for _ in 0..=ways.len() {
         let (mut rate, mut debt) = (0.0, left as f64);
         for way in ways.iter().filter(|way| way.begins() < end) {
@@ -98,13 +98,13 @@ pub fn ends_together(ways: &[RailEstimate], left: u64) -> f64 {
     end
 }
 
-/// The way that would have moved so many bytes first, if it took them alone.
+/// The rail that would have moved so many bytes first, if it took them alone.
 pub fn first(ways: &[RailEstimate], len: u64) -> usize {
     let by_end = |a: &usize, b: &usize| ways[*a].ends(len).total_cmp(&ways[*b].ends(len));
     (0..ways.len()).min_by(by_end).unwrap_or(0)
 }
 
-/// The way that would have moved so many bytes first if it had nothing else to move.
+/// The rail that would have moved so many bytes first if it had nothing else to move.
 fn quickest(ways: &[RailEstimate], len: u64) -> usize {
     let idle: Vec<RailEstimate> = ways
         .iter()
@@ -113,11 +113,11 @@ fn quickest(ways: &[RailEstimate], len: u64) -> usize {
     first(&idle, len)
 }
 
-/// So much of what a way should carry of `left`; 0: others are quicker.
+/// Returns the piece of `left` that a rail should carry now; 0: other rails are quicker.
 fn part(ways: &[RailEstimate], at: usize, left: u64, of: f64) -> u64 {
     let way = &ways[at];
     let share = (ends_together(ways, left) - way.begins()) * way.rate;
-    if left < 2 * SPLIT_LEAST || share < least(way) as f64 / 2.0 {
+    if left < 2 * STRIPE_LEAST || share < least(way) as f64 / 2.0 {
         // Not worth two requests: whoever has it first.
         return if first(ways, left) == at {
             left.min(most(way))
@@ -129,20 +129,21 @@ fn part(ways: &[RailEstimate], at: usize, left: u64, of: f64) -> u64 {
     piece.clamp(least(way), most(way)).min(left)
 }
 
-/// What keeps a way busy until the next piece that is asked then begins to come.
+/// Returns the smallest piece that keeps a rail busy until the next one begins to come.
 fn least(way: &RailEstimate) -> u64 {
-    ((way.rate * way.latency) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
+    ((way.rate * way.latency) as u64).clamp(STRIPE_LEAST, STRIPE_MOST)
 }
 
-/// A piece should not take longer than this, so that a way that gets slower or breaks keeps little.
+/// A piece should not take longer than this, so that a rail that gets slower or breaks keeps
+/// little.
 pub fn most(way: &RailEstimate) -> u64 {
-    ((way.rate * SPLIT_MICROSECONDS.max(way.latency)) as u64).clamp(SPLIT_LEAST, SPLIT_MOST)
+    ((way.rate * STRIPE_MICROSECONDS.max(way.latency)) as u64).clamp(STRIPE_LEAST, STRIPE_MOST)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::SPLIT_WAYS;
+    use crate::limits::STRIPE_RAILS;
     use proptest::prelude::*;
 
     fn way(rate: f64, latency: f64, backlog: u64) -> RailEstimate {
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Moves `total` bytes over ways of these rates, of which each really moves as fast as `truth`
+    /// Moves `total` bytes over rails of these rates, of which each really moves as fast as `truth`
     /// says, with at most `depth` pieces asked of each. The time it took, and what each carried.
     fn run(believed: &[RailEstimate], truth: &[f64], total: u64, depth: usize) -> (f64, Vec<u64>) {
         let (took, pieces) = run_as(StripePolicy::Balanced, (believed, truth), total, depth);
@@ -163,7 +164,7 @@ mod tests {
         )
     }
 
-    /// The same, with the pieces that each carried.
+    /// Simulates a transfer, and returns its end with the number of pieces of each rail.
     fn run_as(
         splitting: StripePolicy,
         (believed, truth): (&[RailEstimate], &[f64]),
@@ -259,7 +260,7 @@ mod tests {
         let run = |splitting| run_as(splitting, (&ways, &[1000.0, 250.0]), total, 2).1;
         let sum = |pieces: &[u64]| pieces.iter().sum::<u64>();
         let equal = run(StripePolicy::Equal);
-        assert!(equal.iter().flatten().all(|len| *len == SPLIT_EQUAL));
+        assert!(equal.iter().flatten().all(|len| *len == STRIPE_EQUAL));
         assert!(equal.iter().all(|pieces| sum(pieces) > total / 8));
         let quickest = run(StripePolicy::Quickest);
         assert_eq!((sum(&quickest[0]), sum(&quickest[1])), (total, 0));
@@ -281,7 +282,7 @@ mod tests {
         #[test]
         fn all_is_carried_whatever_the_strategy_and_however_wrong_it_is_about_the_ways(
             splitting in prop::sample::select(StripePolicy::ALL.to_vec()),
-            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_RAILS),
             total in 1u64..200_000_000,
             depth in 1usize..4,
         ) {
@@ -289,12 +290,12 @@ mod tests {
             let truth: Vec<f64> = rates.iter().map(|(.., truth)| *truth).collect();
             let (_, pieces) = run_as(splitting, (&ways, &truth), total, depth);
             prop_assert_eq!(pieces.iter().flatten().sum::<u64>(), total);
-            prop_assert!(pieces.iter().flatten().all(|len| *len <= SPLIT_MOST));
+            prop_assert!(pieces.iter().flatten().all(|len| *len <= STRIPE_MOST));
         }
 
         #[test]
         fn all_is_carried_and_never_later_than_by_the_best_way_alone(
-            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=SPLIT_WAYS),
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_RAILS),
             total in 1u64..200_000_000,
             depth in 2usize..4,
         ) {
@@ -307,7 +308,7 @@ mod tests {
                 .zip(&truth)
                 .map(|(only, truth)| run(&[*only], &[*truth], total, depth).0)
                 .fold(f64::INFINITY, f64::min);
-            // One piece more than the best way's share may be on the others when it ends.
+            // One piece more than the best rail's share may be on the others when it ends.
             let last = |way: &RailEstimate| way.latency + least(way) as f64 / way.rate;
             let slack = ways.iter().filter(|way| way.ends(0) < alone).map(last).fold(0.0, f64::max);
             prop_assert!(took <= alone * 1.01 + slack, "{} {} {}", took, alone, slack);

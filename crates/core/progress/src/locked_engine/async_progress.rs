@@ -166,7 +166,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the rail has no way to call it.
     pub fn enable_async_progress(self: &Arc<Self>, cpus: Option<CpuSet>) {
-        let Some(memory) = self.enter().rail().hands(self.me) else {
+        let Some(memory) = self.enter().rail().progress_words(self.me) else {
             return;
         };
         let words = WakeupWords {
@@ -228,12 +228,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         let mut open = lock(&self.async_progress.open_operations);
         let shard = self.enter();
-        let Some(site) = shard.open_site(request) else {
+        let Some(site) = shard.pending_call_site(request) else {
             return;
         };
         let first = open.add(request, |request| shard.is_complete(request));
         let alone = first && self.open_steppers.load(Ordering::Acquire) == 0;
-        if shard.wants_calls(request) {
+        if shard.needs_polling(request) {
             self.async_progress
                 .needs_transport_wakeup
                 .store(true, Ordering::SeqCst);
@@ -343,7 +343,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         } else if kept {
             // Small messages take the lock from now on, as everything does.
-            self.enter().allow_runs(false);
+            self.enter().allow_slot_batches(false);
             self.shard.share();
         }
         // What the helper looks at all the time is written only if it changes.
@@ -394,7 +394,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         }
         let before = shard.completions();
-        let looked = shard.look();
+        let looked = shard.poll_only();
         let (after, work) = (shard.completions(), shard.has_work());
         self.leave(shard, after != before);
         // News that were taken here come to nobody else.
@@ -445,7 +445,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && let Some(promise) = *lock(&self.async_progress.promise)
         {
             self.shard.elide(promise);
-            self.enter().allow_runs(true);
+            self.enter().allow_slot_batches(true);
         }
         kept
     }

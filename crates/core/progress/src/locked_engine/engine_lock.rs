@@ -212,14 +212,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .notify(|awaited| match WaitKey::decode(awaited) {
                 WaitKey::Anything => true,
                 WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
-                WaitKey::AnyOf(current_waiter) => shard.has_ended_for(current_waiter),
-                WaitKey::Message(word) => shard.has_kept(word),
+                WaitKey::AnyOf(current_waiter) => shard.may_have_completed_for(current_waiter),
+                WaitKey::Message(word) => shard.message_may_have_come(word),
                 WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
             });
         self.notify_any_shard_waiters(shard);
         // Who is about to sit has asked before and sees that there was news, or will ask with the
         // engine in hand.
-        shard.forget_news();
+        shard.clear_completion_events();
     }
 
     /// Gives the engine back, and tells waiters if something completed.

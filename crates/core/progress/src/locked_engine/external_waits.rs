@@ -26,7 +26,7 @@ impl ExternalWaits {
     /// Adds them to what the engine knows.
     pub fn tell(&self, waiting: &mut PendingReport) {
         for (_, meeting) in &self.0 {
-            waiting.meeting.get_or_insert(*meeting);
+            waiting.external_wait.get_or_insert(*meeting);
             waiting.add(meeting.shown());
         }
     }
@@ -58,7 +58,7 @@ mod tests {
         });
         let mut waiting = PendingReport::default();
         meetings.tell(&mut waiting);
-        assert_eq!(waiting.meeting, Some(meeting(1)));
+        assert_eq!(waiting.external_wait, Some(meeting(1)));
         assert_eq!(waiting.listed(), [meeting(1).shown()]);
     }
 }

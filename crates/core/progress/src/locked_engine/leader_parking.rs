@@ -182,7 +182,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let WaitTarget::Receive(name, _) = awaits() else {
             return None;
         };
-        if !self.enter().blocks_in(name, false) {
+        if !self.enter().block_in_receive(name, false) {
             return None;
         }
         let mut seat = self.waiters.take_slot(current_waiter_id())?;

@@ -179,9 +179,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return self.leader_pattern.store(NO_PATTERN, Ordering::Relaxed);
         };
         self.leader_pattern
-            .store(completion_events::word(&pattern), Ordering::Relaxed);
+            .store(completion_events::pattern_hash(&pattern), Ordering::Relaxed);
         if self.waiters.has_bell_sleeper() {
-            self.enter().blocks_in(name, true);
+            self.enter().block_in_receive(name, true);
         }
     }
 
@@ -190,7 +190,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn competes_with_leader(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
         let served = self.leader_pattern.load(Ordering::Relaxed);
         served != NO_PATTERN
-            && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::word(&pattern) == served)
+            && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::pattern_hash(&pattern) == served)
     }
 
     /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
@@ -242,8 +242,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         };
         if caught.is_some() {
-            self.leader_pattern
-                .store(completion_events::word(&catch.pattern()), Ordering::Relaxed);
+            self.leader_pattern.store(
+                completion_events::pattern_hash(&catch.pattern()),
+                Ordering::Relaxed,
+            );
         }
         self.resign(role);
         caught
@@ -271,9 +273,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn try_fast_recv(&self, catch: &FastRecv) -> CatchAttempt {
         let mut shard = self.enter();
         let before = shard.completions();
-        let turn = match shard.recv_quick(catch, CATCH_LOOKS) {
+        let turn = match shard.recv_blocking_fast(catch, CATCH_LOOKS) {
             Some(caught) => CatchAttempt::Received(caught),
-            None if shard.may_catch(catch) => CatchAttempt::NotYet,
+            None if shard.can_recv_fast(catch) => CatchAttempt::NotYet,
             None => CatchAttempt::Unsuited,
         };
         // Work that is left is seen to by who polls next.

@@ -15,7 +15,7 @@ use garonne_sync::user::Data;
 
 impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn coll_heap(&self, owner: Peer) -> Option<Segment> {
-        self.enter().rail().commons(owner)
+        self.enter().rail().coll_heap(owner)
     }
 
     fn memory_spins(&self) -> u32 {
@@ -27,13 +27,13 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     }
 
     fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
-        self.enter().rail().hands(peer)
+        self.enter().rail().progress_words(peer)
     }
 
     fn can_read(&self, peer: Peer) -> bool {
         self.enter()
             .rail()
-            .reach(peer)
+            .capabilities(peer)
             .is_some_and(|reach| reach.can_read)
     }
 
@@ -42,7 +42,7 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
         // ends.
         match self.enter().rail().expose(name, self.me, data) {
             ExposeResult::Ready(descriptor) => Some(descriptor),
-            ExposeResult::Later | ExposeResult::Unable => None,
+            ExposeResult::Pending | ExposeResult::Unable => None,
         }
     }
 
@@ -55,13 +55,13 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
         let lifted = if shard.is_alone() {
             OffloadResult::Unable
         } else {
-            shard.rail().lift(bulk, OffloadKind::Read)?
+            shard.rail().offload(bulk, OffloadKind::Read)?
         };
         match lifted {
             OffloadResult::Copy(_, mut load) => {
                 // Other threads need the engine meanwhile.
                 drop(shard);
-                load.carry()
+                load.run()
             }
             OffloadResult::Unable | OffloadResult::Nothing => shard.rail().read(bulk).map(drop),
         }

@@ -422,7 +422,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn needs_progress(&self) -> bool {
         self.open_steppers.load(Ordering::SeqCst) > 0 || {
             let shard = self.enter();
-            shard.has_work() || shard.is_awaiting()
+            shard.has_work() || shard.has_open_operations()
         }
     }
 
@@ -483,7 +483,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && beside.shards.any_shard_waits.load(Ordering::SeqCst) > 0
             && let Some(first) = beside.shards.host(0)
         {
-            let is_due = |waiter| shard.has_ended_for(waiter);
+            let is_due = |waiter| shard.may_have_completed_for(waiter);
             first
                 .waiters
                 .notify(|awaited| matches!(WaitKey::decode(awaited), WaitKey::AnyOf(waiter) if is_due(waiter)));
@@ -540,7 +540,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return;
         }
         let shard = host.enter();
-        let Some(site) = shard.open_site(request) else {
+        let Some(site) = shard.pending_call_site(request) else {
             return;
         };
         drop(shard);
@@ -577,7 +577,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         for host in hosts {
             let mut shard = host.enter();
             let before = shard.completions();
-            work |= shard.look().more || shard.has_work();
+            work |= shard.poll_only().more || shard.has_work();
             let changed = shard.completions() != before;
             host.leave(shard, changed);
         }

@@ -53,18 +53,18 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         };
         let before = shard.completions();
         let mut moved = shard.progress_briefly();
-        let mut next = shard.lift();
+        let mut next = shard.take_copy_job();
         let (mut after, mut work) = (shard.completions(), shard.has_work());
         self.leave(shard, after != before);
         while let Some(mut flight) = next.take() {
             moved = true;
-            flight.carry();
-            let goes_on = flight.goes_on();
+            flight.run();
+            let goes_on = flight.must_continue();
             let mut shard = self.enter();
             let before = shard.completions();
-            shard.land(flight);
+            shard.finish_copy_job(flight);
             if goes_on {
-                next = shard.lift();
+                next = shard.take_copy_job();
             }
             (after, work) = (shard.completions(), shard.has_work());
             self.leave(shard, after != before);

@@ -92,7 +92,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !needed || self.async_progress.transport_armed.load(Ordering::SeqCst) {
             return None;
         }
-        let limit = shard.rail().arm_hands();
+        let limit = shard.rail().arm_progress();
         self.async_progress
             .transport_armed
             .store(true, Ordering::SeqCst);
@@ -123,7 +123,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .swap(patient, Ordering::SeqCst)
             != patient
         {
-            shard.rail().be_patient(patient);
+            shard.rail().poll_in_background(patient);
         }
     }
 }

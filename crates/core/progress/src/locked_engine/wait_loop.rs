@@ -166,7 +166,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     && !told
                 {
                     if std::mem::take(&mut looks) {
-                        self.wake_source.look_away();
+                        self.wake_source.stop_polling();
                     }
                     spinning_on = None;
                     match self.park_leader(awaits, done, &mut naps, wakes.take()) {
@@ -211,7 +211,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // Where ranks exceed cores, who looks may not be running.
             if idle == 1 && patience.spins > 0 {
                 looks = true;
-                self.wake_source.look_on();
+                self.wake_source.start_polling();
             }
             if idle == 1
                 && !self.async_progress.ownership.owner.is_kept()
@@ -244,7 +244,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     told = true;
                 }
                 if std::mem::take(&mut looks) {
-                    self.wake_source.look_away();
+                    self.wake_source.stop_polling();
                 }
                 let most = match tasks::pass(Keypoint::Wait) {
                     KeypointOutcome::Nothing => None,
@@ -270,7 +270,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.extended_spin.came(begun);
         }
         if looks {
-            self.wake_source.look_away();
+            self.wake_source.stop_polling();
         }
         self.withdraw_long_wait(&mut told);
         over
@@ -333,7 +333,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .fetch_add(1, Ordering::Relaxed)
                 .is_multiple_of(PARKS_PER_PUBLICATION)
             {
-                self.enter().publish();
+                self.enter().publish_tally();
             }
             let retry = self.retry();
             let others = beside.iter().filter_map(CoveredShard::sleep_limit);

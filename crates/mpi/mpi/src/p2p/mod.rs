@@ -21,7 +21,7 @@ use crate::limits::{CALLERS_NAMED, SMALL_LEN_MAX};
 use crate::request::{Request, Status};
 use garonne_engine::api::{self, CallOrigin, Pattern, Peer, SendCompletion, Source, StartOutcome};
 use garonne_engine::fast::recv::{ANY_PEER, FastRecv, FastSend};
-use garonne_engine::limits::AHEAD_FROM;
+use garonne_engine::limits::EARLY_RTR_FROM;
 use garonne_engine::observe::events::SentMessage;
 use garonne_progress::limits::HANDS_FROM;
 use garonne_progress::messaging::WaitTarget;
@@ -285,7 +285,7 @@ impl Comm {
         let host = &self.0.process.host;
         let started = host.recv(recv).map_err(|error| self.convert(error))?;
         if let StartOutcome::Pending(name) = started
-            && room > AHEAD_FROM.into()
+            && room > EARLY_RTR_FROM.into()
         {
             host.offer_early_rtr(name);
         }
@@ -380,7 +380,7 @@ impl Comm {
             "{what}\n  rank {}  {call}({}, source {source}, tag {tag}, {label}){at}\n  \
              {}",
             self.rank(),
-            amount(both.room, both.origin.kind),
+            amount(both.room, both.origin.datatype),
             self.other_side((both.peer, both.sent), source, tag)
         );
         Error::new(class, text)
@@ -421,7 +421,7 @@ impl Comm {
             described
                 .map(|&origin| {
                     let (call, at) = process.describe_in(Some(found.process), origin);
-                    let sent = amount(len, origin.kind);
+                    let sent = amount(len, origin.datatype);
                     format!("rank {source}  {call}({sent}, tag {tag}){at}")
                 })
                 .collect()

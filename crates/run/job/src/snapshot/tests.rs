@@ -41,8 +41,8 @@ fn seen(rank: u32) -> DetailedSnapshot {
                 bytes: 9,
                 origin: CallOrigin {
                     call: 1,
-                    kind: 2,
-                    mark: TypeDigest::NONE,
+                    datatype: 2,
+                    digest: TypeDigest::NONE,
                     site: 3,
                 },
             }],

@@ -188,7 +188,7 @@ impl Environment for RankEnvironment {
             return None;
         }
         let read = |address, len| memory_of(process, address, len);
-        let origins = events::senders(card.event_ring(), sent, read)?;
+        let origins = events::find_senders(card.event_ring(), sent, read)?;
         Some(PossibleSenders { process, origins })
     }
 
@@ -214,7 +214,7 @@ impl Environment for RankEnvironment {
 /// A wait as others see it on the board: the oldest receive, or else a send that cannot go on.
 fn said(waiting: &PendingReport) -> WaitInfo {
     let since_ns = sys::monotonic_ns();
-    if let Some(meeting) = waiting.meeting {
+    if let Some(meeting) = waiting.external_wait {
         let call = u32::from(meeting.origin.call);
         let (comm, tag, site) = (meeting.context.into(), meeting.tag, meeting.origin.site);
         return WaitInfo {

@@ -109,8 +109,8 @@ impl RemoteHosts {
                 format!("cannot set up the rail between hosts: {error:?}"),
             )
         })?;
-        rail.gather(built_in.leaving());
-        rail.split_by(built_in.splitting());
+        rail.gather(built_in.coalescing());
+        rail.split_by(built_in.striping());
         Ok(Some(Self {
             transport: rail,
             local_ranks: near,

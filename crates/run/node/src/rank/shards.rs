@@ -97,13 +97,13 @@ impl ShardFactory {
             world.size,
             CreditQuotas::for_world(world.size),
         );
-        engine.order_by(self.built_in.ordering());
+        engine.set_order(self.built_in.ordering());
         if let Some(loaded) = &self.loaded {
-            engine.consult(loaded.clone());
+            engine.set_plugin(loaded.clone());
         }
         if let Some(card) = client.shard_block(number, world.rank) {
-            engine.show_in(card.sent_totals());
-            card.set_counters(engine.counters() as u64);
+            engine.set_tally(card.sent_totals());
+            card.set_counters(engine.counters_address() as u64);
         }
         Ok((engine, place))
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Whether a message of so many bytes that lies there is caught without being posted, into so much
-/// room.
+/// Returns whether a message of so many bytes that lies ready is received without being posted,
+/// into so much room.
 fn is_caught(host: &dyn Messaging, context: ContextId, room: u32) -> bool {
     let memory = Scratch::new(room as usize).unwrap();
     let catch = FastRecv {
@@ -121,7 +121,7 @@ fn beside_a_stepper(
 const ENOUGH: u32 = 10;
 const NEVER: u32 = 20_000;
 
-/// One thread of a rank waits for a stepper that looks at memory, and another exchanges messages in
+/// A thread of a rank waits for a stepper that looks at memory, and another exchanges messages in
 /// the same shard meanwhile: it comes to receive them without posting, and the stepper is looked at
 /// all the while.
 fn catches_beside_a_stepper(shards: usize) {

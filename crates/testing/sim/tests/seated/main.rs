@@ -55,12 +55,12 @@ impl At<'_> {
     }
 }
 
-/// What a thread of one rank does for its partner of the other, and how that one waits for it.
+/// Action of a thread of one rank for its partner of the other, and how the partner waits.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// One message, waited for by name.
+    /// A message, waited for by name.
     Named,
-    /// One message, looked for before its receive is posted.
+    /// A message, looked for before its receive is posted.
     Quick,
     /// A large one, which needs hands on both sides.
     Large,
@@ -243,7 +243,7 @@ fn wait_for_a_mixture(at: At<'_>, tag: i32) {
     });
 }
 
-/// Whether the message came at once.
+/// Returns whether the message came at once.
 fn catches(at: At<'_>, tag: i32) -> bool {
     let room = Scratch::new(8).unwrap();
     let peer = 1 - at.host.me();
@@ -378,7 +378,7 @@ fn rank(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> Rank {
     LockedEngine::new(shard, me, WORLD, lending)
 }
 
-/// One thread: it waits in some rounds and serves its partner in the others.
+/// A thread: it waits in some rounds and serves its partner in the others.
 fn thread(at: At<'_>, seed: u64, flags: &[AtomicU32]) {
     // Both partners roll the same.
     let mut dice = Random::new(seed ^ (at.thread as u64 + 1) << 32);
@@ -409,7 +409,7 @@ fn world(seed: u64, shards: usize, patience: SpinBudget) {
                 if seed.is_multiple_of(3) {
                     host.enable_async_progress(None);
                 }
-                let ring = || host.inspect(|shard| shard.rail().ring(1 - me));
+                let ring = || host.inspect(|shard| shard.rail().wake_peer(1 - me));
                 let threads = |host: &dyn Messaging| {
                     std::thread::scope(|scope| {
                         for thread in 0..THREADS {

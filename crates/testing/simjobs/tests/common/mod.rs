@@ -1,4 +1,4 @@
-//! What ranks of simulated MPI jobs do, and what must come of it.
+//! Programs of ranks of simulated MPI jobs, and their expected results.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -70,7 +70,7 @@ impl Words {
     }
 }
 
-/// As many collectives, whose results are checked.
+/// Runs `count` collectives and checks their results.
 pub fn collectives(comm: &Comm, seed: u64, count: u32) {
     let (me, n) = (comm.rank(), comm.size());
     let mut random = Random::new(seed);

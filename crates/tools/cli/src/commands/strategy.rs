@@ -85,9 +85,9 @@ pub fn run(args: &StrategyArgs) -> i32 {
 /// Returns, for each decision of a built-in strategy, its subject and its outcome.
 fn decisions(one: BuiltinStrategy) -> [(&'static str, &'static str); 3] {
     [
-        ("small messages to other hosts", one.leaving().words()),
+        ("small messages to other hosts", one.coalescing().words()),
         ("order of a full window", one.ordering().words()),
-        ("large data over several networks", one.splitting().words()),
+        ("large data over several networks", one.striping().words()),
     ]
 }
 
@@ -101,7 +101,7 @@ pub fn summary(one: BuiltinStrategy) -> String {
 /// Describes as JSON what a built-in strategy decides.
 pub fn json_of(one: BuiltinStrategy) -> serde_json::Value {
     json!({
-        "name": one.name(), "small_messages": one.leaving().words(), "order": one.ordering().words(), "large_data": one.splitting().words(),
+        "name": one.name(), "small_messages": one.coalescing().words(), "order": one.ordering().words(), "large_data": one.striping().words(),
     })
 }
 

@@ -303,8 +303,8 @@ mod tests {
                 peer: Some(from),
                 origin: CallOrigin {
                     call: call as u16,
-                    kind: 0,
-                    mark: TypeDigest::NONE,
+                    datatype: 0,
+                    digest: TypeDigest::NONE,
                     site: 0,
                 },
                 ..PendingOperation::default()

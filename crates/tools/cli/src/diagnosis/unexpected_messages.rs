@@ -34,7 +34,7 @@ pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Opti
         len: message.bytes,
     };
     let read = |address, len| memory_of(card.pid(), address, len);
-    let origins = events::senders(card.event_ring(), &sent, read)?;
+    let origins = events::find_senders(card.event_ring(), &sent, read)?;
     // Of several callers it may be any.
     match origins.as_slice() {
         [origin] => Some((card.pid(), origin.site)),

@@ -67,7 +67,7 @@ impl Far {
         };
         let both = match self.enter().expose(token, peer, data) {
             ExposeResult::Ready(descriptor) => join(&memory, descriptor.cookie),
-            ExposeResult::Later | ExposeResult::Unable => None,
+            ExposeResult::Pending | ExposeResult::Unable => None,
         };
         ExposeResult::Ready(both.unwrap_or(memory))
     }

@@ -284,7 +284,7 @@ impl Inbox {
         let broken = std::mem::take(&mut self.broken);
         let told = broken.len() as u32;
         for peer in broken.into_iter().filter(|peer| *peer < self.ranks) {
-            sink.gone(peer);
+            sink.on_peer_gone(peer);
         }
         told
     }
@@ -323,5 +323,5 @@ fn deliver(record: Record, sink: &mut impl PollSink, broken: &mut Vec<Peer>) {
         broken.push(peer);
         return;
     }
-    sink.packet(peer, header, record.payload, header.len as usize);
+    sink.on_packet(peer, header, record.payload, header.len as usize);
 }

@@ -21,9 +21,9 @@ use std::time::Duration;
 /// The ways, in the order of their columns.
 pub const WAYS: [RendezvousMode; 4] = [
     RendezvousMode::Read,
-    RendezvousMode::Push,
+    RendezvousMode::Write,
     RendezvousMode::Share,
-    RendezvousMode::Packets,
+    RendezvousMode::Data,
 ];
 
 fn column(way: RendezvousMode) -> usize {
@@ -220,7 +220,7 @@ impl Pace {
             .unwrap_or((0, 0));
         // The kernel's copies leave buffers in the wrong core's caches and lanes cold, which is
         // measured with the messages after them.
-        let more = if WAYS[way] == RendezvousMode::Packets {
+        let more = if WAYS[way] == RendezvousMode::Data {
             0
         } else {
             pace / PACE_KERNEL_HANDICAP
@@ -255,7 +255,7 @@ impl Pace {
             .filter(|(pace, _)| *pace > 0);
         known
             .min_by_key(|(pace, _)| *pace)
-            .map_or(RendezvousMode::Packets, |(_, way)| way)
+            .map_or(RendezvousMode::Data, |(_, way)| way)
     }
 
     /// How to fetch the next message, among the ways that are `able`.
@@ -402,16 +402,13 @@ mod tests {
     #[test]
     fn ways_that_cannot_be_gone_are_not_tried() {
         let mut pace = Pace::default();
-        pace.bar(RendezvousMode::Push);
+        pace.bar(RendezvousMode::Write);
         for _ in 0..1000 {
             let way = pace.decide(LEN, |way| way != RendezvousMode::Share);
-            assert!(matches!(
-                way,
-                RendezvousMode::Read | RendezvousMode::Packets
-            ));
+            assert!(matches!(way, RendezvousMode::Read | RendezvousMode::Data));
             pace.took(way, LEN, Duration::from_micros(100));
         }
-        assert_eq!(pace.decide(LEN, |_| false), RendezvousMode::Packets);
+        assert_eq!(pace.decide(LEN, |_| false), RendezvousMode::Data);
     }
 
     #[test]
@@ -483,7 +480,7 @@ mod tests {
     fn the_kernel_has_to_be_clearly_better_than_lanes() {
         assert_eq!(
             seen([80_000, 80_000, 70_000, 80_000]).preferred(LEN, any),
-            RendezvousMode::Packets
+            RendezvousMode::Data
         );
         assert_eq!(
             seen([80_000, 80_000, 50_000, 80_000]).preferred(LEN, any),

@@ -128,7 +128,7 @@ impl Paces {
         let alone = self.alive == 0;
         self.alive += 1;
         let Some(pace) = self.open(peer) else {
-            return RendezvousMode::Packets;
+            return RendezvousMode::Data;
         };
         let way = pace.decide(len, able);
         self.running = alone.then(|| Running {
@@ -195,12 +195,12 @@ mod tests {
         for token in 0..100 {
             let way = paces.begin(token, 1, LEN, |_| true);
             assert!(
-                token < 10 || !matches!(way, RendezvousMode::Push | RendezvousMode::Share),
+                token < 10 || !matches!(way, RendezvousMode::Write | RendezvousMode::Share),
                 "{token}"
             );
             paces.end(
                 token,
-                matches!(way, RendezvousMode::Read | RendezvousMode::Packets),
+                matches!(way, RendezvousMode::Read | RendezvousMode::Data),
             );
         }
     }
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn peers_that_do_not_exist_send_packets() {
         let mut paces = Paces::new(1);
-        assert_eq!(paces.begin(1, 7, LEN, |_| true), RendezvousMode::Packets);
+        assert_eq!(paces.begin(1, 7, LEN, |_| true), RendezvousMode::Data);
         paces.end(1, true);
     }
 }

@@ -223,20 +223,20 @@ impl Regions {
             .enumerate()
             .find(|(_, entry)| entry.as_ref().is_some_and(|entry| entry.token == token));
         let Some((index, Some(entry))) = found else {
-            return BulkStatus::Now;
+            return BulkStatus::Done;
         };
         // Acquire: bytes written by finished leases are ours to see. SYNC(region-lease).
         let before = Self::state(&self.own, index).fetch_or(CLOSED, Ordering::AcqRel);
         if entry.closing {
-            return BulkStatus::Later;
+            return BulkStatus::Pending;
         }
         if before & LEASES == 0 {
             self.exposed[index] = None;
-            return BulkStatus::Now;
+            return BulkStatus::Done;
         }
         entry.closing = true;
         self.closing += 1;
-        BulkStatus::Later
+        BulkStatus::Pending
     }
 
     fn word(inbox: &Segment, index: usize, at: usize) -> &AtomicU64 {
@@ -263,10 +263,10 @@ impl Regions {
             return None;
         };
         let portion = match way {
-            RendezvousMode::Share | RendezvousMode::Late => ChunkPolicy {
+            RendezvousMode::Share | RendezvousMode::ShareLater => ChunkPolicy {
                 least: units((data.len / 2).clamp(PART_MIN, SHARE_PART_LEAST)) as u16,
                 most: units(SHARE_PART_MAX) as u16,
-                alone: units(if way == RendezvousMode::Late {
+                alone: units(if way == RendezvousMode::ShareLater {
                     READ_CHUNK
                 } else {
                     SHARE_PART_MAX
@@ -348,7 +348,7 @@ impl Regions {
             };
             // SYNC(region-lease).
             if Self::state(&self.own, index).load(Ordering::Acquire) & LEASES == 0 {
-                sink.revoked(entry.token);
+                sink.on_revoked(entry.token);
                 self.exposed[index] = None;
                 self.closing -= 1;
                 told += 1;
@@ -410,7 +410,7 @@ impl Regions {
         give_back(lease, neighbours, bulk.peer);
         self.hear(bulk.peer, &checked);
         checked
-            .map(|()| BulkStatus::Now)
+            .map(|()| BulkStatus::Done)
             .map_err(|error| hear_of_death(&reached, neighbours, bulk.peer, error))
     }
 

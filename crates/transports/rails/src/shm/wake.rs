@@ -15,7 +15,8 @@ pub(crate) struct ShmWake {
     bell: Segment,
     /// The rank's own inbox.
     own: Segment,
-    /// The [`SleepStage`] of the next sleep, as a number. A hint: a stale one costs a nap or a barrier.
+    /// The [`SleepStage`] of the next sleep, as a number. A hint: a stale one costs a nap or a
+    /// barrier.
     stage: AtomicU8,
 }
 
@@ -81,13 +82,13 @@ impl WakeSource for ShmWake {
     }
 
     // Relaxed: a hint, and nothing hangs on its order.
-    fn look_on(&self) {
+    fn start_polling(&self) {
         self.own
             .atomic_u32(layout::LOOKING)
             .store(1, Ordering::Relaxed);
     }
 
-    fn look_away(&self) {
+    fn stop_polling(&self) {
         self.own
             .atomic_u32(layout::LOOKING)
             .store(0, Ordering::Relaxed);

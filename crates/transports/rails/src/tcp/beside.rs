@@ -64,7 +64,7 @@ impl TcpRail {
             self.want(peer, Stream::Bulk(0));
         }
         self.spread(peer);
-        Ok(BulkStatus::Later)
+        Ok(BulkStatus::Pending)
     }
 
     /// Whether anything is read from such peers.

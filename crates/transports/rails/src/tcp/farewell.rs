@@ -71,9 +71,9 @@ impl TcpRail {
 struct Deaf;
 
 impl PollSink for Deaf {
-    fn packet(&mut self, _: Peer, _: PacketHeader, _: UserMem, _: usize) {}
-    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
-    fn revoked(&mut self, _: BulkToken) {}
-    fn bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
-    fn gone(&mut self, _: Peer) {}
+    fn on_packet(&mut self, _: Peer, _: PacketHeader, _: UserMem, _: usize) {}
+    fn on_exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn on_revoked(&mut self, _: BulkToken) {}
+    fn on_bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
+    fn on_peer_gone(&mut self, _: Peer) {}
 }

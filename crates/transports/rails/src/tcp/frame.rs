@@ -8,7 +8,7 @@
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
 use crate::tcp::versions::Versions;
-use garonne_engine::limits::SPLIT_WAYS;
+use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PacketHeader;
 
 /// Format versions that this library speaks: of the rail, and of what agents say to each other on
@@ -65,7 +65,7 @@ pub const UNASKED: u32 = 1 << 31;
 
 /// The way that stands for a fast network, which libfabric reaches: its connection carries requests
 /// and keys alone.
-pub const FABRIC: u8 = SPLIT_WAYS as u8;
+pub const FABRIC: u8 = STRIPE_RAILS as u8;
 
 /// The way of two ranks of one host that is no connection: the receiver copies from the sender's
 /// memory. Such a pair has no further network.
@@ -77,7 +77,7 @@ pub enum Stream {
     /// Packets.
     Small,
     /// Bulk data and requests for it: 0 the one that every pair has, the others one for each
-    /// further network that both hosts are on, below [`SPLIT_WAYS`]; then [`FABRIC`].
+    /// further network that both hosts are on, below [`STRIPE_RAILS`]; then [`FABRIC`].
     Bulk(u8),
 }
 

@@ -10,7 +10,7 @@ use crate::tcp::fabric::ways::STREAM as FABRIC_STREAM;
 use crate::tcp::frame::Stream;
 use crate::tcp::line::Failure;
 use garonne_engine::api::Peer;
-use garonne_engine::limits::SPLIT_WAYS;
+use garonne_engine::limits::STRIPE_RAILS;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -119,7 +119,7 @@ impl TcpRail {
         let first = remote.calls(Stream::Bulk(0)).met.filter(|_| is_open);
         self.want_fabric(peer);
         let networks = self.hosts.networks(peer);
-        for (network, path) in networks.iter().zip(1..SPLIT_WAYS as u8) {
+        for (network, path) in networks.iter().zip(1..STRIPE_RAILS as u8) {
             let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
                 return;
             };

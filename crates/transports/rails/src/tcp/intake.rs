@@ -15,7 +15,7 @@ use crate::tcp::link::{Came, Sent};
 use crate::tcp::paths::{Ended, Path};
 use crate::tcp::remote::Remote;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::limits::SPLIT_WAYS;
+use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PollSink;
 use std::time::Instant;
 
@@ -92,7 +92,7 @@ impl TcpRail {
             return told;
         }
         remote.went_first = false;
-        let mut bulk = [Taken::All; SPLIT_WAYS + 1];
+        let mut bulk = [Taken::All; STRIPE_RAILS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();
         for path in paths.clone() {
@@ -188,13 +188,15 @@ impl TcpRail {
                 Ok(Came::Packet(header, payload, len)) => {
                     *told += 1;
                     self.brisk.small(&header);
-                    sink.packet(peer, header, payload, len);
+                    sink.on_packet(peer, header, payload, len);
                 }
-                Ok(Came::Rest(offset, left)) if let Some(mem) = sink.place(peer, offset, left) => {
+                Ok(Came::Rest(offset, left))
+                    if let Some(mem) = sink.fragment_target(peer, offset, left) =>
+                {
                     match remote.link.fill_into(mem, left) {
                         Ok((got, more)) => {
                             *told += 1;
-                            sink.placed(peer, got);
+                            sink.fragment_written(peer, got);
                             // Of what came behind the rest, and of sealed bytes, the socket does
                             // not tell.
                             last = !more;

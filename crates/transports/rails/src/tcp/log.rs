@@ -10,7 +10,7 @@ use crate::limits::{
     TCP_UNSENT_MAX,
 };
 use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
-use garonne_engine::limits::GATHER_BYTES;
+use garonne_engine::limits::COALESCE_BYTES;
 use garonne_engine::transport::PacketClass;
 use garonne_sync::user::{Scratch, UserMem};
 use std::collections::VecDeque;
@@ -100,7 +100,7 @@ impl Log {
     /// ones, if what waits to leave is as little as what messages leave to be sent together.
     pub(crate) fn promise(&mut self, first: usize, more: usize) -> bool {
         let long = more.div_ceil(TCP_PACKET_MAX);
-        let free = self.unsent_len() <= GATHER_BYTES
+        let free = self.unsent_len() <= COALESCE_BYTES
             && self.held + BEFORE + first + long * BLOCK <= TCP_LOG_MAX;
         self.promised = if free { 1 + long } else { 0 };
         free

@@ -23,7 +23,7 @@ use crate::tcp::memory::Memory;
 use crate::tcp::pace::Pace;
 use crate::tcp::remote::Calls;
 use garonne_engine::api::Peer;
-use garonne_engine::limits::SPLIT_LEAST;
+use garonne_engine::limits::STRIPE_LEAST;
 use garonne_engine::schedule::plugin::{CheckedPlugin, RailView, StripeQuery};
 use garonne_engine::schedule::stripe::{self, RailEstimate, StripePolicy};
 use garonne_engine::transport::{BulkToken, RegionDescriptor};
@@ -424,7 +424,11 @@ impl Paths {
                     let piece = splitting.piece(&ways, index, self.left());
                     // Of a way that nobody knows little is asked until it has shown what it does.
                     let known = self.paths[*path].pace.rate().is_some();
-                    if known { piece } else { piece.min(SPLIT_LEAST) }
+                    if known {
+                        piece
+                    } else {
+                        piece.min(STRIPE_LEAST)
+                    }
                 };
                 if len > 0 {
                     self.ask(*path, at, len);
@@ -464,7 +468,7 @@ impl Paths {
             let flow = StripeQuery {
                 peer,
                 left,
-                least: if short { len } else { SPLIT_LEAST.min(left) },
+                least: if short { len } else { STRIPE_LEAST.min(left) },
                 ways: &lanes,
             };
             match loaded.piece(&flow) {

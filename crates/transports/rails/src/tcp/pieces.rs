@@ -6,7 +6,7 @@ use crate::limits::{TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX,
 use crate::tcp::TcpRail;
 use crate::tcp::frame::Stream;
 use garonne_engine::api::Peer;
-use garonne_engine::limits::GATHER_EACH_MAX;
+use garonne_engine::limits::COALESCE_EACH_MAX;
 use garonne_engine::transport::{ClaimError, Fragmentation, Fragments};
 use garonne_sync::user::UserMem;
 
@@ -14,15 +14,15 @@ impl TcpRail {
     pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Fragmentation {
         if len <= TCP_INLINE_MAX
             || len > TCP_FLOW_MAX
-            || len <= GATHER_EACH_MAX && self.may_wait(peer, len)
+            || len <= COALESCE_EACH_MAX && self.may_wait(peer, len)
         {
-            return Fragmentation::No;
+            return Fragmentation::None;
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Fragmentation::No;
+            return Fragmentation::None;
         };
         if !remote.link.is_up() {
-            return Fragmentation::No;
+            return Fragmentation::None;
         }
         let first = if len <= TCP_PACKED_MAX {
             len
@@ -32,11 +32,11 @@ impl TcpRail {
         // A block for each long packet, and one in case the first does not fit behind what was sent
         // before.
         if !self.blocks.keep(1 + (len - first).div_ceil(TCP_PACKET_MAX)) {
-            return Fragmentation::No;
+            return Fragmentation::None;
         }
         match remote.link.log.promise(first, len - first) {
-            true => Fragmentation::Pieces(first, TCP_PACKET_MAX),
-            false => Fragmentation::Soon,
+            true => Fragmentation::Fragments(first, TCP_PACKET_MAX),
+            false => Fragmentation::Later,
         }
     }
 

@@ -118,7 +118,7 @@ impl Stage {
             local_offset: 0,
             len: local.len,
         };
-        assert_eq!(self.rail.read(bulk), Ok(BulkStatus::Later));
+        assert_eq!(self.rail.read(bulk), Ok(BulkStatus::Pending));
     }
 
     fn caller(&self, stream: Stream) -> (TcpStream, Caller, Vec<u8>) {
@@ -306,7 +306,7 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let mut told = Told::default();
-    stage.rail.lost(1);
+    stage.rail.peer_lost(1);
     stage.until(&mut told, |told| !told.done.is_empty());
     assert!(matches!(
         told.done[..],

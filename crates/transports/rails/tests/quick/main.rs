@@ -37,11 +37,11 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
         });
         for step in 0..400 {
             if step % 100 == 0 {
-                pair.sender.allow_runs(below(4) != 0);
+                pair.sender.allow_slot_batches(below(4) != 0);
             }
             if step % 70 == 0 {
                 // As if its communicator were freed and another got its contexts.
-                pair.sender.end_tracks(&(0..8));
+                pair.sender.end_send_channels(&(0..8));
             }
             let tag = below(3) as i32;
             let wanted = (below(4) != 0).then_some(tag);
@@ -83,7 +83,7 @@ fn quick_and_general_ways_mix_without_changing_who_gets_what() {
 fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_are_those_of_the_general_way()
  {
     let mut pair = Pair::new(Memory::Readable);
-    pair.sender.allow_runs(true);
+    pair.sender.allow_slot_batches(true);
     for round in 0..20u8 {
         // Some are posted before, some after their messages; tags alternate, so that lists come and
         // go.
@@ -112,9 +112,9 @@ fn series_of_posted_receives_get_the_messages_in_order_and_lengths_and_errors_ar
     }
     assert!(pair.quick[2] == 640 && pair.receiver.is_idle());
     let memory = Scratch::new(8).unwrap();
-    let catch = FastRecv::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
+    let catch = FastRecv::new(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
     let name = pair.receiver.post_plain(&catch).unwrap();
-    assert_eq!(pair.receiver.end_plain(name), PlainRecvStatus::NotYet);
+    assert_eq!(pair.receiver.take_plain(name), PlainRecvStatus::NotYet);
     assert!(pair.receiver.contexts_in_use().contexts == HashSet::from([CONTEXT]));
     let sent = Sent {
         tag: 1,
@@ -147,11 +147,11 @@ fn a_message_longer_than_the_room_is_left_to_the_general_receive() {
         true,
     );
     let memory = Scratch::new(32).unwrap();
-    let catch = FastRecv::of(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
-    assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
-    assert_eq!(pair.receiver.unexpected(), 1);
+    let catch = FastRecv::new(pattern(Some(1), false), (memory.mem(), 8), ORIGIN);
+    assert_eq!(pair.receiver.recv_blocking_fast(&catch, 0), None);
+    assert_eq!(pair.receiver.unexpected_count(), 1);
     assert_eq!(
-        pair.receiver.recv_quick(&catch, 0),
+        pair.receiver.recv_blocking_fast(&catch, 0),
         None,
         "the kept message is longer, too"
     );
@@ -184,10 +184,14 @@ fn a_message_in_pieces_goes_to_a_receive_posted_while_it_comes() {
     };
     pair.send(sent, false);
     let elsewhere = Scratch::new(1).unwrap();
-    let catch = FastRecv::of(pattern(Some(3), false), (elsewhere.mem(), 1), ORIGIN);
+    let catch = FastRecv::new(pattern(Some(3), false), (elsewhere.mem(), 1), ORIGIN);
     // It takes the beginning in, which is not for it.
-    assert_eq!(pair.receiver.recv_quick(&catch, 0), None);
-    assert_eq!(pair.receiver.unexpected(), 0, "half a message is none yet");
+    assert_eq!(pair.receiver.recv_blocking_fast(&catch, 0), None);
+    assert_eq!(
+        pair.receiver.unexpected_count(),
+        0,
+        "half a message is none yet"
+    );
     assert!(
         pair.receiver
             .probe(pattern(Some(1), false))
@@ -290,7 +294,7 @@ fn a_message_in_pieces_that_is_too_long_is_an_error_and_keeps_within_its_room() 
 #[test]
 fn a_track_stops_where_credits_end_and_goes_on_when_they_come_back() {
     let mut pair = Pair::new(Memory::Readable);
-    pair.sender.allow_runs(true);
+    pair.sender.allow_slot_batches(true);
     let mut sent = 0u32;
     let mut send = |pair: &mut Pair| {
         let message = Sent {
@@ -340,7 +344,7 @@ fn send_somehow(pair: &mut Pair, small: &FastSend) {
 fn takes(pair: &Pair) -> Vec<Event> {
     let events = pair.receiver.events().iter().map(|(_, event)| event);
     events
-        .filter(|event| event.what == EventKind::Take)
+        .filter(|event| event.kind == EventKind::ReadyRecv)
         .collect()
 }
 
@@ -361,7 +365,7 @@ fn eight_bytes_from(context: ContextId, tag: i32, memory: &Scratch) -> FastRecv 
         context,
         ..pattern(Some(tag), false)
     };
-    FastRecv::of(pattern, (memory.mem(), 8), ORIGIN)
+    FastRecv::new(pattern, (memory.mem(), 8), ORIGIN)
 }
 
 /// Sends eight bytes in each of these contexts and takes them as they lie ready.
@@ -375,7 +379,7 @@ fn send_and_take(pair: &mut Pair, contexts: &[ContextId], tag: i32, place: u64) 
         assert!(pair.sender.send_small(&small));
         let catch = eight_bytes_from(context, tag, &room);
         let site = |word: &AtomicU64| word.store(place, Ordering::Relaxed);
-        assert!(pair.receiver.take_now(&catch, site).is_some());
+        assert!(pair.receiver.try_recv_now(&catch, site).is_some());
     }
 }
 
@@ -400,8 +404,8 @@ fn messages_taken_as_they_lie_ready_are_one_event_when_something_else_comes() {
         context: CONTEXT,
         tag: 5,
         call: ORIGIN.call,
-        what: EventKind::Take,
-        kind: ORIGIN.kind,
+        kind: EventKind::ReadyRecv,
+        datatype: ORIGIN.datatype,
     };
     assert_eq!(takes(&pair)[had..], [taken]);
 }
@@ -416,7 +420,7 @@ fn of_messages_taken_as_they_lie_ready_none_is_left_out_of_the_events() {
     while pair.receiver.progress() {}
     let kept = pair
         .receiver
-        .recv_quick(&eight_bytes_from(other, 3, &first), 0);
+        .recv_blocking_fast(&eight_bytes_from(other, 3, &first), 0);
     assert!(kept.is_some());
     let had = takes(&pair).len();
     // Streams of one peer have one place, and credits are returned several times.
@@ -458,7 +462,7 @@ fn eight_bytes(context: ContextId, memory: &Scratch) -> FastSend {
 #[test]
 fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
     let mut pair = Pair::new(Memory::Readable);
-    pair.sender.allow_runs(true);
+    pair.sender.allow_slot_batches(true);
     let memory = Scratch::new(8).unwrap();
     let small = eight_bytes(CONTEXT, &memory);
     let send = |pair: &mut Pair| {
@@ -470,14 +474,14 @@ fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
         pair.send(message, true);
         pair.receive(Some(3), false);
     };
-    while pair.sender.track(CONTEXT, 1).is_none() {
+    while pair.sender.send_channel(CONTEXT, 1).is_none() {
         send(&mut pair);
     }
     send(&mut pair);
-    pair.sender.allow_runs(false);
+    pair.sender.allow_slot_batches(false);
     assert!(!pair.on_track(&small));
     send(&mut pair);
-    pair.sender.allow_runs(true);
+    pair.sender.allow_slot_batches(true);
     send(&mut pair);
     let before = pair.quick[3];
     send(&mut pair);
@@ -490,13 +494,13 @@ fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
 #[test]
 fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_find_them() {
     let mut pair = Pair::new(Memory::Readable);
-    pair.sender.allow_runs(true);
+    pair.sender.allow_slot_batches(true);
     let memory = Scratch::new(8).unwrap();
     let small = |context| eight_bytes(context, &memory);
     const PLACE: u64 = 77;
     let others = [8, 16, 24, 32].map(|block| block + CONTEXT);
     for context in others {
-        while pair.sender.track(context, 1).is_none() {
+        while pair.sender.send_channel(context, 1).is_none() {
             send_somehow(&mut pair, &small(context));
             while pair.receiver.progress() {}
         }
@@ -514,19 +518,19 @@ fn tracks_end_with_their_communicator_and_leave_those_of_others_where_readers_fi
             len: 8,
         };
         let ring = pair.sender.events().address() as u64;
-        let origins = events::senders(ring, &sent, own_memory).unwrap();
+        let origins = events::find_senders(ring, &sent, own_memory).unwrap();
         origins.iter().any(|origin| origin.site == PLACE)
     };
     // Owned by the engine and here.
-    let tracks = others.map(|context| pair.sender.track(context, 1).unwrap());
+    let tracks = others.map(|context| pair.sender.send_channel(context, 1).unwrap());
     let lives = |at: usize| PostMortemArc::owners(&tracks[at]) == 2;
     // One in the middle, the oldest, the newest, the last.
     for ended in [1, 0, 3, 2] {
         let block = others[ended] - CONTEXT;
         assert!(lives(ended));
-        pair.sender.end_tracks(&(block..block + 8));
-        pair.sender.end_tracks(&(block..block + 8));
-        assert!(!lives(ended) && pair.sender.track(others[ended], 1).is_none());
+        pair.sender.end_send_channels(&(block..block + 8));
+        pair.sender.end_send_channels(&(block..block + 8));
+        assert!(!lives(ended) && pair.sender.send_channel(others[ended], 1).is_none());
         for (at, context) in others.into_iter().enumerate() {
             assert_eq!(found(&pair, context), lives(at), "{at} after {ended}");
         }
@@ -564,13 +568,13 @@ fn a_receive_from_any_source_is_told_with_what_it_took() {
             }
             let memory = Scratch::new(ROOM as usize).unwrap();
             let origin = CallOrigin { site: 77, ..ORIGIN };
-            let catch = FastRecv::of(pattern(Some(tag), true), (memory.mem(), ROOM), origin);
+            let catch = FastRecv::new(pattern(Some(tag), true), (memory.mem(), ROOM), origin);
             let posted = (way == "posted").then(|| pair.receiver.post_plain(&catch).unwrap());
             pair.send(Sent { tag, len, fill: 2 }, true);
             if way == "kept" {
                 while pair.receiver.progress() {}
             }
-            if posted.is_some() || pair.receiver.recv_quick(&catch, 3).is_none() {
+            if posted.is_some() || pair.receiver.recv_blocking_fast(&catch, 3).is_none() {
                 let request = posted.unwrap_or_else(|| pair.receiver.post_plain(&catch).unwrap());
                 assert_eq!(pair.wait(request).error, None);
             }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const CONTEXT: u32 = 6;
 pub(crate) const ORIGIN: CallOrigin = CallOrigin {
     call: 1,
-    kind: 0,
-    mark: TypeDigest::NONE,
+    datatype: 0,
+    digest: TypeDigest::NONE,
     site: 2,
 };
 /// Of every receive.
@@ -109,7 +109,7 @@ impl Pair {
 
     /// A track takes it without the engine.
     pub(crate) fn on_track(&self, small: &FastSend) -> bool {
-        let track = self.sender.track(small.context, small.peer);
+        let track = self.sender.send_channel(small.context, small.peer);
         small.len <= LENGTHS[3]
             && track.is_some_and(|track| {
                 let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Pair {
     pub(crate) fn post(&mut self, tag: Option<i32>, plainly: bool) {
         let gets = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = FastRecv::of(pattern(tag, false), (memory.mem(), ROOM), ORIGIN);
+        let catch = FastRecv::new(pattern(tag, false), (memory.mem(), ROOM), ORIGIN);
         if plainly && let Some(request) = self.receiver.post_plain(&catch) {
             return self.posted.push(Posted {
                 tag,
@@ -209,8 +209,8 @@ impl Pair {
     pub(crate) fn receive(&mut self, tag: Option<i32>, any_source: bool) {
         let expected = self.next(tag);
         let memory = Scratch::new(ROOM as usize).unwrap();
-        let catch = FastRecv::of(pattern(tag, any_source), (memory.mem(), ROOM), ORIGIN);
-        if let Some(caught) = self.receiver.recv_quick(&catch, 3) {
+        let catch = FastRecv::new(pattern(tag, any_source), (memory.mem(), ROOM), ORIGIN);
+        if let Some(caught) = self.receiver.recv_blocking_fast(&catch, 3) {
             self.quick[1] += 1;
             return check(
                 &status_of(caught),
@@ -244,13 +244,13 @@ impl Pair {
             generation: request.generation % 64,
             ..request
         };
-        assert_eq!(self.receiver.whole_name(short), Some((request, CONTEXT)));
+        assert_eq!(self.receiver.full_name(short), Some((request, CONTEXT)));
         for _ in 0..100_000 {
-            match self.receiver.end_plain(short) {
+            match self.receiver.take_plain(short) {
                 PlainRecvStatus::Plainly(caught) => {
                     self.quick[2] += 1;
                     assert_eq!(
-                        self.receiver.end_plain(short),
+                        self.receiver.take_plain(short),
                         PlainRecvStatus::Otherwise,
                         "the name is stale"
                     );

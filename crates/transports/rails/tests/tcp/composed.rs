@@ -153,7 +153,7 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
 
 /// What a helper does: it is called for what came, whether that came before it armed or after.
 fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
-    let words = rail.hands(me).unwrap();
+    let words = rail.progress_words(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));
     let call = ProgressWakeup::new(&word, &all);
     loop {
@@ -165,7 +165,7 @@ fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
         }
         call.arm(WakeupScope::Everything);
         let seen = word.load(Ordering::SeqCst);
-        rail.arm_hands();
+        rail.arm_progress();
         let slept = call
             .is_armed()
             .then(|| futex::wait(&word, seen, Some(SURELY_LOST)));
@@ -213,6 +213,6 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
 fn calls_are_wanted_for_long_messages_with_other_nodes_alone() {
     let rail = &ranks(3, 2, CoalescePolicy::Immediate)[0];
     let long = 1 << 30;
-    assert!(rail.wants_calls(Some(2), long) && rail.wants_calls(None, long));
-    assert!(!rail.wants_calls(Some(1), long) && !rail.wants_calls(Some(2), 64 * 1024));
+    assert!(rail.needs_polling(Some(2), long) && rail.needs_polling(None, long));
+    assert!(!rail.needs_polling(Some(1), long) && !rail.needs_polling(Some(2), 64 * 1024));
 }

@@ -5,7 +5,7 @@ use crate::composed;
 use crate::cuts;
 use crate::support;
 use crate::traffic::{self, Plan};
-use garonne_engine::limits::{GATHER_BYTES, GATHER_EACH_MAX};
+use garonne_engine::limits::{COALESCE_BYTES, COALESCE_EACH_MAX};
 use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_engine::transport::{PacketClass, PacketHeader, PacketKind, Transport};
 use garonne_rails::conformance::{Told, send};
@@ -82,9 +82,16 @@ fn who_goes_to_sleep_keeps_nothing() {
 fn what_is_long_or_urgent_takes_along_what_is_kept() {
     let (mut one, mut two) = pair(CoalescePolicy::Hold);
     send(&mut one, 1, b"kept", 0, PacketClass::Data).unwrap();
-    send(&mut one, 1, &[7; GATHER_EACH_MAX + 1], 1, PacketClass::Data).unwrap();
+    send(
+        &mut one,
+        1,
+        &[7; COALESCE_EACH_MAX + 1],
+        1,
+        PacketClass::Data,
+    )
+    .unwrap();
     assert_eq!(take(&mut two, 2, SURELY_LOST).len(), 2);
-    for number in 0..GATHER_BYTES / 1024 {
+    for number in 0..COALESCE_BYTES / 1024 {
         send(&mut one, 1, &[8; 1024], number, PacketClass::Data).unwrap();
     }
     assert!(

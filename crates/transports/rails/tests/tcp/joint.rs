@@ -157,7 +157,7 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         local_offset: 0,
         len: len as u64,
     });
-    assert_eq!(read, Ok(BulkStatus::Later));
+    assert_eq!(read, Ok(BulkStatus::Pending));
     let mut told = Told::default();
     while told.done.is_empty() {
         pair[0].poll(16, &mut told);
@@ -167,7 +167,7 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         (&told.done[..], &told.gone[..]),
         (&[(7, Ok(()))][..], &[][..])
     );
-    assert_eq!(pair[1].revoke(u64::from(number)), BulkStatus::Now);
+    assert_eq!(pair[1].revoke(u64::from(number)), BulkStatus::Done);
     let mut got = vec![0; len];
     target.mem().read(0, &mut got);
     assert!(got == expected, "message {number}");

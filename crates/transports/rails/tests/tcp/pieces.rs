@@ -33,7 +33,7 @@ impl Placing {
 }
 
 impl PollSink for Placing {
-    fn packet(&mut self, _: Peer, header: PacketHeader, payload: UserMem, len: usize) {
+    fn on_packet(&mut self, _: Peer, header: PacketHeader, payload: UserMem, len: usize) {
         let at = match PacketKind::from_code(header.kind) {
             Some(PacketKind::FragFirst) => 0,
             Some(PacketKind::FragNext) => header.sequence as isize,
@@ -43,18 +43,18 @@ impl PollSink for Placing {
         self.got += len;
     }
 
-    fn place(&mut self, _: Peer, offset: u64, _: usize) -> Option<UserMem> {
+    fn fragment_target(&mut self, _: Peer, offset: u64, _: usize) -> Option<UserMem> {
         Some(self.memory.mem().offset(offset as isize))
     }
 
-    fn placed(&mut self, _: Peer, len: usize) {
+    fn fragment_written(&mut self, _: Peer, len: usize) {
         self.got += len;
     }
 
-    fn exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
-    fn revoked(&mut self, _: BulkToken) {}
-    fn bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
-    fn gone(&mut self, _: Peer) {}
+    fn on_exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn on_revoked(&mut self, _: BulkToken) {}
+    fn on_bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
+    fn on_peer_gone(&mut self, _: Peer) {}
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -66,7 +66,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Sends so many bytes in pieces to rank 1, if there is room.
 fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
-    let Fragmentation::Pieces(first, piece) = rail.flow(1, total) else {
+    let Fragmentation::Fragments(first, piece) = rail.fragmentation(1, total) else {
         return false;
     };
     let envelope = PacketHeader {
@@ -81,7 +81,7 @@ fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
         first,
         piece,
     };
-    rail.send_pieces(&pieces, mem.mem()).unwrap()
+    rail.send_fragments(&pieces, mem.mem()).unwrap()
 }
 
 /// The same when there is.

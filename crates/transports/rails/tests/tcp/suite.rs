@@ -95,13 +95,13 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
         local_offset: 0,
         len: len as u64,
     };
-    assert_eq!(world.rail(0).read(bulk), Ok(BulkStatus::Later));
+    assert_eq!(world.rail(0).read(bulk), Ok(BulkStatus::Pending));
     let (mut told, mut other) = (Told::default(), Told::default());
     if let Some(looks) = looks {
         for _ in 0..looks {
             world.rail(1).poll(16, &mut other);
         }
-        assert_eq!(world.rail(1).revoke(cookie), BulkStatus::Now);
+        assert_eq!(world.rail(1).revoke(cookie), BulkStatus::Done);
         source.mem().write(0, &vec![0xEE; len]);
     }
     while told.done.is_empty() {

@@ -234,7 +234,7 @@ pub fn run(
                         local_offset: 0,
                         len,
                     };
-                    if rail.read(bulk).unwrap() == BulkStatus::Now {
+                    if rail.read(bulk).unwrap() == BulkStatus::Done {
                         ended.push((next_read, Ok(())));
                     }
                     let number = header.sequence;
@@ -251,7 +251,7 @@ pub fn run(
                 READ => {
                     let token = u64::from(peer) << 32 | u64::from(header.sequence) | 1 << 62;
                     let memory = exposed.remove(&(peer, header.sequence)).unwrap();
-                    if rail.revoke(token) == BulkStatus::Later {
+                    if rail.revoke(token) == BulkStatus::Pending {
                         returning.insert(token, (peer, memory));
                     } else {
                         used(memory);

@@ -149,7 +149,7 @@ fn who_waits_for_what_nobody_was_asked_for_is_refused() {
         let flow = StripeQuery {
             peer: 0,
             left: 1 << 20,
-            least: SPLIT_LEAST,
+            least: STRIPE_LEAST,
             ways: &ways,
         };
         assert_eq!(loaded.piece(&flow), wanted);
@@ -187,7 +187,7 @@ fn counts_are_read_from_a_table_and_rubbish_is_read_without_harm() {
 proptest! {
     #[test]
     fn whatever_is_said_of_a_piece_what_is_carried_out_is_allowed(
-        ways in prop::collection::vec((0u32..3, 1.0f64..5000.0, 0.0f64..5000.0, any::<bool>()), 1..=SPLIT_WAYS),
+        ways in prop::collection::vec((0u32..3, 1.0f64..5000.0, 0.0f64..5000.0, any::<bool>()), 1..=STRIPE_RAILS),
         left in 1u64..1 << 40, way in 0usize..6, len in prop_oneof![Just(0u64), Just(u64::MAX), 1u64..1 << 40],
     ) {
         let ways: Vec<RailView> = ways
@@ -197,7 +197,7 @@ proptest! {
                 RailView::new(way, *asked, 2 - asked, *known)
             })
             .collect();
-        let flow = StripeQuery { peer: 0, left, least: SPLIT_LEAST.min(left), ways: &ways };
+        let flow = StripeQuery { peer: 0, left, least: STRIPE_LEAST.min(left), ways: &ways };
         let loaded = loaded(Says { piece: PluginAnswer::Decided(Some(StripePiece { way, len })), ..Says::default() });
         match loaded.piece(&flow) {
             Some(Some(piece)) => {

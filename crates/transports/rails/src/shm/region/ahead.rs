@@ -2,10 +2,10 @@
 //! come.
 //!
 //! Part of the regions. The data is a shared region of which the owner takes nothing as long as it
-//! is offered, and all of it or nothing when it withdraws ([`CopySplit::withdraw`]). So exactly one
-//! of both sides gets it, whatever each knows of the other; a writer whose offer was withdrawn,
-//! revoked or given to somebody else finds that out before it moves a byte. Bounded by the region
-//! table.
+//! is offered, and all of it or nothing when it withdraws ([`CopySplit::withdraw_region`]). So
+//! exactly one of both sides gets it, whatever each knows of the other; a writer whose offer was
+//! withdrawn, revoked or given to somebody else finds that out before it moves a byte. Bounded by
+//! the region table.
 
 use super::{Exposed, Lease, Probe, Regions, give_back, hear_of_death};
 use crate::limits::REGIONS;
@@ -26,18 +26,18 @@ impl Regions {
             .iter()
             .position(|entry| entry.as_ref().is_some_and(|entry| entry.token == token));
         let Some(index) = found else {
-            return WithdrawResult::Mine;
+            return WithdrawResult::Withdrawn;
         };
         if !Self::division(&self.own, index).withdraw() {
-            return WithdrawResult::Theirs;
+            return WithdrawResult::InUse;
         }
-        if self.revoke(token) == garonne_engine::transport::BulkStatus::Later
+        if self.revoke(token) == garonne_engine::transport::BulkStatus::Pending
             && let Some(Exposed { token, .. }) = &mut self.exposed[index]
         {
             // A peer that looks in vain holds a lease for a moment; nobody waits for that.
             *token = NOBODY;
         }
-        WithdrawResult::Mine
+        WithdrawResult::Withdrawn
     }
 
     /// Takes the first part of data that a peer offered ahead, and writes it. `None`: it is not to

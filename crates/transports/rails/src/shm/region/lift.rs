@@ -41,7 +41,7 @@ impl Copy {
 }
 
 impl DetachedCopy for Copy {
-    fn carry(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Error> {
         let bulk = BulkTransfer {
             token: self.token,
             peer: self.peer,

@@ -135,7 +135,7 @@ impl Pair {
             local_offset: to as u64,
             len: len as u64,
         };
-        assert_eq!(self.rail(0).read(bulk).unwrap(), BulkStatus::Later);
+        assert_eq!(self.rail(0).read(bulk).unwrap(), BulkStatus::Pending);
         token
     }
 
@@ -281,7 +281,7 @@ fn memory_that_is_asked_back_comes_back_when_its_reader_is_through() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Later);
+    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Pending);
     assert!(pair.told[1].revoked.is_empty());
     pair.until("its end", |pair| pair.told[1].revoked == [77]);
     // What was lent was read; the rest of the read may have been refused.
@@ -296,7 +296,7 @@ fn memory_that_is_asked_back_comes_back_from_a_reader_that_does_not_look() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Later);
+    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Pending);
     let begun = Instant::now();
     while pair.told[1].revoked.is_empty() {
         assert!(begun.elapsed() < LIMIT);

@@ -471,7 +471,7 @@ impl<'a> Rank<'a> {
             self.shard.progress();
         }
         assert!(self.open.is_empty() || self.sky.stop.load(Ordering::Acquire));
-        assert_eq!(self.shard.unexpected(), 0, "a message came twice");
+        assert_eq!(self.shard.unexpected_count(), 0, "a message came twice");
         while !self.used.is_empty() {
             self.check_oldest();
         }
