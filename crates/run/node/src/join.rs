@@ -12,7 +12,7 @@ pub mod join_client;
 pub mod join_listener;
 pub(crate) mod late_join;
 
-use garonne_rails::tcp::trusted;
+use garonne_rails::tcp::agent_channel;
 use garonne_rails::tcp::{House, Secret};
 
 /// The job that calls with a key name: which one it is the key's secret says.
@@ -23,5 +23,5 @@ pub(crate) const NO_NODE: u32 = u32::MAX;
 
 /// Returns the identity with which a node (0: the job's) authenticates connections by a key.
 pub(crate) fn local_identity(secret: &Secret, node: u32) -> House {
-    trusted::house(secret.clone(), JOB, node)
+    agent_channel::house(secret.clone(), JOB, node)
 }

@@ -8,7 +8,7 @@ use std::io::Result;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use garonne_rails::cost::{self, CostModel};
+use garonne_rails::cost_model::{self, CostModel};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +119,7 @@ impl MeasuredNetworks {
     pub fn keep(measured: &[MeasuredNetwork]) -> Result<PathBuf> {
         let mut kept = Self::load();
         kept.add(measured);
-        cost::keep(Self::path(), &serde_json::to_vec_pretty(&kept)?)
+        cost_model::keep(Self::path(), &serde_json::to_vec_pretty(&kept)?)
     }
 
     fn add(&mut self, measured: &[MeasuredNetwork]) {

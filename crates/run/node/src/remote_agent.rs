@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::trusted::{self, Call, Called, Trusted};
+use garonne_rails::tcp::agent_channel::{self, Call, Called, Trusted};
 use garonne_rails::tcp::{Fault, House};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
@@ -44,7 +44,7 @@ pub fn serve() -> i32 {
 
 fn serve_bootstrap() -> Result<i32> {
     let errand = read_bootstrap(std::io::stdin().lock())?;
-    let house = trusted::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
+    let house = agent_channel::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
     let until = Instant::now() + BUSY_WAIT;
     let input = std::io::stdin();
     let whom = ConnectTarget {

@@ -8,12 +8,12 @@
 
 #![deny(unsafe_code)]
 
-pub mod composed;
 pub mod conformance;
-pub mod cost;
+pub mod cost_model;
 #[cfg(test)]
-mod kept_inputs;
+mod fuzz_seeds;
 pub mod limits;
+pub mod multi;
 pub mod shm;
 mod sys;
 pub mod tcp;

@@ -7,31 +7,32 @@
 //! their index in the job's world; one writer per rank.
 //!
 //! Order: records of one peer are delivered in the order of their claims, also when it changes
-//! between mailbox and lane (`intake` says how). Bounded by the sizes in `limits`; no room is
+//! between mailbox and lane (`inbox` says how). Bounded by the sizes in `limits`; no room is
 //! `ClaimError::Full`, and the reader rings whoever found none.
 
-mod blocks;
-mod intake;
+mod doorbell_wake;
+mod inbox;
+mod iovec;
 pub mod layout;
-pub mod pace;
-pub mod paces;
 mod peers;
+pub mod protocol_tuner;
+pub mod protocol_tuners;
 mod region;
 mod transfer;
-mod unreached;
-mod wake;
+mod unreachable_peers;
 
 #[cfg(any(test, fuzzing))]
-pub use blocks::read_anything;
+pub use iovec::read_anything;
 pub use layout::inbox_bytes;
-pub use pace::Known;
 pub use peers::{Neighbours, Process, Threads};
-pub use unreached::refuse;
+pub use protocol_tuner::Known;
+pub use unreachable_peers::refuse;
 
 use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES,
     HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
+use doorbell_wake::ShmWake;
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
@@ -48,14 +49,13 @@ use garonne_sync::progress_owner::WakeupScope;
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
-use intake::Inbox;
-use paces::Paces;
+use inbox::Inbox;
 use peers::Out;
+use protocol_tuners::Paces;
 use region::Regions;
 use std::sync::Arc;
 use std::time::Instant;
-use unreached::Unreached;
-use wake::ShmWake;
+use unreachable_peers::Unreached;
 
 /// One rank's shared-memory rail.
 pub struct ShmRail {
@@ -141,7 +141,7 @@ impl ShmRail {
     }
 
     /// Begins with what was measured on this machine before; the rail corrects it by what it sees.
-    pub fn begin_with(&mut self, costs: &crate::cost::CostModel) {
+    pub fn begin_with(&mut self, costs: &crate::cost_model::CostModel) {
         self.paces.seed(costs);
     }
 

@@ -35,7 +35,7 @@ pub enum Way {
     Write,
 }
 
-/// Moves bytes between `local` blocks of this process and `remote` blocks of process `pid`: one
+/// Moves bytes between `local` blocks of this process and `peer` blocks of process `pid`: one
 /// call, at most [`BLOCKS_PER_CALL`] blocks on each side. Returns the bytes moved, which may be
 /// fewer than asked for.
 ///

@@ -11,78 +11,78 @@
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is
 //! `ClaimError::Full`. Peers that are gone are told once.
 
-mod alarm;
-mod asked;
-mod beside;
-mod between;
+pub mod agent_channel;
+mod blackhole_detector;
 mod bulk;
-mod carrier;
-mod channel;
-mod clock;
-mod door;
-mod drive;
-mod fabric;
-mod farewell;
+mod coalescer;
+mod connection;
+pub mod connection_table;
+mod connector;
+mod dispatch;
+mod eager_prefix;
+mod epoll_wake;
+mod extra_networks;
+mod fragments;
 #[cfg(not(fuzzing))]
 pub(crate) mod frame;
 #[cfg(fuzzing)]
 pub mod frame;
-mod further;
-mod gather;
-mod glance;
 mod handshake;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
-mod hosts;
-mod intake;
-mod latch;
-mod line;
-mod link;
-mod log;
-mod memory;
-mod pace;
-mod paths;
-mod pieces;
+mod intra_node_paths;
+mod listener;
+mod listener_gate;
+mod memory_path;
+mod multipath;
+mod ofi_path;
+mod packet_stream;
+mod path_rate;
+mod path_transport;
+mod peer;
+mod peer_directory;
+mod poll_pacing;
 pub mod relay;
-mod remote;
-pub mod shown;
-mod silences;
-mod stranger;
+mod relay_protocol;
+mod replay_log;
+mod reverse_connect;
+mod shutdown;
+mod socket_progress;
 #[cfg(test)]
-mod support;
+mod test_support;
 #[cfg(test)]
 mod tests;
-pub mod trusted;
-mod unasked;
+mod timer_fd;
+mod timers;
+mod unauthenticated;
 mod versions;
-mod wake;
 
-pub use door::listen;
-pub use fabric::hello::Unused;
-pub use fabric::opener::Fabrics;
 pub use frame::{LIBRARY, Library, MEMORY, Process, Reason, Stream, VERSIONS};
 pub use handshake::{Fault, House, SECRET_BYTES, Secret};
-pub use hosts::Hosts;
-pub use paths::tuned::Gives;
+pub use listener::listen;
+pub use multipath::measured_rates::Gives;
+pub use ofi_path::endpoint_opener::Fabrics;
+pub use ofi_path::hello::Unused;
+pub use peer_directory::Hosts;
 pub use versions::{NoneInCommon, Versions};
 
 use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
-use crate::tcp::bulk::advance::Keep;
-use crate::tcp::clock::Worked;
-use crate::tcp::door::Door;
-use crate::tcp::fabric::opener::Opener;
+use crate::tcp::blackhole_detector::Brief;
+use crate::tcp::bulk::eager_prefix::Keep;
+use crate::tcp::coalescer::{Brisk, Gathering};
+use crate::tcp::connection_table::Shown;
+use crate::tcp::dispatch::Streams;
+pub(crate) use crate::tcp::epoll_wake::Sockets;
+use crate::tcp::epoll_wake::TcpWake;
 use crate::tcp::frame::{Ask, HEADER, Kind};
-use crate::tcp::gather::{Brisk, Gathering};
-use crate::tcp::glance::Glance;
-use crate::tcp::intake::Streams;
-use crate::tcp::log::{BEFORE, Blocks};
-use crate::tcp::remote::Remote;
-use crate::tcp::shown::Shown;
-use crate::tcp::silences::Brief;
-pub(crate) use crate::tcp::wake::Sockets;
-use crate::tcp::wake::TcpWake;
+use crate::tcp::listener::Door;
+use crate::tcp::ofi_path::endpoint_opener::Opener;
+use crate::tcp::peer::Remote;
+use crate::tcp::poll_pacing::Glance;
+use crate::tcp::replay_log::{BEFORE, Blocks};
+use crate::tcp::timers::Worked;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
@@ -184,7 +184,7 @@ pub struct TcpRail {
     opener: Opener,
     /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
     recalled: Vec<(Peer, u64, BulkToken)>,
-    /// By peer; empty: none. See `beside`.
+    /// By peer; empty: none. See `intra_node_paths`.
     beside: Vec<bool>,
     /// Those of them from which something is read, in turn.
     copying: VecDeque<Peer>,
@@ -559,7 +559,7 @@ impl Transport for TcpRail {
             len: bulk.len,
         };
         let local = (bulk.local.clone(), bulk.local_offset);
-        match unasked::ahead_of(bulk.descriptor) {
+        match eager_prefix::ahead_of(bulk.descriptor) {
             // Of a read that is shorter than what comes unasked nothing is taken from that.
             Some(ahead) if bulk.offset == 0 && ahead <= bulk.len => {
                 self.read_unasked(peer, (bulk.token, ask, ahead), local);

@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::trusted;
+use garonne_rails::tcp::agent_channel;
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
@@ -224,7 +224,7 @@ impl Agent<'_> {
                 "the job's first agent has no secret",
             ));
         };
-        let house = trusted::house(secret.clone(), first.job.to_ne_bytes(), self.node);
+        let house = agent_channel::house(secret.clone(), first.job.to_ne_bytes(), self.node);
         let parent = self.job.tree().parent(self.node).unwrap_or(0);
         let whom = remote_agent::ConnectTarget {
             node: parent,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::trusted::{Lost, Trusted};
+use garonne_rails::tcp::agent_channel::{Lost, Trusted};
 use rustix::event::epoll;
 
 use super::EpollToken;
@@ -245,7 +245,7 @@ impl AgentLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_rails::tcp::trusted::{Call, Called, Porch, house};
+    use garonne_rails::tcp::agent_channel::{Call, Called, Porch, house};
     use garonne_rails::tcp::{Secret, listen};
     use std::time::Duration;
 

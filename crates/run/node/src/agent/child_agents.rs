@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::trusted::{self, Lost, Porch};
+use garonne_rails::tcp::agent_channel::{self, Lost, Porch};
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
@@ -169,7 +169,7 @@ impl Agent<'_> {
         listener: TcpListener,
     ) -> Result<()> {
         let tree = self.job.tree();
-        let house = trusted::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
+        let house = agent_channel::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
         let porch = Porch::new(house, listener);
         self.listen(porch.fd(), EpollToken::AgentListener)?;
         let awaited = |node| ChildAgent::new(node, None);

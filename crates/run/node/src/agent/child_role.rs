@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::trusted::Lost;
+use garonne_rails::tcp::agent_channel::Lost;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};

@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::trusted::Trusted;
+use garonne_rails::tcp::agent_channel::Trusted;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};

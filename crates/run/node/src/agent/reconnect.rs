@@ -10,7 +10,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use garonne_rails::tcp::trusted::{self, Call, Called};
+use garonne_rails::tcp::agent_channel::{self, Call, Called};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
@@ -97,8 +97,8 @@ impl Agent<'_> {
             up.parent_address,
         );
         let parent = up.parent;
-        let house = trusted::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
-        let house = trusted::house_again(house, turn);
+        let house = agent_channel::house(up.secret.clone(), self.id.0.to_ne_bytes(), self.node);
+        let house = agent_channel::house_again(house, turn);
         let mut addresses = self.addresses_now(parent);
         if addresses.is_empty() {
             addresses.push(reached);

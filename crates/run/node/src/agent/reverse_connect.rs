@@ -9,7 +9,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use garonne_rails::tcp::House;
-use garonne_rails::tcp::trusted::{self, Call, Called};
+use garonne_rails::tcp::agent_channel::{self, Call, Called};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
@@ -73,7 +73,7 @@ impl Agent<'_> {
             return;
         };
         let house: House =
-            trusted::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
+            agent_channel::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
             let Ok(call) = Call::ask(&house, (address, what.to), what.bulk) else {

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
 use garonne_rails::tcp::House;
-use garonne_rails::tcp::trusted::Trusted;
+use garonne_rails::tcp::agent_channel::Trusted;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{NO_NODE, local_identity};
@@ -147,8 +147,8 @@ fn wait(
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
+    use garonne_rails::tcp::agent_channel::Porch;
     use garonne_rails::tcp::listen;
-    use garonne_rails::tcp::trusted::Porch;
 
     use super::*;
 

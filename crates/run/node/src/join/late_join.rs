@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use garonne_rails::tcp::trusted::{Porch, Trusted};
+use garonne_rails::tcp::agent_channel::{Porch, Trusted};
 
 use super::NO_NODE;
 use garonne_job::codes;

@@ -17,7 +17,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::trusted::{self, Porch, Trusted};
+use garonne_rails::tcp::agent_channel::{self, Porch, Trusted};
 use garonne_rails::tcp::{House, listen};
 use rustix::event::{PollFd, PollFlags};
 
@@ -263,7 +263,7 @@ impl EnvExchange {
         let mut job = [0; 16];
         job[..8].copy_from_slice(&high.to_le_bytes());
         job[8..].copy_from_slice(&low.to_le_bytes());
-        Ok(trusted::house(key, job, self.standing.rank))
+        Ok(agent_channel::house(key, job, self.standing.rank))
     }
 
     /// The ports at which rank 0 may listen.

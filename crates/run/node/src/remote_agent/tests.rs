@@ -1,7 +1,7 @@
 //! Calls of an agent at addresses of which some lead nowhere.
 
 use super::*;
-use garonne_rails::tcp::trusted::Porch;
+use garonne_rails::tcp::agent_channel::Porch;
 use garonne_rails::tcp::{Secret, listen};
 
 /// The node whose agent calls.
@@ -28,7 +28,7 @@ fn who_starts_it_by_hand_is_told_what_it_is() {
 
 #[test]
 fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
-    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
     // Nobody listens there: it was taken, and is free again.
     let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -76,11 +76,11 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
             wait(listener.as_fd());
             drop(listener.accept().unwrap());
         }
-        let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+        let mut porch = Porch::new(agent_channel::house(secret(), [1; 16], 0), listener);
         heard(&mut porch)
     });
     // Two calls at a time.
-    let house = trusted::house(secret(), [1; 16], 5);
+    let house = agent_channel::house(secret(), [1; 16], 5);
     assert!(
         connect_any(
             &house,
@@ -98,7 +98,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
         let over = over.clone();
         move || {
             let mut porch = Porch::new(
-                trusted::house(Secret::from_bytes(&[4; 32]), [1; 16], 0),
+                agent_channel::house(Secret::from_bytes(&[4; 32]), [1; 16], 0),
                 listener,
             );
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
@@ -128,10 +128,10 @@ fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_o
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut fds, None).unwrap();
         drop(listener.accept().unwrap());
-        let mut porch = Porch::new(trusted::house(secret(), [1; 16], 0), listener);
+        let mut porch = Porch::new(agent_channel::house(secret(), [1; 16], 0), listener);
         heard(&mut porch)
     });
-    let house = trusted::house(secret(), [1; 16], 5);
+    let house = agent_channel::house(secret(), [1; 16], 5);
     let patience = ConnectDeadlines {
         reset_retry: Duration::ZERO,
         ..ConnectDeadlines::with_key()
@@ -149,12 +149,12 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
         // After the first calls, which nobody takes.
         std::thread::sleep(Duration::from_millis(300));
         let mut porch = Porch::new(
-            trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
+            agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
             listen(address).unwrap(),
         );
         heard(&mut porch)
     });
-    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
+    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
     let (input, sender) = rustix::pipe::pipe().unwrap();
     let patience = ConnectDeadlines {
         reset_retry: BUSY_WAIT,
@@ -189,7 +189,7 @@ fn masks_of_some_ranks_stand_in_their_places_among_all() {
 
 #[test]
 fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
-    let house = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let at = place.local_addr().unwrap();
@@ -201,7 +201,7 @@ fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
     // Nobody listened at the other place when the calls began.
     let _silent = silent.accept().unwrap();
     std::thread::sleep(CUT_PAUSE);
-    let expected = trusted::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
+    let expected = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
     let mut porch = Porch::new(expected, listen(at).unwrap());
     assert!(heard(&mut porch).is_some());
     assert_eq!(reaching.join().unwrap().unwrap().1, at);

@@ -9,7 +9,7 @@ use garonne_job::disabled_networks;
 use garonne_job::layout::{RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
 use garonne_node::{addresses, query_client, rank};
-use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::connection_table::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
@@ -161,8 +161,12 @@ fn links(shape: &WorldShape, board: &Segment) -> Vec<Seen> {
     for rank in 0..shape.size {
         let card = RankBlock::of(board, rank);
         if card.host().0 == shape.node && card.pid() != 0 && card.remote_links() != 0 {
-            let table = rank::memory_of(card.pid(), card.remote_links(), shown::SHOWN_BYTES);
-            links.extend(shown::read_shown(&table.unwrap_or_default()));
+            let table = rank::memory_of(
+                card.pid(),
+                card.remote_links(),
+                connection_table::SHOWN_BYTES,
+            );
+            links.extend(connection_table::read_shown(&table.unwrap_or_default()));
         }
     }
     links

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use garonne_engine::api::SendCompletion;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
-use garonne_rails::cost::WaysCost;
-use garonne_rails::shm::pace::WAYS;
+use garonne_rails::cost_model::WaysCost;
+use garonne_rails::shm::protocol_tuner::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
 use super::rank_pair;

@@ -9,7 +9,7 @@ use garonne_job::settings::ENV_BACKGROUND;
 use garonne_job::settings::SETTINGS;
 use garonne_node::query_client::QueryClient;
 use garonne_node::{cpu_claims, rank};
-use garonne_rails::shm::{Known, pace::WAYS, paces};
+use garonne_rails::shm::{Known, protocol_tuner::WAYS, protocol_tuners};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};
@@ -150,9 +150,15 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     for to in 0..shape.size {
         let card = RankBlock::of(board, to);
         let table = (card.protocol_tuner() != 0 && card.pid() != 0)
-            .then(|| rank::memory_of(card.pid(), card.protocol_tuner(), paces::SHOWN_BYTES))
+            .then(|| {
+                rank::memory_of(
+                    card.pid(),
+                    card.protocol_tuner(),
+                    protocol_tuners::SHOWN_BYTES,
+                )
+            })
             .flatten();
-        for (from, lengths) in paces::read_shown(&table.unwrap_or_default()) {
+        for (from, lengths) in protocol_tuners::read_shown(&table.unwrap_or_default()) {
             rows.extend(
                 lengths
                     .into_iter()

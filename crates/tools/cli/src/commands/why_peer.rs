@@ -16,8 +16,8 @@ use garonne_node::addresses;
 use garonne_node::query_client::{self, QueryClient};
 use garonne_node::rank;
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
-use garonne_rails::shm::paces;
-use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::shm::protocol_tuners;
+use garonne_rails::tcp::connection_table::{self, Seen};
 use garonne_rails::tcp::{MEMORY, Stream, Unused};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
@@ -147,10 +147,13 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
         table.flatten().unwrap_or_default()
     };
-    let links = table(card.remote_links(), shown::SHOWN_BYTES);
-    let (no_fabric, sealed) = (shown::read_unused(&links), shown::read_sealed(&links));
-    let links = with_rates(shown::read_shown(&links), || {
-        shown::read_shown(&table(card.remote_links(), shown::SHOWN_BYTES))
+    let links = table(card.remote_links(), connection_table::SHOWN_BYTES);
+    let (no_fabric, sealed) = (
+        connection_table::read_unused(&links),
+        connection_table::read_sealed(&links),
+    );
+    let links = with_rates(connection_table::read_shown(&links), || {
+        connection_table::read_shown(&table(card.remote_links(), connection_table::SHOWN_BYTES))
     });
     let ways = relay_routes::read(board);
     let passage = |seen: &Seen, node: u32| {
@@ -168,7 +171,8 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         followed.map_or(0, ActiveStrategy::answers),
         counts_bytes(shape.size),
     );
-    let paces = paces::read_shown(&table(card.protocol_tuner(), paces::SHOWN_BYTES));
+    let paces =
+        protocol_tuners::read_shown(&table(card.protocol_tuner(), protocol_tuners::SHOWN_BYTES));
     let of = |peer: u32| {
         let node = RankBlock::of(board, peer).host().0;
         let over = match node == shape.node {

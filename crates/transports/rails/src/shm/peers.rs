@@ -240,7 +240,7 @@ impl Out {
     #[inline(never)]
     fn follow(&mut self, grant: u32) {
         self.held = grant;
-        // A lane once granted stays (see `intake`), and a mad peer's number names none.
+        // A lane once granted stays (see `inbox`), and a mad peer's number names none.
         if self.lane.is_none() && (1..=crate::limits::LANES as u32).contains(&grant) {
             let place = self.layout.lane(grant as usize - 1);
             self.lane = Producer::lane(&self.inbox, place, self.me).ok();

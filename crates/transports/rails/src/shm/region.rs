@@ -10,14 +10,14 @@
 //! one user's processes can read each other anyway. Bounded by the table, and by the blocks a list
 //! may have.
 
-mod ahead;
-mod lift;
+mod early_rtr;
+mod unlocked_copy;
 
 use crate::limits::{
     PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_LEAST, SHARE_PART_MAX,
     VERDICT_WAIT,
 };
-use crate::shm::blocks::{Whereabouts, blocks, worthwhile};
+use crate::shm::iovec::{Whereabouts, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::wake;
 use crate::shm::peers::{Neighbours, Process};

@@ -3,7 +3,7 @@
 //!
 //! Used by the regions, which hold the lease and look after the peer's life; nothing is kept here.
 
-use crate::shm::blocks::{Walk, Whereabouts, blocks, within};
+use crate::shm::iovec::{Walk, Whereabouts, blocks, within};
 use crate::sys::{self, Block, Way};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::BulkTransfer;

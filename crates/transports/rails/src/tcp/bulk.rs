@@ -5,24 +5,24 @@
 //! missing when a connection breaks goes back to them. Bounded by what they ask for and by
 //! [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
-pub(crate) mod advance;
+pub(crate) mod eager_prefix;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
-mod patience;
-mod unsent;
+mod receive_low_watermark;
+mod send_queue_limit;
 
 use crate::limits::{
     ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
 };
 use crate::sys::{Block, Way};
-use crate::tcp::bulk::advance::{Advances, Kept};
-use crate::tcp::bulk::patience::tell_from;
-use crate::tcp::bulk::unsent::Unsent;
-use crate::tcp::channel::{Channel, Io, Then};
-use crate::tcp::fabric::hello::Unused;
+use crate::tcp::bulk::eager_prefix::{Advances, Kept};
+use crate::tcp::bulk::receive_low_watermark::tell_from;
+use crate::tcp::bulk::send_queue_limit::Unsent;
+use crate::tcp::connection::{Channel, Io, Then};
 use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream, UNASKED};
-use crate::tcp::link::Sent;
-use crate::tcp::log::Violation;
+use crate::tcp::ofi_path::hello::Unused;
+use crate::tcp::packet_stream::Sent;
+use crate::tcp::replay_log::Violation;
 use garonne_sync::user::Data;
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@
 //! was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
 
 use crate::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
-use crate::tcp::fabric::hello::{HELLO_MAX, LENT};
+use crate::tcp::ofi_path::hello::{HELLO_MAX, LENT};
 use crate::tcp::versions::Versions;
 use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PacketHeader;

@@ -10,11 +10,11 @@
 //! counts before the caller's proof. Used by the rail's lines and its door. Bounded: a message has
 //! at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
+use crate::tcp::agent_channel::AGENTS;
 use crate::tcp::frame::{
     self, ASKED, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND,
     Stream, THIRD, VERSIONS,
 };
-use crate::tcp::trusted::AGENTS;
 use crate::tcp::versions::Versions;
 use garonne_engine::api::Error;
 use rustix::io::Errno;

@@ -5,11 +5,11 @@
 //! stays within its bounds, each step ends, and nothing is touched that was given back.
 
 pub use crate::tcp::bulk::hostile::receive_anything as bulk;
-pub use crate::tcp::fabric::hello::read_anything as hello;
-pub use crate::tcp::link::hostile::receive_anything as link;
+pub use crate::tcp::ofi_path::hello::read_anything as hello;
+pub use crate::tcp::packet_stream::hostile::receive_anything as link;
 pub use crate::tcp::relay::hostile::{meet_anyhow as meeting, pass_anything_on as relay};
 
-use crate::tcp::channel::Channel;
+use crate::tcp::connection::Channel;
 use crate::tcp::handshake::Terms;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;

@@ -4,25 +4,25 @@
 //! shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
 //! that one, all its addresses are called at once, and the first that takes it is gone on with.
 //! Where it does not, the two are to meet here: the call is kept, its caller told so, until the
-//! other calls its caller here, too, and the two are joined (`halves`). From then on bytes are
-//! moved both ways as they come, a buffer at a time in each direction (`passage`): the ranks prove
+//! other calls its caller here, too, and the two are joined (`pending_pairs`). From then on bytes are
+//! moved both ways as they come, a buffer at a time in each direction (`relayed_connection`): the ranks prove
 //! themselves to each other, and replay what a broken passage has lost, as on any connection. Never
 //! blocks; a [`Relay::turn`] moves a bounded number of bytes.
 
-mod halves;
-mod passage;
+mod pending_pairs;
+mod relayed_connection;
 
-use self::halves::{Errand, Halves, Met};
-use self::passage::{Half, Passage, Unheard};
+use self::pending_pairs::{Errand, Halves, Met};
+use self::relayed_connection::{Half, Passage, Unheard};
 use crate::limits::{
     RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES,
     TCP_SILENCE_LOOK, TCP_SILENCE_MAX,
 };
-use crate::tcp::alarm::Alarm;
+use crate::tcp::blackhole_detector::Brief;
+use crate::tcp::connector::{self, prepare};
 use crate::tcp::handshake::Secret;
-use crate::tcp::latch::{Latch, accept};
-use crate::tcp::line::{self, prepare};
-use crate::tcp::silences::Brief;
+use crate::tcp::listener_gate::{Latch, accept};
+use crate::tcp::timer_fd::Alarm;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
@@ -54,7 +54,7 @@ pub struct Probe {
 impl Probe {
     /// Begins; `None`: there is no way there.
     pub fn begin(address: SocketAddr) -> Option<Self> {
-        let socket = line::connect(&address).ok()?;
+        let socket = connector::connect(&address).ok()?;
         Some(Self { socket })
     }
 

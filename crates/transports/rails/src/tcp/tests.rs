@@ -10,7 +10,7 @@ use super::*;
 use crate::conformance::{Told, send};
 use crate::tcp::frame::{HEAD, Head, Opening, Reason};
 use crate::tcp::handshake::{Answered, Caller};
-use crate::tcp::support::Book;
+use crate::tcp::test_support::Book;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
@@ -464,7 +464,7 @@ fn native(secret: &Secret, rank: Peer) -> House {
 
 #[test]
 fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways() {
-    use crate::tcp::trusted::{Call, Called, house_of_asking};
+    use crate::tcp::agent_channel::{Call, Called, house_of_asking};
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (first, second, closed) = (

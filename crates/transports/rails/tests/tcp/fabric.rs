@@ -4,7 +4,7 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, WithFabrics, house, port};
 use crate::traffic::{self, Plan};
-use garonne_rails::tcp::shown::{self, Seen};
+use garonne_rails::tcp::connection_table::{self, Seen};
 use garonne_rails::tcp::{Fabrics, Secret, Stream, TcpRail, Unused};
 use garonne_rails_ofi::library::Library;
 use std::net::Ipv4Addr;
@@ -105,8 +105,10 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                             let seen = Outcome {
                                 brought: rail.brought_by(1),
                                 cuts: weather.cuts.load(Ordering::Acquire),
-                                seen: shown::read_shown(&table).into_iter().find(is_way),
-                                unused: shown::read_unused(&table),
+                                seen: connection_table::read_shown(&table)
+                                    .into_iter()
+                                    .find(is_way),
+                                unused: connection_table::read_unused(&table),
                             };
                             let late = begun.elapsed() > LIMIT;
                             over.store(is_enough(&seen) || late, Ordering::Release);

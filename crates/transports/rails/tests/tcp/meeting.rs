@@ -7,8 +7,8 @@ use crate::support::{JOB, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_rails::conformance::{World, check_all};
+use garonne_rails::tcp::agent_channel::{self, Call, Called};
 use garonne_rails::tcp::relay::{Lead, Relay};
-use garonne_rails::tcp::trusted::{self, Call, Called};
 use garonne_rails::tcp::{Hosts, Secret, TcpRail};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ impl Between {
     fn turn(&mut self) {
         self.relay.turn(Instant::now(), &|_, _| Lead::Meeting);
         for (from, to, bulk) in self.asks.lock().unwrap().drain(..) {
-            let asking = trusted::house_of_asking(self.secret.clone(), JOB, from);
+            let asking = agent_channel::house_of_asking(self.secret.clone(), JOB, from);
             self.calls
                 .extend(Call::ask(&asking, (self.at[to as usize], to), bulk));
         }

@@ -7,7 +7,7 @@ use crate::support::{Book, house};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_rails::conformance::{World, check_all};
-use garonne_rails::tcp::{Secret, TcpRail, listen, shown};
+use garonne_rails::tcp::{Secret, TcpRail, connection_table, listen};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::net::SocketAddr;
@@ -262,7 +262,7 @@ fn data_get_through_the_only_network_though_it_loses_long_packets() {
                     );
                     std::thread::sleep(Duration::from_micros(50));
                 });
-                let shown = shown::read_shown(&rail.shown_table());
+                let shown = connection_table::read_shown(&rail.shown_table());
                 rail.sever();
                 shown.iter().all(|seen| seen.brief)
             })

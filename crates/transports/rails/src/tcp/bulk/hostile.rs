@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limits::TCP_LOOK_EVERY;
-use crate::tcp::bulk::advance::{Bound, Keep};
+use crate::tcp::bulk::eager_prefix::{Bound, Keep};
 use crate::tcp::hostile::{Other, Story};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;

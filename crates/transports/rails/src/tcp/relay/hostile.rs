@@ -2,10 +2,10 @@
 //! like, with a [`Relay`] between them; or two that call each other there.
 
 use super::*;
-use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House};
 use crate::tcp::hostile::Story;
+use crate::tcp::relay_protocol;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -145,7 +145,7 @@ pub fn meet_anyhow(bytes: &[u8]) {
         end
     });
     let lengths = [ends[0].sent.len(), ends[1].sent.len()];
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
     let begun = Instant::now();
     while let Some(what) = story.byte() {
         ends[usize::from(what & 1)].step(what.rotate_right(1), &mut story);

@@ -1,12 +1,12 @@
 //! Calls through a host between, what is passed on, who is not let through, and how two meet there.
 
-use super::passage::side_of;
+use super::relayed_connection::side_of;
 use super::*;
 use crate::limits::{RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT};
-use crate::tcp::between;
 use crate::tcp::frame::{Process, Reason, Stream};
 use crate::tcp::handshake::{self, House, SECRET_BYTES};
-use crate::tcp::support::Hole;
+use crate::tcp::relay_protocol;
+use crate::tcp::test_support::Hole;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::Duration;
@@ -330,7 +330,7 @@ fn meets(_: u32, _: u32) -> Lead {
 
 #[test]
 fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
     for (first, second) in [((1, 2), (2, 1)), ((2, 1), (1, 2))] {
         let (mut relay, here, secret) = relay();
         let mut one = Party::new(here, &secret, first);
@@ -380,7 +380,7 @@ fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
 #[test]
 fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
     let (mut relay, here, secret) = relay();
-    let waits = between::word(Reason::Waits);
+    let waits = relay_protocol::word(Reason::Waits);
     let mut one = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
     assert_eq!(relay.passages().0, 1);
@@ -394,7 +394,7 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
 #[test]
 fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     let (mut relay, here, secret) = relay();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
     let came = |relay: &mut Relay, party: &mut Party| {
         until(relay, &meets, || party.has(&[&waits]).then_some(()))
     };
@@ -441,7 +441,7 @@ fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
 /// A relay at which so many wait for rank 0 as may.
 fn crowd() -> (Relay, SocketAddr, Secret, Vec<Party>) {
     let (mut relay, here, secret) = relay();
-    let waits = between::word(Reason::Waits);
+    let waits = relay_protocol::word(Reason::Waits);
     let mut parties: Vec<Party> = Vec::new();
     for from in 1..=RELAY_PASSAGES_MAX as u32 {
         let mut party = Party::new(here, &secret, (from, 0));
@@ -458,7 +458,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
     let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX + 10)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
     for first in [0, RELAY_PASSAGES_MAX - 1] {
         let mut called = Party::new(here, &secret, (0, first as u32 + 1));
         let first = &mut parties[first];
@@ -473,7 +473,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
 #[test]
 fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     let (mut relay, here, secret, mut parties) = crowd();
-    let waits = between::word(Reason::Waits);
+    let waits = relay_protocol::word(Reason::Waits);
     let mut late = Party::new(here, &secret, (RELAY_PASSAGES_MAX as u32 + 1, 0));
     until(&mut relay, &meets, || late.has(&[&waits]).then_some(()));
     let oldest = &mut parties[0];
@@ -537,14 +537,14 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
     }
     assert_eq!(relay.passages(), (0, 0));
     setrlimit(Resource::Nofile, may).unwrap();
-    let waits = between::word(Reason::Waits);
+    let waits = relay_protocol::word(Reason::Waits);
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
 }
 
 #[test]
 fn who_has_hung_up_unseen_is_met_by_nobody() {
     let (mut relay, here, secret) = relay();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(between::word);
+    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
     let mut gone = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || gone.has(&[&waits]).then_some(()));
     let mut socket = TcpStream::connect(here).unwrap();

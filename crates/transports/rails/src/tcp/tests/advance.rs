@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limits::{ADVANCE_PASSES, ADVANCES_KEPT};
-use crate::tcp::bulk::advance::Kept;
+use crate::tcp::bulk::eager_prefix::Kept;
 use crate::tcp::frame::{ASK, UNASKED};
 use garonne_sync::user::Data;
 
@@ -54,7 +54,7 @@ impl Stage {
         self.rail.commit(room, &announce);
         (
             descriptor.cookie,
-            unasked::ahead_of(&descriptor).unwrap_or(0),
+            eager_prefix::ahead_of(&descriptor).unwrap_or(0),
         )
     }
 

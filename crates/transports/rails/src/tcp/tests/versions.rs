@@ -1,9 +1,9 @@
 //! Two rails that speak different versions of the format, and two agents.
 
 use super::*;
+use crate::tcp::agent_channel::{self, Call, Called, Porch};
+use crate::tcp::connection_table::{Seen, read_shown};
 use crate::tcp::frame::Library;
-use crate::tcp::shown::{Seen, read_shown};
-use crate::tcp::trusted::{self, Call, Called, Porch};
 
 /// What comes of a message from a rank that speaks the first versions to one that speaks the
 /// second: the versions that both show, or what the caller was told.
@@ -83,7 +83,7 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
     let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap();
     let house = |node, versions: (u16, u16)| {
-        trusted::house(secret.clone(), [7; 16], node).speaking(versions.into())
+        agent_channel::house(secret.clone(), [7; 16], node).speaking(versions.into())
     };
     let mut porch = Porch::new(house(0, theirs), listener);
     let mut call = Call::begin(&house(3, ours), address, 0).unwrap();

@@ -15,7 +15,7 @@ use garonne_engine::api::{
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
 use garonne_rails::tcp::TcpRail;
-use garonne_rails::tcp::shown;
+use garonne_rails::tcp::connection_table;
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::VecDeque;
@@ -416,7 +416,7 @@ impl<'a> Rank<'a> {
                 )
             })
             .collect();
-        let seen = shown::read_shown(&self.shard.rail().shown_table());
+        let seen = connection_table::read_shown(&self.shard.rail().shown_table());
         format!(
             "{:?}, open (from, to, number, bytes): {open:?}, connections: {seen:?}, {:?}",
             self.with,

@@ -1,0 +1,139 @@
+//! One who calls, until it has proved who it is: whoever came in by the door, or whom a host
+//! between has led to this side's own call.
+//!
+//! Owned by the door, or by the line. It keeps at most two openings of what came; how long it may
+//! take is its owner's to say.
+
+use crate::tcp::connection::{self, Channel, Io, Then};
+use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
+use crate::tcp::handshake::{Callee, Fault, Heard, House};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// See the module's paragraph.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    socket: OwnedFd,
+    came: Vec<u8>,
+    /// It has shown the secret and was answered.
+    callee: Option<Box<Callee>>,
+    since: Instant,
+}
+
+/// Who has proved itself.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) from: Process,
+    pub(crate) stream: Stream,
+    pub(crate) channel: Channel,
+    /// The number it expects next.
+    pub(crate) expected: u32,
+}
+
+/// What it has said of itself under seal: the number it expects next, and how many bytes of what
+/// came say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    expected: u32,
+    consumed: usize,
+}
+
+/// What became of a stranger at a look.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Stays,
+    /// For what is wrong with it, if it said enough.
+    Leaves(Option<Fault>),
+    Proved(Proof),
+}
+
+impl Stranger {
+    /// `ahead` is what has come by this socket.
+    pub(crate) fn new(socket: OwnedFd, ahead: Vec<u8>, now: Instant) -> Self {
+        Self {
+            socket,
+            came: ahead,
+            callee: None,
+            since: now,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Whether it has shown the secret.
+    pub(crate) fn has_shown(&self) -> bool {
+        self.callee.is_some()
+    }
+
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Takes what came. `admit` is asked about one that has shown the secret, and says which number
+    /// of its is expected next.
+    pub(crate) fn look(
+        &mut self,
+        house: &House,
+        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
+    ) -> Next {
+        if self.came.len() < 2 * OPENING_MAX {
+            match connection::recv_onto(&self.socket, &mut self.came, 2 * OPENING_MAX) {
+                Io::Moved(_) => {}
+                Io::Later => return Next::Stays,
+                Io::Over => return Next::Leaves(None),
+            }
+        }
+        self.hear(house, admit)
+    }
+
+    /// The same of what is here already.
+    pub(crate) fn hear(
+        &mut self,
+        house: &House,
+        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
+    ) -> Next {
+        if self.callee.is_none() {
+            match Callee::hear(house, &self.came, admit) {
+                Ok(Heard::More) => return Next::Stays,
+                Ok(Heard::Refused(fault, bytes)) => {
+                    connection::send(&self.socket, &bytes, Then::Nothing);
+                    return Next::Leaves(Some(fault));
+                }
+                Ok(Heard::Answered {
+                    callee,
+                    answer,
+                    consumed,
+                }) => {
+                    if connection::send(&self.socket, &answer, Then::Nothing)
+                        != Io::Moved(answer.len())
+                    {
+                        return Next::Leaves(None);
+                    }
+                    self.came.drain(..consumed);
+                    self.callee = Some(callee);
+                }
+                Err(fault) => return Next::Leaves(Some(fault)),
+            }
+        }
+        match self.callee.as_mut().map(|callee| callee.proved(&self.came)) {
+            Some(Ok(None)) => Next::Stays,
+            Some(Ok(Some((expected, consumed)))) => Next::Proved(Proof { expected, consumed }),
+            _ => Next::Leaves(None),
+        }
+    }
+
+    /// Lets it in, once it has proved itself.
+    pub(crate) fn admitted(mut self, proof: Proof) -> Option<Newcomer> {
+        let callee = *self.callee.take()?;
+        let (from, stream) = (callee.from, callee.stream);
+        let ahead = self.came.split_off(proof.consumed.min(self.came.len()));
+        Some(Newcomer {
+            from,
+            stream,
+            channel: Channel::new(self.socket, callee.terms(), ahead),
+            expected: proof.expected,
+        })
+    }
+}
