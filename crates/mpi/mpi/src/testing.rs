@@ -11,7 +11,7 @@ use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Environment;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, NodeShared, Stepper};
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, UserMem};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -424,8 +424,8 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
 
 /// Runs `program` as the only rank, over the real engine and its rail, in these surroundings.
 pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOnce(&Comm)) {
-    let neighbours = Threads::new(1).unwrap().pop().unwrap();
-    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    let neighbours = ThreadPeers::new(1).unwrap().pop().unwrap();
+    let rail = ShmTransport::new(Arc::new(neighbours)).unwrap();
     let shard = Engine::new(rail, 0, 1, CreditQuotas::for_world(1));
     let host = LockedEngine::new(shard, 0, 1, surroundings);
     let process = Process::new(ProcessConfig::plain(Arc::new(host)));

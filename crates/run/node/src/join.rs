@@ -13,7 +13,7 @@ pub mod join_listener;
 pub(crate) mod late_join;
 
 use garonne_rails::tcp::agent_channel;
-use garonne_rails::tcp::{House, Secret};
+use garonne_rails::tcp::{LocalIdentity, Secret};
 
 /// The job that calls with a key name: which one it is the key's secret says.
 const JOB: [u8; 16] = *b"garonne/join-key";
@@ -22,6 +22,6 @@ const JOB: [u8; 16] = *b"garonne/join-key";
 pub(crate) const NO_NODE: u32 = u32::MAX;
 
 /// Returns the identity with which a node (0: the job's) authenticates connections by a key.
-pub(crate) fn local_identity(secret: &Secret, node: u32) -> House {
+pub(crate) fn local_identity(secret: &Secret, node: u32) -> LocalIdentity {
     agent_channel::house(secret.clone(), JOB, node)
 }

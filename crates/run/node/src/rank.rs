@@ -45,8 +45,8 @@ use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
 use garonne_progress::tasks;
 use garonne_rails::cost_model::CostModel;
-use garonne_rails::multi::ComposedRail;
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::multi::MultiTransport;
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 
@@ -62,7 +62,7 @@ use garonne_job::layout::{AsyncProgressState, RankState};
 use garonne_job::limits;
 
 /// The engine of a rank of this node, as the layers above use it.
-pub type RankHost = LockedEngine<ComposedRail, RankEnvironment>;
+pub type RankHost = LockedEngine<MultiTransport, RankEnvironment>;
 
 /// A process that has become a rank.
 pub struct Rank {
@@ -123,7 +123,7 @@ impl Rank {
         let wish = async_progress_setting()?;
         crash::watch(&client)?;
         let mut rail =
-            ShmRail::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
+            ShmTransport::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
         let outward = remote_hosts::RemoteHosts::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
@@ -165,7 +165,7 @@ impl Rank {
             .rank_block(world.rank)
             .set_protocol_tuner(rail.paces_at() as u64);
         let (rail, hosts) = match outward {
-            None => (ComposedRail::of_node(rail), None),
+            None => (MultiTransport::of_node(rail), None),
             Some(mut outward) => {
                 let hosts = outward.hosts;
                 if let Some(loaded) = &loaded {
@@ -174,7 +174,7 @@ impl Rank {
                 client
                     .rank_block(world.rank)
                     .set_remote_links(outward.transport.shown_at() as u64);
-                let mut rail = ComposedRail::new(rail, outward.transport, outward.local_ranks);
+                let mut rail = MultiTransport::new(rail, outward.transport, outward.local_ranks);
                 rail.join(outward.local_tcp);
                 rail.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
                 (rail, (world.nodes > 1).then_some(hosts))
@@ -237,12 +237,12 @@ impl Rank {
         // There is nobody to send anything to; a setting that is wrong is one all the same.
         let (built_in, loaded) = Self::strategy(1)?;
         bulk_transports::BulkTransports::from_environment()?;
-        let threads = Threads::new(1).map_err(no_rail)?.pop();
+        let threads = ThreadPeers::new(1).map_err(no_rail)?.pop();
         let neighbours = threads.ok_or(Error::resource(
             codes::G0304,
             "no memory for a world of one",
         ))?;
-        let rail = ShmRail::new(Arc::new(neighbours)).map_err(no_rail)?;
+        let rail = ShmTransport::new(Arc::new(neighbours)).map_err(no_rail)?;
         let place = RankEnvironment {
             shard: 0,
             shown: None,
@@ -255,7 +255,7 @@ impl Rank {
         let further = ShardFactory::new(None, place.clone(), (built_in, loaded.clone()))?;
         let host = Arc::new(LockedEngine::new(
             Engine::new(
-                ComposedRail::of_node(rail),
+                MultiTransport::of_node(rail),
                 0,
                 1,
                 CreditQuotas::for_world(1),
@@ -331,7 +331,7 @@ impl Rank {
         }
     }
 
-    fn inspect(&self, f: &mut dyn FnMut(&mut Engine<ComposedRail>)) {
+    fn inspect(&self, f: &mut dyn FnMut(&mut Engine<MultiTransport>)) {
         match &self.shards {
             Some(shards) => shards.inspect(f),
             None => self.host.inspect(f),

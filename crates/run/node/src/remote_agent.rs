@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::agent_channel::{self, Call, Called, Trusted};
-use garonne_rails::tcp::{Fault, House};
+use garonne_rails::tcp::agent_channel::{self, AgentChannel, ChannelConnect, ConnectOutcome};
+use garonne_rails::tcp::{HandshakeError, LocalIdentity};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 
@@ -81,7 +81,7 @@ pub(crate) enum AgentOrigin {
 
 /// Is told the job on the line that a host which joins has made, and runs its part of it. Returns
 /// the code of this process.
-pub(crate) fn join(errand: AgentBootstrap, mut line: Trusted, reached: IpAddr) -> Result<i32> {
+pub(crate) fn join(errand: AgentBootstrap, mut line: AgentChannel, reached: IpAddr) -> Result<i32> {
     let job = receive_job(&mut line)?.ok_or_else(closed)?;
     run_as_agent(errand, job, line, (reached, AgentOrigin::Joined))
 }
@@ -90,7 +90,7 @@ pub(crate) fn join(errand: AgentBootstrap, mut line: Trusted, reached: IpAddr) -
 fn run_as_agent(
     errand: AgentBootstrap,
     mut job: Job,
-    line: Trusted,
+    line: AgentChannel,
     (reached, manner): (IpAddr, AgentOrigin),
 ) -> Result<i32> {
     if manner == AgentOrigin::Joined {
@@ -224,10 +224,10 @@ impl ConnectDeadlines<'_> {
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
 pub(crate) fn connect_to(
-    house: &House,
+    house: &LocalIdentity,
     addresses: &[IpAddr],
     whom: &ConnectTarget<'_>,
-) -> Result<(Trusted, IpAddr)> {
+) -> Result<(AgentChannel, IpAddr)> {
     let ConnectTarget { node, port, .. } = *whom;
     let (named, called): (Vec<IpAddr>, Vec<IpAddr>) = addresses
         .iter()
@@ -290,7 +290,7 @@ pub(crate) struct ConnectError {
     /// By address.
     pub tried: Vec<String>,
     /// Refusal by a process that answered.
-    pub refused: Option<(SocketAddr, Fault)>,
+    pub refused: Option<(SocketAddr, HandshakeError)>,
     /// Address that reset connections to the end, as a process does that knows another secret.
     pub cut: Option<SocketAddr>,
 }
@@ -310,10 +310,10 @@ struct RetriedCall {
 /// Connects to all addresses at once and keeps the connection that first proves the secret. The
 /// error says for each address why it failed.
 pub(crate) fn connect_any(
-    house: &House,
+    house: &LocalIdentity,
     addresses: &[SocketAddr],
     (node, patience): (u32, ConnectDeadlines<'_>),
-) -> std::result::Result<(Trusted, SocketAddr), Box<ConnectError>> {
+) -> std::result::Result<(AgentChannel, SocketAddr), Box<ConnectError>> {
     let begun = Instant::now();
     let (mut until, cut_until) = (begun + CALL_WAIT, begun + patience.reset_retry);
     let missed_until = begun + patience.unreachable_retry;
@@ -327,7 +327,7 @@ pub(crate) fn connect_any(
         addresses.iter().map(|one| (*one, CUT_PAUSE)).collect();
     loop {
         for (address, pause) in due.drain(..) {
-            match Call::begin(house, address, node) {
+            match ChannelConnect::begin(house, address, node) {
                 Ok(call) => calls.push((address, pause, call)),
                 Err(why) => again.push(RetriedCall {
                     address,
@@ -367,21 +367,25 @@ pub(crate) fn connect_any(
                 why,
                 cut,
             };
-            match if ready { call.look() } else { Called::Waits } {
-                Called::Open(line) => return Ok((*line, address)),
-                Called::Waits => waiting.push((address, pause, call)),
-                Called::Cut(why) => {
+            match if ready {
+                call.look()
+            } else {
+                ConnectOutcome::Waits
+            } {
+                ConnectOutcome::Open(line) => return Ok((*line, address)),
+                ConnectOutcome::Waits => waiting.push((address, pause, call)),
+                ConnectOutcome::Cut(why) => {
                     again.push(fails(why, true));
                     until = until.max(cut_until);
                 }
-                Called::Refused(fault) => {
+                ConnectOutcome::Refused(fault) => {
                     failures.push(format!("{address}: {fault}"));
                     // Who is no Garonne at all says less than another rank or agent.
                     refused = refused
-                        .filter(|(_, fault)| !matches!(fault, Fault::Garbage))
+                        .filter(|(_, fault)| !matches!(fault, HandshakeError::Garbage))
                         .or(Some((address, fault)));
                 }
-                Called::Failed(why) => again.push(fails(why, false)),
+                ConnectOutcome::Failed(why) => again.push(fails(why, false)),
             }
         }
         calls = waiting;
@@ -408,7 +412,7 @@ pub(crate) fn connect_any(
 }
 
 /// Waits until one of these connections can go on or time is over, and returns which can.
-fn ready(calls: &[(SocketAddr, Duration, Call)], limit: Duration) -> Vec<bool> {
+fn ready(calls: &[(SocketAddr, Duration, ChannelConnect)], limit: Duration) -> Vec<bool> {
     let mut fds = Vec::new();
     for (.., call) in calls {
         let room = match call.has_called() {
@@ -426,7 +430,7 @@ fn ready(calls: &[(SocketAddr, Duration, Call)], limit: Duration) -> Vec<bool> {
 
 /// The job that this node has a part in. `None`: the launcher has closed the connection before it
 /// had said anything.
-fn receive_job(line: &mut Trusted) -> Result<Option<Job>> {
+fn receive_job(line: &mut AgentChannel) -> Result<Option<Job>> {
     let until = Instant::now() + CALL_WAIT;
     loop {
         let Ok(received) = line.push().and_then(|()| line.receive()) else {

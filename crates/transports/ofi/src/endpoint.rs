@@ -9,7 +9,7 @@
 //! what it gives back is turned into an index and checked, never followed.
 
 use crate::abi::{self, Addr};
-use crate::library::{Error, Library, Offer, Offers};
+use crate::library::{Error, Library, Provider, Providers};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -58,7 +58,7 @@ pub struct Region {
 
 /// Whose memory an operation moves, and what for.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+enum CompletionUse {
     Free,
     Receive,
     Send(Peer),
@@ -69,7 +69,7 @@ enum Use {
 #[derive(Debug)]
 pub struct Endpoint {
     library: Library,
-    offer: Offer,
+    offer: Provider,
     mr_mode: c_int,
     fabric: *mut abi::Fabric,
     domain: *mut abi::Domain,
@@ -82,7 +82,7 @@ pub struct Endpoint {
     buffers: *mut [u8],
     buffers_region: Option<Region>,
     contexts: *mut [Context],
-    uses: Vec<Use>,
+    uses: Vec<CompletionUse>,
     regions: HashMap<u64, *mut abi::Mr>,
     next_number: u64,
     /// Buffers that wait for messages, and for messages on their way out: none where only memory is
@@ -104,7 +104,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why the last could not.
-    pub fn open(offers: &Offers) -> Result<Self, Error> {
+    pub fn open(offers: &Providers) -> Result<Self, Error> {
         Self::open_for(offers, RECEIVES, SENDS)
     }
 
@@ -113,11 +113,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why the last offer could not be opened.
-    pub fn open_for_reads(offers: &Offers) -> Result<Self, Error> {
+    pub fn open_for_reads(offers: &Providers) -> Result<Self, Error> {
         Self::open_for(offers, 0, 0)
     }
 
-    fn open_for(offers: &Offers, receives: usize, sends: usize) -> Result<Self, Error> {
+    fn open_for(offers: &Providers, receives: usize, sends: usize) -> Result<Self, Error> {
         let mut last = Error::Call("fi_getinfo", String::from("nothing is offered"));
         for (info, offer) in offers.infos().zip(offers.list()) {
             // SAFETY: the list fills in this part of what it offers.
@@ -143,7 +143,7 @@ impl Endpoint {
                 ),
                 buffers_region: None,
                 contexts: Box::into_raw(vec![[0; 8]; receives + sends + READS].into_boxed_slice()),
-                uses: vec![Use::Free; receives + sends + READS],
+                uses: vec![CompletionUse::Free; receives + sends + READS],
                 regions: HashMap::new(),
                 next_number: 1,
                 receives,
@@ -231,7 +231,7 @@ impl Endpoint {
     }
 
     /// What it was opened by.
-    pub fn offer(&self) -> &Offer {
+    pub fn offer(&self) -> &Provider {
         &self.offer
     }
 
@@ -326,7 +326,7 @@ impl Endpoint {
                 )
             };
             match posted {
-                0 => self.uses[index] = Use::Receive,
+                0 => self.uses[index] = CompletionUse::Receive,
                 abi::EAGAIN => {
                     self.unposted.push(index);
                     return Ok(());
@@ -341,7 +341,7 @@ impl Endpoint {
     }
 
     fn free(&self, from: usize, slots: usize) -> Option<usize> {
-        (from..from + slots).find(|index| matches!(self.uses[*index], Use::Free))
+        (from..from + slots).find(|index| matches!(self.uses[*index], CompletionUse::Free))
     }
 
     /// Sends a message of at most [`MESSAGE_MAX`] bytes, which are copied. `false`: not now.
@@ -374,7 +374,7 @@ impl Endpoint {
         };
         match sent {
             0 => {
-                self.uses[index] = Use::Send(to);
+                self.uses[index] = CompletionUse::Send(to);
                 Ok(true)
             }
             abi::EAGAIN => Ok(false),
@@ -489,7 +489,7 @@ impl Endpoint {
         };
         match begun {
             0 => {
-                self.uses[index] = Use::Read(token);
+                self.uses[index] = CompletionUse::Read(token);
                 Ok(true)
             }
             abi::EAGAIN => Ok(false),
@@ -498,11 +498,11 @@ impl Endpoint {
     }
 
     /// The slot of an operation that the library names, and what it was for; it is free now.
-    fn ended(&mut self, context: *mut c_void) -> Option<(usize, Use)> {
+    fn ended(&mut self, context: *mut c_void) -> Option<(usize, CompletionUse)> {
         let offset = (context as usize).checked_sub(self.contexts.cast::<u8>() as usize)?;
         let index = offset / size_of::<Context>();
         let used = self.uses.get_mut(index)?;
-        Some((index, std::mem::replace(used, Use::Free)))
+        Some((index, std::mem::replace(used, CompletionUse::Free)))
     }
 
     /// Tells what has come and what has ended, a few things at a time. How many.
@@ -531,7 +531,7 @@ impl Endpoint {
         let got = (got as usize).min(COMPLETIONS);
         for entry in &entries[..got] {
             match self.ended(entry.op_context) {
-                Some((index, Use::Receive)) => {
+                Some((index, CompletionUse::Receive)) => {
                     let len = entry.len.min(MESSAGE_MAX);
                     // SAFETY: the receive is over, so the buffer is ours until it is posted again.
                     told(Event::Message(unsafe {
@@ -539,7 +539,7 @@ impl Endpoint {
                     }));
                     self.unposted.push(index);
                 }
-                Some((_, Use::Read(token))) => told(Event::Read(token, Ok(()))),
+                Some((_, CompletionUse::Read(token))) => told(Event::Read(token, Ok(()))),
                 _ => {}
             }
         }
@@ -562,9 +562,9 @@ impl Endpoint {
             Error::Call(_, why) | Error::Absent(why) => why,
         };
         match self.ended(entry.op_context) {
-            Some((index, Use::Receive)) => self.unposted.push(index),
-            Some((_, Use::Send(peer))) => told(Event::Unsent(peer, why)),
-            Some((_, Use::Read(token))) => told(Event::Read(token, Err(why))),
+            Some((index, CompletionUse::Receive)) => self.unposted.push(index),
+            Some((_, CompletionUse::Send(peer))) => told(Event::Unsent(peer, why)),
+            Some((_, CompletionUse::Read(token))) => told(Event::Read(token, Err(why))),
             _ => {}
         }
         self.post()?;

@@ -59,14 +59,14 @@ pub struct Library {
 
 /// One way that the library offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct Provider {
     /// The provider, as `tcp;ofi_rxm`: the first word is what moves bytes.
     pub provider: String,
     /// The domain: a device or an interface.
     pub domain: String,
 }
 
-impl Offer {
+impl Provider {
     /// Without what the library layers on top of it.
     pub fn base(&self) -> &str {
         let mut layers = self.provider.split(';');
@@ -161,7 +161,11 @@ impl Library {
     ///
     /// # Errors
     /// The library's; none is offered is one.
-    pub fn offers(&self, provider: Option<&str>, address: Option<&str>) -> Result<Offers, Error> {
+    pub fn offers(
+        &self,
+        provider: Option<&str>,
+        address: Option<&str>,
+    ) -> Result<Providers, Error> {
         let owned = |text: Option<&str>| text.map(CString::new).transpose();
         let refused = |_| Error::Call("fi_getinfo", String::from("a name with a zero in it"));
         let (provider, node) = (
@@ -194,7 +198,7 @@ impl Library {
             let status = (self.get_info)(abi::VERSION, node, ptr::null(), flags, hints, &mut first);
             (self.free_info)(hints);
             match status {
-                0 => Ok(Offers {
+                0 => Ok(Providers {
                     library: *self,
                     first,
                 }),
@@ -206,15 +210,15 @@ impl Library {
 
 /// A list of what the library offers, which it made and frees.
 #[derive(Debug)]
-pub struct Offers {
+pub struct Providers {
     pub(crate) library: Library,
     first: *mut Info,
 }
 
 // SAFETY: plain memory with one owner.
-unsafe impl Send for Offers {}
+unsafe impl Send for Providers {}
 
-impl Offers {
+impl Providers {
     pub(crate) fn infos(&self) -> impl Iterator<Item = *mut Info> + '_ {
         let mut at = self.first;
         std::iter::from_fn(move || {
@@ -229,11 +233,11 @@ impl Offers {
     }
 
     /// What there is, in order.
-    pub fn list(&self) -> Vec<Offer> {
+    pub fn list(&self) -> Vec<Provider> {
         self.infos()
             // SAFETY: the library fills in both parts of what it offers.
             .map(|info| unsafe {
-                Offer {
+                Provider {
                     provider: text((*(*info).fabric_attr).prov_name),
                     domain: text((*(*info).domain_attr).name),
                 }
@@ -242,7 +246,7 @@ impl Offers {
     }
 }
 
-impl Drop for Offers {
+impl Drop for Providers {
     fn drop(&mut self) {
         // SAFETY: made by `fi_getinfo`, freed once.
         unsafe { (self.library.free_info)(self.first) };
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn layers_do_not_make_a_plain_provider_fast() {
-        let offer = |provider: &str| Offer {
+        let offer = |provider: &str| Provider {
             provider: provider.into(),
             domain: String::new(),
         };

@@ -7,7 +7,7 @@ use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, PacketHeader, PollSink, RegionDescriptor,
     Transport,
 };
-use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
+use garonne_rails::tcp::{LocalIdentity, PeerDirectory, ProcessId, Secret, TcpTransport, listen};
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ const BULKS: usize = 200;
 
 struct Book(Vec<SocketAddr>);
 
-impl Hosts for Book {
+impl PeerDirectory for Book {
     fn size(&self) -> u32 {
         2
     }
@@ -62,7 +62,7 @@ impl PollSink for Got {
     }
 }
 
-fn send(rail: &mut TcpRail, peer: Peer, memory: &Scratch) {
+fn send(rail: &mut TcpTransport, peer: Peer, memory: &Scratch) {
     let header = PacketHeader {
         kind: 1,
         len: memory.len() as u32,
@@ -73,7 +73,7 @@ fn send(rail: &mut TcpRail, peer: Peer, memory: &Scratch) {
     }
 }
 
-fn await_packet(rail: &mut TcpRail) -> Got {
+fn await_packet(rail: &mut TcpTransport) -> Got {
     let mut got = Got::default();
     while got.packets == 0 {
         rail.poll(8, &mut got);
@@ -82,7 +82,7 @@ fn await_packet(rail: &mut TcpRail) -> Got {
 }
 
 /// Half round trips of the rail in nanoseconds.
-fn rail_trips(rail: &mut TcpRail, me: Peer, len: usize) -> Vec<f64> {
+fn rail_trips(rail: &mut TcpTransport, me: Peer, len: usize) -> Vec<f64> {
     let memory = Scratch::new(len).expect("memory");
     (0..ROUNDS)
         .map(|_| {
@@ -100,7 +100,7 @@ fn rail_trips(rail: &mut TcpRail, me: Peer, len: usize) -> Vec<f64> {
 }
 
 /// Nanoseconds of each bulk transfer from rank 1 to rank 0.
-fn rail_bulks(rail: &mut TcpRail, me: Peer) -> Vec<f64> {
+fn rail_bulks(rail: &mut TcpTransport, me: Peer) -> Vec<f64> {
     let memory = Scratch::new(BULK).expect("memory");
     let data = Data::contiguous(memory.mem(), BULK as u64);
     let word = Scratch::new(8).expect("memory");
@@ -286,14 +286,14 @@ fn main() {
                 if let Some(hosts) = hosts {
                     enter(&hosts[me as usize]);
                 }
-                let process = Process {
+                let process = ProcessId {
                     job: [0; 16],
                     world: 0,
                     rank: me,
                     incarnation: 0,
                 };
-                let house = House::new(secret.clone(), process, sealed);
-                let mut rail = TcpRail::new(house, Arc::new(Book(addresses.clone())), listener).expect("a rail");
+                let house = LocalIdentity::new(secret.clone(), process, sealed);
+                let mut rail = TcpTransport::new(house, Arc::new(Book(addresses.clone())), listener).expect("a rail");
                 let mut socket = if me == 0 {
                     plain.accept().expect("the other side").0
                 } else {

@@ -27,7 +27,7 @@ pub trait World {
 
 /// Everything a poll told.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct RecordedEvents {
     /// Packets: sender, header, payload.
     pub packets: Vec<(Peer, PacketHeader, Vec<u8>)>,
     /// Peers reported gone.
@@ -42,7 +42,7 @@ pub struct Told {
     pub done: Vec<(BulkToken, Result<(), Error>)>,
 }
 
-impl PollSink for Told {
+impl PollSink for RecordedEvents {
     fn on_packet(&mut self, peer: Peer, header: PacketHeader, payload: UserMem, len: usize) {
         let mut bytes = vec![0; len];
         payload.read(0, &mut bytes);
@@ -132,8 +132,8 @@ pub fn send(
 }
 
 /// Polls `peer`'s rail until it told `packets` packets.
-fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> Told {
-    let mut told = Told::default();
+fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> RecordedEvents {
+    let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
         world.rail(peer).poll(16, &mut told);
         if told.packets.len() >= packets {
@@ -200,7 +200,7 @@ fn order_holds<W: World>(mut world: W) {
                 sent += 1;
             } else {
                 // Room may return by a poll only.
-                let mut told = Told::default();
+                let mut told = RecordedEvents::default();
                 world.settle();
                 world.rail(0).poll(16, &mut told);
                 assert!(told.packets.is_empty());
@@ -248,7 +248,7 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
             (0..sent).collect::<Vec<_>>(),
             "what was accepted arrives, once"
         );
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         world.rail(1).poll(16, &mut told);
         world.settle();
         world.rail(0).poll(16, &mut told);
@@ -311,7 +311,7 @@ fn arming_misses_nothing<W: World>(mut world: W) {
         world.rail(1).disarm();
         // Sent after arming: the word has changed, so this sleep ends without a time limit.
         let ticket = world.rail(1).arm();
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         world.rail(1).poll(16, &mut told);
         assert!(told.packets.is_empty());
         send(world.rail(0), 1, &[2], n, PacketClass::Data)
@@ -338,7 +338,7 @@ fn death_is_told_once_and_refuses<W: World>(mut world: W) {
     let claimed = world.rail(1).claim(0, 700, PacketClass::Data);
     assert!(claimed.is_ok());
     world.kill_second();
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
         world.rail(0).poll(16, &mut told);
         if !told.gone.is_empty() {
@@ -375,7 +375,7 @@ fn expose<W: World>(
         ExposeResult::Ready(descriptor) => Some(descriptor),
         ExposeResult::Unable => None,
         ExposeResult::Pending => {
-            let mut told = Told::default();
+            let mut told = RecordedEvents::default();
             while told.exposed.is_empty() {
                 world.settle();
                 world.rail(peer).poll(16, &mut told);
@@ -387,15 +387,15 @@ fn expose<W: World>(
 
 /// Which side a bulk operation fills.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Bulky {
+enum BulkOperation {
     Read,
     Write,
 }
 
-fn bulk<W: World>(world: &mut W, way: Bulky, bulk: BulkTransfer<'_>) -> Result<(), Error> {
+fn bulk<W: World>(world: &mut W, way: BulkOperation, bulk: BulkTransfer<'_>) -> Result<(), Error> {
     let token = bulk.token;
     let rail = world.rail(0);
-    let ending = if way == Bulky::Read {
+    let ending = if way == BulkOperation::Read {
         rail.read(bulk)?
     } else {
         rail.write(bulk)?
@@ -403,7 +403,7 @@ fn bulk<W: World>(world: &mut W, way: Bulky, bulk: BulkTransfer<'_>) -> Result<(
     if ending == BulkStatus::Done {
         return Ok(());
     }
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
         for peer in [1, 0] {
             world.rail(peer).poll(16, &mut told);
@@ -441,7 +441,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
         len: 90_001,
     };
     if reach.can_read {
-        bulk(&mut world, Bulky::Read, part(1)).unwrap_or_else(|error| panic!("{error:?}"));
+        bulk(&mut world, BulkOperation::Read, part(1)).unwrap_or_else(|error| panic!("{error:?}"));
         let mut got = vec![0; 100_000];
         local.mem().read(0, &mut got);
         assert_eq!(
@@ -459,7 +459,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
     }
     if reach.can_write {
         local.mem().write(50, &pattern(90_001, 2));
-        bulk(&mut world, Bulky::Write, part(2)).unwrap_or_else(|error| panic!("{error:?}"));
+        bulk(&mut world, BulkOperation::Write, part(2)).unwrap_or_else(|error| panic!("{error:?}"));
         let mut got = vec![0; 100_000];
         remote.mem().read(0, &mut got);
         assert_eq!(
@@ -594,14 +594,14 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
         };
         assert!(
             matches!(
-                bulk(&mut world, Bulky::Read, part(3)),
+                bulk(&mut world, BulkOperation::Read, part(3)),
                 Err(Error::Peer { .. })
             ),
             "a stale or wrong descriptor is refused"
         );
         if reach.can_write {
             assert!(matches!(
-                bulk(&mut world, Bulky::Write, part(4)),
+                bulk(&mut world, BulkOperation::Write, part(4)),
                 Err(Error::Peer { .. })
             ));
         }
@@ -647,7 +647,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     let mut got = vec![0; 4000];
     local.mem().read(0, &mut got);
     assert_eq!(got, bytes[96..]);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     world.rail(1).poll(16, &mut told);
     assert!(told.revoked.is_empty(), "its region is still held");
     drop(load);

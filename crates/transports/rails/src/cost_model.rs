@@ -63,7 +63,7 @@ impl CopyCost {
 
 /// Cost of fetching a message from another process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WaysCost {
+pub struct ProtocolCosts {
     /// Bytes.
     pub bytes: usize,
     /// Nanoseconds by each way, in the order of [`WAYS`]; `None`: it cannot be gone here.
@@ -81,7 +81,7 @@ pub struct CostModel {
     /// Copies between two cores.
     pub copies: Vec<CopyCost>,
     /// Large messages between two ranks.
-    pub ways: Vec<WaysCost>,
+    pub ways: Vec<ProtocolCosts>,
 }
 
 /// Writes what is kept between jobs to its place, whole or not at all.
@@ -178,7 +178,7 @@ impl CostModel {
     }
 
     /// The same with what two ranks found of the ways of fetching.
-    pub fn with_ways(self, ways: Vec<WaysCost>) -> Self {
+    pub fn with_ways(self, ways: Vec<ProtocolCosts>) -> Self {
         Self { ways, ..self }
     }
 
@@ -419,7 +419,7 @@ mod tests {
             byte: u8,
         ) {
             let copies = costs.iter().map(|&(bytes, a, b, c)| CopyCost { bytes: bytes as _, library_ns: a, vector_ns: b, streaming_ns: c.unwrap_or(a), string_ns: a });
-            let ways = costs.iter().map(|&(bytes, a, b, c)| WaysCost { bytes: bytes as _, ns: std::array::from_fn(|way| [c, Some(a), Some(b)][way % 3]) });
+            let ways = costs.iter().map(|&(bytes, a, b, c)| ProtocolCosts { bytes: bytes as _, ns: std::array::from_fn(|way| [c, Some(a), Some(b)][way % 3]) });
             let (copies, ways) = (copies.collect(), ways.collect());
             let model = CostModel { format: FORMAT, machine: "a machine".into(), hand_off_ns: 60.0, copies, ways };
             let _ = (model.routine(), model.fetch_times().count());
@@ -444,7 +444,7 @@ mod tests {
             .zip(streaming)
             .map(cost)
             .collect();
-        let ways = vec![WaysCost {
+        let ways = vec![ProtocolCosts {
             bytes: 1 << 20,
             ns: [Some(81_920.0); WAYS.len()],
         }];

@@ -2,7 +2,7 @@
 //! threads; TCP between hosts.
 //!
 //! Implements the engine's `Transport`; made by whoever assembles a rank. Both rails over shared
-//! memory are one implementation over a [`shm::Neighbours`], which says where inboxes and doorbells
+//! memory are one implementation over a [`shm::NodePeers`], which says where inboxes and doorbells
 //! lie and how a peer's memory can be reached; [`tcp::Hosts`] says where the ranks of other hosts
 //! listen. No unsafe code outside `sys.rs`.
 

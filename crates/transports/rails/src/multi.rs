@@ -15,8 +15,8 @@ mod intra_node_paths;
 mod socket_watcher;
 
 use crate::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
-use crate::shm::ShmRail;
-use crate::tcp::{Sockets, TcpRail};
+use crate::shm::ShmTransport;
+use crate::tcp::{SocketSet, TcpTransport};
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
@@ -29,29 +29,29 @@ use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
-use socket_watcher::{Bells, Watcher};
+use socket_watcher::{Doorbells, SocketWatcher};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// See the module's paragraph.
-pub struct ComposedRail {
-    shm: ShmRail,
-    far: Option<Box<Far>>,
+pub struct MultiTransport {
+    shm: ShmTransport,
+    far: Option<Box<RemotePart>>,
 }
 
 /// The way to other nodes.
-struct Far {
+struct RemotePart {
     /// Ends before what it looks at.
-    watcher: Option<Watcher>,
+    watcher: Option<SocketWatcher>,
     /// Processors that it lives on; none: those of the thread that starts it.
     watcher_cpus: Vec<u32>,
     /// The words by which this rank's helper is called.
     hands: Option<(SharedWord, SharedWord)>,
-    tcp: Arc<Mutex<TcpRail>>,
+    tcp: Arc<Mutex<TcpTransport>>,
     /// By peer: it is on this node.
     near: Vec<bool>,
-    wake: Arc<ComposedWake>,
+    wake: Arc<MultiWake>,
     /// Polls of shared memory between two of TCP, and how many are left.
     tcp_every: u32,
     tcp_in: u32,
@@ -63,9 +63,9 @@ struct Far {
     copies: bool,
 }
 
-impl std::fmt::Debug for ComposedRail {
+impl std::fmt::Debug for MultiTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ComposedRail")
+        f.debug_struct("MultiTransport")
             .field("shm", &self.shm)
             .field("far", &self.far.is_some())
             .finish_non_exhaustive()
@@ -73,12 +73,12 @@ impl std::fmt::Debug for ComposedRail {
 }
 
 /// The doorbell, with the time at which sockets need their rank.
-struct ComposedWake {
+struct MultiWake {
     bell: Arc<dyn WakeSource>,
-    sockets: Sockets,
+    sockets: SocketSet,
 }
 
-impl WakeSource for ComposedWake {
+impl WakeSource for MultiWake {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         self.bell.sleep(ticket, self.sockets.limit(limit));
     }
@@ -105,11 +105,11 @@ impl WakeSource for ComposedWake {
     }
 }
 
-fn lock(tcp: &Mutex<TcpRail>) -> MutexGuard<'_, TcpRail> {
+fn lock(tcp: &Mutex<TcpTransport>) -> MutexGuard<'_, TcpTransport> {
     tcp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn try_lock(tcp: &Mutex<TcpRail>) -> Option<MutexGuard<'_, TcpRail>> {
+fn try_lock(tcp: &Mutex<TcpTransport>) -> Option<MutexGuard<'_, TcpTransport>> {
     match tcp.try_lock() {
         Ok(tcp) => Some(tcp),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -117,7 +117,7 @@ fn try_lock(tcp: &Mutex<TcpRail>) -> Option<MutexGuard<'_, TcpRail>> {
     }
 }
 
-impl Far {
+impl RemotePart {
     #[inline(always)]
     fn is_near(&self, peer: Peer) -> bool {
         self.near.get(peer as usize).copied().unwrap_or(false)
@@ -131,14 +131,14 @@ impl Far {
 
     /// The rail, for something that goes by it.
     #[inline]
-    fn enter(&mut self) -> MutexGuard<'_, TcpRail> {
+    fn enter(&mut self) -> MutexGuard<'_, TcpTransport> {
         self.moves();
         lock(&self.tcp)
     }
 
     /// Has the rail send something; the watcher looks after what is kept of it.
     #[inline]
-    fn send<T>(&mut self, how: impl FnOnce(&mut TcpRail) -> T) -> T {
+    fn send<T>(&mut self, how: impl FnOnce(&mut TcpTransport) -> T) -> T {
         let mut tcp = self.enter();
         let result = how(&mut tcp);
         let wants = tcp.wants_naps();
@@ -162,14 +162,15 @@ impl Far {
         }
     }
 
-    fn watcher(&mut self) -> Option<&Watcher> {
+    fn watcher(&mut self) -> Option<&SocketWatcher> {
         if self.watcher.is_none() {
-            let bells = Bells {
+            let bells = Doorbells {
                 rank: self.wake.bell.clone(),
                 hands: self.hands.clone(),
             };
             self.watcher =
-                Watcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp).ok();
+                SocketWatcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp)
+                    .ok();
         }
         self.watcher.as_ref()
     }
@@ -199,22 +200,22 @@ impl Far {
     }
 }
 
-impl ComposedRail {
+impl MultiTransport {
     /// The rail of a rank whose peers are all on its node.
-    pub fn of_node(shm: ShmRail) -> Self {
+    pub fn of_node(shm: ShmTransport) -> Self {
         Self { shm, far: None }
     }
 
     /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by
     /// TCP. Both rails name peers by their index in the job's world.
-    pub fn new(mut shm: ShmRail, tcp: TcpRail, near: Vec<bool>) -> Self {
-        let wake = Arc::new(ComposedWake {
+    pub fn new(mut shm: ShmTransport, tcp: TcpTransport, near: Vec<bool>) -> Self {
+        let wake = Arc::new(MultiWake {
             bell: shm.wake_source(),
             sockets: tcp.sockets(),
         });
         let hands = shm.progress_words(shm.me());
         let alone = near.iter().filter(|near| **near).count() <= 1;
-        let far = Far {
+        let far = RemotePart {
             watcher: None,
             watcher_cpus: Vec::new(),
             hands: hands.map(|hands| (hands.word(0), hands.word(4))),
@@ -251,12 +252,12 @@ impl ComposedRail {
     }
 
     /// The part for the node.
-    pub fn shm(&mut self) -> &mut ShmRail {
+    pub fn shm(&mut self) -> &mut ShmTransport {
         &mut self.shm
     }
 
     /// The part for other hosts.
-    pub fn tcp(&mut self) -> Option<MutexGuard<'_, TcpRail>> {
+    pub fn tcp(&mut self) -> Option<MutexGuard<'_, TcpTransport>> {
         self.far.as_ref().map(|far| lock(&far.tcp))
     }
 
@@ -282,7 +283,7 @@ macro_rules! of {
     };
 }
 
-impl Transport for ComposedRail {
+impl Transport for MultiTransport {
     fn limits(&self) -> TransportLimits {
         let near = self.shm.limits();
         let Some(far) = self.far.as_ref().map(|far| lock(&far.tcp).limits()) else {
@@ -572,8 +573,9 @@ impl Transport for ComposedRail {
 
     fn needs_polling(&self, peer: Option<Peer>, len: u64) -> bool {
         // What is shorter the system takes in by itself, and reading it is the program's own work.
-        let far =
-            |far: &Far| len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer));
+        let far = |far: &RemotePart| {
+            len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer))
+        };
         self.far.as_deref().is_some_and(far)
     }
 

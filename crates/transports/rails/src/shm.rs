@@ -1,8 +1,8 @@
 //! The shared-memory rail: packets through the mailbox and the lanes of each rank's inbox, large
 //! data by reading the peer's memory, wake-ups through doorbells.
 //!
-//! A [`ShmRail`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes
-//! lie, who the peers are) comes from a [`Neighbours`]: the agent's segments for processes, plain
+//! A [`ShmTransport`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes
+//! lie, who the peers are) comes from a [`NodePeers`]: the agent's segments for processes, plain
 //! memory for threads. Inboxes of peers are mapped at the first packet to them. Peers are named by
 //! their index in the job's world; one writer per rank.
 //!
@@ -24,15 +24,15 @@ mod unreachable_peers;
 #[cfg(any(test, fuzzing))]
 pub use iovec::read_anything;
 pub use layout::inbox_bytes;
-pub use peers::{Neighbours, Process, Threads};
-pub use protocol_tuner::Known;
+pub use peers::{NodePeers, PeerProcess, ThreadPeers};
+pub use protocol_tuner::TunerReport;
 pub use unreachable_peers::refuse;
 
 use crate::limits::{
     COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES,
     HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
 };
-use doorbell_wake::ShmWake;
+use doorbell_wake::DoorbellWake;
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
@@ -50,31 +50,31 @@ use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use inbox::Inbox;
-use peers::Out;
-use protocol_tuners::Paces;
+use peers::Sender;
+use protocol_tuners::ProtocolTuners;
 use region::Regions;
 use std::sync::Arc;
 use std::time::Instant;
-use unreachable_peers::Unreached;
+use unreachable_peers::UnreachablePeers;
 
 /// One rank's shared-memory rail.
-pub struct ShmRail {
+pub struct ShmTransport {
     me: u16,
-    neighbours: Arc<dyn Neighbours>,
+    neighbours: Arc<dyn NodePeers>,
     /// By peer; `None`: not talked to yet.
-    outs: Vec<Option<Box<Out>>>,
+    outs: Vec<Option<Box<Sender>>>,
     /// By peer.
     gone: Vec<bool>,
     any_gone: bool,
     /// Peers that live and to which no way leads, or none from them.
-    unreached: Unreached,
+    unreached: UnreachablePeers,
     inbox: Inbox,
     bell: SharedWord,
-    wake: Arc<ShmWake>,
+    wake: Arc<DoorbellWake>,
     armed: Option<ArmTicket>,
-    claims: Vec<Option<Lent>>,
+    claims: Vec<Option<LentRoom>>,
     regions: Regions,
-    paces: Paces,
+    paces: ProtocolTuners,
     /// Peers of which the engine is not told yet that they are gone or unreached.
     untold: Vec<Peer>,
     /// The memory for collectives, once somebody asked.
@@ -83,7 +83,7 @@ pub struct ShmRail {
 
 /// A claim that is out: where it was made.
 #[derive(Clone, Copy, Debug)]
-struct Lent {
+struct LentRoom {
     claimed: ClaimedRecord,
     lane: bool,
     stores: StoreKind,
@@ -91,16 +91,16 @@ struct Lent {
     began: Option<Instant>,
 }
 
-impl std::fmt::Debug for ShmRail {
+impl std::fmt::Debug for ShmTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ShmRail")
+        f.debug_struct("ShmTransport")
             .field("me", &self.me)
             .field("peers", &self.outs.len())
             .finish_non_exhaustive()
     }
 }
 
-impl ShmRail {
+impl ShmTransport {
     /// The rank that it belongs to.
     pub(crate) fn me(&self) -> Peer {
         self.neighbours.me()
@@ -108,7 +108,7 @@ impl ShmRail {
 
     /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader
     /// of its inbox.
-    pub fn new(neighbours: Arc<dyn Neighbours>) -> Result<Self, Error> {
+    pub fn new(neighbours: Arc<dyn NodePeers>) -> Result<Self, Error> {
         let (me, size) = (neighbours.me(), neighbours.size());
         if size > RANKS_MAX || me >= size {
             return Err(Error::Resource(
@@ -126,14 +126,14 @@ impl ShmRail {
             outs: bytemuck::zeroed_vec(size as usize),
             gone: vec![false; size as usize],
             any_gone: false,
-            unreached: Unreached::new(own.clone()),
+            unreached: UnreachablePeers::new(own.clone()),
             inbox,
-            wake: Arc::new(ShmWake::new(bell.clone(), own.clone())),
+            wake: Arc::new(DoorbellWake::new(bell.clone(), own.clone())),
             bell: bell.word(0),
             armed: None,
             claims: Vec::new(),
             regions: Regions::new(own),
-            paces: Paces::new(size),
+            paces: ProtocolTuners::new(size),
             untold: Vec::new(),
             commons: None,
             neighbours,
@@ -152,7 +152,7 @@ impl ShmRail {
     }
 
     /// What the rail has measured of messages of `len` bytes from `peer`, for reports.
-    pub fn known_pace(&self, peer: Peer, len: u64) -> Option<Known> {
+    pub fn known_pace(&self, peer: Peer, len: u64) -> Option<TunerReport> {
         self.paces.of(peer).map(|pace| pace.known(len))
     }
 
@@ -196,7 +196,7 @@ impl ShmRail {
     }
 
     #[inline(always)]
-    fn out(&mut self, peer: Peer) -> Result<&mut Out, ClaimError> {
+    fn out(&mut self, peer: Peer) -> Result<&mut Sender, ClaimError> {
         // The borrow checker wants the common path to look twice; the second look is free.
         if !matches!(self.outs.get(peer as usize), Some(Some(_))) {
             self.open(peer)?;
@@ -282,7 +282,7 @@ impl ShmRail {
     }
 }
 
-impl Transport for ShmRail {
+impl Transport for ShmTransport {
     fn limits(&self) -> TransportLimits {
         TransportLimits {
             inline_max: INLINE_MAX,
@@ -349,7 +349,7 @@ impl Transport for ShmRail {
             return Err(self.full(peer));
         };
         let (stores, began) = out.stores_for(lane, len);
-        let lent = Some(Lent {
+        let lent = Some(LentRoom {
             claimed,
             lane,
             stores,
@@ -494,12 +494,12 @@ impl Transport for ShmRail {
 
     fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions
-            .transfer(&*self.neighbours, bulk, crate::sys::Way::Read)
+            .transfer(&*self.neighbours, bulk, crate::sys::CopyDirection::Read)
     }
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions
-            .transfer(&*self.neighbours, bulk, crate::sys::Way::Write)
+            .transfer(&*self.neighbours, bulk, crate::sys::CopyDirection::Write)
     }
 
     fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
@@ -630,7 +630,7 @@ impl Transport for ShmRail {
     }
 }
 
-impl Drop for ShmRail {
+impl Drop for ShmTransport {
     fn drop(&mut self) {
         // Regions still exposed point to memory that may now go: nobody may start to read them.
         self.regions.close_all();

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// A contiguous block: address and length in bytes. Laid out as the kernel's `iovec`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct IoBlock {
     /// Address.
     pub addr: usize,
     /// Bytes.
@@ -28,7 +28,7 @@ pub const BLOCKS_PER_CALL: usize = 1024;
 
 /// Which way a transfer goes, seen from this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum CopyDirection {
     /// From the peer to here.
     Read,
     /// From here to the peer.
@@ -40,21 +40,26 @@ pub enum Way {
 /// fewer than asked for.
 ///
 /// The local blocks must be memory that the caller was given as a `Data` for this purpose.
-pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Result<usize> {
+pub fn move_between(
+    pid: u32,
+    way: CopyDirection,
+    local: &[IoBlock],
+    remote: &[IoBlock],
+) -> Result<usize> {
     let local_len = local.len().min(BLOCKS_PER_CALL) as libc::c_ulong;
     let remote_len = remote.len().min(BLOCKS_PER_CALL) as libc::c_ulong;
     let (local, remote) = (
         local.as_ptr().cast::<libc::iovec>(),
         remote.as_ptr().cast::<libc::iovec>(),
     );
-    // SAFETY: `Block` is laid out as `iovec`; the arrays outlive the call; local blocks come from a
+    // SAFETY: `IoBlock` is laid out as `iovec`; the arrays outlive the call; local blocks come from a
     // `Data`, whose maker promised them valid; the kernel checks everything about the remote side.
     let returned = unsafe {
         match way {
-            Way::Read => {
+            CopyDirection::Read => {
                 libc::process_vm_readv(pid as libc::pid_t, local, local_len, remote, remote_len, 0)
             }
-            Way::Write => {
+            CopyDirection::Write => {
                 libc::process_vm_writev(pid as libc::pid_t, local, local_len, remote, remote_len, 0)
             }
         }
@@ -66,17 +71,21 @@ pub fn move_between(pid: u32, way: Way, local: &[Block], remote: &[Block]) -> Re
 /// [`BLOCKS_PER_CALL`] blocks. Returns the bytes moved.
 ///
 /// The blocks must be memory that the caller was given as a `Data` for this purpose.
-pub fn move_through(socket: BorrowedFd<'_>, way: Way, blocks: &mut [Block]) -> Result<usize> {
+pub fn move_through(
+    socket: BorrowedFd<'_>,
+    way: CopyDirection,
+    blocks: &mut [IoBlock],
+) -> Result<usize> {
     // SAFETY: all zeros are a `msghdr` without anything.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = blocks.as_mut_ptr().cast();
     message.msg_iovlen = blocks.len().min(BLOCKS_PER_CALL) as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let call = match way {
-        Way::Read => libc::SYS_recvmsg,
-        Way::Write => libc::SYS_sendmsg,
+        CopyDirection::Read => libc::SYS_recvmsg,
+        CopyDirection::Write => libc::SYS_sendmsg,
     };
-    // SAFETY: `Block` is laid out as `iovec`; the array outlives the call; the blocks come from a
+    // SAFETY: `IoBlock` is laid out as `iovec`; the array outlives the call; the blocks come from a
     // `Data`, whose maker promised them valid.
     moved(unsafe { libc::syscall(call, socket.as_raw_fd(), &raw mut message, flags) })
 }
@@ -125,13 +134,18 @@ fn moved(returned: impl TryInto<usize>) -> Result<usize> {
 }
 
 /// Reads `out.len()` blocks that lie as an array at `addr` in process `pid`.
-pub fn read_blocks(pid: u32, addr: usize, out: &mut [Block]) -> Result<()> {
+pub fn read_blocks(pid: u32, addr: usize, out: &mut [IoBlock]) -> Result<()> {
     let bytes = size_of_val(out);
-    let local = Block {
+    let local = IoBlock {
         addr: out.as_mut_ptr().expose_provenance(),
         len: bytes,
     };
-    let moved = move_between(pid, Way::Read, &[local], &[Block { addr, len: bytes }])?;
+    let moved = move_between(
+        pid,
+        CopyDirection::Read,
+        &[local],
+        &[IoBlock { addr, len: bytes }],
+    )?;
     if moved == bytes {
         Ok(())
     } else {
@@ -141,12 +155,17 @@ pub fn read_blocks(pid: u32, addr: usize, out: &mut [Block]) -> Result<()> {
 
 /// Reads a word of process `pid`.
 pub fn read_word(pid: u32, addr: usize) -> Result<u64> {
-    let mut word = [Block::default()];
-    let local = Block {
+    let mut word = [IoBlock::default()];
+    let local = IoBlock {
         addr: word.as_mut_ptr().expose_provenance(),
         len: 8,
     };
-    let moved = move_between(pid, Way::Read, &[local], &[Block { addr, len: 8 }])?;
+    let moved = move_between(
+        pid,
+        CopyDirection::Read,
+        &[local],
+        &[IoBlock { addr, len: 8 }],
+    )?;
     if moved == 8 {
         Ok(word[0].addr as u64)
     } else {
@@ -156,7 +175,7 @@ pub fn read_word(pid: u32, addr: usize) -> Result<u64> {
 
 /// The blocks that lie as an array at `addr` in this process, as another rank of it left them
 /// there.
-pub fn own_blocks(addr: usize, out: &mut [Block]) {
+pub fn own_blocks(addr: usize, out: &mut [IoBlock]) {
     // SAFETY: the address was put into a descriptor by a rank of this process, which keeps the
     // array until the region is revoked, and the caller holds a lease on it.
     let array = unsafe { UserMem::new(std::ptr::with_exposed_provenance_mut(addr)) };

@@ -1,6 +1,6 @@
 //! The TCP rail: packets and bulk data to ranks of other hosts.
 //!
-//! A [`TcpRail`] is one rank's rail and belongs to its engine; what surrounds it comes from
+//! A [`TcpTransport`] is one rank's rail and belongs to its engine; what surrounds it comes from
 //! [`Hosts`]. A pair's connection is made when it is first used, by whoever needs it, proved by
 //! both ends (`handshake`), and made again when it breaks; numbers and replay live above the
 //! sockets (`link`, `log`). Packets and bulk data have a connection each, so that small messages do
@@ -57,32 +57,32 @@ mod timers;
 mod unauthenticated;
 mod versions;
 
-pub use frame::{LIBRARY, Library, MEMORY, Process, Reason, Stream, VERSIONS};
-pub use handshake::{Fault, House, SECRET_BYTES, Secret};
+pub use frame::{LIBRARY, LibraryName, MEMORY, ProcessId, RejectReason, StreamNumber, VERSIONS};
+pub use handshake::{HandshakeError, LocalIdentity, SECRET_BYTES, Secret};
 pub use listener::listen;
-pub use multipath::measured_rates::Gives;
-pub use ofi_path::endpoint_opener::Fabrics;
-pub use ofi_path::hello::Unused;
-pub use peer_directory::Hosts;
+pub use multipath::measured_rates::MeasuredRate;
+pub use ofi_path::endpoint_opener::OfiSetting;
+pub use ofi_path::hello::NotUsedReason;
+pub use peer_directory::PeerDirectory;
 pub use versions::{NoneInCommon, Versions};
 
 use crate::limits::{
     TCP_EAGER_MAX, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
 };
-use crate::tcp::blackhole_detector::Brief;
-use crate::tcp::bulk::eager_prefix::Keep;
-use crate::tcp::coalescer::{Brisk, Gathering};
-use crate::tcp::connection_table::Shown;
-use crate::tcp::dispatch::Streams;
-pub(crate) use crate::tcp::epoll_wake::Sockets;
-use crate::tcp::epoll_wake::TcpWake;
-use crate::tcp::frame::{Ask, HEADER, Kind};
-use crate::tcp::listener::Door;
-use crate::tcp::ofi_path::endpoint_opener::Opener;
-use crate::tcp::peer::Remote;
-use crate::tcp::poll_pacing::Glance;
-use crate::tcp::replay_log::{BEFORE, Blocks};
-use crate::tcp::timers::Worked;
+use crate::tcp::blackhole_detector::ShortLivedConnections;
+use crate::tcp::bulk::eager_prefix::PrefixBuffer;
+use crate::tcp::coalescer::{Coalescer, LatencyPriority};
+use crate::tcp::connection_table::ConnectionTable;
+use crate::tcp::dispatch::StreamKind;
+use crate::tcp::epoll_wake::EpollWake;
+pub(crate) use crate::tcp::epoll_wake::SocketSet;
+use crate::tcp::frame::{FrameKind, HEADER, ReadRequest};
+use crate::tcp::listener::Listener;
+use crate::tcp::ofi_path::endpoint_opener::EndpointOpener;
+use crate::tcp::peer::TcpPeer;
+use crate::tcp::poll_pacing::PollPacing;
+use crate::tcp::replay_log::{BEFORE, LogBlocks};
+use crate::tcp::timers::TimerResult;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
@@ -100,13 +100,13 @@ use std::time::Instant;
 
 /// Room that was lent.
 #[derive(Debug)]
-struct Claim {
+struct ClaimedRoom {
     room: Scratch,
 }
 
 /// Memory that a peer may ask for.
 #[derive(Debug)]
-struct Region {
+struct ExposedData {
     token: BulkToken,
     peer: Peer,
     data: Data,
@@ -117,7 +117,7 @@ const LOST: &str = "it died or cut the connection";
 
 /// What the engine is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Untold {
+enum PendingNotice {
     /// A peer counts as gone, and why.
     Gone(Peer, &'static str),
     /// A region that was to be withdrawn is.
@@ -125,24 +125,24 @@ enum Untold {
 }
 
 /// One rank's TCP rail.
-pub struct TcpRail {
-    house: House,
-    hosts: Arc<dyn Hosts>,
-    wake: Arc<TcpWake>,
-    door: Door,
+pub struct TcpTransport {
+    house: LocalIdentity,
+    hosts: Arc<dyn PeerDirectory>,
+    wake: Arc<EpollWake>,
+    door: Listener,
     /// By peer; `None`: not spoken to yet.
-    remotes: Vec<Option<Box<Remote>>>,
+    remotes: Vec<Option<Box<TcpPeer>>>,
     /// Those that there are.
     open: Vec<Peer>,
     gone: Vec<bool>,
     /// What is not told yet, but for reads.
-    untold: Vec<Untold>,
-    blocks: Blocks,
-    claims: Vec<Option<Claim>>,
+    untold: Vec<PendingNotice>,
+    blocks: LogBlocks,
+    claims: Vec<Option<ClaimedRoom>>,
     /// Where large data wait that came before they were read.
-    keep: Arc<Keep>,
+    keep: Arc<PrefixBuffer>,
     /// By cookie.
-    regions: HashMap<u64, Region>,
+    regions: HashMap<u64, ExposedData>,
     next_cookie: u64,
     /// Bulk reads that ended.
     done: Vec<(BulkToken, Result<(), Error>)>,
@@ -154,7 +154,7 @@ pub struct TcpRail {
     owing: Vec<Peer>,
     /// Who brought something last.
     hot: Option<Peer>,
-    glance: Glance,
+    glance: PollPacing,
     must_look: bool,
     /// Bulk data that may be there are left to the next poll, for small messages that were told of.
     put_off: bool,
@@ -165,23 +165,23 @@ pub struct TcpRail {
     sliced: bool,
     deadline: Option<Instant>,
     /// Since the clock was last asked.
-    worked: Worked,
+    worked: TimerResult,
     /// The last look for silent hosts.
     listened: Instant,
     /// Something left since the kernel said last that all that had left was confirmed.
     unconfirmed: bool,
-    brief: Brief,
+    brief: ShortLivedConnections,
     /// Ways begin with nothing that was found another time.
     anew: bool,
-    gathering: Gathering,
-    brisk: Brisk,
-    shown: Shown,
+    gathering: Coalescer,
+    brisk: LatencyPriority,
+    shown: ConnectionTable,
     /// What the hosts said last of networks that are to be left alone.
     drained: u32,
-    fabrics: Fabrics,
+    fabrics: OfiSetting,
     /// Why no large data go by libfabric, if that is known.
-    no_fabric: Option<Unused>,
-    opener: Opener,
+    no_fabric: Option<NotUsedReason>,
+    opener: EndpointOpener,
     /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
     recalled: Vec<(Peer, u64, BulkToken)>,
     /// By peer; empty: none. See `intra_node_paths`.
@@ -190,21 +190,25 @@ pub struct TcpRail {
     copying: VecDeque<Peer>,
 }
 
-impl std::fmt::Debug for TcpRail {
+impl std::fmt::Debug for TcpTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TcpRail")
+        f.debug_struct("TcpTransport")
             .field("me", &self.house.me.rank)
             .field("open", &self.open)
             .finish_non_exhaustive()
     }
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// The rail of the rank that `house` names, which listens on `listener`.
     ///
     /// # Errors
     /// The system lacks what it needs.
-    pub fn new(house: House, hosts: Arc<dyn Hosts>, listener: TcpListener) -> Result<Self, Error> {
+    pub fn new(
+        house: LocalIdentity,
+        hosts: Arc<dyn PeerDirectory>,
+        listener: TcpListener,
+    ) -> Result<Self, Error> {
         listener
             .set_nonblocking(true)
             .map_err(|error| Error::System {
@@ -216,17 +220,17 @@ impl TcpRail {
         let rail = Self {
             no_fabric: fabrics.unused(house.sealed),
             fabrics,
-            opener: Opener::default(),
+            opener: EndpointOpener::default(),
             recalled: Vec::new(),
             beside: Vec::new(),
             copying: VecDeque::new(),
-            wake: Arc::new(TcpWake::new()?),
-            door: Door::new(OwnedFd::from(listener)),
+            wake: Arc::new(EpollWake::new()?),
+            door: Listener::new(OwnedFd::from(listener)),
             remotes: bytemuck::zeroed_vec(size),
             open: Vec::new(),
             gone: vec![false; size],
             untold: Vec::new(),
-            blocks: Blocks::default(),
+            blocks: LogBlocks::default(),
             claims: Vec::new(),
             keep: Arc::default(),
             regions: HashMap::new(),
@@ -236,20 +240,20 @@ impl TcpRail {
             turn: Vec::new(),
             owing: Vec::new(),
             hot: None,
-            glance: Glance::default(),
+            glance: PollPacing::default(),
             must_look: true,
             put_off: false,
             patient: false,
             sliced: false,
             deadline: None,
-            worked: Worked::begin(),
+            worked: TimerResult::begin(),
             listened: Instant::now(),
             unconfirmed: false,
-            brief: Brief::default(),
+            brief: ShortLivedConnections::default(),
             anew: false,
-            gathering: Gathering::default(),
-            brisk: Brisk::default(),
-            shown: Shown::default(),
+            gathering: Coalescer::default(),
+            brisk: LatencyPriority::default(),
+            shown: ConnectionTable::default(),
             drained: hosts.drained(),
             house,
             hosts,
@@ -281,8 +285,8 @@ impl TcpRail {
     }
 
     /// Its sockets, for a rank that sleeps elsewhere.
-    pub(crate) fn sockets(&self) -> Sockets {
-        Sockets::new(self.wake.clone())
+    pub(crate) fn sockets(&self) -> SocketSet {
+        SocketSet::new(self.wake.clone())
     }
 
     /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that
@@ -300,7 +304,7 @@ impl TcpRail {
         }
     }
 
-    fn remote(&mut self, peer: Peer) -> Result<&mut Box<Remote>, ClaimError> {
+    fn remote(&mut self, peer: Peer) -> Result<&mut Box<TcpPeer>, ClaimError> {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
             return Err(ClaimError::Gone);
         }
@@ -323,9 +327,9 @@ impl TcpRail {
             None => return,
         };
         if up {
-            self.flush(peer, Stream::Small);
+            self.flush(peer, StreamNumber::Small);
         } else {
-            self.want(peer, Stream::Small);
+            self.want(peer, StreamNumber::Small);
         }
     }
 
@@ -337,8 +341,8 @@ impl TcpRail {
         }
         for what in self.untold.drain(..) {
             match what {
-                Untold::Gone(peer, why) => sink.on_peer_lost(peer, why),
-                Untold::Revoked(token) => sink.on_revoked(token),
+                PendingNotice::Gone(peer, why) => sink.on_peer_lost(peer, why),
+                PendingNotice::Revoked(token) => sink.on_revoked(token),
             }
             told += 1;
         }
@@ -346,7 +350,7 @@ impl TcpRail {
     }
 }
 
-impl Transport for TcpRail {
+impl Transport for TcpTransport {
     fn limits(&self) -> TransportLimits {
         TransportLimits {
             inline_max: TCP_INLINE_MAX,
@@ -386,7 +390,7 @@ impl Transport for TcpRail {
     ) -> Result<PacketBuffer, ClaimError> {
         let remote = self.remote(peer)?;
         if len > TCP_PACKET_MAX || !remote.link.log.has_room(HEADER + len, class) {
-            self.want(peer, Stream::Small);
+            self.want(peer, StreamNumber::Small);
             return Err(ClaimError::Full);
         }
         let room = self.blocks.take().ok_or(ClaimError::Full)?;
@@ -398,7 +402,7 @@ impl Transport for TcpRail {
                 self.claims.len() - 1
             }
         };
-        self.claims[free] = Some(Claim { room });
+        self.claims[free] = Some(ClaimedRoom { room });
         Ok(PacketBuffer {
             mem,
             len,
@@ -456,7 +460,7 @@ impl Transport for TcpRail {
         let remote = self.remote(peer)?;
         let len = header.len as usize;
         if !remote.link.log.has_room(HEADER + len, PacketClass::Data) {
-            self.want(peer, Stream::Small);
+            self.want(peer, StreamNumber::Small);
             return Err(ClaimError::Full);
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -481,7 +485,7 @@ impl Transport for TcpRail {
             && self.ready.is_empty()
             && !self.brings_long(hot)
         {
-            told = self.take_from((hot, Streams::Wanted), budget, sink);
+            told = self.take_from((hot, StreamKind::Wanted), budget, sink);
             is_due = self.glance.is_due(told, Instant::now);
         }
         if !self.put_off && (self.must_look || !self.ready.is_empty() || is_due) {
@@ -505,7 +509,8 @@ impl Transport for TcpRail {
         self.next_cookie += 1;
         let ahead = self.advance(peer, cookie, data);
         let data = data.clone();
-        self.regions.insert(cookie, Region { token, peer, data });
+        self.regions
+            .insert(cookie, ExposedData { token, peer, data });
         let blob = ahead.to_le_bytes();
         match RegionDescriptor::new(cookie, if ahead > 0 { &blob } else { &[] }) {
             Some(descriptor) => ExposeResult::Ready(descriptor),
@@ -525,10 +530,10 @@ impl Transport for TcpRail {
                 let over = remote.paths.revoke(cookie);
                 let (lends, numbers) = (remote.paths.lends(cookie), remote.paths.numbers());
                 for path in over {
-                    self.broke(peer, Stream::Bulk(path));
+                    self.broke(peer, StreamNumber::Bulk(path));
                 }
                 for path in numbers {
-                    self.flush(peer, Stream::Bulk(path));
+                    self.flush(peer, StreamNumber::Bulk(path));
                 }
                 if lends {
                     self.recall(peer, cookie, token);
@@ -553,7 +558,7 @@ impl Transport for TcpRail {
         if bulk.len == 0 {
             return Ok(BulkStatus::Done);
         }
-        let ask = Ask {
+        let ask = ReadRequest {
             cookie: bulk.descriptor.cookie,
             offset: bulk.offset,
             len: bulk.len,
@@ -603,13 +608,13 @@ impl Transport for TcpRail {
             return;
         }
         if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-            remote.link.send_word(&mut self.blocks, Kind::Ring);
+            remote.link.send_word(&mut self.blocks, FrameKind::Ring);
             self.added(peer);
         }
     }
 }
 
-impl Drop for TcpRail {
+impl Drop for TcpTransport {
     fn drop(&mut self) {
         self.leave();
     }

@@ -9,7 +9,7 @@ use garonne_engine::api::{
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::{FastRecv, FastSend};
 use garonne_engine::transport::Transport;
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use support::ReachedAs;
@@ -22,8 +22,8 @@ const TAG: i32 = 5;
 const LOOKS: usize = 100;
 
 struct Pair {
-    sender: Engine<ShmRail>,
-    receiver: Engine<ShmRail>,
+    sender: Engine<ShmTransport>,
+    receiver: Engine<ShmTransport>,
 }
 
 fn pattern() -> Pattern {
@@ -49,19 +49,19 @@ fn all(memory: &Scratch, from: usize, to: usize, byte: u8) -> bool {
 impl Pair {
     /// Every pair that can write to each other's memory.
     fn each() -> [Self; 2] {
-        let processes = Process::Other {
+        let processes = PeerProcess::Other {
             pid: std::process::id(),
             kept: true,
         };
         [None, Some(processes)].map(|reached| {
-            let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| {
-                let neighbours: Arc<dyn Neighbours> = match reached {
+            let mut ranks = ThreadPeers::new(2).unwrap().into_iter().map(|rank| {
+                let neighbours: Arc<dyn NodePeers> = match reached {
                     None => Arc::new(rank),
                     Some(process) => Arc::new(ReachedAs(rank, process)),
                 };
                 let me = neighbours.me();
                 Engine::new(
-                    ShmRail::new(neighbours).unwrap(),
+                    ShmTransport::new(neighbours).unwrap(),
                     me,
                     2,
                     CreditQuotas::for_world(2),

@@ -7,7 +7,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::{FastRecv, FastSend};
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ const LEN: usize = 8;
 const LOOKS: usize = 100;
 
 struct Pair {
-    sender: Engine<ShmRail>,
-    receiver: Engine<ShmRail>,
+    sender: Engine<ShmTransport>,
+    receiver: Engine<ShmTransport>,
     memory: Scratch,
     room: Scratch,
 }
@@ -39,9 +39,14 @@ fn pattern(context: u32) -> Pattern {
 
 impl Pair {
     fn new(quotas: CreditQuotas) -> Self {
-        let ranks = Threads::new(2).unwrap().into_iter().enumerate();
+        let ranks = ThreadPeers::new(2).unwrap().into_iter().enumerate();
         let mut shards = ranks.map(|(me, rank)| {
-            Engine::new(ShmRail::new(Arc::new(rank)).unwrap(), me as u32, 2, quotas)
+            Engine::new(
+                ShmTransport::new(Arc::new(rank)).unwrap(),
+                me as u32,
+                2,
+                quotas,
+            )
         });
         let (mut sender, receiver) = (shards.next().unwrap(), shards.next().unwrap());
         sender.allow_slot_batches(true);

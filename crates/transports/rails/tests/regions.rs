@@ -7,8 +7,8 @@ use garonne_engine::transport::{
     BulkStatus, BulkTransfer, ExposeResult, PartWritten, RegionDescriptor, RendezvousMode,
     Transport, WithdrawResult,
 };
-use garonne_rails::conformance::Told;
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_rails::conformance::RecordedEvents;
+use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};
 use proptest::prelude::*;
@@ -23,18 +23,18 @@ mod vector;
 
 /// Reader and owner; the reader is told that the owner is process `pid`. With them the owner's
 /// inbox.
-fn pair(pid: u32) -> (ShmRail, ShmRail, Segment) {
+fn pair(pid: u32) -> (ShmTransport, ShmTransport, Segment) {
     pair_kept(pid, false)
 }
 
 /// The same; `kept`: its number stays that process's.
-fn pair_kept(pid: u32, kept: bool) -> (ShmRail, ShmRail, Segment) {
-    let mut threads = Threads::new(2).unwrap().into_iter();
+fn pair_kept(pid: u32, kept: bool) -> (ShmTransport, ShmTransport, Segment) {
+    let mut threads = ThreadPeers::new(2).unwrap().into_iter();
     let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
     let rail = |threads, pid| {
-        let process = Process::Other { pid, kept };
-        ShmRail::new(Arc::new(ReachedAs(threads, process))).unwrap()
+        let process = PeerProcess::Other { pid, kept };
+        ShmTransport::new(Arc::new(ReachedAs(threads, process))).unwrap()
     };
     (rail(reader, pid), rail(owner, std::process::id()), inbox)
 }
@@ -52,7 +52,7 @@ fn ready(exposing: ExposeResult) -> RegionDescriptor {
 }
 
 fn read(
-    reader: &mut ShmRail,
+    reader: &mut ShmTransport,
     descriptor: &RegionDescriptor,
     local: &Data,
     range: (u64, u64),
@@ -108,7 +108,7 @@ fn a_revoked_region_is_given_back_when_the_last_lease_ends() {
     let state = inbox.atomic_u64(2048 + (descriptor.cookie as u32) as usize * 64);
     state.fetch_add(1, Ordering::Relaxed);
     assert_eq!(owner.revoke(7), BulkStatus::Pending, "somebody reads it");
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     owner.poll(16, &mut told);
     assert!(told.revoked.is_empty());
     state.fetch_sub(1, Ordering::Relaxed);
@@ -158,7 +158,7 @@ fn a_lease_dies_with_its_holder() {
         .fetch_add(1, Ordering::Relaxed);
     assert_eq!(owner.revoke(7), BulkStatus::Pending);
     owner.peer_gone(0);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..3 {
         owner.poll(16, &mut told);
     }
@@ -226,16 +226,16 @@ fn a_descriptor_that_lies_about_its_blocks_is_refused() {
 }
 
 /// Owner of shared data (rank 1) and writer (rank 0), threads of one process.
-fn sharers() -> (ShmRail, ShmRail, Segment) {
-    let mut threads = Threads::new(2).unwrap().into_iter();
+fn sharers() -> (ShmTransport, ShmTransport, Segment) {
+    let mut threads = ThreadPeers::new(2).unwrap().into_iter();
     let (writer, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
-    let rail = |threads| ShmRail::new(Arc::new(threads)).unwrap();
+    let rail = |threads| ShmTransport::new(Arc::new(threads)).unwrap();
     (rail(writer), rail(owner), inbox)
 }
 
 fn push(
-    writer: &mut ShmRail,
+    writer: &mut ShmTransport,
     descriptor: &RegionDescriptor,
     local: &Data,
 ) -> Result<PartWritten, Error> {
@@ -364,7 +364,7 @@ fn a_writer_that_dies_gives_its_lease_back() {
         "asking twice changes nothing"
     );
     owner.peer_gone(0);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..3 {
         owner.poll(16, &mut told);
     }
@@ -383,7 +383,7 @@ fn memory_is_written_only_where_a_process_id_cannot_be_reused() {
 }
 
 fn write_ahead(
-    writer: &mut ShmRail,
+    writer: &mut ShmTransport,
     descriptor: &RegionDescriptor,
     local: &Data,
 ) -> Result<Option<PartWritten>, Error> {
@@ -472,7 +472,7 @@ fn a_writer_that_looks_in_vain_keeps_no_owner_waiting() {
         .unwrap();
     assert_ne!(offer.cookie, second.cookie, "the first is not free yet");
     state.fetch_sub(1, Ordering::Relaxed);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     owner.poll(16, &mut told);
     assert_eq!(told.revoked, [u64::MAX], "told in nobody's name");
     assert!(matches!(

@@ -2,7 +2,7 @@
 //! One test, so that nobody else allocates meanwhile.
 
 use garonne_engine::api::Peer;
-use garonne_rails::tcp::{Hosts, House, Process, Secret, TcpRail, listen};
+use garonne_rails::tcp::{LocalIdentity, PeerDirectory, ProcessId, Secret, TcpTransport, listen};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const WRITTEN_MAX: u64 = 256 << 10;
 
 struct Many;
 
-impl Hosts for Many {
+impl PeerDirectory for Many {
     fn size(&self) -> u32 {
         RANKS
     }
@@ -43,16 +43,16 @@ fn written() -> u64 {
 
 #[test]
 fn a_million_ranks_that_are_never_spoken_with_cost_nothing() {
-    let me = Process {
+    let me = ProcessId {
         job: [7; 16],
         world: 0,
         rank: 3,
         incarnation: 0,
     };
-    let house = House::new(Secret::generate().expect("randomness"), me, false);
+    let house = LocalIdentity::new(Secret::generate().expect("randomness"), me, false);
     let port = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).expect("a port");
     let before = written();
-    let mut rail = TcpRail::new(house, Arc::new(Many), port).expect("a rail");
+    let mut rail = TcpTransport::new(house, Arc::new(Many), port).expect("a rail");
     rail.drive();
     let after = written();
     println!("{} bytes", after - before);

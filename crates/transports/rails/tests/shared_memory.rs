@@ -3,30 +3,30 @@
 
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{PacketClass, Transport};
-use garonne_rails::conformance::{Told, World, check_all, send};
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_rails::conformance::{RecordedEvents, World, check_all, send};
+use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use std::sync::Arc;
 use support::ReachedAs;
 
 mod support;
 
-struct Two(Vec<ShmRail>);
+struct Two(Vec<ShmTransport>);
 
 impl Two {
-    fn new<N: Neighbours + 'static>(wrap: impl Fn(Threads) -> N) -> Self {
-        let threads = Threads::new(2).unwrap();
+    fn new<N: NodePeers + 'static>(wrap: impl Fn(ThreadPeers) -> N) -> Self {
+        let threads = ThreadPeers::new(2).unwrap();
         Self(
             threads
                 .into_iter()
-                .map(|threads| ShmRail::new(Arc::new(wrap(threads))).unwrap())
+                .map(|threads| ShmTransport::new(Arc::new(wrap(threads))).unwrap())
                 .collect(),
         )
     }
 }
 
 impl World for Two {
-    type Rail = ShmRail;
-    fn rail(&mut self, peer: Peer) -> &mut ShmRail {
+    type Rail = ShmTransport;
+    fn rail(&mut self, peer: Peer) -> &mut ShmTransport {
         &mut self.0[peer as usize]
     }
     fn kill_second(&mut self) {
@@ -41,7 +41,7 @@ fn the_suite_holds_between_ranks_that_are_threads() {
 
 #[test]
 fn the_suite_holds_with_the_system_calls_that_processes_use() {
-    let process = Process::Other {
+    let process = PeerProcess::Other {
         pid: std::process::id(),
         kept: true,
     };
@@ -50,17 +50,17 @@ fn the_suite_holds_with_the_system_calls_that_processes_use() {
 
 #[test]
 fn the_suite_holds_where_no_memory_can_be_reached() {
-    check_all(|| Two::new(|threads| ReachedAs(threads, Process::Unreachable)));
+    check_all(|| Two::new(|threads| ReachedAs(threads, PeerProcess::Unreachable)));
 }
 
 #[test]
 fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
-    let ranks = Threads::new(8).unwrap();
+    let ranks = ThreadPeers::new(8).unwrap();
     std::thread::scope(|scope| {
         for threads in ranks {
             scope.spawn(move || {
                 let me = threads.me();
-                let mut rail = ShmRail::new(Arc::new(threads)).unwrap();
+                let mut rail = ShmTransport::new(Arc::new(threads)).unwrap();
                 let (mut sent, mut got) = ([0usize; 8], [0usize; 8]);
                 while sent
                     .iter()
@@ -83,7 +83,7 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                             *n += 1;
                         }
                     }
-                    let mut told = Told::default();
+                    let mut told = RecordedEvents::default();
                     rail.poll(64, &mut told);
                     if told.packets.is_empty() {
                         std::thread::yield_now();

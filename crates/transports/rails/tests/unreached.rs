@@ -8,7 +8,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ const ENOMEM: i32 = 12;
 const LIMIT: u64 = 4096;
 
 /// Threads of which the first finds no room for the inbox of the second.
-struct Narrow(Threads);
+struct Narrow(ThreadPeers);
 
-impl Neighbours for Narrow {
+impl NodePeers for Narrow {
     fn me(&self) -> Peer {
         self.0.me()
     }
@@ -49,8 +49,8 @@ impl Neighbours for Narrow {
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.0.doorbell(peer)
     }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Unreachable
+    fn process(&self, _peer: Peer) -> PeerProcess {
+        PeerProcess::Unreachable
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false
@@ -60,19 +60,19 @@ impl Neighbours for Narrow {
     }
 }
 
-fn ranks() -> Vec<Engine<ShmRail>> {
-    let ranks = Threads::new(3).unwrap().into_iter();
+fn ranks() -> Vec<Engine<ShmTransport>> {
+    let ranks = ThreadPeers::new(3).unwrap().into_iter();
     ranks
         .map(|rank| {
             let me = rank.me();
-            let rail = ShmRail::new(Arc::new(Narrow(rank))).unwrap();
+            let rail = ShmTransport::new(Arc::new(Narrow(rank))).unwrap();
             Engine::new(rail, me, 3, CreditQuotas::for_world(3))
         })
         .collect()
 }
 
 fn send(
-    shard: &mut Engine<ShmRail>,
+    shard: &mut Engine<ShmTransport>,
     peer: Peer,
     source: u32,
     memory: &Scratch,
@@ -88,7 +88,7 @@ fn send(
     })
 }
 
-fn recv(shard: &mut Engine<ShmRail>, peer: Peer, memory: &Scratch) -> Result<Request, Error> {
+fn recv(shard: &mut Engine<ShmTransport>, peer: Peer, memory: &Scratch) -> Result<Request, Error> {
     let source = Some(Source { rank: peer, peer });
     let started = shard.recv(RecvArgs {
         pattern: Pattern {
@@ -106,7 +106,7 @@ fn recv(shard: &mut Engine<ShmRail>, peer: Peer, memory: &Scratch) -> Result<Req
 }
 
 /// As one that is about to sleep looks once more.
-fn settle(shard: &mut Engine<ShmRail>) {
+fn settle(shard: &mut Engine<ShmTransport>) {
     shard.progress();
     shard.rail().arm();
     while shard.progress() {}
@@ -131,7 +131,7 @@ fn error_of(started: Result<StartOutcome, Error>) -> Option<Error> {
     }
 }
 
-fn ended(shard: &mut Engine<ShmRail>, request: Request) -> Option<Error> {
+fn ended(shard: &mut Engine<ShmTransport>, request: Request) -> Option<Error> {
     shard.take(request).unwrap().expect("it goes on").error
 }
 

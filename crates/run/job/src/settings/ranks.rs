@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 
-use garonne_rails::tcp::Fabrics;
+use garonne_rails::tcp::OfiSetting;
 
 use super::async_progress::{ENV_BACKGROUND, async_progress_setting_of};
 use super::backtrace::{self, ENV_BACKTRACE};
@@ -142,21 +142,21 @@ fn is_sealed(said: &OsStr) -> Result<bool> {
 ///
 /// # Errors
 /// The value is no word of the setting.
-pub fn fabrics() -> Result<Fabrics> {
+pub fn fabrics() -> Result<OfiSetting> {
     fabrics_of(&std::env::var_os(ENV_OFI).unwrap_or_default())
 }
 
-fn fabrics_of(said: &OsStr) -> Result<Fabrics> {
+fn fabrics_of(said: &OsStr) -> Result<OfiSetting> {
     let is_name = |said: &str| {
         said.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte))
     };
     match said.to_string_lossy().trim() {
-        "auto" => Ok(Fabrics::Fast),
+        "auto" => Ok(OfiSetting::Fast),
         // Nobody has tried it on a network that is faster than TCP, and what the library does there
         // ends the rank if it goes wrong.
-        "" | "0" | "off" | "no" => Ok(Fabrics::Off),
-        said if is_name(said) => Ok(Fabrics::Of(said.to_owned())),
+        "" | "0" | "off" | "no" => Ok(OfiSetting::Off),
+        said if is_name(said) => Ok(OfiSetting::Of(said.to_owned())),
         said => Err(Error::misuse(
             codes::G0225,
             format!(

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{Lost, Trusted};
+use garonne_rails::tcp::agent_channel::{AgentChannel, ChannelLoss};
 use rustix::event::epoll;
 
 use super::EpollToken;
@@ -47,7 +47,7 @@ impl std::fmt::Display for LinkLoss {
 /// A link to another agent: survives its connection, and checks that the other side lives.
 #[derive(Debug)]
 pub(super) struct AgentLink {
-    connection: Trusted,
+    connection: AgentChannel,
     token: EpollToken,
     awaits_writable: bool,
     heartbeat: Heartbeat,
@@ -61,7 +61,7 @@ pub(super) struct AgentLink {
 
 impl AgentLink {
     /// Has the epoll watch a line; its socket may be watched already, under another token.
-    pub fn new(line: Trusted, token: EpollToken, epoll: &OwnedFd) -> Self {
+    pub fn new(line: AgentChannel, token: EpollToken, epoll: &OwnedFd) -> Self {
         let mut trunk = Self {
             connection: line,
             token,
@@ -90,8 +90,8 @@ impl AgentLink {
     pub fn replace_connection(
         &mut self,
         epoll: &OwnedFd,
-        (by, turn): (Trusted, u32),
-    ) -> Result<(), Lost> {
+        (by, turn): (AgentChannel, u32),
+    ) -> Result<(), ChannelLoss> {
         let _ = epoll::delete(epoll, self.connection.fd());
         self.connection.renew(by)?;
         (self.down_since, self.turn) = (None, turn);
@@ -155,7 +155,7 @@ impl AgentLink {
     }
 
     /// Sends a message, now or when there is room. An error: it is too long.
-    pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), Lost> {
+    pub fn send(&mut self, epoll: &OwnedFd, message: &[u8]) -> Result<(), ChannelLoss> {
         self.heartbeat.sent(Instant::now());
         self.connection.send(message)?;
         self.watch_room(epoll);
@@ -171,7 +171,7 @@ impl AgentLink {
     }
 
     /// Has what waits leave; whether all has.
-    pub fn push(&mut self, epoll: &OwnedFd) -> Result<bool, Lost> {
+    pub fn push(&mut self, epoll: &OwnedFd) -> Result<bool, ChannelLoss> {
         self.connection.push()?;
         self.watch_room(epoll);
         Ok(!self.awaits_writable)
@@ -179,7 +179,7 @@ impl AgentLink {
 
     /// The next message that is here. An error: the other side has ended the line; a connection
     /// that fails only leaves it without one for a while.
-    pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, Lost> {
+    pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, ChannelLoss> {
         let before = self.connection.bytes();
         let received = self.connection.receive();
         // Also in the middle of a message: on a slow line it may take longer than the patience with
@@ -189,14 +189,14 @@ impl AgentLink {
         }
         match received {
             Ok(message) => Ok(message),
-            Err(Lost::Broke) => {
+            Err(ChannelLoss::Broke) => {
                 if self.down_since.is_none() {
                     self.down_since = Some(Instant::now());
                     let _ = epoll::delete(epoll, self.connection.fd());
                 }
                 Ok(None)
             }
-            Err(Lost::Over) => Err(Lost::Over),
+            Err(ChannelLoss::Over) => Err(ChannelLoss::Over),
         }
     }
 
@@ -219,17 +219,22 @@ impl AgentLink {
     }
 
     /// Says that this side lives, if it is time.
-    pub fn keep_alive(&mut self, epoll: &OwnedFd, ping: &[u8], now: Instant) -> Result<(), Lost> {
+    pub fn keep_alive(
+        &mut self,
+        epoll: &OwnedFd,
+        ping: &[u8],
+        now: Instant,
+    ) -> Result<(), ChannelLoss> {
         let is_gone = self
             .down_since
             .is_some_and(|since| now >= since + LINE_DOWN_MAX);
         if self.heartbeat.is_over(now) {
             self.loss = LinkLoss::Silent;
-            return Err(Lost::Over);
+            return Err(ChannelLoss::Over);
         }
         if is_gone {
             self.loss = LinkLoss::NotRenewed;
-            return Err(Lost::Over);
+            return Err(ChannelLoss::Over);
         }
         if self.heartbeat.must_speak(now) {
             // Behind what waits already it would say nothing new.
@@ -245,17 +250,19 @@ impl AgentLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_rails::tcp::agent_channel::{Call, Called, Porch, house};
+    use garonne_rails::tcp::agent_channel::{
+        ChannelConnect, ConnectOutcome, PendingChannels, house,
+    };
     use garonne_rails::tcp::{Secret, listen};
     use std::time::Duration;
 
     /// Both ends of a line.
-    fn line() -> (Trusted, Trusted) {
+    fn line() -> (AgentChannel, AgentChannel) {
         let house = |node| house(Secret::from_bytes(&[3; 32]), [1; 16], node);
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut porch = Porch::new(house(0), listener);
-        let mut call = Call::begin(&house(1), address, 0).unwrap();
+        let mut porch = PendingChannels::new(house(0), listener);
+        let mut call = ChannelConnect::begin(&house(1), address, 0).unwrap();
         let (mut below, mut above) = (None, None);
         let until = Instant::now() + Duration::from_secs(10);
         while below.is_none() || above.is_none() {
@@ -263,7 +270,7 @@ mod tests {
             porch.open(&mut |_, _| true);
             above = above.or_else(|| (0..4).find_map(|place| porch.look(place, |_| true)));
             if below.is_none()
-                && let Called::Open(line) = call.look()
+                && let ConnectOutcome::Open(line) = call.look()
             {
                 below = Some(*line);
             }

@@ -12,7 +12,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::{self, Lost, Porch};
+use garonne_rails::tcp::agent_channel::{self, ChannelLoss, PendingChannels};
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
@@ -28,7 +28,7 @@ use garonne_job::node_map::listed;
 /// Links to the child agents, and what passes over them. Owned by every agent that is no leaf of
 /// the tree.
 pub(super) struct ChildAgents {
-    listener: Porch,
+    listener: PendingChannels,
     /// In the order of nodes.
     children: Vec<ChildAgent>,
     /// Until then those that are to report here may take to call; none: that time is over.
@@ -170,7 +170,7 @@ impl Agent<'_> {
     ) -> Result<()> {
         let tree = self.job.tree();
         let house = agent_channel::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
-        let porch = Porch::new(house, listener);
+        let porch = PendingChannels::new(house, listener);
         self.listen(porch.fd(), EpollToken::AgentListener)?;
         let awaited = |node| ChildAgent::new(node, None);
         self.child_agents = Some(Box::new(ChildAgents {
@@ -309,7 +309,7 @@ impl Agent<'_> {
     }
 
     /// Tells one who has called what is to be run.
-    fn send_job(&mut self, trunk: &mut AgentLink) -> std::result::Result<(), Lost> {
+    fn send_job(&mut self, trunk: &mut AgentLink) -> std::result::Result<(), ChannelLoss> {
         if self
             .child_agents
             .as_ref()

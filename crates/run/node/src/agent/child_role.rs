@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::Lost;
+use garonne_rails::tcp::agent_channel::ChannelLoss;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
@@ -377,11 +377,13 @@ impl Agent<'_> {
             && let Some(trunk) = self.child_role.as_mut().and_then(|up| up.link.as_mut())
         {
             match trunk.push(&self.epoll) {
-                Ok(true) | Err(Lost::Over) => return,
+                Ok(true) | Err(ChannelLoss::Over) => return,
                 Ok(false) => {}
                 // Nobody waits for the epoll any more.
-                Err(Lost::Broke) if trunk.receive(&self.epoll).is_ok() => self.reconnect_now(),
-                Err(Lost::Broke) => return,
+                Err(ChannelLoss::Broke) if trunk.receive(&self.epoll).is_ok() => {
+                    self.reconnect_now()
+                }
+                Err(ChannelLoss::Broke) => return,
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

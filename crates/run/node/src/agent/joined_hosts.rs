@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::Trusted;
+use garonne_rails::tcp::agent_channel::AgentChannel;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
@@ -55,7 +55,7 @@ pub(crate) struct RootConnection {
     /// The job's secret.
     pub secret: Secret,
     /// The line, to the agent above.
-    pub line: Trusted,
+    pub line: AgentChannel,
     /// Node of the parent.
     pub parent: u32,
     /// The address at which it was made.

@@ -10,7 +10,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{self, Call, Called};
+use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
@@ -21,7 +21,7 @@ use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 #[derive(Debug, Default)]
 pub(super) struct Reconnect {
     turn: u32,
-    calls: Vec<Option<Call>>,
+    calls: Vec<Option<ChannelConnect>>,
     /// When the last round began.
     begun: Option<Instant>,
     /// Rounds that are still to be tried for a network that is to be left alone.
@@ -113,7 +113,7 @@ impl Agent<'_> {
         }
         let calls = addresses.into_iter().filter_map(|address| {
             let address = SocketAddr::new(address, port);
-            Call::begin_again(&house, (address, parent), received).ok()
+            ChannelConnect::begin_again(&house, (address, parent), received).ok()
         });
         let calls: Vec<_> = calls.map(Some).collect();
         for (call, place) in calls.iter().flatten().zip(0..) {
@@ -148,7 +148,7 @@ impl Agent<'_> {
         let Some(call) = slot else { return };
         let had_called = call.has_called();
         match call.look() {
-            Called::Waits => {
+            ConnectOutcome::Waits => {
                 if !had_called
                     && call.has_called()
                     && let Some(fd) = call.fd()
@@ -157,8 +157,10 @@ impl Agent<'_> {
                     let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
-            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => *slot = None,
-            Called::Open(line) => {
+            ConnectOutcome::Failed(_) | ConnectOutcome::Refused(_) | ConnectOutcome::Cut(_) => {
+                *slot = None
+            }
+            ConnectOutcome::Open(line) => {
                 let (turn, parent) = (up.reconnect.turn, up.parent);
                 up.reconnect.calls.clear();
                 (up.reconnect.begun, up.reconnect.moves) = (None, 0);

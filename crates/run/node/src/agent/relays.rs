@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use garonne_progress::events::{EventWatch, Interest, WatchAction};
 use garonne_progress::tasks::{Place as Where, RunContext, TaskOptions, Tasks, Urgency, shared};
-use garonne_rails::tcp::relay::{Lead, Probe, Relay};
+use garonne_rails::tcp::relay::{ReachProbe, Relay, RelayDirection};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use rustix::event::epoll;
@@ -48,7 +48,7 @@ pub(super) struct Relays {
 #[derive(Debug)]
 struct RelayProbe {
     tried: ProbeTarget,
-    probe: Probe,
+    probe: ReachProbe,
     until: Instant,
 }
 
@@ -211,7 +211,7 @@ impl Agent<'_> {
             let Some(place) = place_for(&tried, &self.relays.probes) else {
                 return;
             };
-            let Some(probe) = Probe::begin(SocketAddr::new(address, port)) else {
+            let Some(probe) = ReachProbe::begin(SocketAddr::new(address, port)) else {
                 continue;
             };
             let token = EpollToken::Probe(place as u32).pack();
@@ -354,15 +354,15 @@ impl Agent<'_> {
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {
-                return Lead::To(Vec::new());
+                return RelayDirection::To(Vec::new());
             };
             let mut meets = meets.lock().unwrap_or_else(PoisonError::into_inner);
             if meets.keeps((from, to), Instant::now()) {
-                return Lead::Meeting;
+                return RelayDirection::Meeting;
             }
             let addresses = around.lock().unwrap_or_else(PoisonError::into_inner).of(to);
             let at = |address| SocketAddr::new(address, port);
-            Lead::To(addresses.into_iter().map(at).collect())
+            RelayDirection::To(addresses.into_iter().map(at).collect())
         };
         let relay = Arc::new(Mutex::new(relay));
         let turn = move |_: &RunContext| {
@@ -454,7 +454,7 @@ mod tests {
             assert_eq!(place, Some(age as usize));
             probes.push(Some(RelayProbe {
                 tried: ProbeTarget::Rank(call),
-                probe: Probe::begin(address).unwrap(),
+                probe: ReachProbe::begin(address).unwrap(),
                 until: now + std::time::Duration::from_secs((age + 3) % PROBES_MAX as u64),
             }));
         }

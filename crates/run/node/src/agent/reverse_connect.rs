@@ -8,8 +8,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use garonne_rails::tcp::House;
-use garonne_rails::tcp::agent_channel::{self, Call, Called};
+use garonne_rails::tcp::LocalIdentity;
+use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
@@ -27,7 +27,7 @@ pub(super) struct ReverseConnects {
 #[derive(Debug)]
 struct PendingRequest {
     request: ReverseConnectRequest,
-    call: Call,
+    call: ChannelConnect,
     /// Addresses of this host that were not tried yet; the next one is the last.
     remaining_addresses: Vec<IpAddr>,
 }
@@ -72,11 +72,11 @@ impl Agent<'_> {
         let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
             return;
         };
-        let house: House =
+        let house: LocalIdentity =
             agent_channel::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
-            let Ok(call) = Call::ask(&house, (address, what.to), what.bulk) else {
+            let Ok(call) = ChannelConnect::ask(&house, (address, what.to), what.bulk) else {
                 continue;
             };
             let free = self
@@ -114,7 +114,7 @@ impl Agent<'_> {
         let Some(asking) = slot else { return };
         let had_called = asking.call.has_called();
         match asking.call.look() {
-            Called::Waits => {
+            ConnectOutcome::Waits => {
                 if !had_called
                     && asking.call.has_called()
                     && let Some(fd) = asking.call.fd()
@@ -124,8 +124,8 @@ impl Agent<'_> {
                 }
             }
             // The rank knows: nothing more is to be said.
-            Called::Open(_) => *slot = None,
-            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => {
+            ConnectOutcome::Open(_) => *slot = None,
+            ConnectOutcome::Failed(_) | ConnectOutcome::Refused(_) | ConnectOutcome::Cut(_) => {
                 if let Some(PendingRequest {
                     request: what,
                     remaining_addresses: left,

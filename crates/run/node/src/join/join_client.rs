@@ -11,8 +11,8 @@ use garonne_job::join_messages::ToJoiner;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
-use garonne_rails::tcp::House;
-use garonne_rails::tcp::agent_channel::Trusted;
+use garonne_rails::tcp::LocalIdentity;
+use garonne_rails::tcp::agent_channel::AgentChannel;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{NO_NODE, local_identity};
@@ -61,7 +61,7 @@ pub fn join(key: &JoinKey, offer: &HostOffer, tell: &mut dyn FnMut(JoinEvent)) -
     }
 }
 
-fn call(key: &JoinKey, house: &House) -> Result<(Trusted, SocketAddr)> {
+fn call(key: &JoinKey, house: &LocalIdentity) -> Result<(AgentChannel, SocketAddr)> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     let mut failures = Vec::new();
     for place in &key.places {
@@ -105,7 +105,7 @@ fn unheard() -> Error {
 /// Waits as long as the job does, if that has said anything by `until`. `None`: the line has ended
 /// before.
 fn wait(
-    line: &mut Trusted,
+    line: &mut AgentChannel,
     until: Instant,
     tell: &mut dyn FnMut(JoinEvent),
 ) -> Result<Option<AgentBootstrap>> {
@@ -147,13 +147,13 @@ fn wait(
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
-    use garonne_rails::tcp::agent_channel::Porch;
+    use garonne_rails::tcp::agent_channel::PendingChannels;
     use garonne_rails::tcp::listen;
 
     use super::*;
 
     /// Lets one with the key in.
-    fn next(porch: &mut Porch) -> Trusted {
+    fn next(porch: &mut PendingChannels) -> AgentChannel {
         loop {
             porch.open(&mut |_, _| true);
             let came = (0..4).find_map(|place| porch.look(place, |node| node == NO_NODE));
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    fn refused(line: &mut Trusted, text: &str) {
+    fn refused(line: &mut AgentChannel, text: &str) {
         let refusal = ToJoiner::Refused {
             code: codes::G0227.to_owned(),
             text: text.to_owned(),
@@ -176,12 +176,12 @@ mod tests {
         }
     }
 
-    fn port() -> (JoinKey, Porch) {
+    fn port() -> (JoinKey, PendingChannels) {
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         let listener: TcpListener = listen((local, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let key = JoinKey::new(vec![KeyAddresses::Address(local)], port).unwrap();
-        let porch = Porch::new(local_identity(key.secret(), 0), listener);
+        let porch = PendingChannels::new(local_identity(key.secret(), 0), listener);
         (key, porch)
     }
 

@@ -13,7 +13,7 @@ use garonne_job::join_messages::ToJoiner;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::agent_channel::{Porch, Trusted};
+use garonne_rails::tcp::agent_channel::{AgentChannel, PendingChannels};
 use rustix::event::epoll;
 
 use super::late_join::hosts;
@@ -49,7 +49,7 @@ pub struct JoinListener {
 #[derive(Debug)]
 struct JoinPort {
     key: JoinKey,
-    porch: Porch,
+    porch: PendingChannels,
     wanted: usize,
     patience: Duration,
 }
@@ -66,12 +66,12 @@ pub enum JoinResult {
 /// The hosts that have joined, each with the line that it made, and the port.
 #[derive(Debug)]
 pub struct JoinedHosts {
-    pub(crate) guests: Vec<(HostOffer, Trusted)>,
+    pub(crate) guests: Vec<(HostOffer, AgentChannel)>,
     /// The port, with those inside who have not proved yet that they have the key: whoever takes it
     /// over is to watch them, too.
-    pub(crate) porch: Porch,
+    pub(crate) porch: PendingChannels,
     /// Lines of those who have it and came too late. They have been told, and may not have read it.
-    pub(crate) told: Vec<Trusted>,
+    pub(crate) told: Vec<AgentChannel>,
 }
 
 impl JoinedHosts {
@@ -83,7 +83,7 @@ impl JoinedHosts {
 
 /// A host that has proved the key.
 struct JoiningHost {
-    line: Trusted,
+    line: AgentChannel,
     since: Instant,
     /// Offer of the host, once it has sent it.
     offer: Option<HostOffer>,
@@ -108,7 +108,7 @@ impl JoinListener {
             true => own_places(),
         };
         let key = JoinKey::new(places, port)?;
-        let porch = Porch::new(local_identity(key.secret(), 0), listener);
+        let porch = PendingChannels::new(local_identity(key.secret(), 0), listener);
         let signals = SignalFd::watch()
             .map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
         let (wanted, patience) = (invited.hosts as usize, invited.patience);
@@ -426,7 +426,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::BorrowedFd;
 
-    use garonne_rails::tcp::agent_channel::{Call, Called};
+    use garonne_rails::tcp::agent_channel::{ChannelConnect, ConnectOutcome};
     use rustix::event::{PollFd, PollFlags};
 
     use super::super::late_join::LateJoinListener;
@@ -448,25 +448,25 @@ mod tests {
         assert_eq!(ready, 1, "nothing came");
     }
 
-    fn called(key: &JoinKey) -> Call {
+    fn called(key: &JoinKey) -> ChannelConnect {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, key.port));
-        let call = Call::begin(&local_identity(key.secret(), NO_NODE), at, 0).unwrap();
+        let call = ChannelConnect::begin(&local_identity(key.secret(), NO_NODE), at, 0).unwrap();
         ready(call.fd().unwrap(), PollFlags::OUT);
         call
     }
 
     /// The caller looks until it is let in.
-    fn let_in(mut call: Call) -> Trusted {
+    fn let_in(mut call: ChannelConnect) -> AgentChannel {
         loop {
             match call.look() {
-                Called::Open(line) => return *line,
-                Called::Waits => ready(call.fd().unwrap(), PollFlags::IN),
+                ConnectOutcome::Open(line) => return *line,
+                ConnectOutcome::Waits => ready(call.fd().unwrap(), PollFlags::IN),
                 failed => panic!("{failed:?}"),
             }
         }
     }
 
-    fn offer(line: &mut Trusted) {
+    fn offer(line: &mut AgentChannel) {
         let offer = HostOffer {
             name: "n".into(),
             slots: 1,
@@ -475,7 +475,7 @@ mod tests {
     }
 
     /// Receives the job's next message. `None`: the connection is closed.
-    fn said(line: &mut Trusted) -> Option<ToJoiner> {
+    fn said(line: &mut AgentChannel) -> Option<ToJoiner> {
         loop {
             match line.receive() {
                 Ok(Some(message)) => return Some(ToJoiner::decode(&message).unwrap()),
@@ -485,7 +485,7 @@ mod tests {
         }
     }
 
-    fn is_told_that_all_have_come(line: &mut Trusted) {
+    fn is_told_that_all_have_come(line: &mut AgentChannel) {
         match said(line) {
             Some(ToJoiner::Refused { code, text }) => {
                 assert!(
@@ -510,7 +510,7 @@ mod tests {
         let key = room.key().clone();
         // It has called, and nobody answers before the room waits.
         let mut halfway = called(&key);
-        assert!(matches!(halfway.look(), Called::Waits));
+        assert!(matches!(halfway.look(), ConnectOutcome::Waits));
         let (tell, is_over) = std::sync::mpsc::channel();
         let callers = std::thread::spawn(move || {
             // It is answered, and does not look before all is over.
@@ -568,7 +568,7 @@ mod tests {
         let room = room(1);
         let key = room.key().clone();
         let callers = std::thread::spawn(move || {
-            let mut silent: Vec<Trusted> =
+            let mut silent: Vec<AgentChannel> =
                 (0..=GUESTS_SPARE).map(|_| let_in(called(&key))).collect();
             let mut last = let_in(called(&key));
             // In the place of the first.

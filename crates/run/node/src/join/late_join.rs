@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{Porch, Trusted};
+use garonne_rails::tcp::agent_channel::{AgentChannel, PendingChannels};
 
 use super::NO_NODE;
 use garonne_job::codes;
@@ -19,9 +19,9 @@ use garonne_job::limits::{LATE_LINES_MAX, LATE_WAIT};
 /// The listener for hosts that come too late, and the connections of those that did.
 #[derive(Debug)]
 pub(crate) struct LateJoinListener {
-    porch: Porch,
+    porch: PendingChannels,
     hosts: usize,
-    told: VecDeque<(Instant, Trusted)>,
+    told: VecDeque<(Instant, AgentChannel)>,
 }
 
 impl LateJoinListener {
@@ -29,7 +29,7 @@ impl LateJoinListener {
     /// already. The sockets of callers who are inside are handed to `watch`, with their places: the
     /// room has watched them until now.
     pub fn new(
-        (mut porch, mut told): (Porch, Vec<Trusted>),
+        (mut porch, mut told): (PendingChannels, Vec<AgentChannel>),
         hosts: usize,
         watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool,
     ) -> Self {

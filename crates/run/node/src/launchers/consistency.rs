@@ -7,7 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use garonne_rails::tcp::{Fault, Reason};
+use garonne_rails::tcp::{HandshakeError, RejectReason};
 
 use crate::addresses;
 use crate::remote_agent::ConnectError;
@@ -71,20 +71,23 @@ impl ConsistencyCheck {
     }
 }
 
-fn is_foreign(fault: &Fault) -> bool {
-    matches!(fault, Fault::Versions { .. } | Fault::Library(_))
+fn is_foreign(fault: &HandshakeError) -> bool {
+    matches!(
+        fault,
+        HandshakeError::Versions { .. } | HandshakeError::Library(_)
+    )
 }
 
 /// Returns what rank 0 concludes from a caller that it has refused.
-pub(super) fn caller_mismatch(from: IpAddr, fault: &Fault) -> Option<Mismatch> {
+pub(super) fn caller_mismatch(from: IpAddr, fault: &HandshakeError) -> Option<Mismatch> {
     let text = match fault {
         fault if is_foreign(fault) => {
             format!("a process at {from} calls rank 0 and cannot take part: {fault}")
         }
-        Fault::NotAuthentic => format!(
+        HandshakeError::NotAuthentic => format!(
             "a process at {from} calls rank 0 with another key than the one in the file that {ENV_KEY} names here"
         ),
-        Fault::Refused(Reason::Other) => format!(
+        HandshakeError::Refused(RejectReason::Other) => format!(
             "a process at {from} calls rank 0 for another job: WORLD_SIZE, MASTER_ADDR and MASTER_PORT must be spelled alike for all ranks, and RANK must not come twice"
         ),
         _ => return None,
@@ -148,12 +151,12 @@ pub(super) fn rank_zero_mismatch(missed: &ConnectError) -> Option<Mismatch> {
     let refused = missed
         .refused
         .as_ref()
-        .filter(|(_, fault)| !matches!(fault, Fault::Garbage));
+        .filter(|(_, fault)| !matches!(fault, HandshakeError::Garbage));
     let text = match (refused, missed.cut) {
         (Some((at, fault)), _) if is_foreign(fault) => {
             format!("rank 0's place at {at} cannot be shared: {fault}")
         }
-        (Some((at, Fault::Refused(Reason::Other))), _) => format!(
+        (Some((at, HandshakeError::Refused(RejectReason::Other))), _) => format!(
             "{at} is the place of another job's rank 0, or WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not spelled alike for all ranks, or another process is this rank, too (RANK must not come twice)"
         ),
         (Some((at, fault)), _) => format!("rank 0's place at {at}: {fault}"),
@@ -170,15 +173,15 @@ pub(super) fn rank_zero_mismatch(missed: &ConnectError) -> Option<Mismatch> {
 mod tests {
     use std::time::Duration;
 
-    use garonne_rails::tcp::{Library, VERSIONS};
+    use garonne_rails::tcp::{LibraryName, VERSIONS};
 
     use super::*;
 
-    fn foreign() -> Fault {
-        Fault::Versions {
+    fn foreign() -> HandshakeError {
+        HandshakeError::Versions {
             ours: VERSIONS,
             theirs: (9, 11).into(),
-            library: Library::own(),
+            library: LibraryName::own(),
         }
     }
 
@@ -225,7 +228,8 @@ mod tests {
     #[test]
     fn another_key_is_said_once_it_has_come_for_a_while_and_at_the_end() {
         let (mut doubts, now) = (ConsistencyCheck::default(), Instant::now());
-        let doubt = || caller_mismatch("10.0.0.2".parse().unwrap(), &Fault::NotAuthentic).unwrap();
+        let doubt =
+            || caller_mismatch("10.0.0.2".parse().unwrap(), &HandshakeError::NotAuthentic).unwrap();
         assert_eq!(doubts.unreported(doubt(), now), None);
         assert_eq!(
             doubts.unreported(doubt(), now + Duration::from_secs(1)),
@@ -243,11 +247,11 @@ mod tests {
     #[test]
     fn what_speaks_another_protocol_is_no_matter_of_ours() {
         assert_eq!(
-            caller_mismatch("10.0.0.2".parse().unwrap(), &Fault::Garbage),
+            caller_mismatch("10.0.0.2".parse().unwrap(), &HandshakeError::Garbage),
             None
         );
         let missed = ConnectError {
-            refused: Some(("10.0.0.1:29501".parse().unwrap(), Fault::Garbage)),
+            refused: Some(("10.0.0.1:29501".parse().unwrap(), HandshakeError::Garbage)),
             ..ConnectError::default()
         };
         assert_eq!(rank_zero_mismatch(&missed), None);

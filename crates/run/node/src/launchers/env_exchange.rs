@@ -17,8 +17,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::agent_channel::{self, Porch, Trusted};
-use garonne_rails::tcp::{House, listen};
+use garonne_rails::tcp::agent_channel::{self, AgentChannel, PendingChannels};
+use garonne_rails::tcp::{LocalIdentity, listen};
 use rustix::event::{PollFd, PollFlags};
 
 use super::consistency::{
@@ -73,7 +73,7 @@ pub(super) struct EnvExchange {
 #[derive(Debug)]
 enum ExchangeConnection {
     Near(UnixStream),
-    Far(Box<Trusted>),
+    Far(Box<AgentChannel>),
 }
 
 impl EnvExchange {
@@ -249,7 +249,7 @@ impl EnvExchange {
         Err(self.failed("rank 0 does not come"))
     }
 
-    fn local_identity(&self) -> Result<House> {
+    fn local_identity(&self) -> Result<LocalIdentity> {
         let key = key_file::read()?.ok_or_else(|| {
             let text = format!(
                 "the {} ranks are on several hosts, and nothing but RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT says so: they need a key to know each other\n  \
@@ -298,7 +298,7 @@ impl EnvExchange {
             listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
         let taken = self.ports().take_while(|other| *other != port).next();
-        let mut porch = Porch::new(self.local_identity()?, listener);
+        let mut porch = PendingChannels::new(self.local_identity()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, ExchangeConnection>) =
             Default::default();
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());

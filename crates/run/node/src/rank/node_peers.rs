@@ -6,7 +6,7 @@ use garonne_engine::api::{Error as EngineError, LackingSide, Peer, UnreachableCa
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::RankState;
 use garonne_job::limits;
-use garonne_rails::shm::{Neighbours, Process, refuse};
+use garonne_rails::shm::{NodePeers, PeerProcess, refuse};
 use garonne_sync::shm::Segment;
 use rustix::io::Errno;
 use rustix::process::Resource;
@@ -74,7 +74,7 @@ impl SegmentPeers {
     }
 }
 
-impl Neighbours for SegmentPeers {
+impl NodePeers for SegmentPeers {
     fn me(&self) -> Peer {
         self.me
     }
@@ -125,15 +125,15 @@ impl Neighbours for SegmentPeers {
         (peer < self.size).then(|| self.board.part(garonne_job::layout::hands_offset(peer), 8))
     }
 
-    fn process(&self, peer: Peer) -> Process {
+    fn process(&self, peer: Peer) -> PeerProcess {
         let card = self.client.rank_block(peer);
         let (pid, own) = (card.pid(), self.client.rank_block(self.me));
         if peer == self.me {
-            Process::Same
+            PeerProcess::Same
         } else if pid == 0 || card.pid_space() != own.pid_space() || own.pid_space() == 0 {
-            Process::Unreachable
+            PeerProcess::Unreachable
         } else {
-            Process::Other {
+            PeerProcess::Other {
                 pid,
                 kept: card.agent_is_parent(),
             }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::builtin::BuiltinStrategy;
-use garonne_rails::tcp::{self, Fabrics, Fault, House, Process, Reason, TcpRail};
+use garonne_rails::tcp::{
+    self, HandshakeError, LocalIdentity, OfiSetting, ProcessId, RejectReason, TcpTransport,
+};
 use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
@@ -32,7 +34,7 @@ use garonne_job::settings::ranks::{fabrics, sealed};
 
 /// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
 pub(super) struct RemoteHosts {
-    pub transport: TcpRail,
+    pub transport: TcpTransport,
     /// By rank: it is on this node.
     pub local_ranks: Vec<bool>,
     /// By rank: it is on this node, is not this one, and large data go by TCP as well; empty: to
@@ -80,13 +82,13 @@ impl RemoteHosts {
             name: map.atlas.endpoint(world.node)?.name,
         };
         let sealed = sealed()?;
-        let me = Process {
+        let me = ProcessId {
             job: world.job.0.to_ne_bytes(),
             world: world.epoch,
             rank: world.rank,
             incarnation: 0,
         };
-        let house = House::new(begin.secret, me, sealed);
+        let house = LocalIdentity::new(begin.secret, me, sealed);
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
@@ -102,7 +104,7 @@ impl RemoteHosts {
             joint,
             sealed,
         };
-        let rail = TcpRail::new(house, Arc::new(others), begin.listener);
+        let rail = TcpTransport::new(house, Arc::new(others), begin.listener);
         let mut rail = rail.map_err(|error| {
             Error::resource(
                 codes::G0304,
@@ -271,14 +273,14 @@ struct RemoteRanks {
     tuned: OnceLock<Tuned>,
     /// Each rank of this host has a core of its own, and none is left.
     all_send: bool,
-    fabrics: Fabrics,
+    fabrics: OfiSetting,
     /// Ranks of this host are reached, too.
     joint: bool,
     /// Whether connections to other hosts are encrypted.
     sealed: bool,
 }
 
-impl tcp::Hosts for RemoteRanks {
+impl tcp::PeerDirectory for RemoteRanks {
     fn size(&self) -> u32 {
         self.world.size
     }
@@ -288,7 +290,7 @@ impl tcp::Hosts for RemoteRanks {
         0
     }
 
-    fn fabrics(&self) -> Fabrics {
+    fn fabrics(&self) -> OfiSetting {
         self.fabrics.clone()
     }
 
@@ -384,14 +386,14 @@ impl tcp::Hosts for RemoteRanks {
         self.client.report_unreachable(peer);
     }
 
-    fn refused(&self, peer: Peer, fault: &Fault) {
+    fn refused(&self, peer: Peer, fault: &HandshakeError) {
         let code = match fault {
-            Fault::Versions { .. } | Fault::Library(_) => codes::G0203,
-            Fault::Refused(Reason::Sealing) => codes::G0231,
+            HandshakeError::Versions { .. } | HandshakeError::Library(_) => codes::G0203,
+            HandshakeError::Refused(RejectReason::Sealing) => codes::G0231,
             _ => codes::G0229,
         };
         let text = match fault {
-            Fault::Refused(Reason::Sealing) => {
+            HandshakeError::Refused(RejectReason::Sealing) => {
                 let (own, other) = if self.sealed {
                     ("encrypts", "does not")
                 } else {

@@ -16,13 +16,13 @@ use garonne_job::error::Result;
 use garonne_job::settings::shards::wished;
 use garonne_progress::sharded::{ShardOpener, ShardedEngine};
 use garonne_rails::cost_model::CostModel;
-use garonne_rails::multi::ComposedRail;
-use garonne_rails::shm::{Neighbours, ShmRail, Threads};
+use garonne_rails::multi::MultiTransport;
+use garonne_rails::shm::{NodePeers, ShmTransport, ThreadPeers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A rank of several threads, as the layers above use it.
-pub type RankShards = ShardedEngine<ComposedRail, RankEnvironment>;
+pub type RankShards = ShardedEngine<MultiTransport, RankEnvironment>;
 
 /// Arguments from which the further shards of a rank are made.
 pub(super) struct ShardFactory {
@@ -69,15 +69,15 @@ impl ShardFactory {
     fn open(
         &self,
         shard: usize,
-    ) -> std::result::Result<(Engine<ComposedRail>, RankEnvironment), EngineError> {
+    ) -> std::result::Result<(Engine<MultiTransport>, RankEnvironment), EngineError> {
         let place = RankEnvironment {
             shard,
             ..self.place.clone()
         };
         let Some(client) = &self.client else {
-            let memory = Threads::new(1)?.pop();
+            let memory = ThreadPeers::new(1)?.pop();
             let memory = memory.ok_or(EngineError::Resource("no memory for a shard"))?;
-            let rail = ComposedRail::of_node(rail(Arc::new(memory))?);
+            let rail = MultiTransport::of_node(rail(Arc::new(memory))?);
             return Ok((Engine::new(rail, 0, 1, CreditQuotas::for_world(1)), place));
         };
         let world = client.world();
@@ -90,7 +90,7 @@ impl ShardFactory {
             self.closed.fetch_or(1 << number, Ordering::Relaxed);
             NO_ROOM
         })?;
-        let rail = ComposedRail::of_node(rail(Arc::new(neighbours))?);
+        let rail = MultiTransport::of_node(rail(Arc::new(neighbours))?);
         let mut engine = Engine::new(
             rail,
             world.rank,
@@ -109,8 +109,8 @@ impl ShardFactory {
     }
 }
 
-fn rail(neighbours: Arc<dyn Neighbours>) -> std::result::Result<ShmRail, EngineError> {
-    let mut rail = ShmRail::new(neighbours)?;
+fn rail(neighbours: Arc<dyn NodePeers>) -> std::result::Result<ShmTransport, EngineError> {
+    let mut rail = ShmTransport::new(neighbours)?;
     if let Some(costs) = CostModel::load() {
         rail.begin_with(&costs);
     }

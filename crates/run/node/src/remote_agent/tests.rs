@@ -1,11 +1,11 @@
 //! Calls of an agent at addresses of which some lead nowhere.
 
 use super::*;
-use garonne_rails::tcp::agent_channel::Porch;
+use garonne_rails::tcp::agent_channel::PendingChannels;
 use garonne_rails::tcp::{Secret, listen};
 
 /// The node whose agent calls.
-fn heard(porch: &mut Porch) -> Option<u32> {
+fn heard(porch: &mut PendingChannels) -> Option<u32> {
     let until = Instant::now() + CALL_WAIT;
     while Instant::now() < until {
         porch.open(&mut |_, _| true);
@@ -76,7 +76,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
             wait(listener.as_fd());
             drop(listener.accept().unwrap());
         }
-        let mut porch = Porch::new(agent_channel::house(secret(), [1; 16], 0), listener);
+        let mut porch = PendingChannels::new(agent_channel::house(secret(), [1; 16], 0), listener);
         heard(&mut porch)
     });
     // Two calls at a time.
@@ -97,7 +97,7 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
     let first = std::thread::spawn({
         let over = over.clone();
         move || {
-            let mut porch = Porch::new(
+            let mut porch = PendingChannels::new(
                 agent_channel::house(Secret::from_bytes(&[4; 32]), [1; 16], 0),
                 listener,
             );
@@ -128,7 +128,7 @@ fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_o
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut fds, None).unwrap();
         drop(listener.accept().unwrap());
-        let mut porch = Porch::new(agent_channel::house(secret(), [1; 16], 0), listener);
+        let mut porch = PendingChannels::new(agent_channel::house(secret(), [1; 16], 0), listener);
         heard(&mut porch)
     });
     let house = agent_channel::house(secret(), [1; 16], 5);
@@ -148,7 +148,7 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
     let first = std::thread::spawn(move || {
         // After the first calls, which nobody takes.
         std::thread::sleep(Duration::from_millis(300));
-        let mut porch = Porch::new(
+        let mut porch = PendingChannels::new(
             agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
             listen(address).unwrap(),
         );
@@ -202,7 +202,7 @@ fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
     let _silent = silent.accept().unwrap();
     std::thread::sleep(CUT_PAUSE);
     let expected = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
-    let mut porch = Porch::new(expected, listen(at).unwrap());
+    let mut porch = PendingChannels::new(expected, listen(at).unwrap());
     assert!(heard(&mut porch).is_some());
     assert_eq!(reaching.join().unwrap().unwrap().1, at);
 }

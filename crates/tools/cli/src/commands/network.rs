@@ -9,8 +9,8 @@ use garonne_job::disabled_networks;
 use garonne_job::layout::{RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
 use garonne_node::{addresses, query_client, rank};
-use garonne_rails::tcp::connection_table::{self, Seen};
-use garonne_rails::tcp::{MEMORY, Stream};
+use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
+use garonne_rails::tcp::{MEMORY, StreamNumber};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
@@ -156,8 +156,8 @@ struct NetworkRow {
 }
 
 /// The connections of the ranks of this host.
-fn links(shape: &WorldShape, board: &Segment) -> Vec<Seen> {
-    let mut links: Vec<Seen> = Vec::new();
+fn links(shape: &WorldShape, board: &Segment) -> Vec<ConnectionEntry> {
+    let mut links: Vec<ConnectionEntry> = Vec::new();
     for rank in 0..shape.size {
         let card = RankBlock::of(board, rank);
         if card.host().0 == shape.node && card.pid() != 0 && card.remote_links() != 0 {
@@ -178,7 +178,7 @@ fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let here = || {
         links
             .iter()
-            .filter(|seen| seen.open && seen.stream != Stream::Bulk(MEMORY))
+            .filter(|seen| seen.open && seen.stream != StreamNumber::Bulk(MEMORY))
     };
     let moved: u64 = here().map(|seen| u64::from(seen.moved)).sum();
     if as_json {
@@ -213,8 +213,12 @@ fn rows(shape: &WorldShape, board: &Segment) -> Vec<NetworkRow> {
             network,
             interface,
             drained: disabled_networks::is_within(&out_of_use, &network),
-            packets: here().filter(|seen| seen.stream == Stream::Small).count(),
-            bulk: here().filter(|seen| seen.stream != Stream::Small).count(),
+            packets: here()
+                .filter(|seen| seen.stream == StreamNumber::Small)
+                .count(),
+            bulk: here()
+                .filter(|seen| seen.stream != StreamNumber::Small)
+                .count(),
             // Also what connections have brought that were closed since.
             moved: all().map(|seen| u64::from(seen.moved)).sum(),
             rate: here().map(|seen| u64::from(seen.rate)).sum(),

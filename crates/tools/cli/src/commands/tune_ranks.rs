@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use garonne_engine::api::SendCompletion;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
-use garonne_rails::cost_model::WaysCost;
+use garonne_rails::cost_model::ProtocolCosts;
 use garonne_rails::shm::protocol_tuner::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
@@ -41,7 +41,7 @@ pub const STEPS: usize = LENGTHS.len();
 const STEP: &str = "step: ";
 
 /// Starts the job of two ranks and reads what they found. The error is a line for the user.
-pub fn measure(progress: &mut ProgressBar) -> Result<Vec<WaysCost>, String> {
+pub fn measure(progress: &mut ProgressBar) -> Result<Vec<ProtocolCosts>, String> {
     let program = std::env::current_exe().map_err(|error| format!("own path: {error}"))?;
     let mut job = Command::new(&program)
         .args(["run", "-n", "2", "--timeout", "60"])
@@ -97,7 +97,7 @@ pub fn as_rank() -> i32 {
     }
 }
 
-fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
+fn exchange(host: &RankHost) -> Result<Vec<ProtocolCosts>, String> {
     let most = LENGTHS[LENGTHS.len() - 1];
     let memory = Scratch::new(most as usize).ok_or("no memory")?;
     let mut found = Vec::new();
@@ -118,12 +118,12 @@ fn exchange(host: &RankHost) -> Result<Vec<WaysCost>, String> {
     Ok(found)
 }
 
-fn known(rail: &mut garonne_rails::shm::ShmRail, len: u64) -> Option<WaysCost> {
+fn known(rail: &mut garonne_rails::shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
     let known = rail.known_pace(1 - RECEIVER, len)?;
     let ns = known
         .paces
         .map(|pace| pace.map(|pace| pace * len as f64 / 1024.0));
-    ns.iter().any(Option::is_some).then_some(WaysCost {
+    ns.iter().any(Option::is_some).then_some(ProtocolCosts {
         bytes: len as usize,
         ns,
     })

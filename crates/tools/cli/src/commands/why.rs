@@ -9,7 +9,7 @@ use garonne_job::settings::ENV_BACKGROUND;
 use garonne_job::settings::SETTINGS;
 use garonne_node::query_client::QueryClient;
 use garonne_node::{cpu_claims, rank};
-use garonne_rails::shm::{Known, protocol_tuner::WAYS, protocol_tuners};
+use garonne_rails::shm::{TunerReport, protocol_tuner::WAYS, protocol_tuners};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};
@@ -167,7 +167,7 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
         }
     }
     if as_json {
-        let row = |(to, from, len, known): &(u32, u32, u64, Known)| {
+        let row = |(to, from, len, known): &(u32, u32, u64, TunerReport)| {
             json!({ "rank": to, "from": from, "bytes": len,
             "ns_per_kb": { "read": known.paces[0], "push": known.paces[1], "share": known.paces[2], "packets": known.paces[3] },
             "best": format!("{:?}", known.preferred).to_lowercase() })

@@ -17,8 +17,8 @@ use garonne_node::query_client::{self, QueryClient};
 use garonne_node::rank;
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::protocol_tuners;
-use garonne_rails::tcp::connection_table::{self, Seen};
-use garonne_rails::tcp::{MEMORY, Stream, Unused};
+use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
+use garonne_rails::tcp::{MEMORY, NotUsedReason, StreamNumber};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
@@ -42,7 +42,7 @@ struct PeerPath {
     node: u32,
     transport: PathTransport,
     /// For a peer of this host, what each of both paths brings, if both are in use.
-    both_paths: Vec<Seen>,
+    both_paths: Vec<ConnectionEntry>,
     /// How often a strategy that was loaded was asked about it.
     answers: Option<[DecisionCounts; 3]>,
 }
@@ -50,7 +50,7 @@ struct PeerPath {
 enum PathTransport {
     Memory(Option<BulkBandwidth>),
     /// Each connection with its way.
-    Tcp(Vec<(Seen, ConnectionRoute)>),
+    Tcp(Vec<(ConnectionEntry, ConnectionRoute)>),
 }
 
 /// Route of a connection between two hosts.
@@ -68,7 +68,7 @@ enum ConnectionRoute {
 /// goes to other hosts is encrypted.
 struct PeerPaths {
     peers: Vec<PeerPath>,
-    no_fabric: Option<Unused>,
+    no_fabric: Option<NotUsedReason>,
     encrypted: bool,
     /// Which strategy the rank follows, if it says so.
     followed: Option<ActiveStrategy>,
@@ -156,7 +156,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         connection_table::read_shown(&table(card.remote_links(), connection_table::SHOWN_BYTES))
     });
     let ways = relay_routes::read(board);
-    let passage = |seen: &Seen, node: u32| {
+    let passage = |seen: &ConnectionEntry, node: u32| {
         let way = ways
             .iter()
             .find(|way| way.to == node && way.port == seen.ends.1.port());
@@ -228,8 +228,11 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
 
 /// Adds rates to connections. Those that the transport does not measure get the rate at which they
 /// bring data until `again` looks at them once more.
-fn with_rates(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Seen> {
-    let unknown = |seen: &Seen| seen.open && seen.rate == 0 && seen.moved > 0;
+fn with_rates(
+    mut links: Vec<ConnectionEntry>,
+    again: impl FnOnce() -> Vec<ConnectionEntry>,
+) -> Vec<ConnectionEntry> {
+    let unknown = |seen: &ConnectionEntry| seen.open && seen.rate == 0 && seen.moved > 0;
     if !links.iter().any(unknown) {
         return links;
     }
@@ -238,7 +241,8 @@ fn with_rates(mut links: Vec<Seen>, again: impl FnOnce() -> Vec<Seen>) -> Vec<Se
     let later = again();
     let took = begun.elapsed().as_secs_f64();
     for seen in links.iter_mut().filter(|seen| unknown(seen)) {
-        let same = |other: &&Seen| (other.peer, other.stream) == (seen.peer, seen.stream);
+        let same =
+            |other: &&ConnectionEntry| (other.peer, other.stream) == (seen.peer, seen.stream);
         if let Some(now) = later.iter().find(same) {
             seen.rate = (f64::from(now.moved.saturating_sub(seen.moved)) / took) as u32;
             seen.moved = now.moved;
@@ -283,7 +287,7 @@ fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
 }
 
 /// Why a connection that stands beside an endpoint of libfabric has none: for people.
-fn reasons((here, there): (Option<Unused>, Option<Unused>)) -> Option<String> {
+fn reasons((here, there): (Option<NotUsedReason>, Option<NotUsedReason>)) -> Option<String> {
     match (here, there) {
         (Some(here), _) => Some(here.name().to_owned()),
         (None, Some(there)) => Some(format!("on the other side: {}", there.name())),
@@ -292,19 +296,19 @@ fn reasons((here, there): (Option<Unused>, Option<Unused>)) -> Option<String> {
 }
 
 /// Which of the rails to a peer of this host it belongs to.
-fn rail_of(seen: &Seen) -> &'static str {
+fn rail_of(seen: &ConnectionEntry) -> &'static str {
     match seen.stream {
-        Stream::Bulk(MEMORY) => "shared memory",
+        StreamNumber::Bulk(MEMORY) => "shared memory",
         _ => "TCP",
     }
 }
 
 /// Names in a word what the connection is for.
-fn purpose(seen: &Seen) -> &'static str {
+fn purpose(seen: &ConnectionEntry) -> &'static str {
     match seen.stream {
-        Stream::Small => "packets",
+        StreamNumber::Small => "packets",
         stream if stream.is_fabric() => "libfabric",
-        Stream::Bulk(_) => "bulk",
+        StreamNumber::Bulk(_) => "bulk",
     }
 }
 
@@ -333,7 +337,7 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
             "fetched": fetched.as_ref().map(|one| json!({ "bytes": one.bytes, "mb_per_s": one.mb_per_s, "way": one.way })),
         }),
         PathTransport::Tcp(links) => json!({
-            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(Unused::name), "encrypted": gates.encrypted,
+            "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(NotUsedReason::name), "encrypted": gates.encrypted,
             "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
             "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
@@ -450,7 +454,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
 }
 
 /// Says what one of both paths to a peer of this host has brought.
-fn brought_text(seen: &Seen) -> String {
+fn brought_text(seen: &ConnectionEntry) -> String {
     let state = if seen.open { "" } else { ", closed" };
     let again = match seen.opened.saturating_sub(1) {
         0 => String::new(),
@@ -499,7 +503,7 @@ fn print_answers(gates: &[PeerPath]) {
     }
 }
 
-fn connection(seen: &Seen, passage: ConnectionRoute) -> String {
+fn connection(seen: &ConnectionEntry, passage: ConnectionRoute) -> String {
     if seen.stream.is_fabric() && seen.opened == 0 {
         return match reasons(seen.unused) {
             Some(why) => format!("no bulk data by libfabric: {why}"),

@@ -1,15 +1,15 @@
 //! Large data by shared memory and TCP at once, between ranks of one host, where that was asked
 //! for.
 //!
-//! Part of [`ComposedRail`]. Whoever exposes enough for two ways exposes it to both rails and adds
+//! Part of [`MultiTransport`]. Whoever exposes enough for two ways exposes it to both rails and adds
 //! the name that TCP has for it to the descriptor of shared memory. The receiver hands the read to
 //! TCP's paths, which cut it into pieces for the connection and for the memory; what falls to the
 //! memory is copied here, a chunk in each poll. Everything else between such ranks goes by shared
 //! memory alone, as without this.
 
 use crate::limits::{READ_CHUNK, TCP_SPREAD_LEAST};
-use crate::multi::{ComposedRail, Far, lock};
-use crate::shm::ShmRail;
+use crate::multi::{MultiTransport, RemotePart, lock};
+use crate::shm::ShmTransport;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
@@ -43,7 +43,7 @@ pub(super) fn split(descriptor: &RegionDescriptor) -> Option<(RegionDescriptor, 
     ))
 }
 
-impl Far {
+impl RemotePart {
     /// Whether so much goes to and from this peer by both rails.
     #[inline]
     pub(super) fn joins(&self, peer: Peer, len: u64) -> bool {
@@ -59,7 +59,7 @@ impl Far {
     /// Exposes data to a peer by both rails, or by shared memory alone if TCP has no room.
     pub(super) fn expose_to_both(
         &mut self,
-        shm: &mut ShmRail,
+        shm: &mut ShmTransport,
         (token, peer, data): (BulkToken, Peer, &Data),
     ) -> ExposeResult {
         let ExposeResult::Ready(memory) = shm.expose(token, peer, data) else {
@@ -88,7 +88,7 @@ impl Far {
     }
 }
 
-impl ComposedRail {
+impl MultiTransport {
     /// Copies the next chunk that falls to shared memory, if any does.
     #[cold]
     #[inline(never)]

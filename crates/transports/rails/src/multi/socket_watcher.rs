@@ -1,14 +1,14 @@
 //! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose helper does,
 //! and rings when one is ready.
 //!
-//! Owned by [`ComposedRail`](super::ComposedRail), which starts it at the first sleep or when hands
+//! Owned by [`MultiTransport`](super::MultiTransport), which starts it at the first sleep or when hands
 //! are first lent. It also sees to it that what is kept, or what a socket did not take at once,
 //! leaves while nobody of the rank looks.
 
 use super::{lock, try_lock};
 use crate::limits::TCP_NAP;
 use crate::sys;
-use crate::tcp::{Sockets, TcpRail};
+use crate::tcp::{SocketSet, TcpTransport};
 use garonne_engine::transport::WakeSource;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::SharedWord;
@@ -20,12 +20,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the watcher rings when a socket is ready.
-pub(super) struct Bells {
+pub(super) struct Doorbells {
     pub(super) rank: Arc<dyn WakeSource>,
     pub(super) hands: Option<(SharedWord, SharedWord)>,
 }
 
-impl Bells {
+impl Doorbells {
     /// Wakes whoever has armed one.
     fn ring(&self) {
         self.rank.wake();
@@ -38,7 +38,7 @@ impl Bells {
 
 /// The thread that rings the doorbell when a socket is ready, or calls the helper.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct SocketWatcher {
     /// Holds the epoll of the sockets, armed for one event at a time.
     epoll: Arc<OwnedFd>,
     stop: OwnedFd,
@@ -51,16 +51,16 @@ const SOCKETS: u64 = 0;
 const STOP: u64 = 1;
 const KEPT: u64 = 2;
 
-impl Watcher {
+impl SocketWatcher {
     /// Starts the thread on these processors, or where the caller runs if there are none. It rings
     /// nothing before it is armed.
     ///
     /// # Errors
     /// The system gives no descriptor or no thread.
     pub(super) fn start(
-        sockets: &Sockets,
-        (bells, cpus): (Bells, &[u32]),
-        tcp: &Arc<Mutex<TcpRail>>,
+        sockets: &SocketSet,
+        (bells, cpus): (Doorbells, &[u32]),
+        tcp: &Arc<Mutex<TcpTransport>>,
     ) -> Result<Self, rustix::io::Errno> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -100,7 +100,7 @@ impl Watcher {
     }
 
     /// From now on the first socket that is ready, or is so already, rings.
-    pub(super) fn arm(&self, sockets: &Sockets) -> bool {
+    pub(super) fn arm(&self, sockets: &SocketSet) -> bool {
         let once = EventFlags::IN | EventFlags::ONESHOT;
         epoll::modify(
             &*self.epoll,
@@ -126,7 +126,7 @@ fn live_on(cpus: &[u32]) {
     }
 }
 
-fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
+fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Doorbells, tcp: &Mutex<TcpTransport>) {
     let (mut nap, mut busy) = (None, false);
     loop {
         let mut events = Vec::with_capacity(3);
@@ -170,7 +170,7 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Bells, tcp: &Mutex<TcpRail>) {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for SocketWatcher {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {

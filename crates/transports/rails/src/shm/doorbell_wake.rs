@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A rank's doorbell as seen by its own threads.
 #[derive(Debug)]
-pub(crate) struct ShmWake {
+pub(crate) struct DoorbellWake {
     bell: Segment,
     /// The rank's own inbox.
     own: Segment,
@@ -20,7 +20,7 @@ pub(crate) struct ShmWake {
     stage: AtomicU8,
 }
 
-impl ShmWake {
+impl DoorbellWake {
     pub(crate) fn new(bell: Segment, own: Segment) -> Self {
         Self {
             bell,
@@ -57,7 +57,7 @@ impl ShmWake {
     }
 }
 
-impl WakeSource for ShmWake {
+impl WakeSource for DoorbellWake {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         self.sleep_among(ticket, limit, &[]);
     }

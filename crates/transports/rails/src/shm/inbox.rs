@@ -8,7 +8,7 @@
 //! next.
 
 use crate::limits::{FETCH_AHEAD, LANE_GRANT_AFTER, LANES, STORES_FROM};
-use crate::shm::layout::{self, Layout, card};
+use crate::shm::layout::{self, InboxLayout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{PacketAcceptor, PacketHeader, PeekResult, PeekedPacket, PollSink};
 use garonne_sync::mailbox::{Consumed, Consumer, Record};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 #[derive(Debug)]
-struct Lane {
+struct IncomingRing {
     writer: u16,
     intake: Consumer,
     /// The mailbox has been read as far as the writer's switch asks.
@@ -27,7 +27,7 @@ struct Lane {
     reads: ReadTimer,
 }
 
-impl Lane {
+impl IncomingRing {
     /// Delivers the next record.
     #[inline(always)]
     fn take(
@@ -53,9 +53,9 @@ impl Lane {
 pub(crate) struct Inbox {
     own: Segment,
     ranks: u32,
-    layout: Layout,
+    layout: InboxLayout,
     mailbox: Consumer,
-    lanes: Vec<Lane>,
+    lanes: Vec<IncomingRing>,
     /// Records of each writer in the mailbox.
     counts: Vec<u32>,
     starving: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) fn new(own: &Segment, ranks: u32) -> Result<Self, Error> {
         let other = || Error::Resource("the inbox has another shape");
-        let layout = Layout::of(own.len(), ranks).ok_or_else(other)?;
+        let layout = InboxLayout::of(own.len(), ranks).ok_or_else(other)?;
         let mailbox = Consumer::new(own, layout.mailbox()).map_err(|_| other())?;
         Ok(Self {
             own: own.clone(),
@@ -246,7 +246,7 @@ impl Inbox {
         let Ok(intake) = Consumer::of_lane(&self.own, self.layout.lane(index), writer) else {
             return;
         };
-        self.lanes.push(Lane {
+        self.lanes.push(IncomingRing {
             writer,
             intake,
             open: false,

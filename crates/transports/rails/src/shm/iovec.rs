@@ -4,23 +4,23 @@
 //! is done with it.
 
 use crate::limits::{REGION_BLOCK_MIN, REGION_BLOCKS_MAX};
-use crate::sys::{self, BLOCKS_PER_CALL, Block, Way};
+use crate::sys::{self, BLOCKS_PER_CALL, CopyDirection, IoBlock};
 use garonne_engine::transport::RegionDescriptor;
 use garonne_sync::user::Data;
 
 /// Where a region lies, as its descriptor says in as many words as that takes: one, four, or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whereabouts {
+pub(crate) enum RegionLocation {
     /// All of it at this address.
     One(usize),
     /// In two blocks, told at once: a header and its data are the commonest shape, and reading a
     /// list costs a system call.
-    Two([Block; 2]),
+    Two([IoBlock; 2]),
     /// In blocks whose list lies at this address, and how many.
     List(usize, usize),
 }
 
-impl Whereabouts {
+impl RegionLocation {
     /// Reads the bytes of a descriptor. `None`: they are none of a region.
     pub(crate) fn read(blob: &[u8]) -> Option<Self> {
         let word = |at: usize| {
@@ -29,7 +29,7 @@ impl Whereabouts {
         };
         let block = |at| {
             let (addr, len) = (word(at)?, word(at + 1)?);
-            Some(Block { addr, len })
+            Some(IoBlock { addr, len })
         };
         Some(match blob.len() {
             8 => Self::One(word(0)?),
@@ -64,7 +64,7 @@ impl Whereabouts {
 /// Reads any bytes as where a region lies, and walks over it: what a peer says may be anything.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    let Some(whereabouts) = Whereabouts::read(bytes) else {
+    let Some(whereabouts) = RegionLocation::read(bytes) else {
         return;
     };
     let again = whereabouts
@@ -75,12 +75,12 @@ pub fn read_anything(bytes: &[u8]) {
         Some(true),
         "what is understood is written as it was read"
     );
-    let Whereabouts::Two(blocks) = whereabouts else {
+    let RegionLocation::Two(blocks) = whereabouts else {
         return;
     };
     let room = blocks[0].len as u128 + blocks[1].len as u128;
     for skip in [0, 1, 4095, blocks[0].len as u64, u64::MAX] {
-        let mut walk = Walk::new(&blocks, skip);
+        let mut walk = IovecCursor::new(&blocks, skip);
         let mut part = Vec::new();
         let got = walk.gather(u64::MAX, &mut part);
         assert_eq!(
@@ -93,16 +93,16 @@ pub fn read_anything(bytes: &[u8]) {
 }
 
 /// The blocks of `[from, from + len)` of data, if they are at most `max`.
-pub(crate) fn blocks(data: &Data, from: u64, len: u64, max: usize) -> Option<Vec<Block>> {
+pub(crate) fn blocks(data: &Data, from: u64, len: u64, max: usize) -> Option<Vec<IoBlock>> {
     match &data.layout {
-        None => Some(vec![Block {
+        None => Some(vec![IoBlock {
             addr: data.mem.addr(from as isize),
             len: len as usize,
         }]),
         Some(layout) => {
             let mut offsets = Vec::new();
             let covered = layout.blocks(from, len, max, &mut offsets);
-            let block = |&(offset, len): &(isize, usize)| Block {
+            let block = |&(offset, len): &(isize, usize)| IoBlock {
                 addr: data.mem.addr(offset),
                 len,
             };
@@ -111,19 +111,19 @@ pub(crate) fn blocks(data: &Data, from: u64, len: u64, max: usize) -> Option<Vec
     }
 }
 
-pub(crate) fn worthwhile(blocks: &[Block], len: u64) -> bool {
+pub(crate) fn worthwhile(blocks: &[IoBlock], len: u64) -> bool {
     len / blocks.len().max(1) as u64 >= REGION_BLOCK_MIN
 }
 
 /// A walk over blocks that remembers where it is.
-pub(crate) struct Walk<'a> {
-    blocks: &'a [Block],
+pub(crate) struct IovecCursor<'a> {
+    blocks: &'a [IoBlock],
     index: usize,
     within: usize,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn new(blocks: &'a [Block], skip: u64) -> Self {
+impl<'a> IovecCursor<'a> {
+    pub(crate) fn new(blocks: &'a [IoBlock], skip: u64) -> Self {
         let mut walk = Self {
             blocks,
             index: 0,
@@ -147,7 +147,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Up to a call's worth of blocks from here, of at most `len` bytes. Returns their bytes.
-    pub(crate) fn gather(&self, mut len: u64, out: &mut Vec<Block>) -> u64 {
+    pub(crate) fn gather(&self, mut len: u64, out: &mut Vec<IoBlock>) -> u64 {
         out.clear();
         let asked = len;
         for (i, block) in self.blocks[self.index..]
@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
             let skip = if i == 0 { self.within } else { 0 };
             let take = ((block.len - skip) as u64).min(len);
             if take > 0 {
-                out.push(Block {
+                out.push(IoBlock {
                     addr: block.addr.wrapping_add(skip),
                     len: take as usize,
                 });
@@ -173,8 +173,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Copies between blocks of this process. Both lists hold the same number of bytes.
-pub(crate) fn within(here: &[Block], there: &[Block], way: Way) -> u64 {
-    let (mut local, mut remote) = (Walk::new(here, 0), Walk::new(there, 0));
+pub(crate) fn within(here: &[IoBlock], there: &[IoBlock], way: CopyDirection) -> u64 {
+    let (mut local, mut remote) = (IovecCursor::new(here, 0), IovecCursor::new(there, 0));
     let mut moved = 0;
     while let (Some(a), Some(b)) = (
         local.blocks.get(local.index),
@@ -183,8 +183,8 @@ pub(crate) fn within(here: &[Block], there: &[Block], way: Way) -> u64 {
         let (at, from) = (a.addr + local.within, b.addr + remote.within);
         let len = (a.len - local.within).min(b.len - remote.within);
         match way {
-            Way::Read => sys::copy_within(from, at, len),
-            Way::Write => sys::copy_within(at, from, len),
+            CopyDirection::Read => sys::copy_within(from, at, len),
+            CopyDirection::Write => sys::copy_within(at, from, len),
         }
         local.advance(len as u64);
         remote.advance(len as u64);

@@ -96,12 +96,12 @@ pub(crate) fn card_at(writer: u16) -> usize {
 
 /// What lies where in each inbox of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct InboxLayout {
     ranks: u32,
     lane: RingGeometry,
 }
 
-impl Layout {
+impl InboxLayout {
     /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too
     /// short for any.
     pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
@@ -152,7 +152,7 @@ mod tests {
         const { assert!(CONTROLS + (LANES + 1) * CONTROL_BYTES <= REGION_TABLE) };
         for (ranks, beside) in [(1, 1), (2, 2), (32, 20), (64, 64), (1000, 4)] {
             let len = inbox_bytes(ranks, beside);
-            let layout = Layout::of(len, ranks).unwrap();
+            let layout = InboxLayout::of(len, ranks).unwrap();
             assert!(card_at(ranks as u16 - 1) + RANK_BLOCK_BYTES <= layout.mailbox().slots);
             let mut end = 0;
             for place in std::iter::once(layout.mailbox()).chain((0..LANES).map(|n| layout.lane(n)))
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn lanes_are_the_longer_the_fewer_ranks_of_the_node_may_have_one() {
         let units = |beside| {
-            let layout = Layout::of(inbox_bytes(1000, beside), 1000).unwrap();
+            let layout = InboxLayout::of(inbox_bytes(1000, beside), 1000).unwrap();
             layout.lane(0).geometry.units
         };
         assert_eq!([1, 2].map(units), [LANES_UNITS; 2]);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_is_too_short_for_the_shortest_lanes_is_no_inbox() {
-        assert_eq!(Layout::of(bytes(64, LANE_UNITS) - 1, 64), None);
-        assert_eq!(Layout::of(0, 1), None);
+        assert_eq!(InboxLayout::of(bytes(64, LANE_UNITS) - 1, 64), None);
+        assert_eq!(InboxLayout::of(0, 1), None);
     }
 }

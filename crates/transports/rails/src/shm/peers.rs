@@ -1,9 +1,9 @@
-//! Who is on this node and where things lie: the [`Neighbours`] that the rail is told, and the
+//! Who is on this node and where things lie: the [`NodePeers`] that the rail is told, and the
 //! writing end to each peer.
 
 use crate::limits::COMMONS_BYTES;
 use crate::limits::STORES_FROM;
-use crate::shm::layout::{self, Layout, card};
+use crate::shm::layout::{self, InboxLayout, card};
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::copy::StoreKind;
 use garonne_sync::doorbell::Doorbell;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// How a peer's memory can be reached from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Process {
+pub enum PeerProcess {
     /// It is a thread of this process: plain copies reach its memory.
     Same,
     /// Another process that this one can name.
@@ -35,7 +35,7 @@ pub enum Process {
 }
 
 /// The ranks of a node as the rail needs to know them. Peers are indices in the job's world.
-pub trait Neighbours: Send + Sync {
+pub trait NodePeers: Send + Sync {
     /// This rank.
     fn me(&self) -> Peer;
     /// Ranks of the world.
@@ -45,7 +45,7 @@ pub trait Neighbours: Send + Sync {
     /// Maps a peer's inbox.
     ///
     /// # Errors
-    /// `Unreached` where the system has no room for it.
+    /// `UnreachablePeers` where the system has no room for it.
     fn map_inbox(&self, peer: Peer) -> Result<Segment, Error>;
     /// Writes a word of a peer's inbox that could not be mapped. A peer that this does not reach
     /// waits for what does not come.
@@ -58,7 +58,7 @@ pub trait Neighbours: Send + Sync {
         None
     }
     /// How a peer's memory can be reached.
-    fn process(&self, peer: Peer) -> Process;
+    fn process(&self, peer: Peer) -> PeerProcess;
     /// Whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// The memory that all ranks of the node share for collectives, the same and zeroed for all;
@@ -69,7 +69,7 @@ pub trait Neighbours: Send + Sync {
 /// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program,
 /// or its helper if that waits for such things.
 #[cold]
-pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: WakeupScope) {
+pub(crate) fn wake(neighbours: &dyn NodePeers, peer: Peer, what: WakeupScope) {
     if let Some(bell) = neighbours.doorbell(peer) {
         Doorbell::new(bell.atomic_u32(0)).ring_fenced();
     }
@@ -80,7 +80,7 @@ pub(crate) fn wake(neighbours: &dyn Neighbours, peer: Peer, what: WakeupScope) {
 
 /// The writing end to one peer.
 #[derive(Debug)]
-pub(crate) struct Out {
+pub(crate) struct Sender {
     mailbox: Producer,
     lane: Option<Producer>,
     /// How payloads are written there.
@@ -96,12 +96,12 @@ pub(crate) struct Out {
     inbox: Segment,
     /// This rank's card in the peer's inbox.
     card: Segment,
-    layout: Layout,
+    layout: InboxLayout,
     me: u16,
 }
 
-impl Out {
-    pub(crate) fn open(neighbours: &dyn Neighbours, me: u16, peer: Peer) -> Result<Self, Error> {
+impl Sender {
+    pub(crate) fn open(neighbours: &dyn NodePeers, me: u16, peer: Peer) -> Result<Self, Error> {
         let ranks = neighbours.size();
         let inbox = if peer == Peer::from(me) {
             neighbours.own_inbox()
@@ -111,7 +111,7 @@ impl Out {
         let bell = neighbours
             .doorbell(peer)
             .ok_or(Error::Misuse("a peer without a doorbell"))?;
-        let layout = Layout::of(inbox.len(), ranks).ok_or(Error::Peer {
+        let layout = InboxLayout::of(inbox.len(), ranks).ok_or(Error::Peer {
             peer,
             what: "its inbox is smaller than this number of ranks needs",
         })?;
@@ -258,20 +258,20 @@ impl Out {
 
 /// Ranks that are threads of one process: inboxes and doorbells in plain memory.
 #[derive(Clone, Debug)]
-pub struct Threads {
+pub struct ThreadPeers {
     me: Peer,
     inboxes: Arc<[Segment]>,
     bells: Segment,
     commons: Segment,
 }
 
-/// Bytes between two doorbells of [`Threads`], so that no two share a cache line.
+/// Bytes between two doorbells of [`ThreadPeers`], so that no two share a cache line.
 const BELL_BYTES: usize = 128;
 
 /// Where the words for a helper lie behind a doorbell.
 const HANDS_AT: usize = 8;
 
-impl Threads {
+impl ThreadPeers {
     /// `ranks` ranks that see each other.
     pub fn new(ranks: u32) -> Result<Vec<Self>, Error> {
         let memory = |len| {
@@ -294,7 +294,7 @@ impl Threads {
     }
 }
 
-impl Neighbours for Threads {
+impl NodePeers for ThreadPeers {
     fn me(&self) -> Peer {
         self.me
     }
@@ -316,8 +316,8 @@ impl Neighbours for Threads {
     fn hands(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES + HANDS_AT, 8))
     }
-    fn process(&self, _peer: Peer) -> Process {
-        Process::Same
+    fn process(&self, _peer: Peer) -> PeerProcess {
+        PeerProcess::Same
     }
     fn is_gone(&self, _peer: Peer) -> bool {
         false

@@ -61,7 +61,7 @@ fn tries(len: u64) -> u32 {
 
 /// One way in one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cell {
+struct MeasuredTime {
     /// Picoseconds per byte; 0: nothing known.
     pace: u32,
     /// Measurements behind it, as far as they are counted; 0 with a pace: the cost model's.
@@ -71,7 +71,7 @@ struct Cell {
     slower_least: u32,
 }
 
-impl Cell {
+impl MeasuredTime {
     /// A fetch took `now` picoseconds per byte. `true`: that is much quicker than all that is
     /// known, or much slower for a while already.
     fn learn(&mut self, now: u32) -> bool {
@@ -118,8 +118,8 @@ impl Cell {
 
 /// What is known of messages of one class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Class {
-    cells: [Cell; WAYS.len()],
+struct SizeClass {
+    cells: [MeasuredTime; WAYS.len()],
     /// Nanoseconds that tries may lose; negative after one that lost more than was expected.
     earned: i64,
     /// Messages since the last try.
@@ -135,28 +135,28 @@ struct Class {
 
 /// Paces from one peer.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
-    classes: [Class; PACE_CLASSES],
+pub struct ProtocolTuner {
+    classes: [SizeClass; PACE_CLASSES],
     /// Ways that turned out to be impossible.
     barred: [bool; WAYS.len()],
 }
 
 /// What is known of one class, for reports: nanoseconds per kilobyte by way, where known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
+pub struct TunerReport {
     /// In the order of [`WAYS`].
     pub paces: [Option<f64>; WAYS.len()],
     /// What the next message uses, if it is nobody's turn to be tried.
     pub preferred: RendezvousMode,
 }
 
-impl Pace {
+impl ProtocolTuner {
     /// The cost model says this of messages of `len` bytes, in nanoseconds.
     pub fn seed(&mut self, way: RendezvousMode, len: u64, ns: f64) {
         let pace = (ns * 1000.0 / len.max(1) as f64).clamp(1.0, f64::from(u32::MAX)) as u32;
-        self.classes[class(len)].cells[column(way)] = Cell {
+        self.classes[class(len)].cells[column(way)] = MeasuredTime {
             pace,
-            ..Cell::default()
+            ..MeasuredTime::default()
         };
     }
 
@@ -320,9 +320,9 @@ impl Pace {
     }
 
     /// What is known of messages of `len` bytes, measured in their class.
-    pub fn known(&self, len: u64) -> Known {
+    pub fn known(&self, len: u64) -> TunerReport {
         let cells = &self.classes[class(len)].cells;
-        Known {
+        TunerReport {
             paces: std::array::from_fn(|way| {
                 (cells[way].pace > 0).then(|| f64::from(cells[way].pace) * 1.024)
             }),
@@ -342,8 +342,8 @@ mod tests {
     }
 
     /// A pace that has seen each way often, in nanoseconds per message of `LEN`.
-    fn seen(each: [u64; 4]) -> Pace {
-        let mut pace = Pace::default();
+    fn seen(each: [u64; 4]) -> ProtocolTuner {
+        let mut pace = ProtocolTuner::default();
         for _ in 0..4 {
             for (way, ns) in WAYS.iter().zip(each) {
                 pace.took(*way, LEN, Duration::from_nanos(ns));
@@ -355,14 +355,14 @@ mod tests {
     #[test]
     fn what_cannot_be_gone_now_is_not_gone_for_want_of_anything_known() {
         assert_eq!(
-            Pace::default().decide(LEN, |way| way == RendezvousMode::Read),
+            ProtocolTuner::default().decide(LEN, |way| way == RendezvousMode::Read),
             RendezvousMode::Read
         );
     }
 
     #[test]
     fn where_nothing_is_ever_measured_all_ways_are_gone() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         let mut gone = [0; WAYS.len()];
         (0..1000).for_each(|_| gone[column(pace.decide(LEN, any))] += 1);
         assert!(gone.iter().all(|count| *count > 0), "{gone:?}");
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_way_is_tried_some_times_before_one_is_preferred() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         let mut tried = Vec::new();
         for _ in 0..20 * WAYS.len() * usize::from(PACE_SURE) {
             let way = pace.decide(LEN, any);
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn ways_that_cannot_be_gone_are_not_tried() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         pace.bar(RendezvousMode::Write);
         for _ in 0..1000 {
             let way = pace.decide(LEN, |way| way != RendezvousMode::Share);
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_short_message_is_not_shared() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         for _ in 0..100 {
             let way = pace.decide(SHARE_MIN - 1, any);
             assert_ne!(way, RendezvousMode::Share);
@@ -423,7 +423,7 @@ mod tests {
 
     /// Fetches so many messages of `len` where each way takes so many nanoseconds. How often each
     /// was gone, and the time of all by that of the quickest way alone.
-    fn fetch(pace: &mut Pace, len: u64, count: u64, each: [u64; 4]) -> ([u64; 4], f64) {
+    fn fetch(pace: &mut ProtocolTuner, len: u64, count: u64, each: [u64; 4]) -> ([u64; 4], f64) {
         let (mut gone, mut total) = ([0; 4], 0);
         for _ in 0..count {
             let way = column(pace.decide(len, any));
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn the_first_long_messages_of_a_length_go_as_shorter_ones_did() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         for shift in [18, 19, 21] {
             fetch(
                 &mut pace,
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_way_that_is_quick_only_after_itself_is_found() {
-        let mut pace = Pace::default();
+        let mut pace = ProtocolTuner::default();
         let (mut last, mut gone) = (0, [0; 4]);
         for turn in 0..2000 {
             let way = column(pace.decide(LEN, any));

@@ -7,7 +7,7 @@
 
 use crate::cost_model::CostModel;
 use crate::limits::{PACE_CLASSES, PACES_SHOWN};
-use crate::shm::protocol_tuner::{Known, Pace, WAYS, class_len};
+use crate::shm::protocol_tuner::{ProtocolTuner, TunerReport, WAYS, class_len};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, RendezvousMode};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,12 +17,12 @@ use std::time::Instant;
 /// [`WAYS`], in picoseconds per byte.
 const ROW: usize = 1 + PACE_CLASSES * WAYS.len();
 
-/// Bytes of the table that [`Paces::shown_at`] tells of.
+/// Bytes of the table that [`ProtocolTuners::shown_at`] tells of.
 pub const SHOWN_BYTES: usize = PACES_SHOWN * ROW * 4;
 
 /// The paces in a table that was read from another process, which may be anything: by peer, what is
 /// known of each length.
-pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
+pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, TunerReport)>)> {
     let word = |at: usize| {
         let bytes = table.get(4 * at..4 * at + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?))
@@ -36,7 +36,7 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
             let best = (0..WAYS.len())
                 .filter(|way| paces[*way].is_some())
                 .min_by_key(|way| paces[*way])?;
-            let known = Known {
+            let known = TunerReport {
                 paces: paces.map(|pace| pace.map(|pace| f64::from(pace) * 1.024)),
                 preferred: WAYS[best],
             };
@@ -48,7 +48,7 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, Known)>)> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct TimedFetch {
     token: BulkToken,
     peer: Peer,
     len: u64,
@@ -58,22 +58,22 @@ struct Running {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Paces {
+pub(crate) struct ProtocolTuners {
     /// By peer; made at its first announcement.
-    of: Vec<Option<Box<Pace>>>,
-    seed: Pace,
-    running: Option<Running>,
+    of: Vec<Option<Box<ProtocolTuner>>>,
+    seed: ProtocolTuner,
+    running: Option<TimedFetch>,
     /// Fetches that go on.
     alive: u32,
     /// Rows of [`ROW`] words. Relaxed: each word is right by itself.
     shown: Box<[AtomicU32]>,
 }
 
-impl Paces {
+impl ProtocolTuners {
     pub(crate) fn new(peers: u32) -> Self {
         Self {
             of: bytemuck::zeroed_vec(peers as usize),
-            seed: Pace::default(),
+            seed: ProtocolTuner::default(),
             running: None,
             alive: 0,
             shown: (0..PACES_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect(),
@@ -108,11 +108,11 @@ impl Paces {
     }
 
     /// The pace from a peer, if it announced anything yet.
-    pub(crate) fn of(&self, peer: Peer) -> Option<&Pace> {
+    pub(crate) fn of(&self, peer: Peer) -> Option<&ProtocolTuner> {
         self.of.get(peer as usize)?.as_deref()
     }
 
-    fn open(&mut self, peer: Peer) -> Option<&mut Pace> {
+    fn open(&mut self, peer: Peer) -> Option<&mut ProtocolTuner> {
         let slot = self.of.get_mut(peer as usize)?;
         Some(slot.get_or_insert_with(|| Box::new(self.seed.clone())))
     }
@@ -131,7 +131,7 @@ impl Paces {
             return RendezvousMode::Data;
         };
         let way = pace.decide(len, able);
-        self.running = alone.then(|| Running {
+        self.running = alone.then(|| TimedFetch {
             token,
             peer,
             len,
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn only_a_fetch_that_runs_alone_is_measured() {
-        let mut paces = Paces::new(2);
+        let mut paces = ProtocolTuners::new(2);
         paces.begin(1, 1, LEN, |way| way == RendezvousMode::Read);
         paces.begin(2, 1, LEN, |way| way == RendezvousMode::Read);
         paces.end(1, true);
         paces.end(2, true);
-        let nothing = |paces: &Paces| {
+        let nothing = |paces: &ProtocolTuners| {
             paces
                 .of(1)
                 .map(|pace| pace.known(LEN).paces == [None; WAYS.len()])
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_way_that_fails_is_not_gone_again() {
-        let mut paces = Paces::new(2);
+        let mut paces = ProtocolTuners::new(2);
         for token in 0..100 {
             let way = paces.begin(token, 1, LEN, |_| true);
             assert!(
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_shown_as_it_is() {
-        let mut paces = Paces::new(40);
+        let mut paces = ProtocolTuners::new(40);
         for token in 0..200 {
             let len = LEN << (token % 2);
             paces.begin(token, (token % 20) as Peer, len, |_| true);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn peers_that_do_not_exist_send_packets() {
-        let mut paces = Paces::new(1);
+        let mut paces = ProtocolTuners::new(1);
         assert_eq!(paces.begin(1, 7, LEN, |_| true), RendezvousMode::Data);
         paces.end(1, true);
     }

@@ -17,12 +17,12 @@ use crate::limits::{
     PART_MIN, READ_CHUNK, REGION_BLOCKS_MAX, REGIONS, SHARE_PART_LEAST, SHARE_PART_MAX,
     VERDICT_WAIT,
 };
-use crate::shm::iovec::{Whereabouts, blocks, worthwhile};
+use crate::shm::iovec::{RegionLocation, blocks, worthwhile};
 use crate::shm::layout::{self, REGION_BYTES, REGION_TABLE};
 use crate::shm::peers::wake;
-use crate::shm::peers::{Neighbours, Process};
-use crate::shm::transfer::{Known, copy_blocks};
-use crate::sys::{self, Block, Way};
+use crate::shm::peers::{NodePeers, PeerProcess};
+use crate::shm::transfer::{PeerMemory, copy_blocks};
+use crate::sys::{self, CopyDirection, IoBlock};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, PartWritten, PollSink, RegionDescriptor,
@@ -51,7 +51,7 @@ const PART_UNIT: u64 = 4096;
 
 /// What the owner of a shared region knows of it.
 #[derive(Clone, Copy, Debug)]
-struct Shared {
+struct SharedRegion {
     /// Units that this side took.
     taken: u32,
     /// Units of a part.
@@ -65,18 +65,18 @@ fn units(len: u64) -> u32 {
 
 /// A region that this rank has exposed.
 #[derive(Debug)]
-struct Exposed {
+struct ExposedRegion {
     token: BulkToken,
     peer: Peer,
     closing: bool,
-    shared: Option<Shared>,
+    shared: Option<SharedRegion>,
     /// The blocks of data that is not contiguous; the descriptor carries their address.
-    _blocks: Option<Box<[Block]>>,
+    _blocks: Option<Box<[IoBlock]>>,
 }
 
 /// What can be done to one peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Means {
+pub(crate) struct TransferContext {
     pub(crate) can_read: bool,
     pub(crate) can_write: bool,
     pub(crate) read_chunk: u64,
@@ -84,14 +84,14 @@ pub(crate) struct Means {
 
 /// A peer's memory as probed.
 #[derive(Debug)]
-struct Reached {
+struct PeerRegion {
     inbox: Segment,
     /// `None`: a thread of this process.
     process: Option<sys::ProcessHandle>,
-    means: Means,
+    means: TransferContext,
 }
 
-impl Reached {
+impl PeerRegion {
     fn pid(&self) -> Option<u32> {
         self.process.as_ref().map(sys::ProcessHandle::pid)
     }
@@ -99,24 +99,24 @@ impl Reached {
 
 /// What is known of a peer's memory.
 #[derive(Debug, Default)]
-enum Probe {
+enum RemoteAccessCheck {
     /// Not tried, or the peer had not started.
     #[default]
     Open,
     Denied,
     /// It worked, and the system does not let this process do it any more.
     Barred,
-    Works(Arc<Reached>),
+    Works(Arc<PeerRegion>),
 }
 
 /// The regions of one rank, and its ways to those of others.
 pub(crate) struct Regions {
     own: Segment,
-    exposed: Vec<Option<Exposed>>,
+    exposed: Vec<Option<ExposedRegion>>,
     closing: usize,
-    probes: RefCell<Vec<Probe>>,
+    probes: RefCell<Vec<RemoteAccessCheck>>,
     /// The block list of the last region used, which is read in several chunks as a rule.
-    list: Option<Known>,
+    list: Option<PeerMemory>,
     /// Peers read it to find out whether they can. Its address and value are in the inbox.
     _probe_word: Box<AtomicU64>,
 }
@@ -147,11 +147,11 @@ impl Regions {
     }
 
     /// What can be done to `peer`'s memory; probes at first use.
-    pub(crate) fn means(&self, neighbours: &dyn Neighbours, peer: Peer) -> Means {
+    pub(crate) fn means(&self, neighbours: &dyn NodePeers, peer: Peer) -> TransferContext {
         self.probe(neighbours, peer);
         match self.probes.borrow().get(peer as usize) {
-            Some(Probe::Works(reached)) => reached.means,
-            _ => Means {
+            Some(RemoteAccessCheck::Works(reached)) => reached.means,
+            _ => TransferContext {
                 can_read: false,
                 can_write: false,
                 read_chunk: READ_CHUNK,
@@ -159,12 +159,12 @@ impl Regions {
         }
     }
 
-    fn probe(&self, neighbours: &dyn Neighbours, peer: Peer) {
+    fn probe(&self, neighbours: &dyn NodePeers, peer: Peer) {
         let mut probes = self.probes.borrow_mut();
         if probes.len() <= peer as usize {
-            probes.resize_with(peer as usize + 1, Probe::default);
+            probes.resize_with(peer as usize + 1, RemoteAccessCheck::default);
         }
-        if matches!(probes[peer as usize], Probe::Open) {
+        if matches!(probes[peer as usize], RemoteAccessCheck::Open) {
             probes[peer as usize] = probe(neighbours, peer);
         }
     }
@@ -179,7 +179,7 @@ impl Regions {
             None => return ExposeResult::Unable,
         };
         let (whereabouts, blocks) = match &data.layout {
-            None => (Whereabouts::One(data.mem.addr(0)), None),
+            None => (RegionLocation::One(data.mem.addr(0)), None),
             Some(_) => {
                 let Some(blocks) = blocks(data, 0, data.len, REGION_BLOCKS_MAX)
                     .filter(|blocks| worthwhile(blocks, data.len))
@@ -187,11 +187,11 @@ impl Regions {
                     return ExposeResult::Unable;
                 };
                 match blocks[..] {
-                    [first, second] => (Whereabouts::Two([first, second]), None),
+                    [first, second] => (RegionLocation::Two([first, second]), None),
                     _ => {
                         let blocks = blocks.into_boxed_slice();
                         let addr = blocks.as_ptr().expose_provenance();
-                        (Whereabouts::List(addr, blocks.len()), Some(blocks))
+                        (RegionLocation::List(addr, blocks.len()), Some(blocks))
                     }
                 }
             }
@@ -206,7 +206,7 @@ impl Regions {
         };
         // Release: the data is in place for whoever takes a lease. SYNC(region-open).
         state.store(u64::from(generation) << 32, Ordering::Release);
-        self.exposed[index] = Some(Exposed {
+        self.exposed[index] = Some(ExposedRegion {
             token,
             peer,
             closing: false,
@@ -275,7 +275,7 @@ impl Regions {
             _ => ChunkPolicy::fixed(units(READ_CHUNK) as u16),
         };
         let index = descriptor.cookie as u32 as usize;
-        let shared = Shared { taken: 0, portion };
+        let shared = SharedRegion { taken: 0, portion };
         // The peer looks at them once it was told the descriptor, by a packet.
         Self::division(&self.own, index).clear();
         Self::word(&self.own, index, PART).store(portion.to_word(), Ordering::Relaxed);
@@ -315,14 +315,14 @@ impl Regions {
     /// Takes a part of a region that a peer shares from its back, and writes it.
     pub(crate) fn push(
         &mut self,
-        neighbours: &dyn Neighbours,
+        neighbours: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
     ) -> Result<PartWritten, Error> {
         let peer = bulk.peer;
         self.probe(neighbours, peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(peer as usize) {
-            Some(Probe::Works(reached)) if reached.means.can_write => reached,
+            Some(RemoteAccessCheck::Works(reached)) if reached.means.can_write => reached,
             _ => return Err(Error::Resource("its memory cannot be written from here")),
         };
         let reached = reached.clone();
@@ -369,7 +369,7 @@ impl Regions {
             }
         }
         if let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize) {
-            *probe = Probe::Denied;
+            *probe = RemoteAccessCheck::Denied;
         }
     }
 
@@ -386,15 +386,17 @@ impl Regions {
     /// Moves the bytes of one bulk operation, now.
     pub(crate) fn transfer(
         &mut self,
-        neighbours: &dyn Neighbours,
+        neighbours: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
-        way: Way,
+        way: CopyDirection,
     ) -> Result<BulkStatus, Error> {
         self.probe(neighbours, bulk.peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(bulk.peer as usize) {
-            Some(Probe::Works(reached)) => reached,
-            Some(Probe::Barred) => return Err(Error::Resource("the system bars a peer's memory")),
+            Some(RemoteAccessCheck::Works(reached)) => reached,
+            Some(RemoteAccessCheck::Barred) => {
+                return Err(Error::Resource("the system bars a peer's memory"));
+            }
             _ => {
                 return Err(Error::Peer {
                     peer: bulk.peer,
@@ -423,7 +425,7 @@ impl Regions {
         if *errno != libc::EFAULT
             && let Some(probe) = self.probes.borrow_mut().get_mut(peer as usize)
         {
-            *probe = Probe::Barred;
+            *probe = RemoteAccessCheck::Barred;
         }
     }
 }
@@ -438,7 +440,7 @@ fn take_back(inbox: &Segment, index: usize, all: u32) -> Option<PeerChunk> {
 
 /// Takes a part from the back of a leased region for `bulk`, which holds all of it: offset, length,
 /// and whether nothing is left then.
-fn take_part_back(reached: &Reached, bulk: &BulkTransfer<'_>) -> Option<(u64, u64, bool)> {
+fn take_part_back(reached: &PeerRegion, bulk: &BulkTransfer<'_>) -> Option<(u64, u64, bool)> {
     let (all, index) = (units(bulk.len), bulk.descriptor.cookie as u32 as usize);
     let PeerChunk { first, count, last } = take_back(&reached.inbox, index, all)?;
     let from = u64::from(first) * PART_UNIT;
@@ -451,10 +453,10 @@ fn take_part_back(reached: &Reached, bulk: &BulkTransfer<'_>) -> Option<(u64, u6
 
 /// Takes a part from the back of a leased region and writes it.
 fn push_part(
-    reached: &Reached,
+    reached: &PeerRegion,
     lease: &Lease<'_>,
     bulk: &BulkTransfer<'_>,
-    list: &mut Option<Known>,
+    list: &mut Option<PeerMemory>,
 ) -> Result<PartWritten, Error> {
     let Some((from, len, last)) = take_part_back(reached, bulk) else {
         return Ok(PartWritten {
@@ -468,7 +470,7 @@ fn push_part(
         len,
         ..*bulk
     };
-    copy_blocks(reached.pid(), &part, Way::Write, list)?;
+    copy_blocks(reached.pid(), &part, CopyDirection::Write, list)?;
     lease.check(reached, bulk.peer)?;
     Ok(PartWritten {
         bytes: part.len,
@@ -481,8 +483,8 @@ fn push_part(
 /// not with what followed from it. The one place where a rail waits, for [`VERDICT_WAIT`] at most.
 #[cold]
 fn hear_of_death(
-    reached: &Reached,
-    neighbours: &dyn Neighbours,
+    reached: &PeerRegion,
+    neighbours: &dyn NodePeers,
     peer: Peer,
     error: Error,
 ) -> Error {
@@ -500,7 +502,7 @@ fn hear_of_death(
 }
 
 /// Gives a lease back, and wakes an owner that waits for it.
-fn give_back(lease: Lease<'_>, neighbours: &dyn Neighbours, peer: Peer) {
+fn give_back(lease: Lease<'_>, neighbours: &dyn NodePeers, peer: Peer) {
     if lease.give_back() {
         wake(neighbours, peer, WakeupScope::Everything);
     }
@@ -549,7 +551,7 @@ impl<'a> Lease<'a> {
     /// After the bytes moved: whether they were the owner's to give, from a process that was the
     /// owner. Where the number of a process stays its own even after its death, bytes that moved at
     /// all moved from or to it.
-    fn check(&self, reached: &Reached, peer: Peer) -> Result<(), Error> {
+    fn check(&self, reached: &PeerRegion, peer: Peer) -> Result<(), Error> {
         if self.state.load(Ordering::Acquire) >> 32 != self.generation {
             return Err(Error::Peer {
                 peer,
@@ -581,43 +583,43 @@ impl<'a> Lease<'a> {
 
 /// Finds out whether and how `peer`'s memory can be reached, by reading a word whose value the peer
 /// told.
-fn probe(neighbours: &dyn Neighbours, peer: Peer) -> Probe {
+fn probe(neighbours: &dyn NodePeers, peer: Peer) -> RemoteAccessCheck {
     let inbox = match neighbours.process(peer) {
-        Process::Unreachable => return Probe::Open,
+        PeerProcess::Unreachable => return RemoteAccessCheck::Open,
         _ => match neighbours.map_inbox(peer) {
             Ok(inbox) if inbox.len() >= REGION_TABLE + REGIONS * REGION_BYTES => inbox,
-            _ => return Probe::Denied,
+            _ => return RemoteAccessCheck::Denied,
         },
     };
     // SYNC(region-probe).
     let addr = inbox.atomic_u64(layout::PROBE_ADDR).load(Ordering::Acquire) as usize;
     if addr == 0 {
-        return Probe::Open;
+        return RemoteAccessCheck::Open;
     }
     let (process, can_write) = match neighbours.process(peer) {
-        Process::Same => (None, true),
-        Process::Other { pid, kept } => {
+        PeerProcess::Same => (None, true),
+        PeerProcess::Other { pid, kept } => {
             // The descriptor comes first: if the process lives after a read, the number meant it
             // during the read.
             let Ok(process) = sys::ProcessHandle::new(pid) else {
-                return Probe::Denied;
+                return RemoteAccessCheck::Denied;
             };
             let expected = inbox
                 .atomic_u64(layout::PROBE_VALUE)
                 .load(Ordering::Relaxed);
             if sys::read_word(pid, addr).ok() != Some(expected) {
-                return Probe::Denied;
+                return RemoteAccessCheck::Denied;
             }
             (Some(process), kept)
         }
-        Process::Unreachable => return Probe::Open,
+        PeerProcess::Unreachable => return RemoteAccessCheck::Open,
     };
-    let means = Means {
+    let means = TransferContext {
         can_read: true,
         can_write,
         read_chunk: READ_CHUNK,
     };
-    Probe::Works(Arc::new(Reached {
+    RemoteAccessCheck::Works(Arc::new(PeerRegion {
         inbox,
         process,
         means,

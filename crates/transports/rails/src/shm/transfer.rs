@@ -3,59 +3,59 @@
 //!
 //! Used by the regions, which hold the lease and look after the peer's life; nothing is kept here.
 
-use crate::shm::iovec::{Walk, Whereabouts, blocks, within};
-use crate::sys::{self, Block, Way};
+use crate::shm::iovec::{IovecCursor, RegionLocation, blocks, within};
+use crate::sys::{self, CopyDirection, IoBlock};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::BulkTransfer;
 
 /// The blocks of a peer's region that were read last: peer, cookie, blocks.
-pub(crate) type Known = (Peer, u64, Vec<Block>);
+pub(crate) type PeerMemory = (Peer, u64, Vec<IoBlock>);
 
 /// Moves what `bulk` says between its local memory and the region at a peer whose process is `pid`
 /// (`None`: this one).
 pub(crate) fn copy_blocks(
     pid: Option<u32>,
     bulk: &BulkTransfer<'_>,
-    way: Way,
-    list: &mut Option<Known>,
+    way: CopyDirection,
+    list: &mut Option<PeerMemory>,
 ) -> Result<(), Error> {
     let damaged = Error::Peer {
         peer: bulk.peer,
         what: "its descriptor does not describe the region",
     };
-    let whereabouts = Whereabouts::read(bulk.descriptor.blob()).ok_or(damaged.clone())?;
+    let whereabouts = RegionLocation::read(bulk.descriptor.blob()).ok_or(damaged.clone())?;
     let single;
     let mut remote = match &whereabouts {
-        Whereabouts::One(addr) => {
-            single = [Block {
+        RegionLocation::One(addr) => {
+            single = [IoBlock {
                 addr: addr.wrapping_add(bulk.offset as usize),
                 len: bulk.len as usize,
             }];
-            Walk::new(&single, 0)
+            IovecCursor::new(&single, 0)
         }
-        Whereabouts::Two(blocks) => Walk::new(blocks, bulk.offset),
-        Whereabouts::List(addr, count) => {
+        RegionLocation::Two(blocks) => IovecCursor::new(blocks, bulk.offset),
+        RegionLocation::List(addr, count) => {
             let known = list.as_ref().is_some_and(|(peer, cookie, _)| {
                 (*peer, *cookie) == (bulk.peer, bulk.descriptor.cookie)
             });
             if !known {
-                let mut blocks = vec![Block::default(); *count];
+                let mut blocks = vec![IoBlock::default(); *count];
                 match pid {
                     None => sys::own_blocks(*addr, &mut blocks),
                     Some(pid) => sys::read_blocks(pid, *addr, &mut blocks)
-                        .map_err(|error| refused(bulk.peer, &error, Way::Read, &[]))?,
+                        .map_err(|error| refused(bulk.peer, &error, CopyDirection::Read, &[]))?,
                 }
                 *list = Some((bulk.peer, bulk.descriptor.cookie, blocks));
             }
             match list {
-                Some((_, _, blocks)) => Walk::new(blocks, bulk.offset),
+                Some((_, _, blocks)) => IovecCursor::new(blocks, bulk.offset),
                 None => return Err(damaged),
             }
         }
     };
     let local_blocks =
         blocks(bulk.local, bulk.local_offset, bulk.len, usize::MAX).ok_or(damaged.clone())?;
-    let mut local = Walk::new(&local_blocks, 0);
+    let mut local = IovecCursor::new(&local_blocks, 0);
     let (mut here, mut there) = (Vec::new(), Vec::new());
     let mut left = bulk.len;
     while left > 0 {
@@ -85,7 +85,7 @@ pub(crate) fn copy_blocks(
 
 /// Why the system moved nothing between a peer's memory and `here`.
 #[cold]
-fn refused(peer: Peer, error: &std::io::Error, way: Way, here: &[Block]) -> Error {
+fn refused(peer: Peer, error: &std::io::Error, way: CopyDirection, here: &[IoBlock]) -> Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => Error::Peer {
             peer,
@@ -109,16 +109,16 @@ const OWN_BUFFER: &str = "using the memory of this call's own buffer (was it fre
 /// Whether the first and the last byte of a block of this process can be read, and written where
 /// data comes in: the system is asked to move each to its own place. Bytes of a receive that is
 /// under way are ours to write.
-fn is_usable(block: &Block, way: Way) -> bool {
+fn is_usable(block: &IoBlock, way: CopyDirection) -> bool {
     let usable = |addr: usize| match way {
-        Way::Read => sys::move_between(
+        CopyDirection::Read => sys::move_between(
             std::process::id(),
-            Way::Read,
-            &[Block { addr, len: 1 }],
-            &[Block { addr, len: 1 }],
+            CopyDirection::Read,
+            &[IoBlock { addr, len: 1 }],
+            &[IoBlock { addr, len: 1 }],
         )
         .is_ok(),
-        Way::Write => sys::read_word(std::process::id(), addr & !7).is_ok(),
+        CopyDirection::Write => sys::read_word(std::process::id(), addr & !7).is_ok(),
     };
     block.len == 0 || (usable(block.addr) && usable(block.addr + block.len - 1))
 }
@@ -134,15 +134,15 @@ mod tests {
     fn a_fault_is_blamed_on_the_side_whose_memory_is_not_there() {
         let fault = std::io::Error::from_raw_os_error(libc::EFAULT);
         let mut memory = [0u8; 40];
-        let mine = Block {
+        let mine = IoBlock {
             addr: memory.as_mut_ptr().expose_provenance(),
             len: memory.len(),
         };
-        let nothing = Block {
+        let nothing = IoBlock {
             addr: 4096,
             len: 100,
         };
-        let constant = Block {
+        let constant = IoBlock {
             addr: READ_ONLY.as_ptr().expose_provenance(),
             len: READ_ONLY.len(),
         };
@@ -151,10 +151,22 @@ mod tests {
             what: OWN_BUFFER,
             errno: libc::EFAULT,
         };
-        assert_eq!(refused(3, &fault, Way::Read, &[mine]), theirs);
-        assert_eq!(refused(3, &fault, Way::Write, &[constant]), theirs);
-        assert_eq!(refused(3, &fault, Way::Read, &[mine, nothing]), own);
-        assert_eq!(refused(3, &fault, Way::Write, &[mine, nothing]), own);
-        assert_eq!(refused(3, &fault, Way::Read, &[mine, constant]), own);
+        assert_eq!(refused(3, &fault, CopyDirection::Read, &[mine]), theirs);
+        assert_eq!(
+            refused(3, &fault, CopyDirection::Write, &[constant]),
+            theirs
+        );
+        assert_eq!(
+            refused(3, &fault, CopyDirection::Read, &[mine, nothing]),
+            own
+        );
+        assert_eq!(
+            refused(3, &fault, CopyDirection::Write, &[mine, nothing]),
+            own
+        );
+        assert_eq!(
+            refused(3, &fault, CopyDirection::Read, &[mine, constant]),
+            own
+        );
     }
 }

@@ -7,7 +7,7 @@
 //! given back.
 
 use crate::shm::layout::{self, card};
-use crate::shm::peers::{Neighbours, Out, wake};
+use crate::shm::peers::{NodePeers, Sender, wake};
 use garonne_engine::api::{Error, LackingSide, Peer, UnreachableCause};
 use garonne_engine::transport::ClaimError;
 use garonne_sync::progress_owner::WakeupScope;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// Tells a peer whose inbox this rank cannot map that nothing will come from it, and why.
 #[cold]
-pub fn refuse(neighbours: &dyn Neighbours, peer: Peer, errno: i32) {
+pub fn refuse(neighbours: &dyn NodePeers, peer: Peer, errno: i32) {
     let card = layout::card_at(neighbours.me() as u16);
     // In this order: who sees the second word looks for the first.
     neighbours.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
@@ -25,14 +25,14 @@ pub fn refuse(neighbours: &dyn Neighbours, peer: Peer, errno: i32) {
 }
 
 /// Those that one rank knows of.
-pub(super) struct Unreached {
+pub(super) struct UnreachablePeers {
     known: Vec<UnreachableCause>,
     own: Segment,
     /// Not 0: a peer has said so of itself.
     said: SharedWord,
 }
 
-impl Unreached {
+impl UnreachablePeers {
     pub(super) fn new(own: Segment) -> Self {
         Self {
             known: Vec::new(),
@@ -49,14 +49,14 @@ impl Unreached {
     /// Opens the writing end to a peer. One that was refused once stays so.
     pub(super) fn open(
         &mut self,
-        neighbours: &dyn Neighbours,
+        neighbours: &dyn NodePeers,
         me: u16,
         peer: Peer,
-    ) -> Result<Out, ClaimError> {
+    ) -> Result<Sender, ClaimError> {
         if self.of(peer).is_some() {
             return Err(ClaimError::Gone);
         }
-        Out::open(neighbours, me, peer).map_err(|error| {
+        Sender::open(neighbours, me, peer).map_err(|error| {
             if let Error::Unreached(shortage) = error {
                 refuse(neighbours, peer, shortage.errno);
                 self.known.push(*shortage);
@@ -67,7 +67,7 @@ impl Unreached {
 
     /// The peers that say that they have no way to here and were not known.
     #[inline(always)]
-    pub(super) fn found(&mut self, neighbours: &dyn Neighbours) -> Vec<Peer> {
+    pub(super) fn found(&mut self, neighbours: &dyn NodePeers) -> Vec<Peer> {
         match self.said.load(Ordering::Relaxed) {
             0 => Vec::new(),
             _ => self.find(neighbours.me(), neighbours.size()),

@@ -1,21 +1,21 @@
 //! Connections between the agents of a job's hosts: the rail's openings and seals, with whole
 //! messages instead of packets.
 //!
-//! Used by `node`, never by an engine. A [`Porch`] takes calls in and a [`ProgressWakeup`] makes one; what
-//! either gives is a [`Trusted`], both of whose ends have proved the job's secret and which node
+//! Used by `node`, never by an engine. A [`PendingChannels`] takes calls in and a [`ChannelConnect`] makes one; what
+//! either gives is a [`AgentChannel`], both of whose ends have proved the job's secret and which node
 //! they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its
-//! user lets wait in [`Trusted::waiting`].
+//! user lets wait in [`AgentChannel::waiting`].
 //!
 //! Messages are numbered, and kept until the other side has said that it has them: when the way
-//! fails, both go on over another connection ([`Trusted::renew`]), and nothing is lost or comes
+//! fails, both go on over another connection ([`AgentChannel::renew`]), and nothing is lost or comes
 //! twice. So what is kept is bounded by what its users let be under way without an answer.
 
 use crate::limits::TRUSTED_MESSAGE_MAX;
-use crate::tcp::connection::{Channel, End, Io, Then};
-use crate::tcp::connector::{Failure, Line, Step};
-use crate::tcp::frame::{ASKED, Process, Reason, Stream};
-use crate::tcp::handshake::{Fault, House};
-use crate::tcp::listener::Door;
+use crate::tcp::connection::{AfterRead, CloseReason, Connection, IoResult};
+use crate::tcp::connector::{ConnectFailure, ConnectStep, Connector};
+use crate::tcp::frame::{ASKED, ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{HandshakeError, LocalIdentity};
+use crate::tcp::listener::Listener;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -25,13 +25,13 @@ use std::time::Instant;
 pub const AGENTS: u32 = u32::MAX;
 
 /// What one agent brings to its openings. `node` is its index among the job's.
-pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> House {
-    House::new(secret, agent(job, AGENTS, node), true)
+pub fn house(secret: crate::tcp::Secret, job: [u8; 16], node: u32) -> LocalIdentity {
+    LocalIdentity::new(secret, agent(job, AGENTS, node), true)
 }
 
 /// An agent, in the world in which it speaks.
-fn agent(job: [u8; 16], world: u32, rank: u32) -> Process {
-    Process {
+fn agent(job: [u8; 16], world: u32, rank: u32) -> ProcessId {
+    ProcessId {
         job,
         world,
         rank,
@@ -41,16 +41,16 @@ fn agent(job: [u8; 16], world: u32, rank: u32) -> Process {
 
 /// The same, to go on with a line by another connection, the `turn`th of them: who has taken a
 /// later one takes no earlier one any more.
-pub fn house_again(mut house: House, turn: u32) -> House {
+pub fn house_again(mut house: LocalIdentity, turn: u32) -> LocalIdentity {
     house.me.incarnation = turn;
     house
 }
 
 /// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not
 /// reach that one and wants to be called.
-pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> House {
+pub fn house_of_asking(secret: crate::tcp::Secret, job: [u8; 16], from: u32) -> LocalIdentity {
     // As between ranks.
-    House::new(secret, agent(job, ASKED, from), false)
+    LocalIdentity::new(secret, agent(job, ASKED, from), false)
 }
 
 /// Bytes before a message: its length, its number, and how many the sender has received.
@@ -58,8 +58,8 @@ const HEAD: usize = 12;
 
 /// A line to another agent of the job.
 #[derive(Debug)]
-pub struct Trusted {
-    channel: Channel,
+pub struct AgentChannel {
+    channel: Connection,
     out: Vec<u8>,
     out_at: usize,
     came: Vec<u8>,
@@ -73,23 +73,23 @@ pub struct Trusted {
     bytes: u64,
     /// What the other side had received when this connection was made.
     theirs: u32,
-    over: Option<Lost>,
+    over: Option<ChannelLoss>,
     /// The connection before, until something comes by this one: its end is none of the line as
     /// long as the other side may not know of this one.
-    before: Option<Channel>,
+    before: Option<Connection>,
 }
 
 /// A line has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum ChannelLoss {
     /// The other end is gone, or broke the rules.
     Over,
     /// The way there failed; the line may go on over another connection.
     Broke,
 }
 
-impl Trusted {
-    fn new(channel: Channel, theirs: u32) -> Self {
+impl AgentChannel {
+    fn new(channel: Connection, theirs: u32) -> Self {
         Self {
             channel,
             out: Vec::new(),
@@ -106,7 +106,7 @@ impl Trusted {
         }
     }
 
-    /// Its socket: readable when something came; to be watched for room while [`Trusted::waiting`]
+    /// Its socket: readable when something came; to be watched for room while [`AgentChannel::waiting`]
     /// is above 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
@@ -130,10 +130,10 @@ impl Trusted {
     /// Whether its connection was reset: the process at the other end is gone, or what is on the
     /// way has forgotten the connection.
     pub fn is_reset(&self) -> bool {
-        self.channel.end() == Some(End::Reset)
+        self.channel.end() == Some(CloseReason::Reset)
     }
 
-    /// How many messages have been received: what [`ProgressWakeup::begin_again`] and [`Porch::look`] tell
+    /// How many messages have been received: what [`ChannelConnect::begin_again`] and [`PendingChannels::look`] tell
     /// the other side.
     pub fn received(&self) -> u32 {
         self.received
@@ -156,12 +156,12 @@ impl Trusted {
     ///
     /// # Errors
     /// The other side says that it has received what was never sent.
-    pub fn renew(&mut self, by: Trusted) -> Result<(), Lost> {
+    pub fn renew(&mut self, by: AgentChannel) -> Result<(), ChannelLoss> {
         // It may have said more since, by the connection before.
         let has = by.theirs.wrapping_sub(self.kept_from) as i32;
         if has > self.kept.len() as i32 {
-            self.over = Some(Lost::Over);
-            return Err(Lost::Over);
+            self.over = Some(ChannelLoss::Over);
+            return Err(ChannelLoss::Over);
         }
         self.forget(by.theirs);
         self.before = Some(std::mem::replace(&mut self.channel, by.channel));
@@ -196,13 +196,13 @@ impl Trusted {
     }
 
     /// Sends a message, now or when there is room, or over the next connection. That this one is
-    /// over, [`Trusted::receive`] tells behind what still came.
+    /// over, [`AgentChannel::receive`] tells behind what still came.
     ///
     /// # Errors
     /// It is longer than [`TRUSTED_MESSAGE_MAX`].
-    pub fn send(&mut self, message: &[u8]) -> Result<(), Lost> {
+    pub fn send(&mut self, message: &[u8]) -> Result<(), ChannelLoss> {
         if message.len() > TRUSTED_MESSAGE_MAX {
-            return Err(Lost::Over);
+            return Err(ChannelLoss::Over);
         }
         self.kept.push_back(message.to_vec());
         if self.over.is_none() {
@@ -216,32 +216,35 @@ impl Trusted {
     ///
     /// # Errors
     /// The connection is over.
-    pub fn push(&mut self) -> Result<(), Lost> {
+    pub fn push(&mut self) -> Result<(), ChannelLoss> {
         if let Some(lost) = self.over {
             return Err(lost);
         }
         while self.out_at < self.out.len() {
-            match self.channel.send(&self.out[self.out_at..], Then::Nothing) {
-                Io::Moved(moved) => self.out_at += moved,
-                Io::Later => return Ok(()),
-                Io::Over => return Err(self.broke()),
+            match self
+                .channel
+                .send(&self.out[self.out_at..], AfterRead::Nothing)
+            {
+                IoResult::Moved(moved) => self.out_at += moved,
+                IoResult::Later => return Ok(()),
+                IoResult::Over => return Err(self.broke()),
             }
         }
         self.out.clear();
         self.out_at = 0;
         match self.channel.push() {
-            Io::Over => Err(self.broke()),
+            IoResult::Over => Err(self.broke()),
             _ => Ok(()),
         }
     }
 
     /// The connection is over: by the other side, as far as it has said so.
-    fn broke(&mut self) -> Lost {
+    fn broke(&mut self) -> ChannelLoss {
         // Who cannot send any more may still be told why.
-        while let Io::Moved(_) = self.read() {}
+        while let IoResult::Moved(_) = self.read() {}
         let lost = match self.channel.end() {
-            Some(End::Broke | End::Reset) => Lost::Broke,
-            _ => Lost::Over,
+            Some(CloseReason::Broke | CloseReason::Reset) => ChannelLoss::Broke,
+            _ => ChannelLoss::Over,
         };
         *self.over.insert(lost)
     }
@@ -250,7 +253,7 @@ impl Trusted {
     ///
     /// # Errors
     /// The connection is over and everything that came was given, or the other end broke the rules.
-    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Lost> {
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, ChannelLoss> {
         loop {
             if let Some(message) = self.whole().inspect_err(|lost| self.over = Some(*lost))? {
                 return Ok(Some(message));
@@ -259,19 +262,19 @@ impl Trusted {
                 return Err(lost);
             }
             match self.read() {
-                Io::Moved(_) => {}
-                Io::Later => return Ok(None),
-                Io::Over => {
+                IoResult::Moved(_) => {}
+                IoResult::Later => return Ok(None),
+                IoResult::Over => {
                     self.broke();
                 }
             }
         }
     }
 
-    fn read(&mut self) -> Io {
+    fn read(&mut self) -> IoResult {
         let mut bytes = [0; 16 * 1024];
         let got = self.channel.recv(&mut bytes);
-        if let Io::Moved(moved) = got {
+        if let IoResult::Moved(moved) = got {
             self.before = None;
             self.bytes += moved as u64;
             self.came.drain(..std::mem::take(&mut self.came_at));
@@ -280,7 +283,7 @@ impl Trusted {
         got
     }
 
-    fn whole(&mut self) -> Result<Option<Vec<u8>>, Lost> {
+    fn whole(&mut self) -> Result<Option<Vec<u8>>, ChannelLoss> {
         loop {
             let rest = &self.came[self.came_at..];
             let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else {
@@ -291,7 +294,7 @@ impl Trusted {
             };
             let (len, number, received) = (word(0) as usize, word(4), word(8));
             if len > TRUSTED_MESSAGE_MAX {
-                return Err(Lost::Over);
+                return Err(ChannelLoss::Over);
             }
             let Some(message) = rest.get(..len) else {
                 return Ok(None);
@@ -306,7 +309,7 @@ impl Trusted {
                     return Ok(Some(message));
                 }
                 ..0 => {}
-                1.. => return Err(Lost::Over),
+                1.. => return Err(ChannelLoss::Over),
             }
         }
     }
@@ -314,16 +317,16 @@ impl Trusted {
 
 /// Where agents call: a listening port, and those who have not proved who they are.
 #[derive(Debug)]
-pub struct Porch {
-    door: Door,
-    house: House,
+pub struct PendingChannels {
+    door: Listener,
+    house: LocalIdentity,
 }
 
-impl Porch {
+impl PendingChannels {
     /// Takes calls at `listener`, which does not block.
-    pub fn new(house: House, listener: TcpListener) -> Self {
+    pub fn new(house: LocalIdentity, listener: TcpListener) -> Self {
         Self {
-            door: Door::new(OwnedFd::from(listener)),
+            door: Listener::new(OwnedFd::from(listener)),
             house,
         }
     }
@@ -338,7 +341,7 @@ impl Porch {
         self.door.open(Instant::now(), watch);
     }
 
-    /// Hands the sockets of all who are inside to `watch`, as [`Porch::open`] has done: for a porch
+    /// Hands the sockets of all who are inside to `watch`, as [`PendingChannels::open`] has done: for a porch
     /// whose owner is another from now on.
     pub fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         self.door.hand_over(watch);
@@ -350,7 +353,7 @@ impl Porch {
         &mut self,
         place: usize,
         expected: impl FnOnce(u32) -> bool,
-    ) -> Option<(u32, Trusted)> {
+    ) -> Option<(u32, AgentChannel)> {
         let first = |node: u32, turn: u32| (turn == 0 && expected(node)).then_some(0);
         let ((node, _), line) = self.look_again(place, first)?;
         Some((node, line))
@@ -363,18 +366,18 @@ impl Porch {
         &mut self,
         place: usize,
         expected: impl FnOnce(u32, u32) -> Option<u32>,
-    ) -> Option<((u32, u32), Trusted)> {
-        let admit = |from: &Process, stream: Stream| match stream {
-            Stream::Small => expected(from.rank, from.incarnation).ok_or(Reason::Other),
-            _ => Err(Reason::Other),
+    ) -> Option<((u32, u32), AgentChannel)> {
+        let admit = |from: &ProcessId, stream: StreamNumber| match stream {
+            StreamNumber::Small => expected(from.rank, from.incarnation).ok_or(RejectReason::Other),
+            _ => Err(RejectReason::Other),
         };
         let newcomer = self.door.look(place, &self.house, admit)?;
-        let line = Trusted::new(newcomer.channel, newcomer.expected);
+        let line = AgentChannel::new(newcomer.channel, newcomer.expected);
         Some(((newcomer.from.rank, newcomer.from.incarnation), line))
     }
 
     /// Who was sent away last since this was last asked, and why: for messages to people.
-    pub fn turned_away(&mut self) -> Option<(IpAddr, Fault)> {
+    pub fn turned_away(&mut self) -> Option<(IpAddr, HandshakeError)> {
         self.door.turned_away()
     }
 
@@ -386,35 +389,35 @@ impl Porch {
 
 /// A call to another agent under way.
 #[derive(Debug)]
-pub struct Call {
-    line: Option<Line>,
+pub struct ChannelConnect {
+    line: Option<Connector>,
     /// Messages that were received before.
     received: u32,
 }
 
 /// What became of a call.
 #[derive(Debug)]
-pub enum Called {
+pub enum ConnectOutcome {
     /// Nothing yet.
     Waits,
     /// It is answered.
-    Open(Box<Trusted>),
+    Open(Box<AgentChannel>),
     /// It was cut off without a word; what that may mean. Who calls while many others do may call
     /// again.
     Cut(String),
     /// Who answers says why not.
-    Refused(Fault),
+    Refused(HandshakeError),
     /// It came to nothing; why.
     Failed(String),
 }
 
-impl Call {
+impl ChannelConnect {
     /// Calls the agent of node `to` at an address.
     ///
     /// # Errors
     /// It cannot even be tried; why.
-    pub fn begin(house: &House, address: SocketAddr, to: u32) -> Result<Self, String> {
-        Self::begin_on(house, (address, to, Stream::Small), 0)
+    pub fn begin(house: &LocalIdentity, address: SocketAddr, to: u32) -> Result<Self, String> {
+        Self::begin_on(house, (address, to, StreamNumber::Small), 0)
     }
 
     /// Calls it to go on with a line on which so many messages were received.
@@ -422,11 +425,11 @@ impl Call {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn begin_again(
-        house: &House,
+        house: &LocalIdentity,
         (address, to): (SocketAddr, u32),
         received: u32,
     ) -> Result<Self, String> {
-        Self::begin_on(house, (address, to, Stream::Small), received)
+        Self::begin_on(house, (address, to, StreamNumber::Small), received)
     }
 
     /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for
@@ -435,20 +438,24 @@ impl Call {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn ask(
-        house: &House,
+        house: &LocalIdentity,
         (address, to): (SocketAddr, u32),
         bulk: bool,
     ) -> Result<Self, String> {
-        let stream = if bulk { Stream::Bulk(0) } else { Stream::Small };
+        let stream = if bulk {
+            StreamNumber::Bulk(0)
+        } else {
+            StreamNumber::Small
+        };
         Self::begin_on(house, (address, to, stream), 0)
     }
 
     fn begin_on(
-        house: &House,
-        (address, to, stream): (SocketAddr, u32, Stream),
+        house: &LocalIdentity,
+        (address, to, stream): (SocketAddr, u32, StreamNumber),
         received: u32,
     ) -> Result<Self, String> {
-        let line = Line::begin(house, (address, (to, 0), stream), Instant::now());
+        let line = Connector::begin(house, (address, (to, 0), stream), Instant::now());
         let call = |line| Self {
             line: Some(line),
             received,
@@ -456,9 +463,9 @@ impl Call {
         line.map(call).map_err(|failure| tell(&failure))
     }
 
-    /// To be watched for reading, and for room until [`ProgressWakeup::has_called`].
+    /// To be watched for reading, and for room until [`ChannelConnect::has_called`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.line.as_ref().map(Line::fd)
+        self.line.as_ref().map(Connector::fd)
     }
 
     /// The connection stands and the call has left.
@@ -469,40 +476,42 @@ impl Call {
     }
 
     /// Goes on after its socket became ready.
-    pub fn look(&mut self) -> Called {
+    pub fn look(&mut self) -> ConnectOutcome {
         let received = self.received;
         match self
             .line
             .take()
             .map(|line| line.step(received, Instant::now()))
         {
-            Some(Step::Wait(line)) => {
+            Some(ConnectStep::Wait(line)) => {
                 self.line = Some(line);
-                Called::Waits
+                ConnectOutcome::Waits
             }
-            Some(Step::Open(channel, theirs)) => {
-                Called::Open(Box::new(Trusted::new(channel, theirs)))
+            Some(ConnectStep::Open(channel, theirs)) => {
+                ConnectOutcome::Open(Box::new(AgentChannel::new(channel, theirs)))
             }
-            Some(Step::Failed(failure @ (Failure::Cut | Failure::Unheard))) => {
-                Called::Cut(tell(&failure))
+            Some(ConnectStep::Failed(
+                failure @ (ConnectFailure::Cut | ConnectFailure::Unheard),
+            )) => ConnectOutcome::Cut(tell(&failure)),
+            Some(ConnectStep::Failed(ConnectFailure::Fault(fault))) => {
+                ConnectOutcome::Refused(fault)
             }
-            Some(Step::Failed(Failure::Fault(fault))) => Called::Refused(fault),
-            Some(Step::Failed(failure)) => Called::Failed(tell(&failure)),
-            None => Called::Failed("it is over".into()),
+            Some(ConnectStep::Failed(failure)) => ConnectOutcome::Failed(tell(&failure)),
+            None => ConnectOutcome::Failed("it is over".into()),
         }
     }
 }
 
-fn tell(failure: &Failure) -> String {
+fn tell(failure: &ConnectFailure) -> String {
     match failure {
-        Failure::Refused => "nobody listens there".into(),
-        Failure::Unreachable => "it cannot be reached".into(),
-        Failure::Alone => "it does not come where both can be met".into(),
-        Failure::Unheard => {
+        ConnectFailure::Refused => "nobody listens there".into(),
+        ConnectFailure::Unreachable => "it cannot be reached".into(),
+        ConnectFailure::Alone => "it does not come where both can be met".into(),
+        ConnectFailure::Unheard => {
             "it closed the connection at once, as who has too many callers does".into()
         }
-        Failure::Cut => "it cut the call off, as who does not know this secret does".into(),
-        Failure::Fault(fault) => fault.to_string(),
+        ConnectFailure::Cut => "it cut the call off, as who does not know this secret does".into(),
+        ConnectFailure::Fault(fault) => fault.to_string(),
     }
 }
 

@@ -14,11 +14,11 @@ use crate::limits::{
     TCP_BRIEF_ADDRESSES, TCP_CARRIED, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX,
 };
 use crate::sys;
-use crate::tcp::TcpRail;
-use crate::tcp::connection::{Channel, End};
-use crate::tcp::frame::Stream;
-use crate::tcp::handshake::Fault;
-use crate::tcp::peer::Remote;
+use crate::tcp::TcpTransport;
+use crate::tcp::connection::{CloseReason, Connection};
+use crate::tcp::frame::StreamNumber;
+use crate::tcp::handshake::HandshakeError;
+use crate::tcp::peer::TcpPeer;
 use garonne_engine::api::Peer;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum ConnectionEnd {
     /// Bytes were under way, and the other host confirmed nothing.
     Silent,
     /// The other host has reset it, as who finds it silent does, or this one's system has given it
@@ -38,8 +38,8 @@ pub(crate) enum How {
 
 /// What is known of the end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) how: How,
+pub(crate) struct EndedConnection {
+    pub(crate) how: ConnectionEnd,
     /// The peer's end.
     pub(crate) with: Option<IpAddr>,
     /// It has carried long packets.
@@ -50,7 +50,7 @@ pub(crate) struct Ended {
 
 /// What follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follows {
+pub(crate) enum NextStep {
     /// Nothing.
     Nothing,
     /// Longer packets are lost by the ways that were tried.
@@ -61,7 +61,7 @@ pub(crate) enum Follows {
 
 /// The connections of a stream that fell silent in a row.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Silences {
+pub(crate) struct BlackholeDetector {
     since: Option<Instant>,
     in_row: u32,
     /// The peer's ends of those.
@@ -71,31 +71,31 @@ pub(crate) struct Silences {
     barren: u32,
 }
 
-impl Silences {
+impl BlackholeDetector {
     /// A connection is made.
     pub(crate) fn opened(&mut self, now: Instant) {
         self.since = Some(now);
     }
 
     /// It has ended. `moved` changes whenever the two get on, by whatever connection.
-    pub(crate) fn ended(&mut self, ended: Ended, moved: u64, now: Instant) -> Follows {
+    pub(crate) fn ended(&mut self, ended: EndedConnection, moved: u64, now: Instant) -> NextStep {
         let Some(since) = self.since.take() else {
-            return Follows::Nothing;
+            return NextStep::Nothing;
         };
         let lived = now.saturating_duration_since(since);
         let is_silent = match ended.how {
-            How::Silent => true,
+            ConnectionEnd::Silent => true,
             // Whoever finds a silence has waited for its end; this side may have heard of the
             // connection later.
-            How::Lost => lived >= TCP_SILENCE_MAX / 2,
-            How::Ended => false,
+            ConnectionEnd::Lost => lived >= TCP_SILENCE_MAX / 2,
+            ConnectionEnd::Ended => false,
         };
         if lived > LIVED || ended.carried {
             (self.in_row, self.barren) = (0, 0);
             self.with.clear();
         }
         if !is_silent {
-            return Follows::Nothing;
+            return NextStep::Nothing;
         }
         self.in_row += 1;
         if let Some(with) = ended.with.filter(|with| !self.with.contains(with)) {
@@ -108,9 +108,9 @@ impl Silences {
         };
         self.moved = moved;
         match () {
-            () if self.barren >= TCP_SILENT_MAX && ended.wanted => Follows::Over,
-            () if self.in_row > 1 => Follows::Brief,
-            () => Follows::Nothing,
+            () if self.barren >= TCP_SILENT_MAX && ended.wanted => NextStep::Over,
+            () if self.in_row > 1 => NextStep::Brief,
+            () => NextStep::Nothing,
         }
     }
 }
@@ -121,9 +121,9 @@ const LIVED: Duration = TCP_SILENCE_MAX.saturating_mul(2);
 /// Addresses to which longer packets are lost; beyond [`TCP_BRIEF_ADDRESSES`] the first is
 /// forgotten.
 #[derive(Debug, Default)]
-pub(crate) struct Brief(VecDeque<IpAddr>);
+pub(crate) struct ShortLivedConnections(VecDeque<IpAddr>);
 
-impl Brief {
+impl ShortLivedConnections {
     /// Another, or one that it was already.
     pub(crate) fn add(&mut self, address: IpAddr) {
         let address = address.to_canonical();
@@ -147,12 +147,12 @@ impl Brief {
     }
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// The connection of a stream is about to be closed. Whether the peer is given up for it.
     pub(super) fn note_end(
         &mut self,
         peer: Peer,
-        stream: Stream,
+        stream: StreamNumber,
         silent: bool,
         now: Instant,
     ) -> bool {
@@ -160,31 +160,35 @@ impl TcpRail {
             return false;
         };
         let how = match (silent, how_ended(remote, stream)) {
-            (true, _) => How::Silent,
-            (false, Some(End::Reset | End::Broke)) => How::Lost,
-            (false, _) => How::Ended,
+            (true, _) => ConnectionEnd::Silent,
+            (false, Some(CloseReason::Reset | CloseReason::Broke)) => ConnectionEnd::Lost,
+            (false, _) => ConnectionEnd::Ended,
         };
         let [confirmed, came] = remote.fd(stream).and_then(sys::carried).unwrap_or_default();
         // Who sends is the one that finds the silence, and what came the other way says nothing of
         // what it sent.
-        let carried = if how == How::Silent { confirmed } else { came };
+        let carried = if how == ConnectionEnd::Silent {
+            confirmed
+        } else {
+            came
+        };
         let (moved, wanted) = (remote.moved(), remote.is_waiting());
         let calls = remote.calls(stream);
-        let ended = Ended {
+        let ended = EndedConnection {
             how,
             with: calls.met,
             carried: carried >= TCP_CARRIED,
             wanted,
         };
         let follows = calls.silences.ended(ended, moved, now);
-        if follows == Follows::Nothing {
+        if follows == NextStep::Nothing {
             return false;
         }
         for address in remote.calls(stream).silences.with.clone() {
             self.brief.add(address);
         }
         // Of the others there is a way without it.
-        follows == Follows::Over
+        follows == NextStep::Over
             && !stream.is_further()
             && !stream.is_fabric()
             && !self.is_beside(peer)
@@ -192,13 +196,13 @@ impl TcpRail {
 
     /// Connections to a peer are made and bring nothing.
     pub(super) fn give_up_silent(&mut self, peer: Peer) {
-        let fault = Fault::Silent;
+        let fault = HandshakeError::Silent;
         self.hosts.refused(peer, &fault);
         self.lose_for(peer, fault.for_good());
     }
 
     /// Whether an open connection has small segments because longer ones do not arrive.
-    pub(super) fn is_brief(&self, peer: Peer, stream: Stream) -> bool {
+    pub(super) fn is_brief(&self, peer: Peer, stream: StreamNumber) -> bool {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         let segment = remote
             .and_then(|remote| remote.fd(stream))
@@ -209,12 +213,12 @@ impl TcpRail {
     }
 }
 
-fn how_ended(remote: &Remote, stream: Stream) -> Option<End> {
+fn how_ended(remote: &TcpPeer, stream: StreamNumber) -> Option<CloseReason> {
     let channel = match stream {
-        Stream::Small => remote.link.channel(),
-        Stream::Bulk(path) => remote.paths.get(path)?.bulk.channel(),
+        StreamNumber::Small => remote.link.channel(),
+        StreamNumber::Bulk(path) => remote.paths.get(path)?.bulk.channel(),
     };
-    channel.and_then(Channel::end)
+    channel.and_then(Connection::end)
 }
 
 #[cfg(test)]
@@ -226,20 +230,20 @@ mod tests {
 
     /// Connections that end so, each after so many seconds, and what had been moved by then: what
     /// followed from each.
-    fn row(ends: &[(How, IpAddr, u64, u64)]) -> (Vec<Follows>, Silences) {
+    fn row(ends: &[(ConnectionEnd, IpAddr, u64, u64)]) -> (Vec<NextStep>, BlackholeDetector) {
         row_of(ends, false, true)
     }
 
     fn row_of(
-        ends: &[(How, IpAddr, u64, u64)],
+        ends: &[(ConnectionEnd, IpAddr, u64, u64)],
         carried: bool,
         wanted: bool,
-    ) -> (Vec<Follows>, Silences) {
-        let (mut silences, mut now) = (Silences::default(), Instant::now());
+    ) -> (Vec<NextStep>, BlackholeDetector) {
+        let (mut silences, mut now) = (BlackholeDetector::default(), Instant::now());
         let follows = ends.iter().map(|&(how, with, seconds, moved)| {
             silences.opened(now);
             now += Duration::from_secs(seconds);
-            let ended = Ended {
+            let ended = EndedConnection {
                 how,
                 with: Some(with),
                 carried,
@@ -252,55 +256,78 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_silent_like_the_one_before_it_is_made_anew_with_small_segments() {
-        use Follows::{Brief, Nothing};
-        let (follows, _) = row(&[(How::Silent, NEAR, 3600, 1), (How::Silent, NEAR, 9, 1)]);
+        use NextStep::{Brief, Nothing};
+        let (follows, _) = row(&[
+            (ConnectionEnd::Silent, NEAR, 3600, 1),
+            (ConnectionEnd::Silent, NEAR, 9, 1),
+        ]);
         assert_eq!(follows, [Nothing, Brief]);
         // As the other side sees it.
-        let (follows, _) = row(&[(How::Lost, NEAR, 3600, 1), (How::Lost, NEAR, 9, 1)]);
+        let (follows, _) = row(&[
+            (ConnectionEnd::Lost, NEAR, 3600, 1),
+            (ConnectionEnd::Lost, NEAR, 9, 1),
+        ]);
         assert_eq!(follows, [Nothing, Brief]);
         // By two networks in turn: both.
-        let (follows, silences) = row(&[(How::Silent, NEAR, 3600, 1), (How::Silent, FAR, 9, 1)]);
+        let (follows, silences) = row(&[
+            (ConnectionEnd::Silent, NEAR, 3600, 1),
+            (ConnectionEnd::Silent, FAR, 9, 1),
+        ]);
         assert_eq!((follows[1], silences.with), (Brief, vec![NEAR, FAR]));
     }
 
     #[test]
     fn links_that_fail_now_and_then_and_connections_that_are_cut_off_say_nothing_of_lengths() {
         for ends in [
-            [(How::Silent, NEAR, 60, 1), (How::Silent, NEAR, 60, 2)],
-            [(How::Silent, NEAR, 60, 1), (How::Lost, NEAR, 1, 2)],
-            [(How::Lost, NEAR, 0, 1), (How::Lost, NEAR, 0, 2)],
-            [(How::Silent, NEAR, 60, 1), (How::Ended, NEAR, 9, 2)],
+            [
+                (ConnectionEnd::Silent, NEAR, 60, 1),
+                (ConnectionEnd::Silent, NEAR, 60, 2),
+            ],
+            [
+                (ConnectionEnd::Silent, NEAR, 60, 1),
+                (ConnectionEnd::Lost, NEAR, 1, 2),
+            ],
+            [
+                (ConnectionEnd::Lost, NEAR, 0, 1),
+                (ConnectionEnd::Lost, NEAR, 0, 2),
+            ],
+            [
+                (ConnectionEnd::Silent, NEAR, 60, 1),
+                (ConnectionEnd::Ended, NEAR, 9, 2),
+            ],
         ] {
-            assert_eq!(row(&ends).0, [Follows::Nothing; 2]);
+            assert_eq!(row(&ends).0, [NextStep::Nothing; 2]);
         }
     }
 
     #[test]
     fn a_peer_to_which_no_connection_brings_anything_is_given_up_and_no_other() {
-        let ends = [(How::Silent, NEAR, 9, 1); TCP_SILENT_MAX as usize];
+        let ends = [(ConnectionEnd::Silent, NEAR, 9, 1); TCP_SILENT_MAX as usize];
         let (follows, _) = row(&ends);
-        assert_eq!(follows.last(), Some(&Follows::Over));
-        assert!(!follows[..follows.len() - 1].contains(&Follows::Over));
+        assert_eq!(follows.last(), Some(&NextStep::Over));
+        assert!(!follows[..follows.len() - 1].contains(&NextStep::Over));
         // Something moves, if seldom.
-        let ends: Vec<_> = (0..100).map(|n| (How::Silent, NEAR, 9, n / 2)).collect();
-        assert!(!row(&ends).0.contains(&Follows::Over));
+        let ends: Vec<_> = (0..100)
+            .map(|n| (ConnectionEnd::Silent, NEAR, 9, n / 2))
+            .collect();
+        assert!(!row(&ends).0.contains(&NextStep::Over));
     }
 
     #[test]
     fn links_that_fail_again_and_again_but_carry_long_packets_between_say_nothing_of_lengths() {
-        let ends = [(How::Silent, NEAR, 11, 1); 100];
-        assert_eq!(row_of(&ends, true, true).0, [Follows::Nothing; 100]);
+        let ends = [(ConnectionEnd::Silent, NEAR, 11, 1); 100];
+        assert_eq!(row_of(&ends, true, true).0, [NextStep::Nothing; 100]);
     }
 
     #[test]
     fn connections_that_are_cut_off_while_nobody_wants_them_end_nothing() {
-        let ends = [(How::Lost, NEAR, 5, 1); 100];
-        assert!(!row_of(&ends, false, false).0.contains(&Follows::Over));
+        let ends = [(ConnectionEnd::Lost, NEAR, 5, 1); 100];
+        assert!(!row_of(&ends, false, false).0.contains(&NextStep::Over));
     }
 
     #[test]
     fn addresses_are_remembered_up_to_a_bound() {
-        let mut brief = Brief::default();
+        let mut brief = ShortLivedConnections::default();
         let address = |n: usize| IpAddr::from((n as u32).to_be_bytes());
         for n in 0..TCP_BRIEF_ADDRESSES + 1 {
             assert!(!brief.has(address(n)));

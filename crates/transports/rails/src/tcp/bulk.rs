@@ -14,21 +14,21 @@ mod send_queue_limit;
 use crate::limits::{
     ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
 };
-use crate::sys::{Block, Way};
-use crate::tcp::bulk::eager_prefix::{Advances, Kept};
+use crate::sys::{CopyDirection, IoBlock};
+use crate::tcp::bulk::eager_prefix::{EagerPrefixes, ReceivedPrefix};
 use crate::tcp::bulk::receive_low_watermark::tell_from;
-use crate::tcp::bulk::send_queue_limit::Unsent;
-use crate::tcp::connection::{Channel, Io, Then};
-use crate::tcp::frame::{ASK, Ask, HEAD, Head, Kind, Stream, UNASKED};
-use crate::tcp::ofi_path::hello::Unused;
-use crate::tcp::packet_stream::Sent;
-use crate::tcp::replay_log::Violation;
+use crate::tcp::bulk::send_queue_limit::SendQueueLimit;
+use crate::tcp::connection::{AfterRead, Connection, IoResult};
+use crate::tcp::frame::{ASK, FrameHeader, FrameKind, HEAD, ReadRequest, StreamNumber, UNASKED};
+use crate::tcp::ofi_path::hello::NotUsedReason;
+use crate::tcp::packet_stream::SendResult;
+use crate::tcp::replay_log::AckViolation;
 use garonne_sync::user::Data;
 use std::collections::VecDeque;
 
 /// A range of something that this side reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct RequestedRange {
     /// Of what.
     pub(crate) whole: u64,
     /// Its first byte there.
@@ -39,7 +39,7 @@ pub(crate) struct Piece {
 
 /// Why something comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum DataOrigin {
     /// This side asks for it; the request has left.
     Asked(bool),
     /// Nobody does; the other side has begun with it.
@@ -48,33 +48,33 @@ enum Origin {
 
 /// Where it goes.
 #[derive(Debug)]
-enum Goes {
+enum SendState {
     /// There, from this byte on.
     To(Data, u64),
     /// Nobody reads it yet; so many looks have passed.
     Parked(u32),
     /// The same, and it waits here.
-    Kept(Kept),
+    Kept(ReceivedPrefix),
     /// Nobody waits for it any more.
     Nowhere,
 }
 
 /// Something that comes.
 #[derive(Debug)]
-struct Read {
+struct BulkRead {
     number: u32,
-    piece: Piece,
-    ask: Ask,
-    goes: Goes,
+    piece: RequestedRange,
+    ask: ReadRequest,
+    goes: SendState,
     /// Bytes that came.
     done: u64,
-    origin: Origin,
+    origin: DataOrigin,
 }
 
-impl Read {
+impl BulkRead {
     /// What has not come.
-    fn rest(&self) -> Piece {
-        Piece {
+    fn rest(&self) -> RequestedRange {
+        RequestedRange {
             whole: self.piece.whole,
             at: self.piece.at + self.done,
             len: self.piece.len - self.done,
@@ -83,23 +83,26 @@ impl Read {
 
     /// Somebody reads it.
     fn is_wanted(&self) -> bool {
-        matches!(self.goes, Goes::To(..))
+        matches!(self.goes, SendState::To(..))
     }
 
     /// Somebody reads it, or did when it was asked for.
     fn counts(&self) -> bool {
-        self.is_wanted() || matches!(self.origin, Origin::Asked(_))
+        self.is_wanted() || matches!(self.origin, DataOrigin::Asked(_))
     }
 
     /// The other side may send of it.
     fn may_come(&self) -> bool {
-        matches!(self.origin, Origin::Asked(true) | Origin::Unasked(true))
+        matches!(
+            self.origin,
+            DataOrigin::Asked(true) | DataOrigin::Unasked(true)
+        )
     }
 }
 
 /// What is asked of this side.
 #[derive(Debug)]
-struct Serve {
+struct ServedRequest {
     number: u32,
     cookie: u64,
     data: Data,
@@ -109,8 +112,8 @@ struct Serve {
 
 /// A frame's body that is leaving.
 #[derive(Debug)]
-struct Leaving {
-    serve: Serve,
+struct OutgoingData {
+    serve: ServedRequest,
     /// Bytes of this frame that are left.
     left: u64,
     /// The region was revoked: zeros leave instead, and then a refusal.
@@ -119,16 +122,16 @@ struct Leaving {
 
 /// A body that is coming.
 #[derive(Clone, Copy, Debug)]
-struct Coming {
+struct IncomingData {
     number: u32,
     left: u64,
 }
 
 /// A head and, of a request, its body, in the making.
 #[derive(Debug)]
-struct Request([u8; HEAD + ASK]);
+struct RegionRequest([u8; HEAD + ASK]);
 
-impl Default for Request {
+impl Default for RegionRequest {
     fn default() -> Self {
         Self([0; HEAD + ASK])
     }
@@ -136,49 +139,49 @@ impl Default for Request {
 
 /// What came, for the rail.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum BulkEvent {
     /// The peer asks; the rail answers with [`BulkTransfer::serve`] or [`BulkTransfer::refuse`].
-    Asks(u32, Ask),
+    Asks(u32, ReadRequest),
     /// A request of this side is served.
-    Done(Piece),
+    Done(RequestedRange),
     /// Or refused.
-    Refused(Piece),
+    Refused(RequestedRange),
     /// Or cannot be served this way.
-    Declined(Piece),
+    Declined(RequestedRange),
     /// What was to come unasked does not.
-    Unsent(Vec<Piece>),
+    Unsent(Vec<RequestedRange>),
     /// What nobody reads yet and nobody asked for is there; the rail answers with
     /// [`BulkTransfer::keep`].
     Unread(u32),
     /// Nothing can be.
-    Unused(Unused),
+    Unused(NotUsedReason),
 }
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Bulk {
-    channel: Option<Channel>,
-    reads: Vec<Read>,
+pub(crate) struct BulkConnection {
+    channel: Option<Connection>,
+    reads: Vec<BulkRead>,
     next_number: u32,
-    advances: Advances,
+    advances: EagerPrefixes,
     /// The last region of which something came unasked by this connection; 0: none.
     latest: u64,
-    serving: VecDeque<Serve>,
+    serving: VecDeque<ServedRequest>,
     /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there
     /// is one.
     staged: Vec<u8>,
     staged_at: usize,
     /// What leaves behind the body that is leaving.
     next: Vec<u8>,
-    leaving: Option<Leaving>,
-    came: Request,
+    leaving: Option<OutgoingData>,
+    came: RegionRequest,
     came_len: usize,
-    coming: Option<Coming>,
+    coming: Option<IncomingData>,
     bounce: Vec<u8>,
-    blocks: Blocks,
+    blocks: DataBlocks,
     /// Bytes of which the socket tells at least; 0: as a new one.
     low_water: usize,
-    unsent: Unsent,
+    unsent: SendQueueLimit,
     /// Bytes of bodies that came, ever.
     moved: u64,
     /// Requests that were refused, ever.
@@ -187,22 +190,22 @@ pub(crate) struct Bulk {
 
 /// Where a part of shaped data lies.
 #[derive(Debug, Default)]
-struct Blocks {
+struct DataBlocks {
     offsets: Vec<(isize, usize)>,
-    blocks: Vec<Block>,
+    blocks: Vec<IoBlock>,
 }
 
-impl Blocks {
+impl DataBlocks {
     /// The blocks of up to `len` bytes of the data's packed stream from `from` on, if they are long
     /// enough to be moved from where they lie.
-    fn of(&mut self, data: &Data, from: u64, len: u64) -> Option<&mut [Block]> {
+    fn of(&mut self, data: &Data, from: u64, len: u64) -> Option<&mut [IoBlock]> {
         let layout = data.layout.as_ref()?;
         self.offsets.clear();
         let covered = layout.blocks(from, len, TCP_BLOCKS, &mut self.offsets);
         if covered < TCP_BLOCK_LEAST * self.offsets.len() as u64 || covered == 0 {
             return None;
         }
-        let block = |&(offset, len): &(isize, usize)| Block {
+        let block = |&(offset, len): &(isize, usize)| IoBlock {
             addr: data.mem.addr(offset),
             len,
         };
@@ -212,14 +215,14 @@ impl Blocks {
     }
 }
 
-impl Bulk {
-    pub(crate) fn channel(&self) -> Option<&Channel> {
+impl BulkConnection {
+    pub(crate) fn channel(&self) -> Option<&Connection> {
         self.channel.as_ref()
     }
 
     /// This side waits for something: it keeps the connection.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.reads.iter().any(Read::is_wanted)
+        self.reads.iter().any(BulkRead::is_wanted)
     }
 
     /// Requests of this side that are not served.
@@ -254,7 +257,7 @@ impl Bulk {
     }
 
     /// Goes on with a new connection. What the old one has not brought goes back.
-    pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
+    pub(crate) fn adopt(&mut self, channel: Connection) -> Vec<RequestedRange> {
         let rest = self.cut();
         self.channel = Some(channel);
         self.end_advance();
@@ -262,48 +265,48 @@ impl Bulk {
     }
 
     /// The connection has ended. What it has not brought goes back.
-    pub(crate) fn cut(&mut self) -> Vec<Piece> {
+    pub(crate) fn cut(&mut self) -> Vec<RequestedRange> {
         self.channel = None;
         (self.low_water, self.latest) = (0, 0);
-        self.unsent = Unsent::default();
+        self.unsent = SendQueueLimit::default();
         self.serving.clear();
         self.staged.clear();
         self.next.clear();
         self.staged_at = 0;
         (self.leaving, self.coming, self.came_len) = (None, None, 0);
-        let waited = self.reads.drain(..).filter(Read::is_wanted);
+        let waited = self.reads.drain(..).filter(BulkRead::is_wanted);
         waited.map(|read| read.rest()).collect()
     }
 
     /// Gives back what the connection has not brought, without ending it: what still comes goes
     /// nowhere.
-    pub(crate) fn give_up(&mut self) -> Vec<Piece> {
+    pub(crate) fn give_up(&mut self) -> Vec<RequestedRange> {
         let mut rest = Vec::new();
         for read in self.reads.iter_mut().filter(|read| read.is_wanted()) {
             rest.push(read.rest());
-            read.goes = Goes::Nowhere;
+            read.goes = SendState::Nowhere;
         }
         self.reads
-            .retain(|read| read.origin != Origin::Asked(false));
+            .retain(|read| read.origin != DataOrigin::Asked(false));
         rest
     }
 
     /// Starts a request. The local range is valid until it is told of or given back.
-    pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
-        self.reads.push(Read {
+    pub(crate) fn read(&mut self, piece: RequestedRange, ask: ReadRequest, local: (Data, u64)) {
+        self.reads.push(BulkRead {
             number: self.next_number,
             piece,
             ask,
-            goes: Goes::To(local.0, local.1),
+            goes: SendState::To(local.0, local.1),
             done: 0,
-            origin: Origin::Asked(false),
+            origin: DataOrigin::Asked(false),
         });
         self.next_number = self.next_number.wrapping_add(1) & !UNASKED;
     }
 
     /// Serves a request from `data`, of which the range is known to be part.
-    pub(crate) fn serve(&mut self, number: u32, ask: &Ask, data: Data) {
-        self.serving.push_back(Serve {
+    pub(crate) fn serve(&mut self, number: u32, ask: &ReadRequest, data: Data) {
+        self.serving.push_back(ServedRequest {
             number,
             cookie: ask.cookie,
             data,
@@ -313,7 +316,7 @@ impl Bulk {
     }
 
     pub(crate) fn refuse(&mut self, number: u32) {
-        stage(&mut self.next, Kind::Refused, number, 0);
+        stage(&mut self.next, FrameKind::Refused, number, 0);
     }
 
     /// Memory of this region is not touched any more. `true`: the connection has to end, since the
@@ -345,16 +348,16 @@ impl Bulk {
     /// Makes something to leave. `false`: there is nothing.
     fn load(&mut self) -> bool {
         std::mem::swap(&mut self.staged, &mut self.next);
-        let fresh = |read: &&mut Read| read.origin == Origin::Asked(false);
+        let fresh = |read: &&mut BulkRead| read.origin == DataOrigin::Asked(false);
         for read in self.reads.iter_mut().filter(fresh) {
-            read.origin = Origin::Asked(true);
-            stage(&mut self.staged, Kind::Ask, read.number, ASK as u32);
+            read.origin = DataOrigin::Asked(true);
+            stage(&mut self.staged, FrameKind::Ask, read.number, ASK as u32);
             self.staged.extend_from_slice(&read.ask.encode());
         }
         if let Some(serve) = self.serving.pop_front() {
             let left = serve.left.min(TCP_BULK_FRAME);
-            stage(&mut self.staged, Kind::Bulk, serve.number, left as u32);
-            self.leaving = Some(Leaving {
+            stage(&mut self.staged, FrameKind::Bulk, serve.number, left as u32);
+            self.leaving = Some(OutgoingData {
                 serve,
                 left,
                 void: false,
@@ -364,11 +367,11 @@ impl Bulk {
     }
 
     /// Sends what waits, as far as the socket takes it, and about `most` bytes.
-    fn send(&mut self, most: usize) -> Sent {
+    fn send(&mut self, most: usize) -> SendResult {
         let mut left = most;
         loop {
             if left == 0 && self.has_to_send() {
-                return Sent::Enough;
+                return SendResult::Enough;
             }
             let step = if !self.staged.is_empty() {
                 // Heads are next to nothing; counted, they would leave as many bytes of a body
@@ -376,38 +379,38 @@ impl Bulk {
                 self.flush_staged()
             } else if self.leaving.is_some() {
                 let body = self.flush_body(left);
-                if let Io::Moved(moved) = body {
+                if let IoResult::Moved(moved) = body {
                     left = left.saturating_sub(moved);
                 }
                 body
             } else if self.load() {
                 continue;
             } else {
-                return match self.channel.as_mut().map(Channel::push) {
-                    Some(Io::Over) => Sent::Over,
-                    Some(Io::Later) => Sent::Some,
-                    _ => Sent::All,
+                return match self.channel.as_mut().map(Connection::push) {
+                    Some(IoResult::Over) => SendResult::Over,
+                    Some(IoResult::Later) => SendResult::Some,
+                    _ => SendResult::All,
                 };
             };
             match step {
-                Io::Moved(_) => {}
-                Io::Later => return Sent::Some,
-                Io::Over => return Sent::Over,
+                IoResult::Moved(_) => {}
+                IoResult::Later => return SendResult::Some,
+                IoResult::Over => return SendResult::Over,
             }
         }
     }
 
-    fn flush_staged(&mut self) -> Io {
+    fn flush_staged(&mut self) -> IoResult {
         let Some(channel) = &mut self.channel else {
-            return Io::Over;
+            return IoResult::Over;
         };
         let then = if self.leaving.is_some() {
-            Then::More
+            AfterRead::More
         } else {
-            Then::Nothing
+            AfterRead::Nothing
         };
         let sent = channel.send(&self.staged[self.staged_at..], then);
-        if let Io::Moved(moved) = sent {
+        if let IoResult::Moved(moved) = sent {
             self.staged_at += moved;
             if self.staged_at == self.staged.len() {
                 self.staged.clear();
@@ -417,9 +420,9 @@ impl Bulk {
         sent
     }
 
-    fn flush_body(&mut self, most: usize) -> Io {
+    fn flush_body(&mut self, most: usize) -> IoResult {
         let (Some(channel), Some(leaving)) = (&mut self.channel, &mut self.leaving) else {
-            return Io::Over;
+            return IoResult::Over;
         };
         let serve = &mut leaving.serve;
         let most = leaving.left.min(most as u64);
@@ -427,19 +430,20 @@ impl Bulk {
         let sent = if leaving.void {
             self.bounce.clear();
             self.bounce.resize(bounced, 0);
-            channel.send(&self.bounce, Then::Nothing)
+            channel.send(&self.bounce, AfterRead::Nothing)
         } else if serve.data.layout.is_none() {
             channel.send_from(serve.data.mem, serve.at as isize, most as usize)
         } else {
             let blocks = self.blocks.of(&serve.data, serve.at, most);
-            let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Write, blocks));
+            let direct =
+                blocks.and_then(|blocks| channel.move_blocks(CopyDirection::Write, blocks));
             direct.unwrap_or_else(|| {
                 self.bounce.resize(bounced, 0);
                 serve.data.pack(serve.at, &mut self.bounce);
-                channel.send(&self.bounce, Then::Nothing)
+                channel.send(&self.bounce, AfterRead::Nothing)
             })
         };
-        let Io::Moved(moved) = sent else {
+        let IoResult::Moved(moved) = sent else {
             return sent;
         };
         serve.at += moved as u64;
@@ -461,22 +465,25 @@ impl Bulk {
     ///
     /// # Errors
     /// The peer broke the format.
-    pub(crate) fn fill(&mut self, most: usize) -> Result<(Io, Option<Told>), Violation> {
+    pub(crate) fn fill(
+        &mut self,
+        most: usize,
+    ) -> Result<(IoResult, Option<BulkEvent>), AckViolation> {
         if self.channel.is_none() {
-            return Ok((Io::Later, None));
+            return Ok((IoResult::Later, None));
         }
         if let Some(coming) = self.coming {
             return self.fill_body(coming, most);
         }
         let need = match self.head()? {
-            Some(head) if matches!(head.kind, Kind::Ask | Kind::Advance) => HEAD + ASK,
+            Some(head) if matches!(head.kind, FrameKind::Ask | FrameKind::Advance) => HEAD + ASK,
             _ => HEAD,
         };
         let Some(channel) = &mut self.channel else {
-            return Ok((Io::Later, None));
+            return Ok((IoResult::Later, None));
         };
         let got = channel.recv(&mut self.came.0[self.came_len..need]);
-        let Io::Moved(moved) = got else {
+        let IoResult::Moved(moved) = got else {
             return Ok((got, None));
         };
         self.came_len += moved;
@@ -484,105 +491,112 @@ impl Bulk {
             return Ok((got, None));
         };
         match head.kind {
-            Kind::Ask | Kind::Advance => {
+            FrameKind::Ask | FrameKind::Advance => {
                 let Some(body) = self.came.0[..self.came_len]
                     .get(HEAD..)
                     .and_then(|body| body.first_chunk::<ASK>())
                 else {
                     return Ok((got, None));
                 };
-                let ask = Ask::decode(body);
+                let ask = ReadRequest::decode(body);
                 self.came_len = 0;
-                if head.kind == Kind::Advance {
+                if head.kind == FrameKind::Advance {
                     return Ok((got, self.advanced(head.number, ask)?));
                 }
                 // Of what waits here a refusal is next to nothing else.
                 if self.asks_waiting() + self.next.len() / HEAD >= TCP_ASKS_MAX {
-                    return Err(Violation);
+                    return Err(AckViolation);
                 }
-                Ok((got, Some(Told::Asks(head.number, ask))))
+                Ok((got, Some(BulkEvent::Asks(head.number, ask))))
             }
-            Kind::Bulk => {
+            FrameKind::Bulk => {
                 self.came_len = 0;
                 let read = self.reads.iter().find(|read| read.number == head.number);
-                let read = read.filter(|read| read.may_come()).ok_or(Violation)?;
+                let read = read.filter(|read| read.may_come()).ok_or(AckViolation)?;
                 if u64::from(head.len) > read.ask.len - read.done {
-                    return Err(Violation);
+                    return Err(AckViolation);
                 }
-                self.coming = Some(Coming {
+                self.coming = Some(IncomingData {
                     number: head.number,
                     left: head.len.into(),
                 });
                 Ok((got, None))
             }
-            Kind::Unkept => {
+            FrameKind::Unkept => {
                 self.came_len = 0;
                 self.was_unkept();
                 Ok((got, None))
             }
             _ => {
                 self.came_len = 0;
-                let is_it = |read: &Read| read.number == head.number && read.may_come();
+                let is_it = |read: &BulkRead| read.number == head.number && read.may_come();
                 let at = self.reads.iter().position(is_it);
-                let read = self.reads.remove(at.ok_or(Violation)?);
+                let read = self.reads.remove(at.ok_or(AckViolation)?);
                 self.refused += 1;
-                let told = read.is_wanted().then_some(Told::Refused(read.rest()));
+                let told = read.is_wanted().then_some(BulkEvent::Refused(read.rest()));
                 Ok((got, told))
             }
         }
     }
 
-    fn head(&self) -> Result<Option<Head>, Violation> {
+    fn head(&self) -> Result<Option<FrameHeader>, AckViolation> {
         match self.came.0[..self.came_len].first_chunk::<HEAD>() {
             None => Ok(None),
-            Some(bytes) => Head::decode(bytes, Stream::Bulk(0))
+            Some(bytes) => FrameHeader::decode(bytes, StreamNumber::Bulk(0))
                 .map(Some)
-                .ok_or(Violation),
+                .ok_or(AckViolation),
         }
     }
 
-    fn fill_body(&mut self, coming: Coming, most: usize) -> Result<(Io, Option<Told>), Violation> {
+    fn fill_body(
+        &mut self,
+        coming: IncomingData,
+        most: usize,
+    ) -> Result<(IoResult, Option<BulkEvent>), AckViolation> {
         let at = self
             .reads
             .iter()
             .position(|read| read.number == coming.number);
         let (Some(channel), Some(at)) = (&mut self.channel, at) else {
-            return Err(Violation);
+            return Err(AckViolation);
         };
         let read = &mut self.reads[at];
         let most = coming.left.min(most as u64);
         let bounced = most.min(TCP_BOUNCE as u64) as usize;
         let got = match &mut read.goes {
-            Goes::Parked(looks) => {
+            SendState::Parked(looks) => {
                 *looks += 1;
                 return Ok(match *looks > ADVANCE_LOOKS {
-                    true => (Io::Moved(0), Some(Told::Unread(read.number))),
-                    false => (Io::Later, None),
+                    true => (IoResult::Moved(0), Some(BulkEvent::Unread(read.number))),
+                    false => (IoResult::Later, None),
                 });
             }
-            Goes::Nowhere => {
+            SendState::Nowhere => {
                 self.bounce.resize(bounced, 0);
                 channel.recv(&mut self.bounce)
             }
-            Goes::Kept(kept) => channel.recv_into(kept.mem(), read.done as isize, most as usize),
-            Goes::To(local, from) if local.layout.is_none() => {
+            SendState::Kept(kept) => {
+                channel.recv_into(kept.mem(), read.done as isize, most as usize)
+            }
+            SendState::To(local, from) if local.layout.is_none() => {
                 channel.recv_into(local.mem, (*from + read.done) as isize, most as usize)
             }
-            Goes::To(local, from) => {
+            SendState::To(local, from) => {
                 let offset = *from + read.done;
                 let blocks = self.blocks.of(local, offset, most);
-                let direct = blocks.and_then(|blocks| channel.move_blocks(Way::Read, blocks));
+                let direct =
+                    blocks.and_then(|blocks| channel.move_blocks(CopyDirection::Read, blocks));
                 direct.unwrap_or_else(|| {
                     self.bounce.resize(bounced, 0);
                     let got = channel.recv(&mut self.bounce);
-                    if let Io::Moved(moved) = got {
+                    if let IoResult::Moved(moved) = got {
                         local.unpack(offset, &self.bounce[..moved]);
                     }
                     got
                 })
             }
         };
-        let Io::Moved(moved) = got else {
+        let IoResult::Moved(moved) = got else {
             return Ok((got, None));
         };
         read.done += moved as u64;
@@ -591,7 +605,7 @@ impl Bulk {
         if left == 0 {
             tell_from(channel, &mut self.low_water, 1);
         }
-        self.coming = (left > 0).then_some(Coming { left, ..coming });
+        self.coming = (left > 0).then_some(IncomingData { left, ..coming });
         if read.done < read.ask.len || left > 0 {
             return Ok((got, None));
         }
@@ -600,14 +614,14 @@ impl Bulk {
             return Ok((got, None));
         }
         let read = self.reads.remove(at);
-        let told = read.is_wanted().then_some(Told::Done(read.piece));
+        let told = read.is_wanted().then_some(BulkEvent::Done(read.piece));
         Ok((got, told))
     }
 }
 
 /// Puts a head behind what is to leave.
-pub(crate) fn stage(out: &mut Vec<u8>, kind: Kind, number: u32, len: u32) {
-    let head = Head {
+pub(crate) fn stage(out: &mut Vec<u8>, kind: FrameKind, number: u32, len: u32) {
+    let head = FrameHeader {
         len,
         kind,
         number,

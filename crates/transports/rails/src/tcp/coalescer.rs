@@ -1,7 +1,7 @@
 //! Small messages that are kept until their rank looks at its sockets, so that they leave in one
 //! write.
 //!
-//! Part of [`TcpRail`]; whether a message may wait the engine's strategy says. What is kept lies in
+//! Part of [`TcpTransport`]; whether a message may wait the engine's strategy says. What is kept lies in
 //! the peer's log, ready to leave, and leaves with whatever else is sent to the peer, at the rank's
 //! next look, or, if that does not come, when the thread that watches sockets finds it there a nap
 //! later; so does what a socket did not take at once. Switched on by whoever owns such a thread;
@@ -11,8 +11,8 @@ use crate::limits::{
     TCP_BRISK_FOR, TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK, TCP_SLICE,
     TCP_SLICE_ALONE, TCP_SLICE_YIELDING,
 };
-use crate::tcp::TcpRail;
-use crate::tcp::frame::Stream;
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::StreamNumber;
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::{
     CoalesceCandidate, CoalescePolicy, SendHistory, may_wait,
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// What the rail knows of all that is kept.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct Coalescer {
     /// `None`: nothing is kept.
     leaving: Option<CoalescePolicy>,
     /// Who is asked before.
@@ -54,7 +54,7 @@ pub(super) struct Gathering {
 /// Whether small messages come and go, so that bulk data must leave them their turn often. Only
 /// what moves bulk data reads the clock.
 #[derive(Debug, Default)]
-pub(super) struct Brisk {
+pub(super) struct LatencyPriority {
     /// One was sent or came since bulk data moved last.
     fresh: bool,
     /// When the last of them was first heard of.
@@ -63,7 +63,7 @@ pub(super) struct Brisk {
     yields: bool,
 }
 
-impl Brisk {
+impl LatencyPriority {
     /// A packet was sent or came.
     #[inline]
     pub(super) fn small(&mut self, header: &PacketHeader) {
@@ -101,13 +101,13 @@ impl Brisk {
 
 /// What is kept for one peer.
 #[derive(Debug, Default)]
-pub(crate) struct Keeping {
+pub(crate) struct QueuedSince {
     history: SendHistory,
     /// The nap in which the first of what is kept was sent.
     since: Option<u32>,
 }
 
-impl Gathering {
+impl Coalescer {
     /// What the strategy that was loaded says of a message, if there is one and it does.
     #[inline]
     fn asks(
@@ -131,8 +131,8 @@ impl Gathering {
     }
 }
 
-impl TcpRail {
-    /// From now on messages may be kept, as the strategy says; [`TcpRail::nap`] will be called.
+impl TcpTransport {
+    /// From now on messages may be kept, as the strategy says; [`TcpTransport::nap`] will be called.
     pub fn gather(&mut self, leaving: CoalescePolicy) {
         self.gathering.leaving = Some(leaving);
     }
@@ -267,7 +267,7 @@ impl TcpRail {
             let kept = remote.keeping.since.take().is_some();
             remote.keeping.history.looked(kept);
             if kept {
-                self.flush(peer, Stream::Small);
+                self.flush(peer, StreamNumber::Small);
             }
         }
     }
@@ -309,14 +309,14 @@ impl TcpRail {
                 remote.keeping.since = None;
                 remote.keeping.history.overdue();
                 self.gathering.overdue += 1;
-                self.flush(peer, Stream::Small);
+                self.flush(peer, StreamNumber::Small);
             }
         }
         let mut moved = self.gathering.rest.is_empty();
         for at in (0..self.gathering.rest.len()).rev() {
             let peer = self.gathering.rest[at];
             let before = self.rest_of(peer);
-            self.flush(peer, Stream::Small);
+            self.flush(peer, StreamNumber::Small);
             let left = self.rest_of(peer);
             moved |= left < before;
             if left == 0 {
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn small_messages_are_told_of_before_bulk_data_move_but_not_twice_without_any() {
-        let (mut brisk, mut went_first) = (Brisk::default(), false);
+        let (mut brisk, mut went_first) = (LatencyPriority::default(), false);
         assert!(!brisk.goes_first(&mut went_first), "nothing small came");
         brisk.small(&PacketHeader {
             kind: PacketKind::Eager as u8,
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn slices_are_shorter_yet_where_bulk_data_yield() {
-        let mut brisk = Brisk::default();
+        let mut brisk = LatencyPriority::default();
         brisk.yields(true);
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
         brisk.small(&PacketHeader {
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_small_message_keeps_slices_short_for_a_while_and_no_clock_is_read_without_one() {
         let begun = Instant::now();
-        let mut brisk = Brisk::default();
+        let mut brisk = LatencyPriority::default();
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
         let packet = |kind: PacketKind| PacketHeader {
             kind: kind as u8,

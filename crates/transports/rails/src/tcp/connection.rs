@@ -4,8 +4,8 @@
 //! only when the one before has left, so that at most one waits here each way. Whoever sends hands
 //! the same bytes again until they are taken.
 
-use crate::sys::{self, Block, Way};
-use crate::tcp::handshake::Terms;
+use crate::sys::{self, CopyDirection, IoBlock};
+use crate::tcp::handshake::SessionTerms;
 use garonne_sync::user::UserMem;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -19,7 +19,7 @@ const SEAL: usize = 16;
 
 /// What became of a try to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Io {
+pub(crate) enum IoResult {
     /// So many were moved; at least one.
     Moved(usize),
     /// Not now.
@@ -30,13 +30,13 @@ pub(crate) enum Io {
 
 /// Whether more follows at once, so that the system may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum AfterRead {
     Nothing,
     More,
 }
 
 #[derive(Debug)]
-struct Seal {
+struct RecordCipher {
     state: Box<TransportState>,
     /// A sealed record of which `out_at` bytes have left.
     out: Vec<u8>,
@@ -50,7 +50,7 @@ struct Seal {
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CloseReason {
     /// The other side has closed it, or broken its seal.
     Closed,
     /// The system at the other end, or something on the way that speaks for it, says that there is
@@ -62,38 +62,38 @@ pub(crate) enum End {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct Connection {
     socket: OwnedFd,
     /// Bytes that came behind the handshake's last message.
     ahead: Vec<u8>,
     version: u16,
-    seal: Option<Seal>,
-    end: Option<End>,
+    seal: Option<RecordCipher>,
+    end: Option<CloseReason>,
 }
 
-fn outcome(result: Result<usize, Errno>) -> Io {
+fn outcome(result: Result<usize, Errno>) -> IoResult {
     match result {
-        Ok(0) => Io::Over,
-        Ok(moved) => Io::Moved(moved),
-        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Io::Later,
-        Err(_) => Io::Over,
+        Ok(0) => IoResult::Over,
+        Ok(moved) => IoResult::Moved(moved),
+        Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => IoResult::Later,
+        Err(_) => IoResult::Over,
     }
 }
 
 /// How the connection has ended, if that is what this says; the system says it once.
-fn end(result: Result<usize, Errno>, got: Io) -> Option<End> {
+fn end(result: Result<usize, Errno>, got: IoResult) -> Option<CloseReason> {
     match (got, result) {
-        (Io::Over, Ok(_) | Err(Errno::PIPE)) => Some(End::Closed),
-        (Io::Over, Err(Errno::CONNRESET)) => Some(End::Reset),
-        (Io::Over, Err(_)) => Some(End::Broke),
+        (IoResult::Over, Ok(_) | Err(Errno::PIPE)) => Some(CloseReason::Closed),
+        (IoResult::Over, Err(Errno::CONNRESET)) => Some(CloseReason::Reset),
+        (IoResult::Over, Err(_)) => Some(CloseReason::Broke),
         _ => None,
     }
 }
 
-fn try_send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Result<usize, Errno> {
+fn try_send(socket: &OwnedFd, bytes: &[u8], then: AfterRead) -> Result<usize, Errno> {
     let more = match then {
-        Then::More => libc::MSG_MORE,
-        Then::Nothing => 0,
+        AfterRead::More => libc::MSG_MORE,
+        AfterRead::Nothing => 0,
     };
     sys::send(socket.as_fd(), bytes, more).map_err(errno)
 }
@@ -107,12 +107,12 @@ fn errno(error: std::io::Error) -> Errno {
 }
 
 /// Sends bytes on any socket of ours.
-pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], then: Then) -> Io {
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], then: AfterRead) -> IoResult {
     outcome(try_send(socket, bytes, then))
 }
 
 /// Receives bytes on any socket of ours.
-pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> Io {
+pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> IoResult {
     outcome(try_recv(socket, bytes))
 }
 
@@ -133,18 +133,24 @@ pub(crate) fn is_closed(socket: &OwnedFd) -> bool {
 }
 
 /// The same behind the bytes that came before, up to `most` of them in all.
-pub(crate) fn recv_onto(socket: &OwnedFd, came: &mut Vec<u8>, most: usize) -> Io {
+pub(crate) fn recv_onto(socket: &OwnedFd, came: &mut Vec<u8>, most: usize) -> IoResult {
     let had = came.len();
     came.resize(most.max(had), 0);
     let got = recv(socket, &mut came[had..]);
-    came.truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
+    came.truncate(
+        had + if let IoResult::Moved(moved) = got {
+            moved
+        } else {
+            0
+        },
+    );
     got
 }
 
-impl Channel {
+impl Connection {
     /// Over a socket whose handshake is over; `ahead` are bytes that were received behind it.
-    pub(crate) fn new(socket: OwnedFd, terms: Terms, ahead: Vec<u8>) -> Self {
-        let seal = terms.seal.map(|state| Seal {
+    pub(crate) fn new(socket: OwnedFd, terms: SessionTerms, ahead: Vec<u8>) -> Self {
+        let seal = terms.seal.map(|state| RecordCipher {
             state,
             out: Vec::new(),
             out_at: 0,
@@ -167,18 +173,23 @@ impl Channel {
     }
 
     /// How it has ended, if it has.
-    pub(crate) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<CloseReason> {
         self.end
     }
 
-    fn receive(socket: &OwnedFd, how: &mut Option<End>, bytes: &mut [u8]) -> Io {
+    fn receive(socket: &OwnedFd, how: &mut Option<CloseReason>, bytes: &mut [u8]) -> IoResult {
         let result = try_recv(socket, bytes);
         let got = outcome(result);
         *how = how.or(end(result, got));
         got
     }
 
-    fn transmit(socket: &OwnedFd, how: &mut Option<End>, bytes: &[u8], then: Then) -> Io {
+    fn transmit(
+        socket: &OwnedFd,
+        how: &mut Option<CloseReason>,
+        bytes: &[u8],
+        then: AfterRead,
+    ) -> IoResult {
         let result = try_send(socket, bytes, then);
         let sent = outcome(result);
         *how = how.or(end(result, sent));
@@ -211,59 +222,63 @@ impl Channel {
     }
 
     /// Has what was taken leave.
-    pub(crate) fn push(&mut self) -> Io {
+    pub(crate) fn push(&mut self) -> IoResult {
         let Some(seal) = &mut self.seal else {
-            return Io::Moved(0);
+            return IoResult::Moved(0);
         };
         while seal.out_at < seal.out.len() {
             match Self::transmit(
                 &self.socket,
                 &mut self.end,
                 &seal.out[seal.out_at..],
-                Then::Nothing,
+                AfterRead::Nothing,
             ) {
-                Io::Moved(moved) => seal.out_at += moved,
+                IoResult::Moved(moved) => seal.out_at += moved,
                 other => return other,
             }
         }
-        Io::Moved(0)
+        IoResult::Moved(0)
     }
 
-    /// Takes some of these bytes, in order. `Then::More` is a hint.
-    pub(crate) fn send(&mut self, bytes: &[u8], then: Then) -> Io {
+    /// Takes some of these bytes, in order. `AfterRead::More` is a hint.
+    pub(crate) fn send(&mut self, bytes: &[u8], then: AfterRead) -> IoResult {
         if self.seal.is_none() {
             return Self::transmit(&self.socket, &mut self.end, bytes, then);
         }
         match self.push() {
-            Io::Moved(_) => {}
+            IoResult::Moved(_) => {}
             other => return other,
         }
         let Some(seal) = &mut self.seal else {
-            return Io::Over;
+            return IoResult::Over;
         };
         let plain = &bytes[..bytes.len().min(RECORD)];
         seal.out.resize(2 + plain.len() + SEAL, 0);
         let Ok(len) = seal.state.write_message(plain, &mut seal.out[2..]) else {
-            return Io::Over;
+            return IoResult::Over;
         };
         seal.out[..2].copy_from_slice(&(len as u16).to_le_bytes());
         seal.out.truncate(2 + len);
         seal.out_at = 0;
         match self.push() {
-            Io::Over => Io::Over,
-            _ => Io::Moved(plain.len()),
+            IoResult::Over => IoResult::Over,
+            _ => IoResult::Moved(plain.len()),
         }
     }
 
     /// As `send`, from user memory.
-    pub(crate) fn send_from(&mut self, mem: UserMem, offset: isize, len: usize) -> Io {
-        mem.with(offset, len, |bytes| self.send(bytes, Then::Nothing))
+    pub(crate) fn send_from(&mut self, mem: UserMem, offset: isize, len: usize) -> IoResult {
+        mem.with(offset, len, |bytes| self.send(bytes, AfterRead::Nothing))
     }
 
     /// Moves bytes between these blocks of user memory and the socket, in their order, without a
     /// copy of ours. `None`: traffic is sealed, so it must be copied.
-    pub(crate) fn move_blocks(&mut self, way: Way, blocks: &mut [Block]) -> Option<Io> {
-        if self.seal.is_some() || way == Way::Read && !self.ahead.is_empty() {
+    pub(crate) fn move_blocks(
+        &mut self,
+        way: CopyDirection,
+        blocks: &mut [IoBlock],
+    ) -> Option<IoResult> {
+        if self.seal.is_some() || way == CopyDirection::Read && !self.ahead.is_empty() {
             return None;
         }
         let moved = sys::move_through(self.socket.as_fd(), way, blocks).map_err(errno);
@@ -273,12 +288,12 @@ impl Channel {
     }
 
     /// As `recv`, into user memory.
-    pub(crate) fn recv_into(&mut self, mem: UserMem, offset: isize, len: usize) -> Io {
+    pub(crate) fn recv_into(&mut self, mem: UserMem, offset: isize, len: usize) -> IoResult {
         mem.with_mut(offset, len, |bytes| self.recv(bytes))
     }
 
     /// Gives some bytes that came.
-    pub(crate) fn recv(&mut self, bytes: &mut [u8]) -> Io {
+    pub(crate) fn recv(&mut self, bytes: &mut [u8]) -> IoResult {
         if self.seal.is_some() {
             return self.recv_sealed(bytes);
         }
@@ -288,12 +303,12 @@ impl Channel {
         let take = self.ahead.len().min(bytes.len());
         bytes[..take].copy_from_slice(&self.ahead[..take]);
         self.ahead.drain(..take);
-        Io::Moved(take)
+        IoResult::Moved(take)
     }
 
-    fn recv_sealed(&mut self, bytes: &mut [u8]) -> Io {
+    fn recv_sealed(&mut self, bytes: &mut [u8]) -> IoResult {
         let Some(seal) = &mut self.seal else {
-            return Io::Over;
+            return IoResult::Over;
         };
         seal.came.append(&mut self.ahead);
         loop {
@@ -302,7 +317,7 @@ impl Channel {
                 let take = open.len().min(bytes.len());
                 bytes[..take].copy_from_slice(&open[..take]);
                 seal.open_at += take;
-                return Io::Moved(take);
+                return IoResult::Moved(take);
             }
             if let Some(len) = seal.whole() {
                 seal.open.resize(len, 0);
@@ -313,8 +328,8 @@ impl Channel {
                 else {
                     // Nothing of it is ever given away.
                     seal.open.clear();
-                    self.end.get_or_insert(End::Closed);
-                    return Io::Over;
+                    self.end.get_or_insert(CloseReason::Closed);
+                    return IoResult::Over;
                 };
                 seal.open.truncate(opened);
                 seal.came.drain(..2 + len);
@@ -324,7 +339,7 @@ impl Channel {
             seal.came.resize(had + 2 * RECORD, 0);
             let got = Self::receive(&self.socket, &mut self.end, &mut seal.came[had..]);
             match got {
-                Io::Moved(moved) => seal.came.truncate(had + moved),
+                IoResult::Moved(moved) => seal.came.truncate(had + moved),
                 other => {
                     seal.came.truncate(had);
                     return other;
@@ -334,7 +349,7 @@ impl Channel {
     }
 }
 
-impl Seal {
+impl RecordCipher {
     /// Length of the record that lies whole in `came`.
     fn whole(&self) -> Option<usize> {
         let len = usize::from(u16::from_le_bytes(*self.came.first_chunk()?));
@@ -372,38 +387,44 @@ mod tests {
         [caller, called].map(|noise| Box::new(noise.into_transport_mode().unwrap()))
     }
 
-    fn sealed(state: Box<TransportState>) -> Terms {
-        Terms {
+    fn sealed(state: Box<TransportState>) -> SessionTerms {
+        SessionTerms {
             seal: Some(state),
-            ..Terms::plain()
+            ..SessionTerms::plain()
         }
     }
 
     /// What comes of two records of which `change` is done to the first's bytes on the way: the
     /// answers of three calls, and the bytes.
-    fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<Io>, Vec<u8>) {
+    fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<IoResult>, Vec<u8>) {
         let [caller, called] = seals();
         let ((own, way), (back, other)) = (pair(), pair());
-        let mut sender = Channel::new(own, sealed(caller), Vec::new());
-        let mut receiver = Channel::new(other, sealed(called), Vec::new());
+        let mut sender = Connection::new(own, sealed(caller), Vec::new());
+        let mut receiver = Connection::new(other, sealed(called), Vec::new());
         let mut carried = Vec::new();
         for plain in [b"first", b"other"] {
-            assert!(matches!(sender.send(plain, Then::Nothing), Io::Moved(5)));
+            assert!(matches!(
+                sender.send(plain, AfterRead::Nothing),
+                IoResult::Moved(5)
+            ));
             let mut bytes = [0; 128];
-            let Io::Moved(len) = recv(&way, &mut bytes) else {
+            let IoResult::Moved(len) = recv(&way, &mut bytes) else {
                 panic!("nothing was sent")
             };
             carried.push(bytes[..len].to_vec());
         }
         change(&mut carried[0]);
-        carried
-            .iter()
-            .for_each(|bytes| assert!(matches!(send(&back, bytes, Then::Nothing), Io::Moved(_))));
+        carried.iter().for_each(|bytes| {
+            assert!(matches!(
+                send(&back, bytes, AfterRead::Nothing),
+                IoResult::Moved(_)
+            ))
+        });
         let (mut answers, mut came) = (Vec::new(), Vec::new());
         for _ in 0..3 {
             let mut bytes = [0xee; 64];
             let answer = receiver.recv(&mut bytes);
-            if let Io::Moved(len) = answer {
+            if let IoResult::Moved(len) = answer {
                 came.extend_from_slice(&bytes[..len]);
             }
             answers.push(answer);
@@ -419,14 +440,14 @@ mod tests {
         for at in 2..2 + 5 + SEAL {
             let (answers, came) = received(|record| record[at] ^= 0x10);
             assert!(
-                matches!(answers[..], [Io::Over, ..]) && came.is_empty(),
+                matches!(answers[..], [IoResult::Over, ..]) && came.is_empty(),
                 "byte {at}: {came:?}"
             );
         }
         for len in [0, 1, SEAL as u8, 4 + SEAL as u8, 6 + SEAL as u8] {
             let (answers, came) = received(|record| record[0] = len);
             assert!(
-                matches!(answers[..], [Io::Over, ..]) && came.is_empty(),
+                matches!(answers[..], [IoResult::Over, ..]) && came.is_empty(),
                 "length {len}: {came:?}"
             );
         }
@@ -436,7 +457,7 @@ mod tests {
     fn a_sealed_record_that_comes_twice_is_no_record() {
         let (answers, came) = received(|record| record.extend_from_within(..));
         assert!(
-            matches!(answers[..], [Io::Moved(5), Io::Over, ..]),
+            matches!(answers[..], [IoResult::Moved(5), IoResult::Over, ..]),
             "{came:?}"
         );
     }

@@ -6,9 +6,9 @@
 
 use crate::limits::TCP_SHOWN;
 use crate::sys;
-use crate::tcp::TcpRail;
-use crate::tcp::frame::{FABRIC, Stream};
-use crate::tcp::ofi_path::hello::Unused;
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::{FABRIC, StreamNumber};
+use crate::tcp::ofi_path::hello::NotUsedReason;
 use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -42,11 +42,11 @@ pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 2) * 4;
 
 /// A connection in such a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ConnectionEntry {
     /// To whom.
     pub peer: Peer,
     /// What for.
-    pub stream: Stream,
+    pub stream: StreamNumber,
     /// It is open.
     pub open: bool,
     /// It has small segments, since longer ones were lost on the way.
@@ -63,7 +63,7 @@ pub struct Seen {
     /// The provider of libfabric that moves its bytes; empty: none.
     pub provider: String,
     /// Why that is not used, on this side and on the other.
-    pub unused: (Option<Unused>, Option<Unused>),
+    pub unused: (Option<NotUsedReason>, Option<NotUsedReason>),
     /// Microseconds of a round trip as the kernel saw it when the connection was opened; 0: not
     /// known.
     pub round_trip_us: u32,
@@ -76,9 +76,9 @@ pub struct Seen {
 }
 
 /// Why no connection in such a table uses libfabric, if there is a reason that holds for all.
-pub fn read_unused(table: &[u8]) -> Option<Unused> {
+pub fn read_unused(table: &[u8]) -> Option<NotUsedReason> {
     let word = table.get(TCP_SHOWN * ROW * 4..)?.first_chunk()?;
-    Unused::from_code(u8::try_from(u32::from_le_bytes(*word)).ok()?)
+    NotUsedReason::from_code(u8::try_from(u32::from_le_bytes(*word)).ok()?)
 }
 
 /// Whether the connections in such a table are encrypted.
@@ -90,7 +90,7 @@ pub fn read_sealed(table: &[u8]) -> bool {
 }
 
 /// The connections in a table that was read from another process, which may be anything.
-pub fn read_shown(table: &[u8]) -> Vec<Seen> {
+pub fn read_shown(table: &[u8]) -> Vec<ConnectionEntry> {
     let words: Vec<u32> = table
         .as_chunks()
         .0
@@ -107,9 +107,9 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
             let octets: [u8; 16] = octets.try_into().unwrap_or_default();
             IpAddr::from(octets).to_canonical()
         };
-        Some(Seen {
+        Some(ConnectionEntry {
             peer: row[0].checked_sub(1)?,
-            stream: Stream::from_code(u8::try_from(row[STREAM]).ok()?)?,
+            stream: StreamNumber::from_code(u8::try_from(row[STREAM]).ok()?)?,
             open: row[OPEN] & 1 != 0,
             brief: row[OPEN] & BRIEF != 0,
             opened: row[OPENED],
@@ -126,8 +126,8 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
                 .map(char::from)
                 .collect(),
             unused: (
-                Unused::from_code(row[UNUSED] as u8),
-                Unused::from_code((row[UNUSED] >> 8) as u8),
+                NotUsedReason::from_code(row[UNUSED] as u8),
+                NotUsedReason::from_code((row[UNUSED] >> 8) as u8),
             ),
             round_trip_us: row[ROUND_TRIP],
             tuned: row[TUNED],
@@ -140,15 +140,15 @@ pub fn read_shown(table: &[u8]) -> Vec<Seen> {
 /// See the module's paragraph. Relaxed: each word is right by itself, and a reader may find a row
 /// half old.
 #[derive(Debug)]
-pub(crate) struct Shown(Box<[AtomicU32]>);
+pub(crate) struct ConnectionTable(Box<[AtomicU32]>);
 
-impl Default for Shown {
+impl Default for ConnectionTable {
     fn default() -> Self {
         Self((0..SHOWN_BYTES / 4).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
-impl Shown {
+impl ConnectionTable {
     /// The table's address, which stays as long as this lives.
     pub fn at(&self) -> usize {
         self.0.as_ptr().expose_provenance()
@@ -162,7 +162,7 @@ impl Shown {
             .collect()
     }
 
-    fn row(&self, peer: Peer, stream: Stream) -> Option<&[AtomicU32]> {
+    fn row(&self, peer: Peer, stream: StreamNumber) -> Option<&[AtomicU32]> {
         let code = u32::from(stream.code());
         let row = self.0[..TCP_SHOWN * ROW].chunks_exact(ROW).find(|row| {
             let owner = row[0].load(Relaxed);
@@ -174,7 +174,7 @@ impl Shown {
     }
 
     /// A stream of a peer was opened between these ends.
-    pub fn opened(&self, peer: Peer, stream: Stream, ends: Option<(SocketAddr, SocketAddr)>) {
+    pub fn opened(&self, peer: Peer, stream: StreamNumber, ends: Option<(SocketAddr, SocketAddr)>) {
         let Some(row) = self.row(peer, stream) else {
             return;
         };
@@ -193,28 +193,28 @@ impl Shown {
     }
 
     /// The kernel's round trip to that peer, in microseconds.
-    pub fn round_trip(&self, peer: Peer, stream: Stream, us: Option<u32>) {
+    pub fn round_trip(&self, peer: Peer, stream: StreamNumber, us: Option<u32>) {
         if let (Some(row), Some(us)) = (self.row(peer, stream), us) {
             row[ROUND_TRIP].store(us, Relaxed);
         }
     }
 
     /// A way for large data begins with so many megabytes in a second.
-    pub fn tuned(&self, peer: Peer, stream: Stream, rate: u32) {
+    pub fn tuned(&self, peer: Peer, stream: StreamNumber, rate: u32) {
         if let Some(row) = self.row(peer, stream) {
             row[TUNED].store(rate.max(1), Relaxed);
         }
     }
 
     /// An open stream has small segments, since longer ones were lost on the way.
-    pub fn brief(&self, peer: Peer, stream: Stream, brief: bool) {
+    pub fn brief(&self, peer: Peer, stream: StreamNumber, brief: bool) {
         if let Some(row) = self.row(peer, stream) {
             row[OPEN].store(if brief { 1 | BRIEF } else { 1 }, Relaxed);
         }
     }
 
     /// Both ends of a stream use this version of the format.
-    pub fn version(&self, peer: Peer, stream: Stream, version: u16) {
+    pub fn version(&self, peer: Peer, stream: StreamNumber, version: u16) {
         if let Some(row) = self.row(peer, stream) {
             row[VERSION].store(version.into(), Relaxed);
         }
@@ -225,8 +225,8 @@ impl Shown {
         self.0[TCP_SHOWN * ROW + 1].store(sealed.into(), Relaxed);
     }
 
-    /// As [`Shown::opened`], of what never breaks.
-    pub fn opened_once(&self, peer: Peer, stream: Stream) {
+    /// As [`ConnectionTable::opened`], of what never breaks.
+    pub fn opened_once(&self, peer: Peer, stream: StreamNumber) {
         if let Some(row) = self.row(peer, stream) {
             row[OPEN].store(1, Relaxed);
             row[OPENED].store(1, Relaxed);
@@ -234,7 +234,7 @@ impl Shown {
     }
 
     /// A stream of a peer has brought so many megabytes in all, at so many in a second.
-    pub fn moved(&self, peer: Peer, stream: Stream, (rate, moved): (u32, u32)) {
+    pub fn moved(&self, peer: Peer, stream: StreamNumber, (rate, moved): (u32, u32)) {
         if let Some(row) = self.row(peer, stream) {
             row[RATE].store(rate, Relaxed);
             row[MOVED].store(moved, Relaxed);
@@ -242,7 +242,7 @@ impl Shown {
     }
 
     /// No connection uses libfabric, and why.
-    pub fn no_fabric(&self, why: Option<Unused>) {
+    pub fn no_fabric(&self, why: Option<NotUsedReason>) {
         self.0[TCP_SHOWN * ROW].store(why.map_or(0, |why| why as u32), Relaxed);
     }
 
@@ -251,12 +251,12 @@ impl Shown {
         &self,
         peer: Peer,
         provider: &str,
-        (here, there): (Option<Unused>, Option<Unused>),
+        (here, there): (Option<NotUsedReason>, Option<NotUsedReason>),
     ) {
-        let Some(row) = self.row(peer, Stream::Bulk(FABRIC)) else {
+        let Some(row) = self.row(peer, StreamNumber::Bulk(FABRIC)) else {
             return;
         };
-        let code = |why: Option<Unused>| why.map_or(0, |why| why as u32);
+        let code = |why: Option<NotUsedReason>| why.map_or(0, |why| why as u32);
         row[UNUSED].store(code(here) | code(there) << 8, Relaxed);
         let mut name = [0; PROVIDER_BYTES];
         for (out, byte) in name.iter_mut().zip(provider.bytes()) {
@@ -268,7 +268,7 @@ impl Shown {
     }
 
     /// A stream of a peer is not open any more.
-    pub fn closed(&self, peer: Peer, stream: Stream) {
+    pub fn closed(&self, peer: Peer, stream: StreamNumber) {
         if let Some(row) = self.row(peer, stream) {
             row[OPEN].store(0, Relaxed);
         }
@@ -288,7 +288,7 @@ fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// The address of the table of connections that [`read_shown`] reads; it stays as long as the
     /// rail lives.
     pub fn shown_at(&self) -> usize {
@@ -308,17 +308,21 @@ impl TcpRail {
 
     /// The own and the peer's end of the connection that packets take, while there is one.
     pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
-        self.ends(peer, Stream::Small)
+        self.ends(peer, StreamNumber::Small)
     }
 
-    pub(super) fn show_round_trip(&self, peer: Peer, stream: Stream) {
+    pub(super) fn show_round_trip(&self, peer: Peer, stream: StreamNumber) {
         let remote = self.remotes[peer as usize].as_ref();
         let fd = remote.and_then(|remote| remote.fd(stream));
         self.shown
             .round_trip(peer, stream, fd.and_then(sys::round_trip));
     }
 
-    pub(super) fn ends(&self, peer: Peer, stream: Stream) -> Option<(SocketAddr, SocketAddr)> {
+    pub(super) fn ends(
+        &self,
+        peer: Peer,
+        stream: StreamNumber,
+    ) -> Option<(SocketAddr, SocketAddr)> {
         let remote = self.remotes.get(peer as usize)?.as_ref()?;
         let socket = remote.fd(stream)?;
         let own = rustix::net::getsockname(socket).ok()?;
@@ -331,7 +335,7 @@ impl TcpRail {
 mod tests {
     use super::*;
 
-    fn read(shown: &Shown) -> Vec<Seen> {
+    fn read(shown: &ConnectionTable) -> Vec<ConnectionEntry> {
         let bytes = shown.table();
         assert_eq!(bytes.len(), SHOWN_BYTES);
         read_shown(&bytes)
@@ -339,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read() {
-        let shown = Shown::default();
+        let shown = ConnectionTable::default();
         assert_eq!(read(&shown), []);
         let four: (SocketAddr, SocketAddr) = (
             "10.0.0.1:4000".parse().unwrap(),
@@ -349,25 +353,25 @@ mod tests {
             "[fd00::1]:1".parse().unwrap(),
             "[fd00::2:3]:2".parse().unwrap(),
         );
-        shown.opened(7, Stream::Small, Some(four));
-        shown.opened(0, Stream::Small, Some(six));
-        shown.opened(0, Stream::Bulk(3), Some(six));
-        shown.closed(0, Stream::Small);
-        shown.opened(0, Stream::Small, None);
-        shown.closed(7, Stream::Small);
-        shown.moved(0, Stream::Bulk(3), (1200, 77));
-        shown.round_trip(7, Stream::Small, Some(90));
-        shown.tuned(0, Stream::Bulk(3), 900);
-        shown.version(7, Stream::Small, 6);
-        shown.brief(0, Stream::Bulk(3), true);
+        shown.opened(7, StreamNumber::Small, Some(four));
+        shown.opened(0, StreamNumber::Small, Some(six));
+        shown.opened(0, StreamNumber::Bulk(3), Some(six));
+        shown.closed(0, StreamNumber::Small);
+        shown.opened(0, StreamNumber::Small, None);
+        shown.closed(7, StreamNumber::Small);
+        shown.moved(0, StreamNumber::Bulk(3), (1200, 77));
+        shown.round_trip(7, StreamNumber::Small, Some(90));
+        shown.tuned(0, StreamNumber::Bulk(3), 900);
+        shown.version(7, StreamNumber::Small, 6);
+        shown.brief(0, StreamNumber::Bulk(3), true);
         assert!(!read_sealed(&shown.table()));
         shown.sealed(true);
         assert!(read_sealed(&shown.table()) && !read_sealed(&[]));
-        let told = |peer, stream, (open, opened), ends, (rate, moved)| Seen {
+        let told = |peer, stream, (open, opened), ends, (rate, moved)| ConnectionEntry {
             peer,
             stream,
             open,
-            brief: stream == Stream::Bulk(3),
+            brief: stream == StreamNumber::Bulk(3),
             opened,
             ends,
             rate,
@@ -376,23 +380,27 @@ mod tests {
             unused: (None, None),
             round_trip_us: if peer == 7 { 90 } else { 0 },
             version: if peer == 7 { 6 } else { 0 },
-            tuned: if stream == Stream::Bulk(3) { 900 } else { 0 },
+            tuned: if stream == StreamNumber::Bulk(3) {
+                900
+            } else {
+                0
+            },
         };
         assert_eq!(
             read(&shown),
             [
-                told(7, Stream::Small, (false, 1), four, (0, 0)),
-                told(0, Stream::Small, (true, 2), six, (0, 0)),
-                told(0, Stream::Bulk(3), (true, 1), six, (1200, 77)),
+                told(7, StreamNumber::Small, (false, 1), four, (0, 0)),
+                told(0, StreamNumber::Small, (true, 2), six, (0, 0)),
+                told(0, StreamNumber::Bulk(3), (true, 1), six, (1200, 77)),
             ]
         );
     }
 
     #[test]
     fn connections_beyond_the_table_are_not_shown_and_rubbish_is_read_without_harm() {
-        let shown = Shown::default();
+        let shown = ConnectionTable::default();
         for peer in 0..2 * TCP_SHOWN as u32 {
-            shown.opened(peer, Stream::Small, None);
+            shown.opened(peer, StreamNumber::Small, None);
         }
         assert_eq!(read(&shown).len(), TCP_SHOWN);
         for len in [0, 1, 59, 60, SHOWN_BYTES, SHOWN_BYTES + 77] {

@@ -12,11 +12,11 @@ use crate::limits::{
 };
 use crate::sys;
 use crate::tcp::agent_channel::AGENTS;
-use crate::tcp::connection::{self, Channel, Io, Then};
-use crate::tcp::frame::{ASKED, OPENING_MAX, Process, Reason, Stream};
-use crate::tcp::handshake::{Answered, Caller, Fault, House};
+use crate::tcp::connection::{self, AfterRead, Connection, IoResult};
+use crate::tcp::frame::{ASKED, OPENING_MAX, ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{HandshakeError, Initiator, InitiatorStep, LocalIdentity};
 use crate::tcp::relay_protocol;
-use crate::tcp::unauthenticated::{Next, Stranger};
+use crate::tcp::unauthenticated::{HandshakeProgress, Unauthenticated};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// How an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ConnectFailure {
     /// The host answers that nobody listens.
     Refused,
     /// No answer, no way, or no resources for an attempt.
@@ -38,16 +38,16 @@ pub(crate) enum Failure {
     /// A host between kept it, and the one called did not come there, or not in time.
     Alone,
     /// The handshake failed.
-    Fault(Fault),
+    Fault(HandshakeError),
 }
 
 /// An attempt under way.
 #[derive(Debug)]
-pub(crate) struct Line {
-    side: Side,
-    house: House,
+pub(crate) struct Connector {
+    side: ConnectRole,
+    house: LocalIdentity,
     to: (u32, u32),
-    stream: Stream,
+    stream: StreamNumber,
     begun: Instant,
     /// When the connection stood and the call left.
     called: Option<Instant>,
@@ -56,16 +56,16 @@ pub(crate) struct Line {
 }
 
 #[derive(Debug)]
-enum Side {
-    Calling(Calling),
+enum ConnectRole {
+    Calling(ConnectAttempt),
     /// By a host between.
-    Called(Stranger),
+    Called(Unauthenticated),
 }
 
 #[derive(Debug)]
-struct Calling {
+struct ConnectAttempt {
     socket: OwnedFd,
-    caller: Option<Caller>,
+    caller: Option<Initiator>,
     /// The call, until it has left.
     call: Vec<u8>,
     came: Vec<u8>,
@@ -73,11 +73,11 @@ struct Calling {
 
 /// How far an attempt is.
 #[derive(Debug)]
-pub(crate) enum Step {
-    Wait(Line),
+pub(crate) enum ConnectStep {
+    Wait(Connector),
     /// Connected and proved; the other side's next expected number.
-    Open(Channel, u32),
-    Failed(Failure),
+    Open(Connection, u32),
+    Failed(ConnectFailure),
 }
 
 /// Options of every connection, either side's.
@@ -114,31 +114,32 @@ pub(crate) fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result
     }
 }
 
-impl Line {
+impl Connector {
     /// Begins to connect.
     pub(crate) fn begin(
-        house: &House,
-        whom: (SocketAddr, (u32, u32), Stream),
+        house: &LocalIdentity,
+        whom: (SocketAddr, (u32, u32), StreamNumber),
         now: Instant,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ConnectFailure> {
         let longest = (house.me.world == AGENTS).then_some(TCP_SEGMENT);
         Self::begin_with(house, whom, longest, now)
     }
 
     /// The same; `longest`: bytes of a segment at most, either side's.
     pub(crate) fn begin_with(
-        house: &House,
-        (address, to, stream): (SocketAddr, (u32, u32), Stream),
+        house: &LocalIdentity,
+        (address, to, stream): (SocketAddr, (u32, u32), StreamNumber),
         longest: Option<u32>,
         now: Instant,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ConnectFailure> {
         let socket = connect_with(&address, longest).map_err(|errno| match errno {
-            Errno::CONNREFUSED => Failure::Refused,
-            _ => Failure::Unreachable,
+            Errno::CONNREFUSED => ConnectFailure::Refused,
+            _ => ConnectFailure::Unreachable,
         })?;
-        let (caller, call) = Caller::call(house, to, stream).map_err(|_| Failure::Unreachable)?;
+        let (caller, call) =
+            Initiator::call(house, to, stream).map_err(|_| ConnectFailure::Unreachable)?;
         Ok(Self {
-            side: Side::Calling(Calling {
+            side: ConnectRole::Calling(ConnectAttempt {
                 socket,
                 caller: Some(caller),
                 call,
@@ -155,8 +156,8 @@ impl Line {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match &self.side {
-            Side::Calling(calling) => calling.socket.as_fd(),
-            Side::Called(peer) => peer.socket().as_fd(),
+            ConnectRole::Calling(calling) => calling.socket.as_fd(),
+            ConnectRole::Called(peer) => peer.socket().as_fd(),
         }
     }
 
@@ -172,33 +173,37 @@ impl Line {
     /// Since when it waits for what the peer says: to this side's call, or to this side's answer.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         match &self.side {
-            Side::Calling(_) => self.called,
-            Side::Called(peer) => Some(peer.since()),
+            ConnectRole::Calling(_) => self.called,
+            ConnectRole::Called(peer) => Some(peer.since()),
         }
     }
 
     /// Whether a host between keeps the call, and the one called is to be told.
     pub(crate) fn is_kept(&self) -> bool {
-        self.kept && matches!(self.side, Side::Calling(_))
+        self.kept && matches!(self.side, ConnectRole::Calling(_))
     }
 
     /// When it has lasted as long as it may, and what it is then. `None`: whoever has the call
     /// answers when it looks, and that its host lives the kernel finds out.
-    pub(crate) fn limit(&self) -> Option<(Instant, Failure)> {
+    pub(crate) fn limit(&self) -> Option<(Instant, ConnectFailure)> {
         match &self.side {
-            Side::Called(peer) => Some((peer.since() + RELAY_HALF_LIMIT, Failure::Alone)),
-            Side::Calling(_) if self.called.is_some() => None,
-            Side::Calling(_) => Some((self.begun + TCP_CONNECT_LIMIT, Failure::Unreachable)),
+            ConnectRole::Called(peer) => {
+                Some((peer.since() + RELAY_HALF_LIMIT, ConnectFailure::Alone))
+            }
+            ConnectRole::Calling(_) if self.called.is_some() => None,
+            ConnectRole::Calling(_) => {
+                Some((self.begun + TCP_CONNECT_LIMIT, ConnectFailure::Unreachable))
+            }
         }
     }
 
     /// Goes on after the socket became ready. `expected`: this side's next number.
-    pub(crate) fn step(mut self, expected: u32, now: Instant) -> Step {
+    pub(crate) fn step(mut self, expected: u32, now: Instant) -> ConnectStep {
         let calling = match self.side {
-            Side::Calling(calling) => calling,
-            Side::Called(mut peer) => {
+            ConnectRole::Calling(calling) => calling,
+            ConnectRole::Called(mut peer) => {
                 let next = peer.look(&self.house, admit((self.to, self.stream), expected));
-                self.side = Side::Called(peer);
+                self.side = ConnectRole::Called(peer);
                 return self.be_called(next);
             }
         };
@@ -207,99 +212,107 @@ impl Line {
             match calling.leave() {
                 Ok(true) => self.called = Some(now),
                 Ok(false) => {
-                    self.side = Side::Calling(calling);
-                    return Step::Wait(self);
+                    self.side = ConnectRole::Calling(calling);
+                    return ConnectStep::Wait(self);
                 }
-                Err(failure) => return Step::Failed(failure),
+                Err(failure) => return ConnectStep::Failed(failure),
             }
         }
         loop {
             match connection::recv_onto(&calling.socket, &mut calling.came, OPENING_MAX) {
-                Io::Moved(_) => {}
-                Io::Later => {
-                    self.side = Side::Calling(calling);
-                    return Step::Wait(self);
+                IoResult::Moved(_) => {}
+                IoResult::Later => {
+                    self.side = ConnectRole::Calling(calling);
+                    return ConnectStep::Wait(self);
                 }
-                Io::Over if self.kept => return Step::Failed(Failure::Alone),
-                Io::Over => return Step::Failed(Failure::Cut),
+                IoResult::Over if self.kept => return ConnectStep::Failed(ConnectFailure::Alone),
+                IoResult::Over => return ConnectStep::Failed(ConnectFailure::Cut),
             }
             match calling.hear_between(&self.house, &mut self.kept) {
                 Ok(false) => {}
                 Ok(true) => {
-                    let mut peer = Stranger::new(calling.socket, calling.came, now);
+                    let mut peer = Unauthenticated::new(calling.socket, calling.came, now);
                     let next = peer.hear(&self.house, admit((self.to, self.stream), expected));
-                    self.side = Side::Called(peer);
+                    self.side = ConnectRole::Called(peer);
                     return self.be_called(next);
                 }
-                Err(fault) => return Step::Failed(Failure::Fault(fault)),
+                Err(fault) => return ConnectStep::Failed(ConnectFailure::Fault(fault)),
             }
             let Some(caller) = calling.caller.take() else {
-                return Step::Failed(Failure::Cut);
+                return ConnectStep::Failed(ConnectFailure::Cut);
             };
             match caller.answered(&calling.came, expected) {
-                Err(fault) => return Step::Failed(Failure::Fault(fault)),
-                Ok(Answered::More(caller)) => calling.caller = Some(caller),
-                Ok(Answered::Done {
+                Err(fault) => return ConnectStep::Failed(ConnectFailure::Fault(fault)),
+                Ok(InitiatorStep::More(caller)) => calling.caller = Some(caller),
+                Ok(InitiatorStep::Done {
                     expected,
                     terms,
                     consumed,
                     proof,
                 }) => {
-                    let sent = connection::send(&calling.socket, &proof, Then::Nothing);
-                    if sent != Io::Moved(proof.len()) {
-                        return Step::Failed(Failure::Cut);
+                    let sent = connection::send(&calling.socket, &proof, AfterRead::Nothing);
+                    if sent != IoResult::Moved(proof.len()) {
+                        return ConnectStep::Failed(ConnectFailure::Cut);
                     }
                     let ahead = calling.came.split_off(consumed);
-                    let channel = Channel::new(calling.socket, terms, ahead);
-                    return Step::Open(channel, expected);
+                    let channel = Connection::new(calling.socket, terms, ahead);
+                    return ConnectStep::Open(channel, expected);
                 }
             }
         }
     }
 
-    fn be_called(self, next: Next) -> Step {
+    fn be_called(self, next: HandshakeProgress) -> ConnectStep {
         match (self.side, next) {
-            (side, Next::Stays) => Step::Wait(Self { side, ..self }),
-            (_, Next::Leaves(Some(fault))) => Step::Failed(Failure::Fault(fault)),
-            (Side::Called(peer), Next::Proved(proof)) => match peer.admitted(proof) {
-                Some(newcomer) => Step::Open(newcomer.channel, newcomer.expected),
-                None => Step::Failed(Failure::Alone),
-            },
-            _ => Step::Failed(Failure::Alone),
+            (side, HandshakeProgress::Stays) => ConnectStep::Wait(Self { side, ..self }),
+            (_, HandshakeProgress::Leaves(Some(fault))) => {
+                ConnectStep::Failed(ConnectFailure::Fault(fault))
+            }
+            (ConnectRole::Called(peer), HandshakeProgress::Proved(proof)) => {
+                match peer.admitted(proof) {
+                    Some(newcomer) => ConnectStep::Open(newcomer.channel, newcomer.expected),
+                    None => ConnectStep::Failed(ConnectFailure::Alone),
+                }
+            }
+            _ => ConnectStep::Failed(ConnectFailure::Alone),
         }
     }
 }
 
-impl Calling {
+impl ConnectAttempt {
     /// Has the call leave, once the connection stands. Whether it has.
-    fn leave(&self) -> Result<bool, Failure> {
+    fn leave(&self) -> Result<bool, ConnectFailure> {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => {}
-            Ok(Err(Errno::CONNREFUSED)) => return Err(Failure::Refused),
-            _ => return Err(Failure::Unreachable),
+            Ok(Err(Errno::CONNREFUSED)) => return Err(ConnectFailure::Refused),
+            _ => return Err(ConnectFailure::Unreachable),
         }
         if connection::is_closed(&self.socket) {
-            return Err(Failure::Unheard);
+            return Err(ConnectFailure::Unheard);
         }
-        match connection::send(&self.socket, &self.call, Then::Nothing) {
+        match connection::send(&self.socket, &self.call, AfterRead::Nothing) {
             // A new connection takes the call at once; one that does not is not worth keeping.
-            Io::Moved(moved) if moved == self.call.len() => Ok(true),
-            Io::Later => Ok(false),
-            _ => Err(Failure::Unheard),
+            IoResult::Moved(moved) if moved == self.call.len() => Ok(true),
+            IoResult::Later => Ok(false),
+            _ => Err(ConnectFailure::Unheard),
         }
     }
 
     /// Takes what a host between says, if it does. Whether this side is the called one from now on.
-    fn hear_between(&mut self, house: &House, kept: &mut bool) -> Result<bool, Fault> {
+    fn hear_between(
+        &mut self,
+        house: &LocalIdentity,
+        kept: &mut bool,
+    ) -> Result<bool, HandshakeError> {
         if matches!(house.me.world, AGENTS | ASKED) {
             return Ok(false);
         }
         while let Some((reason, consumed)) = relay_protocol::heard(&self.came) {
             self.came.drain(..consumed);
             match reason {
-                Reason::Turn => return Ok(true),
+                RejectReason::Turn => return Ok(true),
                 // Once; who says it again and again says nothing.
-                _ if *kept => return Err(Fault::Garbage),
+                _ if *kept => return Err(HandshakeError::Garbage),
                 _ => *kept = true,
             }
         }
@@ -309,14 +322,14 @@ impl Calling {
 
 /// Nobody but the one that was called is let in, on the stream for which it was.
 fn admit(
-    ((rank, incarnation), stream): ((u32, u32), Stream),
+    ((rank, incarnation), stream): ((u32, u32), StreamNumber),
     expected: u32,
-) -> impl FnOnce(&Process, Stream) -> Result<u32, Reason> {
+) -> impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason> {
     move |from, wanted| {
         let is_it = (from.rank, from.incarnation) == (rank, incarnation) && from.world != ASKED;
         match is_it && wanted == stream {
             true => Ok(expected),
-            false => Err(Reason::Other),
+            false => Err(RejectReason::Other),
         }
     }
 }
@@ -329,36 +342,37 @@ mod tests {
     #[test]
     fn who_is_cut_off_before_its_call_has_left_was_not_heard() {
         let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let me = Process {
+        let me = ProcessId {
             job: [1; 16],
             world: 0,
             rank: 0,
             incarnation: 0,
         };
-        let house = House::new(Secret::generate().unwrap(), me, false);
+        let house = LocalIdentity::new(Secret::generate().unwrap(), me, false);
         let (address, now) = (listener.local_addr().unwrap(), Instant::now());
-        let begin = || Line::begin(&house, (address, (1, 0), Stream::Small), now).unwrap();
+        let begin =
+            || Connector::begin(&house, (address, (1, 0), StreamNumber::Small), now).unwrap();
         let unheard = begin();
         rustix::net::shutdown(unheard.fd(), rustix::net::Shutdown::Write).unwrap();
-        let Step::Failed(failure) = unheard.step(0, now) else {
+        let ConnectStep::Failed(failure) = unheard.step(0, now) else {
             panic!("it was heard")
         };
-        assert_eq!(failure, Failure::Unheard);
-        let Step::Wait(heard) = begin().step(0, now) else {
+        assert_eq!(failure, ConnectFailure::Unheard);
+        let ConnectStep::Wait(heard) = begin().step(0, now) else {
             panic!("nobody has answered")
         };
         // By the other side, which has no place for it.
         let unheard = begin();
         let [_first, theirs, last] = [(); 3].map(|()| listener.accept().unwrap().0);
         drop(last);
-        let Step::Failed(failure) = unheard.step(0, now) else {
+        let ConnectStep::Failed(failure) = unheard.step(0, now) else {
             panic!("it was heard")
         };
-        assert_eq!(failure, Failure::Unheard);
+        assert_eq!(failure, ConnectFailure::Unheard);
         drop(theirs);
-        let Step::Failed(failure) = heard.step(0, now) else {
+        let ConnectStep::Failed(failure) = heard.step(0, now) else {
             panic!("it was cut")
         };
-        assert_eq!(failure, Failure::Cut);
+        assert_eq!(failure, ConnectFailure::Cut);
     }
 }

@@ -1,19 +1,19 @@
 //! What came over a peer's connections: packets to the engine, bulk data to where they belong,
 //! requests for bulk data to whoever serves them.
 //!
-//! Part of [`TcpRail`]; called from its polls alone. Packets first, then a slice of bulk data, so
+//! Part of [`TcpTransport`]; called from its polls alone. Packets first, then a slice of bulk data, so
 //! that a small message stands behind one slice at most.
 
 use crate::limits::TCP_FILLS_MAX;
-use crate::tcp::TcpRail;
-use crate::tcp::bulk::Told;
-use crate::tcp::connection::Io;
-use crate::tcp::frame::{Ask, Stream};
-use crate::tcp::multipath::{Ended, Path};
-use crate::tcp::ofi_path::Fabric;
-use crate::tcp::packet_stream::{Came, Sent};
-use crate::tcp::path_transport::Carrier;
-use crate::tcp::peer::Remote;
+use crate::tcp::TcpTransport;
+use crate::tcp::bulk::BulkEvent;
+use crate::tcp::connection::IoResult;
+use crate::tcp::frame::{ReadRequest, StreamNumber};
+use crate::tcp::multipath::{Path, ReadResult};
+use crate::tcp::ofi_path::OfiPath;
+use crate::tcp::packet_stream::{SendResult, StreamEvent};
+use crate::tcp::path_transport::PathTransport;
+use crate::tcp::peer::TcpPeer;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PollSink;
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 /// Which streams of a peer to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Streams {
+pub(super) enum StreamKind {
     Both,
     /// Packets, and bulk data if this side asked for some.
     Wanted,
@@ -29,7 +29,7 @@ pub(super) enum Streams {
 
 /// How much was taken from a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum Intake {
     /// Everything that was there.
     All,
     /// There may be more.
@@ -40,7 +40,7 @@ enum Taken {
     Wrong,
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// What comes next from a peer may be long. To receive in vain from such a socket holds up the
     /// kernel, which is about to put something there; the epoll tells of it without.
     #[inline]
@@ -56,7 +56,7 @@ impl TcpRail {
         std::mem::swap(&mut turn, &mut self.ready);
         let (hot, mut told) = (self.hot, 0);
         for peer in turn.drain(..) {
-            let some = self.take_from((peer, Streams::Both), budget.saturating_sub(told), sink);
+            let some = self.take_from((peer, StreamKind::Both), budget.saturating_sub(told), sink);
             if some > 0 {
                 self.hot = Some(peer);
                 self.glance.saw_another(Some(peer) != hot);
@@ -72,7 +72,7 @@ impl TcpRail {
     /// again.
     pub(super) fn take_from(
         &mut self,
-        (peer, streams): (Peer, Streams),
+        (peer, streams): (Peer, StreamKind),
         budget: u32,
         sink: &mut impl PollSink,
     ) -> u32 {
@@ -83,22 +83,22 @@ impl TcpRail {
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
         let idle = remote.paths.is_idle();
         let put_off = told > 0 && !idle && self.brisk.goes_first(&mut remote.went_first);
-        if put_off || streams == Streams::Wanted && idle && self.recalled.is_empty() {
+        if put_off || streams == StreamKind::Wanted && idle && self.recalled.is_empty() {
             let condemned = remote.condemned;
             self.remotes[peer as usize] = Some(remote);
-            self.took(peer, Stream::Small, small);
-            self.go_on(peer, put_off || small == Taken::Some, condemned);
+            self.took(peer, StreamNumber::Small, small);
+            self.go_on(peer, put_off || small == Intake::Some, condemned);
             self.put_off = put_off;
             return told;
         }
         remote.went_first = false;
-        let mut bulk = [Taken::All; STRIPE_RAILS + 1];
+        let mut bulk = [Intake::All; STRIPE_RAILS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.done.len();
         for path in paths.clone() {
             // Whoever is patient waits for its socket's word.
             let is_wanted = |path: &Path| path.bulk.is_wanted() && !self.patient;
-            if streams == Streams::Both || remote.paths.get(path).is_some_and(is_wanted) {
+            if streams == StreamKind::Both || remote.paths.get(path).is_some_and(is_wanted) {
                 bulk[usize::from(path)] = self.take_bulk(&mut remote, (peer, path));
             }
         }
@@ -106,44 +106,44 @@ impl TcpRail {
             for path in paths.clone() {
                 let brought = remote.paths.brought(path);
                 if brought != (0, 0) {
-                    self.shown.moved(peer, Stream::Bulk(path), brought);
+                    self.shown.moved(peer, StreamNumber::Bulk(path), brought);
                 }
             }
         }
         let taken = || {
             paths
                 .clone()
-                .map(|path| (Stream::Bulk(path), bulk[usize::from(path)]))
+                .map(|path| (StreamNumber::Bulk(path), bulk[usize::from(path)]))
         };
         let condemned = remote.condemned;
-        let reads_here = remote.paths.fabric().is_some_and(Fabric::needs_polls);
+        let reads_here = remote.paths.fabric().is_some_and(OfiPath::needs_polls);
         self.remotes[peer as usize] = Some(remote);
         let mut more = false;
-        for (stream, taken) in std::iter::once((Stream::Small, small)).chain(taken()) {
+        for (stream, taken) in std::iter::once((StreamNumber::Small, small)).chain(taken()) {
             self.took(peer, stream, taken);
-            more |= taken == Taken::Some;
+            more |= taken == Intake::Some;
         }
         if !self.recalled.is_empty() {
             self.settle_recalls();
         }
         self.go_on(peer, more || reads_here && !condemned, condemned);
         for (stream, taken) in taken() {
-            if taken == Taken::Some || self.serves(peer, stream) {
+            if taken == Intake::Some || self.serves(peer, stream) {
                 self.flush(peer, stream);
             }
         }
         self.spread(peer);
-        self.sliced |= bulk.contains(&Taken::Some);
+        self.sliced |= bulk.contains(&Intake::Some);
         told
     }
 
     /// What follows from how much was taken from a stream.
     #[inline]
-    fn took(&mut self, peer: Peer, stream: Stream, taken: Taken) {
+    fn took(&mut self, peer: Peer, stream: StreamNumber, taken: Intake) {
         match taken {
-            Taken::Some | Taken::All => {}
-            Taken::Over => self.broke(peer, stream),
-            Taken::Wrong => self.lose(peer),
+            Intake::Some | Intake::All => {}
+            Intake::Over => self.broke(peer, stream),
+            Intake::Wrong => self.lose(peer),
         }
     }
 
@@ -159,11 +159,11 @@ impl TcpRail {
         }
     }
 
-    fn serves(&self, peer: Peer, stream: Stream) -> bool {
+    fn serves(&self, peer: Peer, stream: StreamNumber) -> bool {
         let Some(remote) = self.remotes[peer as usize].as_ref() else {
             return false;
         };
-        let Stream::Bulk(path) = stream else {
+        let StreamNumber::Bulk(path) = stream else {
             return false;
         };
         let path = remote.paths.get(path);
@@ -172,25 +172,25 @@ impl TcpRail {
 
     fn take_packets(
         &mut self,
-        remote: &mut Remote,
+        remote: &mut TcpPeer,
         (peer, budget, told): (Peer, u32, &mut u32),
         sink: &mut impl PollSink,
-    ) -> Taken {
+    ) -> Intake {
         if !remote.link.is_up() {
-            return Taken::All;
+            return Intake::All;
         }
-        let (mut last, mut result) = (false, Taken::Some);
+        let (mut last, mut result) = (false, Intake::Some);
         // Since the last packet.
         let mut fills = 0;
         while *told < budget {
             let before = *told;
             match remote.link.next(&mut self.blocks) {
-                Ok(Came::Packet(header, payload, len)) => {
+                Ok(StreamEvent::Packet(header, payload, len)) => {
                     *told += 1;
                     self.brisk.small(&header);
                     sink.on_packet(peer, header, payload, len);
                 }
-                Ok(Came::Rest(offset, left))
+                Ok(StreamEvent::Rest(offset, left))
                     if let Some(mem) = sink.fragment_target(peer, offset, left) =>
                 {
                     match remote.link.fill_into(mem, left) {
@@ -201,46 +201,46 @@ impl TcpRail {
                             // not tell.
                             last = !more;
                             if last && !remote.link.has_come() {
-                                result = Taken::All;
+                                result = Intake::All;
                                 break;
                             }
                         }
                         Err(end) => {
-                            result = if end == Io::Over {
-                                Taken::Over
+                            result = if end == IoResult::Over {
+                                Intake::Over
                             } else {
-                                Taken::All
+                                Intake::All
                             };
                             break;
                         }
                     }
                 }
-                Ok(Came::Ring) => *told += 1,
-                Ok(Came::Nothing | Came::Rest(..)) if last => {
-                    result = Taken::All;
+                Ok(StreamEvent::Ring) => *told += 1,
+                Ok(StreamEvent::Nothing | StreamEvent::Rest(..)) if last => {
+                    result = Intake::All;
                     break;
                 }
-                Ok(Came::Nothing | Came::Rest(..)) if fills == TCP_FILLS_MAX => break,
-                Ok(Came::Nothing | Came::Rest(..)) => match remote.link.fill() {
+                Ok(StreamEvent::Nothing | StreamEvent::Rest(..)) if fills == TCP_FILLS_MAX => break,
+                Ok(StreamEvent::Nothing | StreamEvent::Rest(..)) => match remote.link.fill() {
                     Ok(more) => (last, fills) = (!more, fills + 1),
-                    Err(Io::Over) => {
-                        result = Taken::Over;
+                    Err(IoResult::Over) => {
+                        result = Intake::Over;
                         break;
                     }
                     Err(_) => {
-                        result = Taken::All;
+                        result = Intake::All;
                         break;
                     }
                 },
-                Err(_) => return Taken::Wrong,
+                Err(_) => return Intake::Wrong,
             }
             if *told > before {
                 fills = 0;
             }
         }
         // Nothing is left for the next time.
-        if result == Taken::Some && last && !remote.link.has_come() {
-            result = Taken::All;
+        if result == Intake::Some && last && !remote.link.has_come() {
+            result = Intake::All;
         }
         // Who has just been given something may answer, and need not be kept from it.
         if remote.link.is_due() && *told > 0 && !remote.link.is_late() {
@@ -249,8 +249,8 @@ impl TcpRail {
             }
         } else if remote.link.is_due() {
             self.unconfirmed = true;
-            if remote.link.acknowledge() == Sent::Over {
-                result = Taken::Over;
+            if remote.link.acknowledge() == SendResult::Over {
+                result = Intake::Over;
             }
         }
         result
@@ -265,43 +265,43 @@ impl TcpRail {
             };
             if remote.link.is_due() {
                 self.unconfirmed = true;
-                if remote.link.acknowledge() == Sent::Over {
+                if remote.link.acknowledge() == SendResult::Over {
                     self.mark_ready(peer);
                 }
             }
         }
     }
 
-    fn take_bulk(&mut self, remote: &mut Remote, (peer, path): (Peer, u8)) -> Taken {
+    fn take_bulk(&mut self, remote: &mut TcpPeer, (peer, path): (Peer, u8)) -> Intake {
         let mut left = self.brisk.slice(Instant::now);
         while left > 0 {
             let in_body =
-                |bulk: &mut Carrier| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
+                |bulk: &mut PathTransport| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
             let stays = self.patient && in_body(&mut remote.paths.at(path).bulk);
             let (got, told) = match remote.paths.at(path).bulk.fill(left) {
                 Ok(step) => step,
-                Err(_) => return Taken::Wrong,
+                Err(_) => return Intake::Wrong,
             };
             let ended = match told {
                 None => None,
-                Some(Told::Done(piece)) => remote.paths.ended(path, piece, false),
-                Some(Told::Refused(piece)) => remote.paths.ended(path, piece, true),
-                Some(Told::Declined(piece)) => {
+                Some(BulkEvent::Done(piece)) => remote.paths.ended(path, piece, false),
+                Some(BulkEvent::Refused(piece)) => remote.paths.ended(path, piece, true),
+                Some(BulkEvent::Declined(piece)) => {
                     remote.paths.declined(piece);
                     None
                 }
-                Some(Told::Unsent(pieces)) => {
+                Some(BulkEvent::Unsent(pieces)) => {
                     remote.paths.give_back(pieces);
                     None
                 }
-                Some(Told::Unused(_)) => return Taken::Over,
-                Some(Told::Unread(number)) => {
+                Some(BulkEvent::Unused(_)) => return Intake::Over,
+                Some(BulkEvent::Unread(number)) => {
                     if let Some(bulk) = remote.paths.at(path).bulk.socket_mut() {
                         bulk.keep(number, self.keep.take());
                     }
                     None
                 }
-                Some(Told::Asks(number, ask)) => {
+                Some(BulkEvent::Asks(number, ask)) => {
                     self.asked(&mut remote.paths.at(path).bulk, peer, (number, ask));
                     None
                 }
@@ -310,19 +310,19 @@ impl TcpRail {
                 self.tell_of(peer, ended);
             }
             if stays
-                && got != Io::Over
+                && got != IoResult::Over
                 && let Some(bulk) = remote.paths.at(path).bulk.socket_mut()
                 && bulk.wait_for_much()
             {
-                return Taken::All;
+                return Intake::All;
             }
             match got {
-                Io::Moved(moved) => left = left.saturating_sub(moved),
-                Io::Later => return Taken::All,
-                Io::Over => return Taken::Over,
+                IoResult::Moved(moved) => left = left.saturating_sub(moved),
+                IoResult::Later => return Intake::All,
+                IoResult::Over => return Intake::Over,
             }
         }
-        Taken::Some
+        Intake::Some
     }
 
     /// Whether large data are left in their sockets until there is much of them.
@@ -337,17 +337,17 @@ impl TcpRail {
     }
 
     /// A read is over.
-    pub(super) fn tell_of(&mut self, peer: Peer, ended: Ended) {
+    pub(super) fn tell_of(&mut self, peer: Peer, ended: ReadResult) {
         self.done.push(match ended {
-            Ended::Done(token) => (token, Ok(())),
-            Ended::Refused(token) => {
+            ReadResult::Done(token) => (token, Ok(())),
+            ReadResult::Refused(token) => {
                 let what = "it has withdrawn the memory that it had announced";
                 (token, Err(Error::Peer { peer, what }))
             }
         });
     }
 
-    fn asked(&self, bulk: &mut Carrier, peer: Peer, (number, ask): (u32, Ask)) {
+    fn asked(&self, bulk: &mut PathTransport, peer: Peer, (number, ask): (u32, ReadRequest)) {
         let region = self
             .regions
             .get(&ask.cookie)

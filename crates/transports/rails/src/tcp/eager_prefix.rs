@@ -1,11 +1,11 @@
 //! Large data whose beginning leaves with its announcement, and is read before it was asked for.
 //!
-//! Part of [`TcpRail`]. How much of a region comes so its descriptor says; bytes and blocks are
+//! Part of [`TcpTransport`]. How much of a region comes so its descriptor says; bytes and blocks are
 //! `bulk::eager_prefix`'s.
 
 use crate::limits::{ADVANCE_MAX, TCP_EAGER_MAX};
-use crate::tcp::TcpRail;
-use crate::tcp::frame::{Ask, Stream};
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::{ReadRequest, StreamNumber};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, PacketHeader, PacketKind, RegionDescriptor};
 use garonne_sync::user::Data;
@@ -16,7 +16,7 @@ pub(super) fn ahead_of(descriptor: &RegionDescriptor) -> Option<u64> {
     (1..=ADVANCE_MAX).contains(&ahead).then_some(ahead)
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// Has the first bytes of a region that is about to be announced leave before they are asked
     /// for, where that is of use: how many.
     pub(super) fn advance(&mut self, peer: Peer, cookie: u64, data: &Data) -> u64 {
@@ -45,7 +45,7 @@ impl TcpRail {
             if let Some(bulk) = remote.paths.at(0).bulk.socket_mut() {
                 bulk.nobody_polls();
             }
-            self.flush_some(peer, Stream::Bulk(0), ADVANCE_MAX as usize);
+            self.flush_some(peer, StreamNumber::Bulk(0), ADVANCE_MAX as usize);
         }
     }
 
@@ -53,7 +53,7 @@ impl TcpRail {
     pub(super) fn read_unasked(
         &mut self,
         peer: Peer,
-        read: (BulkToken, Ask, u64),
+        read: (BulkToken, ReadRequest, u64),
         local: (Data, u64),
     ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {

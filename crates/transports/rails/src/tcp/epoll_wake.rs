@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct TcpWake {
+pub(crate) struct EpollWake {
     pub(crate) epoll: OwnedFd,
     bell: OwnedFd,
     word: AtomicU32,
@@ -24,7 +24,7 @@ pub(crate) struct TcpWake {
     deadline: Mutex<Option<Instant>>,
 }
 
-impl TcpWake {
+impl EpollWake {
     pub(crate) fn new() -> Result<Self, Error> {
         let failed = |what| {
             move |errno: rustix::io::Errno| Error::System {
@@ -73,13 +73,13 @@ impl TcpWake {
 
 /// The sockets of a rail, for whoever sleeps elsewhere and has them watched.
 #[derive(Clone, Debug)]
-pub struct Sockets {
-    pub(super) wake: Arc<TcpWake>,
+pub struct SocketSet {
+    pub(super) wake: Arc<EpollWake>,
     watched: Arc<AtomicBool>,
 }
 
-impl Sockets {
-    pub(super) fn new(wake: Arc<TcpWake>) -> Self {
+impl SocketSet {
+    pub(super) fn new(wake: Arc<EpollWake>) -> Self {
         Self {
             wake,
             watched: Arc::default(),
@@ -112,7 +112,7 @@ impl Sockets {
     }
 }
 
-impl WakeSource for TcpWake {
+impl WakeSource for EpollWake {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         if self.word() != ticket {
             return;

@@ -1,20 +1,20 @@
 //! Ways for large data by further networks: when they are opened, what is asked for on them, when
 //! they are left alone.
 //!
-//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of
+//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says nothing of
 //! the peer.
 
 use crate::limits::TCP_FURTHER_AGAIN;
-use crate::tcp::TcpRail;
-use crate::tcp::connector::Failure;
-use crate::tcp::frame::Stream;
+use crate::tcp::TcpTransport;
+use crate::tcp::connector::ConnectFailure;
+use crate::tcp::frame::StreamNumber;
 use crate::tcp::ofi_path::ofi_paths::STREAM as FABRIC_STREAM;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::STRIPE_RAILS;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-impl TcpRail {
+impl TcpTransport {
     /// What is to be read and nobody is asked for is asked for, and ways are opened that are worth
     /// it.
     pub(super) fn spread(&mut self, peer: Peer) {
@@ -35,7 +35,7 @@ impl TcpRail {
             self.tell_of(peer, ended);
         }
         while asked != 0 {
-            self.flush(peer, Stream::Bulk(asked.trailing_zeros() as u8));
+            self.flush(peer, StreamNumber::Bulk(asked.trailing_zeros() as u8));
             asked &= asked - 1;
         }
     }
@@ -57,7 +57,7 @@ impl TcpRail {
 
     /// Leaves the network of this stream if it is to be left alone; what every pair needs, only if
     /// there is another.
-    pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: Stream) {
+    pub(super) fn leave_drained_by(&mut self, peer: Peer, stream: StreamNumber) {
         let drained = self.ends(peer, stream).map(|ends| self.is_drained(ends));
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -67,7 +67,7 @@ impl TcpRail {
             // left alone come last.
             return remote.calls(stream).start_over();
         };
-        if let Stream::Bulk(path @ 1..) = stream {
+        if let StreamNumber::Bulk(path @ 1..) = stream {
             return remote.paths.set_drained(path, drained);
         }
         let addresses = self.hosts.addresses(peer);
@@ -105,8 +105,8 @@ impl TcpRail {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if remote.fd(Stream::Bulk(0)).is_none() {
-            self.want(peer, Stream::Bulk(0));
+        if remote.fd(StreamNumber::Bulk(0)).is_none() {
+            self.want(peer, StreamNumber::Bulk(0));
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -115,8 +115,8 @@ impl TcpRail {
             return;
         }
         // The network that every pair's connection takes counts once.
-        let is_open = remote.fd(Stream::Bulk(0)).is_some();
-        let first = remote.calls(Stream::Bulk(0)).met.filter(|_| is_open);
+        let is_open = remote.fd(StreamNumber::Bulk(0)).is_some();
+        let first = remote.calls(StreamNumber::Bulk(0)).met.filter(|_| is_open);
         self.want_fabric(peer);
         let networks = self.hosts.networks(peer);
         for (network, path) in networks.iter().zip(1..STRIPE_RAILS as u8) {
@@ -127,7 +127,7 @@ impl TcpRail {
                 && !self.hosts.is_drained(network.ip())
             {
                 remote.paths.expect_several();
-                self.want(peer, Stream::Bulk(path));
+                self.want(peer, StreamNumber::Bulk(path));
             }
         }
     }
@@ -137,8 +137,8 @@ impl TcpRail {
     pub(super) fn failed_further(
         &mut self,
         peer: Peer,
-        stream: Stream,
-        failure: &Failure,
+        stream: StreamNumber,
+        failure: &ConnectFailure,
         now: Instant,
     ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -154,9 +154,9 @@ impl TcpRail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Told, send};
-    use crate::tcp::test_support::Book;
-    use crate::tcp::{House, Process, Secret, listen};
+    use crate::conformance::{RecordedEvents, send};
+    use crate::tcp::test_support::TestDirectory;
+    use crate::tcp::{LocalIdentity, ProcessId, Secret, listen};
     use garonne_engine::transport::{PacketClass, Transport};
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
@@ -172,31 +172,34 @@ mod tests {
     const LOOKS: usize = 50_000;
 
     /// Two rails, each with what it knows of networks.
-    fn pair() -> [(TcpRail, Arc<Book>); 2] {
+    fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
         let secret = Secret::generate().unwrap();
         let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
         let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
         let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
             let addresses =
                 ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
-            let book = Arc::new(Book {
+            let book = Arc::new(TestDirectory {
                 incarnation: |peer| peer,
                 networks: AtomicUsize::new(NETWORKS.len()),
-                ..Book::at_some(addresses.to_vec())
+                ..TestDirectory::at_some(addresses.to_vec())
             });
-            let me = Process {
+            let me = ProcessId {
                 job: [1; 16],
                 world: 0,
                 rank,
                 incarnation: rank,
             };
-            let house = House::new(secret.clone(), me, false);
-            (TcpRail::new(house, book.clone(), listener).unwrap(), book)
+            let house = LocalIdentity::new(secret.clone(), me, false);
+            (
+                TcpTransport::new(house, book.clone(), listener).unwrap(),
+                book,
+            )
         });
         [(); 2].map(|()| rails.next().unwrap())
     }
 
-    fn step(rail: &mut TcpRail, told: &mut Told) {
+    fn step(rail: &mut TcpTransport, told: &mut RecordedEvents) {
         rail.poll(16, told);
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -204,13 +207,13 @@ mod tests {
     #[test]
     fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
         let [(mut caller, known), (mut called, known_there)] = pair();
-        let (mut told, mut heard) = (Told::default(), Told::default());
+        let (mut told, mut heard) = (RecordedEvents::default(), RecordedEvents::default());
         send(&mut caller, 1, b"word", 0, PacketClass::Data).unwrap();
         // It is taken by the other's system, and the other does not look.
-        let is_taken = |rail: &TcpRail| {
+        let is_taken = |rail: &TcpTransport| {
             let calls = rail.remotes[1]
                 .as_ref()
-                .and_then(|remote| remote.call_of(Stream::Small));
+                .and_then(|remote| remote.call_of(StreamNumber::Small));
             calls.is_some_and(|calls| calls.stands(Instant::now()))
         };
         for _ in 0..LOOKS {
@@ -222,8 +225,8 @@ mod tests {
         assert!(is_taken(&caller));
         known.drained.store(1, Ordering::Relaxed);
         known_there.drained.store(1, Ordering::Relaxed);
-        let has_left = |rail: &TcpRail| {
-            rail.ends(1, Stream::Small)
+        let has_left = |rail: &TcpTransport| {
+            rail.ends(1, StreamNumber::Small)
                 .is_some_and(|ends| !rail.is_drained(ends))
         };
         for _ in 0..LOOKS {
@@ -233,7 +236,11 @@ mod tests {
                 break;
             }
         }
-        assert!(has_left(&caller), "{:?}", caller.ends(1, Stream::Small));
+        assert!(
+            has_left(&caller),
+            "{:?}",
+            caller.ends(1, StreamNumber::Small)
+        );
         assert_eq!(heard.packets.len(), 1);
     }
 
@@ -241,13 +248,13 @@ mod tests {
     fn who_sees_a_connection_end_before_it_hears_that_its_network_is_drained_makes_it_anew_on_another()
      {
         let [(mut late, hears), (mut early, knows)] = pair();
-        let (mut told, mut heard) = (Told::default(), Told::default());
+        let (mut told, mut heard) = (RecordedEvents::default(), RecordedEvents::default());
         send(&mut late, 1, b"word", 0, PacketClass::Data).unwrap();
         while heard.packets.is_empty() {
             step(&mut late, &mut told);
             step(&mut early, &mut heard);
         }
-        let ends = |rail: &TcpRail, peer| rail.ends(peer, Stream::Small);
+        let ends = |rail: &TcpTransport, peer| rail.ends(peer, StreamNumber::Small);
         assert!(ends(&late, 1).is_some_and(|(_, other)| other.ip() == NETWORKS[0]));
         knows.drained.store(1, Ordering::Relaxed);
         while ends(&early, 0).is_some() {

@@ -1,16 +1,16 @@
 //! Messages of several packets that leave with their envelope: which do, and from where.
 //!
-//! Part of [`TcpRail`]; the bytes are [`Link`](super::link::Link)'s.
+//! Part of [`TcpTransport`]; the bytes are [`PacketStream`](super::packet_stream::PacketStream)'s.
 
 use crate::limits::{TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX};
-use crate::tcp::TcpRail;
-use crate::tcp::frame::Stream;
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::StreamNumber;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::COALESCE_EACH_MAX;
 use garonne_engine::transport::{ClaimError, Fragmentation, Fragments};
 use garonne_sync::user::UserMem;
 
-impl TcpRail {
+impl TcpTransport {
     pub(super) fn flow_of(&mut self, peer: Peer, len: usize) -> Fragmentation {
         if len <= TCP_INLINE_MAX
             || len > TCP_FLOW_MAX
@@ -47,7 +47,7 @@ impl TcpRail {
     ) -> Result<bool, ClaimError> {
         let peer = pieces.peer;
         if self.remote(peer)?.link.log.has_unsent() {
-            self.flush(peer, Stream::Small);
+            self.flush(peer, StreamNumber::Small);
         }
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return Err(ClaimError::Gone);

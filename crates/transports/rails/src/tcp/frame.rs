@@ -31,7 +31,7 @@ pub const ASK: usize = 24;
 /// Kinds of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// One of the engine's packets; numbered.
     Packet = 1,
     /// Wakes the receiver; numbered.
@@ -73,7 +73,7 @@ pub const MEMORY: u8 = 1;
 
 /// Which of a pair's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum StreamNumber {
     /// Packets.
     Small,
     /// Bulk data and requests for it: 0 the one that every pair has, the others one for each
@@ -81,7 +81,7 @@ pub enum Stream {
     Bulk(u8),
 }
 
-impl Stream {
+impl StreamNumber {
     /// It is by a further network: whether it is there decides about speed alone.
     pub fn is_further(self) -> bool {
         matches!(self, Self::Bulk(1..))
@@ -112,11 +112,11 @@ impl Stream {
 
 /// What comes before a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHeader {
     /// Bytes of body.
     pub len: u32,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Number of the frame among the numbered ones of its direction; of the request on the bulk
     /// stream.
     pub number: u32,
@@ -124,7 +124,7 @@ pub struct Head {
     pub expected: u32,
 }
 
-impl Head {
+impl FrameHeader {
     /// As it travels.
     pub fn encode(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
@@ -136,7 +136,7 @@ impl Head {
     }
 
     /// The head in these bytes, if a frame of that stream can have it.
-    pub fn decode(bytes: &[u8; HEAD], stream: Stream) -> Option<Self> {
+    pub fn decode(bytes: &[u8; HEAD], stream: StreamNumber) -> Option<Self> {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
@@ -145,29 +145,34 @@ impl Head {
             return None;
         }
         let (kind, right) = match (stream, kind) {
-            (Stream::Small, 1) => (
-                Kind::Packet,
+            (StreamNumber::Small, 1) => (
+                FrameKind::Packet,
                 (HEADER..=HEADER + TCP_PACKET_MAX).contains(&(len as usize)),
             ),
-            (Stream::Small, 2) => (Kind::Ring, len == 0),
-            (Stream::Small, 3) => (Kind::Acknowledge, len == 0 && word(8) == 0),
-            (Stream::Small, 4) => (Kind::Bye, len == 0),
-            (Stream::Bulk(_), 16) => (Kind::Ask, len as usize == ASK && word(8) < UNASKED),
-            (Stream::Bulk(_), 18) => (Kind::Refused, len == 0),
-            (Stream::Bulk(FABRIC), 19) => (
-                Kind::Hello,
+            (StreamNumber::Small, 2) => (FrameKind::Ring, len == 0),
+            (StreamNumber::Small, 3) => (FrameKind::Acknowledge, len == 0 && word(8) == 0),
+            (StreamNumber::Small, 4) => (FrameKind::Bye, len == 0),
+            (StreamNumber::Bulk(_), 16) => {
+                (FrameKind::Ask, len as usize == ASK && word(8) < UNASKED)
+            }
+            (StreamNumber::Bulk(_), 18) => (FrameKind::Refused, len == 0),
+            (StreamNumber::Bulk(FABRIC), 19) => (
+                FrameKind::Hello,
                 (2..=HELLO_MAX).contains(&(len as usize)) && word(8) == 0,
             ),
-            (Stream::Bulk(FABRIC), 20) => (Kind::Lent, len as usize == LENT),
-            (Stream::Bulk(FABRIC), 21) => (Kind::Declined, len == 0),
-            (Stream::Bulk(FABRIC), 22) => (Kind::Taken, len == 0),
-            (Stream::Bulk(FABRIC), _) => return None,
-            (Stream::Bulk(_), 23) => (Kind::Advance, len as usize == ASK),
-            (Stream::Bulk(_), 24) => (Kind::Unkept, len == 0),
-            (Stream::Bulk(_), 17) => (Kind::Bulk, (1..=TCP_BULK_FRAME).contains(&u64::from(len))),
+            (StreamNumber::Bulk(FABRIC), 20) => (FrameKind::Lent, len as usize == LENT),
+            (StreamNumber::Bulk(FABRIC), 21) => (FrameKind::Declined, len == 0),
+            (StreamNumber::Bulk(FABRIC), 22) => (FrameKind::Taken, len == 0),
+            (StreamNumber::Bulk(FABRIC), _) => return None,
+            (StreamNumber::Bulk(_), 23) => (FrameKind::Advance, len as usize == ASK),
+            (StreamNumber::Bulk(_), 24) => (FrameKind::Unkept, len == 0),
+            (StreamNumber::Bulk(_), 17) => (
+                FrameKind::Bulk,
+                (1..=TCP_BULK_FRAME).contains(&u64::from(len)),
+            ),
             _ => return None,
         };
-        (right && (stream == Stream::Small || word(12) == 0)).then_some(Self {
+        (right && (stream == StreamNumber::Small || word(12) == 0)).then_some(Self {
             len,
             kind,
             number: word(8),
@@ -198,7 +203,7 @@ pub fn header_from(bytes: &[u8; HEADER]) -> PacketHeader {
 
 /// A request for bulk data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ReadRequest {
     /// The region's cookie.
     pub cookie: u64,
     /// First byte.
@@ -207,7 +212,7 @@ pub struct Ask {
     pub len: u64,
 }
 
-impl Ask {
+impl ReadRequest {
     /// As it travels.
     pub fn encode(&self) -> [u8; ASK] {
         let mut bytes = [0; ASK];
@@ -261,7 +266,7 @@ pub const ASKED: u32 = u32::MAX - 1;
 
 /// A process, as formats name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Process {
+pub struct ProcessId {
     /// The job.
     pub job: [u8; 16],
     /// World of that job.
@@ -278,16 +283,16 @@ pub struct Opening {
     /// Versions its sender speaks.
     pub versions: Versions,
     /// Library of its sender.
-    pub library: Library,
+    pub library: LibraryName,
     /// The rest.
-    pub body: Body,
+    pub body: MessageBody,
 }
 
 /// A library's name as it travels.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Library([u8; LIBRARY_BYTES]);
+pub struct LibraryName([u8; LIBRARY_BYTES]);
 
-impl Library {
+impl LibraryName {
     /// This one.
     pub fn own() -> Self {
         let mut bytes = [0; LIBRARY_BYTES];
@@ -313,7 +318,7 @@ impl Library {
     }
 }
 
-impl std::fmt::Debug for Library {
+impl std::fmt::Debug for LibraryName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name())
     }
@@ -322,7 +327,7 @@ impl std::fmt::Debug for Library {
 /// Why a call is refused. Not sealed: a hint, and no more trusted than its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Reason {
+pub enum RejectReason {
     /// No format version in common.
     Versions = 1,
     /// Another library.
@@ -340,7 +345,7 @@ pub enum Reason {
     Turn = 7,
 }
 
-impl Reason {
+impl RejectReason {
     const ALL: [Self; 7] = [
         Self::Versions,
         Self::Library,
@@ -358,15 +363,15 @@ impl Reason {
 
 /// What follows the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum MessageBody {
     /// A process calls another.
     Call {
         /// The caller.
-        from: Process,
+        from: ProcessId,
         /// Who is called.
         to: (u32, u32),
         /// What the connection is for.
-        stream: Stream,
+        stream: StreamNumber,
         /// Whether its traffic is to be sealed.
         sealed: bool,
         /// The handshake's first message.
@@ -375,14 +380,14 @@ pub enum Body {
     /// The called one answers with the handshake's second message.
     Answer([u8; SECOND]),
     /// Or refuses.
-    Refusal(Reason),
+    Refusal(RejectReason),
     /// The caller's proof, the handshake's third message.
     Proof([u8; THIRD]),
 }
 
 /// What a look at received bytes gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found<T> {
+pub enum ParsedMessage<T> {
     /// Not all is here.
     More,
     /// A message, and how many bytes it took.
@@ -390,15 +395,15 @@ pub enum Found<T> {
     /// No message of this format.
     Wrong,
     /// A call in versions of the format that are not spoken here.
-    Foreign(Versions, Library),
+    Foreign(Versions, LibraryName),
 }
 
 impl Opening {
     /// A message of this library, which speaks these versions.
-    pub fn own(versions: Versions, body: Body) -> Self {
+    pub fn own(versions: Versions, body: MessageBody) -> Self {
         Self {
             versions,
-            library: Library::own(),
+            library: LibraryName::own(),
             body,
         }
     }
@@ -412,7 +417,7 @@ impl Opening {
         bytes.extend_from_slice(&self.versions.highest.to_le_bytes());
         bytes.extend_from_slice(&self.library.0);
         bytes[10] = match &self.body {
-            Body::Call {
+            MessageBody::Call {
                 from,
                 to,
                 stream,
@@ -427,15 +432,15 @@ impl Opening {
                 bytes.extend_from_slice(first);
                 1
             }
-            Body::Answer(second) => {
+            MessageBody::Answer(second) => {
                 bytes.extend_from_slice(second);
                 2
             }
-            Body::Refusal(reason) => {
+            MessageBody::Refusal(reason) => {
                 bytes.extend_from_slice(&[*reason as u8, 0, 0, 0]);
                 3
             }
-            Body::Proof(third) => {
+            MessageBody::Proof(third) => {
                 bytes.extend_from_slice(third);
                 4
             }
@@ -446,14 +451,14 @@ impl Opening {
     }
 
     /// The message at the beginning of these bytes, for a side that speaks `ours`.
-    pub fn decode(bytes: &[u8], ours: Versions) -> Found<Self> {
+    pub fn decode(bytes: &[u8], ours: Versions) -> ParsedMessage<Self> {
         // Wrong from the first byte on: a stranger is not waited for.
         let seen = bytes.len().min(MAGIC.len());
         if bytes[..seen] != MAGIC[..seen] {
-            return Found::Wrong;
+            return ParsedMessage::Wrong;
         }
         let Some(prefix) = bytes.get(..PREFIX) else {
-            return Found::More;
+            return ParsedMessage::More;
         };
         let half = |at: usize| u16::from_le_bytes([prefix[at], prefix[at + 1]]);
         let (len, versions) = (usize::from(half(8)), Versions::from((half(12), half(14))));
@@ -461,18 +466,18 @@ impl Opening {
             || versions.lowest > versions.highest
             || prefix[11] != 0
         {
-            return Found::Wrong;
+            return ParsedMessage::Wrong;
         }
-        let mut library = Library([0; LIBRARY_BYTES]);
+        let mut library = LibraryName([0; LIBRARY_BYTES]);
         library.0.copy_from_slice(&prefix[16..PREFIX]);
         if ours.agree(versions).is_err() {
-            return Found::Foreign(versions, library);
+            return ParsedMessage::Foreign(versions, library);
         }
         let Some(rest) = bytes.get(PREFIX..len) else {
-            return Found::More;
+            return ParsedMessage::More;
         };
-        match Body::decode(prefix[10], rest) {
-            Some(body) => Found::Message(
+        match MessageBody::decode(prefix[10], rest) {
+            Some(body) => ParsedMessage::Message(
                 Self {
                     versions,
                     library,
@@ -480,12 +485,12 @@ impl Opening {
                 },
                 len,
             ),
-            None => Found::Wrong,
+            None => ParsedMessage::Wrong,
         }
     }
 }
 
-impl Body {
+impl MessageBody {
     fn decode(kind: u8, bytes: &[u8]) -> Option<Self> {
         match kind {
             1 => {
@@ -504,21 +509,21 @@ impl Body {
                     return None;
                 }
                 Some(Self::Call {
-                    from: Process {
+                    from: ProcessId {
                         job,
                         world: word(16),
                         rank: word(20),
                         incarnation: word(24),
                     },
                     to: (word(28), word(32)),
-                    stream: Stream::from_code(clear[36])?,
+                    stream: StreamNumber::from_code(clear[36])?,
                     sealed,
                     first: first.try_into().ok()?,
                 })
             }
             2 => Some(Self::Answer(bytes.try_into().ok()?)),
             3 => match bytes {
-                [code, 0, 0, 0] => Reason::from_code(*code).map(Self::Refusal),
+                [code, 0, 0, 0] => RejectReason::from_code(*code).map(Self::Refusal),
                 _ => None,
             },
             4 => Some(Self::Proof(bytes.try_into().ok()?)),
@@ -531,20 +536,24 @@ impl Body {
 /// is written as it was read.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    if let Found::Message(opening, len) = Opening::decode(bytes, VERSIONS) {
+    if let ParsedMessage::Message(opening, len) = Opening::decode(bytes, VERSIONS) {
         assert_eq!(opening.encode(), bytes[..len]);
         let _ = opening.library.name();
     }
     if let Some(head) = bytes.first_chunk::<HEAD>() {
-        for stream in [Stream::Small, Stream::Bulk(0), Stream::Bulk(FABRIC)] {
-            if let Some(known) = Head::decode(head, stream) {
+        for stream in [
+            StreamNumber::Small,
+            StreamNumber::Bulk(0),
+            StreamNumber::Bulk(FABRIC),
+        ] {
+            if let Some(known) = FrameHeader::decode(head, stream) {
                 assert_eq!(&known.encode(), head);
             }
         }
     }
     if let Some(header) = bytes.first_chunk::<HEADER>() {
         assert_eq!(&header_bytes(&header_from(header)), header);
-        assert_eq!(&Ask::decode(header).encode(), header);
+        assert_eq!(&ReadRequest::decode(header).encode(), header);
     }
 }
 

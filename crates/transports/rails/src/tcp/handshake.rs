@@ -12,8 +12,8 @@
 
 use crate::tcp::agent_channel::AGENTS;
 use crate::tcp::frame::{
-    self, ASKED, Body, CALL, FIRST, Found, INNER, Library, Opening, Process, Reason, SECOND,
-    Stream, THIRD, VERSIONS,
+    self, ASKED, CALL, FIRST, INNER, LibraryName, MessageBody, Opening, ParsedMessage, ProcessId,
+    RejectReason, SECOND, StreamNumber, THIRD, VERSIONS,
 };
 use crate::tcp::versions::Versions;
 use garonne_engine::api::Error;
@@ -116,7 +116,7 @@ impl Secret {
 
 /// Why a connection did not come to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HandshakeError {
     /// The other side speaks other versions of the format.
     Versions {
         /// This side's versions.
@@ -124,12 +124,12 @@ pub enum Fault {
         /// Its versions.
         theirs: Versions,
         /// Its library.
-        library: Library,
+        library: LibraryName,
     },
     /// The other side is another library.
-    Library(Library),
+    Library(LibraryName),
     /// It refused for another reason.
-    Refused(Reason),
+    Refused(RejectReason),
     /// It does not know the secret, or is not who it says.
     NotAuthentic,
     /// It does not speak this protocol.
@@ -138,7 +138,7 @@ pub enum Fault {
     Silent,
 }
 
-impl Fault {
+impl HandshakeError {
     /// As an error of the engine's says it, whose words live as long as the process. They are kept
     /// once for each peer that counts as gone for it, and the first such ends the job.
     pub(crate) fn for_good(&self) -> &'static str {
@@ -146,7 +146,7 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Versions {
@@ -160,7 +160,7 @@ impl std::fmt::Display for Fault {
                 frame::LIBRARY,
             ),
             // The other side refused a name that this side did not send.
-            Self::Library(library) if *library == Library::own() => write!(
+            Self::Library(library) if *library == LibraryName::own() => write!(
                 f,
                 "both sides run {}, but another name arrived there: something between the hosts changes what is sent",
                 frame::LIBRARY,
@@ -174,12 +174,12 @@ impl std::fmt::Display for Fault {
             Self::Library(library) => {
                 write!(f, "it runs {}, this process {}", library.name(), frame::LIBRARY)
             }
-            Self::Refused(Reason::Other) => f.write_str("another process answers at its address"),
-            Self::Refused(Reason::Busy) => f.write_str("it is calling itself"),
-            Self::Refused(Reason::Sealing) => {
+            Self::Refused(RejectReason::Other) => f.write_str("another process answers at its address"),
+            Self::Refused(RejectReason::Busy) => f.write_str("it is calling itself"),
+            Self::Refused(RejectReason::Sealing) => {
                 f.write_str("one side encrypts (GARONNE_ENCRYPT) and the other does not")
             }
-            Self::Refused(Reason::Versions) => f.write_str("it refuses formats that it says it speaks"),
+            Self::Refused(RejectReason::Versions) => f.write_str("it refuses formats that it says it speaks"),
             Self::Refused(_) => f.write_str("it refuses this library"),
             Self::NotAuthentic => f.write_str("it cannot prove that it belongs to the job"),
             Self::Silent => f.write_str("connections are made and bring nothing: what follows the first words is lost on the way, short packets like long ones"),
@@ -190,14 +190,14 @@ impl std::fmt::Display for Fault {
 
 /// How both sides go on once a handshake is over.
 #[derive(Debug)]
-pub struct Terms {
+pub struct SessionTerms {
     /// The version of the format.
     pub version: u16,
     /// What seals the traffic, if it is to be sealed.
     pub seal: Option<Box<TransportState>>,
 }
 
-impl Terms {
+impl SessionTerms {
     /// Those of connections that no handshake has made.
     #[cfg(any(test, fuzzing))]
     pub fn plain() -> Self {
@@ -218,14 +218,14 @@ fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
 
 /// What both sides have to see alike, as each tells the other under seal.
 #[derive(Clone, Copy, Debug)]
-struct Sight {
-    stream: Stream,
+struct TranscriptView {
+    stream: StreamNumber,
     sealed: bool,
     /// The version that both use.
     version: u16,
 }
 
-impl Sight {
+impl TranscriptView {
     /// What is said under seal; `expected`: the number that its sender expects next.
     fn with(self, expected: u32) -> [u8; INNER] {
         let mut bytes = [0; INNER];
@@ -242,33 +242,35 @@ impl Sight {
         (bytes == self.with(expected)).then_some(expected)
     }
 
-    fn terms(self, transport: TransportState) -> Terms {
-        Terms {
+    fn terms(self, transport: TransportState) -> SessionTerms {
+        SessionTerms {
             version: self.version,
             seal: self.sealed.then(|| Box::new(transport)),
         }
     }
 }
 
-fn transport(noise: HandshakeState) -> Result<TransportState, Fault> {
-    noise.into_transport_mode().map_err(|_| Fault::NotAuthentic)
+fn transport(noise: HandshakeState) -> Result<TransportState, HandshakeError> {
+    noise
+        .into_transport_mode()
+        .map_err(|_| HandshakeError::NotAuthentic)
 }
 
 /// What a process brings to every handshake.
 #[derive(Clone, Debug)]
-pub struct House {
+pub struct LocalIdentity {
     /// The job's secret.
     pub secret: Secret,
     /// This process.
-    pub me: Process,
+    pub me: ProcessId,
     /// Whether traffic is sealed; the same in all processes of a job.
     pub sealed: bool,
     versions: Versions,
 }
 
-impl House {
+impl LocalIdentity {
     /// Of this library.
-    pub fn new(secret: Secret, me: Process, sealed: bool) -> Self {
+    pub fn new(secret: Secret, me: ProcessId, sealed: bool) -> Self {
         Self {
             secret,
             me,
@@ -286,9 +288,9 @@ impl House {
     }
 
     /// The version to use with who speaks `theirs`.
-    fn agree(&self, theirs: Versions, library: Library) -> Result<u16, Fault> {
+    fn agree(&self, theirs: Versions, library: LibraryName) -> Result<u16, HandshakeError> {
         let ours = self.versions;
-        ours.agree(theirs).map_err(|_| Fault::Versions {
+        ours.agree(theirs).map_err(|_| HandshakeError::Versions {
             ours,
             theirs,
             library,
@@ -298,23 +300,23 @@ impl House {
 
 /// The calling side.
 #[derive(Debug)]
-pub struct Caller {
+pub struct Initiator {
     noise: Box<HandshakeState>,
-    house: House,
-    stream: Stream,
+    house: LocalIdentity,
+    stream: StreamNumber,
 }
 
 /// How far the calling side is.
 #[derive(Debug)]
-pub enum Answered {
+pub enum InitiatorStep {
     /// The answer is not whole.
-    More(Caller),
+    More(Initiator),
     /// It is: send the proof, and the connection is open.
     Done {
         /// The other side's next expected number.
         expected: u32,
         /// What was agreed.
-        terms: Terms,
+        terms: SessionTerms,
         /// Bytes that the answer took.
         consumed: usize,
         /// The proof, to be sent first.
@@ -322,13 +324,17 @@ pub enum Answered {
     },
 }
 
-impl Caller {
+impl Initiator {
     /// Calls rank and incarnation `to`; the bytes are to be sent.
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn call(house: &House, to: (u32, u32), stream: Stream) -> Result<(Self, Vec<u8>), Error> {
-        let body = Body::Call {
+    pub fn call(
+        house: &LocalIdentity,
+        to: (u32, u32),
+        stream: StreamNumber,
+    ) -> Result<(Self, Vec<u8>), Error> {
+        let body = MessageBody::Call {
             from: house.me,
             to,
             stream,
@@ -345,7 +351,7 @@ impl Caller {
         };
         let mut message = [0; FIRST];
         match (noise.write_message(&[], &mut message), &mut call.body) {
-            (Ok(FIRST), Body::Call { first, .. }) => *first = message,
+            (Ok(FIRST), MessageBody::Call { first, .. }) => *first = message,
             _ => return Err(refused),
         }
         let caller = Self {
@@ -360,78 +366,86 @@ impl Caller {
     ///
     /// # Errors
     /// The other side refuses, or is not who it should be.
-    pub fn answered(mut self, bytes: &[u8], expected: u32) -> Result<Answered, Fault> {
+    pub fn answered(
+        mut self,
+        bytes: &[u8],
+        expected: u32,
+    ) -> Result<InitiatorStep, HandshakeError> {
         let house = self.house;
-        let foreign = |theirs, library| Fault::Versions {
+        let foreign = |theirs, library| HandshakeError::Versions {
             ours: house.versions,
             theirs,
             library,
         };
         let (opening, consumed) = match Opening::decode(bytes, house.versions) {
-            Found::More => return Ok(Answered::More(Self { house, ..self })),
-            Found::Wrong => return Err(Fault::Garbage),
-            Found::Foreign(theirs, library) => return Err(foreign(theirs, library)),
-            Found::Message(opening, consumed) => (opening, consumed),
+            ParsedMessage::More => return Ok(InitiatorStep::More(Self { house, ..self })),
+            ParsedMessage::Wrong => return Err(HandshakeError::Garbage),
+            ParsedMessage::Foreign(theirs, library) => return Err(foreign(theirs, library)),
+            ParsedMessage::Message(opening, consumed) => (opening, consumed),
         };
         let second = match opening.body {
-            Body::Answer(second) => second,
-            Body::Refusal(Reason::Library) => return Err(Fault::Library(opening.library)),
+            MessageBody::Answer(second) => second,
+            MessageBody::Refusal(RejectReason::Library) => {
+                return Err(HandshakeError::Library(opening.library));
+            }
             // Who calls ranks has heard these before: nothing is between others.
-            Body::Refusal(Reason::Waits | Reason::Turn) => return Err(Fault::Garbage),
-            Body::Refusal(reason) => return Err(Fault::Refused(reason)),
-            _ => return Err(Fault::Garbage),
+            MessageBody::Refusal(RejectReason::Waits | RejectReason::Turn) => {
+                return Err(HandshakeError::Garbage);
+            }
+            MessageBody::Refusal(reason) => return Err(HandshakeError::Refused(reason)),
+            _ => return Err(HandshakeError::Garbage),
         };
         let mut payload = [0; SECOND];
         let said = self.noise.read_message(&second, &mut payload);
-        let said = said.map_err(|_| Fault::NotAuthentic)?;
+        let said = said.map_err(|_| HandshakeError::NotAuthentic)?;
         // The versions in clear may have been changed on the way. Then this is not what the other
         // side has found.
-        let sight = Sight {
+        let sight = TranscriptView {
             stream: self.stream,
             sealed: house.sealed,
             version: house.agree(opening.versions, opening.library)?,
         };
         let theirs = sight
             .expected(&payload[..said])
-            .ok_or(Fault::NotAuthentic)?;
+            .ok_or(HandshakeError::NotAuthentic)?;
         let mut transport = transport(*self.noise)?;
         let mut third = [0; THIRD];
         match transport.write_message(&sight.with(expected), &mut third) {
             Ok(THIRD) => {}
-            _ => return Err(Fault::NotAuthentic),
+            _ => return Err(HandshakeError::NotAuthentic),
         }
-        Ok(Answered::Done {
+        Ok(InitiatorStep::Done {
             expected: theirs,
             terms: sight.terms(transport),
             consumed,
-            proof: Opening::own(house.versions, Body::Proof(third)).encode(),
+            proof: Opening::own(house.versions, MessageBody::Proof(third)).encode(),
         })
     }
 }
 
 /// The called side, between answer and proof.
 #[derive(Debug)]
-pub struct Callee {
+pub struct Responder {
     /// Who calls, if it can prove it.
-    pub from: Process,
+    pub from: ProcessId,
     /// What for.
-    pub stream: Stream,
+    pub stream: StreamNumber,
     ours: Versions,
     transport: TransportState,
-    sight: Sight,
+    sight: TranscriptView,
 }
 
 /// How far a call is.
 #[derive(Debug)]
-pub enum Heard {
+pub enum ResponderStep {
     /// It is not whole.
     More,
     /// It is refused for what is wrong with its sender, with these bytes to be sent.
-    Refused(Fault, Vec<u8>),
+    Refused(HandshakeError, Vec<u8>),
     /// It is answered, with these bytes to be sent; the call took `consumed`.
     Answered {
         /// Awaits the proof.
-        callee: Box<Callee>,
+        callee: Box<Responder>,
         /// To be sent.
         answer: Vec<u8>,
         /// Bytes that the call took.
@@ -439,44 +453,46 @@ pub enum Heard {
     },
 }
 
-fn refusal(house: &House, fault: Fault) -> Heard {
+fn refusal(house: &LocalIdentity, fault: HandshakeError) -> ResponderStep {
     let reason = match &fault {
-        Fault::Versions { .. } => Reason::Versions,
-        Fault::Library(_) => Reason::Library,
-        Fault::Refused(reason) => *reason,
-        Fault::NotAuthentic | Fault::Garbage | Fault::Silent => Reason::Other,
+        HandshakeError::Versions { .. } => RejectReason::Versions,
+        HandshakeError::Library(_) => RejectReason::Library,
+        HandshakeError::Refused(reason) => *reason,
+        HandshakeError::NotAuthentic | HandshakeError::Garbage | HandshakeError::Silent => {
+            RejectReason::Other
+        }
     };
-    Heard::Refused(
+    ResponderStep::Refused(
         fault,
-        Opening::own(house.versions, Body::Refusal(reason)).encode(),
+        Opening::own(house.versions, MessageBody::Refusal(reason)).encode(),
     )
 }
 
-impl Callee {
+impl Responder {
     /// Listens to a call. `admit` is asked about callers that know the secret, and says which
     /// number of theirs is expected next.
     ///
     /// # Errors
     /// What came is no call of this job.
     pub fn hear(
-        house: &House,
+        house: &LocalIdentity,
         bytes: &[u8],
-        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
-    ) -> Result<Heard, Fault> {
+        admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
+    ) -> Result<ResponderStep, HandshakeError> {
         let refusal = |fault| Ok(refusal(house, fault));
         let (opening, consumed) = match Opening::decode(bytes, house.versions) {
-            Found::More => return Ok(Heard::More),
-            Found::Wrong => return Err(Fault::Garbage),
-            Found::Foreign(theirs, library) => {
-                return refusal(Fault::Versions {
+            ParsedMessage::More => return Ok(ResponderStep::More),
+            ParsedMessage::Wrong => return Err(HandshakeError::Garbage),
+            ParsedMessage::Foreign(theirs, library) => {
+                return refusal(HandshakeError::Versions {
                     ours: house.versions,
                     theirs,
                     library,
                 });
             }
-            Found::Message(opening, consumed) => (opening, consumed),
+            ParsedMessage::Message(opening, consumed) => (opening, consumed),
         };
-        let Body::Call {
+        let MessageBody::Call {
             from,
             to,
             stream,
@@ -484,37 +500,37 @@ impl Callee {
             first,
         } = opening.body
         else {
-            return Err(Fault::Garbage);
+            return Err(HandshakeError::Garbage);
         };
-        if opening.library != Library::own() {
-            return refusal(Fault::Library(opening.library));
+        if opening.library != LibraryName::own() {
+            return refusal(HandshakeError::Library(opening.library));
         }
         let me = &house.me;
         let is_asked = from.world == ASKED && me.world != AGENTS;
         if (from.job, to) != (me.job, (me.rank, me.incarnation))
             || !(from.world == me.world || is_asked)
         {
-            return refusal(Fault::Refused(Reason::Other));
+            return refusal(HandshakeError::Refused(RejectReason::Other));
         }
         // Who only asks for a call sends nothing that would be sealed, and does not know what the
         // ranks have agreed on.
         if sealed != house.sealed && !is_asked {
-            return refusal(Fault::Refused(Reason::Sealing));
+            return refusal(HandshakeError::Refused(RejectReason::Sealing));
         }
         let noise =
             noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
-        let mut noise = noise.ok_or(Fault::NotAuthentic)?;
+        let mut noise = noise.ok_or(HandshakeError::NotAuthentic)?;
         let mut nothing = [0; FIRST];
         // Only hashes so far: who does not know the secret costs no more.
         match noise.read_message(&first, &mut nothing) {
             Ok(0) => {}
-            _ => return Err(Fault::NotAuthentic),
+            _ => return Err(HandshakeError::NotAuthentic),
         }
         let expected = match admit(&from, stream) {
             Ok(expected) => expected,
-            Err(reason) => return refusal(Fault::Refused(reason)),
+            Err(reason) => return refusal(HandshakeError::Refused(reason)),
         };
-        let sight = Sight {
+        let sight = TranscriptView {
             stream,
             sealed,
             version: house.agree(opening.versions, opening.library)?,
@@ -522,7 +538,7 @@ impl Callee {
         let mut second = [0; SECOND];
         match noise.write_message(&sight.with(expected), &mut second) {
             Ok(SECOND) => {}
-            _ => return Err(Fault::NotAuthentic),
+            _ => return Err(HandshakeError::NotAuthentic),
         }
         let callee = Self {
             from,
@@ -531,9 +547,9 @@ impl Callee {
             transport: transport(noise)?,
             sight,
         };
-        Ok(Heard::Answered {
+        Ok(ResponderStep::Answered {
             callee: Box::new(callee),
-            answer: Opening::own(house.versions, Body::Answer(second)).encode(),
+            answer: Opening::own(house.versions, MessageBody::Answer(second)).encode(),
             consumed,
         })
     }
@@ -543,27 +559,29 @@ impl Callee {
     ///
     /// # Errors
     /// The caller is not who it said.
-    pub fn proved(&mut self, bytes: &[u8]) -> Result<Option<(u32, usize)>, Fault> {
+    pub fn proved(&mut self, bytes: &[u8]) -> Result<Option<(u32, usize)>, HandshakeError> {
         let (opening, consumed) = match Opening::decode(bytes, self.ours) {
-            Found::More => return Ok(None),
-            Found::Message(opening, consumed) => (opening, consumed),
-            Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
+            ParsedMessage::More => return Ok(None),
+            ParsedMessage::Message(opening, consumed) => (opening, consumed),
+            ParsedMessage::Wrong | ParsedMessage::Foreign(..) => {
+                return Err(HandshakeError::Garbage);
+            }
         };
-        let Body::Proof(third) = opening.body else {
-            return Err(Fault::Garbage);
+        let MessageBody::Proof(third) = opening.body else {
+            return Err(HandshakeError::Garbage);
         };
         let mut payload = [0; THIRD];
         let said = self.transport.read_message(&third, &mut payload);
-        let said = said.map_err(|_| Fault::NotAuthentic)?;
+        let said = said.map_err(|_| HandshakeError::NotAuthentic)?;
         let expected = self
             .sight
             .expected(&payload[..said])
-            .ok_or(Fault::NotAuthentic)?;
+            .ok_or(HandshakeError::NotAuthentic)?;
         Ok(Some((expected, consumed)))
     }
 
     /// How to go on.
-    pub fn terms(self) -> Terms {
+    pub fn terms(self) -> SessionTerms {
         self.sight.terms(self.transport)
     }
 }

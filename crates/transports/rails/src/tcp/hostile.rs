@@ -9,16 +9,16 @@ pub use crate::tcp::ofi_path::hello::read_anything as hello;
 pub use crate::tcp::packet_stream::hostile::receive_anything as link;
 pub use crate::tcp::relay::hostile::{meet_anyhow as meeting, pass_anything_on as relay};
 
-use crate::tcp::connection::Channel;
-use crate::tcp::handshake::Terms;
+use crate::tcp::connection::Connection;
+use crate::tcp::handshake::SessionTerms;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;
 
 /// Bytes that decide what happens.
 #[derive(Debug)]
-pub(crate) struct Story<'a>(pub(crate) &'a [u8]);
+pub(crate) struct FuzzScript<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Story<'a> {
+impl<'a> FuzzScript<'a> {
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -35,11 +35,11 @@ impl<'a> Story<'a> {
 
 /// The other end of a connection.
 #[derive(Debug)]
-pub(crate) struct Other(OwnedFd);
+pub(crate) struct HostilePeer(OwnedFd);
 
-impl Other {
+impl HostilePeer {
     /// A connection, and its other end.
-    pub(crate) fn new() -> (Channel, Self) {
+    pub(crate) fn new() -> (Connection, Self) {
         let pair = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -47,7 +47,10 @@ impl Other {
             None,
         );
         let (own, other) = pair.expect("a pair of sockets");
-        (Channel::new(own, Terms::plain(), Vec::new()), Self(other))
+        (
+            Connection::new(own, SessionTerms::plain(), Vec::new()),
+            Self(other),
+        )
     }
 
     /// Sends as much of it as there is room for.

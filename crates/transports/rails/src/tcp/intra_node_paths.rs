@@ -1,14 +1,14 @@
 //! Large data between ranks of one host that use a connection beside shared memory: who copies, and
 //! what becomes of a connection that fails.
 //!
-//! Part of [`TcpRail`]; called by the rail that has both (`multi`). The paths of such a pair
+//! Part of [`TcpTransport`]; called by the rail that has both (`multi`). The paths of such a pair
 //! have one more way, the memory, which is there always; so that nobody takes a call, or that the
 //! other side breaks the format, ends the connection and nothing else, and it is tried again as
 //! long as there is something to read.
 
-use crate::tcp::connector::Failure;
-use crate::tcp::frame::{Ask, MEMORY, Stream};
-use crate::tcp::{LOST, TcpRail};
+use crate::tcp::connector::ConnectFailure;
+use crate::tcp::frame::{MEMORY, ReadRequest, StreamNumber};
+use crate::tcp::{LOST, TcpTransport};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{BulkStatus, BulkTransfer, RegionDescriptor};
 use garonne_sync::user::Data;
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// Something that is to be copied from a peer's memory.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct PendingReads {
     pub(crate) peer: Peer,
     /// The right to that memory.
     pub(crate) region: RegionDescriptor,
@@ -27,7 +27,7 @@ pub(crate) struct Due {
     pub(crate) len: u64,
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// Peers, by index, whose memory this rank reaches, and to whom only large data go by this
     /// rail.
     pub(crate) fn set_beside(&mut self, beside: Vec<bool>) {
@@ -48,7 +48,7 @@ impl TcpRail {
         let peer = bulk.peer;
         let gone = |_| Error::Peer { peer, what: LOST };
         let remote = self.remote(peer).map_err(gone)?;
-        let ask = Ask {
+        let ask = ReadRequest {
             cookie: bulk.descriptor.cookie,
             offset: bulk.offset,
             len: bulk.len,
@@ -58,10 +58,10 @@ impl TcpRail {
         let is_much = remote.paths.is_much();
         if !self.copying.contains(&peer) {
             self.copying.push_back(peer);
-            self.shown.opened_once(peer, Stream::Bulk(MEMORY));
+            self.shown.opened_once(peer, StreamNumber::Bulk(MEMORY));
         }
         if is_much {
-            self.want(peer, Stream::Bulk(0));
+            self.want(peer, StreamNumber::Bulk(0));
         }
         self.spread(peer);
         Ok(BulkStatus::Pending)
@@ -73,7 +73,7 @@ impl TcpRail {
     }
 
     /// What is to be copied next; peers take turns.
-    pub(crate) fn next_copy(&mut self) -> Option<Due> {
+    pub(crate) fn next_copy(&mut self) -> Option<PendingReads> {
         for _ in 0..self.copying.len() {
             let peer = self.copying.pop_front()?;
             let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
@@ -82,7 +82,7 @@ impl TcpRail {
             };
             self.copying.push_back(peer);
             if let Some((region, offset, local, len)) = remote.paths.next_copy() {
-                return Some(Due {
+                return Some(PendingReads {
                     peer,
                     region,
                     offset,
@@ -94,7 +94,7 @@ impl TcpRail {
         None
     }
 
-    /// So many bytes of what [`TcpRail::next_copy`] said last of this peer are copied, or cannot
+    /// So many bytes of what [`TcpTransport::next_copy`] said last of this peer are copied, or cannot
     /// be.
     pub(crate) fn copied(&mut self, peer: Peer, result: Result<u64, Error>) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -121,12 +121,12 @@ impl TcpRail {
         };
         for path in [0, MEMORY] {
             self.shown
-                .moved(peer, Stream::Bulk(path), remote.paths.brought(path));
+                .moved(peer, StreamNumber::Bulk(path), remote.paths.brought(path));
         }
     }
 
     /// Whether a call to such a peer is of no use any more: nothing is read from it.
-    pub(super) fn is_idle_beside(&self, peer: Peer, stream: Stream) -> bool {
+    pub(super) fn is_idle_beside(&self, peer: Peer, stream: StreamNumber) -> bool {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         self.is_beside(peer) && remote.is_none_or(|remote| !remote.is_wanted(stream))
     }
@@ -139,10 +139,10 @@ impl TcpRail {
         remote.link.cut();
         remote.paths.cut(0);
         let now = Instant::now();
-        for stream in [Stream::Small, Stream::Bulk(0)] {
+        for stream in [StreamNumber::Small, StreamNumber::Bulk(0)] {
             self.shown.closed(peer, stream);
         }
-        self.failed_further(peer, Stream::Bulk(0), &Failure::Cut, now);
+        self.failed_further(peer, StreamNumber::Bulk(0), &ConnectFailure::Cut, now);
         self.spread(peer);
     }
 }

@@ -11,10 +11,10 @@ use crate::limits::{
 };
 use crate::tcp::connection;
 use crate::tcp::connector::prepare;
-use crate::tcp::frame::{Process, Reason, Stream};
-use crate::tcp::handshake::{Fault, House};
-use crate::tcp::listener_gate::{Latch, accept};
-use crate::tcp::unauthenticated::{Newcomer, Next, Stranger};
+use crate::tcp::frame::{ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{HandshakeError, LocalIdentity};
+use crate::tcp::listener_gate::{ListenerGate, accept};
+use crate::tcp::unauthenticated::{Authenticated, HandshakeProgress, Unauthenticated};
 use garonne_engine::api::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,18 +46,18 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     listener: OwnedFd,
-    latch: Latch,
-    strangers: Vec<Option<Stranger>>,
+    latch: ListenerGate,
+    strangers: Vec<Option<Unauthenticated>>,
     /// The last that was sent away for what it said.
-    turned_away: Option<(IpAddr, Fault)>,
+    turned_away: Option<(IpAddr, HandshakeError)>,
 }
 
-impl Door {
+impl Listener {
     pub(crate) fn new(listener: OwnedFd) -> Self {
         Self {
-            latch: Latch::new(&listener),
+            latch: ListenerGate::new(&listener),
             listener,
             strangers: (0..TCP_STRANGERS_MAX).map(|_| None).collect(),
             turned_away: None,
@@ -105,7 +105,7 @@ impl Door {
         let socket = accept(&self.listener, &mut self.latch)?;
         self.strangers[place] = None;
         if watch(place, socket.as_fd()) {
-            self.strangers[place] = Some(Stranger::new(socket, Vec::new(), now));
+            self.strangers[place] = Some(Unauthenticated::new(socket, Vec::new(), now));
         }
         Some(place)
     }
@@ -144,13 +144,13 @@ impl Door {
     pub(crate) fn look(
         &mut self,
         place: usize,
-        house: &House,
-        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
-    ) -> Option<Newcomer> {
+        house: &LocalIdentity,
+        admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
+    ) -> Option<Authenticated> {
         let stranger = self.strangers.get_mut(place)?.as_mut()?;
         match stranger.look(house, admit) {
-            Next::Stays => None,
-            Next::Leaves(fault) => {
+            HandshakeProgress::Stays => None,
+            HandshakeProgress::Leaves(fault) => {
                 let from = rustix::net::getpeername(stranger.socket()).ok().flatten();
                 let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                 if let (Some(fault), Some(from)) = (fault, from) {
@@ -160,7 +160,7 @@ impl Door {
                 self.unlatch();
                 None
             }
-            Next::Proved(proof) => {
+            HandshakeProgress::Proved(proof) => {
                 let stranger = self.strangers[place].take()?;
                 self.unlatch();
                 prepare(stranger.socket()).ok()?;
@@ -170,7 +170,7 @@ impl Door {
     }
 
     /// Who was sent away last since this was last asked, and why: for messages to people.
-    pub(crate) fn turned_away(&mut self) -> Option<(IpAddr, Fault)> {
+    pub(crate) fn turned_away(&mut self) -> Option<(IpAddr, HandshakeError)> {
         self.turned_away.take()
     }
 
@@ -195,7 +195,12 @@ impl Door {
         if left {
             self.unlatch();
         }
-        let since = self.strangers.iter().flatten().map(Stranger::since).min();
+        let since = self
+            .strangers
+            .iter()
+            .flatten()
+            .map(Unauthenticated::since)
+            .min();
         since.map(|since| since + TCP_STRANGER_LIMIT)
     }
 }

@@ -6,7 +6,7 @@
 //! again and again, until there may be one.
 
 use crate::limits::TCP_PROOF_STAYS;
-use crate::tcp::timer_fd::Alarm;
+use crate::tcp::timer_fd::TimerFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -15,22 +15,22 @@ use std::time::Duration;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Latch {
+pub(crate) struct ListenerGate {
     /// None where the kernel had no descriptors for it: then the listener is open always.
-    bolt: Option<Bolt>,
+    bolt: Option<GateHandle>,
 }
 
 #[derive(Debug)]
-struct Bolt {
+struct GateHandle {
     ready: OwnedFd,
-    clock: Alarm,
+    clock: TimerFd,
     shut: bool,
 }
 
-impl Latch {
+impl ListenerGate {
     pub(crate) fn new(listener: &OwnedFd) -> Self {
         Self {
-            bolt: Bolt::new(listener),
+            bolt: GateHandle::new(listener),
         }
     }
 
@@ -56,10 +56,10 @@ impl Latch {
     }
 }
 
-impl Bolt {
+impl GateHandle {
     fn new(listener: &OwnedFd) -> Option<Self> {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
-        let clock = Alarm::new().ok()?;
+        let clock = TimerFd::new().ok()?;
         epoll::add(&ready, listener, EventData::new_u64(0), EventFlags::IN).ok()?;
         epoll::add(&ready, clock.fd(), EventData::new_u64(1), EventFlags::IN).ok()?;
         Some(Self {
@@ -76,7 +76,7 @@ impl Bolt {
 
 /// The next one who calls, for whom there is a place. None: nobody does, or there is nothing left
 /// to take it with, and its latch is shut for a while.
-pub(crate) fn accept(listener: &OwnedFd, latch: &mut Latch) -> Option<OwnedFd> {
+pub(crate) fn accept(listener: &OwnedFd, latch: &mut ListenerGate) -> Option<OwnedFd> {
     latch.open(listener);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match rustix::net::accept_with(listener, flags) {

@@ -6,14 +6,14 @@
 //! never breaks and never stands still: what a connection owes comes by it. Bounded by what the
 //! paths ask for.
 
-use crate::tcp::bulk::Piece;
+use crate::tcp::bulk::RequestedRange;
 use garonne_sync::user::Data;
 use std::collections::VecDeque;
 
 /// A piece that is to be copied.
 #[derive(Debug)]
-struct Part {
-    piece: Piece,
+struct CopyPart {
+    piece: RequestedRange,
     local: Data,
     /// Its first byte there.
     local_offset: u64,
@@ -21,9 +21,9 @@ struct Part {
     done: u64,
 }
 
-impl Part {
-    fn rest(&self) -> Piece {
-        Piece {
+impl CopyPart {
+    fn rest(&self) -> RequestedRange {
+        RequestedRange {
             whole: self.piece.whole,
             at: self.piece.at + self.done,
             len: self.piece.len - self.done,
@@ -33,13 +33,13 @@ impl Part {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
-    parts: VecDeque<Part>,
+pub(crate) struct MemoryPath {
+    parts: VecDeque<CopyPart>,
     /// Bytes that were copied, ever.
     moved: u64,
 }
 
-impl Memory {
+impl MemoryPath {
     pub(crate) fn is_wanted(&self) -> bool {
         !self.parts.is_empty()
     }
@@ -60,13 +60,13 @@ impl Memory {
     }
 
     /// What is not copied goes back.
-    pub(crate) fn give_up(&mut self) -> Vec<Piece> {
+    pub(crate) fn give_up(&mut self) -> Vec<RequestedRange> {
         self.parts.drain(..).map(|part| part.rest()).collect()
     }
 
     /// Adds a piece. The local range is valid until it is copied or given back.
-    pub(crate) fn read(&mut self, piece: Piece, (local, local_offset): (Data, u64)) {
-        self.parts.push_back(Part {
+    pub(crate) fn read(&mut self, piece: RequestedRange, (local, local_offset): (Data, u64)) {
+        self.parts.push_back(CopyPart {
             piece,
             local,
             local_offset,
@@ -75,13 +75,13 @@ impl Memory {
     }
 
     /// What is to be copied next, and where it goes.
-    pub(crate) fn next(&self) -> Option<(Piece, &Data, u64)> {
+    pub(crate) fn next(&self) -> Option<(RequestedRange, &Data, u64)> {
         let part = self.parts.front()?;
         Some((part.rest(), &part.local, part.local_offset + part.done))
     }
 
     /// So many bytes of that are copied. The piece, if that was its end.
-    pub(crate) fn copied(&mut self, len: u64) -> Option<Piece> {
+    pub(crate) fn copied(&mut self, len: u64) -> Option<RequestedRange> {
         let part = self.parts.front_mut()?;
         let len = len.min(part.piece.len - part.done);
         part.done += len;
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn pieces_are_copied_in_order_and_what_is_not_goes_back() {
-        let mut memory = Memory::default();
-        let piece = |at, len| Piece { whole: 3, at, len };
+        let mut memory = MemoryPath::default();
+        let piece = |at, len| RequestedRange { whole: 3, at, len };
         for (at, len) in [(0, 100), (500, 50)] {
             memory.read(piece(at, len), (Data::empty(), 1000 + at));
         }

@@ -14,14 +14,14 @@ pub(crate) mod measured_rates;
 
 use crate::limits::{FABRIC_SILENT_LOOKS, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
 use crate::sys;
-use crate::tcp::bulk::Piece;
-use crate::tcp::connection::Channel;
-use crate::tcp::frame::{Ask, FABRIC, MEMORY};
-use crate::tcp::memory_path::Memory;
-use crate::tcp::ofi_path::Fabric;
-use crate::tcp::path_rate::Pace;
-use crate::tcp::path_transport::Carrier;
-use crate::tcp::peer::Calls;
+use crate::tcp::bulk::RequestedRange;
+use crate::tcp::connection::Connection;
+use crate::tcp::frame::{FABRIC, MEMORY, ReadRequest};
+use crate::tcp::memory_path::MemoryPath;
+use crate::tcp::ofi_path::OfiPath;
+use crate::tcp::path_rate::PathRate;
+use crate::tcp::path_transport::PathTransport;
+use crate::tcp::peer::ConnectAttempts;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::STRIPE_LEAST;
 use garonne_engine::schedule::plugin::{CheckedPlugin, RailView, StripeQuery};
@@ -33,10 +33,10 @@ use std::time::Instant;
 
 /// Something that the engine reads.
 #[derive(Debug)]
-struct Whole {
+struct StripedRead {
     key: u64,
     token: BulkToken,
-    ask: Ask,
+    ask: ReadRequest,
     local: Data,
     local_offset: u64,
     /// Ranges that nobody is asked for, from the last to the first.
@@ -53,9 +53,9 @@ struct Whole {
 /// One of the ways.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
-    pub(crate) bulk: Carrier,
-    pub(crate) calls: Calls,
-    pace: Pace,
+    pub(crate) bulk: PathTransport,
+    pub(crate) calls: ConnectAttempts,
+    pace: PathRate,
 }
 
 impl Path {
@@ -68,16 +68,16 @@ impl Path {
 
 /// What became of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ReadResult {
     Done(BulkToken),
     Refused(BulkToken),
 }
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Paths {
+pub(crate) struct Multipath {
     paths: Vec<Path>,
-    wholes: Vec<Whole>,
+    wholes: Vec<StripedRead>,
     next_key: u64,
     /// More ways than the first are there or may be.
     several: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Paths {
 /// peer.
 type How<'a> = (StripePolicy, Option<(&'a CheckedPlugin, Peer)>);
 
-impl Paths {
+impl Multipath {
     pub(crate) fn get(&self, path: u8) -> Option<&Path> {
         self.paths.get(usize::from(path))
     }
@@ -100,19 +100,19 @@ impl Paths {
         }
         let one = &mut self.paths[path];
         if path == usize::from(FABRIC) && one.bulk.fabric().is_none() {
-            one.bulk = Carrier::Fabric(Box::default());
+            one.bulk = PathTransport::Fabric(Box::default());
         }
         self.several |= path > 0;
         &mut self.paths[path]
     }
 
     /// The way by libfabric, if it was ever asked for.
-    pub(crate) fn fabric(&self) -> Option<&Fabric> {
+    pub(crate) fn fabric(&self) -> Option<&OfiPath> {
         self.get(FABRIC)?.bulk.fabric()
     }
 
     /// The same, to be changed.
-    pub(crate) fn fabric_mut(&mut self) -> Option<&mut Fabric> {
+    pub(crate) fn fabric_mut(&mut self) -> Option<&mut OfiPath> {
         self.paths.get_mut(usize::from(FABRIC))?.bulk.fabric_mut()
     }
 
@@ -137,7 +137,7 @@ impl Paths {
         let idle = |path: &Path| !path.bulk.is_wanted() && !path.bulk.has_to_send();
         self.wholes.is_empty()
             && self.paths.iter().all(idle)
-            && !self.fabric().is_some_and(Fabric::needs_polls)
+            && !self.fabric().is_some_and(OfiPath::needs_polls)
     }
 
     /// This side waits for something.
@@ -164,8 +164,8 @@ impl Paths {
     }
 
     /// Starts a read. The local range is valid until it is told of.
-    pub(crate) fn read(&mut self, token: BulkToken, ask: Ask, local: (Data, u64)) {
-        self.wholes.push(Whole {
+    pub(crate) fn read(&mut self, token: BulkToken, ask: ReadRequest, local: (Data, u64)) {
+        self.wholes.push(StripedRead {
             key: self.next_key,
             token,
             ask,
@@ -184,13 +184,13 @@ impl Paths {
     /// that is one of the ways.
     pub(crate) fn read_by_both(
         &mut self,
-        (token, ask): (BulkToken, Ask),
+        (token, ask): (BulkToken, ReadRequest),
         memory: RegionDescriptor,
         local: (Data, u64),
     ) {
         let way = &mut self.at(MEMORY).bulk;
         if way.memory().is_none() {
-            *way = Carrier::Memory(Memory::default());
+            *way = PathTransport::Memory(MemoryPath::default());
         }
         self.read(token, ask, local);
         if let Some(whole) = self.wholes.last_mut() {
@@ -212,7 +212,7 @@ impl Paths {
     }
 
     /// So much of it is copied.
-    pub(crate) fn copied(&mut self, len: u64) -> Option<Ended> {
+    pub(crate) fn copied(&mut self, len: u64) -> Option<ReadResult> {
         let piece = self.at(MEMORY).bulk.memory_mut()?.copied(len)?;
         self.ended(MEMORY, piece, false)
     }
@@ -250,11 +250,11 @@ impl Paths {
     }
 
     /// A connection of this way is open.
-    pub(crate) fn adopt(&mut self, path: u8, channel: Channel) {
+    pub(crate) fn adopt(&mut self, path: u8, channel: Connection) {
         let path = self.at(path);
         // Before anything queues; later it would be the time that this side's own bytes wait.
         let latency = sys::round_trip(channel.fd()).unwrap_or(0);
-        path.pace = Pace {
+        path.pace = PathRate {
             bytes: path.pace.bytes,
             took: path.pace.took,
             found: path.pace.found,
@@ -264,7 +264,7 @@ impl Paths {
             latency: latency.into(),
             // What is asked for before the first look has until the next, too.
             heard: u64::MAX,
-            ..Pace::default()
+            ..PathRate::default()
         };
         let rest = path.bulk.adopt(channel);
         self.give_back(rest);
@@ -289,7 +289,7 @@ impl Paths {
 
     /// Pieces that have to be asked for again. Of a refused read this may have been the last: the
     /// next that is told of it says so.
-    pub(crate) fn give_back(&mut self, rest: Vec<Piece>) {
+    pub(crate) fn give_back(&mut self, rest: Vec<RequestedRange>) {
         for piece in rest {
             if let Some(whole) = self
                 .wholes
@@ -305,7 +305,12 @@ impl Paths {
     }
 
     /// A piece came, or was refused.
-    pub(crate) fn ended(&mut self, path: u8, piece: Piece, refused: bool) -> Option<Ended> {
+    pub(crate) fn ended(
+        &mut self,
+        path: u8,
+        piece: RequestedRange,
+        refused: bool,
+    ) -> Option<ReadResult> {
         if self.several {
             let path = self.at(path);
             let more = path.bulk.asked() > 0;
@@ -325,7 +330,7 @@ impl Paths {
     }
 
     /// A piece cannot be read by a device: what is left of its read comes by sockets.
-    pub(crate) fn declined(&mut self, piece: Piece) {
+    pub(crate) fn declined(&mut self, piece: RequestedRange) {
         if let Some(whole) = self
             .wholes
             .iter_mut()
@@ -336,20 +341,20 @@ impl Paths {
         self.give_back(vec![piece]);
     }
 
-    fn is_over(&mut self, at: usize) -> Option<Ended> {
+    fn is_over(&mut self, at: usize) -> Option<ReadResult> {
         let whole = &self.wholes[at];
         if whole.asked > 0 || !whole.left.is_empty() {
             return None;
         }
         let whole = self.wholes.remove(at);
         Some(match whole.refused {
-            true => Ended::Refused(whole.token),
-            false => Ended::Done(whole.token),
+            true => ReadResult::Refused(whole.token),
+            false => ReadResult::Done(whole.token),
         })
     }
 
     /// A read of which a piece was refused, and whose other pieces went back.
-    pub(crate) fn refused_whole(&mut self) -> Option<Ended> {
+    pub(crate) fn refused_whole(&mut self) -> Option<ReadResult> {
         let at = self
             .wholes
             .iter()
@@ -546,7 +551,7 @@ impl Paths {
     /// The next range that nobody is asked for, and that a socket, or a device, can bring: the
     /// index of its read, and its length.
     fn next_left(&self, socket: bool) -> Option<(usize, u64)> {
-        let is_next = |whole: &Whole| !whole.left.is_empty() && (socket || !whole.by_sockets);
+        let is_next = |whole: &StripedRead| !whole.left.is_empty() && (socket || !whole.by_sockets);
         let at = self.wholes.iter().position(is_next)?;
         Some((at, self.wholes[at].left.last()?.1))
     }
@@ -562,12 +567,12 @@ impl Paths {
             whole.left.push((from + taken, len - taken));
         }
         whole.asked += 1;
-        let piece = Piece {
+        let piece = RequestedRange {
             whole: whole.key,
             at: from,
             len: taken,
         };
-        let ask = Ask {
+        let ask = ReadRequest {
             cookie: whole.ask.cookie,
             offset: whole.ask.offset + from,
             len: taken,

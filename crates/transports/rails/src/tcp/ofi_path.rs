@@ -22,12 +22,12 @@ use crate::limits::{
     TCP_ASKS_MAX,
 };
 use crate::sys;
-use crate::tcp::bulk::{Piece, Told, stage};
-use crate::tcp::connection::{Channel, Io, Then};
-use crate::tcp::frame::{ASK, Ask, FABRIC, HEAD, Head, Kind, Stream};
-use crate::tcp::ofi_path::hello::{HELLO_MAX, Hello, LENT, Unused};
-use crate::tcp::packet_stream::Sent;
-use crate::tcp::replay_log::Violation;
+use crate::tcp::bulk::{BulkEvent, RequestedRange, stage};
+use crate::tcp::connection::{AfterRead, Connection, IoResult};
+use crate::tcp::frame::{ASK, FABRIC, FrameHeader, FrameKind, HEAD, ReadRequest, StreamNumber};
+use crate::tcp::ofi_path::hello::{HELLO_MAX, LENT, NotUsedReason, OfiHello};
+use crate::tcp::packet_stream::SendResult;
+use crate::tcp::replay_log::AckViolation;
 use garonne_rails_ofi::endpoint::{Endpoint, Event, Peer, Region};
 use garonne_sync::user::{Data, UserMem};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -36,20 +36,20 @@ use std::time::Duration;
 
 /// Where a piece lies in the peer's memory.
 #[derive(Clone, Copy, Debug)]
-struct Remote {
+struct RemoteEndpoint {
     key: u64,
     at: u64,
 }
 
 /// A request of this side.
 #[derive(Debug)]
-struct Read {
+struct OfiRead {
     number: u32,
-    piece: Piece,
+    piece: RequestedRange,
     mem: UserMem,
     offset: u64,
     /// Where it is to be read; `None`: not known yet.
-    remote: Option<Remote>,
+    remote: Option<RemoteEndpoint>,
     prepared: Option<Region>,
     /// Bytes whose read was begun, and bytes that came.
     begun: u64,
@@ -60,7 +60,7 @@ struct Read {
 
 /// A piece of this side's memory that the peer may read.
 #[derive(Debug)]
-struct Lent {
+struct RegisteredPiece {
     number: u32,
     cookie: u64,
     region: Region,
@@ -70,7 +70,7 @@ struct Lent {
 
 /// What an endpoint needs while there is one.
 #[derive(Debug)]
-struct Device {
+struct OfiDevice {
     endpoint: Endpoint,
     /// Its descriptor is among the rail's sockets.
     watched: bool,
@@ -78,17 +78,17 @@ struct Device {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Fabric {
+pub(crate) struct OfiPath {
     /// Before everything that it reads or lends: dropped first.
-    device: Option<Device>,
+    device: Option<OfiDevice>,
     /// What the peer said of its endpoint before there was one here.
-    greeting: Option<Hello>,
+    greeting: Option<OfiHello>,
     /// The peer's endpoint, once both are there.
     peer: Option<Peer>,
-    channel: Option<Channel>,
-    reads: Vec<Read>,
+    channel: Option<Connection>,
+    reads: Vec<OfiRead>,
     next_number: u32,
-    lent: Vec<Lent>,
+    lent: Vec<RegisteredPiece>,
     staged: Vec<u8>,
     staged_at: usize,
     came: Vec<u8>,
@@ -99,17 +99,17 @@ pub(crate) struct Fabric {
     fails: u32,
     /// An endpoint is being opened.
     pub(crate) opening: bool,
-    unused: Option<Unused>,
-    theirs: Option<Unused>,
+    unused: Option<NotUsedReason>,
+    theirs: Option<NotUsedReason>,
 }
 
-impl Fabric {
-    pub(crate) fn channel(&self) -> Option<&Channel> {
+impl OfiPath {
+    pub(crate) fn channel(&self) -> Option<&Connection> {
         self.channel.as_ref()
     }
 
     /// Why it is not used: on this side, and on the other.
-    pub(crate) fn unused(&self) -> (Option<Unused>, Option<Unused>) {
+    pub(crate) fn unused(&self) -> (Option<NotUsedReason>, Option<NotUsedReason>) {
         (self.unused, self.theirs)
     }
 
@@ -171,11 +171,11 @@ impl Fabric {
     }
 
     /// An endpoint was opened, or could not be.
-    pub(crate) fn equip(&mut self, opened: Result<Endpoint, Unused>) {
+    pub(crate) fn equip(&mut self, opened: Result<Endpoint, NotUsedReason>) {
         self.opening = false;
         match opened {
             Ok(endpoint) => {
-                self.device = Some(Device {
+                self.device = Some(OfiDevice {
                     endpoint,
                     watched: false,
                 });
@@ -193,21 +193,21 @@ impl Fabric {
             return;
         }
         let hello = match (&self.device, self.unused) {
-            (_, Some(why)) => Hello::Nothing(why as u8),
-            (Some(Device { endpoint, .. }), None) => Hello::Here(
+            (_, Some(why)) => OfiHello::Nothing(why as u8),
+            (Some(OfiDevice { endpoint, .. }), None) => OfiHello::Here(
                 endpoint.offer().provider.clone(),
                 endpoint.address().to_vec(),
             ),
             (None, None) => return,
         };
         let body = hello.encode();
-        stage(&mut self.staged, Kind::Hello, 0, body.len() as u32);
+        stage(&mut self.staged, FrameKind::Hello, 0, body.len() as u32);
         self.staged.extend_from_slice(&body);
     }
 
     /// Goes on with a new connection. What the old one has not brought goes back. An endpoint that
     /// no connection used yet is used by this one.
-    pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
+    pub(crate) fn adopt(&mut self, channel: Connection) -> Vec<RequestedRange> {
         let fresh = if self.channel.is_none() {
             self.device.take()
         } else {
@@ -222,14 +222,14 @@ impl Fabric {
     }
 
     /// The connection has ended, and the endpoint with it. What it has not brought goes back.
-    pub(crate) fn cut(&mut self) -> Vec<Piece> {
+    pub(crate) fn cut(&mut self) -> Vec<RequestedRange> {
         let reads_broke = self.reads.iter().any(|read| read.remote.is_some());
         if self.moved > self.moved_before {
             self.fails = 0;
         } else if reads_broke {
             self.fails += 1;
             if self.fails >= FABRIC_FAILS_MAX {
-                self.unused = Some(Unused::Failed);
+                self.unused = Some(NotUsedReason::Failed);
             }
         }
         // From here on nobody reads here, and nothing is written.
@@ -245,10 +245,10 @@ impl Fabric {
 
     /// Starts a request. The local range is valid until it is told of or given back, and
     /// contiguous.
-    pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
+    pub(crate) fn read(&mut self, piece: RequestedRange, ask: ReadRequest, local: (Data, u64)) {
         let number = self.next_number;
         self.next_number = number.wrapping_add(1);
-        self.reads.push(Read {
+        self.reads.push(OfiRead {
             number,
             piece,
             mem: local.0.mem,
@@ -259,12 +259,12 @@ impl Fabric {
             done: 0,
             under_way: 0,
         });
-        stage(&mut self.staged, Kind::Ask, number, ASK as u32);
+        stage(&mut self.staged, FrameKind::Ask, number, ASK as u32);
         self.staged.extend_from_slice(&ask.encode());
     }
 
     /// Lends what is asked for, of which the range is known to be part of `data`.
-    pub(crate) fn serve(&mut self, number: u32, ask: &Ask, data: &Data) {
+    pub(crate) fn serve(&mut self, number: u32, ask: &ReadRequest, data: &Data) {
         let lent = match &mut self.device {
             Some(device) if data.layout.is_none() => sys::lend(
                 &mut device.endpoint,
@@ -276,12 +276,12 @@ impl Fabric {
             _ => None,
         };
         let Some(region) = lent else {
-            return stage(&mut self.staged, Kind::Declined, number, 0);
+            return stage(&mut self.staged, FrameKind::Declined, number, 0);
         };
-        stage(&mut self.staged, Kind::Lent, number, LENT as u32);
+        stage(&mut self.staged, FrameKind::Lent, number, LENT as u32);
         self.staged.extend_from_slice(&region.key.to_le_bytes());
         self.staged.extend_from_slice(&region.at.to_le_bytes());
-        self.lent.push(Lent {
+        self.lent.push(RegisteredPiece {
             number,
             cookie: ask.cookie,
             region,
@@ -290,7 +290,7 @@ impl Fabric {
     }
 
     pub(crate) fn refuse(&mut self, number: u32) {
-        stage(&mut self.staged, Kind::Refused, number, 0);
+        stage(&mut self.staged, FrameKind::Refused, number, 0);
     }
 
     /// The owner of this region wants it back: what of it is lent is, once the peer has read it.
@@ -316,23 +316,23 @@ impl Fabric {
     }
 
     /// Sends what waits, as far as the socket takes it.
-    pub(crate) fn flush(&mut self) -> Sent {
+    pub(crate) fn flush(&mut self) -> SendResult {
         let Some(channel) = &mut self.channel else {
-            return Sent::All;
+            return SendResult::All;
         };
         while self.staged_at < self.staged.len() {
-            match channel.send(&self.staged[self.staged_at..], Then::Nothing) {
-                Io::Moved(moved) => self.staged_at += moved,
-                Io::Later => return Sent::Some,
-                Io::Over => return Sent::Over,
+            match channel.send(&self.staged[self.staged_at..], AfterRead::Nothing) {
+                IoResult::Moved(moved) => self.staged_at += moved,
+                IoResult::Later => return SendResult::Some,
+                IoResult::Over => return SendResult::Over,
             }
         }
         self.staged.clear();
         self.staged_at = 0;
         match channel.push() {
-            Io::Over => Sent::Over,
-            Io::Later => Sent::Some,
-            Io::Moved(_) => Sent::All,
+            IoResult::Over => SendResult::Over,
+            IoResult::Later => SendResult::Some,
+            IoResult::Moved(_) => SendResult::All,
         }
     }
 
@@ -341,12 +341,12 @@ impl Fabric {
     ///
     /// # Errors
     /// The peer broke the format.
-    pub(crate) fn fill(&mut self) -> Result<(Io, Option<Told>), Violation> {
+    pub(crate) fn fill(&mut self) -> Result<(IoResult, Option<BulkEvent>), AckViolation> {
         if self.channel.is_none() {
-            return Ok((Io::Later, None));
+            return Ok((IoResult::Later, None));
         }
         let Ok(moved) = self.advance() else {
-            return Ok((Io::Over, None));
+            return Ok((IoResult::Over, None));
         };
         if let Some(at) = self
             .reads
@@ -355,13 +355,16 @@ impl Fabric {
         {
             let read = self.reads.remove(at);
             self.release(read.prepared);
-            stage(&mut self.staged, Kind::Taken, read.number, 0);
-            return Ok((Io::Moved(moved.max(1)), Some(Told::Done(read.piece))));
+            stage(&mut self.staged, FrameKind::Taken, read.number, 0);
+            return Ok((
+                IoResult::Moved(moved.max(1)),
+                Some(BulkEvent::Done(read.piece)),
+            ));
         }
         let (got, told) = self.take_frame()?;
         Ok((
-            if moved > 0 && got == Io::Later {
-                Io::Moved(moved)
+            if moved > 0 && got == IoResult::Later {
+                IoResult::Moved(moved)
             } else {
                 got
             },
@@ -422,68 +425,78 @@ impl Fabric {
         Ok(moved as usize)
     }
 
-    fn take_frame(&mut self) -> Result<(Io, Option<Told>), Violation> {
+    fn take_frame(&mut self) -> Result<(IoResult, Option<BulkEvent>), AckViolation> {
         let had = self.came.len();
         let head = match self.came.first_chunk::<HEAD>() {
             None => None,
-            Some(bytes) => Some(Head::decode(bytes, Stream::Bulk(FABRIC)).ok_or(Violation)?),
+            Some(bytes) => {
+                Some(FrameHeader::decode(bytes, StreamNumber::Bulk(FABRIC)).ok_or(AckViolation)?)
+            }
         };
         let need = HEAD + head.map_or(0, |head| head.len as usize);
         debug_assert!(need <= HEAD + HELLO_MAX);
         let Some(channel) = &mut self.channel else {
-            return Ok((Io::Later, None));
+            return Ok((IoResult::Later, None));
         };
-        let mut got = Io::Moved(1);
+        let mut got = IoResult::Moved(1);
         if had < need {
             self.came.resize(need, 0);
             got = channel.recv(&mut self.came[had..]);
-            self.came
-                .truncate(had + if let Io::Moved(moved) = got { moved } else { 0 });
+            self.came.truncate(
+                had + if let IoResult::Moved(moved) = got {
+                    moved
+                } else {
+                    0
+                },
+            );
         }
         match head {
             Some(head) if self.came.len() == need => {
                 let body = self.came.split_off(HEAD);
                 self.came.clear();
-                Ok((Io::Moved(1), self.heard(head, &body)?))
+                Ok((IoResult::Moved(1), self.heard(head, &body)?))
             }
             // A head without a body is looked at the next time.
             _ => Ok((got, None)),
         }
     }
 
-    fn heard(&mut self, head: Head, body: &[u8]) -> Result<Option<Told>, Violation> {
-        let asked = |reads: &[Read]| {
-            let of = |read: &Read| read.number == head.number && read.remote.is_none();
-            reads.iter().position(of).ok_or(Violation)
+    fn heard(&mut self, head: FrameHeader, body: &[u8]) -> Result<Option<BulkEvent>, AckViolation> {
+        let asked = |reads: &[OfiRead]| {
+            let of = |read: &OfiRead| read.number == head.number && read.remote.is_none();
+            reads.iter().position(of).ok_or(AckViolation)
         };
         match head.kind {
-            Kind::Hello => {
+            FrameKind::Hello => {
                 if self.peer.is_some() || self.greeting.is_some() {
-                    return Err(Violation);
+                    return Err(AckViolation);
                 }
-                let hello = Hello::decode(body).ok_or(Violation)?;
-                Ok(self.meet(&hello).map(Told::Unused))
+                let hello = OfiHello::decode(body).ok_or(AckViolation)?;
+                Ok(self.meet(&hello).map(BulkEvent::Unused))
             }
-            Kind::Ask => {
-                let ask = Ask::decode(body.first_chunk::<ASK>().ok_or(Violation)?);
+            FrameKind::Ask => {
+                let ask = ReadRequest::decode(body.first_chunk::<ASK>().ok_or(AckViolation)?);
                 if self.lent.len() >= TCP_ASKS_MAX {
-                    return Err(Violation);
+                    return Err(AckViolation);
                 }
-                Ok(Some(Told::Asks(head.number, ask)))
+                Ok(Some(BulkEvent::Asks(head.number, ask)))
             }
-            Kind::Lent => {
+            FrameKind::Lent => {
                 let at = asked(&self.reads)?;
                 let word = |at: usize| {
                     let mut eight = [0; 8];
                     eight.copy_from_slice(&body[at..at + 8]);
                     u64::from_le_bytes(eight)
                 };
-                let (read, device) = (&mut self.reads[at], self.device.as_mut().ok_or(Violation)?);
+                let (read, device) = (
+                    &mut self.reads[at],
+                    self.device.as_mut().ok_or(AckViolation)?,
+                );
                 let range = (read.offset as isize, read.piece.len as usize);
                 match sys::prepare(&mut device.endpoint, read.mem, range.0, range.1) {
                     Ok(prepared) => {
                         read.prepared = prepared;
-                        read.remote = Some(Remote {
+                        read.remote = Some(RemoteEndpoint {
                             key: word(0),
                             at: word(8),
                         });
@@ -491,50 +504,50 @@ impl Fabric {
                     }
                     Err(_) => {
                         let read = self.reads.remove(at);
-                        stage(&mut self.staged, Kind::Taken, read.number, 0);
-                        Ok(Some(Told::Declined(read.piece)))
+                        stage(&mut self.staged, FrameKind::Taken, read.number, 0);
+                        Ok(Some(BulkEvent::Declined(read.piece)))
                     }
                 }
             }
-            Kind::Declined => Ok(Some(Told::Declined(
+            FrameKind::Declined => Ok(Some(BulkEvent::Declined(
                 self.reads.remove(asked(&self.reads)?).piece,
             ))),
-            Kind::Refused => Ok(Some(Told::Refused(
+            FrameKind::Refused => Ok(Some(BulkEvent::Refused(
                 self.reads.remove(asked(&self.reads)?).piece,
             ))),
-            Kind::Taken => {
+            FrameKind::Taken => {
                 let at = self.lent.iter().position(|lent| lent.number == head.number);
-                let lent = self.lent.remove(at.ok_or(Violation)?);
+                let lent = self.lent.remove(at.ok_or(AckViolation)?);
                 self.release(Some(lent.region));
                 Ok(None)
             }
-            _ => Err(Violation),
+            _ => Err(AckViolation),
         }
     }
 
     /// The peer said who its endpoint is. Why that is of no use, if it is not.
-    fn meet(&mut self, hello: &Hello) -> Option<Unused> {
+    fn meet(&mut self, hello: &OfiHello) -> Option<NotUsedReason> {
         let (name, address) = match hello {
-            Hello::Nothing(why) => {
-                let why = Unused::from_code(*why).unwrap_or(Unused::NoProvider);
+            OfiHello::Nothing(why) => {
+                let why = NotUsedReason::from_code(*why).unwrap_or(NotUsedReason::NoProvider);
                 self.theirs = Some(why);
                 return Some(why);
             }
-            Hello::Here(name, address) => (name, address),
+            OfiHello::Here(name, address) => (name, address),
         };
         let Some(device) = &mut self.device else {
             self.greeting = Some(hello.clone());
             return self.unused;
         };
         let why = if *name != device.endpoint.offer().provider {
-            Unused::OtherProvider
+            NotUsedReason::OtherProvider
         } else {
             match device.endpoint.insert(address) {
                 Ok(peer) => {
                     self.peer = Some(peer);
                     return None;
                 }
-                Err(_) => Unused::OtherProvider,
+                Err(_) => NotUsedReason::OtherProvider,
             }
         };
         self.unused = Some(why);
@@ -546,7 +559,7 @@ impl Fabric {
     /// nothing to hear.
     pub(crate) fn before_sleep(&mut self, epoll: &OwnedFd, data: EventData) -> Option<Duration> {
         let needed = self.needs_polls();
-        let Device { endpoint, watched } = self.device.as_mut()?;
+        let OfiDevice { endpoint, watched } = self.device.as_mut()?;
         if needed != *watched
             && let Some(fd) = endpoint.wait()
         {

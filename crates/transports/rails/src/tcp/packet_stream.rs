@@ -10,20 +10,20 @@ mod fragments;
 use crate::limits::{
     TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX,
 };
-use crate::sys::{self, Block, Way};
-use crate::tcp::connection::{Channel, Io, Then};
-use crate::tcp::frame::{HEAD, Head, Kind, Stream, header_bytes, header_from};
-use crate::tcp::replay_log::{BEFORE, Blocks, Log, Violation, held_for};
+use crate::sys::{self, CopyDirection, IoBlock};
+use crate::tcp::connection::{AfterRead, Connection, IoResult};
+use crate::tcp::frame::{FrameHeader, FrameKind, HEAD, StreamNumber, header_bytes, header_from};
+use crate::tcp::replay_log::{AckViolation, BEFORE, LogBlocks, ReplayLog, held_for};
 use garonne_engine::transport::{Fragments, PacketClass, PacketHeader, PacketKind as Packet};
 use garonne_sync::user::{Scratch, UserMem};
 
 /// What came from the peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Came {
+pub(crate) enum StreamEvent {
     /// A packet; its payload is valid until the next call.
     Packet(PacketHeader, UserMem, usize),
     /// So many bytes from the first on of the message that comes in pieces, of which nothing lies
-    /// here yet: for [`Link::fill_into`], or [`Link::fill`].
+    /// here yet: for [`PacketStream::fill_into`], or [`PacketStream::fill`].
     Rest(u64, usize),
     /// A ring, for whoever sleeps; it has done its work by arriving.
     Ring,
@@ -33,7 +33,7 @@ pub(crate) enum Came {
 
 /// How far sending got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     /// Nothing waits.
     All,
     /// The socket is full.
@@ -46,7 +46,7 @@ pub(crate) enum Sent {
 
 /// A packet of a message that comes in pieces, which is taken in as it comes.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct PartialPacket {
     /// The first byte of the message that was not taken yet.
     offset: usize,
     /// Bytes of the packet that were taken.
@@ -59,8 +59,8 @@ struct Part {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Link {
-    pub(crate) log: Log,
+pub(crate) struct PacketStream {
+    pub(crate) log: ReplayLog,
     /// Next number to take.
     expected: u32,
     /// Bytes that the other side keeps, and the frames in which they came.
@@ -70,23 +70,23 @@ pub(crate) struct Link {
     buffer: Option<Scratch>,
     start: usize,
     end: usize,
-    part: Option<Part>,
+    part: Option<PartialPacket>,
     /// A message came in pieces since little came at once: of the next no more is taken in here
     /// than what tells where it goes.
     lean: bool,
     /// The last message came in pieces.
     long: bool,
-    channel: Option<Channel>,
+    channel: Option<Connection>,
     /// The peer will send nothing more.
     pub(crate) heard_bye: bool,
 }
 
-impl Link {
+impl PacketStream {
     pub(crate) fn is_up(&self) -> bool {
         self.channel.is_some()
     }
 
-    pub(crate) fn channel(&self) -> Option<&Channel> {
+    pub(crate) fn channel(&self) -> Option<&Connection> {
         self.channel.as_ref()
     }
 
@@ -98,10 +98,10 @@ impl Link {
     /// Goes on over a new connection, whose other side expects number `theirs` next.
     pub(crate) fn adopt(
         &mut self,
-        channel: Channel,
+        channel: Connection,
         theirs: u32,
-        blocks: &mut Blocks,
-    ) -> Result<(), Violation> {
+        blocks: &mut LogBlocks,
+    ) -> Result<(), AckViolation> {
         self.cut();
         self.log.resume(blocks, theirs)?;
         sys::bound_unsent(channel.fd(), Some(TCP_UNSENT_MAX));
@@ -123,14 +123,17 @@ impl Link {
     /// Adds a packet, copying its payload.
     pub(crate) fn send_copy(
         &mut self,
-        blocks: &mut Blocks,
+        blocks: &mut LogBlocks,
         header: &PacketHeader,
         payload: (UserMem, usize),
     ) -> bool {
         let words = header_bytes(header);
-        let added = self
-            .log
-            .append(blocks, (Kind::Packet, self.expected), Some(&words), payload);
+        let added = self.log.append(
+            blocks,
+            (FrameKind::Packet, self.expected),
+            Some(&words),
+            payload,
+        );
         self.owes_nothing_more(added);
         added
     }
@@ -138,7 +141,7 @@ impl Link {
     /// Adds a packet whose payload lies in a block of its own.
     pub(crate) fn send_block(
         &mut self,
-        blocks: &mut Blocks,
+        blocks: &mut LogBlocks,
         room: (Scratch, usize),
         header: &PacketHeader,
     ) {
@@ -148,7 +151,7 @@ impl Link {
     }
 
     /// Adds a frame without body.
-    pub(crate) fn send_word(&mut self, blocks: &mut Blocks, kind: Kind) {
+    pub(crate) fn send_word(&mut self, blocks: &mut LogBlocks, kind: FrameKind) {
         if self.log.has_room(0, PacketClass::Control) {
             let added = self
                 .log
@@ -164,26 +167,26 @@ impl Link {
     }
 
     /// Sends what waits, as far as the socket takes it.
-    pub(crate) fn flush(&mut self) -> Sent {
+    pub(crate) fn flush(&mut self) -> SendResult {
         let Some(channel) = &mut self.channel else {
-            return Sent::All;
+            return SendResult::All;
         };
         while let Some((mem, len)) = self.log.unsent() {
             match channel.send_from(mem, 0, len) {
-                Io::Moved(moved) => self.log.left(moved),
-                Io::Later => return Sent::Some,
-                Io::Over => return Sent::Over,
+                IoResult::Moved(moved) => self.log.left(moved),
+                IoResult::Later => return SendResult::Some,
+                IoResult::Over => return SendResult::Over,
             }
         }
         match channel.push() {
-            Io::Over => Sent::Over,
-            Io::Later => Sent::Some,
+            IoResult::Over => SendResult::Over,
+            IoResult::Later => SendResult::Some,
             // What became due while these bytes stood before it: no other look may come.
-            Io::Moved(_) if self.is_due() => match self.acknowledge() {
-                Sent::All if self.is_due() => Sent::Some,
+            IoResult::Moved(_) if self.is_due() => match self.acknowledge() {
+                SendResult::All if self.is_due() => SendResult::Some,
                 sent => sent,
             },
-            Io::Moved(_) => Sent::All,
+            IoResult::Moved(_) => SendResult::All,
         }
     }
 
@@ -194,28 +197,28 @@ impl Link {
 
     /// Acknowledges by a frame of its own, if nothing waits to leave that would do it or stand
     /// before it.
-    pub(crate) fn acknowledge(&mut self) -> Sent {
+    pub(crate) fn acknowledge(&mut self) -> SendResult {
         let Some(channel) = &mut self.channel else {
-            return Sent::All;
+            return SendResult::All;
         };
         if self.log.has_unsent() || channel.holds_back() {
-            return Sent::All;
+            return SendResult::All;
         }
-        let head = Head {
+        let head = FrameHeader {
             len: 0,
-            kind: Kind::Acknowledge,
+            kind: FrameKind::Acknowledge,
             number: 0,
             expected: self.expected,
         };
-        match channel.send(&head.encode(), Then::Nothing) {
-            Io::Moved(HEAD) => {
+        match channel.send(&head.encode(), AfterRead::Nothing) {
+            IoResult::Moved(HEAD) => {
                 self.owes_nothing_more(true);
-                Sent::All
+                SendResult::All
             }
-            Io::Later => Sent::All,
+            IoResult::Later => SendResult::All,
             // A part of a frame cannot be taken back; sixteen bytes that do not fit say that the
             // socket is stuffed, which is rare enough for this.
-            Io::Moved(_) | Io::Over => Sent::Over,
+            IoResult::Moved(_) | IoResult::Over => SendResult::Over,
         }
     }
 
@@ -227,7 +230,7 @@ impl Link {
 
     /// Something that was received has not been taken.
     pub(crate) fn has_come(&self) -> bool {
-        self.start < self.end || self.channel.as_ref().is_some_and(Channel::has_come)
+        self.start < self.end || self.channel.as_ref().is_some_and(Connection::has_come)
     }
 
     /// Whether an acknowledgement is due by itself.
@@ -242,16 +245,16 @@ impl Link {
     }
 
     /// Receives what lies ready. `Moved(true)`: there may be more.
-    pub(crate) fn fill(&mut self) -> Result<bool, Io> {
+    pub(crate) fn fill(&mut self) -> Result<bool, IoResult> {
         let Some(channel) = &mut self.channel else {
-            return Err(Io::Later);
+            return Err(IoResult::Later);
         };
         if self.buffer.is_none() {
             self.buffer = Scratch::new(TCP_RECEIVE);
         }
         let Some(buffer) = &self.buffer else {
             // No memory: the peer waits until there is some.
-            return Err(Io::Later);
+            return Err(IoResult::Later);
         };
         let mem = buffer.mem();
         if self.start == self.end {
@@ -265,7 +268,7 @@ impl Link {
             room = room.min(TCP_LEAN);
         }
         match channel.recv_into(mem, self.end as isize, room) {
-            Io::Moved(moved) => {
+            IoResult::Moved(moved) => {
                 self.end += moved;
                 self.lean &= moved < room;
                 Ok(moved == room || channel.has_come())
@@ -274,28 +277,28 @@ impl Link {
         }
     }
 
-    /// Receives the rest of which [`Came::Rest`] told to where it goes, and a little of what is
+    /// Receives the rest of which [`StreamEvent::Rest`] told to where it goes, and a little of what is
     /// behind it. How many bytes of the rest came, and whether there may be more.
-    pub(crate) fn fill_into(&mut self, to: UserMem, len: usize) -> Result<(usize, bool), Io> {
+    pub(crate) fn fill_into(&mut self, to: UserMem, len: usize) -> Result<(usize, bool), IoResult> {
         let (Some(channel), Some(buffer)) = (&mut self.channel, &self.buffer) else {
-            return Err(Io::Later);
+            return Err(IoResult::Later);
         };
         (self.start, self.end) = (0, 0);
         let mut blocks = [
-            Block {
+            IoBlock {
                 addr: to.addr(0),
                 len,
             },
-            Block {
+            IoBlock {
                 addr: buffer.mem().addr(0),
                 len: TCP_LEAN,
             },
         ];
-        let (got, room) = match channel.move_blocks(Way::Read, &mut blocks) {
+        let (got, room) = match channel.move_blocks(CopyDirection::Read, &mut blocks) {
             Some(got) => (got, len + TCP_LEAN),
             None => (channel.recv_into(to, 0, len), len),
         };
-        let Io::Moved(moved) = got else {
+        let IoResult::Moved(moved) = got else {
             return Err(got);
         };
         let more = moved == room || channel.has_come();
@@ -331,16 +334,16 @@ impl Link {
 
     /// What lies here of the packet that is taken in as it comes, if this connection is in the
     /// midst of it.
-    fn next_part(&mut self, mem: UserMem) -> Option<Came> {
+    fn next_part(&mut self, mem: UserMem) -> Option<StreamEvent> {
         let part = self.part.filter(|part| part.here)?;
         let len = part.left.min(self.end - self.start);
         if len == 0 {
-            return Some(Came::Rest(part.offset as u64, part.left));
+            return Some(StreamEvent::Rest(part.offset as u64, part.left));
         }
         let payload = mem.offset(self.start as isize);
         self.start += len;
         self.took_part(len);
-        Some(Came::Packet(
+        Some(StreamEvent::Packet(
             Fragments::tail(part.offset, len),
             payload,
             len,
@@ -351,13 +354,13 @@ impl Link {
     /// one that comes again. Of `have` bytes `whole` are the frame's.
     fn begin_part(
         &mut self,
-        kind: Kind,
+        kind: FrameKind,
         mem: UserMem,
         (have, whole): (usize, usize),
-    ) -> Result<Option<Came>, Violation> {
+    ) -> Result<Option<StreamEvent>, AckViolation> {
         if let Some(part) = &mut self.part {
-            if kind != Kind::Packet || BEFORE + part.done + part.left != whole {
-                return Err(Violation);
+            if kind != FrameKind::Packet || BEFORE + part.done + part.left != whole {
+                return Err(AckViolation);
             }
             part.here = have >= BEFORE + part.done;
             if part.here {
@@ -365,12 +368,12 @@ impl Link {
             }
             return Ok(None);
         }
-        if kind != Kind::Packet || have <= BEFORE {
+        if kind != FrameKind::Packet || have <= BEFORE {
             return Ok(None);
         }
         let (header, here) = (header_from(&mem.read_array(HEAD as isize)), have - BEFORE);
         if header.len as usize != whole - BEFORE {
-            return Err(Violation);
+            return Err(AckViolation);
         }
         let (offset, begun) = match Packet::from_code(header.kind) {
             Some(Packet::FragFirst) => (
@@ -388,20 +391,24 @@ impl Link {
         };
         (self.lean, self.long) = (true, true);
         self.start += have;
-        self.part = Some(Part {
+        self.part = Some(PartialPacket {
             offset: offset + here,
             done: here,
             left: whole - have,
             here: true,
         });
-        Ok(Some(Came::Packet(begun, mem.offset(BEFORE as isize), here)))
+        Ok(Some(StreamEvent::Packet(
+            begun,
+            mem.offset(BEFORE as isize),
+            here,
+        )))
     }
 
     /// The next frame that is whole, or what there is of one that may be taken in as it comes.
-    pub(crate) fn next(&mut self, blocks: &mut Blocks) -> Result<Came, Violation> {
+    pub(crate) fn next(&mut self, blocks: &mut LogBlocks) -> Result<StreamEvent, AckViolation> {
         loop {
             let Some(buffer) = &self.buffer else {
-                return Ok(Came::Nothing);
+                return Ok(StreamEvent::Nothing);
             };
             let mem = buffer.mem();
             if let Some(came) = self.next_part(mem) {
@@ -409,12 +416,13 @@ impl Link {
             }
             let have = self.end - self.start;
             if have < HEAD {
-                return Ok(Came::Nothing);
+                return Ok(StreamEvent::Nothing);
             }
             let mem = mem.offset(self.start as isize);
-            let head = Head::decode(&mem.read_array(0), Stream::Small).ok_or(Violation)?;
+            let head =
+                FrameHeader::decode(&mem.read_array(0), StreamNumber::Small).ok_or(AckViolation)?;
             let whole = HEAD + head.len as usize;
-            let is_next = head.number == self.expected && head.kind != Kind::Acknowledge;
+            let is_next = head.number == self.expected && head.kind != FrameKind::Acknowledge;
             if is_next && (have < whole || self.part.is_some()) {
                 self.log.acknowledge(blocks, head.expected)?;
                 match self.begin_part(head.kind, mem, (have, whole))? {
@@ -424,16 +432,16 @@ impl Link {
                 }
             }
             if have < whole {
-                return Ok(Came::Nothing);
+                return Ok(StreamEvent::Nothing);
             }
             self.log.acknowledge(blocks, head.expected)?;
             self.start += whole;
-            if head.kind == Kind::Acknowledge {
+            if head.kind == FrameKind::Acknowledge {
                 continue;
             }
             let ahead = head.number.wrapping_sub(self.expected) as i32;
             if ahead > 0 {
-                return Err(Violation);
+                return Err(AckViolation);
             }
             if ahead < 0 {
                 // A replay of what had arrived; its sender did not know, and may have room for
@@ -443,18 +451,22 @@ impl Link {
             }
             self.took(whole);
             match head.kind {
-                Kind::Packet => {
+                FrameKind::Packet => {
                     let (header, len) =
                         (header_from(&mem.read_array(HEAD as isize)), whole - BEFORE);
                     if header.len as usize != len {
-                        return Err(Violation);
+                        return Err(AckViolation);
                     }
                     if header.is_envelope() {
                         self.long = header.kind == Packet::FragFirst as u8;
                     }
-                    return Ok(Came::Packet(header, mem.offset(BEFORE as isize), len));
+                    return Ok(StreamEvent::Packet(
+                        header,
+                        mem.offset(BEFORE as isize),
+                        len,
+                    ));
                 }
-                Kind::Ring => return Ok(Came::Ring),
+                FrameKind::Ring => return Ok(StreamEvent::Ring),
                 _ => self.heard_bye = true,
             }
         }
@@ -470,16 +482,16 @@ pub(crate) mod hostile;
 mod tests {
     use super::*;
     use crate::tcp::frame::HEADER;
-    use crate::tcp::handshake::Terms;
+    use crate::tcp::handshake::SessionTerms;
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::os::fd::OwnedFd;
 
     /// The frame of a head whose packet has `len` bytes of a message of 60,000.
     fn frame(number: u32, len: usize) -> Vec<u8> {
-        let head = Head {
+        let head = FrameHeader {
             len: (HEADER + len) as u32,
-            kind: Kind::Packet,
+            kind: FrameKind::Packet,
             number,
             expected: 0,
         };
@@ -491,7 +503,7 @@ mod tests {
     }
 
     /// A link to which a new connection brings these bytes; its other end, which stays open.
-    pub(super) fn brings(link: &mut Link, blocks: &mut Blocks, bytes: &[u8]) -> OwnedFd {
+    pub(super) fn brings(link: &mut PacketStream, blocks: &mut LogBlocks, bytes: &[u8]) -> OwnedFd {
         let pair = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -499,25 +511,28 @@ mod tests {
             None,
         );
         let (own, other) = pair.unwrap();
-        let channel = Channel::new(own, Terms::plain(), bytes.to_vec());
+        let channel = Connection::new(own, SessionTerms::plain(), bytes.to_vec());
         link.adopt(channel, 0, blocks).unwrap();
         other
     }
 
     /// What comes of it, as a rail without memory for it takes it in: first bytes and payloads.
-    fn taken(link: &mut Link, blocks: &mut Blocks) -> Result<Vec<(u32, Vec<u8>)>, Violation> {
+    fn taken(
+        link: &mut PacketStream,
+        blocks: &mut LogBlocks,
+    ) -> Result<Vec<(u32, Vec<u8>)>, AckViolation> {
         let mut packets = Vec::new();
         loop {
             match link.next(blocks)? {
-                Came::Packet(header, mem, len) => {
+                StreamEvent::Packet(header, mem, len) => {
                     assert_eq!(header.len as usize, len);
                     let mut bytes = vec![0; len];
                     mem.read(0, &mut bytes);
                     let is_tail = Packet::from_code(header.kind) == Some(Packet::FragNext);
                     packets.push((if is_tail { header.sequence } else { 0 }, bytes));
                 }
-                Came::Ring => {}
-                Came::Nothing | Came::Rest(..) => {
+                StreamEvent::Ring => {}
+                StreamEvent::Nothing | StreamEvent::Rest(..) => {
                     if link.fill().is_err() {
                         return Ok(packets);
                     }
@@ -530,7 +545,7 @@ mod tests {
     fn what_was_taken_of_a_packet_is_passed_over_when_it_comes_again() {
         let whole = frame(0, 9000);
         for first in [BEFORE + 1, BEFORE + 4000, whole.len() - 1] {
-            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let (mut link, mut blocks) = (PacketStream::default(), LogBlocks::default());
             let _other = brings(&mut link, &mut blocks, &whole[..first]);
             let mut all = taken(&mut link, &mut blocks).unwrap();
             assert!(!all.is_empty() && link.expected() == 0);
@@ -552,19 +567,19 @@ mod tests {
     #[test]
     fn a_packet_that_comes_again_with_another_length_is_a_violation() {
         for other in [frame(0, 8999), frame(0, 9001), {
-            let head = Head {
+            let head = FrameHeader {
                 len: 0,
-                kind: Kind::Ring,
+                kind: FrameKind::Ring,
                 number: 0,
                 expected: 0,
             };
             head.encode().to_vec()
         }] {
-            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let (mut link, mut blocks) = (PacketStream::default(), LogBlocks::default());
             let _first = brings(&mut link, &mut blocks, &frame(0, 9000)[..5000]);
             taken(&mut link, &mut blocks).unwrap();
             let _second = brings(&mut link, &mut blocks, &other);
-            assert_eq!(taken(&mut link, &mut blocks), Err(Violation));
+            assert_eq!(taken(&mut link, &mut blocks), Err(AckViolation));
         }
     }
 
@@ -573,7 +588,7 @@ mod tests {
         fn whatever_comes_is_taken_or_refused(
             cut in 0usize..7000, garbage in prop::collection::vec(any::<u8>(), 0..200), again: bool,
         ) {
-            let (mut link, mut blocks) = (Link::default(), Blocks::default());
+            let (mut link, mut blocks) = (PacketStream::default(), LogBlocks::default());
             let mut bytes = frame(0, 6000);
             bytes.truncate(cut);
             if !again {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// What a connection has moved, and how fast.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PathRate {
     /// Bytes that came lately, and microseconds that this took while something was asked for.
     pub(crate) bytes: f64,
     pub(crate) took: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Pace {
     pub(crate) share: Option<f64>,
 }
 
-impl Pace {
+impl PathRate {
     /// What it moves in a microsecond, and how long it takes to begin, as they were found another
     /// time. `false`: it is known better.
     pub(crate) fn begin_with(&mut self, (rate, latency): (f64, f64), now: Instant) -> bool {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_was_found_another_time_is_believed_until_the_way_brings_something() {
-        let (mut pace, begun) = (Pace::default(), Instant::now());
+        let (mut pace, begun) = (PathRate::default(), Instant::now());
         assert!(pace.begin_with((500.0, 30.0), begun));
         assert_eq!((pace.rate(), pace.latency), (Some(500.0), 30.0));
         assert!(!pace.found);
@@ -108,7 +108,7 @@ mod tests {
         assert!(pace.rate().is_some_and(|rate| rate < 110.0));
         assert!(!pace.begin_with((500.0, 30.0), begun), "it is known better");
         // One that is said to be slow is tried all the same.
-        let mut slow = Pace::default();
+        let mut slow = PathRate::default();
         slow.begin_with((1.0, 30.0), begun);
         slow.forget_bad_moment(begun + 2 * TCP_SLOW_AGAIN, 1000.0);
         assert_eq!(slow.rate(), None);
@@ -119,7 +119,7 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
         let found = |took: f64| {
-            let mut pace = Pace::default();
+            let mut pace = PathRate::default();
             pace.asks(begun, 0);
             pace.came(after(took), 65_536, false);
             pace

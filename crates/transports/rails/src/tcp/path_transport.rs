@@ -3,24 +3,24 @@
 //!
 //! Owned by `paths`, which treat all alike; only what they offer differs.
 
-use crate::tcp::bulk::{Bulk, Piece, Told};
-use crate::tcp::connection::{Channel, Io};
-use crate::tcp::frame::Ask;
-use crate::tcp::memory_path::Memory;
-use crate::tcp::ofi_path::Fabric;
-use crate::tcp::packet_stream::Sent;
-use crate::tcp::replay_log::Violation;
+use crate::tcp::bulk::{BulkConnection, BulkEvent, RequestedRange};
+use crate::tcp::connection::{Connection, IoResult};
+use crate::tcp::frame::ReadRequest;
+use crate::tcp::memory_path::MemoryPath;
+use crate::tcp::ofi_path::OfiPath;
+use crate::tcp::packet_stream::SendResult;
+use crate::tcp::replay_log::AckViolation;
 use garonne_sync::user::Data;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) enum Carrier {
-    Socket(Box<Bulk>),
-    Fabric(Box<Fabric>),
-    Memory(Memory),
+pub(crate) enum PathTransport {
+    Socket(Box<BulkConnection>),
+    Fabric(Box<OfiPath>),
+    Memory(MemoryPath),
 }
 
-impl Default for Carrier {
+impl Default for PathTransport {
     fn default() -> Self {
         Self::Socket(Box::default())
     }
@@ -30,9 +30,9 @@ impl Default for Carrier {
 macro_rules! of {
     ($self:ident, $one:ident => $what:expr) => {
         match $self {
-            Carrier::Socket($one) => $what,
-            Carrier::Fabric($one) => $what,
-            Carrier::Memory($one) => $what,
+            PathTransport::Socket($one) => $what,
+            PathTransport::Fabric($one) => $what,
+            PathTransport::Memory($one) => $what,
         }
     };
 }
@@ -41,43 +41,43 @@ macro_rules! of {
 macro_rules! linked {
     ($self:ident, $one:ident => $what:expr, $none:expr) => {
         match $self {
-            Carrier::Socket($one) => $what,
-            Carrier::Fabric($one) => $what,
-            Carrier::Memory(_) => $none,
+            PathTransport::Socket($one) => $what,
+            PathTransport::Fabric($one) => $what,
+            PathTransport::Memory(_) => $none,
         }
     };
 }
 
-impl Carrier {
-    pub(crate) fn fabric(&self) -> Option<&Fabric> {
+impl PathTransport {
+    pub(crate) fn fabric(&self) -> Option<&OfiPath> {
         match self {
             Self::Fabric(fabric) => Some(fabric),
             _ => None,
         }
     }
 
-    pub(crate) fn fabric_mut(&mut self) -> Option<&mut Fabric> {
+    pub(crate) fn fabric_mut(&mut self) -> Option<&mut OfiPath> {
         match self {
             Self::Fabric(fabric) => Some(fabric),
             _ => None,
         }
     }
 
-    pub(crate) fn memory(&self) -> Option<&Memory> {
+    pub(crate) fn memory(&self) -> Option<&MemoryPath> {
         match self {
             Self::Memory(memory) => Some(memory),
             _ => None,
         }
     }
 
-    pub(crate) fn memory_mut(&mut self) -> Option<&mut Memory> {
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut MemoryPath> {
         match self {
             Self::Memory(memory) => Some(memory),
             _ => None,
         }
     }
 
-    pub(crate) fn channel(&self) -> Option<&Channel> {
+    pub(crate) fn channel(&self) -> Option<&Connection> {
         linked!(self, one => one.channel(), None)
     }
 
@@ -129,18 +129,18 @@ impl Carrier {
     }
 
     /// See [`BulkTransfer::adopt`].
-    pub(crate) fn adopt(&mut self, channel: Channel) -> Vec<Piece> {
+    pub(crate) fn adopt(&mut self, channel: Connection) -> Vec<RequestedRange> {
         linked!(self, one => one.adopt(channel), Vec::new())
     }
 
     /// See [`BulkTransfer::cut`].
-    pub(crate) fn cut(&mut self) -> Vec<Piece> {
+    pub(crate) fn cut(&mut self) -> Vec<RequestedRange> {
         linked!(self, one => one.cut(), Vec::new())
     }
 
     /// Gives back what has not come. What still comes goes nowhere; a device that would write it is
     /// closed.
-    pub(crate) fn give_up(&mut self) -> Vec<Piece> {
+    pub(crate) fn give_up(&mut self) -> Vec<RequestedRange> {
         match self {
             Self::Socket(bulk) => bulk.give_up(),
             Self::Fabric(fabric) => fabric.cut(),
@@ -149,7 +149,7 @@ impl Carrier {
     }
 
     /// See [`BulkTransfer::read`].
-    pub(crate) fn read(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) {
+    pub(crate) fn read(&mut self, piece: RequestedRange, ask: ReadRequest, local: (Data, u64)) {
         match self {
             Self::Socket(bulk) => bulk.read(piece, ask, local),
             Self::Fabric(fabric) => fabric.read(piece, ask, local),
@@ -158,7 +158,7 @@ impl Carrier {
     }
 
     /// Serves a request from `data`, of which the range is known to be part.
-    pub(crate) fn serve(&mut self, number: u32, ask: &Ask, data: &Data) {
+    pub(crate) fn serve(&mut self, number: u32, ask: &ReadRequest, data: &Data) {
         match self {
             Self::Socket(bulk) => bulk.serve(number, ask, data.clone()),
             Self::Fabric(fabric) => fabric.serve(number, ask, data),
@@ -178,7 +178,7 @@ impl Carrier {
     }
 
     /// The socket, where nothing else is beside it.
-    pub(crate) fn socket_mut(&mut self) -> Option<&mut Bulk> {
+    pub(crate) fn socket_mut(&mut self) -> Option<&mut BulkConnection> {
         match self {
             Self::Socket(bulk) => Some(bulk),
             _ => None,
@@ -186,11 +186,11 @@ impl Carrier {
     }
 
     /// See [`BulkTransfer::flush`].
-    pub(crate) fn flush(&mut self, most: usize) -> Sent {
+    pub(crate) fn flush(&mut self, most: usize) -> SendResult {
         match self {
             Self::Socket(bulk) => bulk.flush(most),
             Self::Fabric(fabric) => fabric.flush(),
-            Self::Memory(_) => Sent::All,
+            Self::Memory(_) => SendResult::All,
         }
     }
 
@@ -198,11 +198,14 @@ impl Carrier {
     ///
     /// # Errors
     /// The peer broke the format.
-    pub(crate) fn fill(&mut self, most: usize) -> Result<(Io, Option<Told>), Violation> {
+    pub(crate) fn fill(
+        &mut self,
+        most: usize,
+    ) -> Result<(IoResult, Option<BulkEvent>), AckViolation> {
         match self {
             Self::Socket(bulk) => bulk.fill(most),
             Self::Fabric(fabric) => fabric.fill(),
-            Self::Memory(_) => Ok((Io::Later, None)),
+            Self::Memory(_) => Ok((IoResult::Later, None)),
         }
     }
 }

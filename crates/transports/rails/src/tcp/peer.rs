@@ -8,33 +8,33 @@ use crate::limits::{
     TCP_GIVE_WAY_AFTER, TCP_GIVE_WAY_MAX, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY,
     TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
 };
-use crate::tcp::blackhole_detector::Silences;
-use crate::tcp::coalescer::Keeping;
-use crate::tcp::connector::{Failure, Line};
-use crate::tcp::frame::{Reason, Stream};
-use crate::tcp::handshake::Fault;
-use crate::tcp::multipath::Paths;
-use crate::tcp::packet_stream::Link;
+use crate::tcp::blackhole_detector::BlackholeDetector;
+use crate::tcp::coalescer::QueuedSince;
+use crate::tcp::connector::{ConnectFailure, Connector};
+use crate::tcp::frame::{RejectReason, StreamNumber};
+use crate::tcp::handshake::HandshakeError;
+use crate::tcp::multipath::Multipath;
+use crate::tcp::packet_stream::PacketStream;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// What a call is doing.
 #[derive(Debug, Default)]
-pub(crate) enum Call {
+pub(crate) enum ConnectState {
     /// Nobody needs it, or the stream is open.
     #[default]
     Rest,
     /// Under way.
-    Out(Box<Line>),
+    Out(Box<Connector>),
     /// To be tried at this time.
     At(Instant),
 }
 
 /// The history of a stream's calls.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    pub(crate) call: Call,
+pub(crate) struct ConnectAttempts {
+    pub(crate) call: ConnectState,
     retry: Duration,
     fruitless: u32,
     lost_since: Option<Instant>,
@@ -55,12 +55,12 @@ pub(crate) struct Calls {
     patience: Duration,
     /// The socket is watched for room.
     pub(crate) watches_room: bool,
-    pub(crate) silences: Silences,
+    pub(crate) silences: BlackholeDetector,
 }
 
 /// What follows from an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RetryDecision {
     /// It is tried again.
     Again,
     /// The peer counts as gone.
@@ -69,10 +69,10 @@ pub(crate) enum Verdict {
     Apart,
 }
 
-impl Default for Calls {
+impl Default for ConnectAttempts {
     fn default() -> Self {
         Self {
-            call: Call::Rest,
+            call: ConnectState::Rest,
             retry: TCP_RETRY_FIRST,
             fruitless: 0,
             lost_since: None,
@@ -84,16 +84,16 @@ impl Default for Calls {
             wanted_there: None,
             patience: TCP_GIVE_WAY_AFTER,
             watches_room: false,
-            silences: Silences::default(),
+            silences: BlackholeDetector::default(),
         }
     }
 }
 
-impl Calls {
+impl ConnectAttempts {
     /// Calls as soon as there is time, unless it is under way.
     pub(crate) fn want(&mut self, now: Instant) {
-        if matches!(self.call, Call::Rest) {
-            self.call = Call::At(now);
+        if matches!(self.call, ConnectState::Rest) {
+            self.call = ConnectState::At(now);
         }
     }
 
@@ -135,7 +135,7 @@ impl Calls {
     pub(crate) fn broke(&mut self, now: Instant, higher: bool) {
         (self.lost_since, self.wanted_there) = (Some(now), None);
         self.watches_room = false;
-        self.call = Call::At(if higher { now + TCP_HIGHER_WAITS } else { now });
+        self.call = ConnectState::At(if higher { now + TCP_HIGHER_WAITS } else { now });
     }
 
     /// The peer does not reach this side, and wants to be called. So it is called again where a
@@ -158,7 +158,7 @@ impl Calls {
 
     /// Whether a call under way has waited for the peer's answer for so long that it may be lost.
     pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
-        let Call::Out(line) = &self.call else {
+        let ConnectState::Out(line) = &self.call else {
             return false;
         };
         let since = line.waits_since();
@@ -177,34 +177,46 @@ impl Calls {
     /// An attempt at a peer failed that may well live where no call gets in: that nobody answers at
     /// its addresses says nothing then, and whether it lives is known otherwise. But if it does not
     /// reach this side either, the two will not meet.
-    pub(crate) fn failed_hidden(&mut self, failure: &Failure, now: Instant) -> Verdict {
+    pub(crate) fn failed_hidden(
+        &mut self,
+        failure: &ConnectFailure,
+        now: Instant,
+    ) -> RetryDecision {
         let gone = self.failed(failure, now);
-        if !matches!(failure, Failure::Refused | Failure::Unreachable) {
-            return if gone { Verdict::Gone } else { Verdict::Again };
+        if !matches!(
+            failure,
+            ConnectFailure::Refused | ConnectFailure::Unreachable
+        ) {
+            return if gone {
+                RetryDecision::Gone
+            } else {
+                RetryDecision::Again
+            };
         }
         let both = self.lost_since.zip(self.wanted_there);
         match both.is_some_and(|(lost, wanted)| now >= lost.max(wanted) + TCP_HIDDEN_LIMIT) {
-            true => Verdict::Apart,
-            false => Verdict::Again,
+            true => RetryDecision::Apart,
+            false => RetryDecision::Again,
         }
     }
 
     /// An attempt at a peer failed to which others look for a way: that its port refuses says
     /// little until they have had the time for that.
-    pub(crate) fn failed_led(&mut self, failure: &Failure, now: Instant) -> Verdict {
+    pub(crate) fn failed_led(&mut self, failure: &ConnectFailure, now: Instant) -> RetryDecision {
         let gone = self.failed(failure, now);
-        let sought = self.refused_since.filter(|_| *failure == Failure::Refused);
+        let sought = self
+            .refused_since
+            .filter(|_| *failure == ConnectFailure::Refused);
         match sought.map_or(gone, |since| now >= since + TCP_HIDDEN_LIMIT) {
-            true => Verdict::Gone,
-            false => Verdict::Again,
+            true => RetryDecision::Gone,
+            false => RetryDecision::Again,
         }
     }
 
     /// Whether an attempt under way, which nobody has taken yet but a host between, is better given
     /// up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
-        let unheard =
-            matches!(&self.call, Call::Out(line) if line.called().is_none() || line.is_kept());
+        let unheard = matches!(&self.call, ConnectState::Out(line) if line.called().is_none() || line.is_kept());
         let new = unheard && self.is_outdated(addresses);
         if new {
             (self.address, self.patience) = (0, TCP_GIVE_WAY_AFTER);
@@ -215,8 +227,8 @@ impl Calls {
 
     /// Gives the attempt under way up, for another at once.
     fn leave(&mut self, now: Instant) {
-        let kept = matches!(&self.call, Call::Out(line) if line.is_kept());
-        self.call = Call::At(now);
+        let kept = matches!(&self.call, ConnectState::Out(line) if line.is_kept());
+        self.call = ConnectState::At(now);
         if kept {
             // A host between was reached, and where to meet is the first of its addresses.
             (self.address, self.lost_since, self.refused_since) = (0, None, None);
@@ -262,40 +274,42 @@ impl Calls {
     }
 
     /// An attempt failed. `true`: the peer counts as gone.
-    pub(crate) fn failed(&mut self, failure: &Failure, now: Instant) -> bool {
-        self.call = Call::At(now + self.retry);
+    pub(crate) fn failed(&mut self, failure: &ConnectFailure, now: Instant) -> bool {
+        self.call = ConnectState::At(now + self.retry);
         self.retry = (self.retry * 2).min(TCP_RETRY_MAX);
         let lost_since = *self.lost_since.get_or_insert(now);
-        if *failure == Failure::Refused {
+        if *failure == ConnectFailure::Refused {
             let since = *self.refused_since.get_or_insert(now);
             self.address += 1;
             return now >= since + TCP_REFUSED_LIMIT;
         }
         self.refused_since = None;
         match failure {
-            Failure::Refused => false,
-            Failure::Unreachable | Failure::Unheard => {
+            ConnectFailure::Refused => false,
+            ConnectFailure::Unreachable | ConnectFailure::Unheard => {
                 self.address += 1;
                 now >= lost_since + TCP_LOST_LIMIT
             }
             // The other side is calling, and will get through.
-            Failure::Fault(Fault::Refused(Reason::Busy)) => false,
-            Failure::Fault(
-                Fault::Versions { .. } | Fault::Library(_) | Fault::Refused(Reason::Sealing),
+            ConnectFailure::Fault(HandshakeError::Refused(RejectReason::Busy)) => false,
+            ConnectFailure::Fault(
+                HandshakeError::Versions { .. }
+                | HandshakeError::Library(_)
+                | HandshakeError::Refused(RejectReason::Sealing),
             ) => true,
-            Failure::Fault(_) => {
+            ConnectFailure::Fault(_) => {
                 self.address += 1;
                 self.fruitless += TCP_FRUITLESS_WRONG;
                 self.fruitless >= TCP_FRUITLESS_MAX
             }
-            Failure::Cut => {
+            ConnectFailure::Cut => {
                 self.lost_since = None;
                 self.fruitless += 1;
                 self.fruitless >= TCP_FRUITLESS_MAX
             }
             // The other side computes, or is on its way: whether it lives is known otherwise. Where
             // to meet is the first of its addresses.
-            Failure::Alone => {
+            ConnectFailure::Alone => {
                 self.lost_since = None;
                 self.address = 0;
                 false
@@ -306,7 +320,7 @@ impl Calls {
     /// The other side's call is refused while this one is on its way to it, for a while.
     pub(crate) fn stands(&self, now: Instant) -> bool {
         match &self.call {
-            Call::Out(line) => line
+            ConnectState::Out(line) => line
                 .called()
                 .is_some_and(|called| now < called + TCP_GIVE_WAY_AFTER),
             _ => false,
@@ -315,17 +329,17 @@ impl Calls {
 
     /// An attempt is under way.
     pub(crate) fn is_out(&self) -> bool {
-        matches!(self.call, Call::Out(_))
+        matches!(self.call, ConnectState::Out(_))
     }
 
     /// The next attempt is not before this time.
     pub(crate) fn put_off(&mut self, at: Instant) {
-        self.call = Call::At(at);
+        self.call = ConnectState::At(at);
     }
 
     /// What the attempt under way is that has lasted as long as one may.
-    pub(crate) fn late(&self, now: Instant) -> Option<Failure> {
-        let Call::Out(line) = &self.call else {
+    pub(crate) fn late(&self, now: Instant) -> Option<ConnectFailure> {
+        let ConnectState::Out(line) = &self.call else {
             return None;
         };
         let (limit, failure) = line.limit()?;
@@ -335,9 +349,9 @@ impl Calls {
     /// When there is something to do.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.call {
-            Call::Rest => None,
-            Call::At(at) => Some(*at),
-            Call::Out(line) => {
+            ConnectState::Rest => None,
+            ConnectState::At(at) => Some(*at),
+            ConnectState::Out(line) => {
                 let limit = line.limit().map(|(limit, _)| limit);
                 let after = |wait: Duration| self.asked.map(|asked| asked + wait);
                 let ask = match line.called() {
@@ -358,57 +372,57 @@ impl Calls {
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Remote {
-    pub(crate) link: Link,
-    pub(crate) paths: Paths,
-    calls: Calls,
+pub(crate) struct TcpPeer {
+    pub(crate) link: PacketStream,
+    pub(crate) paths: Multipath,
+    calls: ConnectAttempts,
     /// It counts as gone once everything that came from it was delivered.
     pub(crate) condemned: bool,
-    pub(crate) keeping: Keeping,
+    pub(crate) keeping: QueuedSince,
     /// Its last small messages were told of before its bulk data were taken.
     pub(crate) went_first: bool,
 }
 
-impl Remote {
-    pub(crate) fn calls(&mut self, stream: Stream) -> &mut Calls {
+impl TcpPeer {
+    pub(crate) fn calls(&mut self, stream: StreamNumber) -> &mut ConnectAttempts {
         match stream {
-            Stream::Small => &mut self.calls,
-            Stream::Bulk(path) => &mut self.paths.at(path).calls,
+            StreamNumber::Small => &mut self.calls,
+            StreamNumber::Bulk(path) => &mut self.paths.at(path).calls,
         }
     }
 
     /// The calls of a stream, if it was ever wanted.
-    pub(crate) fn call_of(&self, stream: Stream) -> Option<&Calls> {
+    pub(crate) fn call_of(&self, stream: StreamNumber) -> Option<&ConnectAttempts> {
         match stream {
-            Stream::Small => Some(&self.calls),
-            Stream::Bulk(path) => self.paths.get(path).map(|path| &path.calls),
+            StreamNumber::Small => Some(&self.calls),
+            StreamNumber::Bulk(path) => self.paths.get(path).map(|path| &path.calls),
         }
     }
 
     /// When a stream has something to do.
-    pub(crate) fn due(&self, stream: Stream) -> Option<Instant> {
+    pub(crate) fn due(&self, stream: StreamNumber) -> Option<Instant> {
         self.call_of(stream)?.due()
     }
 
     /// Those that were ever wanted.
-    pub(crate) fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
-        std::iter::once(Stream::Small).chain(self.paths.numbers().map(Stream::Bulk))
+    pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> + use<> {
+        std::iter::once(StreamNumber::Small).chain(self.paths.numbers().map(StreamNumber::Bulk))
     }
 
     /// The socket of a stream, if it is open.
-    pub(crate) fn fd(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self, stream: StreamNumber) -> Option<BorrowedFd<'_>> {
         match stream {
-            Stream::Small => self.link.channel(),
-            Stream::Bulk(path) => self.paths.get(path)?.bulk.channel(),
+            StreamNumber::Small => self.link.channel(),
+            StreamNumber::Bulk(path) => self.paths.get(path)?.bulk.channel(),
         }
         .map(|channel| channel.fd())
     }
 
     /// The stream has something to do.
-    pub(crate) fn is_wanted(&self, stream: Stream) -> bool {
+    pub(crate) fn is_wanted(&self, stream: StreamNumber) -> bool {
         match stream {
-            Stream::Small => true,
-            Stream::Bulk(path) => self.paths.is_wanted_on(path),
+            StreamNumber::Small => true,
+            StreamNumber::Bulk(path) => self.paths.is_wanted_on(path),
         }
     }
 
@@ -431,20 +445,20 @@ mod tests {
     use super::*;
 
     /// How long until a peer counts as gone, if every attempt ends so; `None`: longer than an hour.
-    fn given_up_after(failure: &Failure) -> Option<Duration> {
+    fn given_up_after(failure: &ConnectFailure) -> Option<Duration> {
         given_up(|calls, now| calls.failed(failure, now))
     }
 
     /// The same; `fails` says what an attempt that ends is taken for.
-    fn given_up(mut fails: impl FnMut(&mut Calls, Instant) -> bool) -> Option<Duration> {
-        let (mut calls, begun) = (Calls::default(), Instant::now());
+    fn given_up(mut fails: impl FnMut(&mut ConnectAttempts, Instant) -> bool) -> Option<Duration> {
+        let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
         let mut now = begun;
         while now < begun + Duration::from_secs(3600) {
             calls.want(now);
             if fails(&mut calls, now) {
                 return Some(now - begun);
             }
-            let Call::At(at) = calls.call else {
+            let ConnectState::At(at) = calls.call else {
                 panic!("it is tried again")
             };
             assert!(at > now && at <= now + TCP_RETRY_MAX);
@@ -455,66 +469,75 @@ mod tests {
 
     #[test]
     fn a_closed_port_is_given_up_soon_and_a_silent_host_later() {
-        let refused = given_up_after(&Failure::Refused).unwrap();
+        let refused = given_up_after(&ConnectFailure::Refused).unwrap();
         assert!((TCP_REFUSED_LIMIT..TCP_REFUSED_LIMIT * 2).contains(&refused));
-        let lost = given_up_after(&Failure::Unreachable).unwrap();
+        let lost = given_up_after(&ConnectFailure::Unreachable).unwrap();
         assert!((TCP_LOST_LIMIT..TCP_LOST_LIMIT * 2).contains(&lost));
     }
 
     #[test]
     fn time_in_which_this_side_was_kept_from_calling_is_nobody_s_silence() {
-        let (mut calls, begun) = (Calls::default(), Instant::now());
+        let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
         calls.broke(begun, false);
         let stopped = TCP_LOST_LIMIT + Duration::from_secs(3);
         let half = TCP_LOST_LIMIT / 2;
         calls.away(stopped, begun + stopped);
-        assert!(!calls.failed(&Failure::Unreachable, begun + stopped));
-        assert!(!calls.failed(&Failure::Unreachable, begun + stopped + half));
-        assert!(calls.failed(&Failure::Unreachable, begun + stopped + TCP_LOST_LIMIT));
+        assert!(!calls.failed(&ConnectFailure::Unreachable, begun + stopped));
+        assert!(!calls.failed(&ConnectFailure::Unreachable, begun + stopped + half));
+        assert!(calls.failed(
+            &ConnectFailure::Unreachable,
+            begun + stopped + TCP_LOST_LIMIT
+        ));
         // Where neither side reaches the other, and both know it.
-        let (mut calls, asked) = (Calls::default(), begun + half);
+        let (mut calls, asked) = (ConnectAttempts::default(), begun + half);
         calls.broke(begun, false);
         calls.wanted_there(asked);
         calls.away(stopped, asked + stopped);
-        let verdict = calls.failed_hidden(&Failure::Unreachable, asked + stopped);
-        assert_eq!(verdict, Verdict::Again);
-        let verdict =
-            calls.failed_hidden(&Failure::Unreachable, asked + stopped + TCP_HIDDEN_LIMIT);
-        assert_eq!(verdict, Verdict::Apart);
+        let verdict = calls.failed_hidden(&ConnectFailure::Unreachable, asked + stopped);
+        assert_eq!(verdict, RetryDecision::Again);
+        let verdict = calls.failed_hidden(
+            &ConnectFailure::Unreachable,
+            asked + stopped + TCP_HIDDEN_LIMIT,
+        );
+        assert_eq!(verdict, RetryDecision::Apart);
     }
 
     #[test]
     fn a_closed_port_is_given_up_later_where_others_look_for_a_way_meanwhile() {
-        let led = |failure: Failure| {
-            given_up(|calls, now| calls.failed_led(&failure, now) == Verdict::Gone).unwrap()
+        let led = |failure: ConnectFailure| {
+            given_up(|calls, now| calls.failed_led(&failure, now) == RetryDecision::Gone).unwrap()
         };
-        let refused = led(Failure::Refused);
+        let refused = led(ConnectFailure::Refused);
         assert!((TCP_HIDDEN_LIMIT..TCP_HIDDEN_LIMIT + TCP_RETRY_MAX).contains(&refused));
-        for failure in [Failure::Unreachable, Failure::Unheard, Failure::Cut] {
+        for failure in [
+            ConnectFailure::Unreachable,
+            ConnectFailure::Unheard,
+            ConnectFailure::Cut,
+        ] {
             assert_eq!(Some(led(failure.clone())), given_up_after(&failure));
         }
     }
 
     #[test]
     fn a_peer_where_no_call_gets_in_is_never_given_up_by_a_side_that_it_reaches() {
-        for failure in [Failure::Refused, Failure::Unreachable] {
-            let (mut calls, begun) = (Calls::default(), Instant::now());
+        for failure in [ConnectFailure::Refused, ConnectFailure::Unreachable] {
+            let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
             for second in 0..3600 {
                 let verdict = calls.failed_hidden(&failure, begun + Duration::from_secs(second));
-                assert_eq!(verdict, Verdict::Again);
+                assert_eq!(verdict, RetryDecision::Again);
             }
             // From now on it says that it reaches nobody, too.
             let asked = begun + Duration::from_secs(3600);
             calls.wanted_there(asked);
-            assert_eq!(calls.failed_hidden(&failure, asked), Verdict::Again);
+            assert_eq!(calls.failed_hidden(&failure, asked), RetryDecision::Again);
             let later = asked + TCP_HIDDEN_LIMIT;
-            assert_eq!(calls.failed_hidden(&failure, later), Verdict::Apart);
+            assert_eq!(calls.failed_hidden(&failure, later), RetryDecision::Apart);
         }
     }
 
     #[test]
     fn a_peer_is_asked_for_its_call_now_and_then() {
-        let (mut calls, now) = (Calls::default(), Instant::now());
+        let (mut calls, now) = (ConnectAttempts::default(), Instant::now());
         assert!(calls.asks(now) && !calls.asks(now + TCP_ASK_EVERY / 2));
         assert!(calls.asks(now + TCP_ASK_EVERY));
         calls.opened();
@@ -524,9 +547,9 @@ mod tests {
     #[test]
     fn an_address_that_belongs_to_somebody_else_is_given_up() {
         for failure in [
-            Failure::Cut,
-            Failure::Fault(Fault::NotAuthentic),
-            Failure::Fault(Fault::Garbage),
+            ConnectFailure::Cut,
+            ConnectFailure::Fault(HandshakeError::NotAuthentic),
+            ConnectFailure::Fault(HandshakeError::Garbage),
         ] {
             assert!(
                 given_up_after(&failure).unwrap() < 2 * TCP_LOST_LIMIT,
@@ -538,26 +561,34 @@ mod tests {
     #[test]
     fn a_peer_that_calls_itself_is_waited_for() {
         assert_eq!(
-            given_up_after(&Failure::Fault(Fault::Refused(Reason::Busy))),
+            given_up_after(&ConnectFailure::Fault(HandshakeError::Refused(
+                RejectReason::Busy
+            ))),
             None
         );
     }
 
     #[test]
     fn a_peer_that_does_not_come_where_both_can_be_met_is_waited_for() {
-        assert_eq!(given_up_after(&Failure::Alone), None);
-        let (mut calls, begun) = (Calls::default(), Instant::now());
+        assert_eq!(given_up_after(&ConnectFailure::Alone), None);
+        let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
         for second in 0..3600 {
             let now = begun + Duration::from_secs(second);
             calls.wanted_there(now);
-            assert_eq!(calls.failed_hidden(&Failure::Alone, now), Verdict::Again);
+            assert_eq!(
+                calls.failed_hidden(&ConnectFailure::Alone, now),
+                RetryDecision::Again
+            );
         }
     }
 
     #[test]
     fn another_library_is_given_up_at_once() {
-        let fault = Fault::Library(crate::tcp::frame::Library::own());
-        assert_eq!(given_up_after(&Failure::Fault(fault)), Some(Duration::ZERO));
+        let fault = HandshakeError::Library(crate::tcp::frame::LibraryName::own());
+        assert_eq!(
+            given_up_after(&ConnectFailure::Fault(fault)),
+            Some(Duration::ZERO)
+        );
     }
 
     #[test]
@@ -565,9 +596,9 @@ mod tests {
         let addresses: Vec<SocketAddr> = (1..4)
             .map(|port| SocketAddr::from(([127, 0, 0, 1], port)))
             .collect();
-        let (mut calls, now) = (Calls::default(), Instant::now());
+        let (mut calls, now) = (ConnectAttempts::default(), Instant::now());
         assert_eq!(calls.address(&addresses), Some(addresses[0]));
-        calls.failed(&Failure::Unreachable, now);
+        calls.failed(&ConnectFailure::Unreachable, now);
         assert_eq!(calls.address(&addresses), Some(addresses[1]));
         calls.opened();
         calls.broke(now, false);
@@ -579,7 +610,7 @@ mod tests {
     fn a_network_that_is_to_be_left_alone_is_called_when_nothing_else_has_led_there_for_long() {
         let addresses = [1, 2, 3].map(|last| SocketAddr::from(([10, 0, 0, last], 7)));
         let is_drained = |address: IpAddr| address == addresses[2].ip();
-        let (mut calls, begun) = (Calls::default(), Instant::now());
+        let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
         assert_eq!(
             calls.may_try(&addresses, is_drained, begun),
             &addresses[..2]
@@ -590,7 +621,7 @@ mod tests {
         );
         calls.broke(begun, false);
         let (soon, late) = (begun + TCP_DRAINED_AFTER / 2, begun + TCP_DRAINED_AFTER);
-        let _ = calls.failed(&Failure::Unreachable, soon);
+        let _ = calls.failed(&ConnectFailure::Unreachable, soon);
         assert_eq!(calls.may_try(&addresses, is_drained, soon), &addresses[..2]);
         assert_eq!(calls.may_try(&addresses, is_drained, late), addresses);
         calls.opened();
@@ -600,14 +631,14 @@ mod tests {
     #[test]
     fn an_address_that_comes_before_all_others_is_tried_next_whenever_it_came() {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let (mut calls, now) = (Calls::default(), Instant::now());
+        let (mut calls, now) = (ConnectAttempts::default(), Instant::now());
         let before = [at(1), at(2)];
         assert_eq!(calls.address(&before), Some(at(1)));
-        calls.failed(&Failure::Unreachable, now);
+        calls.failed(&ConnectFailure::Unreachable, now);
         // Between two tries.
         let addresses = [at(3), at(1), at(2)];
         assert_eq!(calls.address(&addresses), Some(at(3)));
-        calls.failed(&Failure::Unreachable, now);
+        calls.failed(&ConnectFailure::Unreachable, now);
         assert_eq!(calls.address(&addresses), Some(at(1)));
         // While a connection stood.
         calls.opened();

@@ -1,12 +1,12 @@
 //! What surrounds a rank's rail: who the others are, where they listen, which networks may be used.
 //! Given by whoever makes the rail.
 
-use crate::tcp::{Fabrics, Fault};
+use crate::tcp::{HandshakeError, OfiSetting};
 use garonne_engine::api::Peer;
 use std::net::{IpAddr, SocketAddr};
 
 /// Who the ranks are and where they listen. Peers are indices in the job's world.
-pub trait Hosts: Send + Sync {
+pub trait PeerDirectory: Send + Sync {
     /// Ranks of the world.
     fn size(&self) -> u32;
     /// How many processes had this peer's index before; asked when it is first spoken to.
@@ -14,17 +14,17 @@ pub trait Hosts: Send + Sync {
     /// Where it listens, in the order in which to try; none: this rail does not reach it.
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr>;
     /// Where it listens on each network that this host is on as well, in an order that both hosts
-    /// find: ways for large data beside those of [`Hosts::addresses`]. Fewer than two: there are no
+    /// find: ways for large data beside those of [`PeerDirectory::addresses`]. Fewer than two: there are no
     /// others.
     fn networks(&self, _peer: Peer) -> Vec<SocketAddr> {
         Vec::new()
     }
-    /// Changes whenever [`Hosts::is_drained`] says something else.
+    /// Changes whenever [`PeerDirectory::is_drained`] says something else.
     fn drained(&self) -> u32 {
         0
     }
-    /// Whether that address is on a network that is to be left alone. [`Hosts::addresses`] gives
-    /// such ones last; where [`Hosts::may_be_led`] they are called when others have led nowhere for
+    /// Whether that address is on a network that is to be left alone. [`PeerDirectory::addresses`] gives
+    /// such ones last; where [`PeerDirectory::may_be_led`] they are called when others have led nowhere for
     /// some time.
     fn is_drained(&self, _address: IpAddr) -> bool {
         false
@@ -40,14 +40,14 @@ pub trait Hosts: Send + Sync {
         None
     }
     /// Which networks of libfabric large data may use.
-    fn fabrics(&self) -> Fabrics {
-        Fabrics::Off
+    fn fabrics(&self) -> OfiSetting {
+        OfiSetting::Off
     }
     /// Whether it is known to have ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// Asks a peer that this side does not reach for its call, by another way than this rail.
     fn ask(&self, _peer: Peer, _bulk: bool) {}
-    /// Whether it may live although nobody answers at its addresses: then only [`Hosts::is_gone`]
+    /// Whether it may live although nobody answers at its addresses: then only [`PeerDirectory::is_gone`]
     /// says that it does not.
     fn may_be_hidden(&self, _peer: Peer) -> bool {
         false
@@ -60,5 +60,5 @@ pub trait Hosts: Send + Sync {
     /// It does not reach this side, nor this side it. May be told again and again.
     fn cannot_reach(&self, _peer: Peer) {}
     /// It counts as gone since the two found that they cannot have a connection.
-    fn refused(&self, _peer: Peer, _fault: &Fault) {}
+    fn refused(&self, _peer: Peer, _fault: &HandshakeError) {}
 }

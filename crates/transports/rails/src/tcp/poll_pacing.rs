@@ -1,7 +1,7 @@
 //! When a rank that polls looks at all sockets, which is a call of the system beside the one by
 //! which it receives.
 //!
-//! Part of [`TcpRail`](super::TcpRail). Between two looks only the connection that brought
+//! Part of [`TcpTransport`](super::TcpTransport). Between two looks only the connection that brought
 //! something last is received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing, and by
 //! [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then, and
 //! then by one poll in so many.
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// When all sockets are looked at, and not only that which brought something last.
 #[derive(Debug, Default)]
-pub(super) struct Glance {
+pub(super) struct PollPacing {
     /// Polls since the last look.
     polls: u32,
     /// That socket has brought something since.
@@ -24,7 +24,7 @@ pub(super) struct Glance {
     since: Option<Instant>,
 }
 
-impl Glance {
+impl PollPacing {
     /// A poll of that socket has told of so much. Whether all are due.
     #[inline]
     pub(super) fn is_due(&mut self, told: u32, now: impl FnOnce() -> Instant) -> bool {
@@ -64,7 +64,7 @@ mod tests {
 
     /// Polls a microsecond apart up to the next look, of which those whose number this divides tell
     /// of something of the one connection.
-    fn polls_to_a_look(glance: &mut Glance, brings: u32) -> u32 {
+    fn polls_to_a_look(glance: &mut PollPacing, brings: u32) -> u32 {
         let begun = Instant::now();
         (1..1000)
             .find(|poll| {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn looks_are_rare_only_while_the_one_connection_brings_something_and_no_other_does() {
-        let mut glance = Glance::default();
+        let mut glance = PollPacing::default();
         let seldom = TCP_LOOK_SELDOM.as_micros() as u32 + TCP_LOOK_EVERY;
         for _ in 0..3 {
             assert_eq!(polls_to_a_look(&mut glance, 3), seldom);
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_connection_that_brings_something_in_every_poll_keeps_no_other_waiting() {
         let seldom = TCP_LOOK_SELDOM.as_micros() as u32 + TCP_LOOK_EVERY;
-        let mut glance = Glance::default();
+        let mut glance = PollPacing::default();
         assert_eq!(polls_to_a_look(&mut glance, 1), seldom);
         glance.saw_another(true);
         glance.ended();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn who_polls_seldom_looks_as_often_as_ever() {
-        let (mut glance, begun) = (Glance::default(), Instant::now());
+        let (mut glance, begun) = (PollPacing::default(), Instant::now());
         let polls = (1u32..)
             .find(|poll| glance.is_due(1, || begun + Duration::from_millis((*poll).into())));
         assert_eq!(polls, Some(2 * TCP_LOOK_EVERY));

@@ -12,17 +12,17 @@
 mod pending_pairs;
 mod relayed_connection;
 
-use self::pending_pairs::{Errand, Halves, Met};
-use self::relayed_connection::{Half, Passage, Unheard};
+use self::pending_pairs::{PairResult, PendingCall, PendingPairs};
+use self::relayed_connection::{RelayedConnection, RelayedSide, UnreadCall};
 use crate::limits::{
     RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES,
     TCP_SILENCE_LOOK, TCP_SILENCE_MAX,
 };
-use crate::tcp::blackhole_detector::Brief;
+use crate::tcp::blackhole_detector::ShortLivedConnections;
 use crate::tcp::connector::{self, prepare};
 use crate::tcp::handshake::Secret;
-use crate::tcp::listener_gate::{Latch, accept};
-use crate::tcp::timer_fd::Alarm;
+use crate::tcp::listener_gate::{ListenerGate, accept};
+use crate::tcp::timer_fd::TimerFd;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
@@ -38,7 +38,7 @@ const EVENTS: usize = 32;
 
 /// Where a call from one rank to another goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lead {
+pub enum RelayDirection {
     /// To the one called, at that of these addresses that takes it first.
     To(Vec<SocketAddr>),
     /// Nowhere: the one called calls here as well.
@@ -47,11 +47,11 @@ pub enum Lead {
 
 /// A try to reach an address, which says nothing there.
 #[derive(Debug)]
-pub struct Probe {
+pub struct ReachProbe {
     socket: OwnedFd,
 }
 
-impl Probe {
+impl ReachProbe {
     /// Begins; `None`: there is no way there.
     pub fn begin(address: SocketAddr) -> Option<Self> {
         let socket = connector::connect(&address).ok()?;
@@ -75,12 +75,12 @@ impl Probe {
 pub struct Relay {
     epoll: OwnedFd,
     listener: OwnedFd,
-    latch: Latch,
-    clock: Alarm,
+    latch: ListenerGate,
+    clock: TimerFd,
     secret: Secret,
     job: [u8; 16],
-    passages: Vec<Option<Passage>>,
-    halves: Halves,
+    passages: Vec<Option<RelayedConnection>>,
+    halves: PendingPairs,
     /// When it is next looked for those who say nothing, while there may be some.
     listens: Option<Instant>,
     /// For when the clock is set.
@@ -89,7 +89,7 @@ pub struct Relay {
     begun: u64,
     /// Addresses of the called that fell silent, and when they did last.
     silent: VecDeque<(IpAddr, Instant)>,
-    brief: Brief,
+    brief: ShortLivedConnections,
 }
 
 impl Relay {
@@ -100,14 +100,14 @@ impl Relay {
     pub fn new(listener: TcpListener, secret: Secret, job: [u8; 16]) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let listener = OwnedFd::from(listener);
-        let latch = Latch::new(&listener);
+        let latch = ListenerGate::new(&listener);
         epoll::add(
             &epoll,
             latch.fd(&listener),
             EventData::new_u64(LISTENER),
             EventFlags::IN,
         )?;
-        let clock = Alarm::new()?;
+        let clock = TimerFd::new()?;
         epoll::add(
             &epoll,
             clock.fd(),
@@ -122,12 +122,12 @@ impl Relay {
             secret,
             job,
             passages: Vec::new(),
-            halves: Halves::default(),
+            halves: PendingPairs::default(),
             listens: None,
             rings: None,
             begun: 0,
             silent: VecDeque::new(),
-            brief: Brief::default(),
+            brief: ShortLivedConnections::default(),
         })
     }
 
@@ -151,7 +151,7 @@ impl Relay {
 
     /// Does what is to be done, as far as a turn goes; `lead` says where a call from one rank to
     /// another goes. What is left makes [`Relay::fd`] readable.
-    pub fn turn(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) {
+    pub fn turn(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> RelayDirection) {
         let mut events = Vec::with_capacity(EVENTS);
         let now_or_never = Timespec::default();
         let spare = rustix::buffer::spare_capacity(&mut events);
@@ -202,7 +202,7 @@ impl Relay {
         }
     }
 
-    fn open(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) {
+    fn open(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> RelayDirection) {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let Some(caller) = accept(&self.listener, &mut self.latch) else {
                 return;
@@ -211,7 +211,7 @@ impl Relay {
                 continue;
             }
             let place = self.place(now, lead);
-            let passage = Passage::Hearing(Unheard::new(caller, now));
+            let passage = RelayedConnection::Hearing(UnreadCall::new(caller, now));
             self.begun += 1;
             self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
             self.keep(place, false, passage);
@@ -220,7 +220,7 @@ impl Relay {
 
     /// A place for one who has not said yet whom it calls. If all of those are taken, one of them
     /// gives way, unless its call is here, and nobody has looked.
-    fn place(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> Lead) -> usize {
+    fn place(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> RelayDirection) -> usize {
         if let Some(crowded) = self.crowded() {
             self.look((crowded, now), lead);
             self.passages[crowded].take_if(|passage| passage.unheard().is_some());
@@ -237,7 +237,7 @@ impl Relay {
     /// silent for as long as strangers are, but does not come in crowds.
     fn crowded(&self) -> Option<usize> {
         let places = self.passages.iter().enumerate();
-        let unheard: Vec<(&Unheard, usize)> = places
+        let unheard: Vec<(&UnreadCall, usize)> = places
             .filter_map(|(place, passage)| Some((passage.as_ref()?.unheard()?, place)))
             .collect();
         let mut counts = HashMap::new();
@@ -253,8 +253,8 @@ impl Relay {
 
     /// Whether one more has room that has said whom it calls, beside those who have; if there is
     /// none, who has waited for the longest gives way, unless that is this one's own call.
-    fn makes_room(&mut self, own: Option<&Errand>) -> bool {
-        let heard = |passage: &&Passage| passage.unheard().is_none();
+    fn makes_room(&mut self, own: Option<&PendingCall>) -> bool {
+        let heard = |passage: &&RelayedConnection| passage.unheard().is_none();
         if self.passages.iter().flatten().filter(heard).count() < RELAY_PASSAGES_MAX {
             return true;
         }
@@ -265,12 +265,12 @@ impl Relay {
         oldest.is_some()
     }
 
-    fn look(&mut self, (place, now): (usize, Instant), lead: &dyn Fn(u32, u32) -> Lead) {
+    fn look(&mut self, (place, now): (usize, Instant), lead: &dyn Fn(u32, u32) -> RelayDirection) {
         let Some(passage) = self.passages.get_mut(place).and_then(Option::take) else {
             return;
         };
         let waited = match &passage {
-            Passage::Waiting(half) => Some(half.errand),
+            RelayedConnection::Waiting(half) => Some(half.errand),
             _ => None,
         };
         let was_unheard = passage.unheard().is_some();
@@ -286,7 +286,7 @@ impl Relay {
             }
         }
         match (passage, waited) {
-            (Some(Passage::Waiting(half)), None) => self.meet(place, half, now),
+            (Some(RelayedConnection::Waiting(half)), None) => self.meet(place, half, now),
             (Some(passage), _) => {
                 let newly_heard = was_unheard && passage.unheard().is_none();
                 if newly_heard && !self.makes_room(None) {
@@ -304,11 +304,11 @@ impl Relay {
 
     /// A call that is to be met here is joined with the one that it waits for, if that is here, or
     /// kept.
-    fn meet(&mut self, place: usize, half: Half, now: Instant) {
+    fn meet(&mut self, place: usize, half: RelayedSide, now: Instant) {
         let errand = half.errand;
         match self.halves.come(errand, place, now) {
-            Met::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
-                Some(Passage::Waiting(other)) if other.is_there() => {
+            PairResult::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
+                Some(RelayedConnection::Waiting(other)) if other.is_there() => {
                     self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
                     if let Some(joined) = half.join(other) {
                         self.keep(place, true, joined);
@@ -317,12 +317,12 @@ impl Relay {
                 // It has hung up, and nobody has looked at it since: as if it had never waited.
                 _ => self.meet(place, half, now),
             },
-            Met::Waits(before) => {
+            PairResult::Waits(before) => {
                 if let Some(before) = before {
                     self.passages[before] = None;
                 }
                 if self.makes_room(Some(&errand)) && half.tell() {
-                    self.keep(place, true, Passage::Waiting(half));
+                    self.keep(place, true, RelayedConnection::Waiting(half));
                 }
                 if self.passages[place].is_none() {
                     self.halves.leave(&errand, place);
@@ -332,7 +332,7 @@ impl Relay {
     }
 
     /// Watches a passage's sockets for what it waits for now. `known`: they may be watched already.
-    fn keep(&mut self, place: usize, known: bool, passage: Passage) {
+    fn keep(&mut self, place: usize, known: bool, passage: RelayedConnection) {
         let data = EventData::new_u64(place as u64);
         for (socket, flags) in passage.watched() {
             if flags.is_empty() {

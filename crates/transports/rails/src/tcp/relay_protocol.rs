@@ -4,16 +4,18 @@
 //! Used by `relay`, and by `line` on the side of who calls.
 
 use crate::tcp::agent_channel::AGENTS;
-use crate::tcp::frame::{ASKED, Body, Found, Opening, Process, Reason, Stream, VERSIONS};
-use crate::tcp::handshake::{Callee, Fault, Heard, House, Secret};
+use crate::tcp::frame::{
+    ASKED, MessageBody, Opening, ParsedMessage, ProcessId, RejectReason, StreamNumber, VERSIONS,
+};
+use crate::tcp::handshake::{HandshakeError, LocalIdentity, Responder, ResponderStep, Secret};
 
 /// A call between ranks, as a host between reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passing {
-    pub(crate) from: Process,
+pub(crate) struct RelayHandshake {
+    pub(crate) from: ProcessId,
     /// Rank and incarnation of the one called.
     pub(crate) to: (u32, u32),
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamNumber,
     /// Bytes that the call took.
     pub(crate) consumed: usize,
 }
@@ -23,13 +25,17 @@ pub(crate) struct Passing {
 ///
 /// # Errors
 /// It is no such call.
-pub(crate) fn read(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Option<Passing>, Fault> {
+pub(crate) fn read(
+    secret: &Secret,
+    job: [u8; 16],
+    bytes: &[u8],
+) -> Result<Option<RelayHandshake>, HandshakeError> {
     let (opening, consumed) = match Opening::decode(bytes, VERSIONS) {
-        Found::More => return Ok(None),
-        Found::Message(opening, consumed) => (opening, consumed),
-        Found::Wrong | Found::Foreign(..) => return Err(Fault::Garbage),
+        ParsedMessage::More => return Ok(None),
+        ParsedMessage::Message(opening, consumed) => (opening, consumed),
+        ParsedMessage::Wrong | ParsedMessage::Foreign(..) => return Err(HandshakeError::Garbage),
     };
-    let Body::Call {
+    let MessageBody::Call {
         from,
         to,
         stream,
@@ -37,22 +43,22 @@ pub(crate) fn read(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Optio
         ..
     } = opening.body
     else {
-        return Err(Fault::Garbage);
+        return Err(HandshakeError::Garbage);
     };
-    let me = Process {
+    let me = ProcessId {
         job,
         world: from.world,
         rank: to.0,
         incarnation: to.1,
     };
-    let as_if = House::new(secret.clone(), me, sealed);
+    let as_if = LocalIdentity::new(secret.clone(), me, sealed);
     if from.job != job || matches!(from.world, AGENTS | ASKED) {
-        return Err(Fault::Garbage);
+        return Err(HandshakeError::Garbage);
     }
-    match Callee::hear(&as_if, bytes, |_, _| Ok(0))? {
-        Heard::More => Ok(None),
-        Heard::Refused(..) => Err(Fault::Garbage),
-        Heard::Answered { .. } => Ok(Some(Passing {
+    match Responder::hear(&as_if, bytes, |_, _| Ok(0))? {
+        ResponderStep::More => Ok(None),
+        ResponderStep::Refused(..) => Err(HandshakeError::Garbage),
+        ResponderStep::Answered { .. } => Ok(Some(RelayHandshake {
             from,
             to,
             stream,
@@ -62,15 +68,17 @@ pub(crate) fn read(secret: &Secret, job: [u8; 16], bytes: &[u8]) -> Result<Optio
 }
 
 /// What a host between says to those whose calls it keeps or joins.
-pub(crate) fn word(reason: Reason) -> Vec<u8> {
-    Opening::own(VERSIONS, Body::Refusal(reason)).encode()
+pub(crate) fn word(reason: RejectReason) -> Vec<u8> {
+    Opening::own(VERSIONS, MessageBody::Refusal(reason)).encode()
 }
 
 /// Such a word at the beginning of what came back to a caller, and the bytes that it took.
-pub(crate) fn heard(bytes: &[u8]) -> Option<(Reason, usize)> {
+pub(crate) fn heard(bytes: &[u8]) -> Option<(RejectReason, usize)> {
     match Opening::decode(bytes, VERSIONS) {
-        Found::Message(opening, consumed) => match opening.body {
-            Body::Refusal(reason @ (Reason::Waits | Reason::Turn)) => Some((reason, consumed)),
+        ParsedMessage::Message(opening, consumed) => match opening.body {
+            MessageBody::Refusal(reason @ (RejectReason::Waits | RejectReason::Turn)) => {
+                Some((reason, consumed))
+            }
             _ => None,
         },
         _ => None,

@@ -9,7 +9,7 @@ use crate::limits::{
     TCP_BLOCK, TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_SPARE_BLOCKS,
     TCP_UNSENT_MAX,
 };
-use crate::tcp::frame::{HEAD, HEADER, Head, Kind};
+use crate::tcp::frame::{FrameHeader, FrameKind, HEAD, HEADER};
 use garonne_engine::limits::COALESCE_BYTES;
 use garonne_engine::transport::PacketClass;
 use garonne_sync::user::{Scratch, UserMem};
@@ -22,9 +22,9 @@ pub(crate) const BLOCK: usize = TCP_BLOCK + TCP_BLOCK / TCP_PACKED_MAX * BEFORE;
 
 /// Blocks that nobody uses, for all peers of a rail.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks(Vec<Scratch>);
+pub(crate) struct LogBlocks(Vec<Scratch>);
 
-impl Blocks {
+impl LogBlocks {
     pub(crate) fn take(&mut self) -> Option<Scratch> {
         self.0.pop().or_else(|| Scratch::new(BLOCK))
     }
@@ -48,7 +48,7 @@ impl Blocks {
 }
 
 #[derive(Debug)]
-struct Block {
+struct LogBlock {
     room: Scratch,
     /// First byte that is not acknowledged.
     start: usize,
@@ -59,12 +59,12 @@ struct Block {
 
 /// It cannot be: an acknowledgement of what was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Violation;
+pub(crate) struct AckViolation;
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
-    blocks: VecDeque<Block>,
+pub(crate) struct ReplayLog {
+    blocks: VecDeque<LogBlock>,
     /// Number of the first frame kept.
     first: u32,
     /// Number of the next frame.
@@ -81,7 +81,7 @@ pub(crate) struct Log {
     promised: usize,
 }
 
-impl Log {
+impl ReplayLog {
     /// Whether a frame with so many bytes behind its head may be added now.
     pub(crate) fn has_room(&self, len: usize, class: PacketClass) -> bool {
         let most = match class {
@@ -134,8 +134,8 @@ impl Log {
         self.unsent
     }
 
-    fn head(&mut self, kind: Kind, len: usize, expected: u32) -> [u8; HEAD] {
-        let head = Head {
+    fn head(&mut self, kind: FrameKind, len: usize, expected: u32) -> [u8; HEAD] {
+        let head = FrameHeader {
             len: len as u32,
             kind,
             number: self.next,
@@ -149,8 +149,8 @@ impl Log {
     /// nothing was added.
     pub(crate) fn append(
         &mut self,
-        blocks: &mut Blocks,
-        frame: (Kind, u32),
+        blocks: &mut LogBlocks,
+        frame: (FrameKind, u32),
         header: Option<&[u8; HEADER]>,
         (payload, len): (UserMem, usize),
     ) -> bool {
@@ -166,17 +166,17 @@ impl Log {
     /// frame begins. `None`: no memory, and nothing was added.
     pub(crate) fn append_room(
         &mut self,
-        blocks: &mut Blocks,
-        (kind, expected): (Kind, u32),
+        blocks: &mut LogBlocks,
+        (kind, expected): (FrameKind, u32),
         header: Option<&[u8; HEADER]>,
         len: usize,
     ) -> Option<UserMem> {
         let before = header.map_or(0, |_| HEADER);
         let whole = HEAD + before + len;
-        let fits = |block: &Block| block.open && block.end + whole <= BLOCK;
+        let fits = |block: &LogBlock| block.open && block.end + whole <= BLOCK;
         if !self.blocks.back().is_some_and(fits) {
             let room = blocks.take()?;
-            self.blocks.push_back(Block {
+            self.blocks.push_back(LogBlock {
                 room,
                 start: 0,
                 end: 0,
@@ -201,12 +201,12 @@ impl Log {
     /// leaves from there: where its frame begins.
     pub(crate) fn add(
         &mut self,
-        blocks: &mut Blocks,
+        blocks: &mut LogBlocks,
         (room, len): (Scratch, usize),
         expected: u32,
         header: &[u8; HEADER],
     ) -> UserMem {
-        let head = self.head(Kind::Packet, HEADER + len, expected);
+        let head = self.head(FrameKind::Packet, HEADER + len, expected);
         let mem = room.mem();
         mem.write_array(0, head);
         mem.write_array(HEAD as isize, *header);
@@ -220,7 +220,7 @@ impl Log {
         {
             blocks.give(empty.room);
         }
-        self.blocks.push_back(Block {
+        self.blocks.push_back(LogBlock {
             room,
             start: 0,
             end: BEFORE + len,
@@ -281,16 +281,16 @@ impl Log {
     /// Some of them never left.
     pub(crate) fn acknowledge(
         &mut self,
-        blocks: &mut Blocks,
+        blocks: &mut LogBlocks,
         number: u32,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), AckViolation> {
         let count = number.wrapping_sub(self.first) as i32;
         if count <= 0 {
             // Said before the last replay, or nothing new.
             return Ok(());
         }
         if count as u32 > self.next.wrapping_sub(self.first) {
-            return Err(Violation);
+            return Err(AckViolation);
         }
         for _ in 0..count {
             if !self.forget_first(blocks)? {
@@ -302,7 +302,11 @@ impl Log {
 
     /// The other side had everything before `number` when this connection was made, whatever has
     /// left on it.
-    pub(crate) fn resume(&mut self, blocks: &mut Blocks, number: u32) -> Result<(), Violation> {
+    pub(crate) fn resume(
+        &mut self,
+        blocks: &mut LogBlocks,
+        number: u32,
+    ) -> Result<(), AckViolation> {
         let left = self.first.wrapping_add(self.left_whole());
         if left.wrapping_sub(self.left_before) as i32 > 0 {
             self.left_before = left;
@@ -332,13 +336,13 @@ impl Log {
     }
 
     /// `false`: it has left in part on this connection, and has to leave whole first.
-    fn forget_first(&mut self, blocks: &mut Blocks) -> Result<bool, Violation> {
+    fn forget_first(&mut self, blocks: &mut LogBlocks) -> Result<bool, AckViolation> {
         let only = self.blocks.len() == 1;
-        let block = self.blocks.front_mut().ok_or(Violation)?;
+        let block = self.blocks.front_mut().ok_or(AckViolation)?;
         let whole = whole(block, block.start);
         if self.cursor.0 == 0 && block.start + whole > self.cursor.1 {
             if self.left_before.wrapping_sub(self.first) as i32 <= 0 {
-                return Err(Violation);
+                return Err(AckViolation);
             }
             if self.cursor.1 > block.start {
                 return Ok(false);
@@ -368,7 +372,7 @@ impl Log {
     }
 
     /// Gives everything back.
-    pub(crate) fn clear(&mut self, blocks: &mut Blocks) {
+    pub(crate) fn clear(&mut self, blocks: &mut LogBlocks) {
         for block in self.blocks.drain(..) {
             blocks.give(block.room);
         }
@@ -388,29 +392,29 @@ pub(crate) fn held_for(whole: usize) -> usize {
 }
 
 /// Bytes of the frame that begins there.
-fn whole(block: &Block, at: usize) -> usize {
+fn whole(block: &LogBlock, at: usize) -> usize {
     HEAD + u32::from_le_bytes(block.room.mem().read_array(at as isize)) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::frame::Stream;
+    use crate::tcp::frame::StreamNumber;
     use proptest::prelude::*;
 
-    fn append(log: &mut Log, blocks: &mut Blocks, bytes: &[u8]) {
+    fn append(log: &mut ReplayLog, blocks: &mut LogBlocks, bytes: &[u8]) {
         let memory = Scratch::new(bytes.len().max(1)).unwrap();
         memory.mem().write(0, bytes);
         assert!(log.append(
             blocks,
-            (Kind::Packet, 0),
+            (FrameKind::Packet, 0),
             Some(&[0; HEADER]),
             (memory.mem(), bytes.len())
         ));
     }
 
     /// Takes up to `most` bytes out.
-    fn leave(log: &mut Log, most: usize, wire: &mut Vec<u8>) {
+    fn leave(log: &mut ReplayLog, most: usize, wire: &mut Vec<u8>) {
         let Some((mem, len)) = log.unsent() else {
             return;
         };
@@ -420,7 +424,7 @@ mod tests {
     }
 
     /// Bytes from the cursor on.
-    fn counted(log: &Log) -> usize {
+    fn counted(log: &ReplayLog) -> usize {
         let (block, at) = log.cursor;
         let here = log.blocks.get(block).map_or(0, |block| block.end - at);
         let later = log.blocks.iter().skip(block + 1);
@@ -431,7 +435,7 @@ mod tests {
     fn frames(wire: &[u8]) -> Vec<(u32, Vec<u8>)> {
         let (mut at, mut out) = (0, Vec::new());
         while let Some(head) = wire.get(at..).and_then(|rest| rest.first_chunk::<HEAD>()) {
-            let head = Head::decode(head, Stream::Small).unwrap();
+            let head = FrameHeader::decode(head, StreamNumber::Small).unwrap();
             let end = at + HEAD + head.len as usize;
             let Some(body) = wire.get(at + HEAD + HEADER..end) else {
                 break;
@@ -447,7 +451,7 @@ mod tests {
         fn every_frame_arrives_once_whatever_connections_break(
             steps in prop::collection::vec((0u8..8, any::<u16>()), 1..300), near_the_wrap: bool,
         ) {
-            let (mut log, mut blocks) = (Log::default(), Blocks::default());
+            let (mut log, mut blocks) = (ReplayLog::default(), LogBlocks::default());
             if near_the_wrap {
                 (log.first, log.next, log.left_before) = (u32::MAX - 5, u32::MAX - 5, u32::MAX - 5);
             }
@@ -516,10 +520,10 @@ mod tests {
 
     #[test]
     fn what_did_not_leave_cannot_be_acknowledged() {
-        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        let (mut log, mut blocks) = (ReplayLog::default(), LogBlocks::default());
         append(&mut log, &mut blocks, b"one");
         append(&mut log, &mut blocks, b"two");
-        assert_eq!(log.acknowledge(&mut blocks, 1), Err(Violation));
+        assert_eq!(log.acknowledge(&mut blocks, 1), Err(AckViolation));
         leave(&mut log, BEFORE + 3, &mut Vec::new());
         assert_eq!(log.acknowledge(&mut blocks, 1), Ok(()));
         assert_eq!(
@@ -527,14 +531,14 @@ mod tests {
             Ok(()),
             "an old word changes nothing"
         );
-        assert_eq!(log.acknowledge(&mut blocks, 2), Err(Violation));
-        assert_eq!(log.acknowledge(&mut blocks, 3), Err(Violation));
-        assert_eq!(log.resume(&mut blocks, 3), Err(Violation));
+        assert_eq!(log.acknowledge(&mut blocks, 2), Err(AckViolation));
+        assert_eq!(log.acknowledge(&mut blocks, 3), Err(AckViolation));
+        assert_eq!(log.resume(&mut blocks, 3), Err(AckViolation));
     }
 
     #[test]
     fn data_leaves_room_for_control() {
-        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        let (mut log, mut blocks) = (ReplayLog::default(), LogBlocks::default());
         while log.has_room(HEADER + 500, PacketClass::Data) {
             append(&mut log, &mut blocks, &[7; 500]);
             leave(&mut log, usize::MAX, &mut Vec::new());
@@ -544,7 +548,7 @@ mod tests {
 
     #[test]
     fn data_waits_elsewhere_while_much_is_unsent() {
-        let (mut log, mut blocks) = (Log::default(), Blocks::default());
+        let (mut log, mut blocks) = (ReplayLog::default(), LogBlocks::default());
         while log.has_room(HEADER + 500, PacketClass::Data) {
             append(&mut log, &mut blocks, &[7; 500]);
         }

@@ -1,17 +1,17 @@
 //! Calls that the two of a pair ask each other for, by another way than this rail's: whoever does
 //! not get through asks, and the one asked calls.
 //!
-//! Part of [`TcpRail`]; called from its looks. Who asks has proved that it knows the secret, so
+//! Part of [`TcpTransport`]; called from its looks. Who asks has proved that it knows the secret, so
 //! this side acts on it, also where it seems to itself to have called, or to be connected.
 
-use crate::tcp::TcpRail;
-use crate::tcp::frame::Stream;
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::StreamNumber;
 use garonne_engine::api::Peer;
 use std::time::Instant;
 
-impl TcpRail {
+impl TcpTransport {
     /// Asks a peer for its call, since ours does not get through, unless it was asked just now.
-    pub(super) fn ask(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn ask(&mut self, peer: Peer, stream: StreamNumber, now: Instant) {
         let beside = self.is_beside(peer);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -19,7 +19,7 @@ impl TcpRail {
         // Of a further network nobody asks, nor does that wait for an answer.
         let due = remote.calls(stream).asks(now);
         if due && !stream.is_further() && !beside {
-            self.hosts.ask(peer, stream != Stream::Small);
+            self.hosts.ask(peer, stream != StreamNumber::Small);
             if remote
                 .calls(stream)
                 .is_led_elsewhere(&self.hosts.addresses(peer), now)
@@ -33,7 +33,7 @@ impl TcpRail {
     }
 
     /// A peer that does not reach this side wants its call.
-    pub(super) fn wanted_there(&mut self, peer: Peer, stream: Stream) {
+    pub(super) fn wanted_there(&mut self, peer: Peer, stream: StreamNumber) {
         let now = Instant::now();
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         let calls = remote.and_then(|remote| remote.call_of(stream));

@@ -1,19 +1,19 @@
 //! How a rail leaves: what was sent reaches the other hosts before it goes, as far as it may wait
 //! for that.
 //!
-//! Part of [`TcpRail`]; bounded by [`TCP_LINGER`].
+//! Part of [`TcpTransport`]; bounded by [`TCP_LINGER`].
 
 use crate::limits::TCP_LINGER;
 use crate::sys;
-use crate::tcp::TcpRail;
-use crate::tcp::dispatch::Streams;
-use crate::tcp::frame::{Kind, Stream};
+use crate::tcp::TcpTransport;
+use crate::tcp::dispatch::StreamKind;
+use crate::tcp::frame::{FrameKind, StreamNumber};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{BulkToken, PacketHeader, PollSink, RegionDescriptor};
 use garonne_sync::user::UserMem;
 use std::time::Instant;
 
-impl TcpRail {
+impl TcpTransport {
     /// Whether everything sent has reached the other hosts.
     pub fn has_left(&self) -> bool {
         !self.open.iter().any(|peer| self.holds_words(*peer))
@@ -36,15 +36,15 @@ impl TcpRail {
             if let Some(remote) = &mut self.remotes[peer as usize] {
                 // What was never sent needs no goodbye.
                 if remote.link.is_up() || !remote.link.log.is_settled() {
-                    remote.link.send_word(&mut self.blocks, Kind::Bye);
+                    remote.link.send_word(&mut self.blocks, FrameKind::Bye);
                 }
             }
-            self.flush(peer, Stream::Small);
+            self.flush(peer, StreamNumber::Small);
         }
         while Instant::now() < until && !self.has_left() {
             self.look();
             for peer in std::mem::take(&mut self.ready) {
-                self.take_from((peer, Streams::Both), u32::MAX, &mut Deaf);
+                self.take_from((peer, StreamKind::Both), u32::MAX, &mut UnreachedPeers);
             }
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
@@ -57,7 +57,7 @@ impl TcpRail {
         if remote.condemned || remote.link.heard_bye {
             return false;
         }
-        match remote.fd(Stream::Small) {
+        match remote.fd(StreamNumber::Small) {
             // The kernel of the other host has it.
             Some(fd) => {
                 remote.link.log.has_unsent() || sys::unacknowledged(fd).is_ok_and(|bytes| bytes > 0)
@@ -68,9 +68,9 @@ impl TcpRail {
 }
 
 /// Nobody listens any more.
-struct Deaf;
+struct UnreachedPeers;
 
-impl PollSink for Deaf {
+impl PollSink for UnreachedPeers {
     fn on_packet(&mut self, _: Peer, _: PacketHeader, _: UserMem, _: usize) {}
     fn on_exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
     fn on_revoked(&mut self, _: BulkToken) {}

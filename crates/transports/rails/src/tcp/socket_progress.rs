@@ -1,16 +1,16 @@
 //! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets
 //! strangers in.
 //!
-//! Part of [`TcpRail`]; called from its polls and before it sleeps. Nothing here delivers to the
+//! Part of [`TcpTransport`]; called from its polls and before it sleeps. Nothing here delivers to the
 //! engine.
 
 use crate::limits::TCP_ACCEPTS_PER_POLL;
-use crate::tcp::connector::{Failure, Line, Step};
-use crate::tcp::frame::{ASKED, FABRIC, Process, Reason, Stream};
-use crate::tcp::packet_stream::Sent;
-use crate::tcp::peer::{Call, Verdict};
-use crate::tcp::unauthenticated::Newcomer;
-use crate::tcp::{LOST, TcpRail, Untold};
+use crate::tcp::connector::{ConnectFailure, ConnectStep, Connector};
+use crate::tcp::frame::{ASKED, FABRIC, ProcessId, RejectReason, StreamNumber};
+use crate::tcp::packet_stream::SendResult;
+use crate::tcp::peer::{ConnectState, RetryDecision};
+use crate::tcp::unauthenticated::Authenticated;
+use crate::tcp::{LOST, PendingNotice, TcpTransport};
 use garonne_engine::api::{Error, Peer};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -26,14 +26,14 @@ const TURNS: u8 = 3;
 
 /// Whose socket an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum EpollTarget {
     Door,
     Bell,
     Stranger(usize),
-    Peer(Peer, Stream),
+    Peer(Peer, StreamNumber),
 }
 
-impl Watched {
+impl EpollTarget {
     fn data(self) -> EventData {
         EventData::new_u64(match self {
             Self::Door => 0,
@@ -59,19 +59,19 @@ impl Watched {
             1 => Self::Bell,
             2 => Self::Stranger(index as usize),
             _ => {
-                let stream = Stream::from_code((kind - 3) as u8);
-                Self::Peer(index as Peer, stream.unwrap_or(Stream::Small))
+                let stream = StreamNumber::from_code((kind - 3) as u8);
+                Self::Peer(index as Peer, stream.unwrap_or(StreamNumber::Small))
             }
         }
     }
 }
 
 /// How events of a stream of a peer are known.
-pub(super) fn watched(peer: Peer, stream: Stream) -> EventData {
-    Watched::Peer(peer, stream).data()
+pub(super) fn watched(peer: Peer, stream: StreamNumber) -> EventData {
+    EpollTarget::Peer(peer, stream).data()
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// Watches the rail's own descriptors.
     pub(super) fn watch_own(&self) -> Result<(), Error> {
         let failed = |errno: rustix::io::Errno| Error::System {
@@ -79,11 +79,17 @@ impl TcpRail {
             errno: errno.raw_os_error(),
         };
         let epoll = &self.wake.epoll;
-        epoll::add(epoll, self.door.fd(), Watched::Door.data(), EventFlags::IN).map_err(failed)?;
+        epoll::add(
+            epoll,
+            self.door.fd(),
+            EpollTarget::Door.data(),
+            EventFlags::IN,
+        )
+        .map_err(failed)?;
         epoll::add(
             epoll,
             self.wake.bell(),
-            Watched::Bell.data(),
+            EpollTarget::Bell.data(),
             EventFlags::IN,
         )
         .map_err(failed)
@@ -105,11 +111,11 @@ impl TcpRail {
     }
 
     /// A stream of a peer is needed: it is opened, unless it is.
-    pub(super) fn want(&mut self, peer: Peer, stream: Stream) {
+    pub(super) fn want(&mut self, peer: Peer, stream: StreamNumber) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if remote.fd(stream).is_none() && matches!(remote.calls(stream).call, Call::Rest) {
+        if remote.fd(stream).is_none() && matches!(remote.calls(stream).call, ConnectState::Rest) {
             let now = Instant::now();
             remote.calls(stream).want(now);
             self.call(peer, stream, now);
@@ -117,19 +123,19 @@ impl TcpRail {
     }
 
     /// Calls a peer, if it is time for that.
-    pub(super) fn call(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn call(&mut self, peer: Peer, stream: StreamNumber, now: Instant) {
         let idle = self.is_idle_beside(peer, stream);
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let calls = remote.calls(stream);
         match calls.call {
-            Call::At(at) if at <= now && idle => {
-                calls.call = Call::Rest;
+            ConnectState::At(at) if at <= now && idle => {
+                calls.call = ConnectState::Rest;
                 return;
             }
-            Call::At(at) if at <= now => {}
-            Call::At(at) => return self.remind(at),
+            ConnectState::At(at) if at <= now => {}
+            ConnectState::At(at) => return self.remind(at),
             _ => return,
         }
         if stream.is_fabric() && !self.may_call_fabric(peer) {
@@ -138,34 +144,34 @@ impl TcpRail {
         // The one beside an endpoint stands for no network: it takes the one that works.
         let works = stream
             .is_fabric()
-            .then(|| self.ends(peer, Stream::Bulk(0)))
+            .then(|| self.ends(peer, StreamNumber::Bulk(0)))
             .flatten();
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let calls = remote.calls(stream);
         let address = match stream {
-            Stream::Small | Stream::Bulk(0) => {
+            StreamNumber::Small | StreamNumber::Bulk(0) => {
                 let (all, led) = (self.hosts.addresses(peer), self.hosts.may_be_led(peer));
                 let is_drained = |address| led && self.hosts.is_drained(address);
                 let now_tried = calls.may_try(&all, is_drained, now);
                 calls.address(now_tried)
             }
-            Stream::Bulk(FABRIC) => {
+            StreamNumber::Bulk(FABRIC) => {
                 let addresses = self.hosts.addresses(peer);
                 let works = addresses
                     .iter()
                     .find(|address| works.is_some_and(|(_, other)| other.ip() == address.ip()));
                 works.copied().or_else(|| calls.address(&addresses))
             }
-            Stream::Bulk(path) => self
+            StreamNumber::Bulk(path) => self
                 .hosts
                 .networks(peer)
                 .get(usize::from(path) - 1)
                 .copied(),
         };
         let Some(address) = address else {
-            calls.call = Call::Rest;
+            calls.call = ConnectState::Rest;
             // Of a further network nobody needs to know why it is not there any more.
             if !stream.is_further() && !self.is_beside(peer) {
                 self.lose(peer);
@@ -174,14 +180,14 @@ impl TcpRail {
         };
         let to = (peer, self.hosts.incarnation(peer));
         let longest = self.brief.longest_to(address.ip());
-        match Line::begin_with(&self.house, (address, to, stream), longest, now) {
+        match Connector::begin_with(&self.house, (address, to, stream), longest, now) {
             Ok(line) => {
                 let flags = EventFlags::IN | EventFlags::OUT;
-                let data = Watched::Peer(peer, stream).data();
+                let data = EpollTarget::Peer(peer, stream).data();
                 if epoll::add(&self.wake.epoll, line.fd(), data, flags).is_err() {
-                    return self.failed(peer, stream, Failure::Unreachable, now);
+                    return self.failed(peer, stream, ConnectFailure::Unreachable, now);
                 }
-                calls.call = Call::Out(Box::new(line));
+                calls.call = ConnectState::Out(Box::new(line));
                 if let Some(due) = remote.due(stream) {
                     self.remind(due);
                 }
@@ -190,7 +196,13 @@ impl TcpRail {
         }
     }
 
-    pub(super) fn failed(&mut self, peer: Peer, stream: Stream, failure: Failure, now: Instant) {
+    pub(super) fn failed(
+        &mut self,
+        peer: Peer,
+        stream: StreamNumber,
+        failure: ConnectFailure,
+        now: Instant,
+    ) {
         if stream.is_further() || self.is_beside(peer) {
             return self.failed_further(peer, stream, &failure, now);
         }
@@ -201,19 +213,19 @@ impl TcpRail {
         let verdict = match self.hosts.may_be_hidden(peer) {
             true => calls.failed_hidden(&failure, now),
             false if self.hosts.may_be_led(peer) => calls.failed_led(&failure, now),
-            false if calls.failed(&failure, now) => Verdict::Gone,
-            false => Verdict::Again,
+            false if calls.failed(&failure, now) => RetryDecision::Gone,
+            false => RetryDecision::Again,
         };
         let due = calls.due();
         // Who has cut it may be a host between that does not reach the peer.
-        let unreached = !matches!(failure, Failure::Fault(_));
+        let unreached = !matches!(failure, ConnectFailure::Fault(_));
         if unreached {
             self.ask(peer, stream, now);
         }
         match verdict {
-            Verdict::Gone => return self.lose_for(peer, self.why(peer, &failure)),
-            Verdict::Apart => self.hosts.cannot_reach(peer),
-            Verdict::Again => {}
+            RetryDecision::Gone => return self.lose_for(peer, self.why(peer, &failure)),
+            RetryDecision::Apart => self.hosts.cannot_reach(peer),
+            RetryDecision::Again => {}
         }
         if let Some(due) = due {
             self.remind(due);
@@ -222,8 +234,8 @@ impl TcpRail {
 
     /// What is to be said of a peer that is given up since calls to it fail like that; where the
     /// two cannot have a connection, the hosts hear of it, too.
-    fn why(&self, peer: Peer, failure: &Failure) -> &'static str {
-        let Failure::Fault(fault) = failure else {
+    fn why(&self, peer: Peer, failure: &ConnectFailure) -> &'static str {
+        let ConnectFailure::Fault(fault) = failure else {
             return LOST;
         };
         self.hosts.refused(peer, fault);
@@ -231,17 +243,17 @@ impl TcpRail {
     }
 
     /// A call goes on.
-    pub(super) fn step(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn step(&mut self, peer: Peer, stream: StreamNumber, now: Instant) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         let expected = match stream {
-            Stream::Small => remote.link.expected(),
-            Stream::Bulk(_) => 0,
+            StreamNumber::Small => remote.link.expected(),
+            StreamNumber::Bulk(_) => 0,
         };
         let calls = remote.calls(stream);
         let line = match std::mem::take(&mut calls.call) {
-            Call::Out(line) => line,
+            ConnectState::Out(line) => line,
             other => {
                 calls.call = other;
                 return;
@@ -249,25 +261,25 @@ impl TcpRail {
         };
         let (was_called, was_kept) = (line.called().is_some(), line.is_kept());
         match line.step(expected, now) {
-            Step::Wait(line) => {
+            ConnectStep::Wait(line) => {
                 if !was_called && line.called().is_some() {
-                    let data = Watched::Peer(peer, stream).data();
+                    let data = EpollTarget::Peer(peer, stream).data();
                     let _ = epoll::modify(&self.wake.epoll, line.fd(), data, EventFlags::IN);
                 }
                 let newly_kept = !was_kept && line.is_kept();
-                calls.call = Call::Out(Box::new(line));
+                calls.call = ConnectState::Out(Box::new(line));
                 if newly_kept {
                     self.ask(peer, stream, now);
                 } else if let Some(due) = calls.due() {
                     self.remind(due);
                 }
             }
-            Step::Failed(failure) => self.failed(peer, stream, failure, now),
-            Step::Open(channel, theirs) => {
-                let data = Watched::Peer(peer, stream).data();
+            ConnectStep::Failed(failure) => self.failed(peer, stream, failure, now),
+            ConnectStep::Open(channel, theirs) => {
+                let data = EpollTarget::Peer(peer, stream).data();
                 let watched = epoll::modify(&self.wake.epoll, channel.fd(), data, EventFlags::IN);
                 if watched.is_err() {
-                    return self.failed(peer, stream, Failure::Cut, now);
+                    return self.failed(peer, stream, ConnectFailure::Cut, now);
                 }
                 let outdated = calls.is_outdated(&self.hosts.addresses(peer));
                 self.opened(peer, stream, channel, theirs);
@@ -283,8 +295,8 @@ impl TcpRail {
     fn opened(
         &mut self,
         peer: Peer,
-        stream: Stream,
-        channel: super::connection::Channel,
+        stream: StreamNumber,
+        channel: super::connection::Connection,
         theirs: u32,
     ) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -293,8 +305,8 @@ impl TcpRail {
         remote.calls(stream).opened();
         let version = channel.version();
         let honest = match stream {
-            Stream::Small => remote.link.adopt(channel, theirs, &mut self.blocks).is_ok(),
-            Stream::Bulk(path) => {
+            StreamNumber::Small => remote.link.adopt(channel, theirs, &mut self.blocks).is_ok(),
+            StreamNumber::Bulk(path) => {
                 remote.paths.adopt(path, channel);
                 true
             }
@@ -308,7 +320,7 @@ impl TcpRail {
             calls.met = ends.map(|(_, other)| other.ip());
             calls.silences.opened(Instant::now());
         }
-        if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
+        if let (StreamNumber::Bulk(path), Some(ends)) = (stream, ends) {
             let (drained, share) = (self.is_drained(ends), self.hosts.share(ends.0.ip()));
             if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
                 if !stream.is_fabric() {
@@ -321,7 +333,7 @@ impl TcpRail {
         }
         self.shown.opened(peer, stream, ends);
         self.shown.version(peer, stream, version);
-        if let (Stream::Bulk(path), Some(ends)) = (stream, ends) {
+        if let (StreamNumber::Bulk(path), Some(ends)) = (stream, ends) {
             self.begin_tuned(peer, path, ends);
         }
         self.show_round_trip(peer, stream);
@@ -338,7 +350,7 @@ impl TcpRail {
     fn stranger(&mut self, place: usize, now: Instant) {
         let (me, size) = (self.house.me.rank, self.hosts.size());
         let (remotes, gone, hosts, beside) = (&self.remotes, &self.gone, &self.hosts, &self.beside);
-        let admit = |from: &Process, stream: Stream| {
+        let admit = |from: &ProcessId, stream: StreamNumber| {
             let peer = from.rank;
             let asked = from.world == ASKED;
             if peer >= size
@@ -347,7 +359,7 @@ impl TcpRail {
                 || from.incarnation != hosts.incarnation(peer)
                 || stream.is_further() && beside.get(peer as usize) == Some(&true)
             {
-                return Err(Reason::Other);
+                return Err(RejectReason::Other);
             }
             let Some(remote) = remotes[peer as usize].as_ref().filter(|_| !asked) else {
                 return Ok(0);
@@ -357,11 +369,11 @@ impl TcpRail {
                     .call_of(stream)
                     .is_some_and(|calls| calls.stands(now))
             {
-                return Err(Reason::Busy);
+                return Err(RejectReason::Busy);
             }
             Ok(match stream {
-                Stream::Small => remote.link.expected(),
-                Stream::Bulk(_) => 0,
+                StreamNumber::Small => remote.link.expected(),
+                StreamNumber::Bulk(_) => 0,
             })
         };
         if let Some(newcomer) = self.door.look(place, &self.house, admit) {
@@ -369,7 +381,7 @@ impl TcpRail {
         }
     }
 
-    fn newcomer(&mut self, newcomer: Newcomer) {
+    fn newcomer(&mut self, newcomer: Authenticated) {
         let (peer, stream) = (newcomer.from.rank, newcomer.stream);
         if self.remote(peer).is_err() {
             return;
@@ -377,7 +389,7 @@ impl TcpRail {
         if newcomer.from.world == ASKED {
             return self.wanted_there(peer, stream);
         }
-        let data = Watched::Peer(peer, stream).data();
+        let data = EpollTarget::Peer(peer, stream).data();
         if epoll::modify(
             &self.wake.epoll,
             newcomer.channel.fd(),
@@ -391,16 +403,16 @@ impl TcpRail {
     }
 
     /// Bytes are under way on a connection, and the other host has confirmed nothing for long.
-    pub(super) fn fell_silent(&mut self, peer: Peer, stream: Stream, now: Instant) {
+    pub(super) fn fell_silent(&mut self, peer: Peer, stream: StreamNumber, now: Instant) {
         self.broke_so(peer, stream, (true, now));
     }
 
     /// A connection has ended.
-    pub(super) fn broke(&mut self, peer: Peer, stream: Stream) {
+    pub(super) fn broke(&mut self, peer: Peer, stream: StreamNumber) {
         self.broke_so(peer, stream, (false, Instant::now()));
     }
 
-    fn broke_so(&mut self, peer: Peer, stream: Stream, (silent, now): (bool, Instant)) {
+    fn broke_so(&mut self, peer: Peer, stream: StreamNumber, (silent, now): (bool, Instant)) {
         if self.note_end(peer, stream, silent, now) {
             return self.give_up_silent(peer);
         }
@@ -412,8 +424,8 @@ impl TcpRail {
             remote.calls(stream).turn_to(next);
         }
         match stream {
-            Stream::Small => remote.link.cut(),
-            Stream::Bulk(path) => remote.paths.cut(path),
+            StreamNumber::Small => remote.link.cut(),
+            StreamNumber::Bulk(path) => remote.paths.cut(path),
         }
         self.shown.closed(peer, stream);
         if remote.condemned {
@@ -441,8 +453,8 @@ impl TcpRail {
     /// Which of a peer's addresses is to be called when its open connection by one of several
     /// networks in common breaks: that of the next one. The network itself may be why, as a tunnel
     /// that takes calls and loses all longer packets.
-    fn by_next_network(&self, peer: Peer, stream: Stream) -> Option<usize> {
-        if !matches!(stream, Stream::Small | Stream::Bulk(0)) {
+    fn by_next_network(&self, peer: Peer, stream: StreamNumber) -> Option<usize> {
+        if !matches!(stream, StreamNumber::Small | StreamNumber::Bulk(0)) {
             return None;
         }
         let remote = self.remotes.get(peer as usize)?.as_ref()?;
@@ -488,38 +500,38 @@ impl TcpRail {
         }
         self.settle_recalls();
         if !beside {
-            self.untold.push(Untold::Gone(peer, why));
+            self.untold.push(PendingNotice::Gone(peer, why));
         }
     }
 
     /// Sends what waits on a stream, and has its socket watched for room if it is full.
-    pub(super) fn flush(&mut self, peer: Peer, stream: Stream) {
+    pub(super) fn flush(&mut self, peer: Peer, stream: StreamNumber) {
         let slice = match stream {
-            Stream::Small => usize::MAX,
-            Stream::Bulk(_) => self.brisk.slice(Instant::now),
+            StreamNumber::Small => usize::MAX,
+            StreamNumber::Bulk(_) => self.brisk.slice(Instant::now),
         };
         self.flush_some(peer, stream, slice);
     }
 
     /// The same, but about `slice` bytes of bulk data at most.
-    pub(super) fn flush_some(&mut self, peer: Peer, stream: Stream, slice: usize) {
+    pub(super) fn flush_some(&mut self, peer: Peer, stream: StreamNumber, slice: usize) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
         self.unconfirmed = true;
         let sent = match stream {
-            Stream::Small => remote.link.flush(),
-            Stream::Bulk(path) => remote.paths.at(path).bulk.flush(slice),
+            StreamNumber::Small => remote.link.flush(),
+            StreamNumber::Bulk(path) => remote.paths.at(path).bulk.flush(slice),
         };
-        if sent == Sent::Over {
+        if sent == SendResult::Over {
             // What the other side sent before it cut is taken first.
             self.mark_ready(peer);
             self.must_look = true;
             return;
         }
         // What may leave later is seen to at the next look, as where there is no room now.
-        let full = sent != Sent::All;
-        if sent == Sent::Enough {
+        let full = sent != SendResult::All;
+        if sent == SendResult::Enough {
             self.must_look = true;
         }
         if remote.calls(stream).watches_room == full {
@@ -534,7 +546,7 @@ impl TcpRail {
             && epoll::modify(
                 &self.wake.epoll,
                 fd,
-                Watched::Peer(peer, stream).data(),
+                EpollTarget::Peer(peer, stream).data(),
                 flags,
             )
             .is_ok()
@@ -564,22 +576,24 @@ impl TcpRail {
         self.come_back(now);
         // Whose call is here need not be asked for it, and has not come too late.
         for turn in 0..TURNS {
-            let whose = |event: &Event| (Watched::from_data(event.data), event.flags);
+            let whose = |event: &Event| (EpollTarget::from_data(event.data), event.flags);
             for (watched, flags) in events.iter().map(whose) {
                 if watched.turn() != turn {
                     continue;
                 }
                 self.glance.saw_another(
-                    self.hot.map(|hot| Watched::Peer(hot, Stream::Small)) != Some(watched),
+                    self.hot
+                        .map(|hot| EpollTarget::Peer(hot, StreamNumber::Small))
+                        != Some(watched),
                 );
                 match watched {
-                    Watched::Bell => {
+                    EpollTarget::Bell => {
                         self.wake.hush();
                         self.take_endpoints();
                     }
-                    Watched::Door => self.let_in(now),
-                    Watched::Stranger(place) => self.stranger(place, now),
-                    Watched::Peer(peer, stream) => self.event(peer, stream, flags, now),
+                    EpollTarget::Door => self.let_in(now),
+                    EpollTarget::Stranger(place) => self.stranger(place, now),
+                    EpollTarget::Peer(peer, stream) => self.event(peer, stream, flags, now),
                 }
             }
         }
@@ -594,7 +608,13 @@ impl TcpRail {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let epoll = &self.wake.epoll;
             let mut watch = |place: usize, fd: BorrowedFd<'_>| {
-                epoll::add(epoll, fd, Watched::Stranger(place).data(), EventFlags::IN).is_ok()
+                epoll::add(
+                    epoll,
+                    fd,
+                    EpollTarget::Stranger(place).data(),
+                    EventFlags::IN,
+                )
+                .is_ok()
             };
             let Some(place) = self.door.open_to_one(now, &mut watch) else {
                 break;
@@ -606,11 +626,12 @@ impl TcpRail {
         }
     }
 
-    fn event(&mut self, peer: Peer, stream: Stream, flags: EventFlags, now: Instant) {
+    fn event(&mut self, peer: Peer, stream: StreamNumber, flags: EventFlags, now: Instant) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
         };
-        if matches!(remote.calls(stream).call, Call::Out(_)) && remote.fd(stream).is_none() {
+        if matches!(remote.calls(stream).call, ConnectState::Out(_)) && remote.fd(stream).is_none()
+        {
             return self.step(peer, stream, now);
         }
         if flags.intersects(EventFlags::OUT) {

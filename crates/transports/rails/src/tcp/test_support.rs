@@ -1,6 +1,6 @@
 //! What tests of several modules surround a rail with.
 
-use crate::tcp::{Fault, Hosts, connector};
+use crate::tcp::{HandshakeError, PeerDirectory, connector};
 use garonne_engine::api::Peer;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Who the ranks of a test are and where they are called, and what rails say of them.
-pub(crate) struct Book {
+pub(crate) struct TestDirectory {
     /// Of each rank, in the order in which to try.
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
     /// Comes before all others.
@@ -23,10 +23,10 @@ pub(crate) struct Book {
     pub(crate) hidden: bool,
     /// Who was asked for its call.
     pub(crate) asked: Mutex<Vec<(Peer, bool)>>,
-    pub(crate) refused: Mutex<Vec<(Peer, Fault)>>,
+    pub(crate) refused: Mutex<Vec<(Peer, HandshakeError)>>,
 }
 
-impl Book {
+impl TestDirectory {
     /// Each at one address.
     pub(crate) fn at<const RANKS: usize>(addresses: [SocketAddr; RANKS]) -> Self {
         Self::at_some(addresses.map(|address| vec![address]).to_vec())
@@ -52,7 +52,7 @@ impl Book {
     }
 }
 
-impl Hosts for Book {
+impl PeerDirectory for TestDirectory {
     fn size(&self) -> u32 {
         self.addresses.len() as u32
     }
@@ -83,20 +83,20 @@ impl Hosts for Book {
     fn may_be_hidden(&self, _peer: Peer) -> bool {
         self.hidden
     }
-    fn refused(&self, peer: Peer, fault: &Fault) {
+    fn refused(&self, peer: Peer, fault: &HandshakeError) {
         self.refused.lock().unwrap().push((peer, fault.clone()));
     }
 }
 
 /// A port where calls come to nothing, and nobody says so: its queue is full, and the kernel drops
 /// whatever comes.
-pub(crate) struct Hole {
+pub(crate) struct ClosedPort {
     pub(crate) at: SocketAddr,
     _listener: OwnedFd,
     _fill: Vec<OwnedFd>,
 }
 
-impl Hole {
+impl ClosedPort {
     pub(crate) fn new() -> Self {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let flags = SocketFlags::CLOEXEC;

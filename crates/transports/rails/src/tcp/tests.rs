@@ -7,33 +7,33 @@ mod turns;
 mod versions;
 
 use super::*;
-use crate::conformance::{Told, send};
-use crate::tcp::frame::{HEAD, Head, Opening, Reason};
-use crate::tcp::handshake::{Answered, Caller};
-use crate::tcp::test_support::Book;
+use crate::conformance::{RecordedEvents, send};
+use crate::tcp::frame::{FrameHeader, HEAD, Opening, RejectReason};
+use crate::tcp::handshake::{Initiator, InitiatorStep};
+use crate::tcp::test_support::TestDirectory;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn house(secret: &Secret, rank: Peer) -> House {
-    let me = Process {
+fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
+    let me = ProcessId {
         job: [1; 16],
         world: 0,
         rank,
         incarnation: rank,
     };
-    House::new(secret.clone(), me, false)
+    LocalIdentity::new(secret.clone(), me, false)
 }
 
 /// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's
 /// address.
 struct Stage {
-    rail: TcpRail,
+    rail: TcpTransport,
     secret: Secret,
     second: TcpListener,
     address: SocketAddr,
-    book: Arc<Book>,
+    book: Arc<TestDirectory>,
 }
 
 fn stage() -> Stage {
@@ -41,11 +41,11 @@ fn stage() -> Stage {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
     let address = listener.local_addr().unwrap();
-    let book = Arc::new(Book {
+    let book = Arc::new(TestDirectory {
         incarnation: |peer| peer,
-        ..Book::at([address, second.local_addr().unwrap()])
+        ..TestDirectory::at([address, second.local_addr().unwrap()])
     });
-    let rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
+    let rail = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
     Stage {
         rail,
         secret,
@@ -56,7 +56,7 @@ fn stage() -> Stage {
 }
 
 impl Stage {
-    fn polls(&mut self, count: usize, told: &mut Told) {
+    fn polls(&mut self, count: usize, told: &mut RecordedEvents) {
         for _ in 0..count {
             self.rail.poll(16, told);
             std::thread::sleep(Duration::from_micros(100));
@@ -64,7 +64,11 @@ impl Stage {
     }
 
     /// Polls until this is told, for longer than any delay of a machine with too much to do.
-    fn until(&mut self, told: &mut Told, mut is_told: impl FnMut(&Told) -> bool) {
+    fn until(
+        &mut self,
+        told: &mut RecordedEvents,
+        mut is_told: impl FnMut(&RecordedEvents) -> bool,
+    ) {
         for _ in 0..100_000 {
             if is_told(told) {
                 return;
@@ -76,7 +80,7 @@ impl Stage {
     /// Reads exactly as many bytes, polling the rail meanwhile.
     fn read(&mut self, socket: &mut TcpStream, bytes: &mut [u8]) {
         socket.set_nonblocking(true).unwrap();
-        let (mut got, mut told) = (0, Told::default());
+        let (mut got, mut told) = (0, RecordedEvents::default());
         for _ in 0..100_000 {
             self.polls(1, &mut told);
             match socket.read(&mut bytes[got..]) {
@@ -95,7 +99,7 @@ impl Stage {
     /// Whether the rail cuts this connection within so many polls.
     fn is_cut(&mut self, socket: &mut TcpStream, polls: usize) -> bool {
         socket.set_nonblocking(true).unwrap();
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         for _ in 0..polls {
             self.polls(1, &mut told);
             match socket.read(&mut [0; 600]) {
@@ -121,30 +125,30 @@ impl Stage {
         assert_eq!(self.rail.read(bulk), Ok(BulkStatus::Pending));
     }
 
-    fn caller(&self, stream: Stream) -> (TcpStream, Caller, Vec<u8>) {
-        let (caller, call) = Caller::call(&house(&self.secret, 1), (0, 0), stream).unwrap();
+    fn caller(&self, stream: StreamNumber) -> (TcpStream, Initiator, Vec<u8>) {
+        let (caller, call) = Initiator::call(&house(&self.secret, 1), (0, 0), stream).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
         (socket, caller, call)
     }
 
     /// Rank 1's connection, with the whole handshake done.
-    fn connected(&mut self, stream: Stream) -> TcpStream {
+    fn connected(&mut self, stream: StreamNumber) -> TcpStream {
         let (mut socket, caller, call) = self.caller(stream);
         socket.write_all(&call).unwrap();
         let mut answer = [0; frame::PREFIX + frame::SECOND];
         self.read(&mut socket, &mut answer);
-        let Ok(Answered::Done { proof, .. }) = caller.answered(&answer, 0) else {
+        let Ok(InitiatorStep::Done { proof, .. }) = caller.answered(&answer, 0) else {
             panic!("rank 0 is honest")
         };
         socket.write_all(&proof).unwrap();
-        self.polls(5, &mut Told::default());
+        self.polls(5, &mut RecordedEvents::default());
         socket
     }
 }
 
-fn head(kind: Kind, len: u32, (number, expected): (u32, u32)) -> [u8; HEAD] {
-    Head {
+fn head(kind: FrameKind, len: u32, (number, expected): (u32, u32)) -> [u8; HEAD] {
+    FrameHeader {
         len,
         kind,
         number,
@@ -156,24 +160,24 @@ fn head(kind: Kind, len: u32, (number, expected): (u32, u32)) -> [u8; HEAD] {
 #[test]
 fn a_peer_that_breaks_the_format_counts_as_gone() {
     let too_long = {
-        let mut bytes = head(Kind::Packet, 0, (0, 0));
+        let mut bytes = head(FrameKind::Packet, 0, (0, 0));
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         bytes
     };
     let cases = [
-        (Stream::Small, too_long),
-        (Stream::Small, head(Kind::Ring, 0, (1, 0))),
-        (Stream::Small, head(Kind::Acknowledge, 0, (0, 5))),
-        (Stream::Small, head(Kind::Bulk, 8, (0, 0))),
-        (Stream::Bulk(0), head(Kind::Bulk, 8, (0, 0))),
-        (Stream::Bulk(0), head(Kind::Refused, 0, (0, 0))),
-        (Stream::Bulk(0), head(Kind::Packet, 24, (0, 0))),
+        (StreamNumber::Small, too_long),
+        (StreamNumber::Small, head(FrameKind::Ring, 0, (1, 0))),
+        (StreamNumber::Small, head(FrameKind::Acknowledge, 0, (0, 5))),
+        (StreamNumber::Small, head(FrameKind::Bulk, 8, (0, 0))),
+        (StreamNumber::Bulk(0), head(FrameKind::Bulk, 8, (0, 0))),
+        (StreamNumber::Bulk(0), head(FrameKind::Refused, 0, (0, 0))),
+        (StreamNumber::Bulk(0), head(FrameKind::Packet, 24, (0, 0))),
     ];
     for (stream, bytes) in cases {
         let mut stage = stage();
         let mut socket = stage.connected(stream);
         socket.write_all(&bytes).unwrap();
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         stage.until(&mut told, |told| !told.gone.is_empty());
         assert_eq!(
             (told.gone, told.packets.len()),
@@ -187,8 +191,8 @@ fn a_peer_that_breaks_the_format_counts_as_gone() {
 #[test]
 fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Small);
-    let mut packet = head(Kind::Packet, (HEADER + 1) as u32, (0, 0)).to_vec();
+    let mut socket = stage.connected(StreamNumber::Small);
+    let mut packet = head(FrameKind::Packet, (HEADER + 1) as u32, (0, 0)).to_vec();
     let header = PacketHeader {
         kind: 1,
         len: 1,
@@ -196,7 +200,7 @@ fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
     };
     packet.extend_from_slice(&frame::header_bytes(&header));
     packet.push(77);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..3 {
         socket.write_all(&packet).unwrap();
     }
@@ -219,7 +223,7 @@ fn what_is_not_exposed_cannot_be_read() {
     else {
         panic!("there is room")
     };
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let cookie = descriptor.cookie;
     let wrong = [
         (cookie + 1, 0, 10),
@@ -230,11 +234,11 @@ fn what_is_not_exposed_cannot_be_read() {
     ];
     for (number, (cookie, offset, len)) in (0..).zip(wrong) {
         socket
-            .write_all(&head(Kind::Ask, frame::ASK as u32, (number, 0)))
+            .write_all(&head(FrameKind::Ask, frame::ASK as u32, (number, 0)))
             .unwrap();
         socket
             .write_all(
-                &Ask {
+                &ReadRequest {
                     cookie,
                     offset,
                     len,
@@ -246,22 +250,22 @@ fn what_is_not_exposed_cannot_be_read() {
         stage.read(&mut socket, &mut answer);
         assert_eq!(
             answer,
-            head(Kind::Refused, 0, (number, 0)),
+            head(FrameKind::Refused, 0, (number, 0)),
             "{cookie} {offset} {len}"
         );
     }
-    let ask = Ask {
+    let ask = ReadRequest {
         cookie,
         offset: 90,
         len: 10,
     };
     socket
-        .write_all(&head(Kind::Ask, frame::ASK as u32, (50, 0)))
+        .write_all(&head(FrameKind::Ask, frame::ASK as u32, (50, 0)))
         .unwrap();
     socket.write_all(&ask.encode()).unwrap();
     let mut answer = [1; HEAD + 10];
     stage.read(&mut socket, &mut answer);
-    assert_eq!(answer[..HEAD], head(Kind::Bulk, 10, (50, 0)));
+    assert_eq!(answer[..HEAD], head(FrameKind::Bulk, 10, (50, 0)));
     assert_eq!(answer[HEAD..], [0; 10]);
     stage.rail.sever();
 }
@@ -269,21 +273,21 @@ fn what_is_not_exposed_cannot_be_read() {
 #[test]
 fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
-    let ask = Ask {
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
+    let ask = ReadRequest {
         cookie: 77,
         offset: 0,
         len: 1,
     };
     let ask = [
-        &head(Kind::Ask, frame::ASK as u32, (0, 0))[..],
+        &head(FrameKind::Ask, frame::ASK as u32, (0, 0))[..],
         &ask.encode(),
     ]
     .concat();
     let asks = ask.repeat(1000);
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let (mut told, mut at) = (Told::default(), 0);
+    let (mut told, mut at) = (RecordedEvents::default(), 0);
     for _ in 0..100_000 {
         if !told.gone.is_empty() {
             break;
@@ -300,19 +304,19 @@ fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
 #[test]
 fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let memory = Scratch::new(100).unwrap();
     let local = Data::contiguous(memory.mem(), 100);
     stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     stage.rail.peer_lost(1);
     stage.until(&mut told, |told| !told.done.is_empty());
     assert!(matches!(
         told.done[..],
         [(9, Err(Error::Peer { peer: 1, .. }))]
     ));
-    let body = [&head(Kind::Bulk, 100, (0, 0))[..], &[7; 100]].concat();
+    let body = [&head(FrameKind::Bulk, 100, (0, 0))[..], &[7; 100]].concat();
     // It may be cut already.
     let _ = socket.write_all(&body);
     stage.polls(5, &mut told);
@@ -326,12 +330,16 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
 #[test]
 fn a_replayed_call_and_a_wrong_proof_open_nothing() {
     let mut stage = stage();
-    let (mut socket, _caller, call) = stage.caller(Stream::Small);
+    let (mut socket, _caller, call) = stage.caller(StreamNumber::Small);
     socket.write_all(&call).unwrap();
     let mut answer = [0; frame::PREFIX + frame::SECOND];
     stage.read(&mut socket, &mut answer);
     // Whoever recorded the call cannot go on.
-    let proof = Opening::own(frame::VERSIONS, frame::Body::Proof([9; frame::THIRD])).encode();
+    let proof = Opening::own(
+        frame::VERSIONS,
+        frame::MessageBody::Proof([9; frame::THIRD]),
+    )
+    .encode();
     socket.write_all(&proof).unwrap();
     assert!(stage.is_cut(&mut socket, 100_000));
     assert!(stage.rail.open.is_empty(), "nobody has proved anything");
@@ -342,7 +350,7 @@ fn a_replayed_call_and_a_wrong_proof_open_nothing() {
 fn strangers_without_the_secret_are_cut_at_once() {
     let mut stage = stage();
     let other = Secret::generate().unwrap();
-    let (_, call) = Caller::call(&house(&other, 1), (0, 0), Stream::Small).unwrap();
+    let (_, call) = Initiator::call(&house(&other, 1), (0, 0), StreamNumber::Small).unwrap();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4000], &call] {
         let mut socket = TcpStream::connect(stage.address).unwrap();
         socket.write_all(bytes).unwrap();
@@ -358,7 +366,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     let mut silent: Vec<_> = (0..5)
         .map(|_| TcpStream::connect(stage.address).unwrap())
         .collect();
-    stage.polls(10, &mut Told::default());
+    stage.polls(10, &mut RecordedEvents::default());
     assert!(!stage.is_cut(&mut silent[0], 20));
     // Time is an argument.
     let later = Instant::now() + crate::limits::TCP_STRANGER_LIMIT;
@@ -393,14 +401,14 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     more(&mut crowd);
     let secret = stage.secret.clone();
     let second = stage.second.try_clone().unwrap();
-    let mut peer = TcpRail::new(house(&secret, 1), stage.book.clone(), second).unwrap();
-    let mut told = Told::default();
+    let mut peer = TcpTransport::new(house(&secret, 1), stage.book.clone(), second).unwrap();
+    let mut told = RecordedEvents::default();
     let mut sent = 0;
     for round in 0..100_000 {
         if sent < 100 && send(&mut peer, 0, &[sent as u8; 100], sent, PacketClass::Data).is_ok() {
             sent += 1;
         }
-        peer.poll(16, &mut Told::default());
+        peer.poll(16, &mut RecordedEvents::default());
         stage.rail.poll(16, &mut told);
         if round % 20 == 0 && crowd.len() < 400 {
             more(&mut crowd);
@@ -417,8 +425,8 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
 
 #[test]
 fn another_library_at_the_other_end_is_refused_by_name() {
-    let (told, refused) = refuse(Reason::Library);
-    assert!(matches!(&refused[..], [(1, Fault::Library(_))]));
+    let (told, refused) = refuse(RejectReason::Library);
+    assert!(matches!(&refused[..], [(1, HandshakeError::Library(_))]));
     assert!(
         told.reasons[0].contains("it runs garonne 9.9.9-elsewhere, this process"),
         "{told:?}"
@@ -427,16 +435,19 @@ fn another_library_at_the_other_end_is_refused_by_name() {
 
 #[test]
 fn a_side_that_encrypts_is_told_from_one_that_has_gone() {
-    let (told, refused) = refuse(Reason::Sealing);
-    assert_eq!(refused, [(1, Fault::Refused(Reason::Sealing))]);
+    let (told, refused) = refuse(RejectReason::Sealing);
+    assert_eq!(
+        refused,
+        [(1, HandshakeError::Refused(RejectReason::Sealing))]
+    );
     assert!(told.reasons[0].contains("one side encrypts"), "{told:?}");
 }
 
 /// What a rank says and hears that calls another, and is refused.
-fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
+fn refuse(reason: RejectReason) -> (RecordedEvents, Vec<(Peer, HandshakeError)>) {
     let mut stage = stage();
     send(&mut stage.rail, 1, &[1], 0, PacketClass::Data).unwrap();
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     let mut accepted = None;
     for _ in 0..100_000 {
         stage.polls(1, &mut told);
@@ -446,7 +457,7 @@ fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
         }
     }
     let mut socket = accepted.unwrap();
-    let mut refusal = Opening::own(frame::VERSIONS, frame::Body::Refusal(reason)).encode();
+    let mut refusal = Opening::own(frame::VERSIONS, frame::MessageBody::Refusal(reason)).encode();
     refusal[16..40].copy_from_slice(b"garonne 9.9.9-elsewhere\0");
     socket.write_all(&refusal).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());
@@ -456,7 +467,7 @@ fn refuse(reason: Reason) -> (Told, Vec<(Peer, Fault)>) {
     (told, refused)
 }
 
-fn native(secret: &Secret, rank: Peer) -> House {
+fn native(secret: &Secret, rank: Peer) -> LocalIdentity {
     let mut house = house(secret, rank);
     house.me.incarnation = 0;
     house
@@ -464,7 +475,7 @@ fn native(secret: &Secret, rank: Peer) -> House {
 
 #[test]
 fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways() {
-    use crate::tcp::agent_channel::{Call, Called, house_of_asking};
+    use crate::tcp::agent_channel::{ChannelConnect, ConnectOutcome, house_of_asking};
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (first, second, closed) = (
@@ -477,27 +488,27 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     let nowhere = closed.local_addr().unwrap();
     drop(closed);
     let book = |other| {
-        Arc::new(Book {
+        Arc::new(TestDirectory {
             hidden: true,
-            ..Book::at([here, other])
+            ..TestDirectory::at([here, other])
         })
     };
     let (asking, asked) = (book(nowhere), book(there));
     let mut rails = [
-        TcpRail::new(native(&secret, 0), asking.clone(), first).unwrap(),
-        TcpRail::new(native(&secret, 1), asked, second).unwrap(),
+        TcpTransport::new(native(&secret, 0), asking.clone(), first).unwrap(),
+        TcpTransport::new(native(&secret, 1), asked, second).unwrap(),
     ];
     send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
-    let mut told = [Told::default(), Told::default()];
-    let mut calls: Vec<Call> = Vec::new();
+    let mut told = [RecordedEvents::default(), RecordedEvents::default()];
+    let mut calls: Vec<ChannelConnect> = Vec::new();
     let mut answered = false;
     for _ in 0..100_000 {
         for (peer, bulk) in std::mem::take(&mut *asking.asked.lock().unwrap()) {
             assert_eq!((peer, bulk), (1, false));
             let house = house_of_asking(secret.clone(), [1; 16], 0);
-            calls.push(Call::ask(&house, (there, 1), bulk).unwrap());
+            calls.push(ChannelConnect::ask(&house, (there, 1), bulk).unwrap());
         }
-        calls.retain_mut(|call| matches!(call.look(), Called::Waits));
+        calls.retain_mut(|call| matches!(call.look(), ConnectOutcome::Waits));
         for (rail, told) in rails.iter_mut().zip(&mut told) {
             rail.poll(16, told);
         }
@@ -518,5 +529,5 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
         (1, &[8; 5][..])
     );
     assert!(told.iter().all(|told| told.gone.is_empty()));
-    rails.into_iter().for_each(TcpRail::sever);
+    rails.into_iter().for_each(TcpTransport::sever);
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Alarm(OwnedFd);
+pub(crate) struct TimerFd(OwnedFd);
 
-impl Alarm {
+impl TimerFd {
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map(Self)

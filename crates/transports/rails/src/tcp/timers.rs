@@ -1,25 +1,25 @@
 //! What the TCP rail does when time has passed, and before its owner sleeps: calls that are due,
 //! hosts that have fallen silent.
 //!
-//! Part of [`TcpRail`]; called from its looks at the sockets alone. Nothing here delivers to the
+//! Part of [`TcpTransport`]; called from its looks at the sockets alone. Nothing here delivers to the
 //! engine.
 
 use crate::limits::{TCP_AWAY, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use crate::sys;
-use crate::tcp::TcpRail;
-use crate::tcp::bulk::Bulk;
-use crate::tcp::frame::Stream;
-use crate::tcp::packet_stream::Sent;
-use crate::tcp::peer::Calls;
+use crate::tcp::TcpTransport;
+use crate::tcp::bulk::BulkConnection;
+use crate::tcp::frame::StreamNumber;
+use crate::tcp::packet_stream::SendResult;
+use crate::tcp::peer::ConnectAttempts;
 use garonne_engine::api::Peer;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// What a process has had of its processors since a moment.
 #[derive(Debug)]
-pub(super) struct Worked(Duration);
+pub(super) struct TimerResult(Duration);
 
-impl Worked {
+impl TimerResult {
     pub(super) fn begin() -> Self {
         Self(Self::now())
     }
@@ -33,7 +33,7 @@ impl Worked {
     }
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// To be called before anything else is done in a look: what is due for long could not be done,
     /// by this side and perhaps by all, who may have been stopped together.
     pub(super) fn come_back(&mut self, now: Instant) {
@@ -88,11 +88,13 @@ impl TcpRail {
                     break;
                 };
                 let calls = remote.call_of(stream);
-                match calls.and_then(Calls::due) {
+                match calls.and_then(ConnectAttempts::due) {
                     Some(due) if due > now => self.remind(due),
                     Some(_) => match calls.and_then(|calls| calls.late(now)) {
                         Some(failure) => self.failed(peer, stream, failure, now),
-                        None if calls.is_some_and(Calls::is_out) => self.ask(peer, stream, now),
+                        None if calls.is_some_and(ConnectAttempts::is_out) => {
+                            self.ask(peer, stream, now)
+                        }
                         None => self.call(peer, stream, now),
                     },
                     None => {}
@@ -103,7 +105,7 @@ impl TcpRail {
             self.unconfirmed = unconfirmed;
         }
         self.listen_again(now);
-        self.worked = Worked::begin();
+        self.worked = TimerResult::begin();
     }
 
     /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of
@@ -123,7 +125,7 @@ impl TcpRail {
     /// What lies in a connection's socket is not sent any more when it is closed: the end of the
     /// connection would stand behind it, and the peer would never hear of that where only long
     /// packets are lost.
-    pub(super) fn cut_short(&self, peer: Peer, stream: Stream) {
+    pub(super) fn cut_short(&self, peer: Peer, stream: StreamNumber) {
         let remote = self.remotes[peer as usize].as_ref();
         if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {
             let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
@@ -132,7 +134,7 @@ impl TcpRail {
 
     /// For how long a peer's host has not confirmed what is under way on a stream; `None`: nothing
     /// is.
-    fn silence(&self, peer: Peer, stream: Stream) -> Option<Duration> {
+    fn silence(&self, peer: Peer, stream: StreamNumber) -> Option<Duration> {
         let remote = self.remotes[peer as usize].as_ref()?;
         sys::unanswered(remote.fd(stream)?)
     }
@@ -154,9 +156,9 @@ impl TcpRail {
                     .at(path)
                     .bulk
                     .socket_mut()
-                    .is_some_and(Bulk::is_left)
+                    .is_some_and(BulkConnection::is_left)
                 {
-                    self.flush(peer, Stream::Bulk(path));
+                    self.flush(peer, StreamNumber::Bulk(path));
                 }
             }
         }
@@ -174,7 +176,7 @@ impl TcpRail {
                 && remote.link.owes()
             {
                 self.unconfirmed = true;
-                if remote.link.acknowledge() == Sent::Over {
+                if remote.link.acknowledge() == SendResult::Over {
                     self.mark_ready(peer);
                 }
             }

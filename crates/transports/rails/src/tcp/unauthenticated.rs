@@ -4,28 +4,28 @@
 //! Owned by the door, or by the line. It keeps at most two openings of what came; how long it may
 //! take is its owner's to say.
 
-use crate::tcp::connection::{self, Channel, Io, Then};
-use crate::tcp::frame::{OPENING_MAX, Process, Reason, Stream};
-use crate::tcp::handshake::{Callee, Fault, Heard, House};
+use crate::tcp::connection::{self, AfterRead, Connection, IoResult};
+use crate::tcp::frame::{OPENING_MAX, ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{HandshakeError, LocalIdentity, Responder, ResponderStep};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 /// See the module's paragraph.
 #[derive(Debug)]
-pub(crate) struct Stranger {
+pub(crate) struct Unauthenticated {
     socket: OwnedFd,
     came: Vec<u8>,
     /// It has shown the secret and was answered.
-    callee: Option<Box<Callee>>,
+    callee: Option<Box<Responder>>,
     since: Instant,
 }
 
 /// Who has proved itself.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
-    pub(crate) from: Process,
-    pub(crate) stream: Stream,
-    pub(crate) channel: Channel,
+pub(crate) struct Authenticated {
+    pub(crate) from: ProcessId,
+    pub(crate) stream: StreamNumber,
+    pub(crate) channel: Connection,
     /// The number it expects next.
     pub(crate) expected: u32,
 }
@@ -33,21 +33,21 @@ pub(crate) struct Newcomer {
 /// What it has said of itself under seal: the number it expects next, and how many bytes of what
 /// came say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Proof {
+pub(crate) struct HandshakeProof {
     expected: u32,
     consumed: usize,
 }
 
 /// What became of a stranger at a look.
 #[derive(Debug)]
-pub(crate) enum Next {
+pub(crate) enum HandshakeProgress {
     Stays,
     /// For what is wrong with it, if it said enough.
-    Leaves(Option<Fault>),
-    Proved(Proof),
+    Leaves(Option<HandshakeError>),
+    Proved(HandshakeProof),
 }
 
-impl Stranger {
+impl Unauthenticated {
     /// `ahead` is what has come by this socket.
     pub(crate) fn new(socket: OwnedFd, ahead: Vec<u8>, now: Instant) -> Self {
         Self {
@@ -75,14 +75,14 @@ impl Stranger {
     /// of its is expected next.
     pub(crate) fn look(
         &mut self,
-        house: &House,
-        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
-    ) -> Next {
+        house: &LocalIdentity,
+        admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
+    ) -> HandshakeProgress {
         if self.came.len() < 2 * OPENING_MAX {
             match connection::recv_onto(&self.socket, &mut self.came, 2 * OPENING_MAX) {
-                Io::Moved(_) => {}
-                Io::Later => return Next::Stays,
-                Io::Over => return Next::Leaves(None),
+                IoResult::Moved(_) => {}
+                IoResult::Later => return HandshakeProgress::Stays,
+                IoResult::Over => return HandshakeProgress::Leaves(None),
             }
         }
         self.hear(house, admit)
@@ -91,48 +91,50 @@ impl Stranger {
     /// The same of what is here already.
     pub(crate) fn hear(
         &mut self,
-        house: &House,
-        admit: impl FnOnce(&Process, Stream) -> Result<u32, Reason>,
-    ) -> Next {
+        house: &LocalIdentity,
+        admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
+    ) -> HandshakeProgress {
         if self.callee.is_none() {
-            match Callee::hear(house, &self.came, admit) {
-                Ok(Heard::More) => return Next::Stays,
-                Ok(Heard::Refused(fault, bytes)) => {
-                    connection::send(&self.socket, &bytes, Then::Nothing);
-                    return Next::Leaves(Some(fault));
+            match Responder::hear(house, &self.came, admit) {
+                Ok(ResponderStep::More) => return HandshakeProgress::Stays,
+                Ok(ResponderStep::Refused(fault, bytes)) => {
+                    connection::send(&self.socket, &bytes, AfterRead::Nothing);
+                    return HandshakeProgress::Leaves(Some(fault));
                 }
-                Ok(Heard::Answered {
+                Ok(ResponderStep::Answered {
                     callee,
                     answer,
                     consumed,
                 }) => {
-                    if connection::send(&self.socket, &answer, Then::Nothing)
-                        != Io::Moved(answer.len())
+                    if connection::send(&self.socket, &answer, AfterRead::Nothing)
+                        != IoResult::Moved(answer.len())
                     {
-                        return Next::Leaves(None);
+                        return HandshakeProgress::Leaves(None);
                     }
                     self.came.drain(..consumed);
                     self.callee = Some(callee);
                 }
-                Err(fault) => return Next::Leaves(Some(fault)),
+                Err(fault) => return HandshakeProgress::Leaves(Some(fault)),
             }
         }
         match self.callee.as_mut().map(|callee| callee.proved(&self.came)) {
-            Some(Ok(None)) => Next::Stays,
-            Some(Ok(Some((expected, consumed)))) => Next::Proved(Proof { expected, consumed }),
-            _ => Next::Leaves(None),
+            Some(Ok(None)) => HandshakeProgress::Stays,
+            Some(Ok(Some((expected, consumed)))) => {
+                HandshakeProgress::Proved(HandshakeProof { expected, consumed })
+            }
+            _ => HandshakeProgress::Leaves(None),
         }
     }
 
     /// Lets it in, once it has proved itself.
-    pub(crate) fn admitted(mut self, proof: Proof) -> Option<Newcomer> {
+    pub(crate) fn admitted(mut self, proof: HandshakeProof) -> Option<Authenticated> {
         let callee = *self.callee.take()?;
         let (from, stream) = (callee.from, callee.stream);
         let ahead = self.came.split_off(proof.consumed.min(self.came.len()));
-        Some(Newcomer {
+        Some(Authenticated {
             from,
             stream,
-            channel: Channel::new(self.socket, callee.terms(), ahead),
+            channel: Connection::new(self.socket, callee.terms(), ahead),
             expected: proof.expected,
         })
     }

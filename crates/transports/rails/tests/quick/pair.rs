@@ -8,7 +8,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus, ReceivedMessage};
-use garonne_rails::shm::{Neighbours, Process, ShmRail, Threads};
+use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,8 +59,8 @@ pub(crate) struct Posted {
 }
 
 pub(crate) struct Pair {
-    pub(crate) sender: Engine<ShmRail>,
-    pub(crate) receiver: Engine<ShmRail>,
+    pub(crate) sender: Engine<ShmTransport>,
+    pub(crate) receiver: Engine<ShmTransport>,
     /// Sends under way, with the memory that they read.
     pub(crate) sending: Vec<(Request, Scratch)>,
     /// Sent and received by nobody.
@@ -88,12 +88,12 @@ pub(crate) enum Memory {
 
 impl Pair {
     pub(crate) fn new(memory: Memory) -> Self {
-        let mut ranks = Threads::new(2).unwrap().into_iter().map(|rank| {
-            let neighbours: Arc<dyn Neighbours> = match memory {
+        let mut ranks = ThreadPeers::new(2).unwrap().into_iter().map(|rank| {
+            let neighbours: Arc<dyn NodePeers> = match memory {
                 Memory::Readable => Arc::new(rank),
-                Memory::Apart => Arc::new(ReachedAs(rank, Process::Unreachable)),
+                Memory::Apart => Arc::new(ReachedAs(rank, PeerProcess::Unreachable)),
             };
-            ShmRail::new(neighbours).unwrap()
+            ShmTransport::new(neighbours).unwrap()
         });
         let mut shard = |me| Engine::new(ranks.next().unwrap(), me, 2, CreditQuotas::for_world(2));
         let (sender, receiver) = (shard(0), shard(1));

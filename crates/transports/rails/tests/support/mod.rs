@@ -1,7 +1,7 @@
 //! Ranks in threads whose memory is reached as these tests want it.
 
 use garonne_engine::api::{Error, Peer};
-use garonne_rails::shm::{Neighbours, Process, Threads};
+use garonne_rails::shm::{NodePeers, PeerProcess, ThreadPeers};
 use garonne_sync::shm::Segment;
 use std::cell::Cell;
 
@@ -11,9 +11,9 @@ thread_local! {
 }
 
 /// Threads' inboxes and doorbells, but every peer's memory is reached as that of this process.
-pub struct ReachedAs(pub Threads, pub Process);
+pub struct ReachedAs(pub ThreadPeers, pub PeerProcess);
 
-impl Neighbours for ReachedAs {
+impl NodePeers for ReachedAs {
     fn me(&self) -> Peer {
         self.0.me()
     }
@@ -29,7 +29,7 @@ impl Neighbours for ReachedAs {
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         self.0.doorbell(peer)
     }
-    fn process(&self, _peer: Peer) -> Process {
+    fn process(&self, _peer: Peer) -> PeerProcess {
         self.1
     }
     fn commons(&self) -> Option<Segment> {

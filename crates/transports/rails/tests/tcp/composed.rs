@@ -6,9 +6,9 @@ use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_engine::transport::{PacketClass, Transport};
-use garonne_rails::conformance::{Told, World, check_all, send};
-use garonne_rails::multi::ComposedRail;
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::conformance::{RecordedEvents, World, check_all, send};
+use garonne_rails::multi::MultiTransport;
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_sync::futex::{self, Wake};
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Ranks of nodes with `per_node` ranks each.
-pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<ComposedRail> {
-    let threads = Threads::new(count).unwrap();
+pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<MultiTransport> {
+    let threads = ThreadPeers::new(count).unwrap();
     threads
         .into_iter()
         .zip(support::ranks(count, false))
@@ -27,13 +27,13 @@ pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<Composed
             let near = (0..count)
                 .map(|peer| peer / per_node == me / per_node)
                 .collect();
-            ComposedRail::new(ShmRail::new(Arc::new(threads)).unwrap(), tcp, near)
+            MultiTransport::new(ShmTransport::new(Arc::new(threads)).unwrap(), tcp, near)
         })
         .collect()
 }
 
 struct Two {
-    rails: Vec<Option<ComposedRail>>,
+    rails: Vec<Option<MultiTransport>>,
     per_node: u32,
 }
 
@@ -48,8 +48,8 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = ComposedRail;
-    fn rail(&mut self, peer: Peer) -> &mut ComposedRail {
+    type Rail = MultiTransport;
+    fn rail(&mut self, peer: Peer) -> &mut MultiTransport {
         self.rails[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
@@ -109,10 +109,10 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
 const SURELY_LOST: Duration = Duration::from_secs(30);
 
 /// The next packet, with sleep until it comes.
-fn await_packet(rail: &mut ComposedRail) -> Peer {
+fn await_packet(rail: &mut MultiTransport) -> Peer {
     let source = rail.wake_source();
     loop {
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         rail.poll(1, &mut told);
         let ticket = rail.arm();
         // As a host does: poll once more after arming.
@@ -140,7 +140,7 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
                 for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {
                     let to = if me == 0 { await_packet(&mut rail) } else { 0 };
                     while send(&mut rail, to, &[n as u8; 20], n, PacketClass::Data).is_err() {
-                        rail.poll(0, &mut Told::default());
+                        rail.poll(0, &mut RecordedEvents::default());
                     }
                     if me != 0 {
                         assert_eq!(await_packet(&mut rail), 0);
@@ -152,12 +152,12 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
 }
 
 /// What a helper does: it is called for what came, whether that came before it armed or after.
-fn await_call(rail: &mut ComposedRail, me: Peer) -> Peer {
+fn await_call(rail: &mut MultiTransport, me: Peer) -> Peer {
     let words = rail.progress_words(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));
     let call = ProgressWakeup::new(&word, &all);
     loop {
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         rail.poll(1, &mut told);
         if let Some((peer, ..)) = told.packets.first() {
             call.disarm();
@@ -195,7 +195,7 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
                         )
                         .is_err()
                         {
-                            rail.poll(0, &mut Told::default());
+                            rail.poll(0, &mut RecordedEvents::default());
                         }
                     }
                     if me == 1 {

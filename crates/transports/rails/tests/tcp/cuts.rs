@@ -5,7 +5,7 @@ use crate::proxy::{self, Ends, Weather};
 use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::schedule::coalesce::CoalescePolicy;
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::tcp::TcpTransport;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub fn through_cuts(
 
 /// Runs the plan among these rails, of all ranks, each in a thread, and severs them; once one is
 /// through, the weather is calm.
-pub fn talk(rails: Vec<TcpRail>, plan: Plan, weather: &Weather) {
+pub fn talk(rails: Vec<TcpTransport>, plan: Plan, weather: &Weather) {
     let (ranks, done) = (rails.len() as u32, AtomicU32::new(0));
     std::thread::scope(|scope| {
         for (me, mut rail) in (0..).zip(rails) {
@@ -49,7 +49,7 @@ pub fn talk(rails: Vec<TcpRail>, plan: Plan, weather: &Weather) {
                     std::thread::sleep(Duration::from_micros(50));
                 });
                 weather.calm.store(true, Ordering::Release);
-                TcpRail::sever(rail);
+                TcpTransport::sever(rail);
             });
         }
     });

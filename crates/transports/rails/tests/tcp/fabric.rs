@@ -4,8 +4,8 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, WithFabrics, house, port};
 use crate::traffic::{self, Plan};
-use garonne_rails::tcp::connection_table::{self, Seen};
-use garonne_rails::tcp::{Fabrics, Secret, Stream, TcpRail, Unused};
+use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
+use garonne_rails::tcp::{NotUsedReason, OfiSetting, Secret, StreamNumber, TcpTransport};
 use garonne_rails_ofi::library::Library;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,8 +27,8 @@ fn is_there(provider: &str) -> bool {
     found.is_ok()
 }
 
-fn of(provider: &str) -> Fabrics {
-    Fabrics::Of(provider.to_owned())
+fn of(provider: &str) -> OfiSetting {
+    OfiSetting::Of(provider.to_owned())
 }
 
 struct Outcome {
@@ -36,21 +36,21 @@ struct Outcome {
     brought: Vec<u64>,
     cuts: u32,
     /// The way as rank 0 shows it, if it does.
-    seen: Option<Seen>,
+    seen: Option<ConnectionEntry>,
     /// Why rank 0 uses none, if there is a reason for all.
-    unused: Option<Unused>,
+    unused: Option<NotUsedReason>,
 }
 
 /// What two ranks are given.
 struct Given {
-    fabrics: [Fabrics; 2],
+    fabrics: [OfiSetting; 2],
     sealed: bool,
     /// Connections are cut after at most so many bytes.
     cut_after: Option<u64>,
 }
 
 impl Given {
-    fn fabrics(one: Fabrics, other: Fabrics) -> Self {
+    fn fabrics(one: OfiSetting, other: OfiSetting) -> Self {
         Self {
             fabrics: [one, other],
             sealed: false,
@@ -85,7 +85,7 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                 });
                 let book = Book(vec![vec![other]; 2], Vec::new());
                 let hosts = Arc::new(WithFabrics(book, fabrics));
-                TcpRail::new(house(&secret, me, sealed), hosts, listener).unwrap()
+                TcpTransport::new(house(&secret, me, sealed), hosts, listener).unwrap()
             })
             .collect();
         let done = [AtomicU32::new(0), AtomicU32::new(0)];
@@ -101,7 +101,9 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                         round.wait();
                         if me == 0 {
                             let table = rail.shown_table();
-                            let is_way = |seen: &Seen| seen.stream == Stream::Bulk(WAY as u8);
+                            let is_way = |seen: &ConnectionEntry| {
+                                seen.stream == StreamNumber::Bulk(WAY as u8)
+                            };
                             let seen = Outcome {
                                 brought: rail.brought_by(1),
                                 cuts: weather.cuts.load(Ordering::Acquire),
@@ -121,7 +123,7 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                         }
                     }
                     weather.calm.store(true, Ordering::Release);
-                    TcpRail::sever(rail);
+                    TcpTransport::sever(rail);
                 });
             }
         });
@@ -209,9 +211,12 @@ fn sockets_carry_all_where_one_side_has_no_such_way_and_both_say_why() {
         return;
     }
     for (other, why) in [
-        (Fabrics::Off, (None, Some(Unused::Off))),
-        (of("shm"), (Some(Unused::OtherProvider), None)),
-        (of("no-such-provider"), (None, Some(Unused::NoProvider))),
+        (OfiSetting::Off, (None, Some(NotUsedReason::Off))),
+        (of("shm"), (Some(NotUsedReason::OtherProvider), None)),
+        (
+            of("no-such-provider"),
+            (None, Some(NotUsedReason::NoProvider)),
+        ),
     ] {
         let knows = |outcome: &Outcome| {
             outcome
@@ -232,7 +237,10 @@ fn sockets_carry_all_where_one_side_has_no_such_way_and_both_say_why() {
             .is_some_and(|seen| seen.unused.0.is_some())
     };
     let outcome = run(LITTLE, given, knows);
-    assert_eq!(outcome.seen.unwrap().unused.0, Some(Unused::NoProvider));
+    assert_eq!(
+        outcome.seen.unwrap().unused.0,
+        Some(NotUsedReason::NoProvider)
+    );
 }
 
 #[test]
@@ -244,6 +252,6 @@ fn what_is_to_be_encrypted_does_not_go_that_way() {
     let outcome = run(LITTLE, given, |_| true);
     assert_eq!(
         (outcome.brought.len(), outcome.seen, outcome.unused),
-        (1, None, Some(Unused::Sealed))
+        (1, None, Some(NotUsedReason::Sealed))
     );
 }

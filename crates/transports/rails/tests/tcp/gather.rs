@@ -8,8 +8,8 @@ use crate::traffic::{self, Plan};
 use garonne_engine::limits::{COALESCE_BYTES, COALESCE_EACH_MAX};
 use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_engine::transport::{PacketClass, PacketHeader, PacketKind, Transport};
-use garonne_rails::conformance::{Told, send};
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::conformance::{RecordedEvents, send};
+use garonne_rails::tcp::TcpTransport;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
@@ -23,9 +23,9 @@ fn connected<R: Transport>(rails: Vec<R>) -> (R, R) {
     let mut rails = rails.into_iter();
     let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
     send(&mut one, 1, b"hello", 0, PacketClass::Data).unwrap();
-    let (mut told, begun) = (Told::default(), Instant::now());
+    let (mut told, begun) = (RecordedEvents::default(), Instant::now());
     while told.packets.is_empty() {
-        one.poll(8, &mut Told::default());
+        one.poll(8, &mut RecordedEvents::default());
         two.poll(8, &mut told);
         assert!(begun.elapsed() < SURELY_LOST, "no connection");
     }
@@ -33,7 +33,7 @@ fn connected<R: Transport>(rails: Vec<R>) -> (R, R) {
 }
 
 /// Two ranks with a connection, of which the first keeps what it may.
-fn pair(leaving: CoalescePolicy) -> (TcpRail, TcpRail) {
+fn pair(leaving: CoalescePolicy) -> (TcpTransport, TcpTransport) {
     let (mut one, two) = connected(support::ranks(2, false));
     one.gather(leaving);
     (one, two)
@@ -41,7 +41,7 @@ fn pair(leaving: CoalescePolicy) -> (TcpRail, TcpRail) {
 
 /// Everything that comes within `time`, or the first `count`.
 fn take(rail: &mut impl Transport, count: usize, time: Duration) -> Vec<Vec<u8>> {
-    let (mut told, begun) = (Told::default(), Instant::now());
+    let (mut told, begun) = (RecordedEvents::default(), Instant::now());
     while told.packets.len() < count && begun.elapsed() < time {
         rail.poll(64, &mut told);
     }
@@ -66,7 +66,7 @@ fn what_is_kept_leaves_in_order_at_the_next_look() {
         take(&mut two, 1, GRACE).is_empty(),
         "nothing leaves before the look"
     );
-    one.poll(0, &mut Told::default());
+    one.poll(0, &mut RecordedEvents::default());
     assert_eq!(take(&mut two, 20, SURELY_LOST), numbered(20));
 }
 
@@ -113,7 +113,7 @@ fn what_the_engine_says_by_itself_begins_no_series() {
         send(&mut one, 1, b"alone", round, PacketClass::Data).unwrap();
         assert_eq!(one.gathered(), (0, 0), "round {round}");
         assert_eq!(take(&mut two, 2, SURELY_LOST).len(), 2);
-        one.poll(0, &mut Told::default());
+        one.poll(0, &mut RecordedEvents::default());
     }
 }
 

@@ -6,10 +6,10 @@ use crate::support::{self, Book, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, Transport};
-use garonne_rails::conformance::{Told, World, check_all};
-use garonne_rails::multi::ComposedRail;
-use garonne_rails::shm::{ShmRail, Threads};
-use garonne_rails::tcp::{Hosts, MEMORY, Secret, TcpRail};
+use garonne_rails::conformance::{RecordedEvents, World, check_all};
+use garonne_rails::multi::MultiTransport;
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
+use garonne_rails::tcp::{MEMORY, PeerDirectory, Secret, TcpTransport};
 use garonne_sync::user::{Data, Scratch};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,24 +17,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Two ranks of one host of which each has a rail by TCP.
-fn joined(tcp: impl IntoIterator<Item = TcpRail>) -> Vec<ComposedRail> {
-    let threads = Threads::new(2).unwrap().into_iter().zip(tcp);
+fn joined(tcp: impl IntoIterator<Item = TcpTransport>) -> Vec<MultiTransport> {
+    let threads = ThreadPeers::new(2).unwrap().into_iter().zip(tcp);
     threads
         .zip([vec![false, true], vec![true, false]])
         .map(|((threads, tcp), beside)| {
-            let shm = ShmRail::new(Arc::new(threads)).unwrap();
-            let mut rail = ComposedRail::new(shm, tcp, vec![true; 2]);
+            let shm = ShmTransport::new(Arc::new(threads)).unwrap();
+            let mut rail = MultiTransport::new(shm, tcp, vec![true; 2]);
             rail.join(beside);
             rail
         })
         .collect()
 }
 
-struct Pair(Vec<Option<ComposedRail>>);
+struct Pair(Vec<Option<MultiTransport>>);
 
 impl World for Pair {
-    type Rail = ComposedRail;
-    fn rail(&mut self, peer: Peer) -> &mut ComposedRail {
+    type Rail = MultiTransport;
+    fn rail(&mut self, peer: Peer) -> &mut MultiTransport {
         self.0[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
@@ -124,7 +124,7 @@ fn connections_that_are_cut_or_held_anywhere_cost_nothing_but_time() {
 /// Two ranks that call each other at an address that changes.
 struct Moving(Book, Mutex<SocketAddr>);
 
-impl Hosts for Moving {
+impl PeerDirectory for Moving {
     fn size(&self) -> u32 {
         self.0.size()
     }
@@ -140,7 +140,7 @@ impl Hosts for Moving {
 }
 
 /// Rank 0 reads `len` bytes of rank 1, and both are stepped until it has them.
-fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
+fn fetch(pair: &mut [MultiTransport], number: u32, len: usize) {
     let (source, target) = (Scratch::new(len).unwrap(), Scratch::new(len).unwrap());
     let expected = traffic::bytes(1, 0, number, len);
     source.mem().write(0, &expected);
@@ -158,10 +158,10 @@ fn fetch(pair: &mut [ComposedRail], number: u32, len: usize) {
         len: len as u64,
     });
     assert_eq!(read, Ok(BulkStatus::Pending));
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     while told.done.is_empty() {
         pair[0].poll(16, &mut told);
-        pair[1].poll(16, &mut Told::default());
+        pair[1].poll(16, &mut RecordedEvents::default());
     }
     assert_eq!(
         (&told.done[..], &told.gone[..]),
@@ -192,12 +192,12 @@ fn a_connection_that_fails_is_used_again_when_it_works_again() {
         .collect();
     let rails = (0..2u32).zip(listeners).zip(&books);
     let rails = rails.map(|((me, listener), book)| {
-        TcpRail::new(house(&secret, me, false), book.clone(), listener).unwrap()
+        TcpTransport::new(house(&secret, me, false), book.clone(), listener).unwrap()
     });
     let mut pair = joined(rails.collect::<Vec<_>>());
-    let by_tcp = |pair: &mut [ComposedRail]| pair[0].tcp().unwrap().brought_by(1)[0];
+    let by_tcp = |pair: &mut [MultiTransport]| pair[0].tcp().unwrap().brought_by(1)[0];
     let mut number = 0;
-    let mut until = |pair: &mut [ComposedRail], met: &dyn Fn(&mut [ComposedRail]) -> bool| {
+    let mut until = |pair: &mut [MultiTransport], met: &dyn Fn(&mut [MultiTransport]) -> bool| {
         for _ in 0..MESSAGES {
             number += 1;
             fetch(pair, number, 1_000_000);

@@ -7,9 +7,9 @@ use crate::support::{JOB, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_rails::conformance::{World, check_all};
-use garonne_rails::tcp::agent_channel::{self, Call, Called};
-use garonne_rails::tcp::relay::{Lead, Relay};
-use garonne_rails::tcp::{Hosts, Secret, TcpRail};
+use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
+use garonne_rails::tcp::relay::{Relay, RelayDirection};
+use garonne_rails::tcp::{PeerDirectory, Secret, TcpTransport};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ struct Book {
     asks: Asks,
 }
 
-impl Hosts for Book {
+impl PeerDirectory for Book {
     fn size(&self) -> u32 {
         self.between.len() as u32
     }
@@ -58,19 +58,23 @@ struct Between {
     /// Where ranks listen, for their agents alone.
     at: Vec<SocketAddr>,
     asks: Asks,
-    calls: Vec<Call>,
+    calls: Vec<ChannelConnect>,
 }
 
 impl Between {
     fn turn(&mut self) {
-        self.relay.turn(Instant::now(), &|_, _| Lead::Meeting);
+        self.relay
+            .turn(Instant::now(), &|_, _| RelayDirection::Meeting);
         for (from, to, bulk) in self.asks.lock().unwrap().drain(..) {
             let asking = agent_channel::house_of_asking(self.secret.clone(), JOB, from);
-            self.calls
-                .extend(Call::ask(&asking, (self.at[to as usize], to), bulk));
+            self.calls.extend(ChannelConnect::ask(
+                &asking,
+                (self.at[to as usize], to),
+                bulk,
+            ));
         }
         self.calls
-            .retain_mut(|call| matches!(call.look(), Called::Waits));
+            .retain_mut(|call| matches!(call.look(), ConnectOutcome::Waits));
     }
 }
 
@@ -79,7 +83,7 @@ fn ranks_with(
     count: u32,
     sealed: bool,
     mut way: impl FnMut(Peer, Peer, SocketAddr) -> SocketAddr,
-) -> (Vec<TcpRail>, Between) {
+) -> (Vec<TcpTransport>, Between) {
     let secret = Secret::generate().unwrap();
     let (relay_port, between) = port();
     let (listeners, at): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
@@ -92,7 +96,7 @@ fn ranks_with(
         };
         let mut house = house(&secret, me, sealed);
         house.me.incarnation = 0;
-        TcpRail::new(house, Arc::new(book), listener).unwrap()
+        TcpTransport::new(house, Arc::new(book), listener).unwrap()
     });
     let rails = rails.collect();
     let relay = Relay::new(relay_port, secret.clone(), JOB).unwrap();
@@ -107,7 +111,7 @@ fn ranks_with(
 }
 
 struct Two {
-    rails: Vec<Option<TcpRail>>,
+    rails: Vec<Option<TcpTransport>>,
     stop: Arc<AtomicBool>,
     between: Option<JoinHandle<()>>,
 }
@@ -132,12 +136,15 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = TcpRail;
-    fn rail(&mut self, peer: Peer) -> &mut TcpRail {
+    type Rail = TcpTransport;
+    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
         self.rails[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        self.rails.iter_mut().flatten().for_each(TcpRail::drive);
+        self.rails
+            .iter_mut()
+            .flatten()
+            .for_each(TcpTransport::drive);
         std::thread::sleep(2 * PAUSE);
     }
     fn kill_second(&mut self) {
@@ -156,7 +163,7 @@ impl World for Two {
 
 impl Drop for Two {
     fn drop(&mut self) {
-        self.rails.drain(..).flatten().for_each(TcpRail::sever);
+        self.rails.drain(..).flatten().for_each(TcpTransport::sever);
         self.stop.store(true, Ordering::Release);
         self.between.take().map(JoinHandle::join);
     }

@@ -11,7 +11,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::tcp::TcpTransport;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
 const SURELY_LOST: Duration = Duration::from_secs(30);
 
-struct Rank(Engine<TcpRail>);
+struct Rank(Engine<TcpTransport>);
 
 impl Rank {
-    fn new(rail: TcpRail, me: Peer) -> Self {
+    fn new(rail: TcpTransport, me: Peer) -> Self {
         Self(Engine::new(rail, me, 2, CreditQuotas::for_world(2)))
     }
 
@@ -114,7 +114,7 @@ fn filled(seed: usize, len: usize) -> (Scratch, Data) {
 
 /// Both ranks send each other messages of all these sizes, in two orders of sending and receiving,
 /// sleeping in between.
-fn exchange(rails: Vec<TcpRail>, sizes: &[usize], rounds: usize) {
+fn exchange(rails: Vec<TcpTransport>, sizes: &[usize], rounds: usize) {
     let through = &AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for (me, rail) in (0..).zip(rails) {

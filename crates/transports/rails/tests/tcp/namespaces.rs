@@ -7,7 +7,7 @@ use crate::support::{Book, house};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_rails::conformance::{World, check_all};
-use garonne_rails::tcp::{Secret, TcpRail, connection_table, listen};
+use garonne_rails::tcp::{Secret, TcpTransport, connection_table, listen};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ pub fn pair() -> Result<[Net; 2], String> {
 }
 
 /// A rail for each of the two hosts.
-pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpRail; 2] {
+pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
     let secret = Secret::generate().unwrap();
     let home = own();
     let listeners: Vec<_> = (1..)
@@ -101,26 +101,26 @@ pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpRail; 2] {
     let mut listeners = listeners.into_iter();
     [0, 1].map(|me| {
         let book = Arc::new(Book(addresses.clone(), Vec::new()));
-        TcpRail::new(house(&secret, me, sealed), book, listeners.next().unwrap()).unwrap()
+        TcpTransport::new(house(&secret, me, sealed), book, listeners.next().unwrap()).unwrap()
     })
 }
 
 /// One thread that steps into the host whose rail it uses.
 struct Hosts<'a> {
     hosts: &'a [Net; 2],
-    rails: [Option<TcpRail>; 2],
+    rails: [Option<TcpTransport>; 2],
 }
 
 impl World for Hosts<'_> {
-    type Rail = TcpRail;
-    fn rail(&mut self, peer: Peer) -> &mut TcpRail {
+    type Rail = TcpTransport;
+    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
         self.hosts[peer as usize].enter();
         self.rails[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
         for (host, rail) in self.hosts.iter().zip(&mut self.rails) {
             host.enter();
-            rail.iter_mut().for_each(TcpRail::drive);
+            rail.iter_mut().for_each(TcpTransport::drive);
         }
         // The suite's patience is a number of looks, and the kernel of a busy machine may deliver
         // late.
@@ -139,7 +139,7 @@ impl Drop for Hosts<'_> {
         self.rails
             .iter_mut()
             .filter_map(Option::take)
-            .for_each(TcpRail::sever);
+            .for_each(TcpTransport::sever);
     }
 }
 

@@ -6,8 +6,8 @@ use garonne_engine::transport::{
     BulkToken, Fragmentation, Fragments, PacketClass, PacketHeader, PacketKind, PollSink,
     RegionDescriptor, Transport,
 };
-use garonne_rails::conformance::{Told, send};
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::conformance::{RecordedEvents, send};
+use garonne_rails::tcp::TcpTransport;
 use garonne_sync::user::{Scratch, UserMem};
 use std::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Sends so many bytes in pieces to rank 1, if there is room.
-fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
+fn try_flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) -> bool {
     let Fragmentation::Fragments(first, piece) = rail.fragmentation(1, total) else {
         return false;
     };
@@ -85,20 +85,20 @@ fn try_flow(rail: &mut TcpRail, total: usize, mem: &Scratch) -> bool {
 }
 
 /// The same when there is.
-fn flow(rail: &mut TcpRail, total: usize, mem: &Scratch) {
+fn flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) {
     until("there is no room for a message in pieces", || {
-        rail.poll(8, &mut Told::default());
+        rail.poll(8, &mut RecordedEvents::default());
         try_flow(rail, total, mem)
     });
 }
 
 /// Two ranks with a connection, whose second takes in what comes to `sink`.
-fn connected(sink: &mut Placing) -> (TcpRail, TcpRail) {
+fn connected(sink: &mut Placing) -> (TcpTransport, TcpTransport) {
     let mut rails = support::ranks(2, false).into_iter();
     let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
     send(&mut one, 1, b"hello", 0, PacketClass::Data).unwrap();
     until("the first message", || {
-        one.poll(8, &mut Told::default());
+        one.poll(8, &mut RecordedEvents::default());
         two.poll(8, sink);
         sink.small == 1
     });
@@ -111,9 +111,9 @@ fn a_small_message_behind_a_long_one_is_told_of() {
     let (mut sink, from) = (Placing::new(LONG), Scratch::new(LONG).unwrap());
     let (mut one, mut two) = connected(&mut sink);
     let mut both =
-        |one: &mut TcpRail, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
+        |one: &mut TcpTransport, what: &str, sink: &mut Placing, done: fn(&Placing) -> bool| {
             until(what, || {
-                one.poll(8, &mut Told::default());
+                one.poll(8, &mut RecordedEvents::default());
                 two.poll(8, sink);
                 done(sink)
             });
@@ -127,7 +127,7 @@ fn a_small_message_behind_a_long_one_is_told_of() {
         (sink.got, sink.small) = (0, 0);
         flow(&mut one, len, &from);
         send(&mut one, 1, b"behind", 0, PacketClass::Data).unwrap();
-        one.poll(8, &mut Told::default());
+        one.poll(8, &mut RecordedEvents::default());
         // All of it lies in the socket.
         std::thread::sleep(Duration::from_millis(20));
         both(&mut one, "the small message behind it", &mut sink, |sink| {
@@ -143,9 +143,9 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
         let mut rails = support::ranks(4, false);
         for peer in [1, 3, 1] {
             send(&mut rails[peer], 0, b"hello", 0, PacketClass::Data).unwrap();
-            let mut told = Told::default();
+            let mut told = RecordedEvents::default();
             until("a peer's first message", || {
-                rails[peer].poll(8, &mut Told::default());
+                rails[peer].poll(8, &mut RecordedEvents::default());
                 rails[0].poll(8, &mut told);
                 !told.packets.is_empty()
             });
@@ -153,11 +153,11 @@ fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
         // To one that was not spoken to yet, and from one that was.
         send(&mut rails[0], 2, b"first word", 0, PacketClass::Data).unwrap();
         send(&mut rails[3], 0, b"other", 0, PacketClass::Data).unwrap();
-        rails[3].poll(8, &mut Told::default());
-        let (mut told, mut there) = (Told::default(), Told::default());
+        rails[3].poll(8, &mut RecordedEvents::default());
+        let (mut told, mut there) = (RecordedEvents::default(), RecordedEvents::default());
         for _ in 0..500 {
             send(&mut rails[1], 0, b"hot", 0, PacketClass::Data).unwrap();
-            rails[1].poll(8, &mut Told::default());
+            rails[1].poll(8, &mut RecordedEvents::default());
             // It lies there at the next poll.
             std::thread::sleep(Duration::from_micros(100));
             rails[0].poll(budget, &mut told);
@@ -183,7 +183,7 @@ fn who_only_polls_acknowledges_what_fills_the_senders_log() {
         sink.got = 0;
         // Room comes back by a word of a rank that says nothing else, and never sleeps.
         until("there is no room any more", || {
-            one.poll(8, &mut Told::default());
+            one.poll(8, &mut RecordedEvents::default());
             two.poll(8, &mut sink);
             try_flow(&mut one, LEN, &from)
         });

@@ -15,7 +15,7 @@ use crate::support::house;
 use crate::traffic::{self, mix};
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::CoalescePolicy;
-use garonne_rails::tcp::{Hosts, Secret, TcpRail, listen};
+use garonne_rails::tcp::{PeerDirectory, Secret, TcpTransport, listen};
 use garonne_sim::course::course;
 use garonne_sim::random::Random;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -41,7 +41,7 @@ impl Map {
     }
 }
 
-impl Hosts for Map {
+impl PeerDirectory for Map {
     fn size(&self) -> u32 {
         self.addresses.len() as u32
     }
@@ -131,7 +131,7 @@ impl World {
 }
 
 /// The ranks' rails, and the lines between them.
-fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpRail>, Vec<Line>) {
+fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
     let secret = Secret::generate().unwrap();
     let listeners: Vec<TcpListener> = (0..world.ranks)
         .map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap())
@@ -154,7 +154,7 @@ fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpRail>, Vec<Line>) {
             sky: sky.clone(),
         };
         let mut rail =
-            TcpRail::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
+            TcpTransport::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
         if let Some(leaving) = world.leaving {
             rail.gather(leaving);
         }
@@ -164,7 +164,7 @@ fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpRail>, Vec<Line>) {
 }
 
 /// Runs the world of a seed: `exchange` is what a rank does.
-fn storm(seed: u64, exchange: impl Fn(&World, Peer, TcpRail, &Sky, &AtomicU32) + Sync) {
+fn storm(seed: u64, exchange: impl Fn(&World, Peer, TcpTransport, &Sky, &AtomicU32) + Sync) {
     let mut dice = Random::new(mix(seed));
     let world = World::draw(&mut dice);
     println!("{world:?}");
@@ -230,7 +230,7 @@ fn packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers() {
                 std::thread::sleep(Duration::from_micros(50));
             });
             sky.calm.store(true, Ordering::Release);
-            TcpRail::sever(rail);
+            TcpTransport::sever(rail);
         });
     });
 }

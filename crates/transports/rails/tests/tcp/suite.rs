@@ -4,12 +4,12 @@ use crate::support;
 use crate::traffic;
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, PacketClass, Transport};
-use garonne_rails::conformance::{Told, World, check_all, send};
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::conformance::{RecordedEvents, World, check_all, send};
+use garonne_rails::tcp::TcpTransport;
 use garonne_sync::user::{Data, Scratch};
 use std::time::Duration;
 
-struct Two(Vec<Option<TcpRail>>);
+struct Two(Vec<Option<TcpTransport>>);
 
 /// Between two looks: the suite's patience is a number of looks, while a death is found out in half
 /// a second, and the kernel of a busy machine may deliver late.
@@ -22,12 +22,12 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = TcpRail;
-    fn rail(&mut self, peer: Peer) -> &mut TcpRail {
+    type Rail = TcpTransport;
+    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
         self.0[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        self.0.iter_mut().flatten().for_each(TcpRail::drive);
+        self.0.iter_mut().flatten().for_each(TcpTransport::drive);
         std::thread::sleep(PATIENTLY);
     }
     fn kill_second(&mut self) {
@@ -41,7 +41,7 @@ impl World for Two {
 
 impl Drop for Two {
     fn drop(&mut self) {
-        self.0.drain(..).flatten().for_each(TcpRail::sever);
+        self.0.drain(..).flatten().for_each(TcpTransport::sever);
     }
 }
 
@@ -58,7 +58,7 @@ fn the_suite_holds_where_traffic_is_sealed() {
 #[test]
 fn a_death_that_the_host_tells_is_told_after_what_was_sent() {
     let mut world = Two::new(false);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for n in 0..2 {
         send(world.rail(1), 0, &[7], n, PacketClass::Data).unwrap();
         // The first one makes the connection; the second lies in the kernel when the word comes.
@@ -96,7 +96,7 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
         len: len as u64,
     };
     assert_eq!(world.rail(0).read(bulk), Ok(BulkStatus::Pending));
-    let (mut told, mut other) = (Told::default(), Told::default());
+    let (mut told, mut other) = (RecordedEvents::default(), RecordedEvents::default());
     if let Some(looks) = looks {
         for _ in 0..looks {
             world.rail(1).poll(16, &mut other);

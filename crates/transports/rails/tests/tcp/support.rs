@@ -1,14 +1,16 @@
 //! Ranks of a job that reach each other by TCP on this host.
 
 use garonne_engine::api::Peer;
-use garonne_rails::tcp::{Fabrics, Hosts, House, Process, Secret, TcpRail, listen};
+use garonne_rails::tcp::{
+    LocalIdentity, OfiSetting, PeerDirectory, ProcessId, Secret, TcpTransport, listen,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 /// Where everybody listens: by the first network, and by further ones, if there are any.
 pub struct Book(pub Vec<Vec<SocketAddr>>, pub Vec<Vec<SocketAddr>>);
 
-impl Hosts for Book {
+impl PeerDirectory for Book {
     fn size(&self) -> u32 {
         self.0.len() as u32
     }
@@ -27,9 +29,9 @@ impl Hosts for Book {
 }
 
 /// The same with a way by libfabric.
-pub struct WithFabrics(pub Book, pub Fabrics);
+pub struct WithFabrics(pub Book, pub OfiSetting);
 
-impl Hosts for WithFabrics {
+impl PeerDirectory for WithFabrics {
     fn size(&self) -> u32 {
         self.0.size()
     }
@@ -45,7 +47,7 @@ impl Hosts for WithFabrics {
     fn is_gone(&self, peer: Peer) -> bool {
         self.0.is_gone(peer)
     }
-    fn fabrics(&self) -> Fabrics {
+    fn fabrics(&self) -> OfiSetting {
         self.1.clone()
     }
 }
@@ -53,14 +55,14 @@ impl Hosts for WithFabrics {
 pub const JOB: [u8; 16] = *b"a job of a test!";
 
 /// What rank `me` brings to handshakes.
-pub fn house(secret: &Secret, me: Peer, sealed: bool) -> House {
-    let process = Process {
+pub fn house(secret: &Secret, me: Peer, sealed: bool) -> LocalIdentity {
+    let process = ProcessId {
         job: JOB,
         world: 0,
         rank: me,
         incarnation: 1000 + me,
     };
-    House::new(secret.clone(), process, sealed)
+    LocalIdentity::new(secret.clone(), process, sealed)
 }
 
 /// A listener on loopback and its address.
@@ -76,7 +78,7 @@ pub fn ranks_with(
     count: u32,
     sealed: bool,
     mut between: impl FnMut(Peer, Peer, SocketAddr) -> SocketAddr,
-) -> Vec<TcpRail> {
+) -> Vec<TcpTransport> {
     let secret = Secret::generate().unwrap();
     let (listeners, addresses): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
     let mut rails = Vec::new();
@@ -86,7 +88,7 @@ pub fn ranks_with(
             .map(|(to, address)| vec![between(me, to, *address)])
             .collect();
         rails.push(
-            TcpRail::new(
+            TcpTransport::new(
                 house(&secret, me, sealed),
                 Arc::new(Book(book, Vec::new())),
                 listener,
@@ -98,6 +100,6 @@ pub fn ranks_with(
 }
 
 /// The same, straight.
-pub fn ranks(count: u32, sealed: bool) -> Vec<TcpRail> {
+pub fn ranks(count: u32, sealed: bool) -> Vec<TcpTransport> {
     ranks_with(count, sealed, |_, _, address| address)
 }

@@ -7,7 +7,7 @@ use garonne_engine::transport::{
     BulkStatus, BulkTransfer, ClaimError, ExposeResult, PacketClass, PacketHeader,
     RegionDescriptor, Transport,
 };
-use garonne_rails::conformance::Told;
+use garonne_rails::conformance::RecordedEvents;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -196,7 +196,7 @@ pub fn run(
                 state.told += 1;
             }
         }
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         moved |= rail.poll(32, &mut told) > 0;
         assert!(
             told.gone.is_empty(),
@@ -306,7 +306,7 @@ pub fn run(
             idle();
         }
     }
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     for _ in 0..50 {
         rail.poll(32, &mut told);
     }

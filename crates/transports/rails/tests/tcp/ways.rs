@@ -4,7 +4,7 @@
 use crate::proxy::{self, Ends, Weather};
 use crate::support::{Book, house, port};
 use crate::traffic::{self, Plan};
-use garonne_rails::tcp::{Secret, TcpRail};
+use garonne_rails::tcp::{Secret, TcpTransport};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
                 firsts.swap(0, 1);
                 all.swap(0, 1);
             }
-            TcpRail::new(
+            TcpTransport::new(
                 house(&secret, me, false),
                 Arc::new(Book(firsts, all)),
                 listener,
@@ -71,7 +71,7 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
                         *brought.lock().unwrap() = rail.brought_by(1);
                     }
                     weather.calm.store(true, Ordering::Release);
-                    TcpRail::sever(rail);
+                    TcpTransport::sever(rail);
                 });
             }
         });

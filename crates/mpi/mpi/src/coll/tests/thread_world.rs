@@ -8,7 +8,7 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
-use garonne_rails::shm::{ShmRail, Threads};
+use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};
@@ -70,15 +70,15 @@ fn one_world(host: Arc<dyn Messaging>, program: &impl Fn(&Comm)) {
     process.finalize().unwrap();
 }
 
-type ImpatientHost = LockedEngine<ShmRail, Impatient>;
+type ImpatientHost = LockedEngine<ShmTransport, Impatient>;
 
 fn host(
-    neighbours: Threads,
+    neighbours: ThreadPeers,
     (me, n): (u32, u32),
     quotas: CreditQuotas,
     impatient: Impatient,
 ) -> Arc<ImpatientHost> {
-    let rail = ShmRail::new(Arc::new(neighbours)).unwrap();
+    let rail = ShmTransport::new(Arc::new(neighbours)).unwrap();
     Arc::new(LockedEngine::new(
         Engine::new(rail, me, n, quotas),
         me,
@@ -94,7 +94,7 @@ pub(super) fn world_that_ends(n: u32, envelopes: u32, program: impl Fn(&Comm) + 
         envelopes,
         ..CreditQuotas::for_world(n)
     };
-    let neighbours = Threads::new(n).unwrap().into_iter();
+    let neighbours = ThreadPeers::new(n).unwrap().into_iter();
     let host = |(me, neighbours)| {
         let impatient = Impatient {
             spins: 3,
@@ -116,7 +116,7 @@ pub(super) fn ranks_of(
     (spins, lends): (u32, bool),
     rank: &(impl Fn(Arc<dyn Messaging>) + Send + Sync),
 ) {
-    let neighbours = Threads::new(n).unwrap();
+    let neighbours = ThreadPeers::new(n).unwrap();
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for (me, neighbours) in (0..n).zip(neighbours) {

@@ -6,7 +6,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use garonne_rails_ofi::library::{Library, Offer};
+use garonne_rails_ofi::library::{Library, Provider};
 
 use super::{CheckResult, CheckStatus, finding};
 
@@ -25,7 +25,7 @@ pub(super) fn list() -> i32 {
         Ok(library) => {
             outln!("{}", library.version());
             // None is what most machines have, and no error.
-            for Offer { provider, domain } in library
+            for Provider { provider, domain } in library
                 .offers(None, None)
                 .map_or(Vec::new(), |offers| offers.list())
             {
@@ -89,12 +89,12 @@ fn told(said: &str) -> CheckResult {
     let version = lines.next().unwrap_or_default();
     let offers = lines
         .filter_map(|line| line.split_once(' '))
-        .map(|(provider, domain)| Offer {
+        .map(|(provider, domain)| Provider {
             provider: provider.to_owned(),
             domain: domain.to_owned(),
         });
     let mut fast: Vec<String> = offers
-        .filter(Offer::is_fast)
+        .filter(Provider::is_fast)
         .map(|offer| format!("{} ({})", offer.base(), offer.domain))
         .collect();
     fast.sort();

@@ -7,10 +7,10 @@
 //! withdrawn, revoked or given to somebody else finds that out before it moves a byte. Bounded by
 //! the region table.
 
-use super::{Exposed, Lease, Probe, Regions, give_back, hear_of_death};
+use super::{ExposedRegion, Lease, Regions, RemoteAccessCheck, give_back, hear_of_death};
 use crate::limits::REGIONS;
 use crate::shm::layout;
-use crate::shm::peers::Neighbours;
+use crate::shm::peers::NodePeers;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{BulkToken, BulkTransfer, PartWritten, WithdrawResult};
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl Regions {
             return WithdrawResult::InUse;
         }
         if self.revoke(token) == garonne_engine::transport::BulkStatus::Pending
-            && let Some(Exposed { token, .. }) = &mut self.exposed[index]
+            && let Some(ExposedRegion { token, .. }) = &mut self.exposed[index]
         {
             // A peer that looks in vain holds a lease for a moment; nobody waits for that.
             *token = NOBODY;
@@ -44,14 +44,14 @@ impl Regions {
     /// be had any more.
     pub(crate) fn write_ahead(
         &mut self,
-        neighbours: &dyn Neighbours,
+        neighbours: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
     ) -> Result<Option<PartWritten>, Error> {
         let peer = bulk.peer;
         self.probe(neighbours, peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(peer as usize) {
-            Some(Probe::Works(reached)) if reached.means.can_write => reached,
+            Some(RemoteAccessCheck::Works(reached)) if reached.means.can_write => reached,
             _ => return Ok(None),
         };
         // That it was revoked says nothing against the peer.
@@ -75,11 +75,11 @@ impl Regions {
 
     /// Whether `peer` says that it looks for messages just now. A hint. Without its memory nothing
     /// depends on it.
-    pub(crate) fn looks(&self, neighbours: &dyn Neighbours, peer: Peer) -> bool {
+    pub(crate) fn looks(&self, neighbours: &dyn NodePeers, peer: Peer) -> bool {
         self.probe(neighbours, peer);
         match self.probes.borrow().get(peer as usize) {
             // Relaxed: a stale answer costs time only.
-            Some(Probe::Works(reached)) => {
+            Some(RemoteAccessCheck::Works(reached)) => {
                 reached
                     .inbox
                     .atomic_u32(layout::LOOKING)

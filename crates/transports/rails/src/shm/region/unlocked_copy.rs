@@ -4,10 +4,10 @@
 //! meanwhile forget the peer; the lease goes back when the load is dropped, carried or not. What is
 //! checked after the bytes moved is what every use of a region checks.
 
-use super::{Lease, Probe, Reached, Regions, hear_of_death, take_part_back};
-use crate::shm::peers::Neighbours;
-use crate::shm::transfer::{Known, copy_blocks};
-use crate::sys::Way;
+use super::{Lease, PeerRegion, Regions, RemoteAccessCheck, hear_of_death, take_part_back};
+use crate::shm::peers::NodePeers;
+use crate::shm::transfer::{PeerMemory, copy_blocks};
+use crate::sys::CopyDirection;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
 use garonne_engine::transport::{BulkToken, BulkTransfer, PartWritten, RegionDescriptor};
@@ -15,9 +15,9 @@ use garonne_sync::user::Data;
 use std::sync::Arc;
 
 /// One copy.
-struct Copy {
-    neighbours: Arc<dyn Neighbours>,
-    reached: Arc<Reached>,
+struct UnlockedCopy {
+    neighbours: Arc<dyn NodePeers>,
+    reached: Arc<PeerRegion>,
     /// Of the region, under which there is a lease.
     generation: u64,
     token: BulkToken,
@@ -27,11 +27,11 @@ struct Copy {
     offset: u64,
     local_offset: u64,
     len: u64,
-    way: Way,
-    list: Option<Known>,
+    way: CopyDirection,
+    list: Option<PeerMemory>,
 }
 
-impl Copy {
+impl UnlockedCopy {
     fn lease(&self) -> Lease<'_> {
         Lease {
             state: Regions::state(&self.reached.inbox, self.descriptor.cookie as u32 as usize),
@@ -40,7 +40,7 @@ impl Copy {
     }
 }
 
-impl DetachedCopy for Copy {
+impl DetachedCopy for UnlockedCopy {
     fn run(&mut self) -> Result<(), Error> {
         let bulk = BulkTransfer {
             token: self.token,
@@ -57,7 +57,7 @@ impl DetachedCopy for Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for UnlockedCopy {
     fn drop(&mut self) {
         super::give_back(self.lease(), &*self.neighbours, self.peer);
     }
@@ -67,19 +67,19 @@ impl Regions {
     /// Takes a lease for a copy and, where the data is divided, the part that it moves.
     pub(crate) fn lift(
         &mut self,
-        neighbours: &Arc<dyn Neighbours>,
+        neighbours: &Arc<dyn NodePeers>,
         bulk: BulkTransfer<'_>,
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
         let peer = bulk.peer;
         self.probe(&**neighbours, peer);
         let probes = self.probes.borrow();
-        let usable = |reached: &&Arc<Reached>| match what {
+        let usable = |reached: &&Arc<PeerRegion>| match what {
             OffloadKind::Read => reached.means.can_read,
             OffloadKind::Part | OffloadKind::Ahead => reached.means.can_write,
         };
         let reached = match probes.get(peer as usize) {
-            Some(Probe::Works(reached)) => Some(reached).filter(usable),
+            Some(RemoteAccessCheck::Works(reached)) => Some(reached).filter(usable),
             _ => None,
         };
         let Some(reached) = reached else {
@@ -92,7 +92,7 @@ impl Regions {
             // Nor does this, of a reader that moved everything itself.
             (Err(error), _) => return Err(error),
         };
-        let mut copy = Copy {
+        let mut copy = UnlockedCopy {
             neighbours: neighbours.clone(),
             reached: reached.clone(),
             generation: lease.generation,
@@ -103,7 +103,7 @@ impl Regions {
             offset: bulk.offset,
             local_offset: bulk.local_offset,
             len: bulk.len,
-            way: Way::Read,
+            way: CopyDirection::Read,
             list: self
                 .list
                 .take_if(|(of, cookie, _)| (*of, *cookie) == (peer, bulk.descriptor.cookie)),
@@ -114,7 +114,8 @@ impl Regions {
             let Some((from, len, is_last)) = take_part_back(reached, &bulk) else {
                 return Ok(OffloadResult::Nothing);
             };
-            (copy.offset, copy.local_offset, copy.len, copy.way) = (from, from, len, Way::Write);
+            (copy.offset, copy.local_offset, copy.len, copy.way) =
+                (from, from, len, CopyDirection::Write);
             last = is_last;
         }
         let step = PartWritten {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tcp::Secret;
 
-fn pair(theirs: &Secret, mine: &Secret) -> Option<(Trusted, Trusted)> {
+fn pair(theirs: &Secret, mine: &Secret) -> Option<(AgentChannel, AgentChannel)> {
     connect((theirs, 0), (mine, 0), 0)
 }
 
@@ -12,12 +12,12 @@ fn connect(
     (theirs, has_come): (&Secret, u32),
     (mine, came): (&Secret, u32),
     turn: u32,
-) -> Option<(Trusted, Trusted)> {
+) -> Option<(AgentChannel, AgentChannel)> {
     let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut porch = Porch::new(house(theirs.clone(), [7; 16], 0), listener);
+    let mut porch = PendingChannels::new(house(theirs.clone(), [7; 16], 0), listener);
     let house = house_again(house(mine.clone(), [7; 16], 3), turn);
-    let mut call = Call::begin_again(&house, (address, 0), came).unwrap();
+    let mut call = ChannelConnect::begin_again(&house, (address, 0), came).unwrap();
     let expected = |node, at| ((node, at) == (3, turn)).then_some(has_come);
     let mut place = None;
     let mut far = None;
@@ -32,9 +32,11 @@ fn connect(
             far = Some(come.1);
         }
         match call.look() {
-            Called::Waits => {}
-            Called::Failed(_) | Called::Refused(_) | Called::Cut(_) => return None,
-            Called::Open(near) => {
+            ConnectOutcome::Waits => {}
+            ConnectOutcome::Failed(_) | ConnectOutcome::Refused(_) | ConnectOutcome::Cut(_) => {
+                return None;
+            }
+            ConnectOutcome::Open(near) => {
                 while far.is_none() {
                     far = porch
                         .look_again(place.unwrap(), expected)
@@ -120,13 +122,16 @@ fn a_connection_that_broke_may_be_renewed_and_one_that_was_closed_not() {
     near.send(&[1]).unwrap();
     rustix::net::sockopt::set_socket_linger(far.fd(), Some(std::time::Duration::ZERO)).unwrap();
     drop(far);
-    let ended = |line: &mut Trusted| loop {
+    let ended = |line: &mut AgentChannel| loop {
         match line.receive() {
             Ok(_) => {}
             Err(lost) => return lost,
         }
     };
-    assert_eq!((ended(&mut near), near.is_reset()), (Lost::Broke, true));
+    assert_eq!(
+        (ended(&mut near), near.is_reset()),
+        (ChannelLoss::Broke, true)
+    );
     near.send(&[2]).unwrap();
     let (by, mut far) = connect((&secret, 0), (&secret, near.received()), 1).unwrap();
     near.renew(by).unwrap();
@@ -138,7 +143,7 @@ fn a_connection_that_broke_may_be_renewed_and_one_that_was_closed_not() {
     }
     assert_eq!(came, [[1], [2]]);
     drop(far);
-    assert_eq!(ended(&mut near), Lost::Over);
+    assert_eq!(ended(&mut near), ChannelLoss::Over);
 }
 
 #[test]
@@ -157,7 +162,7 @@ fn messages_of_any_length_arrive_in_order_and_the_end_after_them() {
     assert_eq!(got, messages);
     assert_eq!(near.waiting(), 0);
     drop(near);
-    while far.receive() != Err(Lost::Over) {}
+    while far.receive() != Err(ChannelLoss::Over) {}
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn a_message_longer_than_agreed_is_not_sent() {
     let (mut near, _far) = pair(&secret, &secret).unwrap();
     assert_eq!(
         near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]),
-        Err(Lost::Over)
+        Err(ChannelLoss::Over)
     );
 }
 
@@ -181,17 +186,22 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     let secret = Secret::generate().unwrap();
     let listener = crate::tcp::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut porch = Porch::new(house(secret.clone(), [7; 16], 0), listener);
-    let call =
-        |node| Call::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap();
-    let mut calls: Vec<Option<Call>> = (0..CALLERS).map(|node| Some(call(node))).collect();
+    let mut porch = PendingChannels::new(house(secret.clone(), [7; 16], 0), listener);
+    let call = |node| {
+        ChannelConnect::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap()
+    };
+    let mut calls: Vec<Option<ChannelConnect>> =
+        (0..CALLERS).map(|node| Some(call(node))).collect();
     // They stand and have said their first words before anybody listens.
-    while !calls.iter().flatten().all(Call::has_called) {
+    while !calls.iter().flatten().all(ChannelConnect::has_called) {
         for slot in calls
             .iter_mut()
             .filter(|slot| slot.as_ref().is_some_and(|call| !call.has_called()))
         {
-            assert!(matches!(slot.as_mut().unwrap().look(), Called::Waits));
+            assert!(matches!(
+                slot.as_mut().unwrap().look(),
+                ConnectOutcome::Waits
+            ));
         }
     }
     let (mut opened, mut came) = (Vec::new(), Vec::new());
@@ -208,9 +218,9 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
             }
         }
         for slot in &mut calls {
-            match slot.as_mut().map(Call::look) {
-                None | Some(Called::Waits) => {}
-                Some(Called::Open(line)) => {
+            match slot.as_mut().map(ChannelConnect::look) {
+                None | Some(ConnectOutcome::Waits) => {}
+                Some(ConnectOutcome::Open(line)) => {
                     opened.push(line);
                     *slot = None;
                 }
@@ -231,7 +241,7 @@ fn before_a_message_stand_its_length_its_number_and_how_many_were_received() {
     let secret = Secret::generate().unwrap();
     let (mut one, _other) = pair(&secret, &secret).unwrap();
     // So that it is kept, and does not leave.
-    one.over = Some(Lost::Broke);
+    one.over = Some(ChannelLoss::Broke);
     one.send(b"first").unwrap();
     one.send(b"abc").unwrap();
     one.received = 7;

@@ -5,14 +5,14 @@
 //! a request, and who computes finds them in its system when it looks. A read that begins takes
 //! them to where they belong, whether they are there or still to come. What comes before its read
 //! waits in the socket for some looks, since its announcement may be on its way, and then in a
-//! block of the rank's [`Keep`]; where there is none it is dropped and asked for as ever, and its
+//! block of the rank's [`PrefixBuffer`]; where there is none it is dropped and asked for as ever, and its
 //! sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a
 //! pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
-use super::{Bulk, Goes, Origin, Piece, Read, Told, stage};
+use super::{BulkConnection, BulkEvent, BulkRead, DataOrigin, RequestedRange, SendState, stage};
 use crate::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
-use crate::tcp::frame::{ASK, Ask, Kind, UNASKED};
-use crate::tcp::replay_log::Violation;
+use crate::tcp::frame::{ASK, FrameKind, ReadRequest, UNASKED};
+use crate::tcp::replay_log::AckViolation;
 use garonne_sync::user::{Data, Packed, Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +23,7 @@ fn number_of(cookie: u64) -> u32 {
 
 /// What of this side's memory leaves unasked.
 #[derive(Debug, Default)]
-pub(super) struct Advances {
+pub(super) struct EagerPrefixes {
     /// The region of which something leaves, until it is revoked or the connection is another.
     out: Option<u64>,
     /// The last region of which something ever left; 0: none.
@@ -40,7 +40,7 @@ pub(super) struct Advances {
 
 /// What a read finds of what was sent unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub(crate) enum PrefixTarget {
     /// Nothing: all is to be asked for.
     No,
     /// It comes.
@@ -51,31 +51,31 @@ pub(crate) enum Bound {
 
 /// Blocks of a rank for what comes before it is read.
 #[derive(Debug)]
-pub(crate) struct Keep(Mutex<Pool>);
+pub(crate) struct PrefixBuffer(Mutex<PrefixPool>);
 
 #[derive(Debug)]
-struct Pool {
+struct PrefixPool {
     free: Vec<Scratch>,
     /// Blocks that may still be made.
     left: usize,
 }
 
-impl Default for Keep {
+impl Default for PrefixBuffer {
     fn default() -> Self {
-        Self(Mutex::new(Pool {
+        Self(Mutex::new(PrefixPool {
             free: Vec::new(),
             left: ADVANCES_KEPT,
         }))
     }
 }
 
-impl Keep {
-    fn pool(&self) -> MutexGuard<'_, Pool> {
+impl PrefixBuffer {
+    fn pool(&self) -> MutexGuard<'_, PrefixPool> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A block of [`ADVANCE_MAX`] bytes, if there is one.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Kept> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<ReceivedPrefix> {
         let mut pool = self.pool();
         let block = match pool.free.pop() {
             Some(block) => block,
@@ -88,27 +88,27 @@ impl Keep {
                 made?
             }
         };
-        Some(Kept(Some(block), self.clone()))
+        Some(ReceivedPrefix(Some(block), self.clone()))
     }
 }
 
-/// A block of a [`Keep`], which goes back there.
+/// A block of a [`PrefixBuffer`], which goes back there.
 #[derive(Debug)]
-pub(crate) struct Kept(Option<Scratch>, Arc<Keep>);
+pub(crate) struct ReceivedPrefix(Option<Scratch>, Arc<PrefixBuffer>);
 
-impl Kept {
+impl ReceivedPrefix {
     pub(super) fn mem(&self) -> UserMem {
         self.0.as_ref().map_or_else(UserMem::null, Scratch::mem)
     }
 }
 
-impl Drop for Kept {
+impl Drop for ReceivedPrefix {
     fn drop(&mut self) {
         self.1.pool().free.extend(self.0.take());
     }
 }
 
-impl Bulk {
+impl BulkConnection {
     // The side whose memory it is.
 
     /// Has the first bytes of a region that is about to be announced leave unasked, if that can be:
@@ -132,13 +132,18 @@ impl Bulk {
 
     /// Says that so many first bytes of a region come, or, of 0, that none of it and of those
     /// before it do.
-    fn stage_advance(&mut self, cookie: u64, len: u64) -> Ask {
-        let ask = Ask {
+    fn stage_advance(&mut self, cookie: u64, len: u64) -> ReadRequest {
+        let ask = ReadRequest {
             cookie,
             offset: 0,
             len,
         };
-        stage(&mut self.next, Kind::Advance, number_of(cookie), ASK as u32);
+        stage(
+            &mut self.next,
+            FrameKind::Advance,
+            number_of(cookie),
+            ASK as u32,
+        );
         self.next.extend_from_slice(&ask.encode());
         ask
     }
@@ -185,90 +190,101 @@ impl Bulk {
 
     /// The beginning of a region comes unasked, or does not after all. What was to come so and has
     /// to be asked for is told.
-    pub(super) fn advanced(&mut self, number: u32, ask: Ask) -> Result<Option<Told>, Violation> {
+    pub(super) fn advanced(
+        &mut self,
+        number: u32,
+        ask: ReadRequest,
+    ) -> Result<Option<BulkEvent>, AckViolation> {
         let sane = number == number_of(ask.cookie) && ask.offset == 0;
         if !sane || ask.len > ADVANCE_MAX {
-            return Err(Violation);
+            return Err(AckViolation);
         }
         if ask.len == 0 {
             self.latest = self.latest.max(ask.cookie);
-            let never_comes = |read: &mut Read| {
-                read.origin == Origin::Unasked(false) && read.ask.cookie <= ask.cookie
+            let never_comes = |read: &mut BulkRead| {
+                read.origin == DataOrigin::Unasked(false) && read.ask.cookie <= ask.cookie
             };
             // What was given up is asked for already.
             let unsent = self
                 .reads
                 .extract_if(.., never_comes)
-                .filter(Read::is_wanted);
-            return Ok(Some(Told::Unsent(unsent.map(|read| read.rest()).collect())));
+                .filter(BulkRead::is_wanted);
+            return Ok(Some(BulkEvent::Unsent(
+                unsent.map(|read| read.rest()).collect(),
+            )));
         }
         // Its sender has withdrawn the former one, all of which came.
         if self
             .reads
             .iter()
-            .any(|read| read.origin == Origin::Unasked(true) && read.done < read.ask.len)
+            .any(|read| read.origin == DataOrigin::Unasked(true) && read.done < read.ask.len)
         {
-            return Err(Violation);
+            return Err(AckViolation);
         }
         self.reads
-            .retain(|read| read.origin != Origin::Unasked(true));
+            .retain(|read| read.origin != DataOrigin::Unasked(true));
         if let Some(read) = self.reads.iter_mut().find(|read| read.number == number) {
-            read.origin = Origin::Unasked(true);
+            read.origin = DataOrigin::Unasked(true);
             self.latest = ask.cookie;
             return if read.ask == ask {
                 Ok(None)
             } else {
-                Err(Violation)
+                Err(AckViolation)
             };
         }
         self.latest = ask.cookie;
         // Its read may have begun when the connection was not known here, and have asked for it.
-        let is_read = |read: &Read| read.ask.cookie == ask.cookie;
+        let is_read = |read: &BulkRead| read.ask.cookie == ask.cookie;
         let goes = if self.reads.iter().any(is_read) {
-            Goes::Nowhere
+            SendState::Nowhere
         } else {
-            Goes::Parked(0)
+            SendState::Parked(0)
         };
-        self.reads.push(Read {
+        self.reads.push(BulkRead {
             number,
-            piece: Piece::default(),
+            piece: RequestedRange::default(),
             ask,
             goes,
             done: 0,
-            origin: Origin::Unasked(true),
+            origin: DataOrigin::Unasked(true),
         });
         Ok(None)
     }
 
     /// A read begins whose first bytes its sender sends unasked: `ask` names them. If anything is
     /// found of them, they go to `local`, which is valid until it is told of or given back.
-    pub(crate) fn bind(&mut self, piece: Piece, ask: Ask, local: (Data, u64)) -> Bound {
+    pub(crate) fn bind(
+        &mut self,
+        piece: RequestedRange,
+        ask: ReadRequest,
+        local: (Data, u64),
+    ) -> PrefixTarget {
         if self.channel.is_none() {
-            return Bound::No;
+            return PrefixTarget::No;
         }
         let number = number_of(ask.cookie);
         let Some(at) = self.reads.iter().position(|read| read.number == number) else {
             // They come in the order of their cookies: this one was withdrawn.
             if ask.cookie <= self.latest {
-                return Bound::No;
+                return PrefixTarget::No;
             }
-            self.reads.push(Read {
+            self.reads.push(BulkRead {
                 number,
                 piece,
                 ask,
-                goes: Goes::To(local.0, local.1),
+                goes: SendState::To(local.0, local.1),
                 done: 0,
-                origin: Origin::Unasked(false),
+                origin: DataOrigin::Unasked(false),
             });
-            return Bound::Coming;
+            return PrefixTarget::Coming;
         };
         let read = &mut self.reads[at];
         if read.ask != ask {
-            return Bound::No;
+            return PrefixTarget::No;
         }
         match &read.goes {
-            Goes::Parked(_) => {}
-            Goes::Kept(kept) => {
+            SendState::Parked(_) => {}
+            SendState::Kept(kept) => {
                 let (data, from) = &local;
                 if data.layout.is_none() {
                     data.mem
@@ -277,26 +293,27 @@ impl Bulk {
                     data.unpack_from(*from, Packed::new(kept.mem(), read.done as usize));
                 }
             }
-            Goes::To(..) | Goes::Nowhere => return Bound::No,
+            SendState::To(..) | SendState::Nowhere => return PrefixTarget::No,
         }
         if read.done == read.ask.len {
             self.reads.remove(at);
-            return Bound::Here;
+            return PrefixTarget::Here;
         }
-        (read.piece, read.goes) = (piece, Goes::To(local.0, local.1));
-        Bound::Coming
+        (read.piece, read.goes) = (piece, SendState::To(local.0, local.1));
+        PrefixTarget::Coming
     }
 
     /// What came of this number, for which there is no read, waits here; without a block it is
     /// dropped.
-    pub(crate) fn keep(&mut self, number: u32, block: Option<Kept>) {
+    pub(crate) fn keep(&mut self, number: u32, block: Option<ReceivedPrefix>) {
         if block.is_none() {
-            stage(&mut self.next, Kind::Unkept, number, 0);
+            stage(&mut self.next, FrameKind::Unkept, number, 0);
         }
-        let waits =
-            |read: &&mut Read| read.number == number && matches!(read.goes, Goes::Parked(_));
+        let waits = |read: &&mut BulkRead| {
+            read.number == number && matches!(read.goes, SendState::Parked(_))
+        };
         if let Some(read) = self.reads.iter_mut().find(waits) {
-            read.goes = block.map_or(Goes::Nowhere, Goes::Kept);
+            read.goes = block.map_or(SendState::Nowhere, SendState::Kept);
         }
     }
 }
@@ -304,24 +321,24 @@ impl Bulk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::frame::{HEAD, Head};
-    use crate::tcp::hostile::Other;
+    use crate::tcp::frame::{FrameHeader, HEAD};
+    use crate::tcp::hostile::HostilePeer;
 
     #[test]
     fn that_nothing_comes_unasked_is_told_on_each_connection_since_the_former_may_have_broken_before()
      {
-        let mut bulk = Bulk::default();
+        let mut bulk = BulkConnection::default();
         let memory = Scratch::new(100).unwrap();
         let data = Data::contiguous(memory.mem(), 100);
-        let (channel, _first) = Other::new();
+        let (channel, _first) = HostilePeer::new();
         bulk.adopt(channel);
         assert_eq!(bulk.advance(3, &data), 100);
         for _ in 0..3 {
-            let (channel, other) = Other::new();
+            let (channel, other) = HostilePeer::new();
             bulk.adopt(channel);
             bulk.flush(usize::MAX);
-            let head = Head {
-                kind: Kind::Advance,
+            let head = FrameHeader {
+                kind: FrameKind::Advance,
                 number: number_of(3),
                 len: ASK as u32,
                 expected: 0,
@@ -329,7 +346,7 @@ mod tests {
             let (cookie, offset, len) = (3, 0, 0);
             let word = [
                 &head.encode()[..],
-                &Ask {
+                &ReadRequest {
                     cookie,
                     offset,
                     len,
@@ -343,27 +360,27 @@ mod tests {
 
     #[test]
     fn what_was_given_up_is_not_told_again_when_it_does_not_come_unasked() {
-        let (mut bulk, (channel, other)) = (Bulk::default(), Other::new());
+        let (mut bulk, (channel, other)) = (BulkConnection::default(), HostilePeer::new());
         bulk.adopt(channel);
         let memory = Scratch::new(100).unwrap();
         let local = (Data::contiguous(memory.mem(), 100), 0);
         let (whole, at, len) = (7, 0, 100);
-        let (piece, cookie, offset) = (Piece { whole, at, len }, 3, 0);
+        let (piece, cookie, offset) = (RequestedRange { whole, at, len }, 3, 0);
         assert_eq!(
             bulk.bind(
                 piece,
-                Ask {
+                ReadRequest {
                     cookie,
                     offset,
                     len
                 },
                 local
             ),
-            Bound::Coming
+            PrefixTarget::Coming
         );
         assert_eq!(bulk.give_up(), [piece]);
-        let head = Head {
-            kind: Kind::Advance,
+        let head = FrameHeader {
+            kind: FrameKind::Advance,
             number: number_of(cookie),
             len: ASK as u32,
             expected: 0,
@@ -372,7 +389,7 @@ mod tests {
         other.says(
             &[
                 &head.encode()[..],
-                &Ask {
+                &ReadRequest {
                     cookie,
                     offset,
                     len,
@@ -384,7 +401,7 @@ mod tests {
         let told: Vec<_> = (0..4)
             .filter_map(|_| bulk.fill(HEAD + ASK).unwrap().1)
             .collect();
-        assert_eq!(told, [Told::Unsent(Vec::new())]);
+        assert_eq!(told, [BulkEvent::Unsent(Vec::new())]);
         assert!(bulk.reads.is_empty());
     }
 }

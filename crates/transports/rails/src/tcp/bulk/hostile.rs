@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::limits::TCP_LOOK_EVERY;
-use crate::tcp::bulk::eager_prefix::{Bound, Keep};
-use crate::tcp::hostile::{Other, Story};
+use crate::tcp::bulk::eager_prefix::{PrefixBuffer, PrefixTarget};
+use crate::tcp::hostile::{FuzzScript, HostilePeer};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ const COOKIES: u64 = 6;
 const LENT: u64 = 3;
 /// Bytes of a lent region, and at most of a read.
 const REGION: u64 = 300;
-const KINDS: [Kind; 5] = [
-    Kind::Ask,
-    Kind::Bulk,
-    Kind::Refused,
-    Kind::Advance,
-    Kind::Unkept,
+const KINDS: [FrameKind; 5] = [
+    FrameKind::Ask,
+    FrameKind::Bulk,
+    FrameKind::Refused,
+    FrameKind::Advance,
+    FrameKind::Unkept,
 ];
 /// Is behind a buffer, and in it once it was given back.
 const OWN: u8 = 0xdd;
@@ -26,26 +26,26 @@ const OWN: u8 = 0xdd;
 const BEHIND: usize = 16;
 
 /// Something that this side reads.
-struct Local {
+struct LocalState {
     whole: u64,
     memory: Scratch,
     len: usize,
 }
 
-struct Stage {
-    bulk: Bulk,
-    other: Other,
-    keep: Arc<Keep>,
+struct BulkFuzz {
+    bulk: BulkConnection,
+    other: HostilePeer,
+    keep: Arc<PrefixBuffer>,
     lent: Scratch,
-    open: Vec<Local>,
+    open: Vec<LocalState>,
     /// Memory that came back.
     back: Vec<Scratch>,
     next_whole: u64,
 }
 
-impl Stage {
+impl BulkFuzz {
     fn new() -> Self {
-        let (mut bulk, (channel, other)) = (Bulk::default(), Other::new());
+        let (mut bulk, (channel, other)) = (BulkConnection::default(), HostilePeer::new());
         bulk.adopt(channel);
         Self {
             bulk,
@@ -59,26 +59,26 @@ impl Stage {
     }
 
     /// The peer sends a frame whose head is right, unless it is not.
-    fn frame(&mut self, story: &mut Story) -> Option<()> {
+    fn frame(&mut self, story: &mut FuzzScript) -> Option<()> {
         let kind = KINDS[usize::from(story.byte()?) % KINDS.len()];
         let number = story.byte()?;
         let number = u32::from(number & 0x3f) | if number & 0x40 > 0 { UNASKED } else { 0 };
         let body = match kind {
-            Kind::Ask | Kind::Advance => {
-                let ask = Ask {
+            FrameKind::Ask | FrameKind::Advance => {
+                let ask = ReadRequest {
                     cookie: u64::from(number & 0x3f),
                     offset: (u64::from(story.byte()?) * 2).saturating_sub(256),
                     len: u64::from(story.byte()?) * 2,
                 };
                 ask.encode().to_vec()
             }
-            Kind::Bulk => {
+            FrameKind::Bulk => {
                 let len = usize::from(story.byte()?) + 1;
                 story.bytes(len).to_vec()
             }
             _ => Vec::new(),
         };
-        let head = Head {
+        let head = FrameHeader {
             len: body.len() as u32,
             kind,
             number,
@@ -89,7 +89,7 @@ impl Stage {
     }
 
     /// This side reads: what the peer has begun with, or not.
-    fn read(&mut self, story: &mut Story) -> Option<()> {
+    fn read(&mut self, story: &mut FuzzScript) -> Option<()> {
         let cookie = u64::from(story.byte()?) % COOKIES;
         let (len, bound) = (u64::from(story.byte()?) + 1, story.byte()? % 2 == 0);
         let memory = Scratch::new(len as usize + BEHIND)?;
@@ -99,31 +99,31 @@ impl Stage {
         let local = (Data::contiguous(memory.mem(), len), 0);
         let (whole, at) = (self.next_whole, 0);
         self.next_whole += 1;
-        let (piece, offset) = (Piece { whole, at, len }, 0);
-        let ask = Ask {
+        let (piece, offset) = (RequestedRange { whole, at, len }, 0);
+        let ask = ReadRequest {
             cookie,
             offset,
             len,
         };
-        self.open.push(Local {
+        self.open.push(LocalState {
             whole,
             memory,
             len: len as usize,
         });
         let found = match bound {
             true => self.bulk.bind(piece, ask, local.clone()),
-            false => Bound::No,
+            false => PrefixTarget::No,
         };
         match found {
-            Bound::No => self.bulk.read(piece, ask, local),
-            Bound::Coming => {}
-            Bound::Here => self.over(piece),
+            PrefixTarget::No => self.bulk.read(piece, ask, local),
+            PrefixTarget::Coming => {}
+            PrefixTarget::Here => self.over(piece),
         }
         Some(())
     }
 
     /// A read is over or given back: its memory is somebody else's.
-    fn over(&mut self, piece: Piece) {
+    fn over(&mut self, piece: RequestedRange) {
         let at = self
             .open
             .iter()
@@ -137,29 +137,31 @@ impl Stage {
         self.back.push(local.memory);
     }
 
-    fn all_over(&mut self, pieces: Vec<Piece>) {
+    fn all_over(&mut self, pieces: Vec<RequestedRange>) {
         pieces.into_iter().for_each(|piece| self.over(piece));
     }
 
     /// Takes what has come, as a rail does.
-    fn take(&mut self, most: usize) -> Result<(), Violation> {
+    fn take(&mut self, most: usize) -> Result<(), AckViolation> {
         for _ in 0..1 << 16 {
             let (got, told) = self.bulk.fill(most)?;
             match told {
                 None => {}
-                Some(Told::Done(piece) | Told::Refused(piece)) => self.over(piece),
-                Some(Told::Unsent(pieces)) => self.all_over(pieces),
-                Some(Told::Unread(number)) => self.bulk.keep(number, self.keep.take()),
-                Some(Told::Asks(number, ask)) => {
+                Some(BulkEvent::Done(piece) | BulkEvent::Refused(piece)) => self.over(piece),
+                Some(BulkEvent::Unsent(pieces)) => self.all_over(pieces),
+                Some(BulkEvent::Unread(number)) => self.bulk.keep(number, self.keep.take()),
+                Some(BulkEvent::Asks(number, ask)) => {
                     let end = ask.offset.checked_add(ask.len).filter(|_| ask.len > 0);
                     match end.is_some_and(|end| end <= REGION) && ask.cookie < LENT {
                         true => self.bulk.serve(number, &ask, self.region()),
                         false => self.bulk.refuse(number),
                     }
                 }
-                Some(Told::Declined(_) | Told::Unused(_)) => unreachable!("not of a socket"),
+                Some(BulkEvent::Declined(_) | BulkEvent::Unused(_)) => {
+                    unreachable!("not of a socket")
+                }
             }
-            if !matches!(got, Io::Moved(_)) {
+            if !matches!(got, IoResult::Moved(_)) {
                 return Ok(());
             }
         }
@@ -172,7 +174,7 @@ impl Stage {
 
     /// The connection ends, and there is another.
     fn renew(&mut self) {
-        let (channel, other) = Other::new();
+        let (channel, other) = HostilePeer::new();
         let rest = self.bulk.adopt(channel);
         self.all_over(rest);
         self.other = other;
@@ -190,7 +192,7 @@ impl Stage {
 
 /// Has a peer do what these bytes say, and this side, too.
 pub fn receive_anything(bytes: &[u8]) {
-    let (mut stage, mut story) = (Stage::new(), Story(bytes));
+    let (mut stage, mut story) = (BulkFuzz::new(), FuzzScript(bytes));
     while let Some(what) = story.byte() {
         let went_on = match what % 10 {
             0 => {

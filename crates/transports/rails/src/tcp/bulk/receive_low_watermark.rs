@@ -3,12 +3,12 @@
 //! Part of [`BulkTransfer`]. The kernel tells of a socket only when so many bytes are there, and
 //! gives them room; never of more than surely comes, so nothing is waited for in vain.
 
-use super::Bulk;
+use super::BulkConnection;
 use crate::limits::TCP_LOW_WATER;
 use crate::sys;
-use crate::tcp::connection::Channel;
+use crate::tcp::connection::Connection;
 
-impl Bulk {
+impl BulkConnection {
     /// The socket tells when there is much of the body that is coming, and of no less. `false`: it
     /// tells of whatever there is.
     pub(crate) fn wait_for_much(&mut self) -> bool {
@@ -39,7 +39,7 @@ impl Bulk {
 }
 
 /// A socket that tells when `low_water` bytes are there is to tell when `bytes` are.
-pub(super) fn tell_from(channel: &Channel, low_water: &mut usize, bytes: usize) {
+pub(super) fn tell_from(channel: &Connection, low_water: &mut usize, bytes: usize) {
     if bytes != (*low_water).max(1) {
         sys::set_low_water(channel.fd(), bytes);
         *low_water = bytes;

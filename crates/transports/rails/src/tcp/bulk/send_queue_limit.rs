@@ -4,24 +4,24 @@
 //! without anybody's help. So a socket holds little of it only while somebody polls who would fill
 //! it again at once.
 
-use super::Bulk;
+use super::BulkConnection;
 use crate::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN, TCP_SLICE_YIELDING};
 use crate::sys;
-use crate::tcp::connection::Channel;
-use crate::tcp::packet_stream::Sent;
+use crate::tcp::connection::Connection;
+use crate::tcp::packet_stream::SendResult;
 use std::time::Instant;
 
 /// What a connection's socket takes.
 #[derive(Debug, Default)]
-pub(super) struct Unsent {
+pub(super) struct SendQueueLimit {
     /// When sending ended last.
     ended: Option<Instant>,
     /// What the socket takes; `None`: as much as there is room for.
     bound: Option<usize>,
 }
 
-impl Unsent {
-    fn begin(&mut self, channel: &Channel, most: usize, now: Instant) {
+impl SendQueueLimit {
+    fn begin(&mut self, channel: &Connection, most: usize, now: Instant) {
         let bound = match self.polls(now) {
             // What leaves from the socket by itself stands in the way of others, too.
             _ if most <= TCP_SLICE_YIELDING => Some(TCP_SLICE_YIELDING),
@@ -41,7 +41,7 @@ impl Unsent {
     }
 }
 
-impl Bulk {
+impl BulkConnection {
     /// Whoever sends next may not come back soon.
     pub(crate) fn nobody_polls(&mut self) {
         self.unsent.ended = None;
@@ -60,9 +60,9 @@ impl Bulk {
     }
 
     /// Sends what waits, as far as the socket takes it, and about `most` bytes.
-    pub(crate) fn flush(&mut self, most: usize) -> Sent {
+    pub(crate) fn flush(&mut self, most: usize) -> SendResult {
         let Some(channel) = &self.channel else {
-            return Sent::All;
+            return SendResult::All;
         };
         if !self.is_serving() {
             return self.send(most);

@@ -6,15 +6,15 @@ use proptest::prelude::*;
 fn call() -> Opening {
     Opening::own(
         VERSIONS,
-        Body::Call {
-            from: Process {
+        MessageBody::Call {
+            from: ProcessId {
                 job: [7; 16],
                 world: 1,
                 rank: 2,
                 incarnation: 3,
             },
             to: (4, 5),
-            stream: Stream::Bulk(3),
+            stream: StreamNumber::Bulk(3),
             sealed: true,
             first: [9; FIRST],
         },
@@ -41,20 +41,23 @@ proptest! {
 fn every_message_survives_the_wire_and_waits_for_its_last_byte() {
     let bodies = [
         call().body,
-        Body::Answer([1; SECOND]),
-        Body::Refusal(Reason::Busy),
-        Body::Proof([2; THIRD]),
+        MessageBody::Answer([1; SECOND]),
+        MessageBody::Refusal(RejectReason::Busy),
+        MessageBody::Proof([2; THIRD]),
     ];
     for body in bodies {
         let opening = Opening::own(VERSIONS, body);
         let bytes = opening.encode();
         assert!(bytes.len() <= OPENING_MAX);
         for cut in 0..bytes.len() {
-            assert_eq!(Opening::decode(&bytes[..cut], VERSIONS), Found::More);
+            assert_eq!(
+                Opening::decode(&bytes[..cut], VERSIONS),
+                ParsedMessage::More
+            );
         }
         assert_eq!(
             Opening::decode(&bytes, VERSIONS),
-            Found::Message(opening, bytes.len())
+            ParsedMessage::Message(opening, bytes.len())
         );
     }
 }
@@ -69,7 +72,7 @@ fn a_message_of_another_format_is_known_by_its_library() {
     let mut bytes = opening.encode();
     bytes[16..24].copy_from_slice(b"elsewise");
     match Opening::decode(&bytes, VERSIONS) {
-        Found::Foreign(versions, library) => {
+        ParsedMessage::Foreign(versions, library) => {
             assert!(versions == later && library.name().starts_with("elsewise"))
         }
         other => panic!("{other:?}"),
@@ -78,7 +81,7 @@ fn a_message_of_another_format_is_known_by_its_library() {
 
 #[test]
 fn lengths_beyond_their_bounds_are_refused() {
-    let head = |kind, len| Head {
+    let head = |kind, len| FrameHeader {
         len,
         kind,
         number: 0,
@@ -86,27 +89,37 @@ fn lengths_beyond_their_bounds_are_refused() {
     };
     let small = TCP_PACKET_MAX as u32 + HEADER as u32;
     for (kind, stream, longest) in [
-        (Kind::Packet, Stream::Small, small),
-        (Kind::Bulk, Stream::Bulk(0), TCP_BULK_FRAME as u32),
+        (FrameKind::Packet, StreamNumber::Small, small),
+        (
+            FrameKind::Bulk,
+            StreamNumber::Bulk(0),
+            TCP_BULK_FRAME as u32,
+        ),
     ] {
-        assert!(Head::decode(&head(kind, longest).encode(), stream).is_some());
+        assert!(FrameHeader::decode(&head(kind, longest).encode(), stream).is_some());
         for len in [longest + 1, u32::MAX, 0] {
-            assert_eq!(Head::decode(&head(kind, len).encode(), stream), None);
+            assert_eq!(FrameHeader::decode(&head(kind, len).encode(), stream), None);
         }
     }
     let mut bytes = call().encode();
     bytes[8..10].copy_from_slice(&(OPENING_MAX as u16 + 1).to_le_bytes());
-    assert_eq!(Opening::decode(&bytes, VERSIONS), Found::Wrong);
+    assert_eq!(Opening::decode(&bytes, VERSIONS), ParsedMessage::Wrong);
 }
 
 #[test]
 fn a_frame_of_one_stream_is_none_of_the_other() {
-    let ask = Head {
+    let ask = FrameHeader {
         len: ASK as u32,
-        kind: Kind::Ask,
+        kind: FrameKind::Ask,
         number: 1,
         expected: 0,
     };
-    assert_eq!(Head::decode(&ask.encode(), Stream::Small), None);
-    assert_eq!(Head::decode(&ask.encode(), Stream::Bulk(1)), Some(ask));
+    assert_eq!(
+        FrameHeader::decode(&ask.encode(), StreamNumber::Small),
+        None
+    );
+    assert_eq!(
+        FrameHeader::decode(&ask.encode(), StreamNumber::Bulk(1)),
+        Some(ask)
+    );
 }

@@ -3,8 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn process(rank: u32) -> Process {
-    Process {
+fn process(rank: u32) -> ProcessId {
+    ProcessId {
         job: [3; 16],
         world: 0,
         rank,
@@ -12,26 +12,26 @@ fn process(rank: u32) -> Process {
     }
 }
 
-fn houses(sealed: bool) -> (House, House) {
+fn houses(sealed: bool) -> (LocalIdentity, LocalIdentity) {
     let secret = Secret::generate().unwrap();
-    let house = |rank| House::new(secret.clone(), process(rank), sealed);
+    let house = |rank| LocalIdentity::new(secret.clone(), process(rank), sealed);
     (house(0), house(1))
 }
 
-fn call(house: &House) -> (Caller, Vec<u8>) {
-    Caller::call(house, (1, 7), Stream::Small).unwrap()
+fn call(house: &LocalIdentity) -> (Initiator, Vec<u8>) {
+    Initiator::call(house, (1, 7), StreamNumber::Small).unwrap()
 }
 
-fn hear(house: &House, bytes: &[u8]) -> Result<Heard, Fault> {
-    Callee::hear(house, bytes, |from, _| {
+fn hear(house: &LocalIdentity, bytes: &[u8]) -> Result<ResponderStep, HandshakeError> {
+    Responder::hear(house, bytes, |from, _| {
         assert_eq!(*from, process(0));
         Ok(40)
     })
 }
 
-fn answer(house: &House, bytes: &[u8]) -> (Callee, Vec<u8>) {
+fn answer(house: &LocalIdentity, bytes: &[u8]) -> (Responder, Vec<u8>) {
     match hear(house, bytes) {
-        Ok(Heard::Answered {
+        Ok(ResponderStep::Answered {
             callee,
             answer,
             consumed,
@@ -49,7 +49,7 @@ fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
         let (near, far) = houses(sealed);
         let (caller, bytes) = call(&near);
         let (mut callee, bytes) = answer(&far, &bytes);
-        let Ok(Answered::Done {
+        let Ok(InitiatorStep::Done {
             expected,
             terms,
             proof,
@@ -77,8 +77,8 @@ fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
 fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
     for sealed in [false, true] {
         let (near, far) = houses(sealed);
-        let asking = House {
-            me: Process {
+        let asking = LocalIdentity {
+            me: ProcessId {
                 world: ASKED,
                 ..near.me
             },
@@ -86,29 +86,32 @@ fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
             ..near.clone()
         };
         let (caller, bytes) = call(&asking);
-        let heard = Callee::hear(&far, &bytes, |from, _| {
+        let heard = Responder::hear(&far, &bytes, |from, _| {
             assert_eq!(from.world, ASKED);
             Ok(0)
         });
-        let Ok(Heard::Answered {
+        let Ok(ResponderStep::Answered {
             mut callee, answer, ..
         }) = heard
         else {
             panic!("it is refused: {heard:?}")
         };
-        let Ok(Answered::Done { proof, .. }) = caller.answered(&answer, 0) else {
+        let Ok(InitiatorStep::Done { proof, .. }) = caller.answered(&answer, 0) else {
             panic!("the answer is honest")
         };
         assert_eq!(callee.proved(&proof), Ok(Some((0, proof.len()))));
         // A rank that differs is still refused.
-        let other = House {
+        let other = LocalIdentity {
             sealed: !sealed,
             ..near
         };
         let (_, bytes) = call(&other);
         assert!(matches!(
             hear(&far, &bytes),
-            Ok(Heard::Refused(Fault::Refused(Reason::Sealing), _))
+            Ok(ResponderStep::Refused(
+                HandshakeError::Refused(RejectReason::Sealing),
+                _
+            ))
         ));
     }
 }
@@ -118,23 +121,26 @@ fn another_secret_is_noticed_by_the_called_side_before_it_answers() {
     let (near, _) = houses(false);
     let (_, far) = houses(false);
     let (_, bytes) = call(&near);
-    assert!(matches!(hear(&far, &bytes), Err(Fault::NotAuthentic)));
+    assert!(matches!(
+        hear(&far, &bytes),
+        Err(HandshakeError::NotAuthentic)
+    ));
 }
 
 #[test]
 fn an_answer_without_the_secret_is_refused() {
     let (near, far) = houses(false);
     let (caller, bytes) = call(&near);
-    let impostor = House {
+    let impostor = LocalIdentity {
         secret: Secret::generate().unwrap(),
         ..far.clone()
     };
     assert!(hear(&impostor, &bytes).is_err());
     // It invents one.
-    let made_up = Opening::own(VERSIONS, Body::Answer([5; SECOND])).encode();
+    let made_up = Opening::own(VERSIONS, MessageBody::Answer([5; SECOND])).encode();
     assert!(matches!(
         caller.answered(&made_up, 0),
-        Err(Fault::NotAuthentic)
+        Err(HandshakeError::NotAuthentic)
     ));
 }
 
@@ -143,14 +149,14 @@ fn a_replayed_call_gets_nowhere() {
     let (near, far) = houses(false);
     let (caller, bytes) = call(&near);
     let (_, first_answer) = answer(&far, &bytes);
-    let Ok(Answered::Done { proof, .. }) = caller.answered(&first_answer, 0) else {
+    let Ok(InitiatorStep::Done { proof, .. }) = caller.answered(&first_answer, 0) else {
         panic!("the answer is honest")
     };
     let (mut callee, second_answer) = answer(&far, &bytes);
     assert_ne!(first_answer, second_answer);
     assert_eq!(
         callee.proved(&proof),
-        Err(Fault::NotAuthentic),
+        Err(HandshakeError::NotAuthentic),
         "an old proof proves nothing"
     );
 }
@@ -164,9 +170,9 @@ fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
     for at in frame::PREFIX..CALL {
         let mut bytes = honest.clone();
         bytes[at] ^= 1;
-        let heard = Callee::hear(&far, &bytes, |_, _| panic!("byte {at} is not bound"));
+        let heard = Responder::hear(&far, &bytes, |_, _| panic!("byte {at} is not bound"));
         assert!(
-            matches!(heard, Ok(Heard::Refused(..)) | Err(_)),
+            matches!(heard, Ok(ResponderStep::Refused(..)) | Err(_)),
             "byte {at}"
         );
     }
@@ -177,11 +183,13 @@ fn another_library_is_refused_by_name_on_both_sides() {
     let (near, far) = houses(false);
     let (caller, mut bytes) = call(&near);
     bytes[16..24].copy_from_slice(b"ancient ");
-    let Ok(Heard::Refused(Fault::Library(_), refusal)) = hear(&far, &bytes) else {
+    let Ok(ResponderStep::Refused(HandshakeError::Library(_), refusal)) = hear(&far, &bytes) else {
         panic!("it must be refused")
     };
     match caller.answered(&refusal, 0) {
-        Err(fault @ Fault::Library(_)) => assert!(fault.to_string().contains(frame::LIBRARY)),
+        Err(fault @ HandshakeError::Library(_)) => {
+            assert!(fault.to_string().contains(frame::LIBRARY))
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -192,20 +200,20 @@ fn meet(
     ours: (u16, u16),
     theirs: (u16, u16),
     mut change: impl FnMut(&mut Vec<u8>),
-) -> Result<u16, (Option<Fault>, Fault)> {
+) -> Result<u16, (Option<HandshakeError>, HandshakeError)> {
     let (near, far) = houses(false);
     let (near, far) = (near.speaking(ours.into()), far.speaking(theirs.into()));
     let (caller, mut bytes) = call(&near);
     change(&mut bytes);
     let (callee, mut bytes) = match hear(&far, &bytes) {
-        Ok(Heard::Answered { callee, answer, .. }) => (Ok(callee), answer),
-        Ok(Heard::Refused(fault, refusal)) => (Err(fault), refusal),
+        Ok(ResponderStep::Answered { callee, answer, .. }) => (Ok(callee), answer),
+        Ok(ResponderStep::Refused(fault, refusal)) => (Err(fault), refusal),
         other => return Err((None, other.unwrap_err())),
     };
     change(&mut bytes);
     match (caller.answered(&bytes, 0), callee) {
         (
-            Ok(Answered::Done {
+            Ok(InitiatorStep::Done {
                 terms, mut proof, ..
             }),
             Ok(mut callee),
@@ -286,7 +294,7 @@ fn nobody_on_the_way_makes_them_use_an_older_version() {
             // Whatever is let through is what they would have used anyway.
             match met {
                 Ok(version) => assert_eq!(version, 7, "{versions:?} in {which}"),
-                Err((_, Fault::NotAuthentic)) => {}
+                Err((_, HandshakeError::NotAuthentic)) => {}
                 other => panic!("{other:?}, {versions:?} in {which}"),
             }
         }
@@ -303,12 +311,12 @@ fn nobody_on_the_way_makes_them_use_an_older_version() {
     };
     assert_eq!(
         lower(0),
-        Err((None, Fault::NotAuthentic)),
+        Err((None, HandshakeError::NotAuthentic)),
         "the call is bound"
     );
     assert_eq!(
         lower(1),
-        Err((None, Fault::NotAuthentic)),
+        Err((None, HandshakeError::NotAuthentic)),
         "the answer is compared"
     );
 }
@@ -324,10 +332,10 @@ fn a_refusal_of_versions_that_its_sender_speaks_is_not_believed() {
         }
         at += 1;
     });
-    let Err((Some(Fault::Versions { .. }), here)) = met else {
+    let Err((Some(HandshakeError::Versions { .. }), here)) = met else {
         panic!("it must be refused")
     };
-    assert_eq!(here, Fault::Refused(Reason::Versions));
+    assert_eq!(here, HandshakeError::Refused(RejectReason::Versions));
 }
 
 #[test]
@@ -349,15 +357,15 @@ proptest! {
     fn wild_bytes_open_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, byte: u8) {
         let (near, far) = houses(false);
         let (caller, mut honest) = call(&near);
-        let admitted = |heard| matches!(heard, Ok(Heard::Answered { .. }));
+        let admitted = |heard| matches!(heard, Ok(ResponderStep::Answered { .. }));
         prop_assert!(!admitted(hear(&far, &bytes)));
         let at = at.index(honest.len());
         let same = honest[at] == byte;
         honest[at] = byte;
-        if let Ok(Heard::Answered { .. }) = hear(&far, &honest) {
+        if let Ok(ResponderStep::Answered { .. }) = hear(&far, &honest) {
             prop_assert!(same, "byte {} was changed", at);
         }
-        let done = matches!(caller.answered(&bytes, 0), Ok(Answered::Done { .. }));
+        let done = matches!(caller.answered(&bytes, 0), Ok(InitiatorStep::Done { .. }));
         prop_assert!(!done);
     }
 }

@@ -3,23 +3,23 @@
 //!
 //! Part of [`Paths`]; the bytes are `bulk::eager_prefix`'s.
 
-use super::{Ended, Paths};
-use crate::tcp::bulk::eager_prefix::Bound;
-use crate::tcp::bulk::{Bulk, Piece};
-use crate::tcp::frame::Ask;
+use super::{Multipath, ReadResult};
+use crate::tcp::bulk::eager_prefix::PrefixTarget;
+use crate::tcp::bulk::{BulkConnection, RequestedRange};
+use crate::tcp::frame::ReadRequest;
 use garonne_engine::transport::BulkToken;
 use garonne_sync::user::Data;
 
-impl Paths {
+impl Multipath {
     /// Starts a read of which `ahead` bytes come unasked, as the region's announcement says. How it
     /// ended, if all of it is here.
     pub(crate) fn read_advanced(
         &mut self,
-        (token, ask, ahead): (BulkToken, Ask, u64),
+        (token, ask, ahead): (BulkToken, ReadRequest, u64),
         local: (Data, u64),
-    ) -> Option<Ended> {
-        let first = Ask { len: ahead, ..ask };
-        let piece = Piece {
+    ) -> Option<ReadResult> {
+        let first = ReadRequest { len: ahead, ..ask };
+        let piece = RequestedRange {
             whole: self.next_key,
             at: 0,
             len: ahead,
@@ -27,13 +27,16 @@ impl Paths {
         self.read(token, ask, local.clone());
         let bound = match self.at(0).bulk.socket_mut() {
             Some(bulk) => bulk.bind(piece, first, local),
-            None => Bound::No,
+            None => PrefixTarget::No,
         };
-        let whole = self.wholes.last_mut().filter(|_| bound != Bound::No)?;
+        let whole = self
+            .wholes
+            .last_mut()
+            .filter(|_| bound != PrefixTarget::No)?;
         whole.left = vec![(ahead, ask.len - ahead)];
         whole.left.retain(|(_, len)| *len > 0);
         whole.asked = 1;
-        (bound == Bound::Here)
+        (bound == PrefixTarget::Here)
             .then(|| self.ended(0, piece, false))
             .flatten()
     }
@@ -54,7 +57,7 @@ impl Paths {
             .paths
             .first_mut()
             .and_then(|path| path.bulk.socket_mut());
-        first.is_some_and(Bulk::takes_advance)
+        first.is_some_and(BulkConnection::takes_advance)
     }
 
     /// Sockets tell of whatever there is.
@@ -63,6 +66,6 @@ impl Paths {
             .paths
             .iter_mut()
             .filter_map(|path| path.bulk.socket_mut());
-        sockets.for_each(Bulk::hurry);
+        sockets.for_each(BulkConnection::hurry);
     }
 }

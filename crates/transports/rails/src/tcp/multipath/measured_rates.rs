@@ -3,16 +3,16 @@
 //!
 //! Part of [`Paths`].
 
-use super::Paths;
-use crate::tcp::TcpRail;
-use crate::tcp::frame::Stream;
+use super::Multipath;
+use crate::tcp::TcpTransport;
+use crate::tcp::frame::StreamNumber;
 use garonne_engine::api::Peer;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 /// What a way for large data from a peer gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Gives {
+pub struct MeasuredRate {
     /// The own and the peer's end.
     pub ends: (SocketAddr, SocketAddr),
     /// Bytes in a microsecond; `None`: not known, as where there is no other way to compare with.
@@ -23,14 +23,14 @@ pub struct Gives {
     pub brought: u64,
 }
 
-impl Paths {
+impl Multipath {
     /// As [`crate::tcp::pace::Pace::begin_with`].
     pub(crate) fn begin_with(&mut self, path: u8, tuned: (f64, f64), now: Instant) -> bool {
         self.at(path).pace.begin_with(tuned, now)
     }
 }
 
-impl TcpRail {
+impl TcpTransport {
     /// From now on nothing is begun with but what this rail finds itself: for who measures. To be
     /// called before large data come.
     pub fn measure_anew(&mut self) {
@@ -38,14 +38,14 @@ impl TcpRail {
     }
 
     /// What the sockets for large data from a peer give.
-    pub fn gives(&self, peer: Peer) -> Vec<Gives> {
+    pub fn gives(&self, peer: Peer) -> Vec<MeasuredRate> {
         let Some(Some(remote)) = self.remotes.get(peer as usize) else {
             return Vec::new();
         };
         let gives = |number: u8| {
-            let stream = Stream::Bulk(number);
+            let stream = StreamNumber::Bulk(number);
             let (path, ends) = (remote.paths.get(number)?, self.ends(peer, stream)?);
-            Some(Gives {
+            Some(MeasuredRate {
                 ends,
                 rate: path.pace.rate(),
                 latency: path.pace.latency,
@@ -55,7 +55,7 @@ impl TcpRail {
         let sockets = remote
             .paths
             .numbers()
-            .filter(|number| !Stream::Bulk(*number).is_fabric());
+            .filter(|number| !StreamNumber::Bulk(*number).is_fabric());
         sockets.filter_map(gives).collect()
     }
 
@@ -66,7 +66,7 @@ impl TcpRail {
         path: u8,
         ends: (SocketAddr, SocketAddr),
     ) {
-        if self.anew || Stream::Bulk(path).is_fabric() {
+        if self.anew || StreamNumber::Bulk(path).is_fabric() {
             return;
         }
         let Some(tuned) = self.hosts.tuned(ends.0.ip(), ends.1.ip()) else {
@@ -75,7 +75,8 @@ impl TcpRail {
         if let Some(Some(remote)) = self.remotes.get_mut(peer as usize)
             && remote.paths.begin_with(path, tuned, Instant::now())
         {
-            self.shown.tuned(peer, Stream::Bulk(path), tuned.0 as u32);
+            self.shown
+                .tuned(peer, StreamNumber::Bulk(path), tuned.0 as u32);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Ways that are opened, silent, or broken.
 
 use super::*;
-use crate::tcp::handshake::Terms;
+use crate::tcp::handshake::SessionTerms;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 #[test]
@@ -16,22 +16,25 @@ fn a_way_that_was_just_opened_is_not_taken_for_silent() {
             )
         })
         .collect();
-    let mut paths = Paths::default();
-    let open = |paths: &mut Paths, path: u8| {
+    let mut paths = Multipath::default();
+    let open = |paths: &mut Multipath, path: u8| {
         let own = pairs[usize::from(path)]
             .as_ref()
             .unwrap()
             .0
             .try_clone()
             .unwrap();
-        paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
+        paths.adopt(
+            path,
+            Connection::new(own, SessionTerms::plain(), Vec::new()),
+        );
     };
     open(&mut paths, 0);
     open(&mut paths, 1);
     let (cookie, offset, len) = (1, 0, 64 << 20);
     paths.read(
         9,
-        Ask {
+        ReadRequest {
             cookie,
             offset,
             len,
@@ -53,17 +56,20 @@ fn the_strategy_says_which_ways_are_asked() {
         (StripePolicy::Equal, 0b11),
         (StripePolicy::Quickest, 0b01),
     ] {
-        let mut paths = Paths::default();
+        let mut paths = Multipath::default();
         for path in [0, 1] {
             let flags = SocketFlags::NONBLOCK;
             let (own, _) =
                 socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-            paths.adopt(path, Channel::new(own, Terms::plain(), Vec::new()));
+            paths.adopt(
+                path,
+                Connection::new(own, SessionTerms::plain(), Vec::new()),
+            );
         }
         let (cookie, offset, len) = (1, 0, 64 << 20);
         paths.read(
             9,
-            Ask {
+            ReadRequest {
                 cookie,
                 offset,
                 len,
@@ -76,7 +82,7 @@ fn the_strategy_says_which_ways_are_asked() {
 
 #[test]
 fn what_a_way_began_with_is_not_shown_as_what_it_was_seen_to_give() {
-    let mut paths = Paths::default();
+    let mut paths = Multipath::default();
     assert!(paths.begin_with(0, (500.0, 30.0), Instant::now()));
     assert_eq!(paths.brought(0), (0, 0));
 }

@@ -6,12 +6,12 @@
 //! where the setting or the machine say that there is nothing to find.
 
 use crate::sys;
-use crate::tcp::epoll_wake::TcpWake;
-use crate::tcp::ofi_path::hello::Unused;
+use crate::tcp::epoll_wake::EpollWake;
+use crate::tcp::ofi_path::hello::NotUsedReason;
 use garonne_engine::api::Peer;
 use garonne_engine::transport::WakeSource;
 use garonne_rails_ofi::endpoint::Endpoint;
-use garonne_rails_ofi::library::{Error, Library, Offer};
+use garonne_rails_ofi::library::{Error, Library, Provider};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 
 /// Which networks of libfabric large data may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Fabrics {
+pub enum OfiSetting {
     /// None.
     #[default]
     Off,
@@ -29,13 +29,13 @@ pub enum Fabrics {
     Of(String),
 }
 
-impl Fabrics {
+impl OfiSetting {
     /// Why none is used, as far as that is known without asking the library.
-    pub(crate) fn unused(&self, sealed: bool) -> Option<Unused> {
+    pub(crate) fn unused(&self, sealed: bool) -> Option<NotUsedReason> {
         match self {
-            Self::Off => Some(Unused::Off),
-            _ if sealed => Some(Unused::Sealed),
-            Self::Fast if !has_device() => Some(Unused::NoDevice),
+            Self::Off => Some(NotUsedReason::Off),
+            _ if sealed => Some(NotUsedReason::Sealed),
+            Self::Fast if !has_device() => Some(NotUsedReason::NoDevice),
             _ => None,
         }
     }
@@ -49,33 +49,33 @@ fn has_device() -> bool {
     DEVICES.into_iter().any(some)
 }
 
-type Opened = (Peer, Result<Endpoint, Unused>);
+type OpenResult = (Peer, Result<Endpoint, NotUsedReason>);
 
 #[derive(Debug, Default)]
-struct Desk {
+struct OpenRequests {
     wanted: VecDeque<(Peer, Option<IpAddr>)>,
-    opened: Vec<Opened>,
+    opened: Vec<OpenResult>,
     /// The thread looks for more before it ends.
     at_work: bool,
 }
 
 /// See the module's paragraph.
 #[derive(Debug, Default)]
-pub(crate) struct Opener {
-    desk: Arc<Mutex<Desk>>,
+pub(crate) struct EndpointOpener {
+    desk: Arc<Mutex<OpenRequests>>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+fn lock(desk: &Mutex<OpenRequests>) -> MutexGuard<'_, OpenRequests> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Opener {
+impl EndpointOpener {
     /// Has an endpoint opened for a peer that this side's address reaches.
     pub(crate) fn open(
         &mut self,
-        fabrics: &Fabrics,
-        wake: &Arc<TcpWake>,
+        fabrics: &OfiSetting,
+        wake: &Arc<EpollWake>,
         (peer, own): (Peer, Option<IpAddr>),
     ) {
         let mut desk = lock(&self.desk);
@@ -102,19 +102,19 @@ impl Opener {
                 desk.opened.extend(
                     wanted
                         .into_iter()
-                        .map(|(peer, _)| (peer, Err(Unused::NoProvider))),
+                        .map(|(peer, _)| (peer, Err(NotUsedReason::NoProvider))),
                 );
             }
         }
     }
 
     /// What was opened since this was last asked.
-    pub(crate) fn take(&mut self) -> Vec<Opened> {
+    pub(crate) fn take(&mut self) -> Vec<OpenResult> {
         std::mem::take(&mut lock(&self.desk).opened)
     }
 }
 
-impl Drop for Opener {
+impl Drop for EndpointOpener {
     fn drop(&mut self) {
         lock(&self.desk).wanted.clear();
         if let Some(thread) = self.thread.take() {
@@ -123,7 +123,7 @@ impl Drop for Opener {
     }
 }
 
-fn work(desk: &Mutex<Desk>, fabrics: &Fabrics, wake: &TcpWake) {
+fn work(desk: &Mutex<OpenRequests>, fabrics: &OfiSetting, wake: &EpollWake) {
     let mut library = None;
     loop {
         let wanted = {
@@ -142,25 +142,25 @@ fn work(desk: &Mutex<Desk>, fabrics: &Fabrics, wake: &TcpWake) {
 
 fn open(
     library: &Result<Library, Error>,
-    fabrics: &Fabrics,
+    fabrics: &OfiSetting,
     own: Option<IpAddr>,
-) -> Result<Endpoint, Unused> {
-    let none = |_| Unused::NoProvider;
-    let library = library.as_ref().map_err(|_| Unused::NoLibrary)?;
+) -> Result<Endpoint, NotUsedReason> {
+    let none = |_| NotUsedReason::NoProvider;
+    let library = library.as_ref().map_err(|_| NotUsedReason::NoLibrary)?;
     let provider = match fabrics {
-        Fabrics::Off => return Err(Unused::Off),
-        Fabrics::Of(provider) => provider.clone(),
-        Fabrics::Fast => {
+        OfiSetting::Off => return Err(NotUsedReason::Off),
+        OfiSetting::Of(provider) => provider.clone(),
+        OfiSetting::Fast => {
             let offers = library.offers(None, None).map_err(none)?.list();
             let fast = offers
                 .into_iter()
-                .find(Offer::is_fast)
-                .ok_or(Unused::NoProvider)?;
+                .find(Provider::is_fast)
+                .ok_or(NotUsedReason::NoProvider)?;
             fast.provider
         }
     };
     // What stands on IP is to use the network that the two reach each other by.
-    let offer = Offer {
+    let offer = Provider {
         provider: provider.clone(),
         domain: String::new(),
     };

@@ -11,7 +11,7 @@ pub const HELLO_MAX: usize = 1 + FABRIC_NAME + FABRIC_ADDRESS;
 /// Why large data do not go by libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Unused {
+pub enum NotUsedReason {
     /// It is switched off.
     Off = 1,
     /// This host has no device of a fast network.
@@ -30,7 +30,7 @@ pub enum Unused {
     Failed = 8,
 }
 
-impl Unused {
+impl NotUsedReason {
     /// By its number.
     pub fn from_code(code: u8) -> Option<Self> {
         [
@@ -64,14 +64,14 @@ impl Unused {
 
 /// What a side says of its endpoint of libfabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hello {
+pub enum OfiHello {
     /// The provider, and the endpoint's address.
     Here(String, Vec<u8>),
     /// There is none, and why: a number that the receiver may not know.
     Nothing(u8),
 }
 
-impl Hello {
+impl OfiHello {
     /// As it travels; a name or an address that is too long is cut, and then fits no endpoint.
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -103,7 +103,7 @@ impl Hello {
 /// read.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
-    if let Some(hello) = Hello::decode(bytes) {
+    if let Some(hello) = OfiHello::decode(bytes) {
         assert_eq!(hello.encode(), bytes);
         assert!(bytes.len() <= HELLO_MAX);
     }
@@ -117,10 +117,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_said_is_understood(name in "[a-z;_]{1,64}", address in prop::collection::vec(any::<u8>(), 1..=FABRIC_ADDRESS), why: u8) {
-            for hello in [Hello::Here(name, address), Hello::Nothing(why)] {
+            for hello in [OfiHello::Here(name, address), OfiHello::Nothing(why)] {
                 let bytes = hello.encode();
                 prop_assert!(bytes.len() <= HELLO_MAX);
-                prop_assert_eq!(Hello::decode(&bytes), Some(hello));
+                prop_assert_eq!(OfiHello::decode(&bytes), Some(hello));
             }
         }
 
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn reasons_are_known_by_their_numbers() {
         for code in 0..=u8::MAX {
-            if let Some(why) = Unused::from_code(code) {
+            if let Some(why) = NotUsedReason::from_code(code) {
                 assert_eq!(why as u8, code);
                 assert!(!why.name().is_empty());
             }
         }
-        assert_eq!(Unused::from_code(8), Some(Unused::Failed));
-        assert_eq!(Unused::from_code(0), None);
+        assert_eq!(NotUsedReason::from_code(8), Some(NotUsedReason::Failed));
+        assert_eq!(NotUsedReason::from_code(0), None);
     }
 }

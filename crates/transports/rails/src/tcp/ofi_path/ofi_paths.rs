@@ -1,25 +1,25 @@
 //! The rail's part of ways by libfabric: when one is opened, what becomes of endpoints that were
 //! opened elsewhere, and memory that comes back late.
 //!
-//! Part of [`TcpRail`]; called from its polls and its looks. That such a way fails says nothing of
+//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says nothing of
 //! the peer.
 
 use crate::limits::{FABRIC_ENDPOINTS, TCP_FURTHER_AGAIN, TCP_SILENCE_LOOK};
-use crate::tcp::frame::{FABRIC, Stream};
-use crate::tcp::ofi_path::Fabric;
-use crate::tcp::ofi_path::hello::Unused;
-use crate::tcp::peer::Call;
-use crate::tcp::{TcpRail, Untold};
+use crate::tcp::frame::{FABRIC, StreamNumber};
+use crate::tcp::ofi_path::OfiPath;
+use crate::tcp::ofi_path::hello::NotUsedReason;
+use crate::tcp::peer::ConnectState;
+use crate::tcp::{PendingNotice, TcpTransport};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, WakeSource};
 use rustix::event::epoll::EventData;
 use std::time::Instant;
 
 /// Its stream.
-pub(in crate::tcp) const STREAM: Stream = Stream::Bulk(FABRIC);
+pub(in crate::tcp) const STREAM: StreamNumber = StreamNumber::Bulk(FABRIC);
 
-impl TcpRail {
-    fn fabric_mut(&mut self, peer: Peer) -> Option<&mut Fabric> {
+impl TcpTransport {
+    fn fabric_mut(&mut self, peer: Peer) -> Option<&mut OfiPath> {
         self.remotes
             .get_mut(peer as usize)?
             .as_mut()?
@@ -27,7 +27,7 @@ impl TcpRail {
             .fabric_mut()
     }
 
-    fn fabric(&self, peer: Peer) -> Option<&Fabric> {
+    fn fabric(&self, peer: Peer) -> Option<&OfiPath> {
         self.remotes.get(peer as usize)?.as_ref()?.paths.fabric()
     }
 
@@ -41,7 +41,7 @@ impl TcpRail {
             return;
         };
         let is_open = remote.fd(STREAM).is_some();
-        let rests = matches!(remote.calls(STREAM).call, Call::Rest);
+        let rests = matches!(remote.calls(STREAM).call, ConnectState::Rest);
         let Some(fabric) = remote.paths.fabric_mut() else {
             return;
         };
@@ -61,12 +61,14 @@ impl TcpRail {
                 .is_some_and(|fabric| fabric.has_device() || fabric.opening)
         };
         let many = self.open.iter().filter(has_one).count() >= FABRIC_ENDPOINTS;
-        let ends = self.ends(peer, Stream::Small).or(self.ends(peer, STREAM));
+        let ends = self
+            .ends(peer, StreamNumber::Small)
+            .or(self.ends(peer, STREAM));
         let Some(fabric) = self.fabric_mut(peer) else {
             return;
         };
         if many {
-            fabric.equip(Err(Unused::TooMany));
+            fabric.equip(Err(NotUsedReason::TooMany));
             return self.show_fabric(peer);
         }
         fabric.opening = true;
@@ -120,10 +122,10 @@ impl TcpRail {
             return false;
         };
         let is_wanted = remote.is_wanted(STREAM) && !remote.condemned && !remote.link.heard_bye;
-        if is_wanted && remote.paths.fabric().is_some_and(Fabric::has_device) {
+        if is_wanted && remote.paths.fabric().is_some_and(OfiPath::has_device) {
             return true;
         }
-        remote.calls(STREAM).call = Call::Rest;
+        remote.calls(STREAM).call = ConnectState::Rest;
         if is_wanted {
             self.want_fabric(peer);
         }
@@ -132,7 +134,7 @@ impl TcpRail {
 
     /// Such a way has ended: it is tried again later, if that may help.
     pub(in crate::tcp) fn broke_fabric(&mut self, peer: Peer) {
-        let may_help = self.fabric(peer).is_some_and(Fabric::is_possible);
+        let may_help = self.fabric(peer).is_some_and(OfiPath::is_possible);
         let at = Instant::now() + TCP_FURTHER_AGAIN;
         if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
             let calls = remote.calls(STREAM);
@@ -141,7 +143,7 @@ impl TcpRail {
                 calls.put_off(at);
                 self.remind(at);
             } else {
-                calls.call = Call::Rest;
+                calls.call = ConnectState::Rest;
             }
         }
         self.settle_recalls();
@@ -161,7 +163,7 @@ impl TcpRail {
             let remote = remotes.get(*peer as usize).and_then(Option::as_ref);
             let lends = remote.is_some_and(|remote| remote.paths.lends(*cookie));
             if !lends {
-                untold.push(Untold::Revoked(*token));
+                untold.push(PendingNotice::Revoked(*token));
             }
             lends
         });
@@ -169,7 +171,7 @@ impl TcpRail {
 
     /// A look for silence: a peer that keeps what its owner wants back loses the way.
     pub(in crate::tcp) fn listen_to_fabric(&mut self, peer: Peer) {
-        if self.fabric_mut(peer).is_some_and(Fabric::is_kept_too_long) {
+        if self.fabric_mut(peer).is_some_and(OfiPath::is_kept_too_long) {
             self.broke(peer, STREAM);
         }
     }

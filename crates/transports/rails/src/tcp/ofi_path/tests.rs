@@ -1,10 +1,12 @@
 //! Reads by libfabric's `tcp` provider between two rails of one thread: any range, whatever breaks
 //! in the middle, and memory that is asked back while it is lent.
 
-use crate::conformance::Told;
+use crate::conformance::RecordedEvents;
 use crate::tcp::frame::FABRIC;
 use crate::tcp::ofi_path::ofi_paths::STREAM;
-use crate::tcp::{Fabrics, Hosts, House, Process, Secret, TcpRail, listen};
+use crate::tcp::{
+    LocalIdentity, OfiSetting, PeerDirectory, ProcessId, Secret, TcpTransport, listen,
+};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{
     BulkStatus, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
@@ -20,7 +22,7 @@ const LEN: usize = 3_000_001;
 
 struct Two([SocketAddr; 2]);
 
-impl Hosts for Two {
+impl PeerDirectory for Two {
     fn size(&self) -> u32 {
         2
     }
@@ -33,15 +35,15 @@ impl Hosts for Two {
     fn is_gone(&self, _: Peer) -> bool {
         false
     }
-    fn fabrics(&self) -> Fabrics {
-        Fabrics::Of("tcp".into())
+    fn fabrics(&self) -> OfiSetting {
+        OfiSetting::Of("tcp".into())
     }
 }
 
 /// Rank 1 exposes memory, and rank 0 reads it.
 struct Pair {
-    rails: [Option<TcpRail>; 2],
-    told: [Told; 2],
+    rails: [Option<TcpTransport>; 2],
+    told: [RecordedEvents; 2],
     source: Scratch,
     local: Scratch,
     data: Data,
@@ -63,15 +65,15 @@ impl Pair {
         let addresses = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap());
         let mut rank = 0;
         let mut rails = listeners.map(|listener| {
-            let me = Process {
+            let me = ProcessId {
                 job: [7; 16],
                 world: 0,
                 rank,
                 incarnation: 0,
             };
             rank += 1;
-            let house = House::new(secret.clone(), me, false);
-            Some(TcpRail::new(house, Arc::new(Two(addresses)), listener).unwrap())
+            let house = LocalIdentity::new(secret.clone(), me, false);
+            Some(TcpTransport::new(house, Arc::new(Two(addresses)), listener).unwrap())
         });
         let (source, local) = (Scratch::new(LEN).unwrap(), Scratch::new(LEN).unwrap());
         source.mem().with_mut(0, LEN, |bytes| {
@@ -87,7 +89,7 @@ impl Pair {
         };
         Some(Self {
             rails,
-            told: [Told::default(), Told::default()],
+            told: [RecordedEvents::default(), RecordedEvents::default()],
             data: Data::contiguous(local.mem(), LEN as u64),
             source,
             local,
@@ -96,7 +98,7 @@ impl Pair {
         })
     }
 
-    fn rail(&mut self, rank: usize) -> &mut TcpRail {
+    fn rail(&mut self, rank: usize) -> &mut TcpTransport {
         self.rails[rank].as_mut().unwrap()
     }
 
@@ -184,7 +186,7 @@ impl Pair {
         let fabric = self.rail(1).remotes[0]
             .as_ref()
             .and_then(|remote| remote.paths.fabric());
-        fabric.is_some_and(super::Fabric::is_serving)
+        fabric.is_some_and(super::OfiPath::is_serving)
     }
 
     /// Begins a read, of which the owner has lent something that the reader does not know of yet.

@@ -4,37 +4,37 @@
 use super::*;
 use crate::limits::{TCP_LOG_MAX, TCP_LOG_RESERVE, TCP_PACKET_MAX};
 use crate::tcp::frame::HEADER;
-use crate::tcp::hostile::{Other, Story};
+use crate::tcp::hostile::{FuzzScript, HostilePeer};
 
 /// Kinds of packets; two are of messages in pieces.
 const PACKETS: [u8; 4] = [1, Packet::FragFirst as u8, Packet::FragNext as u8, 200];
 
-struct Stage {
-    link: Link,
-    blocks: Blocks,
-    other: Other,
+struct StreamFuzz {
+    link: PacketStream,
+    blocks: LogBlocks,
+    other: HostilePeer,
     place: Scratch,
     /// Bytes of packets that were taken.
     taken: u64,
 }
 
-impl Stage {
-    fn adopt(&mut self, theirs: u32) -> Result<(), Violation> {
-        let (channel, other) = Other::new();
+impl StreamFuzz {
+    fn adopt(&mut self, theirs: u32) -> Result<(), AckViolation> {
+        let (channel, other) = HostilePeer::new();
         self.other = other;
         self.link.adopt(channel, theirs, &mut self.blocks)
     }
 
     /// The peer sends a frame that is nearly right.
-    fn frame(&mut self, story: &mut Story) -> Option<()> {
+    fn frame(&mut self, story: &mut FuzzScript) -> Option<()> {
         let [kind, number, expected] = *story.bytes(3).first_chunk()?;
         let kind = [
-            Kind::Packet,
-            Kind::Packet,
-            Kind::Packet,
-            Kind::Ring,
-            Kind::Acknowledge,
-            Kind::Bye,
+            FrameKind::Packet,
+            FrameKind::Packet,
+            FrameKind::Packet,
+            FrameKind::Ring,
+            FrameKind::Acknowledge,
+            FrameKind::Bye,
         ][usize::from(kind % 6)];
         // Most are the next one.
         let off = if number < 0xc0 {
@@ -42,14 +42,14 @@ impl Stage {
         } else {
             i32::from(number as i8)
         };
-        let mut head = Head {
+        let mut head = FrameHeader {
             len: 0,
             kind,
             number: self.link.expected.wrapping_add_signed(off),
             expected: u32::from(expected),
         };
         let mut body = Vec::new();
-        if kind == Kind::Packet {
+        if kind == FrameKind::Packet {
             let [packet, high, low, cut] = *story.bytes(4).first_chunk()?;
             let payload = usize::from(u16::from_le_bytes([low, high]));
             let header = PacketHeader {
@@ -78,26 +78,26 @@ impl Stage {
             };
             self.link.send_copy(&mut self.blocks, &header, payload);
         } else {
-            self.link.send_word(&mut self.blocks, Kind::Ring);
+            self.link.send_word(&mut self.blocks, FrameKind::Ring);
         }
     }
 
     /// Takes what has come, as a rail does that has a place for messages in pieces, or has none.
-    fn take(&mut self, has_place: bool) -> Result<(), Violation> {
+    fn take(&mut self, has_place: bool) -> Result<(), AckViolation> {
         for _ in 0..1 << 16 {
             match self.link.next(&mut self.blocks)? {
-                Came::Packet(header, mem, len) => {
+                StreamEvent::Packet(header, mem, len) => {
                     assert!(header.len as usize == len && len <= TCP_PACKET_MAX);
                     mem.with(0, len, |bytes| self.taken += bytes.len() as u64);
                 }
-                Came::Ring => {}
-                Came::Rest(_, left) if has_place => {
+                StreamEvent::Ring => {}
+                StreamEvent::Rest(_, left) if has_place => {
                     assert!(left > 0 && left <= TCP_PACKET_MAX);
                     if self.link.fill_into(self.place.mem(), left).is_err() {
                         return Ok(());
                     }
                 }
-                Came::Nothing | Came::Rest(..) => {
+                StreamEvent::Nothing | StreamEvent::Rest(..) => {
                     if self.link.fill().is_err() {
                         return Ok(());
                     }
@@ -115,10 +115,10 @@ impl Stage {
 
 /// Has a peer do what these bytes say, and this side, too.
 pub fn receive_anything(bytes: &[u8]) {
-    let (channel, other) = Other::new();
-    let mut stage = Stage {
-        link: Link::default(),
-        blocks: Blocks::default(),
+    let (channel, other) = HostilePeer::new();
+    let mut stage = StreamFuzz {
+        link: PacketStream::default(),
+        blocks: LogBlocks::default(),
         other,
         place: Scratch::new(TCP_PACKET_MAX).expect("memory"),
         taken: 0,
@@ -127,7 +127,7 @@ pub fn receive_anything(bytes: &[u8]) {
         .link
         .adopt(channel, 0, &mut stage.blocks)
         .expect("nothing was sent");
-    let mut story = Story(bytes);
+    let mut story = FuzzScript(bytes);
     while let Some(what) = story.byte() {
         let more = match what % 8 {
             0 => {

@@ -2,9 +2,9 @@
 //! like, with a [`Relay`] between them; or two that call each other there.
 
 use super::*;
-use crate::tcp::frame::{Process, Reason, Stream};
-use crate::tcp::handshake::{self, House};
-use crate::tcp::hostile::Story;
+use crate::tcp::frame::{ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{self, LocalIdentity};
+use crate::tcp::hostile::FuzzScript;
 use crate::tcp::relay_protocol;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,15 +23,15 @@ fn listener() -> (TcpListener, SocketAddr) {
 
 /// One end of a passage.
 #[derive(Default)]
-struct End {
+struct FuzzEnd {
     socket: Option<TcpStream>,
     sent: Vec<u8>,
     got: Vec<u8>,
     has_shut: bool,
 }
 
-impl End {
-    fn step(&mut self, what: u8, story: &mut Story) {
+impl FuzzEnd {
+    fn step(&mut self, what: u8, story: &mut FuzzScript) {
         let Some(socket) = &mut self.socket else {
             return;
         };
@@ -68,15 +68,16 @@ pub fn pass_anything_on(bytes: &[u8]) {
     called
         .set_nonblocking(true)
         .expect("a port that does not block");
-    let lead = |_, _| Lead::To(vec![called_at]);
-    let me = Process {
+    let lead = |_, _| RelayDirection::To(vec![called_at]);
+    let me = ProcessId {
         job: JOB,
         world: 0,
         rank: 0,
         incarnation: 0,
     };
-    let house = House::new(secret, me, false);
-    let (mut caller, mut other, mut story) = (End::default(), End::default(), Story(bytes));
+    let house = LocalIdentity::new(secret, me, false);
+    let (mut caller, mut other, mut story) =
+        (FuzzEnd::default(), FuzzEnd::default(), FuzzScript(bytes));
     let socket = TcpStream::connect(address).expect("it listens");
     socket
         .set_nonblocking(true)
@@ -84,7 +85,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
     caller.socket = Some(socket);
     // A proper call most often, and then anything.
     if story.byte().is_some_and(|first| first >= 0x20)
-        && let Ok((_, call)) = handshake::Caller::call(&house, (3, 0), Stream::Small)
+        && let Ok((_, call)) = handshake::Initiator::call(&house, (3, 0), StreamNumber::Small)
         && let Some(socket) = &mut caller.socket
         && socket.write_all(&call).is_ok()
     {
@@ -120,23 +121,23 @@ pub fn meet_anyhow(bytes: &[u8]) {
     let (port, address) = listener();
     let secret = Secret::from_bytes(&[9; 32]);
     let mut relay = Relay::new(port, secret.clone(), JOB).expect("a descriptor");
-    let mut story = Story(bytes);
+    let mut story = FuzzScript(bytes);
     let mut ends = [(0, 3), (3, 0)].map(|(rank, to)| {
-        let me = Process {
+        let me = ProcessId {
             job: JOB,
             world: 0,
             rank,
             incarnation: 0,
         };
-        let house = House::new(secret.clone(), me, false);
-        let mut end = End::default();
+        let house = LocalIdentity::new(secret.clone(), me, false);
+        let mut end = FuzzEnd::default();
         let socket = TcpStream::connect(address).expect("it listens");
         socket
             .set_nonblocking(true)
             .expect("a socket that does not block");
         end.socket = Some(socket);
         if story.byte().is_some_and(|first| first >= 0x20)
-            && let Ok((_, call)) = handshake::Caller::call(&house, (to, 0), Stream::Small)
+            && let Ok((_, call)) = handshake::Initiator::call(&house, (to, 0), StreamNumber::Small)
             && let Some(socket) = &mut end.socket
             && socket.write_all(&call).is_ok()
         {
@@ -145,13 +146,13 @@ pub fn meet_anyhow(bytes: &[u8]) {
         end
     });
     let lengths = [ends[0].sent.len(), ends[1].sent.len()];
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
+    let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
     let begun = Instant::now();
     while let Some(what) = story.byte() {
         ends[usize::from(what & 1)].step(what.rotate_right(1), &mut story);
         let mut turns = 0;
         while relay.is_called() {
-            relay.turn(Instant::now(), &|_, _| Lead::Meeting);
+            relay.turn(Instant::now(), &|_, _| RelayDirection::Meeting);
             turns += 1;
             assert!(turns < TURNS, "it is never done");
         }

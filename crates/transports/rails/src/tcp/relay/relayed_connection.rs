@@ -2,19 +2,19 @@
 //!
 //! Owned by the relay. Moves a bounded number of bytes at a time, and never blocks.
 
-use super::Lead;
-use super::pending_pairs::Errand;
+use super::RelayDirection;
+use super::pending_pairs::PendingCall;
 use crate::limits::{
     RELAY_BUFFER, RELAY_BUFFERS_PER_TURN, RELAY_HALF_LIMIT, TCP_CARRIED, TCP_CONNECT_LIMIT,
     TCP_SILENCE_MAX,
 };
 use crate::sys;
-use crate::tcp::blackhole_detector::Brief;
-use crate::tcp::connection::{self, Io, Then};
+use crate::tcp::blackhole_detector::ShortLivedConnections;
+use crate::tcp::connection::{self, AfterRead, IoResult};
 use crate::tcp::connector;
-use crate::tcp::frame::{OPENING_MAX, Reason};
+use crate::tcp::frame::{OPENING_MAX, RejectReason};
 use crate::tcp::handshake::Secret;
-use crate::tcp::relay_protocol::{self, Passing};
+use crate::tcp::relay_protocol::{self, RelayHandshake};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// One direction of a passage.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct RelayBuffer {
     buffer: Vec<u8>,
     at: usize,
     len: usize,
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     closed: bool,
 }
 
-impl Lane {
+impl RelayBuffer {
     fn new(ahead: &[u8]) -> Self {
         let mut buffer = vec![0; RELAY_BUFFER];
         buffer[..ahead.len()].copy_from_slice(ahead);
@@ -65,10 +65,10 @@ impl Lane {
             }
         }
         while self.holds() {
-            match connection::send(to, &self.buffer[self.at..self.len], Then::Nothing) {
-                Io::Moved(sent) => (self.at, moved) = (self.at + sent, true),
-                Io::Later => break,
-                Io::Over => return Err(Errno::PIPE),
+            match connection::send(to, &self.buffer[self.at..self.len], AfterRead::Nothing) {
+                IoResult::Moved(sent) => (self.at, moved) = (self.at + sent, true),
+                IoResult::Later => break,
+                IoResult::Over => return Err(Errno::PIPE),
             }
         }
         if self.ended && !self.holds() && !self.closed {
@@ -81,23 +81,23 @@ impl Lane {
 
 /// A call whose caller is to be met here by the one called.
 #[derive(Debug)]
-pub(super) struct Half {
-    pub(super) errand: Errand,
+pub(super) struct RelayedSide {
+    pub(super) errand: PendingCall,
     caller: OwnedFd,
     /// The call, and nothing else.
     came: Vec<u8>,
 }
 
-impl Half {
+impl RelayedSide {
     /// Whether its caller still waits: it says nothing before it is answered.
     pub(super) fn is_there(&self) -> bool {
-        connection::recv(&self.caller, &mut [0; 1]) == Io::Later
+        connection::recv(&self.caller, &mut [0; 1]) == IoResult::Later
     }
 
     /// Tells the caller that it is kept. Whether it could be told.
     pub(super) fn tell(&self) -> bool {
-        let word = relay_protocol::word(Reason::Waits);
-        connection::send(&self.caller, &word, Then::Nothing) == Io::Moved(word.len())
+        let word = relay_protocol::word(RejectReason::Waits);
+        connection::send(&self.caller, &word, AfterRead::Nothing) == IoResult::Moved(word.len())
     }
 
     /// Joins two that call each other, of which this one has come later: the one whose call does
@@ -105,7 +105,7 @@ impl Half {
     /// told that it is kept, whoever was here before it: whether the one that it meets is the one
     /// called it knows when it is answered, and until then it goes on asking for that one's call.
     /// `None`: it has hung up.
-    pub(super) fn join(self, other: Self) -> Option<Passage> {
+    pub(super) fn join(self, other: Self) -> Option<RelayedConnection> {
         if self.errand.stands() && !self.tell() {
             return None;
         }
@@ -113,10 +113,10 @@ impl Half {
             true => (self, other),
             false => (other, self),
         };
-        let ahead = [relay_protocol::word(Reason::Turn), caller.came].concat();
-        Some(Passage::Flowing {
+        let ahead = [relay_protocol::word(RejectReason::Turn), caller.came].concat();
+        Some(RelayedConnection::Flowing {
             ends: [caller.caller, called.caller],
-            lanes: Box::new([Lane::new(&ahead), Lane::new(&[])]),
+            lanes: Box::new([RelayBuffer::new(&ahead), RelayBuffer::new(&[])]),
             doubted: false,
         })
     }
@@ -133,7 +133,7 @@ pub(super) fn side_of(address: IpAddr) -> IpAddr {
 
 /// A caller that has not said yet whom it calls.
 #[derive(Debug)]
-pub(super) struct Unheard {
+pub(super) struct UnreadCall {
     caller: OwnedFd,
     came: Vec<u8>,
     /// Since when it is here, and from which side it has called ([`side_of`]), if the kernel still
@@ -142,7 +142,7 @@ pub(super) struct Unheard {
     pub(super) from: Option<IpAddr>,
 }
 
-impl Unheard {
+impl UnreadCall {
     pub(super) fn new(caller: OwnedFd, now: Instant) -> Self {
         let from = rustix::net::getpeername(&caller).ok().flatten();
         let from = from.and_then(|from| SocketAddr::try_from(from).ok());
@@ -156,11 +156,11 @@ impl Unheard {
 }
 
 #[derive(Debug)]
-pub(super) enum Passage {
+pub(super) enum RelayedConnection {
     /// Has not said whom it calls.
-    Hearing(Unheard),
+    Hearing(UnreadCall),
     /// Is to be met here.
-    Waiting(Half),
+    Waiting(RelayedSide),
     /// The one called is being reached, at all these addresses at once.
     Calling {
         caller: OwnedFd,
@@ -170,18 +170,18 @@ pub(super) enum Passage {
     /// From the caller to the called, and back.
     Flowing {
         ends: [OwnedFd; 2],
-        lanes: Box<[Lane; 2]>,
+        lanes: Box<[RelayBuffer; 2]>,
         /// At the last look one of its hosts seemed to be gone.
         doubted: bool,
     },
 }
 
-impl Passage {
+impl RelayedConnection {
     fn begin(
         caller: OwnedFd,
         came: Vec<u8>,
         addresses: &[SocketAddr],
-        brief: &Brief,
+        brief: &ShortLivedConnections,
     ) -> Option<Self> {
         let connect = |address: &SocketAddr| {
             let called = connector::connect_with(address, brief.longest_to(address.ip())).ok()?;
@@ -210,7 +210,7 @@ impl Passage {
             Some(first) => {
                 let called = called.swap_remove(first);
                 let _ = sockopt::set_tcp_user_timeout(&called, 0);
-                let lanes = Box::new([Lane::new(&came), Lane::new(&[])]);
+                let lanes = Box::new([RelayBuffer::new(&came), RelayBuffer::new(&[])]);
                 let ends = [caller, called];
                 let doubted = false;
                 Some(Self::Flowing {
@@ -230,17 +230,19 @@ impl Passage {
     /// The call is whole: it goes where `lead` says.
     fn lead(
         (caller, came): (OwnedFd, Vec<u8>),
-        call: &Passing,
-        (lead, brief): (&dyn Fn(u32, u32) -> Lead, &Brief),
+        call: &RelayHandshake,
+        (lead, brief): (&dyn Fn(u32, u32) -> RelayDirection, &ShortLivedConnections),
     ) -> Option<Self> {
         match lead(call.from.rank, call.to.0) {
-            Lead::To(addresses) => Self::begin(caller, came, &addresses, brief),
+            RelayDirection::To(addresses) => Self::begin(caller, came, &addresses, brief),
             // Who says more than its call before it is answered is none of ours.
-            Lead::Meeting => (came.len() == call.consumed).then_some(Self::Waiting(Half {
-                errand: Errand::of(call)?,
-                caller,
-                came,
-            })),
+            RelayDirection::Meeting => {
+                (came.len() == call.consumed).then_some(Self::Waiting(RelayedSide {
+                    errand: PendingCall::of(call)?,
+                    caller,
+                    came,
+                }))
+            }
         }
     }
 
@@ -248,15 +250,15 @@ impl Passage {
     /// once.
     pub(super) fn look(
         self,
-        (secret, job, brief): (&Secret, [u8; 16], &Brief),
-        lead: &dyn Fn(u32, u32) -> Lead,
+        (secret, job, brief): (&Secret, [u8; 16], &ShortLivedConnections),
+        lead: &dyn Fn(u32, u32) -> RelayDirection,
     ) -> (Option<Self>, bool) {
         match self {
             Self::Hearing(mut unheard) => {
                 match connection::recv_onto(&unheard.caller, &mut unheard.came, OPENING_MAX) {
-                    Io::Moved(_) => {}
-                    Io::Later => return (Some(Self::Hearing(unheard)), false),
-                    Io::Over => return (None, false),
+                    IoResult::Moved(_) => {}
+                    IoResult::Later => return (Some(Self::Hearing(unheard)), false),
+                    IoResult::Over => return (None, false),
                 }
                 match relay_protocol::read(secret, job, &unheard.came) {
                     Ok(None) => (Some(Self::Hearing(unheard)), false),
@@ -310,7 +312,7 @@ impl Passage {
     }
 
     /// Its caller, if that has not said whom it calls.
-    pub(super) fn unheard(&self) -> Option<&Unheard> {
+    pub(super) fn unheard(&self) -> Option<&UnreadCall> {
         match self {
             Self::Hearing(unheard) => Some(unheard),
             _ => None,
@@ -372,7 +374,8 @@ impl Passage {
     /// Its sockets, and what to watch them for; nothing: not at all.
     pub(super) fn watched(&self) -> Vec<(BorrowedFd<'_>, EventFlags)> {
         match self {
-            Self::Hearing(Unheard { caller, .. }) | Self::Waiting(Half { caller, .. }) => {
+            Self::Hearing(UnreadCall { caller, .. })
+            | Self::Waiting(RelayedSide { caller, .. }) => {
                 vec![(caller.as_fd(), EventFlags::IN)]
             }
             Self::Calling { caller, called, .. } => {

@@ -3,10 +3,10 @@
 use super::relayed_connection::side_of;
 use super::*;
 use crate::limits::{RELAY_HALF_LIMIT, TCP_CONNECT_LIMIT};
-use crate::tcp::frame::{Process, Reason, Stream};
-use crate::tcp::handshake::{self, House, SECRET_BYTES};
+use crate::tcp::frame::{ProcessId, RejectReason, StreamNumber};
+use crate::tcp::handshake::{self, LocalIdentity, SECRET_BYTES};
 use crate::tcp::relay_protocol;
-use crate::tcp::test_support::Hole;
+use crate::tcp::test_support::ClosedPort;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::time::Duration;
@@ -32,14 +32,14 @@ fn call(secret: &Secret, job: [u8; 16]) -> Vec<u8> {
 }
 
 fn call_of(secret: &Secret, job: [u8; 16], (from, to): (u32, u32)) -> Vec<u8> {
-    let me = Process {
+    let me = ProcessId {
         job,
         world: 0,
         rank: from,
         incarnation: 0,
     };
-    let house = House::new(secret.clone(), me, false);
-    handshake::Caller::call(&house, (to, 0), Stream::Small)
+    let house = LocalIdentity::new(secret.clone(), me, false);
+    handshake::Initiator::call(&house, (to, 0), StreamNumber::Small)
         .unwrap()
         .1
 }
@@ -47,7 +47,7 @@ fn call_of(secret: &Secret, job: [u8; 16], (from, to): (u32, u32)) -> Vec<u8> {
 /// Has the relay turn until `done` gives something.
 fn until<T>(
     relay: &mut Relay,
-    lead: &dyn Fn(u32, u32) -> Lead,
+    lead: &dyn Fn(u32, u32) -> RelayDirection,
     mut done: impl FnMut() -> Option<T>,
 ) -> T {
     let limit = Instant::now() + Duration::from_secs(20);
@@ -81,7 +81,7 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     };
     // The first address leads nowhere.
     let lead = |_, rank: u32| {
-        Lead::To(if rank == 3 {
+        RelayDirection::To(if rank == 3 {
             vec![nobody, at]
         } else {
             Vec::new()
@@ -126,11 +126,16 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
 #[test]
 fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
     let (mut relay, here, secret) = relay();
-    let hole = Hole::new();
-    let lead = |_, _| Lead::To(vec![hole.at]);
+    let hole = ClosedPort::new();
+    let lead = |_, _| RelayDirection::To(vec![hole.at]);
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
-    while !relay.passages.iter().flatten().any(Passage::calls) {
+    while !relay
+        .passages
+        .iter()
+        .flatten()
+        .any(RelayedConnection::calls)
+    {
         relay.turn(Instant::now(), &lead);
     }
     let hung_up = Instant::now();
@@ -145,7 +150,7 @@ fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
 fn strangers_and_other_jobs_get_no_further() {
     let (mut relay, here, secret) = relay();
     let (_rank, at) = listener();
-    let lead = |_, _| -> Lead { panic!("nobody may be called: {at}") };
+    let lead = |_, _| -> RelayDirection { panic!("nobody may be called: {at}") };
     let other = Secret::generate().unwrap();
     for bytes in [
         call(&other, JOB),
@@ -168,7 +173,7 @@ fn strangers_and_other_jobs_get_no_further() {
 fn many_who_say_nothing_leave_a_place_for_who_does() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| Lead::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at]);
     let mut mute = Vec::new();
     for _ in 0..RELAY_UNHEARD_MAX + 10 {
         mute.push(TcpStream::connect(here).unwrap());
@@ -194,7 +199,7 @@ fn connect_from(last: u8, here: SocketAddr) -> TcpStream {
 fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| Lead::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at]);
     // Its connection stands, and its call leaves when it looks again.
     let mut caller = connect_from(2, here);
     let mute: Vec<TcpStream> = (0..2 * RELAY_UNHEARD_MAX)
@@ -224,7 +229,7 @@ fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
     // The first computes.
     let mut leaves = |of: &dyn Fn(u16) -> Ipv6Addr| {
         for (place, passage) in (0..).zip(&mut relay.passages) {
-            if let Some(Passage::Hearing(unheard)) = passage {
+            if let Some(RelayedConnection::Hearing(unheard)) = passage {
                 unheard.from = Some(side_of(of(place).into()));
             }
         }
@@ -242,7 +247,7 @@ fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
 fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| Lead::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     let mut mute = Vec::new();
     for _ in 1..RELAY_UNHEARD_MAX {
@@ -277,7 +282,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
 fn an_end_that_has_failed_while_the_other_is_silent_keeps_nobody_busy() {
     let (mut relay, here, secret) = relay();
     let (rank, at) = listener();
-    let lead = |_, _| Lead::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
@@ -324,13 +329,13 @@ impl Party {
     }
 }
 
-fn meets(_: u32, _: u32) -> Lead {
-    Lead::Meeting
+fn meets(_: u32, _: u32) -> RelayDirection {
+    RelayDirection::Meeting
 }
 
 #[test]
 fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
+    let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
     for (first, second) in [((1, 2), (2, 1)), ((2, 1), (1, 2))] {
         let (mut relay, here, secret) = relay();
         let mut one = Party::new(here, &secret, first);
@@ -380,7 +385,7 @@ fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
 #[test]
 fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
     let (mut relay, here, secret) = relay();
-    let waits = relay_protocol::word(Reason::Waits);
+    let waits = relay_protocol::word(RejectReason::Waits);
     let mut one = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
     assert_eq!(relay.passages().0, 1);
@@ -394,7 +399,7 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
 #[test]
 fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     let (mut relay, here, secret) = relay();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
+    let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
     let came = |relay: &mut Relay, party: &mut Party| {
         until(relay, &meets, || party.has(&[&waits]).then_some(()))
     };
@@ -441,7 +446,7 @@ fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
 /// A relay at which so many wait for rank 0 as may.
 fn crowd() -> (Relay, SocketAddr, Secret, Vec<Party>) {
     let (mut relay, here, secret) = relay();
-    let waits = relay_protocol::word(Reason::Waits);
+    let waits = relay_protocol::word(RejectReason::Waits);
     let mut parties: Vec<Party> = Vec::new();
     for from in 1..=RELAY_PASSAGES_MAX as u32 {
         let mut party = Party::new(here, &secret, (from, 0));
@@ -458,7 +463,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
     let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX + 10)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
+    let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
     for first in [0, RELAY_PASSAGES_MAX - 1] {
         let mut called = Party::new(here, &secret, (0, first as u32 + 1));
         let first = &mut parties[first];
@@ -473,7 +478,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
 #[test]
 fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     let (mut relay, here, secret, mut parties) = crowd();
-    let waits = relay_protocol::word(Reason::Waits);
+    let waits = relay_protocol::word(RejectReason::Waits);
     let mut late = Party::new(here, &secret, (RELAY_PASSAGES_MAX as u32 + 1, 0));
     until(&mut relay, &meets, || late.has(&[&waits]).then_some(()));
     let oldest = &mut parties[0];
@@ -485,7 +490,7 @@ fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     assert!(parties[1..].iter_mut().all(|party| party.has(&[&waits])));
     // So it is where a call goes on to the one that is called.
     let (_rank, at) = listener();
-    let lead = |_, _| Lead::To(vec![at]);
+    let lead = |_, _| RelayDirection::To(vec![at]);
     let passes = Party::new(here, &secret, (7, 8));
     let oldest = &mut parties[1];
     until(&mut relay, &lead, || {
@@ -537,14 +542,14 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
     }
     assert_eq!(relay.passages(), (0, 0));
     setrlimit(Resource::Nofile, may).unwrap();
-    let waits = relay_protocol::word(Reason::Waits);
+    let waits = relay_protocol::word(RejectReason::Waits);
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
 }
 
 #[test]
 fn who_has_hung_up_unseen_is_met_by_nobody() {
     let (mut relay, here, secret) = relay();
-    let [waits, turn] = [Reason::Waits, Reason::Turn].map(relay_protocol::word);
+    let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
     let mut gone = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || gone.has(&[&waits]).then_some(()));
     let mut socket = TcpStream::connect(here).unwrap();

@@ -2,15 +2,15 @@
 //! seems to it.
 
 use super::*;
-use crate::conformance::{Told, send};
+use crate::conformance::{RecordedEvents, send};
 use crate::limits::{RELAY_HALF_LIMIT, TCP_ASK_EVERY, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY};
-use crate::tcp::agent_channel::{Call, Called, house_of_asking};
-use crate::tcp::frame::{CALL, FIRST, PREFIX, Process, Reason, SECOND};
-use crate::tcp::handshake::Caller;
-use crate::tcp::relay::{Lead, Relay};
+use crate::tcp::agent_channel::{ChannelConnect, ConnectOutcome, house_of_asking};
+use crate::tcp::frame::{CALL, FIRST, PREFIX, ProcessId, RejectReason, SECOND};
+use crate::tcp::handshake::Initiator;
+use crate::tcp::relay::{Relay, RelayDirection};
 use crate::tcp::relay_protocol;
-use crate::tcp::test_support::{Book, Hole};
-use crate::tcp::{House, Secret, listen};
+use crate::tcp::test_support::{ClosedPort, TestDirectory};
+use crate::tcp::{LocalIdentity, Secret, listen};
 use garonne_engine::transport::{PacketClass, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -21,33 +21,33 @@ use std::time::Duration;
 const JOB: [u8; 16] = [1; 16];
 
 /// Of two that may have a second network in common, and may be hidden from each other.
-fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<Book> {
-    Arc::new(Book {
+fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<TestDirectory> {
+    Arc::new(TestDirectory {
         first,
         networks: AtomicUsize::new(2),
         hidden: true,
-        ..Book::at(at)
+        ..TestDirectory::at(at)
     })
 }
 
-fn house(secret: &Secret, rank: Peer) -> House {
-    let me = Process {
+fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
+    let me = ProcessId {
         job: JOB,
         world: 0,
         rank,
         incarnation: 0,
     };
-    House::new(secret.clone(), me, false)
+    LocalIdentity::new(secret.clone(), me, false)
 }
 
 /// Rank 0, which has something to say to rank 1, and whoever is at rank 1's address.
 struct Scene {
     secret: Secret,
-    rail: TcpRail,
-    book: Arc<Book>,
+    rail: TcpTransport,
+    book: Arc<TestDirectory>,
     here: SocketAddr,
     there: TcpListener,
-    asks: Vec<Call>,
+    asks: Vec<ChannelConnect>,
 }
 
 impl Scene {
@@ -61,7 +61,7 @@ impl Scene {
         let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
         let book = book(at, first);
         let secret = Secret::generate().unwrap();
-        let mut rail = TcpRail::new(house(&secret, 0), book.clone(), listener).unwrap();
+        let mut rail = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
         send(&mut rail, 1, b"word", 0, PacketClass::Data).unwrap();
         Self {
             secret,
@@ -74,9 +74,9 @@ impl Scene {
     }
 
     fn poll(&mut self) {
-        self.rail.poll(16, &mut Told::default());
+        self.rail.poll(16, &mut RecordedEvents::default());
         self.asks
-            .retain_mut(|ask| matches!(ask.look(), Called::Waits));
+            .retain_mut(|ask| matches!(ask.look(), ConnectOutcome::Waits));
         std::thread::sleep(Duration::from_micros(200));
     }
 
@@ -96,7 +96,7 @@ impl Scene {
     fn ask(&mut self) {
         let asking = house_of_asking(self.secret.clone(), JOB, 1);
         self.asks
-            .push(Call::ask(&asking, (self.here, 0), false).unwrap());
+            .push(ChannelConnect::ask(&asking, (self.here, 0), false).unwrap());
         self.until(|scene| scene.asks.is_empty().then_some(()));
     }
 
@@ -177,25 +177,25 @@ fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
     let mut scene = Scene::new();
     let there = scene.there.try_clone().unwrap();
     let book = book([scene.here, there.local_addr().unwrap()], None);
-    let mut other = TcpRail::new(house(&scene.secret, 1), book, there).unwrap();
+    let mut other = TcpTransport::new(house(&scene.secret, 1), book, there).unwrap();
     scene.wait();
     let asking = house_of_asking(scene.secret.clone(), JOB, 1);
-    let mut ask = Call::ask(&asking, (scene.here, 0), false).unwrap();
+    let mut ask = ChannelConnect::ask(&asking, (scene.here, 0), false).unwrap();
     while !ask.has_called() {
         ask.look();
     }
     (0..100).for_each(|_| scene.poll());
     // Both are there at the next look: the answer, and the proof of who asks.
     for _ in 0..100 {
-        other.poll(16, &mut Told::default());
+        other.poll(16, &mut RecordedEvents::default());
         std::thread::sleep(Duration::from_micros(200));
     }
-    assert!(matches!(ask.look(), Called::Open(_)));
+    assert!(matches!(ask.look(), ConnectOutcome::Open(_)));
     std::thread::sleep(Duration::from_millis(10));
     scene.rail.must_look = true;
-    scene.rail.poll(16, &mut Told::default());
+    scene.rail.poll(16, &mut RecordedEvents::default());
     assert!(
-        scene.rail.ends(1, Stream::Small).is_some(),
+        scene.rail.ends(1, StreamNumber::Small).is_some(),
         "it was given up"
     );
     scene.rail.sever();
@@ -210,7 +210,7 @@ fn who_is_asked_while_it_waits_at_another_place_goes_to_the_first() {
     let mut scene = Scene::with(Some(place));
     let (mut elsewhere, _) = scene.call();
     elsewhere
-        .write_all(&relay_protocol::word(Reason::Waits))
+        .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
     let there = listen(place).unwrap();
     scene.wait();
@@ -225,8 +225,9 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
     // What somebody has heard earlier.
-    let (_, recorded) = Caller::call(&house(&scene.secret, 1), (0, 0), Stream::Small).unwrap();
-    let turn = relay_protocol::word(Reason::Turn);
+    let (_, recorded) =
+        Initiator::call(&house(&scene.secret, 1), (0, 0), StreamNumber::Small).unwrap();
+    let turn = relay_protocol::word(RejectReason::Turn);
     first.write_all(&[turn, recorded].concat()).unwrap();
     scene.read(&mut first, PREFIX + SECOND);
     scene.wait();
@@ -263,7 +264,7 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
     let (before, begun) = (asked(&scene), Instant::now());
     first
-        .write_all(&relay_protocol::word(Reason::Waits))
+        .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
     for more in 1..4 {
         scene.until(|scene| (asked(scene) >= before + more).then_some(()));
@@ -283,19 +284,19 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
     first
-        .write_all(&relay_protocol::word(Reason::Waits))
+        .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
-    scene.rail.want(1, Stream::Bulk(1));
+    scene.rail.want(1, StreamNumber::Bulk(1));
     let (mut further, _) = scene.call();
     further
-        .write_all(&relay_protocol::word(Reason::Waits))
+        .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
     let until = Instant::now() + TCP_KEPT_ASKS_EVERY + TCP_GIVE_WAY_AFTER;
     while Instant::now() < until {
         scene.poll();
     }
     scene.rail.must_look = true;
-    scene.rail.poll(16, &mut Told::default());
+    scene.rail.poll(16, &mut RecordedEvents::default());
     assert!(
         scene.rail.deadline.is_some_and(|at| at > Instant::now()),
         "it never rests"
@@ -309,15 +310,15 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     let mut scene = Scene::new();
     let there = scene.there.try_clone().unwrap();
     // Which cannot call rank 0.
-    let hole = Hole::new();
+    let hole = ClosedPort::new();
     let book = book([hole.at, there.local_addr().unwrap()], None);
-    let mut other = TcpRail::new(house(&scene.secret, 1), book.clone(), there).unwrap();
-    let mut told = Told::default();
+    let mut other = TcpTransport::new(house(&scene.secret, 1), book.clone(), there).unwrap();
+    let mut told = RecordedEvents::default();
     scene.until(|_| {
         other.poll(16, &mut told);
         (told.packets.len() == 1).then_some(())
     });
-    let end = |rail: &TcpRail, peer| rail.ends(peer, Stream::Small).map(|(own, _)| own);
+    let end = |rail: &TcpTransport, peer| rail.ends(peer, StreamNumber::Small).map(|(own, _)| own);
     let first = end(&scene.rail, 1);
     assert!(first.is_some());
     // Said before it stood, and come late.
@@ -326,11 +327,11 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     // Its way is gone, and nobody tells rank 0, which goes on sending there.
     let remote = other.remotes[0].as_ref().unwrap();
     let gone = remote
-        .fd(Stream::Small)
+        .fd(StreamNumber::Small)
         .unwrap()
         .try_clone_to_owned()
         .unwrap();
-    other.broke(0, Stream::Small);
+    other.broke(0, StreamNumber::Small);
     send(&mut scene.rail, 1, b"more", 0, PacketClass::Data).unwrap();
     scene.wait();
     assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
@@ -358,7 +359,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
 /// Rank 0, which has something to say to rank 1 and cannot call it, so that it asks; and rank 1.
 struct OneWay {
     secret: Secret,
-    hole: Hole,
+    hole: ClosedPort,
     /// Where each listens.
     at: [SocketAddr; 2],
     ports: [TcpListener; 2],
@@ -370,7 +371,7 @@ impl OneWay {
         let ports = [listen(any).unwrap(), listen(any).unwrap()];
         Self {
             secret: Secret::generate().unwrap(),
-            hole: Hole::new(),
+            hole: ClosedPort::new(),
             at: [0, 1].map(|rank: usize| ports[rank].local_addr().unwrap()),
             ports,
         }
@@ -394,17 +395,17 @@ impl OneWay {
         let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| book(at, None));
         let mut ranks = (0..).zip(self.ports).map(|(rank, port)| {
             let book = Arc::clone(&books[rank as usize]);
-            TcpRail::new(house(&self.secret, rank), book, port).unwrap()
+            TcpTransport::new(house(&self.secret, rank), book, port).unwrap()
         });
         let [mut zero, mut one] = [(); 2].map(|()| ranks.next().unwrap());
         send(&mut zero, 1, b"word", 0, PacketClass::Data).unwrap();
-        let (mut told, mut asks) = (Told::default(), Vec::new());
+        let (mut told, mut asks) = (RecordedEvents::default(), Vec::new());
         let (begun, mut looks) = (Instant::now(), 0);
         while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(30) {
             if begun.elapsed() >= every * looks {
                 looks += 1;
                 zero.must_look = true;
-                zero.poll(16, &mut Told::default());
+                zero.poll(16, &mut RecordedEvents::default());
             }
             one.must_look = true;
             one.poll(16, &mut told);
@@ -412,10 +413,12 @@ impl OneWay {
                 let to = 1 - rank;
                 for (_, bulk) in std::mem::take(&mut *book.asked.lock().unwrap()) {
                     let asking = house_of_asking(self.secret.clone(), JOB, rank);
-                    asks.push(Call::ask(&asking, (self.at[to as usize], to), bulk).unwrap());
+                    asks.push(
+                        ChannelConnect::ask(&asking, (self.at[to as usize], to), bulk).unwrap(),
+                    );
                 }
             }
-            asks.retain_mut(|ask| matches!(ask.look(), Called::Waits));
+            asks.retain_mut(|ask| matches!(ask.look(), ConnectOutcome::Waits));
             between();
             std::thread::sleep(Duration::from_micros(500));
         }
@@ -429,9 +432,10 @@ impl OneWay {
 fn a_recorded_call_that_is_held_where_two_meet_keeps_them_apart_no_longer_than_it_takes_to_ask() {
     let pair = OneWay::new();
     let (mut relay, here) = pair.relay();
-    let mut turn = || relay.turn(Instant::now(), &|_, _| Lead::Meeting);
+    let mut turn = || relay.turn(Instant::now(), &|_, _| RelayDirection::Meeting);
     // Of rank 1, which has nothing to say, and calls only when it is asked.
-    let (_, recorded) = Caller::call(&house(&pair.secret, 1), (0, 0), Stream::Small).unwrap();
+    let (_, recorded) =
+        Initiator::call(&house(&pair.secret, 1), (0, 0), StreamNumber::Small).unwrap();
     let mut thief = TcpStream::connect(here).unwrap();
     thief.write_all(&recorded).unwrap();
     thief.set_nonblocking(true).unwrap();
@@ -466,7 +470,11 @@ fn who_asks_is_reached_through_a_host_between_that_knows_a_silent_address_of_it_
     let pair = OneWay::new();
     let (mut relay, here) = pair.relay();
     let addresses = vec![pair.hole.at, pair.at[0]];
-    let turn = || relay.turn(Instant::now(), &|_, _| Lead::To(addresses.clone()));
+    let turn = || {
+        relay.turn(Instant::now(), &|_, _| {
+            RelayDirection::To(addresses.clone())
+        })
+    };
     let at = (pair.hole.at, here);
     assert!(pair.arrives(at, Duration::ZERO, turn));
 }

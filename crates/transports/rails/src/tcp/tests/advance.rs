@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limits::{ADVANCE_PASSES, ADVANCES_KEPT};
-use crate::tcp::bulk::eager_prefix::Kept;
+use crate::tcp::bulk::eager_prefix::ReceivedPrefix;
 use crate::tcp::frame::{ASK, UNASKED};
 use garonne_sync::user::Data;
 
@@ -15,10 +15,10 @@ fn announced(cookie: u64, ahead: u64) -> RegionDescriptor {
 }
 
 fn advance(cookie: u64, len: u64) -> Vec<u8> {
-    let mut bytes = head(Kind::Advance, ASK as u32, (UNASKED | cookie as u32, 0)).to_vec();
+    let mut bytes = head(FrameKind::Advance, ASK as u32, (UNASKED | cookie as u32, 0)).to_vec();
     let offset = 0;
     bytes.extend_from_slice(
-        &Ask {
+        &ReadRequest {
             cookie,
             offset,
             len,
@@ -30,7 +30,7 @@ fn advance(cookie: u64, len: u64) -> Vec<u8> {
 
 /// A frame of data of this number.
 fn data(number: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut frame = head(Kind::Bulk, bytes.len() as u32, (number, 0)).to_vec();
+    let mut frame = head(FrameKind::Bulk, bytes.len() as u32, (number, 0)).to_vec();
     frame.extend_from_slice(bytes);
     frame
 }
@@ -59,17 +59,21 @@ impl Stage {
     }
 
     /// The next request that rank 1 gets.
-    fn asked(&mut self, socket: &mut TcpStream) -> (u32, Ask) {
+    fn asked(&mut self, socket: &mut TcpStream) -> (u32, ReadRequest) {
         let mut bytes = [0; HEAD + ASK];
         self.read(socket, &mut bytes);
-        let head = Head::decode(bytes.first_chunk().unwrap(), Stream::Bulk(0)).unwrap();
-        assert_eq!(head.kind, Kind::Ask);
-        (head.number, Ask::decode(bytes[HEAD..].try_into().unwrap()))
+        let head =
+            FrameHeader::decode(bytes.first_chunk().unwrap(), StreamNumber::Bulk(0)).unwrap();
+        assert_eq!(head.kind, FrameKind::Ask);
+        (
+            head.number,
+            ReadRequest::decode(bytes[HEAD..].try_into().unwrap()),
+        )
     }
 
     /// The read of this name ends well, with these bytes in `local`.
     fn has_read(&mut self, token: BulkToken, local: &Scratch, expected: &[u8]) {
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         self.until(&mut told, |told| !told.done.is_empty());
         assert_eq!(told.done, [(token, Ok(()))]);
         let mut got = vec![0; expected.len()];
@@ -77,8 +81,8 @@ impl Stage {
         assert!(got == expected);
     }
 
-    fn all_blocks(&self) -> Vec<Kept> {
-        let blocks: Vec<Kept> = std::iter::from_fn(|| self.rail.keep.take()).collect();
+    fn all_blocks(&self) -> Vec<ReceivedPrefix> {
+        let blocks: Vec<ReceivedPrefix> = std::iter::from_fn(|| self.rail.keep.take()).collect();
         assert_eq!(blocks.len(), ADVANCES_KEPT);
         blocks
     }
@@ -87,7 +91,7 @@ impl Stage {
 #[test]
 fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to_be_asked_for() {
     let mut stage = stage();
-    let _small = stage.connected(Stream::Small);
+    let _small = stage.connected(StreamNumber::Small);
     let memory = Scratch::new(2 * MB).unwrap();
     memory.mem().write(0, &pattern(2 * MB));
     assert_eq!(
@@ -95,7 +99,7 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
         0,
         "there is no connection for it"
     );
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     // Over several networks what is asked for goes where there is room.
     stage.book.networks.store(2, Ordering::Relaxed);
     assert_eq!(stage.exposes(2, &memory, 2 * MB).1, 0);
@@ -113,9 +117,9 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
     // The peer had no place for it: nothing more comes unasked for a while.
     let number = UNASKED | cookie as u32;
     socket
-        .write_all(&head(Kind::Unkept, 0, (number, 0)))
+        .write_all(&head(FrameKind::Unkept, 0, (number, 0)))
         .unwrap();
-    stage.polls(20, &mut Told::default());
+    stage.polls(20, &mut RecordedEvents::default());
     stage.rail.revoke(2);
     for _ in 0..ADVANCE_PASSES {
         assert_eq!(stage.exposes(4, &memory, MB).1, 0);
@@ -128,15 +132,15 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
 #[test]
 fn on_the_next_connection_nothing_is_sent_unasked_again() {
     let mut stage = stage();
-    let _small = stage.connected(Stream::Small);
+    let _small = stage.connected(StreamNumber::Small);
     let memory = Scratch::new(MB).unwrap();
     memory.mem().write(0, &pattern(MB));
-    let socket = stage.connected(Stream::Bulk(0));
+    let socket = stage.connected(StreamNumber::Bulk(0));
     let (lost, ahead) = stage.exposes(1, &memory, 100_000);
     assert_eq!(ahead, 100_000);
     drop(socket);
-    stage.polls(20, &mut Told::default());
-    let mut socket = stage.connected(Stream::Bulk(0));
+    stage.polls(20, &mut RecordedEvents::default());
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     // The next region's may leave, although nobody has read the first.
     let (next, ahead) = stage.exposes(2, &memory, 90_000);
     assert_eq!(ahead, 90_000);
@@ -160,15 +164,15 @@ fn what_comes_unasked_goes_where_its_read_says_whenever_that_begins() {
     ] {
         for shaped in [false, true] {
             let mut stage = stage();
-            let _small = stage.connected(Stream::Small);
-            let mut socket = stage.connected(Stream::Bulk(0));
+            let _small = stage.connected(StreamNumber::Small);
+            let mut socket = stage.connected(StreamNumber::Bulk(0));
             let mut stream = advance(cookie, 300_000);
             stream.extend(data(UNASKED | cookie as u32, &bytes));
-            let mut told = Told::default();
+            let mut told = RecordedEvents::default();
             let writes = |socket: &mut TcpStream, stage: &mut Stage, bytes: &[u8]| {
                 for part in bytes.chunks(50_000) {
                     socket.write_all(part).unwrap();
-                    stage.polls(10, &mut Told::default());
+                    stage.polls(10, &mut RecordedEvents::default());
                 }
             };
             writes(&mut socket, &mut stage, &stream[..first]);
@@ -229,14 +233,14 @@ impl garonne_sync::user::Layout for Spaced {
 fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
     let mut stage = stage();
     let blocks = stage.all_blocks();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let bytes = pattern(100_000);
     let mut stream = advance(8, 100_000);
     stream.extend(data(UNASKED | 8, &bytes));
     socket.write_all(&stream).unwrap();
     let mut answer = [0; HEAD];
     stage.read(&mut socket, &mut answer);
-    assert_eq!(answer, head(Kind::Unkept, 0, (UNASKED | 8, 0)));
+    assert_eq!(answer, head(FrameKind::Unkept, 0, (UNASKED | 8, 0)));
     drop(blocks);
     let local = Scratch::new(100_000).unwrap();
     stage.reads(
@@ -254,8 +258,8 @@ fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
 #[test]
 fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let mut stage = stage();
-    let _small = stage.connected(Stream::Small);
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let _small = stage.connected(StreamNumber::Small);
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let bytes = pattern(100_000);
     let local = Scratch::new(100_000).unwrap();
     stage.reads(
@@ -266,9 +270,9 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
     let mut stream = advance(8, 100_000);
     stream.extend(data(UNASKED | 8, &bytes));
     socket.write_all(&stream[..50_000]).unwrap();
-    stage.polls(50, &mut Told::default());
+    stage.polls(50, &mut RecordedEvents::default());
     drop(socket);
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let (number, ask) = stage.asked(&mut socket);
     let got = 50_000 - 2 * HEAD - ASK;
     assert_eq!((ask.offset, ask.len), (got as u64, (100_000 - got) as u64));
@@ -291,8 +295,8 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
 #[test]
 fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_that_it_does_not() {
     let mut stage = stage();
-    let _small = stage.connected(Stream::Small);
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let _small = stage.connected(StreamNumber::Small);
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let bytes = pattern(100_000);
     let local = Scratch::new(100_000).unwrap();
     // Announced with bytes that the former connection has swallowed.
@@ -306,7 +310,7 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
     socket.write_all(&data(rest, &bytes[60_000..])).unwrap();
     // What others say nothing of still comes.
     socket.write_all(&advance(7, 0)).unwrap();
-    stage.polls(50, &mut Told::default());
+    stage.polls(50, &mut RecordedEvents::default());
     socket.write_all(&advance(8, 0)).unwrap();
     let (number, ask) = stage.asked(&mut socket);
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 60_000));
@@ -325,7 +329,7 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
 #[test]
 fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let local = Scratch::new(100_000).unwrap();
     stage.reads(
         5,
@@ -334,9 +338,9 @@ fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
     );
     socket.write_all(&advance(8, 100_000)).unwrap();
     socket
-        .write_all(&head(Kind::Refused, 0, (UNASKED | 8, 0)))
+        .write_all(&head(FrameKind::Refused, 0, (UNASKED | 8, 0)))
         .unwrap();
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     stage.until(&mut told, |told| !told.done.is_empty());
     assert!(matches!(told.done[..], [(5, Err(_))]), "{told:?}");
     // The next may come.
@@ -350,7 +354,7 @@ fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
 #[test]
 fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let bytes = pattern(3 * MB);
     let local = Scratch::new(3 * MB).unwrap();
     stage.rail.be_patient(true);
@@ -363,21 +367,21 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let brought = |stage: &Stage| stage.rail.brought_by(1)[0] as usize;
     let (first, rest) = bytes.split_at(MB);
     socket
-        .write_all(&head(Kind::Bulk, MB as u32, (number, 0)))
+        .write_all(&head(FrameKind::Bulk, MB as u32, (number, 0)))
         .unwrap();
     socket.write_all(&first[..1000]).unwrap();
-    stage.polls(50, &mut Told::default());
+    stage.polls(50, &mut RecordedEvents::default());
     // What came with the head was taken; of what follows the socket says nothing.
     let taken = brought(&stage);
     socket.write_all(&first[1000..300_000]).unwrap();
-    stage.polls(50, &mut Told::default());
+    stage.polls(50, &mut RecordedEvents::default());
     assert_eq!(brought(&stage), taken, "the rest of the frame is not there");
     // Who is not takes what there is.
     stage.rail.be_patient(false);
-    stage.polls(50, &mut Told::default());
+    stage.polls(50, &mut RecordedEvents::default());
     assert_eq!(brought(&stage), 300_000);
     stage.rail.be_patient(true);
-    let mut told = Told::default();
+    let mut told = RecordedEvents::default();
     let frames = [
         &first[300_000..],
         &data(number, &rest[..MB]),
@@ -402,9 +406,9 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
 #[test]
 fn advances_that_break_the_format_end_their_peer() {
     let with = |cookie: u64, number: u32, offset: u64, len: u64| {
-        let mut bytes = head(Kind::Advance, ASK as u32, (number, 0)).to_vec();
+        let mut bytes = head(FrameKind::Advance, ASK as u32, (number, 0)).to_vec();
         bytes.extend_from_slice(
-            &Ask {
+            &ReadRequest {
                 cookie,
                 offset,
                 len,
@@ -423,22 +427,22 @@ fn advances_that_break_the_format_end_their_peer() {
         with(1, UNASKED | 1, 0, MB as u64 + 1),
         with(1, UNASKED | 1, 0, u64::MAX),
         data(UNASKED | 1, &[0; 10]),
-        head(Kind::Ask, ASK as u32, (UNASKED | 1, 0)).to_vec(),
+        head(FrameKind::Ask, ASK as u32, (UNASKED | 1, 0)).to_vec(),
         two,
         too_much,
     ];
     for bytes in cases {
         let mut stage = stage();
-        let mut socket = stage.connected(Stream::Bulk(0));
+        let mut socket = stage.connected(StreamNumber::Bulk(0));
         socket.write_all(&bytes).unwrap();
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         stage.until(&mut told, |told| !told.gone.is_empty());
         assert_eq!(told.gone, [1], "{bytes:?}");
         stage.rail.sever();
     }
     // A read of which more was announced than there is takes nothing of it.
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let local = Scratch::new(100).unwrap();
     stage.reads(5, &announced(8, 101), &Data::contiguous(local.mem(), 100));
     assert_eq!(stage.asked(&mut socket).1.len, 100);

@@ -9,8 +9,8 @@ use std::time::Instant;
 #[test]
 fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_same() {
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Small);
-    let words = head(Kind::Acknowledge, 0, (0, 0)).repeat(4096);
+    let mut socket = stage.connected(StreamNumber::Small);
+    let words = head(FrameKind::Acknowledge, 0, (0, 0)).repeat(4096);
     socket.set_nonblocking(true).unwrap();
     // As much as both kernels keep; the last may be cut anywhere.
     let (mut sent, mut full) = (0, 0);
@@ -31,13 +31,13 @@ fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_sam
         kind: 1,
         ..PacketHeader::default()
     };
-    rest.extend_from_slice(&head(Kind::Packet, HEADER as u32, (0, 0)));
+    rest.extend_from_slice(&head(FrameKind::Packet, HEADER as u32, (0, 0)));
     rest.extend_from_slice(&frame::header_bytes(&header));
     let writer = std::thread::spawn(move || socket.write_all(&rest).map(|()| socket).unwrap());
-    let (mut told, mut looks) = (Told::default(), 0);
+    let (mut told, mut looks) = (RecordedEvents::default(), 0);
     while told.packets.is_empty() && looks < 1_000_000 {
         looks += 1;
-        stage.rail.take_from((1, Streams::Both), 16, &mut told);
+        stage.rail.take_from((1, StreamKind::Both), 16, &mut told);
     }
     assert!(looks >= sent / most, "{sent} bytes in {looks} looks");
     assert_eq!(told.packets, [(1, header, vec![])]);
@@ -49,7 +49,7 @@ fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_sam
 /// A door whose places are all taken by callers who have shown the secret, at `now`, and one more
 /// who calls.
 struct Crowd {
-    door: Door,
+    door: Listener,
     inside: Vec<TcpStream>,
     outside: TcpStream,
 }
@@ -59,10 +59,11 @@ impl Crowd {
         let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let secret = Secret::generate().unwrap();
-        let mut door = Door::new(OwnedFd::from(listener));
+        let mut door = Listener::new(OwnedFd::from(listener));
         let mut inside = Vec::new();
         for place in 0..TCP_STRANGERS_MAX {
-            let (_, call) = Caller::call(&house(&secret, 1), (0, 0), Stream::Small).unwrap();
+            let (_, call) =
+                Initiator::call(&house(&secret, 1), (0, 0), StreamNumber::Small).unwrap();
             let mut socket = TcpStream::connect(address).unwrap();
             socket.write_all(&call).unwrap();
             assert!(is_readable(&door, 60));
@@ -99,7 +100,7 @@ impl Crowd {
 }
 
 /// Whether a door has something to do, or will within so many seconds.
-fn is_readable(door: &Door, seconds: i64) -> bool {
+fn is_readable(door: &Listener, seconds: i64) -> bool {
     let limit = Timespec {
         tv_sec: seconds,
         tv_nsec: 0,

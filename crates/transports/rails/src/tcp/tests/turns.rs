@@ -9,12 +9,12 @@ impl Stage {
         let ExposeResult::Ready(descriptor) = self.rail.expose(8, 1, lent) else {
             panic!("there is room")
         };
-        let ask = Ask {
+        let ask = ReadRequest {
             cookie: descriptor.cookie,
             offset: 0,
             len: lent.len,
         };
-        let head = head(Kind::Ask, frame::ASK as u32, (0, 0));
+        let head = head(FrameKind::Ask, frame::ASK as u32, (0, 0));
         socket
             .write_all(&[&head[..], &ask.encode()].concat())
             .unwrap();
@@ -25,15 +25,15 @@ impl Stage {
 fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
     const LEN: usize = 400_000;
     let mut stage = stage();
-    let mut socket = stage.connected(Stream::Bulk(0));
+    let mut socket = stage.connected(StreamNumber::Bulk(0));
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
     stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
-    let body = [&head(Kind::Bulk, LEN as u32, (0, 0))[..], &[7; LEN]].concat();
+    let body = [&head(FrameKind::Bulk, LEN as u32, (0, 0))[..], &[7; LEN]].concat();
     std::thread::scope(|scope| {
         scope.spawn(|| socket.write_all(&body).unwrap());
-        let (mut told, mut left) = (Told::default(), 0);
+        let (mut told, mut left) = (RecordedEvents::default(), 0);
         while told.done.is_empty() {
             // Small messages come and go, so slices are short.
             stage.rail.brisk.small(&PacketHeader {
@@ -55,8 +55,8 @@ fn a_small_message_is_told_of_before_large_data_move() {
     const LEN: usize = 400_000;
     let mut stage = stage();
     let (mut small, mut large) = (
-        stage.connected(Stream::Small),
-        stage.connected(Stream::Bulk(0)),
+        stage.connected(StreamNumber::Small),
+        stage.connected(StreamNumber::Bulk(0)),
     );
     let memory = Scratch::new(LEN).unwrap();
     let local = Data::contiguous(memory.mem(), LEN as u64);
@@ -68,24 +68,24 @@ fn a_small_message_is_told_of_before_large_data_move() {
         ..PacketHeader::default()
     };
     let packet = |number: u32| {
-        let head = head(Kind::Packet, HEADER as u32, (number, 0));
+        let head = head(FrameKind::Packet, HEADER as u32, (number, 0));
         [&head[..], &frame::header_bytes(&header)].concat()
     };
     large
-        .write_all(&head(Kind::Bulk, LEN as u32, (0, 0)))
+        .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
     stage.rail.brisk.small(&header);
     for round in 0..3 {
         let before = moved(&stage);
         large.write_all(&[7; 1000]).unwrap();
         while moved(&stage) == before {
-            stage.polls(1, &mut Told::default());
+            stage.polls(1, &mut RecordedEvents::default());
         }
         large.write_all(&[7; 1000]).unwrap();
         small.write_all(&packet(round)).unwrap();
         // Both lie there.
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let (mut told, before) = (Told::default(), moved(&stage));
+        let (mut told, before) = (RecordedEvents::default(), moved(&stage));
         while told.packets.is_empty() {
             stage.polls(1, &mut told);
         }
@@ -104,8 +104,8 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     const EACH: usize = 1000;
     let mut stage = stage();
     let (mut small, mut large) = (
-        stage.connected(Stream::Small),
-        stage.connected(Stream::Bulk(0)),
+        stage.connected(StreamNumber::Small),
+        stage.connected(StreamNumber::Bulk(0)),
     );
     let memory = [LEN, LENT].map(|len| (Scratch::new(len).unwrap(), len as u64));
     let [local, lent] = memory
@@ -119,10 +119,10 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     };
     stage.is_asked(&mut large, &lent);
     large
-        .write_all(&head(Kind::Bulk, LEN as u32, (0, 0)))
+        .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
     stage.rail.brisk.small(&header);
-    stage.polls(10, &mut Told::default());
+    stage.polls(10, &mut RecordedEvents::default());
     large.set_nonblocking(true).unwrap();
     let mut sink = vec![0; 1 << 20];
     for round in 0..ROUNDS {
@@ -130,11 +130,11 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
         while large.read(&mut sink).is_ok_and(|got| got > 0) {}
         large.write_all(&[7; EACH]).unwrap();
         let packet = [
-            &head(Kind::Packet, HEADER as u32, (round, 0))[..],
+            &head(FrameKind::Packet, HEADER as u32, (round, 0))[..],
             &frame::header_bytes(&header),
         ];
         small.write_all(&packet.concat()).unwrap();
-        let mut told = Told::default();
+        let mut told = RecordedEvents::default();
         for _ in 0..100_000 {
             if told.packets.is_empty() {
                 stage.rail.poll(16, &mut told);
@@ -154,7 +154,7 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
 fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
     const LENT: usize = 16 << 20;
     let mut stage = stage();
-    let mut large = stage.connected(Stream::Bulk(0));
+    let mut large = stage.connected(StreamNumber::Bulk(0));
     rustix::net::sockopt::set_socket_recv_buffer_size(&large, 1 << 16).unwrap();
     let memory = Scratch::new(LENT).unwrap();
     let lent = Data::contiguous(memory.mem(), LENT as u64);
@@ -172,7 +172,7 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
         }
         got
     };
-    stage.polls(10, &mut Told::default());
+    stage.polls(10, &mut RecordedEvents::default());
     let holds_little = |stage: &mut Stage| {
         let remote = stage.rail.remotes[1].as_mut().unwrap();
         remote.paths.at(0).bulk.socket_mut().unwrap().holds_little()
@@ -180,8 +180,8 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
     for _ in 0..10 {
         drain();
         // The second comes right after the first, unless this thread was put aside.
-        stage.rail.flush(1, Stream::Bulk(0));
-        stage.rail.flush(1, Stream::Bulk(0));
+        stage.rail.flush(1, StreamNumber::Bulk(0));
+        stage.rail.flush(1, StreamNumber::Bulk(0));
         if holds_little(&mut stage) {
             break;
         }
@@ -198,8 +198,8 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
 fn of_what_leaves_unasked_a_socket_takes_all_also_right_behind_other_large_data() {
     const LEN: usize = 40_000;
     let mut stage = stage();
-    let _small = stage.connected(Stream::Small);
-    let mut large = stage.connected(Stream::Bulk(0));
+    let _small = stage.connected(StreamNumber::Small);
+    let mut large = stage.connected(StreamNumber::Bulk(0));
     let memory = Scratch::new(LEN).unwrap();
     for token in 0..200 {
         assert_eq!(stage.exposes(token, &memory, LEN).1, LEN as u64);

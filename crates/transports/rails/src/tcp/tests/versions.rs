@@ -1,26 +1,26 @@
 //! Two rails that speak different versions of the format, and two agents.
 
 use super::*;
-use crate::tcp::agent_channel::{self, Call, Called, Porch};
-use crate::tcp::connection_table::{Seen, read_shown};
-use crate::tcp::frame::Library;
+use crate::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome, PendingChannels};
+use crate::tcp::connection_table::{ConnectionEntry, read_shown};
+use crate::tcp::frame::LibraryName;
 
 /// What comes of a message from a rank that speaks the first versions to one that speaks the
 /// second: the versions that both show, or what the caller was told.
-fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
+fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError> {
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listeners = [(); 2].map(|()| listen(any).unwrap());
     let addresses = [0, 1].map(|at| listeners[at].local_addr().unwrap());
-    let pair = Arc::new(Book::at(addresses));
+    let pair = Arc::new(TestDirectory::at(addresses));
     let mut rank = 0;
     let mut rails = listeners.map(|listener| {
         let house = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
         rank += 1;
-        TcpRail::new(house, pair.clone(), listener).unwrap()
+        TcpTransport::new(house, pair.clone(), listener).unwrap()
     });
     send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
-    let mut told = [Told::default(), Told::default()];
+    let mut told = [RecordedEvents::default(), RecordedEvents::default()];
     for _ in 0..100_000 {
         for (rail, told) in rails.iter_mut().zip(&mut told) {
             rail.poll(16, told);
@@ -30,8 +30,8 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    let shown = |rail: &TcpRail| match &read_shown(&rail.shown_table())[..] {
-        [Seen { version, .. }] => *version,
+    let shown = |rail: &TcpTransport| match &read_shown(&rail.shown_table())[..] {
+        [ConnectionEntry { version, .. }] => *version,
         other => panic!("{other:?}"),
     };
     let refused = pair
@@ -49,7 +49,7 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], Fault> {
         },
     );
     assert_eq!(met.is_ok(), told[1].packets.len() == 1);
-    rails.into_iter().for_each(TcpRail::sever);
+    rails.into_iter().for_each(TcpTransport::sever);
     met
 }
 
@@ -85,8 +85,8 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
     let house = |node, versions: (u16, u16)| {
         agent_channel::house(secret.clone(), [7; 16], node).speaking(versions.into())
     };
-    let mut porch = Porch::new(house(0, theirs), listener);
-    let mut call = Call::begin(&house(3, ours), address, 0).unwrap();
+    let mut porch = PendingChannels::new(house(0, theirs), listener);
+    let mut call = ChannelConnect::begin(&house(3, ours), address, 0).unwrap();
     let (mut near, mut far, mut place) = (None, None, None);
     for _ in 0..10_000 {
         porch.open(&mut |at, _| {
@@ -96,9 +96,9 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
         far = far.or(place.and_then(|at| porch.look(at, |node| node == 3)));
         if near.is_none() {
             match call.look() {
-                Called::Waits => {}
-                Called::Open(line) => near = Some(line),
-                Called::Refused(fault) => {
+                ConnectOutcome::Waits => {}
+                ConnectOutcome::Open(line) => near = Some(line),
+                ConnectOutcome::Refused(fault) => {
                     let (_, there) = porch.turned_away().expect("it knows whom it sent away");
                     return Err([fault.to_string(), there.to_string()]);
                 }
@@ -115,7 +115,7 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
 
 #[test]
 fn a_name_of_a_library_that_was_changed_on_the_way_is_told_as_such() {
-    let own = Fault::Library(Library::own()).to_string();
+    let own = HandshakeError::Library(LibraryName::own()).to_string();
     assert!(own.contains("another name arrived there"), "{own}");
 }
 

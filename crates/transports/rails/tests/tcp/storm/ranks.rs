@@ -14,7 +14,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
-use garonne_rails::tcp::TcpRail;
+use garonne_rails::tcp::TcpTransport;
 use garonne_rails::tcp::connection_table;
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
@@ -142,7 +142,7 @@ struct With {
 }
 
 pub struct Rank<'a> {
-    shard: Engine<TcpRail>,
+    shard: Engine<TcpTransport>,
     me: Peer,
     plan: Plan,
     sky: &'a Sky,
@@ -162,7 +162,7 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    pub fn new(rail: TcpRail, me: Peer, plan: Plan, sky: &'a Sky) -> Self {
+    pub fn new(rail: TcpTransport, me: Peer, plan: Plan, sky: &'a Sky) -> Self {
         Self {
             shard: Engine::new(rail, me, plan.ranks, CreditQuotas::for_world(plan.ranks)),
             me,
