@@ -1,6 +1,6 @@
 //! Attributes cached on objects, and their keys (MPI 5.0 section 7.7).
 //!
-//! A [`SimProcess`](crate::process::Process) owns the keys; every communicator, datatype and window
+//! A [`Process`](crate::process::Process) owns the keys; every communicator, datatype and window
 //! owns an [`Attrs`]. Callbacks are user code: they run on the calling thread with no lock held,
 //! and see the object through the edge's handle, an opaque word that the caller passes in.
 

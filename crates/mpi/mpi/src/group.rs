@@ -30,11 +30,11 @@ pub enum Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Comparison {
-    /// The same object (communicators), or the same members in the same order (groups).
+    /// One object (communicators), or equal members in equal order (groups).
     Ident = 201,
-    /// The same members in the same order in another context (communicators only).
+    /// Equal members in equal order in another context (communicators only).
     Congruent = 202,
-    /// The same members in another order.
+    /// Equal members in another order.
     Similar = 203,
     /// Otherwise.
     Unequal = 204,

@@ -2,7 +2,7 @@
 //! errors.
 //!
 //! The C edge (`mpi-abi`) decodes handles and calls in here; simulated jobs call in here directly.
-//! A rank is a value ([`process::SimProcess`]): nothing in this crate is global, so several ranks may
+//! A rank is a value ([`process::Process`]): nothing in this crate is global, so several ranks may
 //! live in one OS process.
 //!
 //! # How the edge calls in

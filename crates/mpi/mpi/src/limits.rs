@@ -159,7 +159,8 @@ pub mod coll {
     /// Rounds that a persistent collective has for itself where all wait for all: two are enough.
     pub const PERSISTENT_SLOTS: u32 = 2;
 
-    /// The same where some wait for nobody: so many starts these may be ahead.
+    /// Slots of a persistent collective in which some members wait for nobody: those may be ahead
+    /// by so many starts.
     pub const PERSISTENT_SLOTS_AHEAD: u32 = 4;
 
     /// Temporary memory from this length on is kept for the next collective: what the C library

@@ -1,9 +1,9 @@
-//! One rank as a value: its engine's host, its life cycle, and the tables of objects that belong to
-//! it.
+//! One MPI process as a value: the engine it sends through, its life cycle, and the tables of
+//! objects that belong to it.
 //!
-//! The edge makes one [`SimProcess`] when the first of `MPI_Init` or `MPI_Session_init` is called
-//! and keeps it while [`SimProcess::users`] is above zero; then it may drop the engine. Everything
-//! here is callable from any thread.
+//! The C edge makes one [`Process`] when the first of `MPI_Init` and `MPI_Session_init` is called.
+//! The edge keeps it while [`Process::users`] is above zero; then it may drop the engine. All
+//! methods are callable from any thread.
 
 use crate::attr::Keyvals;
 use crate::coll::SegmentAllocator;
@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A type of hardware resource, for `MPI_Get_hw_resource_info` and `MPI_Comm_split_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HwResource {
-    /// Its name in info objects: a URI.
+    /// Name in info objects: a URI.
     pub name: String,
     /// The one instance on the node that the process is restricted to; `None`: to none in
     /// particular.
@@ -131,7 +131,12 @@ impl TryFrom<i32> for ThreadLevel {
     }
 }
 
-/// One MPI process. Everything a communicator needs from its rank is reached through here.
+/// One MPI process: what a communicator needs from its rank.
+///
+/// The C edge owns it, and every communicator and request holds a count. Order of calls:
+/// [`Process::new`]; then [`Process::init`] or a [`Session`](crate::session::Session);
+/// communication; then [`Process::begin_finalize`] and [`Process::finalize`], and the end of all
+/// sessions. After that [`Process::users`] is zero.
 pub struct Process {
     /// The engine of this rank.
     pub host: Arc<dyn Messaging>,
@@ -421,7 +426,7 @@ impl Process {
         self.describe_in(None, origin)
     }
 
-    /// The same for a call in the process of this id.
+    /// Describes the place of a call in the process of this id.
     pub(crate) fn describe_in(
         &self,
         process: Option<u32>,

@@ -65,7 +65,7 @@ impl Session {
         })))
     }
 
-    /// `MPI_Session_finalize`. Afterwards [`SimProcess::users`] tells the edge whether the engine may
+    /// `MPI_Session_finalize`. Afterwards [`Process::users`] tells the edge whether the engine may
     /// go.
     pub fn finalize(&self) -> Result<()> {
         if self.0.finalized.swap(true, Ordering::AcqRel) {

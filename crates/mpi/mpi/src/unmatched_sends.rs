@@ -1,9 +1,10 @@
-//! Sends that `MPI_Finalize` waits for although nobody will receive them: somebody must say so.
+//! Sends that `MPI_Finalize` waits for although nobody will receive them: detects and reports them.
 //!
 //! A program that frees the request of a send, or sends from a buffer, promises that the message is
-//! received. Where it is not, `MPI_Finalize` waits for ever. While the calling thread waits it
-//! notes which sends go on; a thread of its own looks now and then whether their receivers can
-//! still receive anything, and tells once if that is proven. That thread never touches the engine.
+//! received. Otherwise `MPI_Finalize` waits for ever. While the calling thread waits, it notes
+//! which sends are pending. A thread of its own checks now and then whether their receivers can
+//! still receive anything, and reports once if that is impossible. The checking thread never
+//! touches the engine.
 
 use crate::comm::Comm;
 use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_KNOWN, UNDELIVERED_LOOK};

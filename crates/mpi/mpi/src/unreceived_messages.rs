@@ -1,9 +1,9 @@
-//! Messages that nobody has received when the ranks end: looked for where the user asks for it.
+//! A report of messages that nobody has received when the ranks end, where the user asks for it.
 //!
-//! All ranks of the world meet in `MPI_Finalize`, so that nothing can come any more, and tell each
-//! other what they hold. Each sender is still there to say where it sent that. One rank then has
-//! the whole report. A rank that ends its last session meets nobody, since sessions need not end
-//! together: it reports what has come to it. Both are bounded by [`UNRECEIVED_NAMED`].
+//! All ranks of the world synchronise in `MPI_Finalize`, so no message can come any more, and tell
+//! each other what they hold. Each sender still says where it sent its message. One rank then has
+//! the whole report. A rank that ends its last session reports alone, since sessions need not end
+//! together. [`UNRECEIVED_NAMED`] bounds both reports.
 
 use crate::comm::setup_messages::word_at;
 use crate::comm::{Comm, context_ids, number};
@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// What is known of the communicator in whose context a message travelled.
 #[derive(Clone, Debug)]
 pub struct ContextOwner {
-    /// Its name for people.
+    /// Name of the communicator for people.
     pub label: String,
-    /// It was made from a session.
+    /// Whether the communicator was made from a session.
     pub is_of_session: bool,
     /// The program has freed it.
     pub is_freed: bool,

@@ -1,17 +1,20 @@
-//! Which way the data of long collectives goes on a board: chosen by what earlier calls took, alike
-//! on all members.
+//! Choice of the path that the data of a long collective takes in a segment, by the time that
+//! earlier calls took, alike on all members.
 //!
-//! Owned by a communicator's place at its board; used by [`super::shm_large`]. Cores that share a cache
-//! hand lines over through it, others get them sooner from memory, and on some machines the kernel
-//! copies from process to process quicker than two cores do; virtual cores move while a job runs.
-//! So all ways stay known, for each pattern and each doubling of length: short calls try every way
-//! at first and again now and then, long ones begin with what shorter ones say and try another way
-//! when the calls before have earned what it is expected to lose. A timed call begins and ends with
-//! a meeting: its time is that from when the first went on to when the last was done, since all had
-//! come, and no member's lateness counts. In the last meeting all show when they began and were
-//! done, so that every member learns the same numbers in the same order and decides the same
-//! without being told. Untimed calls, the most, read no clock. Bounded by patterns, classes and
-//! ways.
+//! An [`Attachment`](super::comm_segment::Attachment) owns one [`PathTuner`]; [`super::shm_large`]
+//! uses it. No path is best everywhere: cores that share a cache pass lines through it, others get
+//! them sooner from memory, and on some machines the kernel copies between processes quicker than
+//! two cores do. Virtual cores move while a job runs. So all paths stay known, for each traffic
+//! pattern and each doubling of length.
+//!
+//! Short calls try every path at first, and again now and then. Long calls begin with what shorter
+//! calls say, and try another path when earlier calls have saved what the try is expected to lose.
+//!
+//! A timed call begins and ends with a barrier. Its time runs from when the first member went on to
+//! when the last was done, so no member's lateness counts. In the last barrier all show when they
+//! began and were done. Every member then learns equal numbers in equal order, and decides alike
+//! without being told. Most calls are untimed and read no clock. Patterns, length classes and paths
+//! bound the memory.
 
 use super::shm_sync::{ShmSync, TimeSpan};
 use crate::error::{Class, Result};
@@ -46,9 +49,9 @@ pub(super) enum CopyKind {
 /// The copies of a way through lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LaneCopies {
-    /// Those that fill lanes.
+    /// Copies that fill lanes.
     pub put: CopyKind,
-    /// Those that write to where the data stays.
+    /// Copies that write to where the data stays.
     pub take: CopyKind,
 }
 
@@ -68,8 +71,8 @@ const PATHS: [DataPath; 7] = [
     lane_path(CopyKind::Library, CopyKind::Library),
 ];
 
-/// The place of [`ExchangePattern::Direct`] among them: with it a long call begins of which nothing is known,
-/// since it touches no lane for the first time.
+/// The place of [`DataPath::Direct`] among them: with it a long call begins of which nothing is
+/// known, since it touches no lane for the first time.
 const DIRECT: usize = 2;
 
 /// The way that comes nearest to one of which nothing is known, and what it takes beside that, in
@@ -241,8 +244,8 @@ struct ClassStats {
     next_path: Option<usize>,
 }
 
-/// What a communicator knows. All members' are equal: nothing enters but what all were shown in the
-/// same meeting.
+/// What a communicator has learned of the paths of long collectives. All members hold equal values:
+/// only numbers enter that all were shown in one barrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathTuner {
     classes: [Option<Box<[ClassStats; limit::TUNE_CLASSES]>>; PATTERNS],
@@ -290,7 +293,7 @@ impl PathTuner {
         ps.clamp(1, u64::from(u32::MAX)) as u32
     }
 
-    /// The same, or what the way next to it lets expect.
+    /// Returns the learned cost of a path, or an estimate from the path most like it.
     fn estimate(&self, sort: CallClass, way: usize) -> u32 {
         match (self.learned(sort, way), similar_path(way)) {
             (0, Some((near, quarters))) => {
@@ -425,7 +428,8 @@ fn is_retry(turn: u32) -> bool {
             && turn.is_power_of_two()
 }
 
-/// One call's way, from the decision to what was learned of it.
+/// One call that takes a chosen path: [`TunedCall::decide`], `begin`, the data, `end`, which
+/// records the time of a timed call.
 #[derive(Debug)]
 pub(super) struct TunedCall {
     class: (CallClass, AvailablePaths),
@@ -460,7 +464,7 @@ impl TunedCall {
     /// To be called before the call's data moves: in a timed one all meet.
     ///
     /// # Errors
-    /// As [`ShmSync::pass`].
+    /// As [`ShmSync::barrier`].
     pub fn begin(&mut self, table: &ShmSync<'_>) -> Result<()> {
         if self.timed {
             table.compare_signatures()?;
@@ -472,7 +476,7 @@ impl TunedCall {
     /// The call came to this outcome, which is given back. Also one who failed meets the others.
     ///
     /// # Errors
-    /// The outcome's; as [`ShmSync::pass`].
+    /// The outcome's; as [`ShmSync::barrier`].
     pub fn end<T>(self, table: &ShmSync<'_>, outcome: Result<T>) -> Result<T> {
         // Then its first meeting failed, for all.
         if matches!(&outcome, Err(error) if error.class == Class::NotSame) {

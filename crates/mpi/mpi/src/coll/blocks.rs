@@ -15,7 +15,7 @@ pub enum CountArray<'a> {
     Int(&'a [i32]),
     /// `MPI_Count` or `MPI_Aint`.
     Wide(&'a [i64]),
-    /// The same for every rank.
+    /// One number for every rank.
     All(i64),
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Blocks<'a> {
         /// Elements in each block.
         count: u64,
     },
-    /// Blocks of `collective_counts[rank]` elements, each at its own displacement in extents.
+    /// Blocks of `counts[rank]` elements, each at its own displacement in extents.
     Uneven {
         /// The origin of displacements.
         typed: TypedBuffer<'a>,
@@ -82,7 +82,7 @@ pub(crate) enum Blocks<'a> {
         /// Datatype of each block.
         datatypes: &'a [Datatype],
     },
-    /// These, by rank; nothing for those beyond.
+    /// Blocks listed by rank; ranks beyond the list have none.
     List(&'a [Data]),
 }
 

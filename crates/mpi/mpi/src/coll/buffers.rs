@@ -17,7 +17,7 @@ pub struct Elements<'a> {
     pub mem: UserMem,
     /// Number of elements.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
 }
 

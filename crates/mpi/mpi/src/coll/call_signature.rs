@@ -1,10 +1,10 @@
-//! What a rank says of a collective before it takes part: which call, from which root, how much,
-//! combined how.
+//! What a rank says of a collective before it takes part: which call, from which root, how many
+//! bytes, combined how.
 //!
-//! Every meeting of [`super::comm_segment`] compares statements through a word mixed from them, and if they
-//! differ the members show them to each other, so that each names its own call and one that
-//! disagrees. What two ranks may rightly see differently (the blocks of `MPI_Alltoallv`, a derived
-//! type here and its parts there) is not part of it.
+//! Every barrier of [`super::shm_sync`] compares signatures through a word mixed from them. If the
+//! words differ, the members show each other their signatures, so that each names its own call and
+//! one that differs. What two ranks may rightly see differently is not part of a signature: the
+//! blocks of `MPI_Alltoallv`, or a derived type here and its parts there.
 
 use super::call_tag::CollectiveKind;
 use crate::datatype::basic_type::BasicType;
@@ -119,7 +119,7 @@ impl CallSignature {
         }
     }
 
-    /// As three words, kind first.
+    /// Packs the signature into three words, kind first.
     fn packed(&self) -> [u64; 3] {
         let ReductionSignature { op, class, element } = self.combine;
         let first = self.kind as u64

@@ -105,7 +105,7 @@ impl CollectiveKind {
         KINDS.get(usize::from(code)).copied()
     }
 
-    /// Its name as programs write it, in its blocking form.
+    /// Name as programs write it, in its blocking form.
     pub fn name(self) -> &'static str {
         match self {
             CollectiveKind::Internal => "preparing shared memory for collectives",
@@ -192,9 +192,9 @@ impl CallSeries {
 /// One collective on one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
-    /// Its number among the communicator's collectives of its series, modulo 2^22.
+    /// Number among the communicator's collectives of this series, modulo 2^22.
     pub number: u32,
-    /// Its series.
+    /// Series that the call is counted in.
     pub series: CallSeries,
     /// What was called.
     pub kind: CollectiveKind,
@@ -208,7 +208,7 @@ const _: () = assert!(KINDS.len() <= 1 << KIND_BITS);
 const _: () = assert!((NUMBERS as u64) << (SERIES_BITS + KIND_BITS + 1) == 1 << 31);
 
 impl CallId {
-    /// The `next_call`-th collective of a communicator's series.
+    /// The `number`-th collective of a communicator's series.
     pub fn new(number: u32, series: CallSeries, kind: CollectiveKind) -> Self {
         Self {
             number: number % NUMBERS,
@@ -217,7 +217,7 @@ impl CallId {
         }
     }
 
-    /// Tag of its messages. `tag_scope` marks those that stay inside one group of an
+    /// Tag of its messages. `inside` marks those that stay inside one group of an
     /// intercommunicator, since both groups count their ranks from 0.
     pub(crate) fn tag(self, inside: TagScope) -> i32 {
         let inside = (inside == TagScope::OneGroup) as u32;

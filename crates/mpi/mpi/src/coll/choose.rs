@@ -61,8 +61,8 @@ pub enum Algorithm {
     /// Inside each node, between nodes, and inside each again: little crosses the network, and that
     /// once.
     Hierarchical,
-    /// The same, with a slice of the data for each of a node's ranks, which all talk to other nodes
-    /// at once.
+    /// Hierarchical, with a slice of the data for each rank of a node: all of them talk to other
+    /// nodes at once.
     ByNodeInSlices,
     /// Every pair of ranks directly, so many partners at a time.
     Linear {

@@ -1,12 +1,11 @@
-//! Blocking collectives through a board in shared memory, for communicators whose processes share a
-//! node.
+//! A communicator's segment of shared memory, for communicators whose processes share a node.
 //!
-//! Owns each communicator's use of its board ([`CommSegment`]); what happens there is in
-//! [`super::shm_sync`], and who lends it in [`super::segment_allocator`]. A communicator gets its
-//! board in its first collective, whatever each rank calls there; rank 0 lends it, by messages
-//! ([`super::segment_setup`]). Every blocking collective begins with a meeting, also one whose data
-//! goes by messages, so that ranks which disagree hear of it instead of waiting for each other.
-//! Bounded by the commons (`Messaging::coll_heap`): without room there, messages serve.
+//! A communicator owns a [`CommSegment`], which becomes an [`Attachment`] in the communicator's
+//! first collective, whichever that is at each rank ([`super::segment_setup`]). Rank 0 allocates
+//! the segment ([`super::segment_allocator`]). Every blocking collective begins with a barrier in
+//! the segment ([`super::shm_sync`]), also one whose data goes by messages. So ranks that call
+//! different collectives are told of it, instead of waiting for each other. The heap bounds the
+//! segments (`Messaging::coll_heap`): without room there, messages serve.
 
 use super::algo;
 use super::autotune::PathTuner;
@@ -57,7 +56,7 @@ impl CommSegment {
         })
     }
 
-    /// As if nothing were known of them.
+    /// Forgets what the tuner has learned.
     pub fn reset_tuner(&self) {
         if let Some(place) = self.attachment.get().and_then(Option::as_ref) {
             *place.tuner.lock().unwrap() = PathTuner::default();
@@ -71,7 +70,7 @@ impl CommSegment {
     }
 }
 
-/// A communicator's way to its board.
+/// A communicator's segment, or what is known of it so far. The communicator owns it.
 #[derive(Debug, Default)]
 pub(crate) struct CommSegment {
     attachment: OnceLock<Option<Attachment>>,
@@ -81,6 +80,8 @@ pub(crate) struct CommSegment {
     pub(super) slots: MemberSlots,
 }
 
+/// This process's side of a communicator's segment. It is made when all members have attached, and
+/// leaves the segment when it is dropped with its communicator.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     pub(super) segment: Arc<CollSegment>,
@@ -150,11 +151,11 @@ pub(super) enum Lookup<'a> {
     Attached(&'a Attachment),
     /// There is none: messages serve.
     None,
-    /// Its members are finding out.
+    /// The setup is under way.
     Pending,
 }
 
-/// The same as far as it is known, without asking for anything.
+/// Returns what is known of the communicator's segment, without starting its setup.
 pub(super) fn lookup(comm: &Comm) -> Lookup<'_> {
     match comm.0.segment.attachment.get() {
         Some(Some(place)) => Lookup::Attached(place),
@@ -163,8 +164,8 @@ pub(super) fn lookup(comm: &Comm) -> Lookup<'_> {
     }
 }
 
-/// The same, and has its members find out if nobody asked before: all processes ask alike, in their
-/// first collective.
+/// Returns what is known of the communicator's segment, and starts its setup at the first call. All
+/// processes call this in their first collective.
 #[inline]
 pub(super) fn lookup_or_begin(comm: &Comm, origin: CallOrigin) -> Lookup<'_> {
     match lookup(comm) {
@@ -395,7 +396,7 @@ impl Attachment {
         }
     }
 
-    /// The same for one other member.
+    /// Does so for one other member.
     pub(super) fn wake_one(&self, member: u32) {
         if let Some(bell) = self.doorbells.get(self.index(member)) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
@@ -408,7 +409,7 @@ impl Attachment {
         Self::wake_progress(&self.progress_words);
     }
 
-    /// The same for one other member.
+    /// Does so for one other member.
     pub(super) fn wake_progress_thread_of(&self, member: u32) {
         self.progress_words
             .get(self.index(member))

@@ -1,9 +1,9 @@
-//! How a process enters a constructor: as a collective, in which all members of the communicator
+//! Entry of a process into a constructor of communicators, as a collective in which all members
 //! take part.
 //!
-//! Constructors are numbered with the blocking collectives of their communicator and meet at its
-//! board first, where there is one: so ranks that called something else hear of it instead of
-//! waiting for each other, and who watches sees which members are missing.
+//! Constructors are numbered with the blocking collectives of their communicator, and pass a
+//! barrier in its segment first, where there is one. So ranks that called something else are told
+//! of it instead of waiting for each other, and tools see which members are missing.
 
 use super::call_signature::CallSignature;
 use super::call_tag::{CallSeries, CollectiveKind};

@@ -1,10 +1,10 @@
-//! Carries out collectives on a communicator: at once for blocking calls, as a stepper of the host
-//! for nonblocking ones.
+//! Execution of collectives on a communicator: at once for blocking calls, as a stepper of the
+//! engine for nonblocking ones.
 //!
-//! Owns the pending operations of a collective and the temporary memory they reach ([`InFlight`]).
-//! [`BlockingPlan`] lives on the stack of a blocking call; [`RunningSchedule`], which
-//! [`super::nonblocking`] makes, is shared by its request and the host's list of steppers. Bounded
-//! by the steps between two fences.
+//! A collective owns its pending messages and the temporary memory that they reach ([`InFlight`]).
+//! A blocking call has a [`BlockingPlan`] on its stack. A [`RunningSchedule`], which
+//! [`super::nonblocking`] makes, is shared by its request and the engine's list of steppers. The
+//! messages between two fences bound the memory.
 
 mod completion;
 
@@ -27,13 +27,14 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where the messages of one collective go: communicator, tag, caller.
+/// One call of a collective: its communicator, the tag of its messages, and the place in the
+/// program that called it.
 #[derive(Clone)]
 pub(crate) struct CollContext<'a> {
     comm: Cow<'a, Comm>,
     call: CallId,
     origin: CallOrigin,
-    /// Its start was told to somebody who watches.
+    /// Whether a tracer was told of the start.
     watched: bool,
 }
 
@@ -115,7 +116,7 @@ impl<'a> CollContext<'a> {
         }
     }
 
-    /// The same, and that an operation of its own begins.
+    /// Tells a tracer of the call, and that a nonblocking operation begins.
     pub fn trace_start(&mut self) {
         self.trace_call();
         if let Some(watcher) = self.host().tracer() {
@@ -477,7 +478,8 @@ impl Plan for BlockingPlan<'_> {
     }
 }
 
-/// A schedule under way.
+/// A schedule that is being carried out. Its request and the engine's list of steppers share it;
+/// the engine steps it until all its steps are done.
 pub(crate) struct RunningSchedule {
     ctx: CollContext<'static>,
     state: Mutex<ScheduleState>,
@@ -504,8 +506,8 @@ impl Drop for ScheduleState {
 }
 
 impl RunningSchedule {
-    /// The rest of a collective of which `in_flight` was started already. Nothing else carries out the
-    /// same schedule meanwhile: its steps share temporary memory.
+    /// The rest of a collective of which `in_flight` was started already. Nothing else carries out
+    /// the same schedule meanwhile: its steps share temporary memory.
     pub(super) fn new(
         wire: CollContext<'static>,
         schedule: impl Into<Arc<Schedule>>,

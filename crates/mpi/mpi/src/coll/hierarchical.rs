@@ -1,9 +1,9 @@
 //! Collectives of ranks on several nodes as steps inside nodes and steps between them, each by the
 //! algorithm that suits there.
 //!
-//! One rank of each node, its head, speaks for it: the first one, on the root's node the root. What
-//! a node's ranks say is brought together before it leaves the node, so a network carries about one
-//! copy of the data per node, and as many rounds as the nodes ask for, whatever the ranks per node.
+//! One rank of each node is its leader: the root on the root's node, the first rank elsewhere. The
+//! data of a node's ranks is brought together before it leaves the node. So a network carries about
+//! one copy of the data per node, in as many rounds as the nodes need, whatever the ranks per node.
 
 mod alltoall;
 
@@ -61,7 +61,7 @@ fn across_nodes<'a>(
     }
 }
 
-/// Who speaks for each node.
+/// The leader of each node.
 #[derive(Clone, Copy)]
 struct NodeLeaders<'a> {
     spread: &'a NodeMap,

@@ -1,5 +1,5 @@
-//! Ranks of one communicator that called different collectives, in words: each side with its
-//! members and the place of its call, those with the fewest members first.
+//! The error text for ranks of one communicator that called different collectives: each side with
+//! its members and the place of its call, the side with the fewest members first.
 
 use super::call_signature::CallSignature;
 use crate::comm::Comm;
@@ -27,7 +27,7 @@ pub(super) struct MemberCall {
 }
 
 impl MemberCall {
-    /// Of what a member noted.
+    /// Decodes what a member noted in the segment.
     pub fn noted(member: u32, note: &[u8; NOTE_BYTES]) -> Self {
         let site = note
             .last_chunk()

@@ -1,10 +1,20 @@
-//! Collective operations (MPI 5.0, chapter 6): on intra- and intercommunicators, blocking and
-//! nonblocking.
+//! Collective operations (MPI 5.0, chapter 6): on intra- and intercommunicators, blocking,
+//! nonblocking and persistent.
 //!
-//! Owns the algorithms, their choice, and the schedules they become. Called by the C edge through
-//! the methods of [`Comm`](crate::comm::Comm), and by the communicator code for its own agreements.
-//! Bounded by the steps an algorithm states (see [`algo`]) and the temporary memory it asks for, at
-//! most a small multiple of the call's own data.
+//! A call takes one of three ways, and all processes choose alike:
+//! 1. Processes that share a node use a segment of shared memory ([`comm_segment`]): [`shm_small`]
+//!    for short data, [`shm_large`] for long data, [`shm_nonblocking`] for calls that return a
+//!    request.
+//! 2. Otherwise an algorithm of [`algo`] states its steps to a [`Plan`]. [`choose`] names the
+//!    algorithm. A blocking call performs each step at once; a nonblocking call records what it has
+//!    to wait for.
+//! 3. Processes on several nodes combine steps inside nodes with steps between them
+//!    ([`hierarchical`]).
+//!
+//! The C edge and the constructors of communicators call the methods of
+//! [`Comm`](crate::comm::Comm). The cost of a call is bounded by the steps that its algorithm
+//! states (see [`algo`]) and by its temporary memory, at most a small multiple of the call's own
+//! data.
 
 mod algo;
 mod autotune;
@@ -115,7 +125,7 @@ impl Comm {
     /// done.
     ///
     /// # Errors
-    /// `Root`, `Count`, `Arg`, `SetupMessage` … for arguments that do not fit; `NoMem`; what the
+    /// `Root`, `Count`, `Arg`, `Op` … for arguments that do not fit; `NoMem`; what the
     /// communication met.
     pub fn collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<()> {
         call.check(self)?;

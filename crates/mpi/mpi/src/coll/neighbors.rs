@@ -26,7 +26,7 @@ pub struct Neighbors {
 }
 
 impl Neighbors {
-    /// Those of the calling process.
+    /// Returns the neighbours of the calling process.
     ///
     /// # Errors
     /// `Topology`: the communicator has none.

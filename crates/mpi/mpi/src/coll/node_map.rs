@@ -1,12 +1,12 @@
-//! How the ranks of a communicator are spread over nodes, as all of them know it alike.
+//! The nodes of a communicator's ranks, as all ranks know them alike.
 //!
-//! Made when a communicator that spans nodes has its first collective, in time linear in its ranks,
-//! since each has to be asked for once. Kept as one number per node where the ranks of each node
-//! follow each other, as launchers place them; as one per rank beside that where they do not.
+//! Made in the first collective of a communicator that spans nodes, in time linear in its ranks.
+//! The map takes one number per node where the ranks of each node are consecutive, as launchers
+//! place them, and one number per rank otherwise.
 
 use std::collections::HashMap;
 
-/// See the module's paragraph. Nodes are numbered in the order of their first ranks.
+/// The node of each rank of a communicator. Nodes are numbered in the order of their first ranks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NodeMap {
     /// Where each node's ranks begin in node order, and how many ranks there are.

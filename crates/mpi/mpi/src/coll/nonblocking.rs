@@ -1,10 +1,10 @@
-//! Starts a nonblocking collective: what can be done at once is done at once, the rest is recorded.
+//! The plan of a nonblocking collective: steps that need no wait are performed at once, the others
+//! are recorded.
 //!
-//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). Until the first `wait`
-//! or `fence` that would have to wait, steps are taken as they are stated, on the caller's thread;
-//! from there on they are kept for the host's steppers. So a root whose messages all leave at once,
-//! or a rank that has nothing to do, needs no stepper, and the others' is short. Bounded as
-//! [`super::execute`].
+//! [`Comm::start_collective`](crate::comm::Comm::start_collective) makes a [`NonblockingPlan`].
+//! Until the first `wait` or `fence` that would have to wait, steps are performed as they are
+//! stated, on the caller's thread. From there on they are recorded for the engine's steppers. So a
+//! root whose messages all leave at once, or a rank that has nothing to do, needs no stepper.
 
 use super::Collective;
 use super::execute::{CollContext, InFlight, RunningSchedule};

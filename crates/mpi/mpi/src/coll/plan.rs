@@ -1,18 +1,20 @@
-//! A collective as steps: what algorithms write to ([`PersistentRun`]), and the recorded form
+//! A collective as steps: the interface that algorithms write to ([`Plan`]), and the recorded form
 //! ([`Schedule`]).
 //!
 //! An algorithm is a function that states its steps in order to a plan. Communication starts when
-//! its step is reached and goes on by itself; `wait` and `fence` hold later steps back until
-//! earlier communication is complete; copies and reductions happen where they stand. The immediate
-//! plan in [`super::execute`] performs each step as it is stated, for blocking calls, and builds
-//! nothing; [`PlanRecorder`] keeps the steps; the plan of nonblocking calls, in [`super::nonblocking`], does
-//! the one until it must wait and the other from there. Algorithms never look at data while
-//! planning, so both forms are the same messages.
+//! its step is reached, and goes on by itself. `wait` and `fence` hold later steps back until
+//! earlier communication is complete. Copies and reductions happen where they stand. There are
+//! three plans:
+//! - [`super::execute::BlockingPlan`] performs each step as it is stated, and records nothing.
+//! - [`PlanRecorder`] records the steps.
+//! - [`super::nonblocking::NonblockingPlan`] performs steps until it must wait, and records the
+//!   others.
 //!
-//! Rules that algorithms keep: messages of one collective between two processes are sent and
-//! received in the same order (the envelope order of the engine then matches them); a buffer that
-//! is being sent is not changed, and one that is being received is not read, before a `wait` or
-//! `fence` that covers it.
+//! Algorithms never look at data while planning, so all forms send the same messages.
+//!
+//! Rules for algorithms: messages of one collective between two processes are sent and received in
+//! one order, which the engine's matching relies on. A buffer that is being sent is not changed,
+//! and a buffer that is being received is not read, before a `wait` or `fence` that covers it.
 
 use super::node_map::NodeMap;
 use super::temp_buffer::TempBuffer;
@@ -44,7 +46,10 @@ pub struct PlanPeer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransferId(pub u32);
 
-/// What an algorithm writes its steps to.
+/// The interface to which an algorithm states the steps of one process in one collective.
+///
+/// First all queries, then `send_to`, `recv_from`, `wait`, `fence`, `copy` and `fold` in the order
+/// of the steps. The caller of the algorithm ends the plan.
 pub trait Plan {
     /// The calling process's rank in its own group.
     fn me(&self) -> u32;
@@ -154,6 +159,10 @@ pub struct CombineStep {
 }
 
 /// All steps of one process in one collective, with the temporary memory they use.
+///
+/// A [`PlanRecorder`] makes it. The request of a nonblocking collective owns it through a
+/// [`RunningSchedule`](super::execute::RunningSchedule), a persistent collective for all its
+/// starts.
 #[derive(Debug, Default)]
 pub struct Schedule {
     /// The steps, in order.
@@ -204,8 +213,8 @@ impl PlanRecorder {
         }
     }
 
-    /// An empty plan for rank `me` of `size`, with `remote_size` processes in the remote group, all on
-    /// one node.
+    /// An empty plan for rank `me` of `size`, with `remote_size` processes in the remote group, all
+    /// on one node.
     pub fn new(me: u32, size: u32, across: u32) -> Self {
         Self {
             me,

@@ -54,7 +54,7 @@ impl<'a> TypedOp<'a> {
     }
 }
 
-/// The same, kept by a schedule.
+/// An operation on a datatype, owned by a schedule.
 #[derive(Debug)]
 struct OwnedTypedOp {
     op: Op,
@@ -193,7 +193,7 @@ pub struct Reduce<'a> {
     pub recv: Option<UserMem>,
     /// Elements.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,
@@ -291,7 +291,7 @@ pub struct Allreduce<'a> {
     pub recv: UserMem,
     /// Elements.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,
@@ -354,7 +354,7 @@ pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -
     }
 }
 
-/// The same at all of them.
+/// Reduces to all ranks of the own group, by the algorithm that suits.
 pub(super) fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
     match (choose(CollectiveKind::Allreduce, ask(p, r)), p.node_map()) {
         (Algorithm::Hierarchical, Some(spread)) => hierarchical::allreduce(p, &spread, r),
@@ -376,7 +376,7 @@ pub struct ReduceScatter<'a> {
     pub recv: UserMem,
     /// Elements of each rank's slice.
     pub counts: CountArray<'a>,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,
@@ -390,7 +390,7 @@ pub struct ReduceScatterBlock<'a> {
     pub recv: UserMem,
     /// Elements of every rank's slice.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,
@@ -591,7 +591,7 @@ impl Planned for ReduceScatterBlock<'_> {
 /// `MPI_Reduce_local`: `inout = input op inout`.
 ///
 /// # Errors
-/// `SetupMessage` or `Count` for what the operation or the address space does not allow.
+/// `Op` or `Count` for what the operation or the address space does not allow.
 pub fn reduce_local(
     input: UserMem,
     inout: UserMem,

@@ -1,8 +1,8 @@
 //! Gathers and scatters, the same call in two directions: between one root, which has a block per
 //! rank, and all ranks.
 //!
-//! Called as [`super::calls`]. The four calls become a [`RootedCall`], which knows what is different
-//! about them.
+//! Called as [`super::calls`]. The four calls become a [`RootedCall`], which knows what is
+//! different about them.
 
 use super::algo::{gather, intercomm};
 use super::blocks::Blocks;
@@ -70,7 +70,7 @@ trait PerRankBuffer<'a>: Copy {
     fn check(&self, ranks: u32) -> Result<()>;
     /// Packed bytes of a block where all are alike.
     fn alike(&self) -> Option<u64>;
-    /// The same blocks for a round, likewise.
+    /// Blocks in the form that a nonblocking collective in shared memory keeps.
     fn part(&self) -> Option<StoredElements<'a>>;
 }
 

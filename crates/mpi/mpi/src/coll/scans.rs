@@ -27,7 +27,7 @@ pub struct Scan<'a> {
     pub recv: UserMem,
     /// Elements.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,
@@ -41,7 +41,7 @@ pub struct Exscan<'a> {
     pub recv: UserMem,
     /// Elements.
     pub count: u64,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
     /// The operation.
     pub op: &'a Op,

@@ -92,8 +92,8 @@ impl SimWorld {
         self.run_watched(|_| Ok(()))
     }
 
-    /// As `run`; `watch` sees after each move how many steps each process has taken, and `None` for
-    /// one that has finished.
+    /// Runs the schedules; `watch` sees after each move how many steps each process has taken, and
+    /// `None` for one that has finished.
     pub fn run_watched(
         mut self,
         watch: impl Fn(&[Option<usize>]) -> Result<(), String>,

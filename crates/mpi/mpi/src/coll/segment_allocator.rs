@@ -1,10 +1,11 @@
-//! What a process lends of its commons: boards to the communicators that it leads, and rounds to
-//! single persistent collectives of theirs.
+//! Allocator of the shared memory that a process offers for collectives (its heap,
+//! `Messaging::coll_heap`).
 //!
-//! Owns which of it is lent. Places are used again when all members have left them, which each says
-//! in the place itself. Bounded by the commons (`Messaging::coll_heap`), and for single collectives by
-//! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of it, so that communicators find room for their
-//! boards; without room messages serve.
+//! Rank 0 of a communicator allocates the communicator's segment, and slots for single persistent
+//! collectives ([`super::shm_nonblocking::persistent_slots`]). A piece is used again when all
+//! members have left it, which each says in the piece itself. Slots of persistent collectives take
+//! at most [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES), so that communicators find
+//! room for their segments. Without room, messages serve.
 
 use super::shm_large;
 use crate::limits::coll as limit;
@@ -15,9 +16,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Boards that this process has lent: by place in its commons. One for the life of the commons,
-/// also where MPI is finalized and initialised again in between: a slower process may still be at a
-/// board that this one has left.
+/// The allocator of one process's heap for collectives.
+///
+/// It lives as long as the heap, also where MPI is finalized and initialised again in between: a
+/// slower process may still use a segment that this process has left.
 #[derive(Debug, Default)]
 pub struct SegmentAllocator(Mutex<Allocations>);
 
@@ -29,12 +31,12 @@ struct Allocations {
     end: usize,
     /// Bytes that were ever lent as rounds of single collectives.
     slot_bytes: usize,
-    /// Such rounds that this process has deserted, others perhaps not yet, by their length.
+    /// Slots that this process has deserted and others may still use, by their length.
     free_slots: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
 }
 
 impl Allocations {
-    /// So much more of the commons; `None`: there is no room.
+    /// Takes `len` more bytes of the heap. Returns `None` if there is no room.
     fn extend(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let offset = self.end;
         let end = offset
@@ -89,8 +91,9 @@ pub(super) fn segment_bytes(members: u32, lane: usize, wide: usize) -> usize {
         .next_multiple_of(CELL_BYTES)
 }
 
-/// So many bytes of a lender's commons, which begin where it said: at this offset, plus one; 0: it
-/// lends nothing. `None`, too, for what a mad lender says that does not lie there, or askew.
+/// Returns `len` bytes of the owner's heap. `place` is their offset plus one; 0 means that nothing
+/// was allocated. Returns `None` also if the range is not inside the heap or not aligned: the
+/// number came from another process.
 pub(super) fn heap_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
     let offset = place
         .checked_sub(1)
@@ -131,7 +134,7 @@ impl SegmentAllocator {
             .find_map(|lens| self.allocate_with(commons, members, lens))
     }
 
-    /// The same with lanes and wide cells of these lengths.
+    /// Allocates a segment with lanes and wide cells of these lengths.
     fn allocate_with(
         &self,
         commons: &Segment,
@@ -199,8 +202,8 @@ impl SegmentAllocator {
         Some((offset, rounds))
     }
 
-    /// Their collective is gone here, and this process has deserted them; others may still look at
-    /// them.
+    /// Takes back slots whose collective is gone here. This process has deserted them; others may
+    /// still look at them.
     pub(super) fn release_slots(&self, offset: usize, rounds: NbcSlots) {
         let left = &mut self.allocations().free_slots;
         left.entry(rounds.memory_len())
@@ -210,7 +213,7 @@ impl SegmentAllocator {
 }
 
 impl Allocations {
-    /// So much more of the commons for rounds of a single collective.
+    /// Takes `len` more bytes of the heap for the slots of one persistent collective.
     fn extend_slots(&mut self, commons: &Segment, len: usize) -> Option<usize> {
         let own = self.slot_bytes.checked_add(len)?;
         let offset =

@@ -1,11 +1,11 @@
-//! How the members of a communicator come to their board: rank 0 lends it and tells all, and it is
-//! used if all could reach it.
+//! Setup of a communicator's segment: rank 0 allocates it and broadcasts its address, and all use
+//! it if all could attach.
 //!
-//! Begun by the first collective of a communicator, blocking or not, and advanced as a stepper, so
-//! that nobody waits in a call that must not: a blocking call waits for it, nonblocking ones that
-//! come meanwhile wait in their requests ([`super::shm_nonblocking`]). All members call their
-//! collectives in one order, and so begin in the same one; its messages are the same whichever that
-//! is. Bounded: one broadcast and one reduction of a byte.
+//! The first collective of a communicator begins the setup, blocking or not. The setup advances as
+//! a stepper, since a nonblocking call must not wait for it: a blocking call waits, and nonblocking
+//! calls that begin meanwhile wait in their requests ([`super::shm_nonblocking`]). All members call
+//! their collectives in one order, so all begin with the same messages: one broadcast and one
+//! reduction of a byte.
 
 use super::algo;
 use super::algo::Reduction;
@@ -24,7 +24,8 @@ use garonne_sync::user::{Data, Scratch, UserMem};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// See the module's paragraph.
+/// The setup of one communicator's segment. Its [`CommSegment`](super::comm_segment::CommSegment)
+/// owns it; the engine steps it until [`SegmentSetup::is_over`].
 #[derive(Debug)]
 pub(super) struct SegmentSetup {
     phase: Mutex<SetupPhase>,

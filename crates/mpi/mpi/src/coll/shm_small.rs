@@ -1,9 +1,9 @@
-//! Small blocking collectives in the cells of a board.
+//! Short blocking collectives in the cells of a communicator's segment.
 //!
-//! Called at the start of blocking collectives with their [`ShmSync`]; says `false` where the data
-//! does not fit a cell. At a gate the last to come combines reductions for all; where members look
-//! at each other's flags, each does it for itself, in the same order. A broadcast's root waits for
-//! nobody and its readers for the root alone; all else is a meeting of all.
+//! [`run`] takes the [`ShmSync`] of the call. Returns `false` where the data does not fit a cell.
+//! At a counter barrier the last to arrive combines reductions for all. At a flag barrier each
+//! member combines for itself, in the same order. The root of a broadcast waits for nobody and its
+//! readers for the root alone; all other calls pass a barrier of all.
 
 use super::algo::Reduction;
 use super::algo::scan::ScanKind;

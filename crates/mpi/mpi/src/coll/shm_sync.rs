@@ -1,17 +1,19 @@
-//! The meetings of a collective on a board: who waits for whom, and how ranks that disagree learn
-//! of it.
+//! Synchronisation of a blocking collective in its segment: barriers, and the comparison of what
+//! the ranks called.
 //!
-//! Made by [`Comm::collective`](crate::comm::Comm::collective) for one call, used by
-//! [`super::shm_small`] and [`super::shm_large`]. Every call comes to at least one meeting, with a
-//! word mixed from its [`CallSignature`]. In all calls but one every member waits in the first
-//! meeting for all others, so that ranks which disagree are told in it, all of them. The exception
-//! is a short broadcast: its root goes on at once, and its readers wait for the root alone. There a
-//! reader hears of a disagreement with its root, a root of another root (whichever comes second
-//! finds the first; at a gate the last to come finds everything), and whoever heard leaves the
-//! meeting's number on the board, where the rest find it at their next collective. A call of
-//! several meetings begins with one of all, so that after a disagreement everybody has come to as
-//! many meetings. Bounded as the board: a member is ahead of the slowest by less than [`DEPTH`]
-//! meetings.
+//! [`Comm::collective`](crate::comm::Comm::collective) makes one [`ShmSync`] for each call;
+//! [`super::shm_small`] and [`super::shm_large`] use it. Every call passes at least one barrier, an
+//! epoch, with a word mixed from its [`CallSignature`]. In all calls but one every member waits in
+//! the first epoch for all others, so all ranks of a mismatch are told in that epoch.
+//!
+//! The exception is a short broadcast. Its root goes on at once, and its readers wait for the root
+//! alone. A reader detects a mismatch with its root. Two roots detect each other: the second finds
+//! the first, and at a counter barrier the last to arrive finds everything. Whoever detects a
+//! mismatch leaves the epoch's number in the segment, where the others find it at their next
+//! collective.
+//!
+//! A call of several epochs begins with a barrier of all, so after a mismatch every member has
+//! passed as many epochs. A member is ahead of the slowest by less than [`DEPTH`] epochs.
 
 use super::autotune::TunedCall;
 use super::call_signature::{CallSignature, SIGNATURE_BYTES};
@@ -39,7 +41,8 @@ pub(super) struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// That clock. The system may set it: then one measurement is wrong, or left out.
+    /// Reads the clock that all processes of a node share. The system may set it: then one
+    /// measurement is wrong, or left out.
     pub fn now() -> u64 {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         since.map_or(0, |since| since.as_nanos() as u64)
@@ -60,7 +63,11 @@ impl TimeSpan {
     }
 }
 
-/// One collective on a board, as one of its members takes part.
+/// One blocking collective in a segment, as one of its members takes part.
+///
+/// The call owns it on its stack. For each epoch: [`ShmSync::next_epoch`], write to the own cell or
+/// lane, [`ShmSync::barrier`] (or [`ShmSync::signal`] at a root and [`ShmSync::wait_for`] at its
+/// readers), read what others wrote.
 pub struct ShmSync<'a> {
     pub(super) comm: &'a Comm,
     pub(super) attachment: &'a Attachment,
@@ -68,7 +75,7 @@ pub struct ShmSync<'a> {
     pub(super) origin: CallOrigin,
     signature: CallSignature,
     word: Cell<u32>,
-    /// Of a call that goes by messages this time.
+    /// Set while a tuned call goes by messages.
     tuned: Cell<Option<TunedCall>>,
 }
 
@@ -122,8 +129,8 @@ impl<'a> ShmSync<'a> {
         epoch
     }
 
-    /// As [`Self::next`], for a meeting in which lanes are written: all others have left the one
-    /// before the last.
+    /// Starts the next epoch of a call that writes lanes: waits until all others have left the
+    /// epoch before the last.
     #[inline]
     pub(super) fn next_epoch_with_lanes(&self) -> u32 {
         let last = self.attachment.last_epoch();
@@ -162,7 +169,7 @@ impl<'a> ShmSync<'a> {
     /// started, and could not be read from yet.
     ///
     /// # Errors
-    /// As [`Self::pass`].
+    /// As [`Self::barrier`].
     pub(super) fn reads_directly(&self) -> Result<bool> {
         let Attachment {
             segment: board,
@@ -200,7 +207,7 @@ impl<'a> ShmSync<'a> {
     /// out what the others do before and after.
     ///
     /// # Errors
-    /// As [`Self::pass`].
+    /// As [`Self::barrier`].
     pub(super) fn measure_span(&self, own: Option<TimeSpan>) -> Result<Option<Duration>> {
         let (board, epoch) = (&self.attachment.segment, self.next_epoch());
         let own = own.unwrap_or(TimeSpan { begin: 0, end: 0 });
@@ -241,10 +248,10 @@ impl<'a> ShmSync<'a> {
         self.barrier_with(epoch, last, || {})
     }
 
-    /// As [`Self::pass`], with something to do between coming and waiting.
+    /// Passes a barrier, and calls `meanwhile` between arriving and waiting.
     ///
     /// # Errors
-    /// As [`Self::pass`].
+    /// As [`Self::barrier`].
     #[inline]
     pub(super) fn barrier_with(
         &self,

@@ -1,4 +1,5 @@
-//! A collective among some of the ranks of a plan, as a step of a larger one.
+//! A plan for a collective among some of the ranks of another plan, as a step of a larger
+//! collective.
 
 use super::node_map::NodeMap;
 use super::plan::{GroupSide, Plan, PlanPeer, TransferId};
@@ -15,9 +16,9 @@ pub(super) struct SubPlan<'a> {
     pub me: u32,
     /// How many take part.
     pub size: u32,
-    /// They share a node.
+    /// Whether those that take part share a node.
     pub on_node: bool,
-    /// Their ranks in the whole.
+    /// Maps a rank of this plan to its rank in the whole plan.
     pub rank: &'a dyn Fn(u32) -> u32,
 }
 

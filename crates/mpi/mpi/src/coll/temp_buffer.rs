@@ -1,11 +1,10 @@
-//! Temporary memory of collectives, kept for the next one.
+//! Temporary memory of collectives, kept for the next collective.
 //!
-//! Used by the plans. A long piece of memory that is allocated anew comes from the kernel page by
-//! page, is cleared twice and given back at the end, which takes as long as moving as much data
-//! between two ranks; so what a collective gives back is kept for the next that needs about as
-//! much. Short pieces are left to the allocator, which keeps them itself. One pool for the process,
-//! since whichever collective comes next may need it; bounded by [`limit::TEMP_BUFFERS_KEPT`]. Who
-//! finds it taken at the moment does without.
+//! A long allocation comes from the kernel page by page, is cleared twice and given back at the
+//! end. That takes as long as moving as much data between two ranks. So the pool keeps long buffers
+//! for the next collective that needs about as much; short buffers are left to the allocator. The
+//! process has one pool, bounded by [`limit::TEMP_BUFFERS_KEPT`]. A thread that finds the pool
+//! locked allocates.
 
 use super::plan::scratch;
 use crate::error::Result;

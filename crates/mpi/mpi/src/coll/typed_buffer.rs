@@ -46,7 +46,7 @@ pub trait ReduceOp: std::fmt::Debug + Send + Sync {
 pub struct TypedBuffer<'a> {
     /// Address of element 0.
     pub mem: UserMem,
-    /// Their datatype.
+    /// Datatype of the elements.
     pub shape: &'a dyn ElementLayout,
 }
 
@@ -216,8 +216,7 @@ pub fn copy(src: &Data, dst: &Data) {
     }
 }
 
-/// As [`copy`], between two places of this process's own memory that do not overlap unless they are
-/// the same.
+/// Copies between two places of this process's own memory that are equal or do not overlap.
 pub fn copy_own(src: &Data, dst: &Data) {
     match (&src.layout, &dst.layout) {
         (None, None) if src.mem != dst.mem => {
@@ -227,7 +226,7 @@ pub fn copy_own(src: &Data, dst: &Data) {
     }
 }
 
-/// As [`copy`], in this way where neither side has gaps. The two sides must not overlap.
+/// Copies by stores of this kind where neither side has gaps. The two sides must not overlap.
 pub(super) fn copy_by(stroke: CopyKind, src: &Data, dst: &Data) {
     let routine = match stroke {
         CopyKind::Cached => None,

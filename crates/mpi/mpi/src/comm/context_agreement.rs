@@ -104,7 +104,7 @@ pub(crate) async fn agree(circle: &Participants) -> Result<ContextLease> {
     agree_on(circle, ShardRequest::First).await
 }
 
-/// The same in the shard that all want, or else in the first.
+/// Agrees on a context in the shard that all want, or else in the first.
 pub(crate) async fn agree_on(circle: &Participants, want: ShardRequest) -> Result<ContextLease> {
     let contexts = circle.local.process.contexts.clone();
     let shards = circle.local.process.host.shards();

@@ -1,6 +1,6 @@
-//! Which context numbers this process uses. One table per process; [`ContextLease`] gives a number back
-//! when the last user of its communicator (a handle, a pending operation, a freed request) is gone,
-//! which is what makes `MPI_Comm_free` deferred.
+//! Which context numbers this process uses. One table per process; [`ContextLease`] gives a number
+//! back when the last user of its communicator (a handle, a pending operation, a freed request) is
+//! gone, which is what makes `MPI_Comm_free` deferred.
 
 use crate::comm::shard::ShardRequest;
 use crate::limits::{COMMS_MAX, CONTEXTS_PER_COMM};
@@ -102,7 +102,7 @@ pub(crate) struct ContextLease {
 }
 
 impl ContextLease {
-    /// The same, where its processes agreed that their messages are.
+    /// Moves the lease to the shards that the communicator's processes agreed on.
     pub fn wanted(mut self, want: ShardRequest) -> Self {
         self.want = want;
         self

@@ -43,7 +43,12 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-/// A communicator. Cheap to clone; freed with its last user.
+/// A communicator: a context, the group of its processes, and what is attached to them.
+///
+/// A handle is a counted reference. The program holds one, and so does every pending operation and
+/// request, so `MPI_Comm_free` takes effect when the last of them is gone. A constructor makes it
+/// ([`constructors`], [`split`], [`intercomm`]); only then its context is set, and messages may be
+/// sent.
 #[derive(Clone)]
 pub struct Comm(pub(crate) Arc<CommInner>);
 
@@ -86,7 +91,7 @@ pub(crate) struct CommInner {
     /// The program set it.
     has_own_errhandler: AtomicBool,
     info: Mutex<Info>,
-    /// Its messages have another priority than the usual one.
+    /// Whether the communicator's messages have another priority than the usual one.
     has_priority: Mutex<bool>,
     /// Attributes cached on it.
     pub attrs: Attrs,
@@ -523,7 +528,7 @@ impl Comm {
             .set(&self.0.process.keyvals, self.target(keyval), value)
     }
 
-    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`SimProcess::predefined_attr`]
+    /// `MPI_Comm_get_attr` for keys that are not predefined (see [`Process::predefined_attr`]
     /// for those).
     pub fn get_attr(&self, keyval: i32) -> Result<Option<usize>> {
         self.0

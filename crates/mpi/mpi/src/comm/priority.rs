@@ -35,7 +35,7 @@ impl Comm {
 }
 
 impl CommInner {
-    /// Its contexts, by shard; none before it is born.
+    /// Contexts of the communicator, by shard; none before it is complete.
     fn contexts(&self) -> impl Iterator<Item = Range<ContextId>> {
         let context = self.context.load(Ordering::Relaxed);
         let shards = match (self.lease.get(), self.tag_shards.load(Ordering::Relaxed)) {
@@ -60,7 +60,8 @@ impl CommInner {
         }
     }
 
-    /// Its contexts may be another's soon.
+    /// Resets the priorities of the communicator's contexts, which another communicator may get
+    /// soon.
     pub(super) fn forget_contexts(&self) {
         for contexts in self.contexts() {
             self.process.host.forget_contexts(contexts);

@@ -1,10 +1,10 @@
-//! The small messages with which communicators are made: an own context, owned buffers, steps
-//! written as `async` code.
+//! The small messages with which communicators are made: a context of their own, owned buffers,
+//! steps written as `async` code.
 //!
-//! Constructors run before their communicator exists and some do not block, so they use neither the
-//! collectives nor the program's requests. A [`SetupTask`] is such a constructor in flight: a stepper of
-//! the host polls it whenever there was progress. Nothing here is on a message's path; buffers are
-//! allocated as needed and bounded by what the callers send.
+//! Constructors run before their communicator exists, and some must not block. So they use neither
+//! the collectives nor the program's requests. A [`SetupTask`] is a constructor in flight: a
+//! stepper of the engine, polled whenever there was progress. No program's message passes here;
+//! buffers are allocated as needed and bounded by what the callers send.
 
 use super::Comm;
 use crate::error::{Class, Error, Result};
@@ -308,7 +308,7 @@ pub(crate) struct SetupTask<T> {
 }
 
 impl<T: Send + 'static> SetupTask<T> {
-    /// Starts `work` on a communicator and lets the host advance it; `segment` says what it is to
+    /// Starts `work` on a communicator and lets the host advance it; `meeting` says what it is to
     /// those who watch.
     pub fn start(
         on: &Comm,

@@ -1,10 +1,11 @@
-//! In which of its processes' shards a communicator's messages are
+//! The shard of its processes' engines in which a communicator's messages are
 //! (`garonne_engine::api::shard_of`).
 //!
-//! Where all processes of a new communicator have several, it gets one by its number, unless a hint
-//! names one (`garonne_shard`). One on which nobody receives with any tag (`mpi_assert_no_any_tag`)
-//! is in all of them, each tag in one, since no receive can tell the order of two tags. Agreed on
-//! with the context; where they disagree it is the first shard.
+//! Where all processes of a new communicator have several shards, its number chooses one, unless a
+//! hint names one (`garonne_shard`). A communicator on which nobody receives with any tag
+//! (`mpi_assert_no_any_tag`) uses all shards, each tag in one: no receive can observe the order of
+//! two tags. The processes agree on the shard together with the context; where they differ, the
+//! first shard serves.
 
 use super::context_ids::{ContextBlock, ContextLease, base};
 use super::{Comm, Process};
@@ -59,7 +60,8 @@ impl ShardRequest {
         }
     }
 
-    /// As a word, for a process with so many shards: all agree only if they have as many.
+    /// Encodes the request as a word for a process with `shards` shards: all agree only if they
+    /// have as many.
     pub(crate) fn encode(self, shards: usize) -> u64 {
         let kind = match self {
             ShardRequest::First => 0,
@@ -141,7 +143,7 @@ impl Comm {
         (first..first + crate::limits::CONTEXTS_PER_COMM).contains(&without_shard(context))
     }
 
-    /// Number of its contexts ([`next_call`]); none before its processes agreed on them.
+    /// Number of its contexts ([`number`]); none before its processes agreed on them.
     pub fn contexts_number(&self) -> Option<u32> {
         let context = self.context();
         (context != super::NO_CONTEXT).then(|| number(context))

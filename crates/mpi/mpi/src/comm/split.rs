@@ -1,10 +1,10 @@
 //! Splits of communicators: by colours that processes give, and by the resources that they share
 //! (MPI 5.0 section 7.4.2, `MPI_Comm_split` and `MPI_Comm_split_type`).
 //!
-//! Every process gives a [`SplitEntry`]; all get all ballots and find their own part. In an unguided
-//! split a ballot has no colour yet. Each process then also gives the list of its [`ResourceInstances`], and
-//! all compute every colour from all lists. Lists of different lengths and names can therefore make
-//! no process wait for another.
+//! Every process gives a [`SplitEntry`]; all get all entries and find their own part. In an
+//! unguided split an entry has no colour yet. Each process then also gives the list of its
+//! [`ResourceInstances`], and all compute every colour from all lists. So lists of different
+//! lengths and names make no process wait for another.
 
 use super::Comm;
 use super::context_agreement::agree_on;
@@ -134,8 +134,7 @@ impl Comm {
         })
     }
 
-    /// As [`Comm::split_among`] on an intercommunicator: the processes of one colour on both sides
-    /// face each other.
+    /// Splits an intercommunicator: the processes of one colour on both sides face each other.
     fn split_inter(
         &self,
         ballot: SplitEntry,
@@ -170,9 +169,9 @@ impl Comm {
 
     /// `MPI_Comm_split_type`. `kind` is `None` for `MPI_UNDEFINED`. Guided splits know
     /// `mpi_shared_memory` (one node), the hardware resources of
-    /// [`ProcessConfig::resources`](crate::process::Config) and the process sets of sessions; other names
-    /// give `None`. An unguided split tells in `info` the type of the resource that its processes
-    /// share.
+    /// [`ProcessConfig::resources`](crate::process::Config) and the process sets of sessions; other
+    /// names give `None`. An unguided split tells in `info` the type of the resource that its
+    /// processes share.
     pub fn split_type(
         &self,
         kind: Option<SplitType>,
@@ -218,7 +217,7 @@ impl Comm {
         Ok(Some(comm))
     }
 
-    /// The same number for all processes of a node.
+    /// Returns a number that all processes of a node share.
     fn node_number(&self) -> u32 {
         let node = &self.0.process.config.node;
         node.members().min().unwrap_or(self.0.process.host.me())
@@ -276,7 +275,7 @@ enum SplitKey {
     Nowhere,
     /// To those of this colour.
     Color(u64),
-    /// As all lists of places decide.
+    /// Decided by the lists of resources of all processes.
     Open,
 }
 

@@ -1,11 +1,11 @@
-//! Shapes: which bytes one or many elements of a datatype occupy, as a normalised program of nested
-//! loops.
+//! Dataloops: which bytes one or many elements of a datatype occupy, as a normalised program of
+//! nested loops.
 //!
-//! A shape is built bottom up by [`NbcLayout::repeat`] and [`concat`] and normalised while it grows:
-//! adjacent runs merge, equal runs at equal distances become strided loops, loops that continue one
-//! another fuse. A vector of 10^9 blocks is one node. Used by the constructors (building) and by
-//! `walk` (copying); offsets and lengths were checked to fit before a shape is built, so the
-//! arithmetic here cannot overflow.
+//! A dataloop is built bottom up by [`Dataloop::repeat`] and [`concat`], and normalised while it
+//! grows: adjacent runs merge, equal runs at equal distances become strided loops, loops that
+//! continue one another fuse. A vector of 10^9 blocks is one node. The constructors build
+//! dataloops, and [`super::dataloop_walk`] copies by them. Offsets and lengths were checked to fit
+//! before a dataloop is built, so the arithmetic here cannot overflow.
 
 use crate::limits::INLINE_PARTS_MAX;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Dataloop {
     /// Where the node's offset 0 lies, from the data's base.
     pub offset: i64,
-    /// Packed bytes. 0: nothing at all, and the node is a `PackedBlocks`.
+    /// Packed bytes. 0: nothing at all, and the node is a `Run`.
     pub len: u64,
     /// How they lie.
     pub node: LoopNode,
@@ -24,7 +24,7 @@ pub(crate) struct Dataloop {
 /// One node of the program; offsets are relative to the place that its parent gives it.
 #[derive(Clone, Debug)]
 pub(crate) enum LoopNode {
-    /// As many bytes as the parent says, contiguous from offset 0.
+    /// Contiguous bytes from offset 0, as many as the parent says.
     Run,
     /// `count >= 2` runs of `block` bytes, `stride` apart.
     Strided { block: u64, stride: i64, count: u64 },
@@ -90,7 +90,7 @@ impl Dataloop {
         }
     }
 
-    /// The same bytes, moved.
+    /// Returns this dataloop moved by `by` bytes.
     pub fn moved(mut self, by: i64) -> Self {
         self.offset += by;
         self

@@ -1,8 +1,8 @@
-//! Walking a shape: packing, unpacking and listing any part of the packed stream.
+//! The interpreter of dataloops: packs, unpacks and lists any part of the packed stream.
 //!
-//! Owns the interpreter of [`NbcLayout`] programs and the [`Layout`] that operations carry. Finding the
-//! start costs one division or binary search per level of nesting; after that whole repetitions go
-//! to the strided copies of [`UserMem`]. Never allocates.
+//! Owns the [`Layout`] that operations carry. Finding the start costs one division or binary search
+//! per level of nesting; after that whole repetitions go to the strided copies of [`UserMem`].
+//! Never allocates.
 
 use super::dataloop::{Dataloop, LoopBody, LoopNode};
 use crate::limits::{COLUMN_TILE_BYTES, COLUMNS_MAX};

@@ -188,7 +188,7 @@ fn decode_basic(basic: BasicType, input: &[u8], native: &mut [u8]) {
     }
 }
 
-/// The same bytes in the other order, where native order is not big-endian already.
+/// Copies a value in big-endian byte order.
 fn swap(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);
     if cfg!(target_endian = "little") {

@@ -2,12 +2,11 @@
 //!
 //! Owns the handle [`Datatype`], its constructors and queries, the predefined types, packing, and
 //! the canonical representation. A datatype is immutable after its construction but for its name,
-//! its commit flag and the slot for attributes, so it may be shared by all threads and operations.
-//! Lowering to byte layouts happens once, at construction; an operation takes a [`Data`] from
-//! [`Datatype::data`].
+//! its commit flag and the slot for attributes, so all threads and operations may share it.
 //!
-//! How it fits together: a [`Constructor`] lowers to a `tree` (the type map in closed form), the
-//! tree to sizes, bounds and a `shape` (nested loops of byte runs), which `walk` interprets.
+//! A [`Constructor`] lowers once, at construction, to a [`typemap`] in closed form. The typemap
+//! gives sizes and bounds, and lowers to a [`dataloop`]: nested loops over runs of bytes, which
+//! [`dataloop_walk`] interprets. An operation takes a [`Data`] from [`Datatype::data`].
 
 mod array;
 pub mod basic_type;
@@ -47,7 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use typemap::{TypemapSummary, UniformLeaf};
 
-/// A handle of a datatype. Cheap to clone; two handles are equal if they are the same object.
+/// A handle of a datatype. Cheap to clone; two handles are equal if they are one object.
 #[derive(Clone)]
 pub struct Datatype(Arc<DatatypeInner>);
 
@@ -83,7 +82,7 @@ impl Datatype {
         predefined::lookup(code).cloned()
     }
 
-    /// As [`Datatype::predefined`] without touching a reference count.
+    /// Returns the predefined datatype with a code, without touching a reference count.
     pub fn predefined_ref(code: u16) -> Option<&'static Datatype> {
         predefined::lookup(code)
     }
@@ -222,7 +221,7 @@ impl Datatype {
         self.0.committed.load(Ordering::Relaxed)
     }
 
-    /// Its name: as set, the standard's for predefined types, or empty.
+    /// Returns the name: as set, the standard's for predefined types, or empty.
     pub fn name(&self) -> Arc<str> {
         let set = self.0.name.lock().unwrap_or_else(PoisonError::into_inner);
         match &*set {

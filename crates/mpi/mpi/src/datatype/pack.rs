@@ -13,7 +13,7 @@ pub struct PackElements<'a> {
     pub mem: UserMem,
     /// How many.
     pub count: u64,
-    /// Of which type.
+    /// Datatype of the elements.
     pub datatype: &'a Datatype,
 }
 
@@ -22,7 +22,7 @@ pub struct PackElements<'a> {
 pub struct PackBuffer {
     /// The buffer.
     pub mem: UserMem,
-    /// Its size in bytes.
+    /// Size of the buffer in bytes.
     pub size: u64,
     /// Where the next element goes or comes from.
     pub position: u64,

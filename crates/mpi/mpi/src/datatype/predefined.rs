@@ -169,7 +169,7 @@ pub const fn kind_of(code: usize) -> u8 {
 /// The kind of a type that a program made. No predefined type has this code.
 const DERIVED: u8 = 0xff;
 
-/// So many bytes of a kind in words: `12 MPI_DOUBLE = 96 B`.
+/// Formats a number of bytes of a kind: `12 MPI_DOUBLE = 96 B`.
 pub(crate) fn amount(bytes: u64, kind: u8) -> String {
     let code = FIRST + u16::from(kind);
     match (kind, lookup(code).zip(name(code))) {

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 pub struct LeafRun {
     /// Offset in bytes of the first.
     pub at: i64,
-    /// Their kind.
+    /// Kind of the elements.
     pub leaf: LeafType,
     /// How many.
     pub count: u64,

@@ -1,9 +1,8 @@
-//! The type map of a derived datatype in closed form: the standard's typemap, with repetition kept
-//! as repetition.
+//! The typemap of a derived datatype in closed form: repetition is kept as repetition.
 //!
-//! Every constructor lowers to a [`Typemap`] over the types it was given; size, bounds, layout and
-//! signature all derive from it by one recursion each. Nothing here iterates over repetitions, so
-//! huge counts cost nothing.
+//! Every constructor lowers to a [`Typemap`] over the types it was given. Size, bounds, dataloop
+//! and signature all derive from the typemap by one recursion each. No function iterates over
+//! repetitions, so huge counts cost nothing.
 
 use super::Datatype;
 use super::basic_type::BasicType;
@@ -74,7 +73,7 @@ pub(crate) enum UniformLeaf {
     Nothing,
     /// All of this kind.
     One(LeafType),
-    /// Of several kinds.
+    /// Data of several kinds.
     Mixed,
 }
 

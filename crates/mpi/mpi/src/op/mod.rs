@@ -1,6 +1,6 @@
 //! Reduction operations (MPI 5.0, section 6.9): which are legal on which data, and applying them.
 //!
-//! Owns the handle [`SetupMessage`], the table of predefined operations and the trait behind which the C edge
+//! Owns the handle [`Op`], the table of predefined operations and the trait behind which the C edge
 //! puts operations of the program. Applying computes `inout = in OP inout` for each element, in
 //! MPI's order. Predefined operations run over slices of native numbers that the compiler
 //! vectorises; what the machine has no arithmetic for (`long double`, quadruple and half precision)
@@ -117,7 +117,7 @@ pub enum Op {
 /// Whether the operands of an operation may be exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commutativity {
-    /// They may.
+    /// The operands may be exchanged.
     Yes,
     /// Ranks' operands must be combined in the order of ranks.
     No,
@@ -183,7 +183,7 @@ impl Op {
     /// Refuses data that the operation is not defined on.
     ///
     /// # Errors
-    /// `SetupMessage`, naming operation and datatype.
+    /// `Op`, naming operation and datatype.
     pub fn check(&self, datatype: &Datatype) -> Result<()> {
         let Op::Predefined(op) = self else {
             return Ok(());
@@ -207,7 +207,7 @@ impl Op {
     /// (inout).
     ///
     /// # Errors
-    /// As [`SetupMessage::check`].
+    /// As [`Op::check`].
     pub fn apply(&self, src: UserMem, dst: UserMem, count: u64, datatype: &Datatype) -> Result<()> {
         match self {
             Op::User { function, .. } => function.call(src, dst, count, datatype),
@@ -219,11 +219,11 @@ impl Op {
         Ok(())
     }
 
-    /// As [`SetupMessage::apply`] on slices that hold whole elements of a predefined datatype back to back;
-    /// the last need not have its padding. For predefined operations only.
+    /// Applies the operation to slices that hold whole elements of a predefined datatype back to
+    /// back; the last need not have its padding. For predefined operations only.
     ///
     /// # Errors
-    /// As [`SetupMessage::check`]; `SetupMessage` for a user-defined operation, `Count` for slices of different
+    /// As [`Op::check`]; `Op` for a user-defined operation, `Count` for slices of different
     /// lengths, `Type` for a datatype that is not predefined.
     pub fn apply_bytes(&self, src: &[u8], dst: &mut [u8], datatype: &Datatype) -> Result<()> {
         let Op::Predefined(op) = self else {

@@ -41,7 +41,7 @@ pub(super) trait Number: Copy {
     }
 }
 
-/// As [`Number::each`], with the widest vectors that this machine has.
+/// Applies `f` to each pair of numbers, with the widest vectors that this machine has.
 #[inline(always)]
 pub(super) fn each<T: Number>(src: &[u8], dst: &mut [u8], f: impl Fn(T, T) -> T) {
     simd_dispatch::run(Each {

@@ -1,7 +1,7 @@
 //! Buffered sends and the buffers behind them (MPI 5.0 section 3.6).
 //!
-//! A process, session or communicator owns one [`ReduceBuffers`]. A buffered send copies its data into
-//! the first of the communicator's, the session's and the process's that is attached, starts a
+//! A process, session or communicator owns one [`BsendBuffer`]. A buffered send copies its data
+//! into the first of the communicator's, the session's and the process's that is attached, starts a
 //! standard send from there, and returns. Room is what the program attached, or unbounded heap for
 //! `MPI_BUFFER_AUTOMATIC`.
 

@@ -193,7 +193,7 @@ impl Comm {
         Ok(self.begin_send(args)?.left_open())
     }
 
-    /// As `isend`, for a caller that waits for it itself.
+    /// Starts a send for a caller that waits for it itself.
     pub(crate) fn begin_send(&self, args: SendArgs) -> Result<Request> {
         self.check_tag(args.tag)?;
         let Some(peer) = self.peer(args.dest)? else {
@@ -271,7 +271,7 @@ impl Comm {
         Ok(if short { request } else { request.left_open() })
     }
 
-    /// As `irecv`, for a caller that waits for it itself.
+    /// Starts a receive for a caller that waits for it itself.
     pub(crate) fn begin_recv(&self, args: RecvArgs) -> Result<Request> {
         let Some(pattern) = self.pattern(args.source, args.tag)? else {
             return Ok(Request::done(self, Status::PROC_NULL));

@@ -8,7 +8,8 @@ use garonne_engine::observe::events::{AwaitedRanks, ExternalWait, PendingOperati
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::Data;
 
-/// A message that a matched probe took: received once with [`BufferedMessage::recv`] or [`BufferedMessage::irecv`].
+/// A message that a matched probe took: received once with [`MatchedMessage::recv`] or
+/// [`MatchedMessage::irecv`].
 pub enum MatchedMessage {
     /// `MPI_MESSAGE_NO_PROC`: from `MPI_PROC_NULL`.
     NoProc,

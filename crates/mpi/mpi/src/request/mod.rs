@@ -104,9 +104,9 @@ pub trait Completion: Send + Sync {
         WaitTarget::Anything
     }
 
-    /// The same of one that waits for this among others, for
-    /// [`Messaging::register_any_of`](garonne_progress::messaging::Host::any_of). It may change whenever
-    /// some of that has come.
+    /// Returns the wait target of a thread that waits for this among others, for
+    /// [`Messaging::register_any_of`](garonne_progress::messaging::Host::any_of). It may change
+    /// whenever some of that has come.
     fn awaits_among(&self) -> WaitTarget {
         WaitTarget::Anything
     }
@@ -440,7 +440,7 @@ impl Request {
         }
     }
 
-    /// The same of one that waits for this among others.
+    /// Returns the wait target of a thread that waits for this among others.
     fn awaits_among(&self) -> WaitTarget {
         match &self.0 {
             RequestKind::Send(_, name) | RequestKind::Recv(_, name) => WaitTarget::Operation(*name),

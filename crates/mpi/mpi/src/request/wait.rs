@@ -14,7 +14,7 @@ pub enum TestAny {
     Nothing,
     /// None is over yet.
     NotYet,
-    /// This one is over.
+    /// The request of this index is over.
     Done(usize, Outcome),
 }
 
@@ -47,7 +47,7 @@ fn look_for(list: &RequestList<'_>) {
 struct ShownWait<'a>(Option<&'a Request>);
 
 impl<'a> ShownWait<'a> {
-    /// Of several the first.
+    /// Shows the first of several requests as what the thread waits for.
     fn tell(mut requests: impl Iterator<Item = &'a Request>) -> Self {
         let found =
             requests.find_map(|request| request.meeting().map(|meeting| (request, meeting)));
@@ -128,9 +128,8 @@ pub fn wait_all(list: &RequestList<'_>, each: &mut dyn FnMut(usize, Outcome)) {
     }
 }
 
-/// Of the requests that are over, the one that was over first. The standard lets any be given; in
-/// this order a program that keeps several receives posted for one sender sees its messages as they
-/// came.
+/// Returns the request that was over first. The standard lets any be given. In this order a program
+/// that keeps several receives posted for one sender sees its messages as they came.
 fn earliest(
     list: &RequestList<'_>,
     look: fn(&Request) -> Option<Outcome>,

@@ -77,7 +77,7 @@ impl Graph {
 /// Neighbours of one process in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdjacentRanks {
-    /// Their ranks.
+    /// Ranks of the neighbours.
     pub ranks: Vec<i32>,
     /// Weights of the edges, as many; empty for an unweighted graph.
     pub weights: Vec<i32>,

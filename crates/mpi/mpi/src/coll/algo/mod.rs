@@ -1,4 +1,4 @@
-//! The algorithms, each a function that states its steps to a [`PersistentRun`](super::plan::Plan).
+//! The algorithms, each a function that states its steps to a [`Plan`](super::plan::Plan).
 //!
 //! Called by the entry points in [`super`] and by each other; which one serves a call is decided in
 //! [`super::choose`]. Bounded by the number of steps they state: at most a small multiple of the
@@ -127,7 +127,7 @@ impl<'a> Reduction<'a> {
         TypedBuffer::new(mem, self.shape()).data(0, self.count)
     }
 
-    /// As many elements at `mem`.
+    /// Returns the place of the elements of this range in a buffer at `mem`.
     pub fn some(&self, mem: UserMem, elements: &Range<u64>) -> Data {
         TypedBuffer::new(mem, self.shape()).data(0, elements.end - elements.start)
     }
@@ -142,7 +142,7 @@ impl<'a> Reduction<'a> {
         self.input == self.output
     }
 
-    /// The same reduction with its result elsewhere.
+    /// Returns this reduction with its result at `output`.
     pub fn to(mut self, output: UserMem) -> Self {
         self.output = output;
         self

@@ -41,7 +41,7 @@ impl PackedBlocks {
         next
     }
 
-    /// So many blocks from this one on.
+    /// Returns `blocks` packed blocks, the first of which is number `block`.
     fn from(&self, block: u64, blocks: u64) -> Data {
         slice(&self.data, block * self.len, blocks * self.len)
     }

@@ -104,7 +104,7 @@ impl LaneTransfer<'_> {
         Ok(())
     }
 
-    /// The same to all, read from where it lies; `false`: lanes must serve.
+    /// Gathers to all by direct reads. Returns `false` if lanes must serve.
     pub(super) fn gather_directly(&self, mine: &Option<Data>, blocks: &Blocks<'_>) -> Result<bool> {
         let me = self.attachment.me;
         let own = match mine {
@@ -158,7 +158,7 @@ impl LaneTransfer<'_> {
         self.exchange_blocks(block, send, recv, &|_| block)
     }
 
-    /// The same, read from where the blocks lie; `false`: lanes must serve.
+    /// Exchanges blocks by direct reads. Returns `false` if lanes must serve.
     pub(super) fn alltoall_directly(
         &self,
         block: u64,

@@ -1,12 +1,14 @@
-//! Larger blocking collectives through the lanes of a board, piece by piece, for communicators
-//! whose processes share a node.
+//! Long blocking collectives through the lanes of a communicator's segment, piece by piece.
 //!
-//! Called at the start of blocking collectives with their [`ShmSync`]; says `false` where messages
-//! must serve, for the same reasons on all processes. One meeting of all per piece replaces every
-//! other synchronisation, so ranks that share a core switch twice per piece however many they are;
-//! lanes are short enough that pieces stay in caches between writer and readers. Bounded by the
-//! board. A lane of meeting k may be written once k - 1 is passed, and is read before arriving at k
-//! + 1.
+//! [`run`] takes the [`ShmSync`] of the call. Returns `false` where messages must serve, for equal
+//! reasons on all processes. One barrier per piece is the only synchronisation: ranks that share a
+//! core switch twice per piece, however many they are. Lanes are short enough that a piece stays in
+//! the caches between writer and readers. A lane of epoch k may be written once epoch k - 1 is
+//! passed, and is read before arriving at epoch k + 1.
+//!
+//! [`lane_copy`] moves blocks, [`lane_reduce`] combines them. Where processes can read each other's
+//! memory, [`direct_read`] and [`direct_reduce`] copy from where the data lies. [`super::autotune`]
+//! chooses among these paths by the time that earlier calls took.
 
 mod direct_read;
 mod direct_reduce;
@@ -47,13 +49,13 @@ pub(super) enum LargeOp<'a> {
     /// The block of every rank to all, or to one; the own contribution unless it is in place,
     /// blocks where they are wanted.
     Gather(u64, Option<Data>, Blocks<'a>, Option<u32>),
-    /// The same to all, with blocks whose lengths all ranks know.
+    /// Blocks of different lengths to all; all ranks know the lengths.
     Allgatherv(Option<Data>, Blocks<'a>),
     /// One rank's blocks, each to its rank; the own block unless it stays in place.
     Scatter(u64, Blocks<'a>, Option<Data>, u32),
     /// A block from every rank to every rank; in place, what is received replaces what was sent.
     Alltoall(u64, Blocks<'a>, Blocks<'a>),
-    /// The same with blocks whose length only its two ranks know.
+    /// Blocks from every rank to every rank, whose length only sender and receiver know.
     Uneven(CollectiveKind, Blocks<'a>, Blocks<'a>),
     /// Everybody's elements combined, to all or to one rank.
     Reduce(&'a Reduction<'a>, Option<u32>),
@@ -177,7 +179,7 @@ pub(super) fn run(table: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
     )
 }
 
-/// What a call moves through lanes.
+/// One call that moves its data through lanes.
 struct LaneTransfer<'a> {
     sync: &'a ShmSync<'a>,
     attachment: &'a Attachment,
@@ -325,7 +327,7 @@ impl<'a> LaneTransfer<'a> {
         self.sync.barrier(epoch, || {})
     }
 
-    /// As [`Self::pass`], with something to do between coming and waiting.
+    /// Passes a barrier, and calls `meanwhile` between arriving and waiting.
     fn barrier_with(&self, epoch: u32, meanwhile: impl FnOnce()) -> Result<()> {
         self.sync.barrier_with(epoch, || {}, meanwhile)
     }

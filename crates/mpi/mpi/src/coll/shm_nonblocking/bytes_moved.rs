@@ -1,7 +1,7 @@
-//! How many bytes a member moves in a round, for those who watch: asked only while somebody does.
+//! Bytes that a member moves in a slot, for traces: computed only while somebody traces.
 //!
-//! Pure. What lies at the member already, and its own block, which is nobody else's, do not count,
-//! as in a collective of messages.
+//! Data that lies at the member already, and the member's block for itself, do not count, as in a
+//! collective of messages.
 
 use super::shm_op::{ReduceTarget, ShmOp};
 use crate::coll::algo::scan::ScanKind;

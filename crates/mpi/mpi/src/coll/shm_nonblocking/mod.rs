@@ -1,27 +1,29 @@
-//! Nonblocking collectives that meet in shared memory: all but long ones, where all members share a
-//! node and have a board.
+//! Nonblocking collectives in slots of a communicator's segment: all but long ones, where all
+//! members share a node.
 //!
-//! Used by [`Comm::start_collective`](crate::comm::Comm::start_collective). What a member brings it
-//! puts down when it starts the call, unless the round is not free yet ([`garonne_sync::nbc_slots`]);
-//! whoever comes last combines for all (where members are few and have a core each, every one for
-//! itself), so who computes meanwhile is waited for by nobody. Then nothing is left to do but to
-//! look, and to take: who waits or tests does so itself, and whoever brings about what others wait
-//! for rings once for those who sleep. Only who came too early for its round is a stepper, from the
-//! beginning, and so is who comes before it is known whether there are rounds
-//! ([`super::segment_setup`]); and where several threads wait, one that polls looks for all, so there a
-//! call becomes a stepper when it is first waited for.
+//! [`Comm::start_collective`](crate::comm::Comm::start_collective) calls [`start`]. The n-th
+//! nonblocking collective of a communicator uses slot n modulo [`ROUNDS`]; all members count alike.
+//! A call goes through three phases:
+//! 1. The member writes what it brings into the slot when it starts the call, unless the slot is
+//!    still in use ([`garonne_sync::nbc_slots`]).
+//! 2. Whoever arrives last combines for all. Where members are few and have a core each, every
+//!    member combines for itself. So nobody waits for a member that computes.
+//! 3. A wait or test checks whether all have arrived, and takes the result. Whoever completes what
+//!    others wait for wakes those who sleep, once.
 //!
-//! What is longer than [`SLOT_SHORT`](limit::SLOT_SHORT) is worth taking on behalf of a member
-//! that computes: such a call is a stepper from the beginning, which the host lends hands for, and
-//! whoever brings about what others wait for calls their helpers as well, once: at a gate the last
-//! to come, with flags who sees that all have come.
+//! A call is a stepper of the engine only where it must advance without a wait: it came too early
+//! for its slot, or before the segment was set up ([`super::segment_setup`]), or several threads
+//! wait and one of them polls for all.
 //!
-//! Which number meets in which round is a count of the communicator's nonblocking collectives,
-//! which all members make in the same order, and whether the data of a call goes this way follows
-//! from what must be the same on all ranks. Members that disagree find different words, as in
-//! [`super::shm_sync`], and get G0112; calls whose data goes by messages come to a round only to show
-//! what they are, so that of ranks of which only some meet somebody is told. Bounded by the rounds
-//! of a board, and by one object for each call that is open.
+//! Calls longer than [`SLOT_SHORT`](limit::SLOT_SHORT) are worth advancing while their rank
+//! computes. Such a call is a stepper from the beginning, which a progress thread may advance.
+//! Whoever completes what others wait for wakes their progress threads as well, once: at a counter
+//! barrier the last to arrive, with flags whoever sees that all have arrived.
+//!
+//! Whether the data of a call goes through a slot follows from what must be equal on all ranks.
+//! Members that called different things find different words, as in [`super::shm_sync`], and get
+//! G0112. Calls whose data goes by messages use a slot only to show what they are. The slots of the
+//! segment bound the memory, and one object for each pending call.
 
 mod bytes_moved;
 mod pending;
@@ -58,7 +60,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// A member's use of its board's rounds.
+/// A member's use of a row of slots: those of its communicator, or of one persistent collective.
 #[derive(Default)]
 pub(crate) struct MemberSlots {
     /// Number of the last call that met there.
@@ -116,7 +118,7 @@ impl MemberSlots {
             .collect()
     }
 
-    /// After how many numbers this member may come to `next_call`. Others may need wide cells for it
+    /// After how many numbers this member may come to `number`. Others may need wide cells for it
     /// that come back sooner: they wait until all have left what was there, which a member that has
     /// nothing open from then does not hinder.
     fn distance(&self, number: u32, errand: &ShmOp<'_>, members: u32) -> u32 {
@@ -300,14 +302,14 @@ fn start_in_slot(
     Ok(Request::new(comm, open))
 }
 
-/// One call in its round.
+/// One call in its slot: all that a step of the call needs. Made for each step, owns nothing.
 struct SlotUse<'a> {
     attachment: &'a Attachment,
     slots: &'a NbcSlots,
     member_slots: &'a MemberSlots,
     op: &'a ShmOp<'a>,
     number: u32,
-    /// It may come when all have left the number so many before.
+    /// The call may use its slot when all members have left call `number - distance`.
     distance: u32,
     signature: CallSignature,
     ctx: &'a CollContext<'static>,
@@ -586,7 +588,7 @@ impl SlotUse<'_> {
     }
 
     /// Whether what this member waits for has come, and what the words were like; `seen` is what
-    /// [`Self::come`] said.
+    /// [`Self::arrive_with_data`] said.
     fn check_complete(&self, seen: Option<Agreement>) -> Option<Agreement> {
         let place = self.attachment;
         let own = self.signature.word();

@@ -1,7 +1,7 @@
-//! A call in a round that was not over when it returned: its request, and where that is needed a
-//! stepper.
+//! A nonblocking collective in a slot that was not over when its call returned.
 //!
-//! Used by [`super`]; see there. Bounded by what the call itself keeps.
+//! A [`PendingCollective`] is the request of the call, and where needed a stepper of the engine;
+//! see [`super`].
 
 use super::persistent_slots::PersistentSlots;
 use super::shm_op::{Dependency, ShmOp};
@@ -28,12 +28,12 @@ pub(super) enum PendingState {
     AwaitingSegment(Vec<Weak<PendingCollective>>, Option<Arc<RunningSchedule>>),
     /// There is no room in rounds: by messages.
     ByMessages(Arc<RunningSchedule>),
-    /// Its places were not free. These calls may still have to leave them first. And the call that
-    /// comes to its round next, if that is left to this one.
+    /// Waits until its slot is free. Holds the calls that may still have to leave the slot first,
+    /// and the call that uses the slot next, if this one is to start it.
     AwaitingSlot(Vec<Weak<PendingCollective>>, Option<Arc<PendingCollective>>),
-    /// It arrived, and found this.
+    /// Arrived in its slot. Holds the agreement if this member came last.
     Arrived(Option<Agreement>),
-    /// It has left.
+    /// Has left its slot.
     Over(Option<Error>),
 }
 
@@ -52,7 +52,8 @@ pub(super) enum SlotKind {
     Persistent(Arc<PersistentSlots>),
 }
 
-/// Such a call: its request, and where that is needed a stepper.
+/// A call in a slot that was not over when it returned. Its request owns it; where it must advance
+/// without a wait, the engine's stepper list does, too.
 pub(super) struct PendingCollective {
     ctx: CollContext<'static>,
     slot: SlotKind,
@@ -63,10 +64,10 @@ pub(super) struct PendingCollective {
     pub message_part: OnceLock<Arc<RunningSchedule>>,
     over: AtomicBool,
     waiter: AnyOfWaiter,
-    /// It is a stepper.
+    /// Whether the call is in the engine's list of steppers.
     pub is_stepper: AtomicBool,
     runs_user_code: bool,
-    /// It was not known where it would meet, nor whether it would.
+    /// Whether the call began before the communicator's segment was set up.
     began_before_setup: bool,
     /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
     may_be_helped: bool,
@@ -130,7 +131,7 @@ impl PendingCollective {
         self.state.attend(|state| self.step_state(state));
     }
 
-    /// The same for who is not the host, which steps it: whoever waits for it hears of its end.
+    /// Advances the call outside the engine's stepper list, and wakes whoever waits for its end.
     fn advance_and_notify(&self) {
         self.advance_state();
         if self.is_over() && self.is_stepper.load(Ordering::Relaxed) {
@@ -212,7 +213,7 @@ impl PendingCollective {
         }
     }
 
-    /// Its visit there; `None`: it has none, messages serve.
+    /// Returns the call's use of its slot; `None` if the call goes by messages.
     fn slot_use<'a>(&'a self, place: &'a Attachment) -> Option<SlotUse<'a>> {
         let (rounds, visits, after) = match &self.slot {
             SlotKind::Shared(_, after) => (&place.slots, member_slots(self.ctx.comm()), *after),

@@ -1,15 +1,17 @@
-//! Persistent collectives in rounds of their own: short ones, where all members share a node.
+//! Persistent collectives in slots of their own: short ones, where all members share a node.
 //!
-//! Used by [`super::super::persistent`]. Processes may start what they initialised in different
-//! orders, so the rounds of a communicator, which count calls, are of no use; each persistent
-//! collective has a few for itself ([`NbcLayout::own`]), in which its starts follow each other, the
-//! same number of them on all members. Rank 0 finds a place in its commons when it initialises one
-//! that is short, or none, and tells the others, by a message each; nobody waits for that in a
-//! call: who starts before it has heard waits in its request. So all go the same way in all starts,
-//! also where they disagree. A place serves another collective when all members have let it go,
-//! with their requests, of which one that is freed under way lives until it is over. Bounded by
-//! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of rank 0's commons; what finds no room there goes
-//! by messages.
+//! [`super::super::persistent`] makes one [`PersistentSlots`] for each such collective. Processes
+//! may start what they initialised in different orders, so the communicator's slots, which count
+//! calls, do not serve. Each persistent collective has a few slots for itself ([`NbcLayout::own`]);
+//! all members start it equally often.
+//!
+//! Rank 0 allocates the slots in its heap when it initialises the collective, or none, and tells
+//! the others by one message each. Nobody waits for that message in a call: whoever starts before
+//! it has come waits in the request. So all members take the same way in all starts, also after a
+//! mismatch. Slots serve another collective when all members have let them go with their requests;
+//! a request freed while it is active lives until it is over. Slots take at most
+//! [`PERSISTENT_SLOTS_BYTES`](limit::PERSISTENT_SLOTS_BYTES) of rank 0's heap. Without room,
+//! messages serve.
 
 use super::pending::{PendingCollective, PendingState, SlotKind};
 use super::shm_op::{Dependency, ShmOp};
@@ -31,7 +33,8 @@ use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// See the module's paragraph.
+/// Slots of one persistent collective, as one of its members uses them. The request owns them; each
+/// start calls `start` once.
 pub(in crate::coll) struct PersistentSlots {
     member_slots: MemberSlots,
     op: ShmOp<'static>,
@@ -76,8 +79,8 @@ pub(in crate::coll) struct GrantMessage {
 }
 
 impl GrantMessage {
-    /// That of a collective on `comm`, if its members may have rounds for it, or are to hear that
-    /// there are none: what all of them know alike.
+    /// Prepares the message for a collective on `comm`. Returns `None` if its members cannot have
+    /// slots, which all of them know alike.
     ///
     /// # Errors
     /// There is no memory.
@@ -197,7 +200,7 @@ impl Stepper for GrantExchange {
     }
 }
 
-/// What a lender still has to say, for [`SimProcess::retire`](crate::process::Process::retire). It
+/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It
 /// keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
 struct UnsentGrant(Weak<GrantExchange>);
 
@@ -223,7 +226,7 @@ impl Completion for UnsentGrant {
 }
 
 impl PersistentSlots {
-    /// That of `call`, whose members are told of it, or hear, by `word`.
+    /// Makes the slots of `call`: the owner announces them by `word`, the other members receive it.
     pub fn of(
         call: &impl Collective,
         wire: &CollContext<'static>,
@@ -313,7 +316,7 @@ impl PersistentSlots {
         self.granted.get().and_then(Option::as_ref)
     }
 
-    /// Its rounds, once it is known that it has some.
+    /// Returns the slots, once it is known that there are any.
     pub fn slots(&self) -> Option<&NbcSlots> {
         self.lent().and_then(|lent| lent.slots.as_ref())
     }

@@ -1,9 +1,9 @@
-//! What a nonblocking collective has to do in a round: what a member puts down, who waits for whom,
-//! and what it takes.
+//! What a nonblocking collective does in its slot: what a member writes, who waits for whom, and
+//! what each member takes.
 //!
-//! Made by the calls ([`Planned::shm_op`](crate::coll::sealed::Planned::errand)) from the program's
-//! arguments, kept only where the call returns before it is over. Pure but for copying; knows no
-//! communicator.
+//! Each call makes a [`ShmOp`] from the program's arguments
+//! ([`Planned::shm_op`](crate::coll::sealed::Planned::shm_op)). A copy is kept only where the call
+//! returns before it is over. This module copies and combines; it knows no communicator.
 
 use super::super::algo::Reduction;
 use super::super::algo::scan::ScanKind;
@@ -59,7 +59,7 @@ impl<'a> StoredElements<'a> {
         self.typed().data(0, self.count)
     }
 
-    /// Of data, without gaps.
+    /// Bytes of data, without gaps.
     pub fn bytes(&self) -> u64 {
         self.datatype.size().saturating_mul(self.count)
     }
@@ -191,7 +191,8 @@ pub enum ReduceTarget {
     Slice(u64, u64),
 }
 
-/// See the module's paragraph.
+/// A nonblocking collective as an operation on a slot. Calls are: `put` before arriving; `combine`
+/// at the last to arrive; `take` when all have arrived.
 #[derive(Clone)]
 pub enum ShmOp<'a> {
     /// The data goes by messages.
@@ -215,9 +216,9 @@ pub enum ShmOp<'a> {
 pub enum Dependency {
     /// All wait for all.
     AllOnAll,
-    /// All wait for this one, which waits for nobody.
+    /// All wait for one member, which waits for nobody.
     AllOnOne(u32),
-    /// This one waits for all, who wait for nobody.
+    /// One member waits for all; the others wait for nobody.
     OneOnAll(u32),
     /// Nobody waits for anybody.
     None,
@@ -235,8 +236,7 @@ pub struct SlotView<'a> {
     /// What a member put down, and how long the place for it is.
     pub cell: &'a dyn Fn(u32) -> UserMem,
     pub cell_len: u64,
-    /// Its wide cell, where it needs more than its small one, and the length of that; 0: there is
-    /// none.
+    /// Wide cell of a member, for more than its small cell holds, and its length; 0: there is none.
     pub wide: &'a dyn Fn(u32) -> UserMem,
     pub wide_len: usize,
     /// What the last combined; `None`: each combines for itself.
@@ -280,7 +280,7 @@ impl CombineBuffer {
 }
 
 impl ShmOp<'_> {
-    /// As it is kept after the call has returned.
+    /// Converts the operation into the form that outlives the call.
     pub fn keep(self) -> ShmOp<'static> {
         match self {
             ShmOp::CompareOnly => ShmOp::CompareOnly,

@@ -1,11 +1,10 @@
-//! What a nonblocking collective has to do in a round whose blocks are of lengths that not all
-//! members know: exchanges, gathers and scatters of uneven blocks.
+//! Exchanges, gathers and scatters of blocks whose lengths not all members know, in a slot.
 //!
-//! Giver and taker of a block know its length alike, and so whether it is short enough for the
-//! giver's cells: what all together may be, divided by the most blocks that a member gives. Longer
-//! ones go by messages in the same call. A giver puts down a table that says how long each of its
-//! blocks is and where it lies, so that whoever expected something else hears of it. Used by
-//! [`super::shm_op`]. Bounded by the cells of a member.
+//! Sender and receiver of a block know its length alike, and so whether it fits the sender's cells:
+//! the room of the cells divided by the most blocks that a member sends. Longer blocks go by
+//! messages in the same call. A sender writes a table with length and place of each of its blocks,
+//! so that a receiver that expected another length detects it. The cells of a member bound the
+//! memory.
 
 use super::super::algo::alltoall;
 use super::super::blocks::Blocks;
@@ -23,9 +22,9 @@ pub enum ExchangePattern {
     /// All to all. `true`: what a member gives lies where it takes, and its own block is there
     /// already.
     Exchange(bool),
-    /// All to this one.
+    /// All to one member.
     Gather(u32),
-    /// This one to all.
+    /// One member to all.
     Scatter(u32),
 }
 
@@ -99,7 +98,7 @@ struct CellLayout {
 }
 
 impl CellLayout {
-    /// Of members that give so many blocks at most.
+    /// Layout for members that give at most `blocks` blocks.
     fn of(blocks: u32, wide_len: usize) -> Self {
         let (blocks, table_len) = (blocks as usize, blocks as usize * ENTRY);
         let within = table_len <= CELL_BYTES;
@@ -340,7 +339,7 @@ impl ShmOpV {
         }
     }
 
-    /// Its own block, from where it gives to where it takes.
+    /// Returns the member's block for itself: source and destination.
     fn own(&self, me: u32) -> Option<(&Data, &Data)> {
         self.give.get(me as usize).zip(self.take.get(me as usize))
     }

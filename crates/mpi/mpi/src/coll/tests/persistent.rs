@@ -163,7 +163,7 @@ impl PersistentRun {
         self.request.as_ref().unwrap().start().unwrap();
     }
 
-    /// It is over on this rank.
+    /// Checks the result of a run that is over on this rank.
     fn check(&mut self, comm: &Comm) {
         self.over += 1;
         let (me, n, count, number) = (comm.rank(), comm.size(), self.count, self.over);

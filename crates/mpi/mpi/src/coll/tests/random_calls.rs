@@ -519,7 +519,7 @@ pub(super) fn with_world(n: u32, seed: u64, program: impl Fn(&mut RandomRank) + 
     on_nodes(n, |_| 0, seed, program);
 }
 
-/// The same with ranks that believe to be on several nodes.
+/// Runs the calls on ranks that believe to be on several nodes.
 fn on_nodes(
     n: u32,
     node_of: impl Fn(u32) -> u32 + Copy + Send + Sync + 'static,

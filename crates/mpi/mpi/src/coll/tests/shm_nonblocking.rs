@@ -124,8 +124,8 @@ fn calls_that_are_open_at_once_and_waited_for_in_any_order_give_what_messages_wo
     }
 }
 
-/// The same from a communicator's first collective on, while its members still find out whether
-/// they have a board: a large one, a small one, or none.
+/// Calls begin with a communicator's first collective, while its segment is still being set up: a
+/// large one, a small one, or none.
 #[test]
 fn calls_that_come_before_the_board_give_what_messages_would() {
     let (all, small) = (usize::MAX, 48 << 10);
@@ -349,8 +349,8 @@ fn who_gives_little_does_not_wait_for_who_gives_much_in_a_circle() {
     });
 }
 
-/// The same where the message has come before its taker calls: what was over before there was a
-/// request is told as well.
+/// The message has come before its receiver calls: an error that was there before the request is
+/// told as well.
 #[test]
 fn an_error_that_a_call_meets_at_once_in_its_messages_is_told() {
     const SENT: i32 = 12_000;

@@ -56,7 +56,7 @@ pub(in crate::coll) fn world_of(n: u32, spins: u32, program: &(impl Fn(&Comm) + 
     ranks_of(n, (spins, false), &|host| one_world(host, program));
 }
 
-/// The same, and what a rank leaves open is advanced by a thread of its own.
+/// Runs a world of threads in which a progress thread advances what a rank leaves open.
 pub(super) fn world_that_lends(n: u32, program: impl Fn(&Comm) + Send + Sync) {
     for spins in STYLES {
         ranks_of(n, (spins, true), &|host| one_world(host, &program));

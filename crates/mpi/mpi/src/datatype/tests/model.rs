@@ -165,8 +165,7 @@ pub fn sample(basic: BasicType, seed: u8) -> Vec<u8> {
     }
 }
 
-/// The same value as the standard writes it in the canonical form, worked out by hand for each
-/// kind.
+/// Value of `seed` in the canonical form, worked out by hand for each kind.
 pub fn canonical(basic: BasicType, seed: u8) -> Vec<u8> {
     let small = i16::from(seed) - 100;
     match basic {
