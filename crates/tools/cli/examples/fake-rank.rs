@@ -137,7 +137,7 @@ fn obey(client: &AgentClient, word: &str, operands: &[String]) {
     }
 }
 
-/// Shows on this rank's card that it waits for `peer` since a time, or for nothing since 0.
+/// Shows on this rank's rank block that it waits for `peer` since a time, or for nothing since 0.
 fn publish_wait(client: &AgentClient, peer: i32, since_ns: u64) {
     client
         .rank_block(client.world().rank)

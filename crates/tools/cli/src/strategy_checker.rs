@@ -39,9 +39,9 @@ const MARK: char = '\u{1e}';
 /// Step of the check of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CheckStep {
-    /// It is loaded.
+    /// The module is loaded.
     Load,
-    /// And asked.
+    /// The module is loaded and asked.
     Examine,
 }
 

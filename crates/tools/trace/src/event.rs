@@ -45,7 +45,7 @@ pub enum ProgressMode {
     /// The mode is not known.
     #[default]
     Unknown,
-    /// By a helper, or it would if anything needed it.
+    /// By a progress thread, or it would if anything needed it.
     On,
     /// Asynchronous progress is not switched on.
     Off,
@@ -134,7 +134,7 @@ pub enum EventKind {
         /// The task is finished; otherwise it is to run again.
         finished: bool,
     },
-    /// The rank's helper begins a turn.
+    /// The rank's progress thread begins a turn.
     TurnBegin,
     /// The rank's progress thread ends its turn.
     TurnEnd,

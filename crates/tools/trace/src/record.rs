@@ -1,4 +1,4 @@
-//! A record as it lies in a rank's journal (docs/reference/job.md, clause B10): seven words,
+//! A record as it lies in a rank's trace ring (docs/reference/job.md, clause B10): seven words,
 //! written by the rank, read by whoever traces it.
 
 use garonne_sync::trace_ring::RecordWords;
@@ -17,7 +17,7 @@ pub enum RecordKind {
     Done = 4,
     /// Bytes of an operation were moved, until the record's time.
     Work = 5,
-    /// The rank's helper was called and begins.
+    /// The rank's progress thread was called and begins.
     TurnBegin = 6,
     /// The progress thread leaves the engine.
     TurnEnd = 7,
@@ -96,7 +96,7 @@ pub struct Record {
 
 const LEN_BITS: u32 = 48;
 
-/// Bytes of a communicator's name that are recorded; as many as a rank's book has.
+/// Bytes of a communicator's name that are recorded; as many as a rank's wait report has.
 pub const COMM_NAME_BYTES: usize = 88;
 
 /// Bytes of a name that one record holds.
@@ -156,7 +156,7 @@ impl Record {
         part
     }
 
-    /// The words that lie in the journal.
+    /// The words that lie in the trace ring.
     pub fn encode(&self) -> RecordWords {
         let head = u64::from(self.kind as u8)
             | u64::from(self.operation_kind as u8) << 8

@@ -20,7 +20,7 @@ pub const CALL: &str = "mpi";
 pub const SLEEP: &str = "sleep";
 /// Category of the collective that a call is.
 pub const COLLECTIVE: &str = "collective";
-/// Category of a helper's turns.
+/// Category of a progress thread's turns.
 pub const TURN: &str = "helper";
 /// Category of moving bytes, by the thread that does it.
 pub const WORK: &str = "work";

@@ -176,7 +176,7 @@ impl<'a> PollerBench<'a> {
     fn new(tree: &'a Tree, args: &'a BenchTasksArgs, polling: usize) -> Result<Self, Error> {
         let tasks = Tasks::new(TaskSettings {
             tree: tree.clone(),
-            // The pollers are all the hands there are.
+            // The pollers are the only threads that run tasks.
             homes: Vec::new(),
             class: WorkerClass::Ordinary,
             spins: 0,

@@ -24,7 +24,7 @@ pub struct TuneArgs {
     #[arg(long, hide = true)]
     as_rank: bool,
     #[command(flatten)]
-    networks: tune_networks::NetworkArgs,
+    networks: tune_networks::TuneNetworkArgs,
 }
 
 /// All that is kept.

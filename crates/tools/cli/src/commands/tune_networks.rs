@@ -34,7 +34,7 @@ const LEAST: Duration = Duration::from_millis(1500);
 const REPORT_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Default, clap::Args)]
-pub struct NetworkArgs {
+pub struct TuneNetworkArgs {
     /// Measure the networks between these hosts instead of this machine; one: between this host and
     /// that one
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
@@ -57,7 +57,7 @@ struct NetworkFindings {
     failed: Option<String>,
 }
 
-impl NetworkArgs {
+impl TuneNetworkArgs {
     /// Returns whether networks are to be measured.
     pub fn are_meant(&self) -> bool {
         !self.host.is_empty()
@@ -66,7 +66,7 @@ impl NetworkArgs {
 
 /// Measures between each two of the hosts. `how`: whether to print JSON, and whether to keep
 /// nothing.
-pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
+pub fn run(args: &TuneNetworkArgs, how: (bool, bool)) -> i32 {
     let (as_json, dry_run) = how;
     let here = [String::from("localhost")];
     let hosts: Vec<&String> = match &args.host[..] {
@@ -104,7 +104,7 @@ pub fn run(args: &NetworkArgs, how: (bool, bool)) -> i32 {
 
 /// Starts the job and reads what its ranks found. What went wrong there it says itself.
 fn measure(
-    args: &NetworkArgs,
+    args: &TuneNetworkArgs,
     (one, other): (&str, &str),
     dry_run: bool,
 ) -> Result<Vec<NetworkFindings>, String> {

@@ -47,7 +47,7 @@ pub fn measure(progress: &mut ProgressBar) -> Result<Vec<ProtocolCosts>, String>
         .args(["run", "-n", "2", "--timeout", "60"])
         .arg(&program)
         .args(["tune", "--as-rank"])
-        // The ranks find no model there: a known pace would not be measured again.
+        // The ranks find no model there: a known rate would not be measured again.
         .env("XDG_CACHE_HOME", "/nonexistent")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -144,7 +144,8 @@ fn of_world(
     said.unwrap_or_else(|text| super::fail(&text))
 }
 
-/// The paces of the ranks of this host.
+/// Prints how fast each rank of this host fetches from its peers, by each way (`garonne why
+/// paces`).
 pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
@@ -209,7 +210,7 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
 /// Length from which on senders announce messages, about.
 const ANNOUNCED_BYTES: u64 = 16 << 10;
 
-/// The large messages that ranks of this host wait for, a line for each: their paces are known when
+/// The large messages that ranks of this host wait for, a line for each: their rates are known when
 /// they have come.
 fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
     let line = |rank: u32| {

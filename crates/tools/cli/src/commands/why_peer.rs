@@ -64,8 +64,8 @@ enum ConnectionRoute {
     Unknown,
 }
 
-/// The gates of a rank, why none of them uses libfabric, if there is one reason, and whether what
-/// goes to other hosts is encrypted.
+/// Paths from one rank to its peers, why none of them uses libfabric, if there is one reason, and
+/// whether what goes to other hosts is encrypted.
 struct PeerPaths {
     peers: Vec<PeerPath>,
     no_fabric: Option<NotUsedReason>,
@@ -74,8 +74,8 @@ struct PeerPaths {
     followed: Option<ActiveStrategy>,
 }
 
-/// How long a connection whose rate the rail does not measure, since there is no other to compare
-/// with, is watched for it.
+/// How long a connection whose rate the transport does not measure, since there is no other to
+/// compare with, is watched for it.
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show of a rank here.
@@ -92,7 +92,7 @@ pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<Str
     }
 }
 
-/// Shows the gates of a rank of this host.
+/// Prints the paths from a rank of this host to its peers.
 pub fn show(
     visit: &QueryClient,
     (shape, board): (&WorldShape, &Segment),
@@ -187,7 +187,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
                         .min_by(f64::total_cmp)?;
                     Some(BulkBandwidth {
                         bytes: *bytes,
-                        // The paces are nanoseconds for 1024 bytes.
+                        // Rates are nanoseconds for 1024 bytes.
                         mb_per_s: 1024.0 * 1000.0 / pace,
                         way: format!("{:?}", known.preferred).to_lowercase(),
                     })
@@ -295,7 +295,7 @@ fn reasons((here, there): (Option<NotUsedReason>, Option<NotUsedReason>)) -> Opt
     }
 }
 
-/// Which of the rails to a peer of this host it belongs to.
+/// Names the path to a peer of this host that the connection belongs to.
 fn rail_of(seen: &ConnectionEntry) -> &'static str {
     match seen.stream {
         StreamNumber::Bulk(MEMORY) => "shared memory",

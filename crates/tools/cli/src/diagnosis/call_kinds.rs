@@ -4,7 +4,7 @@
 use garonne_engine::observe::events::PendingOperation;
 use garonne_job::call_names;
 
-/// Returns whether what the card says of a wait in this call is all that the call waits for.
+/// Returns whether what the rank block says of a wait in this call is all that the call waits for.
 pub fn names_its_partner(name: &str) -> bool {
     let name = name.trim_end_matches("_c");
     matches!(name, "MPI_Recv" | "MPI_Send" | "MPI_Ssend" | "MPI_Rsend")

@@ -2,8 +2,8 @@
 //! for themselves.
 //!
 //! A rank counts the collectives that it enters, by communicator and series, in its own memory; its
-//! book says where. So who is missing is known of every member, whichever algorithm moves the data
-//! and whatever the rank does meanwhile.
+//! wait report says where. So who is missing is known of every member, whichever algorithm moves
+//! the data and whatever the rank does meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;

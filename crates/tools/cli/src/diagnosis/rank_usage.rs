@@ -18,7 +18,7 @@ use super::collectives;
 use super::polling::PollBaseline;
 use crate::commands::job_lookup::{self, RankSnapshot};
 
-/// Between the two readings, and before the first, since a visit stirs ranks that have not said yet
+/// Between the two readings, and before the first, since a query wakes ranks that have not said yet
 /// what they wait for.
 const MOMENT: Duration = Duration::from_millis(50);
 

@@ -52,7 +52,7 @@ pub struct RankView {
 /// The ranks of this host, looked at before and after what they wait for was read in detail.
 pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
     let before = polling::PollBaseline::of(&job_lookup::ranks(visit));
-    // Our visit has stirred ranks that had not yet said what they wait for.
+    // The query has woken ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
     let on_hosts = visit
         .world

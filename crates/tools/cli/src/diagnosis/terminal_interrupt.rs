@@ -1,6 +1,6 @@
 //! Ranks that the key which ends a job has ended before anybody looked: the one that reads the
 //! terminal, unless it handles the signal. Their memory is gone; what they waited for stands on
-//! their cards.
+//! their rank blocks.
 
 use garonne_job::layout::RankState;
 use garonne_job::snapshot::{CommMembers, CommSnapshot};

@@ -33,14 +33,14 @@ use overlap_table::OverlapTable;
 use recorded_world::{RankReading, RecordedWorld};
 use remote_recording::RemoteRecordings;
 
-/// Between two looks at journals that fill slowly: a chatty rank writes a fraction of one in that
-/// time.
+/// Between two looks at trace rings that fill slowly: a chatty rank writes a fraction of one in
+/// that time.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Records found at one look at one rank from which on the next look follows at once.
 const BUSY: usize = garonne_trace::limits::RECORDS as usize / 16;
 
-/// Records that may wait to be worked off: 180 MB. Beyond them no more are taken, and the journals
-/// lose their oldest.
+/// Records that may wait to be worked off: 180 MB. Beyond them no more are taken, and the trace
+/// rings lose their oldest.
 const BACKLOG: usize = 1 << 21;
 /// Records that are worked off at each look: a seventh of a core at most, since all cores may be
 /// the ranks'.
@@ -48,8 +48,8 @@ const BATCH: usize = 500;
 /// Records that are processed at each look while a good part of the backlog is used.
 const BATCH_WHEN_FULL: usize = 8192;
 
-/// Frames of other hosts that are taken at each look: as many events as are found in a journal that
-/// fills quickly.
+/// Frames of other hosts that are taken at each look: as many events as are found in a trace ring
+/// that fills quickly.
 const FRAMES: usize = 4;
 
 struct BacklogEntry {
@@ -200,7 +200,7 @@ impl Recording {
         self.hear(last) || busy
     }
 
-    /// Copies the journals' new records: quicker than ranks write them.
+    /// Copies the trace rings' new records: quicker than ranks write them.
     fn collect(&mut self, last: bool) -> bool {
         let mut busy = false;
         for (number, world) in self.worlds.iter_mut().enumerate() {
@@ -208,7 +208,7 @@ impl Recording {
                 if self.backlog.len() >= BACKLOG && !last {
                     return true;
                 }
-                // Asked first: of a rank that is dead all is in its journal.
+                // Asked first: of a rank that is dead all is in its trace ring.
                 let has_died = world.has_newly_died(rank);
                 let before = self.backlog.len();
                 // What was lost came before what is read now, or in its midst.
@@ -393,7 +393,7 @@ impl Recording {
         near && self.remote.as_ref().is_none_or(RemoteRecordings::is_over)
     }
 
-    /// A pause as long as the journals allow.
+    /// A pause as long as the trace rings allow.
     pub fn pause() {
         std::thread::sleep(PAUSE);
     }

@@ -14,7 +14,7 @@ use crate::diagnosis::collectives;
 /// Item that was read of a rank.
 #[derive(Debug)]
 pub enum RankReading {
-    /// A record of its journal.
+    /// A record of its trace ring.
     Record(Record),
     /// Number of records that were overwritten.
     Lost(u64),

@@ -403,7 +403,7 @@ const STREAM: RecordingOutputs<'static> = RecordingOutputs {
 /// Looks from one word that it waits to the next.
 const WORDS_EVERY: u32 = 25;
 
-/// Between two looks whether a host's first rank has come: its journal holds what it records
+/// Between two looks whether a host's first rank has come: its trace ring holds what it records
 /// meanwhile.
 const WORLD_LOOK: Duration = Duration::from_millis(20);
 

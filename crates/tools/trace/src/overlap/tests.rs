@@ -260,7 +260,7 @@ fn a_collective_that_meets_in_memory_has_its_bytes_and_what_was_hidden_of_them()
     rank.start(1, OperationKind::Collective, "MPI_Iallgather", 1 << 63);
     rank.work(2, 12, 1 << 63);
     rank.leave("MPI_Iallgather", 13);
-    // Its helper takes the others' blocks while it computes.
+    // Its progress thread takes the others' blocks while it computes.
     rank.work(40, 70, 1 << 63);
     rank.done(71, 1 << 63, None);
     rank.call("MPI_Wait", 300, 301);
