@@ -1,16 +1,16 @@
-//! The table of the MPI 5 standard ABI and the generators of all that is made from it.
+//! The table of the MPI 5 standard ABI, and the generators of all that is made from the table.
 //!
-//! The table is two text files in `abi/`: every C function of the standard with its prototype
-//! (`functions.txt`), and every constant with its value (`constants.txt`). [`functions`] and
-//! [`constants`] parse them. The generators take the parsed table and return text:
+//! The table is two text files in `abi/`. `functions.txt` has every C function of the standard with
+//! its prototype. `constants.txt` has every constant with its value. [`functions`] and
+//! [`constants`] parse the files. The generators take the parsed table and return text:
 //!
 //! - [`wrappers`]: the Rust code that the C library includes (constants, call numbers, wrappers and
 //!   entry points). The build script of `garonne-mpi-abi` calls it.
 //! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
 //!   `garonne-mpi-abi` keeps them equal to the table.
 //!
-//! The crate reads and writes no file and depends on no other crate, so that further libraries (for
-//! another ABI, or for Fortran) can be generated from the same table.
+//! The crate reads and writes no file and depends on no other crate. So more libraries, for another
+//! ABI or for Fortran, can be generated from the same table.
 
 #![forbid(unsafe_code)]
 

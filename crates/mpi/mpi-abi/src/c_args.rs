@@ -1,10 +1,10 @@
 //! C arguments as values that safe code can use.
 //!
 //! By the MPI standard, each pointer that a C caller passes is null or points to what the prototype
-//! says, for the duration of the call. The types here are those pointers, laid out as C passes
-//! them. No code outside this module can make such a value from an address, so each value carries
-//! the caller's promise. This is why every `unsafe` block here is sound, and why the bodies need
-//! none. Each access checks for null and turns null into an error.
+//! says. That holds for the duration of the call. The types here are those pointers, laid out as C
+//! passes them. No code outside this module can make such a value from an address, so each value
+//! carries the caller's promise. This is why every `unsafe` block here is sound, and why the bodies
+//! need none. Each access checks for null and turns null into an error.
 
 use crate::call::{CallError, Result};
 use crate::handle::{MPI_Aint, MPI_Count};

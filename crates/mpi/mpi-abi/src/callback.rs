@@ -1,8 +1,8 @@
 //! Calls into the program: attribute, error-handler, reduction and generalised-request functions.
 //!
 //! A callback runs on the thread of the MPI call that needed it, with no lock of the library held.
-//! It may call MPI. Any callback of a C++ program may throw (see `cpp_exceptions`). An error handler may
-//! also `longjmp` or `exit`, so nothing here keeps state across a call.
+//! The callback may call MPI. Any callback of a C++ program may throw (see `cpp_exceptions`). An
+//! error handler may also `longjmp` or `exit`, so nothing here keeps state across a call.
 
 use crate::c_args::{Buf, Callback};
 use crate::constants::MPI_ERR_OTHER;

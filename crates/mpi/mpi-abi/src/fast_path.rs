@@ -37,8 +37,9 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 /// neighbours; 2 KB.
 const ENTRIES: usize = 64;
 
-/// An entry of the table. Maps a communicator's handle (0 for none) and a rank in it (or
-/// `MPI_ANY_SOURCE`) to context, peer, and the send channel to that peer (null if there is none).
+/// An entry of the table. The key is a communicator's handle (0 for none) and a rank in it, or
+/// `MPI_ANY_SOURCE`. The value is context, peer, and the send channel to that peer (null if there
+/// is none).
 #[repr(align(32))]
 struct PeerEntry {
     comm: AtomicUsize,
@@ -282,9 +283,9 @@ pub(crate) fn recv(
     comm: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Option<c_int> {
-    let catch = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let caught = this_rank::engine()?.take_now(&catch, |word| site.store(word))?;
-    write_if_given(status, &caught.into());
+    let fast_recv = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let received = this_rank::engine()?.take_now(&fast_recv, |word| site.store(word))?;
+    write_if_given(status, &received.into());
     Some(MPI_SUCCESS)
 }
 
@@ -304,10 +305,10 @@ pub(crate) fn irecv(
     if request.is_null() {
         return None;
     }
-    let catch = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
+    let fast_recv = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
     let host = this_rank::engine()?;
-    let name = host.post_now(&catch, |word| site.store(word))?;
-    if catch.room > HANDS_FROM {
+    let name = host.post_now(&fast_recv, |word| site.store(word))?;
+    if fast_recv.room > HANDS_FROM {
         host.leave_pending(name);
     }
     // The table is used by one thread at a time, so the request is in the first shard.

@@ -46,7 +46,7 @@ extern "C" fn in_child() {
 pub(crate) fn watch_forks() {
     static WATCHING: Once = Once::new();
     // SAFETY: the handler stores to two words; this library is never unloaded. Without memory for
-    // it forked children are not told apart, as before.
+    // it, forked children are not recognised, as before.
     WATCHING.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(in_child));
     });

@@ -99,7 +99,8 @@ fn unclaimed_words() -> *const LastCall {
 
 #[inline(always)]
 fn words() -> &'static LastCall {
-    // SAFETY: the words above, or those of the board, which `CLIENT` keeps mapped.
+    // SAFETY: the words above, or those in the shared segment, which `CLIENT` keeps
+    // mapped.
     unsafe { &*own_words() }
 }
 

@@ -125,9 +125,9 @@ impl ShardEngine {
     /// Returns the engine of the first light receive among these requests; of the first shard if
     /// there is none.
     #[inline(always)]
-    fn for_first(count: usize, places: Ptr<MPI_Request>) -> Result<Option<Self>> {
+    fn for_first(count: usize, array_of_requests: Ptr<MPI_Request>) -> Result<Option<Self>> {
         let first = if this_rank::has_shards() {
-            first_posted(count, places)?
+            first_posted(count, array_of_requests)?
         } else {
             DONE
         };
@@ -180,7 +180,7 @@ fn light_state_in<R: Transport>(shard: &mut Engine<R>, handle: MPI_Request) -> L
         return LightState::Complete(Status::EMPTY);
     }
     match engine_name(handle).map(|name| shard.take_plain(name)) {
-        Some(PlainRecvStatus::Plainly(caught)) => LightState::Complete(caught.into()),
+        Some(PlainRecvStatus::Plainly(received)) => LightState::Complete(received.into()),
         Some(PlainRecvStatus::NotYet) => LightState::Active,
         _ => LightState::NeedsGeneralPath,
     }
@@ -211,16 +211,16 @@ fn light_at(
 /// path must run.
 #[inline(always)]
 pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
-    let Some((host, handle, mut stands)) = light_at(place)? else {
+    let Some((host, handle, mut state)) = light_at(place)? else {
         return Ok(false);
     };
-    if let LightState::Active = stands {
+    if let LightState::Active = state {
         host.wait_for(&|| wait_target(handle), &mut || {
-            stands = host.ending(|shard| light_state_in(shard, handle));
-            !matches!(stands, LightState::Active)
+            state = host.ending(|shard| light_state_in(shard, handle));
+            !matches!(state, LightState::Active)
         });
     }
-    complete_one(stands, place, status)
+    complete_one(state, place, status)
 }
 
 /// Runs `MPI_Test` on a light request. Returns whether the request completed, or `None` if the
@@ -231,25 +231,29 @@ pub(crate) fn test(
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<Option<bool>> {
-    let Some((host, handle, mut stands)) = light_at(place)? else {
+    let Some((host, handle, mut state)) = light_at(place)? else {
         return Ok(None);
     };
-    if let LightState::Active = stands {
+    if let LightState::Active = state {
         host.progress_for_test();
-        stands = host.ending(|shard| light_state_in(shard, handle));
-        record_poll(call, (1, place), matches!(stands, LightState::Active));
+        state = host.ending(|shard| light_state_in(shard, handle));
+        record_poll(call, (1, place), matches!(state, LightState::Active));
     }
-    match stands {
+    match state {
         LightState::Active => Ok(Some(false)),
-        stands => Ok(complete_one(stands, place, status)?.then_some(true)),
+        state => Ok(complete_one(state, place, status)?.then_some(true)),
     }
 }
 
 /// Records a nonblocking poll of these requests, successful or not.
-pub(crate) fn record_poll(call: CallId, (count, places): (usize, Ptr<MPI_Request>), in_vain: bool) {
+pub(crate) fn record_poll(
+    call: CallId,
+    (count, array_of_requests): (usize, Ptr<MPI_Request>),
+    in_vain: bool,
+) {
     match in_vain {
         true => polling_calls::record_unsuccessful(call, &|asked| {
-            asked.add_requests(count, |at| places.at(at))
+            asked.add_requests(count, |at| array_of_requests.at(at))
         }),
         false => polling_calls::record_answer(),
     }
@@ -257,11 +261,11 @@ pub(crate) fn record_poll(call: CallId, (count, places): (usize, Ptr<MPI_Request
 
 #[inline(always)]
 fn complete_one(
-    stands: LightState,
+    state: LightState,
     place: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<bool> {
-    let LightState::Complete(ended) = stands else {
+    let LightState::Complete(ended) = state else {
         return Ok(false);
     };
     place.set(MPI_REQUEST_NULL)?;
@@ -274,46 +278,50 @@ fn complete_one(
 #[inline]
 pub(crate) fn wait_all(
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<usize> {
     let mut begun = 0;
-    while begun < count && was_complete(places.at(begun)?) {
+    while begun < count && was_complete(array_of_requests.at(begun)?) {
         consume(
-            places.element(begun),
+            array_of_requests.element(begun),
             statuses.element(begun),
             &Status::EMPTY,
         )?;
         begun += 1;
     }
-    if begun == count || !is_light(places.at(begun)?) {
+    if begun == count || !is_light(array_of_requests.at(begun)?) {
         return Ok(begun);
     }
-    let Some(engine) = ShardEngine::for_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(begun);
     };
     let host = engine.host;
     let (next, mut fault) = (Cell::new(begun), None);
     // Receives mostly complete in order, so one cursor looks at each request about once.
-    let mut pass = || match complete_in_order(engine, (next.get(), count), places, statuses) {
-        Ok((at, over)) => {
-            next.set(at);
-            over
-        }
-        Err(error) => {
-            fault = Some(error);
-            true
-        }
-    };
+    let mut pass =
+        || match complete_in_order(engine, (next.get(), count), array_of_requests, statuses) {
+            Ok((at, over)) => {
+                next.set(at);
+                over
+            }
+            Err(error) => {
+                fault = Some(error);
+                true
+            }
+        };
     if !pass() {
         // Waits for the last request: once it completes, those before it mostly have completed. If
         // it is complete already, waits for the one at the cursor.
         let last = || {
-            let last = places.at(count - 1).ok().filter(|last| engine.knows(*last));
+            let last = array_of_requests
+                .at(count - 1)
+                .ok()
+                .filter(|last| engine.knows(*last));
             let last = last.and_then(engine_name);
             let last = last.filter(|name| host.plain_recv_completed_at(*name).is_none());
             let cursor = || {
-                places
+                array_of_requests
                     .at(next.get())
                     .map_or(WaitTarget::Anything, wait_target)
             };
@@ -326,9 +334,9 @@ pub(crate) fn wait_all(
 
 /// Returns the first light receive among these requests, or [`DONE`].
 #[inline(always)]
-fn first_posted(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
+fn first_posted(count: usize, array_of_requests: Ptr<MPI_Request>) -> Result<MPI_Request> {
     for at in 0..count {
-        let handle = places.at(at)?;
+        let handle = array_of_requests.at(at)?;
         if engine_name(handle).is_some() {
             return Ok(handle);
         }
@@ -338,12 +346,15 @@ fn first_posted(count: usize, places: Ptr<MPI_Request>) -> Result<MPI_Request> {
 
 /// Returns the engine if these requests are all light or null, and in one shard.
 #[inline(always)]
-fn engine_of_light(count: usize, places: Ptr<MPI_Request>) -> Result<Option<ShardEngine>> {
-    let Some(engine) = ShardEngine::for_first(count, places)? else {
+fn engine_of_light(
+    count: usize,
+    array_of_requests: Ptr<MPI_Request>,
+) -> Result<Option<ShardEngine>> {
+    let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(None);
     };
     for at in 0..count {
-        let handle = places.at(at)?;
+        let handle = array_of_requests.at(at)?;
         if handle != MPI_REQUEST_NULL && !(is_light(handle) && engine.knows(handle)) {
             return Ok(None);
         }
@@ -366,16 +377,16 @@ fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
 pub(crate) fn test_all(
     call: CallId,
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<Option<usize>> {
-    let Some(engine) = engine_of_light(count, places)? else {
+    let Some(engine) = engine_of_light(count, array_of_requests)? else {
         return Ok(Some(0));
     };
     let host = engine.host;
     let all_over = || -> Result<bool> {
         for at in 0..count {
-            let handle = places.at(at)?;
+            let handle = array_of_requests.at(at)?;
             if handle != MPI_REQUEST_NULL && completion_number(host, handle).is_none() {
                 return Ok(false);
             }
@@ -385,13 +396,13 @@ pub(crate) fn test_all(
     if !all_over()? {
         host.progress_for_test();
         let over = all_over()?;
-        record_poll(call, (count, places), !over);
+        record_poll(call, (count, array_of_requests), !over);
         if !over {
             return Ok(None);
         }
     }
     Ok(Some(
-        complete_in_order(engine, (0, count), places, statuses)?.0,
+        complete_in_order(engine, (0, count), array_of_requests, statuses)?.0,
     ))
 }
 
@@ -403,14 +414,18 @@ pub(crate) enum LightOutcome<T> {
     NoneActive,
     /// No request is complete.
     NoneComplete,
-    /// These are complete, and their handles are null now.
+    /// Requests are complete, and their handles are null now.
     Complete(T),
 }
 
 /// Returns the wait target of a thread that waits for any of these requests, which are all light or
 /// null.
-fn wait_target_of_any(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -> WaitTarget {
-    let handles = (0..count).map(|at| places.at(at));
+fn wait_target_of_any(
+    host: &RankHost,
+    count: usize,
+    array_of_requests: Ptr<MPI_Request>,
+) -> WaitTarget {
+    let handles = (0..count).map(|at| array_of_requests.at(at));
     let active = handles.filter(|handle| !matches!(handle, Ok(MPI_REQUEST_NULL)));
     host.register_any_of(&mut active.map(|handle| handle.map_or(WaitTarget::Anything, wait_target)))
 }
@@ -418,7 +433,7 @@ fn wait_target_of_any(host: &RankHost, count: usize, places: Ptr<MPI_Request>) -
 /// Arguments of `MPI_Waitsome` and `MPI_Testsome`.
 #[derive(Clone, Copy)]
 pub(crate) struct SomeArgs {
-    pub places: Ptr<MPI_Request>,
+    pub array_of_requests: Ptr<MPI_Request>,
     pub indices: Ptr<c_int>,
     pub statuses: Ptr<MPI_Status>,
 }
@@ -437,7 +452,7 @@ impl SomeArgs {
     fn complete_ready(self, engine: ShardEngine, count: usize) -> Result<LightOutcome<usize>> {
         let (mut active, mut over) = (false, 0);
         for at in 0..count {
-            let place = self.places.element(at);
+            let place = self.array_of_requests.element(at);
             let handle = place.get()?;
             if handle == MPI_REQUEST_NULL {
                 continue;
@@ -473,7 +488,7 @@ impl SomeArgs {
     /// number.
     pub(crate) fn test(self, call: CallId, count: usize) -> Result<LightOutcome<usize>> {
         self.check_indices(count)?;
-        let Some(engine) = engine_of_light(count, self.places)? else {
+        let Some(engine) = engine_of_light(count, self.array_of_requests)? else {
             return Ok(LightOutcome::UseGeneralPath);
         };
         match self.complete_ready(engine, count)? {
@@ -482,7 +497,7 @@ impl SomeArgs {
                 let found = self.complete_ready(engine, count)?;
                 record_poll(
                     call,
-                    (count, self.places),
+                    (count, self.array_of_requests),
                     matches!(found, LightOutcome::NoneComplete),
                 );
                 Ok(found)
@@ -494,12 +509,12 @@ impl SomeArgs {
     /// `MPI_Waitsome` likewise.
     pub(crate) fn wait(self, count: usize) -> Result<LightOutcome<usize>> {
         self.check_indices(count)?;
-        let Some(engine) = engine_of_light(count, self.places)? else {
+        let Some(engine) = engine_of_light(count, self.array_of_requests)? else {
             return Ok(LightOutcome::UseGeneralPath);
         };
         let mut found = self.complete_ready(engine, count);
         if let Ok(LightOutcome::NoneComplete) = found {
-            let awaits = wait_target_of_any(engine.host, count, self.places);
+            let awaits = wait_target_of_any(engine.host, count, self.array_of_requests);
             engine.host.wait_for(&|| awaits, &mut || {
                 found = self.complete_ready(engine, count);
                 !matches!(found, Ok(LightOutcome::NoneComplete))
@@ -515,15 +530,19 @@ impl SomeArgs {
 fn complete_in_order(
     engine: ShardEngine,
     (mut next, count): (usize, usize),
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<(usize, bool)> {
     engine.host.ending(|shard| {
         while next < count {
-            if engine.many && !engine.knows(places.at(next)?) {
+            if engine.many && !engine.knows(array_of_requests.at(next)?) {
                 break;
             }
-            match complete_at(shard, places.element(next), statuses.element(next))? {
+            match complete_at(
+                shard,
+                array_of_requests.element(next),
+                statuses.element(next),
+            )? {
                 Some(true) => next += 1,
                 Some(false) => return Ok((next, false)),
                 None => break,

@@ -231,11 +231,11 @@ fn fast_recv_args(
     on: MPI_Comm,
 ) -> Option<(&'static Comm, FastRecv)> {
     let comm = find_comm(on)?;
-    let catch = comm.catch(&fast_args(call, buf, data, (source, tag))?)?;
+    let fast_recv = comm.catch(&fast_args(call, buf, data, (source, tag))?)?;
     if fast_path::wants_entry(on, source) {
-        fast_path::learn(on, source, (catch.context, catch.peer));
+        fast_path::learn(on, source, (fast_recv.context, fast_recv.peer));
     }
-    Some((comm, catch))
+    Some((comm, fast_recv))
 }
 
 /// `MPI_Send`, after `fast_path` returned `None`. A small contiguous message takes the engine's
@@ -266,11 +266,11 @@ pub(crate) fn recv(
     on: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    if let Some((_, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = this_rank::engine_for(catch.context)
-        && let Some(caught) = host.fast_recv(&catch)
+    if let Some((_, fast_recv)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
+        && let Some(host) = this_rank::engine_for(fast_recv.context)
+        && let Some(received) = host.fast_recv(&fast_recv)
     {
-        return write_status(status, &caught.into());
+        return write_status(status, &received.into());
     }
     recv_general(call, buf, count, datatype, source, tag, on, status)
 }
@@ -327,12 +327,12 @@ pub(crate) fn irecv(
     on: MPI_Comm,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {
-    if let Some((comm, catch)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
-        && let Some(host) = this_rank::engine_for(catch.context)
-        && let Some(name) = host.post_plain_recv(&catch)
+    if let Some((comm, fast_recv)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
+        && let Some(host) = this_rank::engine_for(fast_recv.context)
+        && let Some(name) = host.post_plain_recv(&fast_recv)
     {
-        let shard = shard_of(catch.context);
-        if catch.room > HANDS_FROM {
+        let shard = shard_of(fast_recv.context);
+        if fast_recv.room > HANDS_FROM {
             comm.process()
                 .host
                 .leave_pending(light_request::in_shard(shard, name));

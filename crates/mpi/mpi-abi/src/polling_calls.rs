@@ -1,11 +1,11 @@
 //! Threads that poll: they repeat `MPI_Test`, `MPI_Iprobe` or another nonblocking call. Their calls
 //! are published for `garonne who` and `garonne top`, as a blocking wait would be.
 //!
-//! A thread counts its unsuccessful polls. It reads the clock and publishes its calls only at
-//! counts that are powers of two and the next few, since a loop may poll by several calls. Nothing
-//! is published before a thread has polled for some milliseconds. A successful poll that had to
-//! enter the engine resets the count. A result that was there already does not pass here, and the
-//! count may go on.
+//! A thread counts its unsuccessful polls. The thread reads the clock and publishes its calls only
+//! at counts that are powers of two. The next few polls are published, too, since a loop may poll
+//! by several calls. Nothing is published before a thread has polled for some milliseconds. A
+//! successful poll that had to enter the engine resets the count. A result that was there already
+//! does not pass here, and the count may go on.
 
 use crate::call::{CallId, Result};
 use crate::entry::call_site;

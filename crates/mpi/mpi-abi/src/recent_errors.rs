@@ -43,7 +43,8 @@ impl RecordedError {
     }
 }
 
-/// Bytes of [`RecordedError::describe`], so that `MPI_Error_string` has room for the class before them.
+/// Largest length of [`RecordedError::describe`] in bytes. Leaves room for the class before the
+/// text in `MPI_Error_string`.
 const WORDS_MAX: usize = MPI_MAX_ERROR_STRING as usize - 40;
 
 /// Joins text, place and explain code within `most` bytes. The explain code always stays. Cut first

@@ -253,20 +253,20 @@ pub(crate) fn test(
 /// The requests of an array argument.
 struct RequestList {
     requests: SmallVec<[ResolvedRequest; 16]>,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     /// True if the call completes requests; false for `MPI_Request_get_status_*`.
     completes: bool,
 }
 
 impl RequestList {
-    fn new(count: c_int, places: Ptr<MPI_Request>) -> Result<Self> {
+    fn new(count: c_int, array_of_requests: Ptr<MPI_Request>) -> Result<Self> {
         let n = usize::try_from(count).map_err(|_| bad_count(count))?;
         let requests = (0..n)
-            .map(|i| resolve(places.at(i)?))
+            .map(|i| resolve(array_of_requests.at(i)?))
             .collect::<Result<_>>()?;
         Ok(Self {
             requests,
-            places,
+            array_of_requests,
             completes: true,
         })
     }
@@ -279,7 +279,7 @@ impl RequestList {
             .collect::<Result<_>>()?;
         Ok(Self {
             requests,
-            places: Ptr::ignore(),
+            array_of_requests: Ptr::ignore(),
             completes: false,
         })
     }
@@ -356,7 +356,7 @@ impl CompletionReport {
     fn finish(mut self, list: &RequestList) -> Result<SmallVec<[usize; 16]>> {
         for &index in &self.indices {
             if list.at(index).is_some()
-                && let Err(fault) = release_completed(list.places.element(index))
+                && let Err(fault) = release_completed(list.array_of_requests.element(index))
             {
                 self.write_error.get_or_insert(fault);
             }
@@ -376,16 +376,16 @@ impl CompletionReport {
 pub(crate) fn waitall(
     call: CallId,
     count: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    let seen = light_request::wait_all(n, places, statuses)?;
+    let seen = light_request::wait_all(n, array_of_requests, statuses)?;
     if seen == n {
         return Ok(());
     }
-    let (places, statuses) = (places.element(seen), statuses.element(seen));
-    let list = RequestList::new(count - seen as c_int, places)?;
+    let (array_of_requests, statuses) = (array_of_requests.element(seen), statuses.element(seen));
+    let list = RequestList::new(count - seen as c_int, array_of_requests)?;
     let mut report = CompletionReport::new(call, statuses);
     request::wait_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
@@ -396,24 +396,24 @@ pub(crate) fn waitall(
 pub(crate) fn testall(
     call: CallId,
     count: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    let Some(seen) = light_request::test_all(call, n, places, statuses)? else {
+    let Some(seen) = light_request::test_all(call, n, array_of_requests, statuses)? else {
         return flag.set(0);
     };
     if seen == n {
         return flag.set(1);
     }
-    let (places, statuses) = (places.element(seen), statuses.element(seen));
-    let list = RequestList::new(count - seen as c_int, places)?;
+    let (array_of_requests, statuses) = (array_of_requests.element(seen), statuses.element(seen));
+    let list = RequestList::new(count - seen as c_int, array_of_requests)?;
     let mut report = CompletionReport::new(call, statuses);
     let all = request::test_all(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, index), outcome)
     });
-    record_poll(call, (list.requests.len(), places), !all);
+    record_poll(call, (list.requests.len(), array_of_requests), !all);
     flag.set(all.into())?;
     report.finish(&list).map(drop)
 }
@@ -421,12 +421,12 @@ pub(crate) fn testall(
 pub(crate) fn waitany(
     _: CallId,
     count: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     index: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    match light_request::wait_any(n, places, status)? {
+    match light_request::wait_any(n, array_of_requests, status)? {
         light_request::LightOutcome::Complete(at) => return index.set(at as c_int),
         light_request::LightOutcome::NoneActive => {
             index.set(MPI_UNDEFINED)?;
@@ -435,7 +435,7 @@ pub(crate) fn waitany(
         light_request::LightOutcome::UseGeneralPath | light_request::LightOutcome::NoneComplete => {
         }
     }
-    let list = RequestList::new(count, places)?;
+    let list = RequestList::new(count, array_of_requests)?;
     let Some((at, outcome)) = request::wait_any(&list.refs()) else {
         index.set(MPI_UNDEFINED)?;
         return write_empty(status);
@@ -446,13 +446,13 @@ pub(crate) fn waitany(
 pub(crate) fn testany(
     call: CallId,
     count: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     index: Ptr<c_int>,
     flag: Ptr<c_int>,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
-    match light_request::test_any(call, n, places, status)? {
+    match light_request::test_any(call, n, array_of_requests, status)? {
         light_request::LightOutcome::Complete(at) => {
             flag.set(1)?;
             return index.set(at as c_int);
@@ -468,9 +468,13 @@ pub(crate) fn testany(
         }
         light_request::LightOutcome::UseGeneralPath => {}
     }
-    let list = RequestList::new(count, places)?;
+    let list = RequestList::new(count, array_of_requests)?;
     let found = request::test_any(&list.refs());
-    record_poll(call, (n, places), matches!(found, TestAny::NotYet));
+    record_poll(
+        call,
+        (n, array_of_requests),
+        matches!(found, TestAny::NotYet),
+    );
     match found {
         TestAny::Done(at, outcome) => {
             flag.set(1)?;
@@ -499,7 +503,7 @@ fn return_one(
         .at(at)
         .and_then(|request| error_comm(request, &outcome));
     index.set(at as c_int)?;
-    release_completed(list.places.element(at))?;
+    release_completed(list.array_of_requests.element(at))?;
     report_outcome(outcome, comm, status)
 }
 
@@ -530,14 +534,14 @@ impl SomeOutput {
 pub(crate) fn waitsome(
     call: CallId,
     incount: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
     let several = light_request::SomeArgs {
-        places,
+        array_of_requests,
         indices,
         statuses,
     };
@@ -547,7 +551,7 @@ pub(crate) fn waitsome(
         light_request::LightOutcome::UseGeneralPath | light_request::LightOutcome::NoneComplete => {
         }
     }
-    let list = RequestList::new(incount, places)?;
+    let list = RequestList::new(incount, array_of_requests)?;
     let mut report = CompletionReport::new(call, statuses);
     let found = request::wait_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
@@ -558,14 +562,14 @@ pub(crate) fn waitsome(
 pub(crate) fn testsome(
     call: CallId,
     incount: c_int,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
     let several = light_request::SomeArgs {
-        places,
+        array_of_requests,
         indices,
         statuses,
     };
@@ -575,12 +579,12 @@ pub(crate) fn testsome(
         light_request::LightOutcome::NoneComplete => return count.set(0),
         light_request::LightOutcome::UseGeneralPath => {}
     }
-    let list = RequestList::new(incount, places)?;
+    let list = RequestList::new(incount, array_of_requests)?;
     let mut report = CompletionReport::new(call, statuses);
     let found = request::test_some(&list.refs(), &mut |index, outcome| {
         report.add(&list, (index, report.indices.len()), outcome);
     });
-    record_poll(call, (n, places), found == Some(0));
+    record_poll(call, (n, array_of_requests), found == Some(0));
     SomeOutput { count, indices }.write(&list, found, report)
 }
 

@@ -34,7 +34,8 @@ thread_local! {
 /// Returns whether the call may be traced or in a forked child. Two plain loads.
 #[inline(always)]
 pub(crate) fn needs_check() -> bool {
-    // SAFETY: one of the two words above, or the board's, which `TRACER` keeps mapped for ever.
+    // SAFETY: one of the two words above, or the one in the shared segment, which `TRACER` keeps
+    // mapped for ever.
     unsafe { (*CHECKED_WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 

@@ -1,9 +1,9 @@
-//! On whose error handler a failure is raised: for every function that is there.
+//! Tests on whose error handler a failure is raised, for every implemented function.
 //!
-//! A program calls each function of the table with arguments of which one at least cannot be, on
-//! objects of its own that have an error handler each, and prints who heard of the failure. Twice:
-//! where the object of the call is good, and where it is not, so that the failure is none of any
-//! object's.
+//! A program calls each function of the table with at least one invalid argument. The objects it
+//! passes have an error handler each, and the program prints which handler was called. Each
+//! function is called twice: with a valid object, and with an invalid one, so that the failure
+//! belongs to no object.
 
 mod support;
 
@@ -321,8 +321,8 @@ int main(void) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "34 0 9 6 ");
 }
 
-/// Program: the effect of each initial error handler on an error on `MPI_COMM_WORLD`, on a
-/// duplicate of it, and on an error of no object before `MPI_Init`.
+/// Program that prints the effect of each initial error handler. Raises an error on
+/// `MPI_COMM_WORLD`, one on a duplicate of it, and one of no object before `MPI_Init`.
 const INITIAL: &str = r#"
 #include <mpi.h>
 #include <stdio.h>

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use support::{Job, Place, garonne};
 
-/// Rank 0 has sent and sleeps outside MPI, rank 1 waits for it, rank 2 asks again and again, rank 3
-/// is alone in a barrier, rank 4 sends to rank 5 now and then, and neither sleeps in MPI.
+/// Program. Rank 0 has sent and sleeps outside MPI. Rank 1 waits for it, rank 2 polls, and rank 3
+/// is alone in a barrier. Rank 4 sends to rank 5 now and then, and neither sleeps in MPI.
 const TRICKLE: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>

@@ -26,11 +26,11 @@ type ObjectRequests = SmallVec<[&'static Request; 8]>;
 fn earliest(
     engine: ShardEngine,
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     objects: &mut ObjectRequests,
 ) -> Result<LightOutcome<usize>> {
     objects.clear();
-    let (found, first) = earliest_light(engine, count, places, objects)?;
+    let (found, first) = earliest_light(engine, count, array_of_requests, objects)?;
     let over = objects
         .iter()
         .filter_map(|object| object.finished_at())
@@ -48,7 +48,7 @@ fn earliest(
 fn earliest_light(
     engine: ShardEngine,
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     objects: &mut ObjectRequests,
 ) -> Result<(LightOutcome<usize>, u64)> {
     // Where all requests are compared, the lowest index wins among requests that completed at once,
@@ -58,7 +58,7 @@ fn earliest_light(
     engine.host.ending(|shard| {
         let (mut found, mut first, mut compared) = (LightOutcome::NoneActive, u64::MAX, 0);
         for at in (begin..count).chain(0..begin) {
-            let handle = places.at(at)?;
+            let handle = array_of_requests.at(at)?;
             if handle == MPI_REQUEST_NULL {
                 continue;
             }
@@ -100,10 +100,10 @@ fn earliest_light(
 fn wait_target_of_any(
     host: &RankHost,
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     objects: &ObjectRequests,
 ) -> WaitTarget {
-    let plain = (0..count).filter_map(|at| places.at(at).ok().and_then(engine_name));
+    let plain = (0..count).filter_map(|at| array_of_requests.at(at).ok().and_then(engine_name));
     let objects = objects.iter().map(|object| object.awaits());
     host.register_any_of(&mut plain.map(WaitTarget::Operation).chain(objects))
 }
@@ -112,61 +112,61 @@ fn wait_target_of_any(
 pub(crate) fn test_any(
     call: CallId,
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<LightOutcome<usize>> {
-    let Some(engine) = ShardEngine::for_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(LightOutcome::UseGeneralPath);
     };
     let mut objects = ObjectRequests::new();
-    let mut found = earliest(engine, count, places, &mut objects)?;
+    let mut found = earliest(engine, count, array_of_requests, &mut objects)?;
     if let LightOutcome::NoneComplete = found {
         engine.host.progress_for_test();
-        found = earliest(engine, count, places, &mut objects)?;
+        found = earliest(engine, count, array_of_requests, &mut objects)?;
         record_poll(
             call,
-            (count, places),
+            (count, array_of_requests),
             matches!(found, LightOutcome::NoneComplete),
         );
     }
-    complete_found(engine.host, found, places, status)
+    complete_found(engine.host, found, array_of_requests, status)
 }
 
 /// Runs `MPI_Waitany` over light requests. Writes the status and returns the index.
 pub(crate) fn wait_any(
     count: usize,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<LightOutcome<usize>> {
-    let Some(engine) = ShardEngine::for_first(count, places)? else {
+    let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(LightOutcome::UseGeneralPath);
     };
     let host = engine.host;
     let mut objects = ObjectRequests::new();
-    let mut found = earliest(engine, count, places, &mut objects);
+    let mut found = earliest(engine, count, array_of_requests, &mut objects);
     if let Ok(LightOutcome::NoneComplete) = found {
-        let awaits = wait_target_of_any(host, count, places, &objects);
+        let awaits = wait_target_of_any(host, count, array_of_requests, &objects);
         host.wait_for(&|| awaits, &mut || {
-            found = earliest(engine, count, places, &mut objects);
+            found = earliest(engine, count, array_of_requests, &mut objects);
             !matches!(found, Ok(LightOutcome::NoneComplete))
         });
     }
-    complete_found(host, found?, places, status)
+    complete_found(host, found?, array_of_requests, status)
 }
 
 fn complete_found(
     host: &RankHost,
     found: LightOutcome<usize>,
-    places: Ptr<MPI_Request>,
+    array_of_requests: Ptr<MPI_Request>,
     status: Ptr<MPI_Status>,
 ) -> Result<LightOutcome<usize>> {
     let LightOutcome::Complete(at) = found else {
         return Ok(found);
     };
-    let place = places.element(at);
+    let place = array_of_requests.element(at);
     let handle = place.get()?;
-    let stands = light_state(host, handle);
-    Ok(if complete_one(stands, place, status)? {
+    let state = light_state(host, handle);
+    Ok(if complete_one(state, place, status)? {
         NEXT_START.set(at + 1);
         LightOutcome::Complete(at)
     } else {

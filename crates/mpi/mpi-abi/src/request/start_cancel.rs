@@ -23,8 +23,9 @@ fn start_one(handle: MPI_Request) -> Result<()> {
         .map_err(|error| on_request_comm(request, error))
 }
 
-pub(crate) fn startall(_: CallId, count: c_int, places: Ptr<MPI_Request>) -> Result<()> {
-    (0..length(count, "the number of requests")?).try_for_each(|i| start_one(places.at(i)?))
+pub(crate) fn startall(_: CallId, count: c_int, array_of_requests: Ptr<MPI_Request>) -> Result<()> {
+    (0..length(count, "the number of requests")?)
+        .try_for_each(|i| start_one(array_of_requests.at(i)?))
 }
 
 pub(crate) fn cancel(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
