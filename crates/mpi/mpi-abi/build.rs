@@ -1,7 +1,7 @@
 //! Generates the Rust code of constants, wrappers and entry points from the table in
 //! `garonne-abi-gen`, and sets the library's soname and link options.
 
-use garonne_abi_gen::wrappers;
+use garonne_abi_gen::{entry_points, wrappers};
 use std::path::Path;
 use std::{env, fs, process};
 
@@ -28,5 +28,6 @@ fn generate() -> Result<(), String> {
         fs::write(Path::new(&out).join(name), text).map_err(|e| format!("{name}: {e}"))
     };
     write("constants.rs", wrappers::constants(&constants))?;
-    write("functions.rs", wrappers::functions(&functions))
+    write("wrappers.rs", wrappers::functions(&functions))?;
+    write("entry_points.rs", entry_points::entry_points(&functions))
 }

@@ -4,8 +4,10 @@
 //! its prototype. `constants.txt` has every constant with its value. [`functions`] and
 //! [`constants`] parse the files. The generators take the parsed table and return text:
 //!
-//! - [`wrappers`]: the Rust code that the C library includes (constants, call numbers, wrappers and
-//!   entry points). The build script of `garonne-mpi-abi` calls it.
+//! - [`wrappers`]: Rust code of the constants, of the functions' names and of the wrappers, which
+//!   have the C prototypes. The build script of `garonne-mpi-abi` calls it.
+//! - [`entry_points`]: Rust code of the exported symbols, `MPI_X` and `PMPI_X`, which jump to the
+//!   wrappers. The build script calls it, too.
 //! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
 //!   `garonne-mpi-abi` keeps them equal to the table.
 //!
@@ -14,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod entry_points;
 pub mod header;
 pub mod table;
 pub mod wrappers;

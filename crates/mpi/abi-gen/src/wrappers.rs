@@ -1,9 +1,8 @@
-//! Generator of the Rust code that the C library includes: constants, call numbers,
-//! wrappers and entry points.
+//! Generator of the Rust code that the C library includes: constants, names of the functions, and
+//! wrappers.
 //!
-//! Each function of the table becomes three things. The wrapper has the C prototype: argument words
-//! in, error code out. It calls the body `crate::<module>::<name>`, which returns a `Result`. Two
-//! naked entry points, `MPI_X` and `PMPI_X`, jump to the wrapper.
+//! The wrapper of a function has the C prototype: argument words in, error code out. It calls the
+//! body `crate::<module>::<name>`, which returns a `Result`.
 //!
 //! A function and its `_c` or `_x` form call one body when they differ only in the width of counts.
 //! Scalars become `MPI_Count`, arrays become `CountsIn`, results become `CountOut`. The wrapper
@@ -35,7 +34,7 @@ pub fn constants(groups: &[ConstantGroup]) -> String {
     out
 }
 
-/// Returns the call numbers and their names, wrappers, checks and entry points.
+/// Returns the names of the functions by call number, and the wrapper of each function.
 pub fn functions(functions: &[Function]) -> String {
     let by_name: HashMap<&str, &Function> =
         functions.iter().map(|f| (f.name.as_str(), f)).collect();
@@ -65,14 +64,6 @@ pub fn functions(functions: &[Function]) -> String {
     .unwrap();
     for (at, f) in functions.iter().enumerate() {
         wrapper(&mut out, at + 1, f, &by_name);
-        for prefix in ["", "P"] {
-            writeln!(
-                out,
-                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ entry!(wrap_{0}) }}",
-                f.name
-            )
-            .unwrap();
-        }
     }
     out
 }
@@ -104,7 +95,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\nextern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
+            "\npub(crate) extern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
              match crate::fast_path::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
@@ -112,7 +103,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     }
     writeln!(
         out,
-        "\n{attribute}extern \"C-unwind\" fn {name}({params}){result} {{"
+        "\n{attribute}pub(crate) extern \"C-unwind\" fn {name}({params}){result} {{"
     )
     .unwrap();
     writeln!(out, "    site.note();").unwrap();

@@ -5,10 +5,10 @@
 //! that succeeds.
 
 use crate::c_args::Ptr;
-use crate::exports::{NAMES, UNIMPLEMENTED};
 use crate::handle::{
     MPI_Comm, MPI_Count, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Session, MPI_Win,
 };
+use crate::wrappers::{NAMES, UNIMPLEMENTED};
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::kind_of;
