@@ -12,7 +12,7 @@ thread_local! {
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// See the module's paragraph.
+/// The C library's allocator, with a handler that is called when there is no memory.
 #[derive(Debug)]
 pub struct ReportingAllocator {
     refused: fn(usize),

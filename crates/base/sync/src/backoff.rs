@@ -17,7 +17,7 @@ const NAP_US: u64 = 40;
 #[cfg(not(any(loom, shuttle)))]
 const NAP_DOUBLINGS: u32 = 7;
 
-/// See the module's paragraph.
+/// The state of one thread's back-off: how often it has looked.
 #[derive(Default)]
 pub(crate) struct WaitBackoff {
     looks: u32,

@@ -159,7 +159,7 @@ pub fn copy_mem(dst: UserMem, src: UserMem, len: usize) {
     }
 }
 
-/// As [`copy_mem`], with these stores as far as the machine has them.
+/// Copies as [`copy_mem`] does, with these stores as far as the machine has them.
 #[inline]
 pub fn copy_mem_with(stores: StoreKind, dst: UserMem, src: UserMem, len: usize) {
     match stores {
@@ -168,7 +168,7 @@ pub fn copy_mem_with(stores: StoreKind, dst: UserMem, src: UserMem, len: usize) 
     }
 }
 
-/// As [`copy_mem`], by a given routine: for measuring.
+/// Copies as [`copy_mem`] does, by a given routine: for measurements.
 pub fn copy_mem_by(routine: Routine, dst: UserMem, src: UserMem, len: usize) {
     let routine = if Routine::available().contains(&routine) {
         routine

@@ -46,8 +46,8 @@ impl ChunkPolicy {
         }
     }
 
-    /// As a word of shared memory. `FORMAT`: 16 bits each, `most` lowest, then `least`, then
-    /// `alone`.
+    /// Encodes the policy as a word of shared memory. `FORMAT`: 16 bits each, `most` lowest, then
+    /// `least`, then `alone`.
     pub fn to_word(self) -> u64 {
         u64::from(self.most) | u64::from(self.least) << 16 | u64::from(self.alone) << 32
     }
@@ -62,7 +62,7 @@ impl ChunkPolicy {
         }
     }
 
-    /// Of so many units that are left, where the other side took `others`.
+    /// Units to take when `left` are left and the other side took `others`.
     fn of(self, left: u32, others: u32) -> u32 {
         let (share, most) = match others {
             0 => (left / 2, self.alone),

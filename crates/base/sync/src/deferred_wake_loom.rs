@@ -105,7 +105,7 @@ fn who_sleeps_until_the_one_called_answers_has_called_it() {
     });
 }
 
-/// Of two wake-ups where one can be put off both come.
+/// Two wake-ups, of which only one can be deferred, both arrive.
 #[test]
 fn wake_ups_beyond_those_that_can_be_put_off_come_too() {
     let mut builder = loom::model::Builder::new();

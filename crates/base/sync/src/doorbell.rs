@@ -100,8 +100,8 @@ impl<'a> Doorbell<'a> {
         }
     }
 
-    /// As `ring`, with a fence: for rare events (the death of a peer, the end of a wait for room)
-    /// whose publisher may never come back, and for kernels without the barrier.
+    /// Rings after a fence: for rare events (the death of a peer, the end of a wait for room) whose
+    /// publisher may never come back, and for kernels without the barrier.
     pub fn ring_fenced(self) {
         fence(Ordering::SeqCst);
         self.ring();
@@ -150,7 +150,8 @@ mod sleeping {
             self.sleep_among(armed, stage, timeout, &[])
         }
 
-        /// The same on further words, too, each with the value at which it lets sleep.
+        /// Sleeps as [`Doorbell::sleep`] does, on further words too. Each word comes with the value
+        /// at which it lets sleep.
         pub fn sleep_among(
             self,
             armed: ArmTicket,

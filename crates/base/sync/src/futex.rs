@@ -55,8 +55,9 @@ pub fn wake(word: &AtomicU32, count: u32) -> usize {
     wake_at(word.as_ptr(), count)
 }
 
-/// The same for a word that may be gone by now: its owner saw what it waited for without sleeping.
-/// Whoever sleeps on other things that came to lie there looks again, as after any wake-up.
+/// Wakes sleepers on a word that may be gone by now, because its owner saw what it waited for
+/// without sleeping. Threads that sleep on other data at that address look again, as after any
+/// wake-up.
 pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel only uses the word's address.

@@ -57,7 +57,7 @@ pub fn wake(word: &AtomicU32, count: u32) -> usize {
     wake_at(std::ptr::from_ref(word).cast(), count)
 }
 
-/// The same for a word that may be gone by now.
+/// Wakes sleepers on a word that may be gone by now.
 pub(crate) fn wake_at(address: *const u32, count: u32) -> usize {
     let mut woken = 0;
     SLEEPERS.lock().unwrap().retain(|sleeper| {

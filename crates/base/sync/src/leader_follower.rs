@@ -24,7 +24,9 @@ impl LeaderTurn {
     }
 }
 
-/// See the module's paragraph.
+/// The turn of the leader, and whether there is a standby. The event threads own it. The leader
+/// calls `begin_run` and `end_run` around each run; the standby calls `take_lead` when a run takes
+/// long.
 #[derive(Debug)]
 pub struct LeaderFollower {
     /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and

@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Producer {
     writer: RingWriter<RingSegment>,
-    /// Of a lane that has one.
+    /// The slot batch of a lane, once one was asked for.
     run: Option<Arc<SlotBatch>>,
     /// The run was opened since the writer last looked what it took.
     running: bool,
@@ -34,8 +34,8 @@ pub struct Producer {
 /// makes no difference, and fewer pages have to be touched.
 const ENOUGH_UNITS: u32 = 8192;
 
-/// Of a lane of so many units its writer uses this many. Its reader believes the same, and nothing
-/// but what it measures depends on that.
+/// Units that the writer of a lane of `units` uses. The reader computes the same number; only its
+/// measurements depend on that.
 fn most_of(units: u32) -> u32 {
     match copy::needs_no_old_lines() {
         true => units.min(ENOUGH_UNITS),
@@ -325,8 +325,9 @@ impl Consumer {
         self.reader.next_unit() / units >= rounds_to(most_of(units))
     }
 
-    /// The next record of a lane, if its payload shares its slot; it stays until [`Consumer::pass`].
-    /// A look that finds none also fetches where the next payload beside a slot may lie.
+    /// The next record of a lane, if its payload shares its slot; it stays until
+    /// [`Consumer::pass`]. A look that finds none also fetches where the next payload beside a slot
+    /// may lie.
     #[inline(always)]
     pub fn peek(&self) -> Option<Record> {
         let Some(at) = self.ready.peek(&self.reader.memory) else {

@@ -52,7 +52,7 @@ pub struct ExitCounter<'a> {
 pub enum SlotDemand {
     /// Nobody.
     No,
-    /// Those who wait, or look by themselves.
+    /// Members that wait, or poll by themselves, must be told.
     Waits,
     /// Their helpers as well, if they compute.
     Computes,
@@ -153,8 +153,8 @@ impl SlotRequests {
 }
 
 impl ExitCounter<'_> {
-    /// Its owner has left all numbers up to `number`: it looks at nothing there any more. Whether
-    /// somebody asked for that, so that all that sleep are to be woken.
+    /// Publishes that the owner has left all numbers up to `number` and reads nothing there any
+    /// more. Returns whether members asked for that, so that all sleepers are to be woken.
     ///
     /// There is no fence between both: who asks and goes to sleep on a
     /// [`Doorbell`](crate::doorbell::Doorbell) makes up for that, as for any other writer. Who asks
@@ -181,7 +181,7 @@ impl ExitCounter<'_> {
 pub struct ExitWindow {
     /// All up to this.
     through: u32,
-    /// Of those after it, the lowest bit first.
+    /// Numbers after `through` that were left, the lowest bit first.
     beyond: u32,
 }
 
@@ -275,7 +275,7 @@ mod segment {
                 .saturating_add(cells.saturating_mul(shape.wide))
         }
 
-        /// Those in `memory`; `None` if that is too small.
+        /// Slots in `memory`; `None` if that is too small.
         pub fn new(memory: Segment, members: u32, shape: NbcLayout) -> Option<Self> {
             (members > 0 && memory.len() >= Self::bytes(members, shape)).then_some(Self {
                 memory,

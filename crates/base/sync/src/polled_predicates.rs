@@ -31,7 +31,8 @@ impl PredicateEntry {
     }
 }
 
-/// See the module's paragraph.
+/// The registered predicates of a rank. The locked engine owns them. A waiting thread calls
+/// [`PolledPredicates::register`]; the leader calls [`PolledPredicates::poll_all`].
 pub struct PolledPredicates {
     /// How many there are.
     count: AtomicU32,
@@ -116,7 +117,7 @@ impl PolledPredicates {
 }
 
 impl RegisteredPredicate<'_> {
-    /// Its name; no other that is lent has it.
+    /// The id of the predicate, unique among registered ones.
     pub fn id(&self) -> u32 {
         self.id
     }

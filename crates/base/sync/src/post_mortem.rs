@@ -43,7 +43,7 @@ struct AreaSlot {
     bytes: usize,
 }
 
-/// See the module's paragraph.
+/// A sealed memory file with slots for values, and the list of free slots.
 #[derive(Debug)]
 pub struct PostMortemArea {
     memory: Segment,

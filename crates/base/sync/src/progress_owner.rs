@@ -28,7 +28,9 @@ const ENTERED: u32 = 3;
 /// Lent, and nobody is there who could come in: nothing that was open is any more.
 const RELEASED_NO_THREAD: u32 = 4;
 
-/// See the module's paragraph.
+/// The word that says who may use a rank's engine: the program's thread or the progress thread. The
+/// locked engine owns it. The program calls `lend` to release ownership and `take_back` to reclaim
+/// it; the progress thread calls [`ProgressOwner::enter`] for each turn.
 #[derive(Debug)]
 pub struct ProgressOwner {
     state: AtomicU32,
@@ -125,9 +127,9 @@ impl ProgressOwner {
         }
     }
 
-    /// As `try_reclaim`, but a helper that is inside is asked to leave soon. It may still be inside,
-    /// even put aside by the kernel: who gets `false` goes on with locks that are real ones, and
-    /// calls this again now and then.
+    /// Reclaims ownership, and asks a progress thread that is inside to leave soon. The thread may
+    /// still be inside, even preempted by the kernel. A caller that gets `false` continues with
+    /// real locks, and calls this again now and then.
     pub fn take_back(&self) -> bool {
         if self.try_reclaim() {
             return true;
@@ -307,7 +309,7 @@ impl<'a> ProgressWakeup<'a> {
         self.claim_fenced(what)
     }
 
-    /// The same where a fence lies between the publication and this.
+    /// Claims the wake-up where a fence lies between the publication and this call.
     #[inline]
     fn claim_fenced(self, what: WakeupScope) -> bool {
         self.bell.is_armed()

@@ -130,8 +130,8 @@ pub enum StoreKind {
     /// Ordinary ones: the lines stay in the writer's cache, where the reader gets them.
     #[default]
     Cached = 0,
-    /// Such that bypass the caches: the reader gets the lines from memory, and the writer need not
-    /// get them at all.
+    /// Stores that bypass the caches: the reader gets the lines from memory, and the writer need
+    /// not fetch them at all.
     Streamed = 1,
 }
 

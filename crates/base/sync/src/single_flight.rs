@@ -10,7 +10,9 @@
 use crate::facade::{AtomicBool, Mutex, MutexGuard, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
 
-/// See the module's paragraph.
+/// A value that one thread at a time works on, and the mark of threads that came meanwhile.
+/// `attend` does both steps; [`SingleFlight::begin`] and [`SingleFlightTurn::end`] are for callers
+/// that look by themselves.
 #[derive(Debug, Default)]
 pub struct SingleFlight<T> {
     value: Mutex<T>,
@@ -206,8 +208,8 @@ mod loom_tests {
         });
     }
 
-    /// As a lock alone would leave it: what others bring to one that has looked already is seen by
-    /// nobody.
+    /// A lock alone would lose events: nobody sees what others bring to a thread that has looked
+    /// already.
     #[test]
     #[should_panic(expected = "nobody looked")]
     fn without_a_mark_it_would_be_lost() {

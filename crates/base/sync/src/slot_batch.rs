@@ -46,8 +46,8 @@ pub(crate) struct BatchCursor {
 }
 
 impl BatchCursor {
-    /// Of a run that is closed, in a lane of which this is a slot: so even what reads its place
-    /// before it is first opened, and its end after, finds a slot.
+    /// The cursor of a closed batch in a lane that contains `slot`. Even a read of its position
+    /// before the first opening finds a slot.
     pub(crate) fn new(slot: *mut u8) -> Self {
         let nothing_from = || AtomicPtr::new(slot);
         Self {
@@ -101,8 +101,8 @@ impl BatchCursor {
         writer.filled(self.used().0);
     }
 
-    /// Addresses of the words of which [`BatchCursor::used`] is made: the next slot, the first one, and
-    /// the payload.
+    /// Addresses of the words of which [`BatchCursor::used`] is made: the next slot, the first one,
+    /// and the payload.
     #[cfg(not(loom))]
     pub(crate) fn words_at(&self) -> [usize; 3] {
         [
@@ -126,8 +126,8 @@ impl BatchCursor {
         (at < self.end.load(Ordering::Relaxed)).then_some(at)
     }
 
-    /// Has `write` write a record of `len` bytes into the slot that [`BatchCursor::next`] just gave,
-    /// whose stamp is given, and publishes it.
+    /// Has `write` write a record of `len` bytes into the slot that [`BatchCursor::next`] just
+    /// gave, whose stamp is given, and publishes it.
     #[inline(always)]
     pub(crate) fn fill(&self, stamp: &AtomicU64, len: usize, write: impl FnOnce()) {
         write();
@@ -162,7 +162,7 @@ pub(crate) struct NextRecord<At> {
 }
 
 impl<At: Copy> NextRecord<At> {
-    /// Of a lane's reader, as far as that is now, and its only writer.
+    /// The next record of a lane, from the reader's position and the lane's only writer.
     #[inline]
     pub(crate) fn of<M: ContiguousSlots<At = At>>(reader: &RingReader<M>, writer: u16) -> Self {
         let slot = reader.head_slot();
@@ -189,8 +189,8 @@ impl<At: Copy> NextRecord<At> {
         self.left == 0
     }
 
-    /// The reader is done with the record that [`NextRecord::peek`] just showed. `true`: writers wait
-    /// for room and are to be rung.
+    /// The reader is done with the record that [`NextRecord::peek`] just showed. `true`: writers
+    /// wait for room and are to be rung.
     #[inline(always)]
     pub(crate) fn pass<M: ContiguousSlots<At = At>>(
         &mut self,

@@ -24,11 +24,11 @@ const STORES_TRIED: u32 = 256;
 /// clock's readings take a fiftieth.
 const STORES_LONG: usize = 32 * 1024;
 
-/// The same as [`STORES_TRIED`] for such payloads: a large message has some dozens of them and
-/// should not be over before a change is noticed. A power of two.
+/// Ratio of [`STORES_TRIED`] for such payloads: a large message has some dozens of them and should
+/// not be over before a change is noticed. A power of two.
 const STORES_TRIED_LONG: u32 = 64;
 
-/// The same while either is not known yet. A power of two.
+/// Ratio of [`STORES_TRIED`] while the cost of either kind of store is unknown. A power of two.
 const STORES_LEARNED: u32 = 4;
 
 /// Picoseconds per byte by [`StoreKind`]; 0: unknown.
@@ -135,8 +135,8 @@ impl StoreChooser {
         self.dear = quarters;
     }
 
-    /// The stores for the next payload of `len` bytes, and whether [`StoreChooser::took`] is to hear how
-    /// long they took.
+    /// The stores for the next payload of `len` bytes, and whether [`StoreChooser::took`] is to
+    /// hear how long they took.
     #[inline(always)]
     pub fn next(&mut self, len: usize) -> (StoreKind, bool) {
         let draw = self.draw.next();

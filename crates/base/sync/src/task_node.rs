@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub enum RunOutcome {
     /// The work is done.
     Done,
-    /// It is to be run again; the chore stays in its rack.
+    /// The task is to be run again and stays in its queue.
     Again,
 }
 
@@ -42,18 +42,18 @@ pub enum TaskState {
     New,
     /// In a rack, or being run.
     Pending,
-    /// Its last run said so.
+    /// The last run reported the end of the work.
     Done,
     /// Taken back.
     Cancelled,
-    /// Its last run panicked.
+    /// The last run panicked.
     Failed,
 }
 
 /// Why a chore was not put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueError {
-    /// It is in a rack already, or somebody is taking it back.
+    /// The task is in a queue already, or another thread is cancelling it.
     Pending,
     /// The rack has no room.
     Full,
@@ -64,7 +64,7 @@ pub enum EnqueueError {
 /// The end of a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancellation {
-    /// It is in no rack and nobody runs it. What became of it last is told.
+    /// The task is in no queue and nobody runs it. The value is its final state.
     Settled(TaskState),
     /// Asked by its own run: it will not be run again after this run.
     AfterThisRun,
@@ -84,9 +84,9 @@ const FAILED: u32 = 5;
 const HAS_WAITER: u32 = 1 << 3;
 /// Somebody takes it back, and frees its slot.
 const CANCELLING: u32 = 1 << 4;
-/// It is to be run once more even if its run is done.
+/// The task is to be run once more even if its current run reports the end.
 const RERUN: u32 = 1 << 5;
-/// It is not to be run again after the run that goes on.
+/// The task is not to be run again after the current run.
 const CANCEL_AFTER_RUN: u32 = 1 << 6;
 /// The rack holds a count of its `Arc`.
 const SHARED: u32 = 1 << 7;
@@ -108,8 +108,8 @@ struct TaskVtable<C> {
 pub(crate) struct TaskHeader<C> {
     // What a runner writes comes first, so that it lies on one line.
     state: AtomicU32,
-    /// Rack and slot while pending, as `TaskQueues` packs them. Changes while it is pending only from
-    /// the post to a slot, before the chore is offered there.
+    /// Rack and slot while pending, as `TaskQueues` packs them. Changes while it is pending only
+    /// from the post to a slot, before the chore is offered there.
     queue_slot: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
@@ -118,7 +118,9 @@ pub(crate) struct TaskHeader<C> {
     patience_us: u32,
 }
 
-/// See the module's paragraph.
+/// A unit of work and its link into a task queue. The submitter owns it, pinned or in an `Arc`.
+/// Order of calls: [`TaskNode::new`]; then `put` or `enqueue_shared`, as often as the last run has
+/// ended; then [`TaskNode::wait`] or `withdraw`. Dropping the node cancels it.
 #[repr(C)]
 pub struct TaskNode<W: TaskWork<C>, C: 'static> {
     header: TaskHeader<C>,
@@ -149,9 +151,9 @@ pub(crate) enum RunVerdict {
     FreeSlot,
     /// Settled; a withdrawer frees the slot.
     KeepSlot,
-    /// It is to be run again: the runner makes its slot ready.
+    /// The task is to be run again: the runner makes its slot ready.
     Again,
-    /// It was done, but somebody wants one more run, at once: the runner still has it.
+    /// The run ended, but another thread wants one more run at once: the runner keeps the task.
     Rerun,
     /// Somebody takes it back: it was not run, and that one frees the slot.
     Cancelled,
@@ -228,8 +230,8 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
             })
     }
 
-    /// As `enqueue_shared`; if it is pending already, sees to it that a whole run begins after now, and
-    /// says `None`.
+    /// Enqueues the task as `enqueue_shared` does. If it is pending already, makes sure that a
+    /// whole run begins after this call, and returns `None`.
     pub fn poke(self: &Arc<Self>, rack: usize) -> Result<Option<Enqueued>, EnqueueError> {
         loop {
             match self.enqueue_shared(rack) {
@@ -590,8 +592,8 @@ unsafe fn run_erased<W: TaskWork<C>, C: 'static>(
 }
 
 /// # Safety
-/// `header` is the first field of a `TaskNode<W, C>` in an `Arc`, a count of which was given up with
-/// `Arc::into_raw`.
+/// `header` is the first field of a `TaskNode<W, C>` in an `Arc`, a count of which was given up
+/// with `Arc::into_raw`.
 unsafe fn release_erased<W: TaskWork<C>, C: 'static>(header: NonNull<TaskHeader<C>>) {
     // SAFETY: the caller's promise. The address of the header is that of the chore.
     drop(unsafe { Arc::from_raw(header.cast::<TaskNode<W, C>>().as_ptr().cast_const()) });

@@ -94,8 +94,8 @@ impl<C> SlotBlock<C> {
         self.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
     }
 
-    /// The same for the post, if `header` still waits there. If it went and came back meanwhile, it
-    /// waits as well.
+    /// Claims the task in the LIFO slot, if `header` is still ready there. A task that left and
+    /// came back meanwhile is ready as well.
     fn claim_lifo_slot(&self, header: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
         let held = header.map_addr(|address| address | CLAIMED);
         // Acquire: the chore. SYNC(rack-ready).
@@ -188,8 +188,8 @@ fn seat(rack: usize, slot: usize) -> u32 {
 pub const QUEUES_MAX: usize = 1 << 16;
 
 impl<C> TaskQueues<C> {
-    /// Racks with room for this many chores each, rounded up to 64. `None`: more than [`QUEUES_MAX`]
-    /// racks, or a rack of none or of more than [`TASKS_MAX`].
+    /// Racks with room for this many chores each, rounded up to 64. `None`: more than
+    /// [`QUEUES_MAX`] racks, or a rack of none or of more than [`TASKS_MAX`].
     pub fn new(slots: &[usize]) -> Option<Self> {
         if slots.len() > QUEUES_MAX || slots.iter().any(|slots| !(1..=TASKS_MAX).contains(slots)) {
             return None;

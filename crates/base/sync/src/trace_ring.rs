@@ -106,7 +106,7 @@ pub enum ReadOutcome {
     Record(RecordWords),
     /// Nothing was written there yet, or it is just being written.
     NotYet,
-    /// It was overwritten.
+    /// The record was overwritten.
     Gone,
 }
 

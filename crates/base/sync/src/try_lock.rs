@@ -108,7 +108,7 @@ impl<T> TryLock<T> {
         self.try_lock_for(LockHold::Work)
     }
 
-    /// The same, saying for what.
+    /// Takes the lock if it is free, and says for what.
     #[inline]
     pub fn try_lock_for(&self, hold: LockHold) -> Option<TryLockGuard<'_, T>> {
         if self.single_threaded.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ impl<T> TryLock<T> {
 }
 
 impl<T> TryLockGuard<'_, T> {
-    /// Its holder had to come back for it.
+    /// Notes that the holder had to try more than once.
     pub fn note_contended(&self) {
         self.0.contended.store(CONTENDED_FOR, Ordering::Relaxed);
     }

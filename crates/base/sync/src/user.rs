@@ -61,7 +61,7 @@ impl UserMem {
         self.base.wrapping_add_signed(offset)
     }
 
-    /// The same memory seen from a base moved by `offset` bytes.
+    /// Returns a view of the same memory whose base is moved by `offset` bytes.
     pub fn offset(self, offset: isize) -> Self {
         Self {
             base: self.base.wrapping_add_signed(offset),
@@ -82,7 +82,7 @@ impl UserMem {
         unsafe { copy_bytes(self.ptr(offset), dst.as_mut_ptr(), dst.len()) }
     }
 
-    /// So many bytes at `offset`: a few moves, where `read` is a call.
+    /// Reads `N` bytes at `offset`: a few moves, where `read` is a call.
     #[inline(always)]
     pub fn read_array<const N: usize>(self, offset: isize) -> [u8; N] {
         // SAFETY: as in `read`.
@@ -497,7 +497,7 @@ impl Data {
         self.pack_to(from, Packed::over(dst));
     }
 
-    /// The same into memory that others may write meanwhile.
+    /// Packs bytes from `from` on into memory that others may write meanwhile.
     pub fn pack_to(&self, from: u64, dst: Packed) {
         assert!(
             from + dst.len() as u64 <= self.len,
@@ -514,7 +514,7 @@ impl Data {
         self.unpack_from(from, Packed::of(src));
     }
 
-    /// The same from memory that others may write meanwhile.
+    /// Unpacks bytes from `from` on out of memory that others may write meanwhile.
     pub fn unpack_from(&self, from: u64, src: Packed) {
         assert!(
             from + src.len() as u64 <= self.len,

@@ -26,7 +26,7 @@ use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
 use crate::pad::CachePadded;
 use std::sync::OnceLock;
 
-/// Seats of a row: what one word of a bitmap names.
+/// Slots of a row: what one word of a bitmap names.
 #[cfg(not(loom))]
 const ROW: usize = 64;
 #[cfg(loom)]
@@ -38,39 +38,39 @@ const ROWS: usize = 64;
 #[cfg(loom)]
 const ROWS: usize = 1;
 
-/// Threads that can have a seat at once.
+/// Threads that can have a wait slot at once.
 pub const WAIT_SLOTS_MAX: usize = ROW * ROWS;
 
-/// A seat's word: its owner sleeps or is about to.
+/// A slot's word: its owner sleeps or is about to.
 const PARKED: u32 = 0;
-/// There is news for its owner.
+/// A slot's word: the event of its owner has come.
 const NOTIFIED: u32 = 1;
-/// Its owner is the poller from now on.
+/// A slot's word: its owner is the leader from now on.
 const PROMOTED: u32 = 2;
-/// Nobody waits here.
+/// A slot's word: nobody waits here.
 const AWAKE: u32 = 3;
-/// Its owner waits as one that sits, but looks at the word and need not be woken.
+/// A slot's word: its owner is parked, but spins on the word and needs no system call to wake.
 const SPINNING: u32 = 4;
 
-/// Whether somebody waits at a seat with this word.
+/// Tells whether a thread waits in a slot with this word.
 #[inline]
 fn waits(word: u32) -> bool {
     matches!(word, PARKED | SPINNING)
 }
 
-/// No thread is the poller.
+/// The leader's word: no thread leads.
 const NOBODY: usize = 0;
-/// The role was handed over, and whoever has it now is waking up.
+/// The leader's word: leadership was passed to a thread that is waking up.
 const IN_TRANSIT: usize = 1;
-/// Bit of the poller's word: it lies on the bell.
+/// Bit of the leader's word: the leader is parked on the doorbell.
 const LEADER_ON_BELL: usize = 1 << (usize::BITS - 1);
 
-/// A thread that waits, by a number of its own above 1.
+/// The id of a waiting thread: a number of its own above 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaiterId(usize);
 
 impl WaiterId {
-    /// The thread of this number, which no other thread that waits at the same seats has.
+    /// Makes the id of a thread from a number that no other thread of the same waiters has.
     ///
     /// # Panics
     /// If it is 0 or 1, or has its highest bit.
@@ -83,24 +83,24 @@ impl WaiterId {
     }
 }
 
-/// Why a wait in a seat is over.
+/// The reason why a parked thread was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// Something happened, or nobody polls: ask again.
+    /// An event came, or there is no leader: check the condition again.
     Recheck,
-    /// The caller is the poller now. It hands the role over when it leaves.
+    /// The caller is the leader now. It passes leadership when it leaves.
     Lead,
 }
 
 #[derive(Debug)]
 struct SlotRow {
-    /// Seats that threads have.
+    /// Slots that threads have taken, as bits.
     taken: AtomicU64,
-    /// What their owners wait for. Valid where the word says that somebody sits.
+    /// Keys of the events that owners wait for. Valid where the word says that the owner waits.
     awaited_keys: [AtomicU64; ROW],
-    /// When they sat down, by a count.
+    /// Times at which owners parked, by a count.
     parked_at: [AtomicU32; ROW],
-    /// Who they are, for those who lie down.
+    /// Ids of the owners, for those that park on the doorbell.
     owners: [AtomicUsize; ROW],
     words: [CachePadded<AtomicU32>; ROW],
 }
@@ -116,7 +116,7 @@ impl SlotRow {
         }
     }
 
-    /// Seats in which somebody waits.
+    /// Returns the slots in which a thread waits.
     fn parked_slots(&self) -> impl Iterator<Item = usize> {
         let mut taken = self.taken.load(Ordering::SeqCst);
         std::iter::from_fn(move || {
@@ -132,7 +132,7 @@ impl SlotRow {
         })
     }
 
-    /// Ends the wait in a seat; `false`: somebody else did.
+    /// Ends the wait in a slot; `false`: another thread did.
     fn wake_slot(&self, index: usize, why: u32) -> bool {
         let word = &self.words[index];
         let change = |from| {
@@ -151,18 +151,23 @@ impl SlotRow {
     }
 }
 
-/// See the module's paragraph.
+/// The leadership, the event count and the wait slots of a rank's threads. The locked engine owns
+/// them. A waiting thread calls [`Waiters::event_count`], checks its condition, then
+/// [`Waiters::try_lead`]. If that fails it calls [`Waiters::take_slot`] and [`WaitSlot::wait`]. The
+/// leader calls [`Waiters::pass_leadership`] when it leaves. Whoever causes an event calls
+/// [`Waiters::notify`].
 #[derive(Debug)]
 pub struct Waiters {
-    /// Who polls: `NOBODY`, `IN_TRANSIT`, or a thread's number, with `LEADER_ON_BELL` if that lies there.
+    /// The leader: `NOBODY`, `IN_TRANSIT`, or a thread's id, with `LEADER_ON_BELL` if that thread
+    /// is parked on the doorbell.
     leader: AtomicUsize,
-    /// Who lies on the bell, whoever polls meanwhile, or `NOBODY`.
+    /// The thread that sleeps on the doorbell, whoever leads meanwhile, or `NOBODY`.
     bell_sleeper: AtomicUsize,
-    /// Counts what happened.
+    /// Number of events so far.
     events: AtomicU64,
-    /// Counts who sat down.
+    /// Number of times that a thread parked (modulo 2^32).
     parked: AtomicU32,
-    /// Counts who was called because of news.
+    /// Number of threads notified of events (modulo 2^32).
     notified: AtomicU32,
     slot_rows: [OnceLock<Box<SlotRow>>; ROWS],
 }
@@ -195,7 +200,8 @@ impl Waiters {
             .map_while(|row| row.get().map(|row| &**row))
     }
 
-    /// Makes the caller the poller, unless there is one. It hands the role over when it leaves.
+    /// Makes the caller the leader, unless there is one. The leader passes leadership when it
+    /// leaves.
     #[inline]
     pub fn try_lead(&self, who: WaiterId) -> bool {
         self.leader
@@ -203,8 +209,8 @@ impl Waiters {
             .is_ok()
     }
 
-    /// Makes the caller the poller, if the one that is lies on the bell. It lays the role back, or
-    /// hands it over, when it leaves.
+    /// Makes the caller the leader, if the present leader is parked on the doorbell. The caller
+    /// returns leadership to the doorbell, or passes it, when it leaves.
     #[inline]
     pub fn relieve_parked_leader(&self, who: WaiterId) -> bool {
         let poller = self.leader.load(Ordering::Relaxed);
@@ -215,21 +221,21 @@ impl Waiters {
                 .is_ok()
     }
 
-    /// Whether the role lies on the bell. Asked after telling, it says that the poller was told in
-    /// its seat.
+    /// Tells whether the leader is parked on the doorbell. Called after `notify`, `true` means that
+    /// the leader was notified in its slot.
     #[inline]
     pub fn is_leader_on_bell(&self) -> bool {
         self.leader.load(Ordering::SeqCst) & LEADER_ON_BELL != 0
     }
 
-    /// Whether somebody lies on the bell, to whom the poller can lay its role back.
+    /// Tells whether a thread sleeps on the doorbell, to which the leader can return leadership.
     #[inline]
     pub fn has_bell_sleeper(&self) -> bool {
         self.bell_sleeper.load(Ordering::SeqCst) != NOBODY
     }
 
-    /// The poller leaves, and whoever lies on the bell has its role from now on. `false`: nobody
-    /// does, the caller has it still.
+    /// Leaves leadership to the thread that sleeps on the doorbell. `false`: there is none, and the
+    /// caller still leads.
     pub fn leave_leadership_on_bell(&self, who: WaiterId) -> bool {
         let lies = self.bell_sleeper.load(Ordering::SeqCst);
         if lies == NOBODY {
@@ -251,44 +257,44 @@ impl Waiters {
                 .is_err()
     }
 
-    /// Whether somebody polls, or was told to.
+    /// Tells whether a thread leads, or was told to.
     #[inline]
     pub fn has_leader(&self) -> bool {
         self.leader.load(Ordering::SeqCst) != NOBODY
     }
 
-    /// Whether this thread is the poller.
+    /// Tells whether this thread leads.
     #[inline]
     pub fn is_led_by(&self, who: WaiterId) -> bool {
         self.leader.load(Ordering::Relaxed) == who.0
     }
 
-    /// How much has happened. Read before asking whether what is awaited has come.
+    /// Returns the number of events so far. To be read before the condition is checked.
     #[inline]
     pub fn event_count(&self) -> u64 {
         self.events.load(Ordering::SeqCst)
     }
 
-    /// How many were called because of news, ever (modulo 2^32).
+    /// Returns how many threads were notified of events (modulo 2^32).
     #[inline]
     pub fn notified_count(&self) -> u32 {
         self.notified.load(Ordering::Relaxed)
     }
 
-    /// How many sat down, ever (modulo 2^32).
+    /// Returns how often a thread parked (modulo 2^32).
     #[inline]
     pub fn parked_count(&self) -> u32 {
         self.parked.load(Ordering::Relaxed)
     }
 
-    /// Something happened that nobody in a seat waits for.
+    /// Counts an event that no parked thread waits for.
     #[inline]
     pub fn count_event(&self) {
         self.events.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Something happened: whoever waits for what `is_due` says yes to is called. Everything that
-    /// `is_due` and those who are called look at was written before.
+    /// Counts an event and wakes each parked thread for whose key `is_due` returns true. Everything
+    /// that `is_due` and the woken threads read was written before.
     #[inline]
     pub fn notify(&self, mut is_due: impl FnMut(u64) -> bool) {
         // Before the look at the seats: SYNC(seats-news).
@@ -306,8 +312,8 @@ impl Waiters {
         }
     }
 
-    /// One that may lie on the bell was called, and is about to get up: who leaves does not lay the
-    /// role back to it.
+    /// Withdraws a thread that may sleep on the doorbell, because it was woken: a leader that
+    /// leaves does not return leadership to it.
     #[inline]
     fn forget_bell_sleeper(&self, owner: usize) {
         if self.bell_sleeper.load(Ordering::Relaxed) == owner {
@@ -320,8 +326,8 @@ impl Waiters {
         }
     }
 
-    /// The poller leaves: one that waits has its role now (the one that sat down last, whose turn
-    /// is likely to come last), or nobody has, and nobody waits. `true`: somebody has.
+    /// Passes leadership to the thread that parked last, whose turn is likely to come last; or to
+    /// nobody, if nobody is parked. Returns whether a thread got it.
     pub fn pass_leadership(&self) -> bool {
         loop {
             // Before somebody is called, who says so in turn.
@@ -358,7 +364,7 @@ impl Waiters {
             })
     }
 
-    /// A seat of the caller's own, until it is dropped. `None`: there are no more.
+    /// Takes a free wait slot for the caller, until it is dropped. `None`: there are no more.
     pub fn take_slot(&self, who: WaiterId) -> Option<WaitSlot<'_>> {
         for row in &self.slot_rows {
             let row = row.get_or_init(|| Box::new(SlotRow::new()));
@@ -382,7 +388,7 @@ impl Waiters {
     }
 }
 
-/// A thread's seat.
+/// A thread's wait slot, until it is dropped. Its owner parks in it, any number of times.
 #[derive(Debug)]
 pub struct WaitSlot<'a> {
     seats: &'a Waiters,
@@ -392,10 +398,9 @@ pub struct WaitSlot<'a> {
 }
 
 impl WaitSlot<'_> {
-    /// Waits until there is news of `awaited_keys`, or the role of the poller is handed over to the
-    /// caller: looks for that so many times, then sleeps. At once `Recheck` if something happened since
-    /// `seen`, which was read before what is awaited was found not to have come, or if nobody
-    /// polls.
+    /// Parks until the event of `key` comes, or leadership is passed to the caller: spins on
+    /// the word for `looks` turns, then sleeps. Returns `Recheck` at once if an event came since
+    /// `seen`, which was read before the condition was checked, or if there is no leader.
     pub fn wait(&mut self, key: u64, seen: u64, looks: u32) -> WakeReason {
         let seats = self.seats;
         let word = self.enter(key, if looks > 0 { SPINNING } else { PARKED });
@@ -433,8 +438,9 @@ impl WaitSlot<'_> {
         word
     }
 
-    /// The poller lies down on the bell, which it has armed. It sleeps on [`WaitSlot::futex_word`] and on the
-    /// bell, and gets up when it likes. `false`: something happened since `seen`, and it polls on.
+    /// Parks the leader on the doorbell, which it has armed. The caller then sleeps on
+    /// [`WaitSlot::futex_word`] and on the doorbell, and calls `unpark` when it likes. `false`: an
+    /// event came since `seen`, and the caller leads on.
     pub fn park_on_bell(&mut self, key: u64, seen: u64) -> bool {
         let word = self.enter(key, PARKED);
         if self.seats.event_count() != seen {
@@ -448,9 +454,9 @@ impl WaitSlot<'_> {
         true
     }
 
-    /// Another polls: the caller lies down where that one lays its role when it leaves. `Err`: how
-    /// it got up at once, because something happened since `seen`, nobody polls, or another lies
-    /// there.
+    /// Parks the caller on the doorbell behind another leader, which leaves its leadership there
+    /// when it goes. `Err`: the caller was woken at once, because an event came since `seen`, there
+    /// is no leader, or another thread sleeps there.
     ///
     /// # Errors
     /// As said.
@@ -467,23 +473,24 @@ impl WaitSlot<'_> {
         Err(self.unpark())
     }
 
-    /// What to sleep on while one lies: a word, and its value as long as there is nothing for its
-    /// owner.
+    /// The word to sleep on while parked on the doorbell, and its value as long as nothing has come
+    /// for its owner.
     pub fn futex_word(&self) -> (&AtomicU32, u32) {
         (&self.row.words[self.index], PARKED)
     }
 
-    /// Whether there is something for who lies here.
+    /// Tells whether something has come for the thread that is parked here.
     pub fn is_woken(&self) -> bool {
         self.row.words[self.index].load(Ordering::SeqCst) != PARKED
     }
 
-    /// Whether the role lies on the bell, for who lies there to take.
+    /// Tells whether leadership was left on the doorbell for the owner of this slot.
     pub fn has_leadership(&self) -> bool {
         self.seats.leader.load(Ordering::SeqCst) == self.who.0 | LEADER_ON_BELL
     }
 
-    /// Who lies gets up: as the poller, if the role lies on the bell or was handed over to it.
+    /// Ends the park on the doorbell. The caller leads if leadership was left there or passed to
+    /// it.
     pub fn unpark(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == PROMOTED;
         self.seats.forget_bell_sleeper(self.who.0);
@@ -507,7 +514,7 @@ impl WaitSlot<'_> {
     }
 }
 
-/// Looks at a seat's word, so many times at most.
+/// Spins on a slot's word, so many times at most.
 fn look(word: &AtomicU32, looks: u32) {
     for _ in 0..looks {
         if word.load(Ordering::Acquire) != SPINNING {

@@ -11,7 +11,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// As `model`, of one that sleeps at once and of one that looks before.
+/// Runs `model` for a waiter that sleeps at once and for one that spins first.
 fn model_of_both(body: fn(looks: u32)) {
     model(move || body(0));
     model(move || body(1));

@@ -33,7 +33,7 @@ pub fn find(device: &str) -> Option<DeviceLocality> {
     read(Path::new("/sys"), device)
 }
 
-/// The same below another root, laid out as `/sys`.
+/// Finds a device below another root, laid out as `/sys`.
 pub fn read(root: &Path, device: &str) -> Option<DeviceLocality> {
     if device.is_empty() || device.contains('/') || device.starts_with('.') {
         return None;

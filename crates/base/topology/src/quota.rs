@@ -11,7 +11,7 @@ pub fn cpu_milli() -> Option<u32> {
     )
 }
 
-/// The same for a given mount of the control groups and the text of `/proc/self/cgroup`.
+/// Computes the quota for a given mount of the control groups and the text of `/proc/self/cgroup`.
 fn from_files(mount: &Path, groups: &str) -> Option<u32> {
     let quotas = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');

@@ -71,7 +71,7 @@ impl Kind {
 pub struct Area {
     /// Everything that it is: with one core per cache, an area is both.
     pub kinds: Vec<Kind>,
-    /// Its CPUs.
+    /// CPUs of the area.
     pub cpus: CpuSet,
     /// The next larger area, by index; `None` for the machine.
     pub parent: Option<usize>,
@@ -104,7 +104,7 @@ impl Tree {
         Self::read(Path::new("/sys/devices/system"), &allowed())
     }
 
-    /// These CPUs of this machine, whether or not this process may use them.
+    /// Builds the tree over these CPUs of this machine, whether or not this process may use them.
     pub fn over(cpus: &CpuSet) -> Self {
         Self::read(Path::new("/sys/devices/system"), cpus)
     }

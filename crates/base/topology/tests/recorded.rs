@@ -110,7 +110,7 @@ fn ranks_get_cores_of_their_own_and_workers_spare_ones_of_the_same_node() {
     }
 }
 
-/// The same machine as binding sees it.
+/// Converts a tree to the machine that binding works on.
 fn machine(tree: &Tree) -> Machine {
     let mut pus: Vec<Pu> = (0..tree.cores())
         .flat_map(|core| {

@@ -42,8 +42,8 @@ impl Backoff {
         }
     }
 
-    /// It paid this time, which is not yet to say that it does: it is left out a quarter as often
-    /// as before.
+    /// Notes that the step paid this time, which does not prove that it pays: it is skipped a
+    /// quarter as often as before.
     pub(crate) fn eased(&self) {
         let skip = self.last.load(Ordering::Relaxed) / 4;
         self.last.store(skip, Ordering::Relaxed);

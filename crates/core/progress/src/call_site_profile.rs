@@ -27,15 +27,15 @@ pub(crate) struct ProfileTime {
     pub worth: Duration,
 }
 
-/// See the module's paragraph. Relaxed everywhere: a stale value costs one needless or missed
-/// lending.
+/// The profile of call sites. Relaxed everywhere: a stale value costs one needless or missed
+/// release.
 #[derive(Debug, Default)]
 pub(crate) struct CallSiteProfile {
     /// Whose each entry is.
     sites: [AtomicU64; SITES],
     /// Times in a row that each left something open for a moment only.
     shorts: [AtomicU8; SITES],
-    /// Those that left something open since the last wait.
+    /// Entries that left something open since the last wait, as bits.
     away: AtomicU32,
     /// When the last of them did, in nanoseconds.
     since: AtomicU64,

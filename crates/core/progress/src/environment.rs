@@ -45,9 +45,9 @@ pub struct PossibleSenders {
 /// it is told that the communicator is no more.
 #[derive(Clone, Copy, Debug)]
 pub struct CommunicatorInfo<'a> {
-    /// As the program named it; empty if it did not.
+    /// Name that the program gave; empty if it gave none.
     pub name: &'a str,
-    /// Its members' processes.
+    /// Processes of the members.
     pub members: GroupMembers<'a>,
     /// How many collectives this process has entered, by [`CollectiveCounter`]. They stay readable
     /// as long as it is there.
@@ -62,9 +62,9 @@ pub type CollectiveCounts = [AtomicU32; 4];
 pub enum CollectiveCounter {
     /// Collectives that return when they are done, constructors among them.
     Blocking = 0,
-    /// Those that give a request.
+    /// Nonblocking collectives.
     Nonblocking = 1,
-    /// Those that give a request to be started again and again.
+    /// Starts of persistent collectives.
     Persistent = 2,
     /// Constructors that have begun to talk.
     Constructions = 3,
@@ -84,7 +84,7 @@ pub enum GroupMembers<'a> {
         /// How many.
         size: u32,
     },
-    /// These.
+    /// The listed processes.
     List(&'a [Peer]),
     /// The communicator is no more: its counters are to be copied.
     Gone,
@@ -93,19 +93,19 @@ pub enum GroupMembers<'a> {
 /// News of the thread that advances what the program leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressThreadEvent {
-    /// It was started.
+    /// The thread was started.
     Started,
     /// The system gave no thread, with this error number: nothing advances but inside MPI calls.
     Refused(i32),
-    /// It was called, or looks by itself, and is about to work. Only for those who watch.
+    /// The thread was woken, or polls by itself, and is about to work. Only for tracers.
     Called,
-    /// It was called and something moved.
+    /// The thread was woken and something moved.
     Worked,
-    /// It works no more, until it is called again. Only for those who watch.
+    /// The thread stops working until it is woken again. Only for tracers.
     Leaves,
 }
 
-/// See the module's paragraph.
+/// The services that a locked engine gets from the process, thread or simulation in which it runs.
 pub trait Environment: Send + Sync {
     /// How patient a waiter may be at the moment.
     fn spin_budget(&self) -> SpinBudget;

@@ -10,7 +10,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// See the module's paragraph. One thread at a time.
+/// A thread of the library, one at a time. Order of calls: `start`; then `end` by the owner, or
+/// `retires` by the thread itself.
 #[derive(Debug, Default)]
 pub(crate) struct LibraryThread {
     started: Mutex<Option<ThreadHandle>>,

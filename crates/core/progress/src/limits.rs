@@ -88,8 +88,8 @@ pub const BACKLOG: u32 = 8;
 /// The first nap of a worker between two looks at tasks that repeat: about what waking costs.
 pub const NAP_FIRST: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// Its longest nap, unless a task says otherwise: with it a hundred idle ranks use less than one
-/// per cent of a core.
+/// A worker's longest nap, unless a task says otherwise: with it a hundred idle ranks use less than
+/// one per cent of a core.
 pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as
@@ -112,8 +112,8 @@ pub const LINGERERS: u32 = 3;
 /// and again while somebody takes it: a microsecond or two, which is what a switch costs.
 pub const GIVE_WAY_FIRST: u32 = 32;
 
-/// The same at most, when nobody took it for some times: about fifty microseconds, with which
-/// giving way costs less than a hundredth.
+/// Polls between two yields at most, when nobody took the core for some times: about fifty
+/// microseconds, with which yielding costs less than a hundredth.
 pub const GIVE_WAY_LAST: u32 = 1024;
 
 /// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at
@@ -198,7 +198,8 @@ pub const SHORTS: u8 = 3;
 /// together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// The same where the helper is awake: a line or two go from core to core for each message.
+/// Time of computing that is worth a release where the progress thread is awake: a line or two go
+/// from core to core for each message.
 pub const WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
 
 /// Where it is not known yet whether a helper stays awake, what is left open within such a time
@@ -222,7 +223,8 @@ pub const VIGIL_PAUSE_MOST: std::time::Duration = std::time::Duration::from_secs
 /// Lendings in a row, each soon after the one before, that find the helper asleep before it is
 /// called: calling costs the program some microseconds.
 pub const VIGIL_CALLS: u32 = 4;
-/// The same at most, where it was asleep again each time soon after.
+/// Releases in a row before the progress thread is woken, at most, where it was asleep again each
+/// time soon after.
 pub const VIGIL_CALLS_MOST: u32 = 16;
 
 /// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so
@@ -276,8 +278,8 @@ pub const BESIDE_DOUBLINGS: u32 = 3;
 /// aside for the next: threads that are answered in turn stay below.
 pub const SERVED_BEFORE_ASIDE: u32 = 16;
 
-/// Of so many calls of a poller one asks anew whether the thread that is called wants its core: a
-/// switch in vain among so many.
+/// Wake-ups by a leader after which it asks anew whether the woken thread wants its core: one
+/// needless switch among so many.
 pub const CROWDED_CALLS: u32 = 64;
 
 /// How long a poller that steps aside sleeps at most: as any sleeper's first nap, since what a peer
@@ -296,8 +298,8 @@ pub const LAYS_BACK: u32 = 4;
 /// share it: a tenth of a microsecond, which others wait for it at most.
 pub const CATCH_LOOKS: u32 = 8;
 
-/// Such turns: a microsecond in all, in which an answer on the way comes, and short beside what
-/// else may have to be looked after.
+/// Turns of [`CATCH_LOOKS`] polls: a microsecond in all, in which an answer on the way arrives, and
+/// short beside other duties.
 pub const CATCH_TURNS: u32 = 8;
 
 /// Room of a receive that is looked for so at most: no rail sends so short a message in pieces.

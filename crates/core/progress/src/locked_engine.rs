@@ -72,12 +72,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::TraceSwitch;
 use yield_before_park::YieldBeforePark;
 
-/// See the module's paragraph.
+/// A rank's engine, or one shard of it, behind its lock, with the threads that wait for it. The
+/// rank owns it and its threads share it. Order of calls: [`LockedEngine::new`]; then `elide` if
+/// one thread at a time is in MPI, or `share` before more come; then the methods of [`Messaging`]
+/// from any thread; at the end `stop_async_progress`.
 pub struct LockedEngine<R, S> {
     me: Peer,
     world: u32,
     shard: TryLock<Engine<R>>,
-    /// Threads that found the engine busy and need it.
+    /// Threads that found the lock taken and need it.
     lock_waiters: AtomicU32,
     /// More than one thread may be in MPI at once.
     shared: AtomicBool,
@@ -88,40 +91,40 @@ pub struct LockedEngine<R, S> {
     new_steppers: Mutex<VecDeque<Arc<dyn Stepper>>>,
     /// Attached and not yet finished, wherever they are.
     open_steppers: AtomicU32,
-    /// Those among them that look at memory which others write.
+    /// Open steppers that poll memory which others write.
     memory_steppers: AtomicU32,
-    /// Those among them that may have messages.
+    /// Open steppers that may have messages.
     messaging_steppers: AtomicU32,
-    /// Where threads wait while another polls, and who polls.
+    /// Leadership and wait slots of the rank's threads.
     waiters: Waiters,
-    /// What the poller looks at for those who wait for memory that others write.
+    /// Predicates of threads that wait for memory which other processes write.
     polled_predicates: PolledPredicates,
-    /// A thread that the poller called got its core, when that was last asked.
+    /// A thread that the leader woke got the leader's core, when that was last asked.
     core_contended: AtomicBool,
-    /// How many had sat down, ever, when somebody last received as the only one that waits.
+    /// Number of parks when a thread last received as the only one that waits.
     parked_before: AtomicU32,
-    /// How often somebody polled in the place of one that lay on the bell (modulo 2^32).
+    /// Times that a thread relieved a leader parked on the doorbell (modulo 2^32).
     leader_reliefs: AtomicU32,
-    /// The word of the pattern of the blocking receive in which who polls is, or who polled last
-    /// was; [`NO_PATTERN`]: it was another wait.
+    /// Word of the pattern of the blocking receive in which the present or last leader is;
+    /// [`NO_PATTERN`]: it was another wait.
     leader_pattern: AtomicU64,
-    /// The poller sleeps or is about to: what other threads do must wake it.
+    /// The leader sleeps or is about to: what other threads do must wake it.
     leader_sleeps: AtomicBool,
     /// The engine's completions when the steppers last ran.
     stepped_completions: AtomicU64,
     extended_spin: Backoff,
-    /// Where threads are that may sit down.
+    /// Yielding of threads that are about to park.
     yield_before_park: YieldBeforePark,
-    /// What the layer above said it waits for beside messages.
+    /// Waits of the MPI layer that the engine does not know.
     external_waits: Mutex<ExternalWaits>,
     parks: AtomicU32,
     async_progress: AsyncProgress<R, S>,
     trace_switch: TraceSwitch,
-    /// Looks of several threads that brought nothing.
+    /// Polls of several threads that brought nothing.
     unused_polls: AtomicU32,
-    /// Looks of calls that must not wait that brought nothing, among several shards.
+    /// Polls of test calls that brought nothing, where there are several shards.
     unused_tests: AtomicU32,
-    /// This host's place among the rank's shards, if there are several.
+    /// Links to the rank's other shards, if there are several.
     shard_links: OnceLock<ShardLinks<R, S>>,
 }
 
@@ -201,21 +204,21 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         result
     }
 
-    /// The poller is not to fall asleep before it has looked once more.
+    /// Counts an event, and wakes the leader so that it polls once more before it sleeps.
     fn count_event_and_wake(&self) {
         self.waiters.count_event();
         self.rouse();
     }
 
-    /// The poller looks again if it sleeps or is about to. Something was counted before.
+    /// Wakes the leader if it sleeps or is about to. The caller has counted an event before.
     fn rouse(&self) {
         if self.leader_sleeps.load(Ordering::SeqCst) {
             self.wake_source.wake();
         }
     }
 
-    /// Something happened outside the engine: whoever waits for anything asks again, and whoever
-    /// waits for what is due.
+    /// Notifies of an event outside the engine: threads that wait for anything, and threads whose
+    /// target is due.
     fn announce(&self, is_due: impl Fn(WaitKey) -> bool) {
         self.waiters.notify(|awaited| {
             let awaited = WaitKey::decode(awaited);
@@ -224,9 +227,8 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.wake_leader_unless_notified(self.open_steppers.load(Ordering::SeqCst) > 0);
     }
 
-    /// The poller looks again if it sleeps or is about to, all that sit having been told of what
-    /// happened. Who lies on the bell is one of those, and need not get up for what is others', but
-    /// for `work`.
+    /// Wakes the leader if it sleeps or is about to, after all parked threads were notified. A
+    /// leader parked on the doorbell was one of those, and is woken only for `work`.
     fn wake_leader_unless_notified(&self, work: bool) {
         if work || !self.waiters.is_leader_on_bell() {
             self.rouse();
@@ -253,7 +255,8 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.shard.try_lock_unshared()?.try_recv_now(catch, site)
     }
 
-    /// The same for a receive that has a name afterwards; `None`: use `post_plain_recv` or `recv`.
+    /// Posts a receive that has a name afterwards, by the fast path; `None`: use `post_plain_recv`
+    /// or `recv`.
     #[inline(always)]
     pub fn post_now(&self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
         self.shard.try_lock_unshared()?.post_now(catch, site)

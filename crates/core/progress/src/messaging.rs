@@ -62,8 +62,8 @@ pub trait Stepper: std::marker::Send + Sync {
     }
 }
 
-/// Which thread waits for something among others: kept by what is waited for, for whoever tells
-/// that it has come. At most one thread waits so for the same.
+/// The registration of the one thread that waits for an object among several others. The object
+/// owns it, and whoever completes the object reads it.
 #[derive(Debug)]
 pub struct AnyOfWaiter(AtomicU32);
 
@@ -110,36 +110,36 @@ pub(crate) fn current_waiter() -> u32 {
     OWN.with(|own| *own)
 }
 
-/// What a thread waits for, as far as the one that polls for it can tell without asking it.
+/// The event that a thread waits for, as far as the leader can tell without asking the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitTarget {
-    /// It is to be asked after whatever happened.
+    /// Any event: the condition is to be checked after whatever happened.
     Anything,
     /// The end of this operation. Of the name's generation only the low bits need to be right.
     Operation(Request),
-    /// The same of the receive, of this pattern, that the thread's own call has started and is
-    /// blocked in: it is concurrent with those of other threads.
+    /// The end of the receive, of this pattern, in which the thread's own call is blocked. That
+    /// receive is concurrent with those of other threads.
     Receive(Request, Pattern),
     /// The end of one of those that were named to [`Messaging::register_any_of`], which gave this:
     /// all are seen to in one shard.
     AnyOf(u32),
-    /// The same of such as may end in any shard.
+    /// The end of one of several operations that may end in any shard.
     AnyAnywhere(u32),
     /// A message that this pattern accepts, or that there can be none.
     Message(Pattern),
     /// The end of a stepper that was attached, or is when it ends ([`WaitTarget::stepper_end`]).
     Stepper(usize),
-    /// That [`Messaging::tell`] is called for what is at this address.
+    /// A call of [`Messaging::signal`] for the object at this address.
     Signal(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
 }
 
-/// The same as far as the one that polls needs it: what is left of it in one word.
+/// A wait target as the leader sees it, decoded from one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitKey {
     Anything,
-    /// Of the generation the low bits.
+    /// The end of this operation; the generation has its low bits only.
     Operation(Request),
     AnyOf(u32),
     /// A pattern, by its word.
@@ -172,12 +172,12 @@ impl WaitTarget {
         WaitTarget::Stepper(std::ptr::from_ref(stepper).addr())
     }
 
-    /// That of what is at this place, which nobody here brings about, is told.
+    /// The signal of the object at this place, which nobody in this engine causes.
     pub fn signal_of<T>(place: &T) -> Self {
         WaitTarget::Signal(std::ptr::from_ref(place).addr())
     }
 
-    /// As one word.
+    /// Encodes the target as the word that a wait slot holds.
     pub(crate) fn encode(self) -> u64 {
         match self {
             WaitTarget::Anything => 0,
@@ -221,7 +221,7 @@ impl WaitKey {
     }
 }
 
-/// What processes of one node do together beside messages, for their collectives. A host that
+/// What processes of one node share beside messages, for their collectives. An implementation that
 /// offers nothing leaves all to messages.
 pub trait NodeShared {
     /// Memory that `owner` offers to all processes of this node for what they do together beside
@@ -291,7 +291,7 @@ pub trait NodeShared {
     fn note_external_wait(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
-/// One rank's communication, from the side of the MPI layer.
+/// The communication of one rank, as the MPI layer sees it.
 pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// This process's index in the job's world.
     fn me(&self) -> Peer;
@@ -393,7 +393,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     fn share_a_shard(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
         true
     }
-    /// The same for somebody who looks for this.
+    /// Makes the progress that a test of `awaits` makes.
     fn progress_for(&self, awaits: WaitTarget) -> bool {
         let _ = awaits;
         self.progress_for_test()
@@ -405,8 +405,8 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever
     /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
-    /// The same for a thread that can say what it waits for, which need not be woken for anything
-    /// else. `awaits` is asked after each no of `done`.
+    /// Waits as [`Messaging::wait_until`] does, for a thread that can name its target and need not
+    /// be woken for anything else. `awaits` is called after each `false` of `done`.
     fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         let _ = awaits;
         self.wait_until(done);
@@ -428,9 +428,9 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
         let _ = (awaits, waiter);
         self.wake();
     }
-    /// The same for what others write into memory, and then ring this rank's doorbell if it is
-    /// armed. Any thread of this rank may ask `come`, which looks at memory only, calls nothing of
-    /// this host and takes no lock.
+    /// Waits for memory that other processes write, after which they ring this rank's doorbell if
+    /// it is armed. Any thread of this rank may call `come`, which only reads memory, calls nothing
+    /// of this engine and takes no lock.
     fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
         self.wait_until(&mut || come());
     }
@@ -445,7 +445,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     fn wake(&self);
     /// Advances `stepper` on every later progress until it is finished; steps it once now.
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>);
-    /// As `attach_stepper`, for a caller that waits for it at once.
+    /// Attaches a stepper for which the caller waits at once.
     fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
         self.attach_stepper(stepper);
     }

@@ -35,7 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 pub type ShardOpener<R, S> =
     Box<dyn Fn(usize) -> Result<(Engine<R>, S), Error> + std::marker::Send + Sync>;
 
-/// See the module's paragraph.
+/// The locked engines of one rank, by shard. The rank owns them. The first exists from the
+/// beginning; [`ShardedEngine::engine_of`] opens the others.
 pub struct ShardedEngine<R, S> {
     first: Arc<LockedEngine<R, S>>,
     /// By shard, the first place unused.
@@ -186,7 +187,8 @@ impl<R: Transport + std::marker::Send, S: Environment> ShardedEngine<R, S> {
         }
     }
 
-    /// The same, where what steppers wait for now comes in the first.
+    /// Returns the shard of a target at this moment: a stepper without messages ends in the first
+    /// shard.
     fn current_shard_of_target(&self, awaits: WaitTarget) -> Option<usize> {
         match awaits {
             WaitTarget::Stepper(_) => (!self.first.has_steppers_with_messages()).then_some(0),

@@ -290,7 +290,7 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// As [`forks`], for those who have called it before.
+/// Returns [`forks`] for callers that have called it before.
 #[inline]
 pub(crate) fn forks_now() -> u32 {
     FORKS.load(Ordering::Relaxed)

@@ -19,7 +19,7 @@ pub struct NbcLayout {
 }
 
 impl NbcLayout {
-    /// That of the rounds in which the collectives of a communicator meet one after another.
+    /// The layout of a communicator's slots, in which its collectives meet one after another.
     pub const fn common(wide: usize) -> Self {
         Self {
             rounds: ROUNDS,
@@ -29,8 +29,8 @@ impl NbcLayout {
         }
     }
 
-    /// That of the rounds of one collective alone, which is started again and again, and of which a
-    /// member never has two open: cells of at least `len` bytes.
+    /// The layout of the slots of one persistent collective, which a member never has open twice.
+    /// Cells have at least `len` bytes.
     pub const fn own(rounds: u32, len: usize) -> Self {
         // As long as the lines of a slot that it needs.
         let (cell, wide) = if len <= CELL_SHORT {

@@ -104,7 +104,7 @@ fn who_asks_and_computes_is_called_by_the_time_another_comes_to_that_number() {
     asked_by(1);
 }
 
-/// The same where two others leave, of which either may be the last.
+/// Two other members leave, and either may be the last.
 #[test]
 fn of_several_that_leave_one_calls_who_asked() {
     asked_by(2);

@@ -81,7 +81,7 @@ fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     });
 }
 
-/// The same when the program's thread takes back: its lock is elided only if nobody is inside.
+/// The program's thread reclaims ownership: its lock is elided only if nobody is inside.
 #[test]
 fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it_back() {
     loom::model(|| {

@@ -11,7 +11,7 @@ use crate::facade::{AtomicBool, Ordering, fence};
 pub struct ProgressSpin(AtomicBool);
 
 impl ProgressSpin {
-    /// It is not.
+    /// A flag of a progress thread that does not spin.
     #[allow(
         clippy::new_without_default,
         reason = "loom's atomics are made at run time"
@@ -33,8 +33,8 @@ impl ProgressSpin {
         }
     }
 
-    /// It does no more, after one last look at its gate and at what is open. For the helper alone,
-    /// or for who knows that it is gone.
+    /// Ends the spin, before one last look at the ownership word and at open operations. For the
+    /// progress thread alone, or for a thread that knows that it is gone.
     pub fn end(&self) {
         self.0.store(false, Ordering::Relaxed);
         // Before that look: SYNC(hands-vigil).
@@ -74,7 +74,8 @@ mod loom_tests {
         });
     }
 
-    /// The same while the helper is inside: what was left open before is in its last look.
+    /// Ownership is released while the progress thread is inside: its last look sees what was left
+    /// open before.
     #[test]
     fn a_helper_that_ends_its_vigil_inside_sees_what_was_left_open_or_the_lender_knows() {
         loom::model(|| {

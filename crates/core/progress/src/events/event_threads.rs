@@ -25,7 +25,7 @@ thread_local! {
     static RUNS: Cell<Option<(usize, LeaderTurn)>> = const { Cell::new(None) };
 }
 
-/// See the module's paragraph. The reactor's.
+/// The threads that lead the reactor in turn. The reactor owns them.
 #[derive(Debug)]
 pub(super) struct EventThreads {
     leader_follower: LeaderFollower,

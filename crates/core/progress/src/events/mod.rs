@@ -45,9 +45,9 @@ pub enum WatchAction {
 /// What is asked of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// It can be read from, or its other side is gone.
+    /// The descriptor can be read from, or its other side is gone.
     Readable,
-    /// It can be written to.
+    /// The descriptor can be written to.
     Writable,
     /// Either.
     Both,

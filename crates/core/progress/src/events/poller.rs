@@ -35,7 +35,7 @@ pub(super) enum PolledEvent {
     Source(u64),
 }
 
-/// See the module's paragraph.
+/// The epoll of the event thread, with the descriptors that belong to it.
 #[derive(Debug)]
 pub(super) struct EventPoller {
     epoll: OwnedFd,

@@ -28,7 +28,7 @@ pub(super) enum PolledEvent {
     Source(u64),
 }
 
-/// See the module's paragraph.
+/// A word of bits instead of descriptors.
 #[derive(Debug)]
 pub(super) struct EventPoller {
     /// What has rung, and which times run.
@@ -39,7 +39,7 @@ pub(super) struct EventPoller {
 
 /// The guard is set, and its time is over when the schedule says so.
 const GUARDS: u32 = 1;
-/// Its time is over.
+/// The guard's time is over.
 const LATE: u32 = 2;
 
 impl EventPoller {

@@ -49,20 +49,22 @@ pub(super) type WorkerMaker = Box<dyn Fn() -> Result<Tasks, tasks::Error> + Send
 /// Operations of another shard, and its host.
 pub(super) type ShardOperations<R, S> = (Arc<LockedEngine<R, S>>, OpenOperations);
 
-/// See the module's paragraph.
+/// The state of asynchronous progress of one locked engine: ownership, open operations, wake-up
+/// words and the worker. Threads of the program release and reclaim; the worker runs turns
+/// (`progress_turn`).
 pub(super) struct AsyncProgress<R, S> {
     /// With lines of their own: a helper may look at them all the time.
     pub ownership: CachePadded<OwnershipState>,
     pub(super) spin: CachePadded<SpinControl>,
     /// Operations left open that need hands.
     pub(super) open_operations: Mutex<OpenOperations>,
-    /// Those of further shards, by host: a rank has one helper.
+    /// Open operations of further shards, by locked engine: a rank has one progress thread.
     pub(super) open_in_other_shards: Mutex<Vec<ShardOperations<R, S>>>,
     /// A thread left something open while another polled.
     leader_relied_on: AtomicBool,
     /// Something was left open, and when somebody last looked was not over.
     pub(super) any_open: Arc<CachePadded<AtomicBool>>,
-    /// Of which some may need hands for which no peer can call.
+    /// Some open operations may need progress for which no peer can ring.
     pub(super) needs_transport_wakeup: AtomicBool,
     /// The rail was told that whoever polls takes its time from the program.
     pub(super) transport_patient: AtomicBool,
@@ -450,7 +452,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         kept
     }
 
-    /// Of several threads one polls now: no need to call the helper.
+    /// Disarms the wake-up words: a thread leads now, so nobody needs to wake the progress thread.
     #[cold]
     #[inline(never)]
     pub(super) fn disarm_wakeup(&self) {

@@ -120,8 +120,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.try_lock_for(LockHold::Work)
     }
 
-    /// The same of who only looks for news, again and again: it asks first, since a try takes the
-    /// lock's line from its holder.
+    /// Takes the engine if it is free, for a thread that polls again and again. It reads the lock
+    /// first, since a try takes the lock's line from its holder.
     #[inline]
     pub(super) fn try_lock_to_poll(&self) -> Option<EngineGuard<'_, R>> {
         if self.shard.is_held() {

@@ -6,12 +6,12 @@
 
 use garonne_engine::observe::events::{ExternalWait, PendingReport};
 
-/// See the module's paragraph.
+/// Notes of waits that the engine does not know, by thread.
 #[derive(Debug, Default)]
 pub(super) struct ExternalWaits(Vec<(usize, ExternalWait)>);
 
 thread_local! {
-    /// Its address tells this thread from others that live.
+    /// A byte whose address tells this thread from other living ones.
     static MARK: u8 = const { 0 };
 }
 

@@ -23,10 +23,10 @@ use garonne_sync::deferred_wake::{self, DeferredWakes};
 use garonne_sync::waiters::{WaitSlot, WakeReason};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How a poller comes back that stood aside.
+/// The outcome of a leader's try to park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParkOutcome {
-    /// It has the role, still or again.
+    /// The thread leads, still or again.
     Leads,
     /// What it waits for has come, and it has the role.
     Done,
@@ -34,10 +34,10 @@ pub(super) enum ParkOutcome {
     Follows,
 }
 
-/// What a poller knows of its naps in one wait.
+/// What a leader remembers of its parks in one wait.
 #[derive(Debug, Default)]
 pub(super) struct ParkHistory {
-    /// It lay down when it last stepped aside, and may do so again.
+    /// The thread parked when it last stepped aside, and may do so again.
     parked_last: bool,
     /// Since somebody came in its place.
     unrelieved: u32,

@@ -21,7 +21,7 @@ use garonne_sync::deferred_wake::DeferredWakes;
 use garonne_sync::waiters::{WaiterId, Waiters, WakeReason};
 use std::sync::atomic::Ordering;
 
-/// The poller's role. Whoever holds it hands it over when it drops this.
+/// The leadership, held by a thread. Dropping it passes leadership on.
 pub(super) struct Leadership<'a>(pub(super) &'a Waiters);
 
 impl Drop for Leadership<'_> {
@@ -41,12 +41,12 @@ pub(super) fn current_waiter_id() -> WaiterId {
     OWN.with(|own| WaiterId::new(std::ptr::from_ref(own).addr()))
 }
 
-/// What looking for a message with the engine in hand came to.
+/// The result of looking for a message with the engine locked.
 enum CatchAttempt {
     Received(ReceivedMessage),
-    /// It may come yet.
+    /// The message may come yet.
     NotYet,
-    /// It takes the general way.
+    /// The message must take the general path.
     Unsuited,
 }
 
@@ -129,7 +129,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// The same for memory that other processes write.
+    /// Waits, as one of several threads, for memory that other processes write.
     #[inline(never)]
     pub(super) fn wait_for_memory_shared(&self, come: &mut (dyn FnMut() -> bool + Send)) {
         if come() {
@@ -146,8 +146,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         });
     }
 
-    /// The wait of the thread that has the poller's role. `false`: another has it now, and what it
-    /// waits for may not have come.
+    /// The wait of the leader. `false`: another thread leads now, and the caller's event may not
+    /// have come.
     fn lead(
         &self,
         done: &mut dyn FnMut() -> bool,
@@ -171,9 +171,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         true
     }
 
-    /// A thread polls from now on. If it is blocked in a receive the next message may be its,
-    /// though another lies on the bell that is blocked in one of the same pattern, since nobody has
-    /// to be woken then.
+    /// Notes that the caller leads. If it is blocked in a receive, the next message may be its own,
+    /// though the bell sleeper is blocked in one of the same pattern, since nobody has to be woken
+    /// then.
     fn note_leader_pattern(&self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         let Some(WaitTarget::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
             return self.leader_pattern.store(NO_PATTERN, Ordering::Relaxed);
@@ -185,16 +185,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Whether the thread is blocked in a receive of the pattern that who polls receives, too: the
-    /// next message is that one's, and this thread had better sleep.
+    /// Tells whether the caller is blocked in a receive of the leader's pattern. The next message
+    /// is the leader's then, and the caller had better sleep.
     fn competes_with_leader(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
         let served = self.leader_pattern.load(Ordering::Relaxed);
         served != NO_PATTERN
             && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::pattern_hash(&pattern) == served)
     }
 
-    /// The poller leaves, and its role goes to who lies on the bell, or to one that sits, if there
-    /// is one.
+    /// Ends the caller's leadership, which goes to the bell sleeper, or to a parked thread, if
+    /// there is one.
     fn resign(&self, role: Leadership<'_>) {
         if self.leave_leadership_on_bell() {
             return std::mem::forget(role);
@@ -262,7 +262,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             || self.is_first_busy()
     }
 
-    /// Whether there are steppers here, or something that may need hands, or those are lent.
+    /// Tells whether there are open steppers, operations that may need asynchronous progress, or
+    /// released ownership.
     pub(super) fn is_anything_open(&self) -> bool {
         self.open_steppers.load(Ordering::Relaxed) > 0
             || self.async_progress.is_any_open()
@@ -284,7 +285,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         turn
     }
 
-    /// Takes the looks of those who wait for memory, and wakes those for whom it has come.
+    /// Polls the predicates of threads that wait for memory, and wakes those for which it has
+    /// changed.
     #[inline]
     pub(super) fn poll_predicates(&self) {
         if self.polled_predicates.is_empty() {
@@ -298,8 +300,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         });
     }
 
-    /// The poller is about to look again: another thread of its rank may need its core first.
-    /// `calls`: it called so many.
+    /// Yields the leader's core where another thread of its rank may need it. `calls`: threads that
+    /// the leader woke since the last call.
     #[inline]
     pub(super) fn yield_to_woken(&self, courtesy: &mut CoreYield, calls: u32) {
         let sat = std::mem::replace(&mut courtesy.parked, self.waiters.parked_count());
@@ -361,9 +363,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 }
 
-/// When the poller gives its core away, which a thread of this rank may want that it called, or
-/// that handed the role over and goes on: after each call, and then ever more rarely while nobody
-/// takes it.
+/// The rhythm in which the leader yields its core to threads of its rank that it woke, or that
+/// passed leadership and go on: after each wake-up, and then ever more rarely while nobody takes
+/// the core.
 pub(super) struct CoreYield {
     /// Who was called so far.
     notified: u32,

@@ -7,7 +7,7 @@
 use crate::limits::OPEN_FEW;
 use garonne_engine::api::Request;
 
-/// See the module's paragraph.
+/// The list of operations that the program left open, of one engine.
 #[derive(Debug)]
 pub(super) struct OpenOperations {
     operations: Vec<Request>,

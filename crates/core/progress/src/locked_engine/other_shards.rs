@@ -34,7 +34,7 @@ pub(crate) struct ShardSet<R, S> {
     hosts: [OnceLock<Weak<LockedEngine<R, S>>>; SHARDS_MAX],
     /// Threads that wait in the first shard for what may come in any.
     any_shard_waits: AtomicU32,
-    /// Those, and the steppers of the first shard.
+    /// Threads counted by `any_shard_waits`, and steppers of the first shard.
     interest: AtomicU32,
     /// Whether something may be open in the first shard that needs hands.
     first_open: Arc<CachePadded<AtomicBool>>,
@@ -76,7 +76,7 @@ impl<R, S> Drop for AnyShardWait<'_, R, S> {
 }
 
 impl<R, S> ShardSet<R, S> {
-    /// Those of the rank that steppers know as `whole`.
+    /// The shards of the rank that steppers know as `sharded_engine`.
     pub(crate) fn new(
         sharded_engine: Weak<dyn Messaging>,
         first: &LockedEngine<R, S>,
@@ -102,7 +102,7 @@ impl<R, S> ShardSet<R, S> {
         self.hosts.get(shard)?.get()?.upgrade()
     }
 
-    /// Of these the ones that are open, but this one.
+    /// Open shards among `which`, without `shard` itself.
     fn others(&self, shard: usize, which: u32) -> impl Iterator<Item = Arc<LockedEngine<R, S>>> {
         (0..SHARDS_MAX)
             .filter(move |other| *other != shard && which >> other & 1 != 0)
@@ -298,7 +298,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.messaging_steppers.load(Ordering::SeqCst) > 0
     }
 
-    /// The same of the calling thread, which has left things open itself.
+    /// Tells whether the calling thread, which left operations open itself, must serve other
+    /// shards.
     pub(super) fn must_serve_other_shards(&self) -> bool {
         self.serves_other_shards() || self.open_in_other_shards() != 0
     }
@@ -341,7 +342,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// This one's bit, if something here may be the calling thread's.
+    /// The bit of this shard, if an operation here may be the calling thread's.
     fn open_here(&self) -> u32 {
         let Some(beside) = self.shard_links.get() else {
             return 0;

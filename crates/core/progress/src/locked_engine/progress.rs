@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 /// What a look does that finds the engine taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockPolicy {
-    /// It is left out: for those who look again before they sleep.
+    /// Skip the pass: for threads that poll again before they sleep.
     IfFree,
-    /// It waits, for its turn: the look after arming a bell, before sleep. What came before the
-    /// bell was armed nobody rings for.
+    /// Wait for the lock: for the poll between arming the doorbell and sleeping. Nobody rings for
+    /// what came before the bell was armed.
     Wait,
 }
 
@@ -41,8 +41,8 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.advance(ProgressCaller::Program, LockPolicy::Wait)
     }
 
-    /// The same where several threads share the engine: it is held for moments only, and not while
-    /// bytes of large messages move.
+    /// Makes a progress pass where several threads share the engine. The lock is held for moments
+    /// only, and not while bytes of large messages move.
     #[inline(never)]
     fn advance_shared(&self, by: ProgressCaller, look: LockPolicy) -> bool {
         self.yield_to_lock_waiters();
@@ -93,9 +93,9 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.run_steppers(by)
     }
 
-    /// The same for who looked because it left another open. Among many they are stepped a few
-    /// times only while their number grows: else to start them all would take the square of that.
-    /// `false`: they are yet to be told.
+    /// Runs the steppers on behalf of a caller that left another one open. Among many they are run
+    /// a few times only while their number grows; else starting them all would cost the square of
+    /// it. `false`: they are yet to be run.
     pub(super) fn step_unless_many(&self, completions: u64) -> bool {
         let open = self.open_steppers.load(Ordering::SeqCst) as usize;
         if open < OPEN_FEW || open.is_power_of_two() {

@@ -74,7 +74,7 @@ impl WorkerSide {
 struct ProgramSide {
     /// When it last left something open, lent for or not.
     left_at: AtomicU64,
-    /// That was within the time of a vigil after the time before.
+    /// The last two such moments were less than a spin time apart.
     often: AtomicBool,
     /// Lendings in a row that found the helper asleep, each soon after the one before, and how many
     /// there are to be before it is called.
@@ -322,9 +322,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && !self.waiters.has_leader()
     }
 
-    /// As `progress_until_idle` for a helper that stays awake: until somebody of the rank is there, or
-    /// nothing that is open is left, or its time is up. That it is as well when the program forks,
-    /// which waits for the end of a turn.
+    /// Works as `progress_until_idle` does, for a progress thread that spins: until a thread of the
+    /// program is there, nothing is open, or the spin time is up. A fork of the program ends the
+    /// spin, too, since it waits for the end of the turn.
     pub(super) fn progress_spinning(&self, inside: &ProgressThreadGuard<'_>) -> u32 {
         let vigils = &self.async_progress.spin;
         let (mut moved, mut looks) = (0u32, self.looks());

@@ -22,10 +22,9 @@ use garonne_sync::waiters::Waiters;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// For how long a poller among several threads leaves the engine to others before its next look:
-/// for longer each time while these take it between looks. Whatever the engine holds is then not
-/// fetched from core to core with each of their calls. A look that brings something is followed by
-/// some at once.
+/// The pause of a leader between two polls where several threads use the engine: longer each time
+/// while they lock it between polls. The engine's lines then stay with them and are not fetched
+/// from core to core with each call. A poll that brings something is followed by some at once.
 #[derive(Debug, Default)]
 struct PollBackoff {
     /// How often it had been taken after the last look.
@@ -58,7 +57,7 @@ impl PollBackoff {
         }
     }
 
-    /// It is about to look.
+    /// Pauses before the next poll.
     #[inline]
     fn wait(&self) {
         if self.waits {
@@ -66,7 +65,7 @@ impl PollBackoff {
         }
     }
 
-    /// It looked, and that brought something or not.
+    /// Notes the end of a poll, and whether it brought something.
     #[inline]
     fn end(&mut self, acquisitions: u32, moved: bool) {
         self.acquisitions = acquisitions;
@@ -78,9 +77,9 @@ impl PollBackoff {
     }
 }
 
-/// When a poller among several threads asks whether what it waits for has come: each time, or, for
-/// what the engine brings about, when something happened since it asked. Whoever has the engine
-/// then counts that as news afterwards, as for those who sit.
+/// The policy of a leader for checking its own condition: at each poll, or, for events that the
+/// engine causes, only when the event count has changed. Whoever locks the engine counts such
+/// events, as for parked threads.
 #[derive(Debug, Default)]
 struct DonePolicy {
     seen: u64,
@@ -95,7 +94,7 @@ impl DonePolicy {
         !self.only_after_news || before != self.seen
     }
 
-    /// It has not come.
+    /// Notes that the condition is not met.
     #[inline]
     fn note_not_done(&mut self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         self.only_after_news = awaits.is_some_and(|awaits| match awaits() {
@@ -130,8 +129,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// The poller's turn, until `done`: `true`. `AMONG`: others may sit and rely on it. `awaits`:
-    /// what it waits for, if it may leave its role to another thread before that: `false`.
+    /// The wait loop of the leader, until `done`: `true`. `AMONG`: others may be parked and rely on
+    /// it. `awaits`: the target, if the caller may give up leadership to another thread before
+    /// that: `false`.
     pub(super) fn wait_loop<const AMONG: bool>(
         &self,
         done: &mut dyn FnMut() -> bool,

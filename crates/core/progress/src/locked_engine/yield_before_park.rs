@@ -10,7 +10,7 @@ use crate::environment::SpinBudget;
 use crate::limits::{LINGERERS, LINGERS};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Of one host.
+/// The state that the waiting threads of one locked engine share.
 #[derive(Debug, Default)]
 pub(super) struct YieldBeforePark {
     /// Threads that found another polling and wait still. Relaxed everywhere: it only says about
@@ -58,14 +58,14 @@ impl YieldBeforePark {
     }
 }
 
-/// One thread's wait.
+/// The part of one thread's wait before it parks.
 #[derive(Debug)]
 pub(super) struct PreParkWait<'a> {
     shared: &'a YieldBeforePark,
     patience: SpinBudget,
     /// How often it looks whether it is called before it sleeps.
     looks: u32,
-    /// It is among those that wait.
+    /// The thread is counted among those that wait.
     joined: bool,
     yields: bool,
     times: u32,
@@ -117,7 +117,7 @@ impl PreParkWait<'_> {
         }
     }
 
-    /// It polls itself, which says nothing of the bet.
+    /// Ends the yielding because the thread leads, which says nothing about its success.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.yields = false;

@@ -9,7 +9,7 @@
 use crate::facade::{AtomicBool, Ordering};
 use garonne_sync::idle_set::AtomicBitmap;
 
-/// See the module's paragraph.
+/// Requests to the event thread, as bitmaps. The scheduler owns them.
 #[derive(Debug)]
 pub(crate) struct EventRequests {
     urgent: AtomicBitmap,

@@ -144,8 +144,8 @@ pub struct TaskOptions {
     pub place: Place,
     /// How soon.
     pub urgency: Urgency,
-    /// For a task that answers [`RunOutcome::Again`]: the longest time that it should wait between two
-    /// runs when those find nothing. Idle workers then nap that long in between. `None`: up to
+    /// For a task that answers [`RunOutcome::Again`]: the longest time that it should wait between
+    /// two runs when those find nothing. Idle workers then nap that long in between. `None`: up to
     /// [`crate::limits::NAP_LONGEST`].
     pub patience: Option<Duration>,
 }
@@ -202,7 +202,9 @@ pub type Task<W> = TaskNode<PlacedWork<W>, RunContext>;
 /// A task whose work is some function.
 pub type AnyTask = Task<Box<dyn Fn(&RunContext) -> RunOutcome + Send + Sync>>;
 
-/// See the module's paragraph. Clones are the same.
+/// A handle on a scheduler: the queues of a machine, their workers and events. Clones are the same
+/// scheduler, which ends with the last of them. Order of calls: [`Tasks::new`], [`Tasks::task`],
+/// [`Tasks::submit`] or [`Tasks::submit_shared`], [`Tasks::wait`]; [`Tasks::stop`] ends all early.
 #[derive(Clone, Debug)]
 pub struct Tasks(Arc<SchedulerOwner>);
 
@@ -272,7 +274,7 @@ impl Tasks {
         Ok(self.task_in(self.resolve_options(how)?, work))
     }
 
-    /// As `task`, with a place found before: for those who make many.
+    /// Makes a task with options resolved before: for callers that make many.
     pub fn task_in<W: TaskWork<RunContext>>(&self, options: ResolvedOptions, work: W) -> Task<W> {
         self.place(options, work, true)
     }
@@ -307,8 +309,8 @@ impl Tasks {
         self.send(task, |area| task.enqueue_shared(area))
     }
 
-    /// As `submit_shared`; a task that is submitted already or runs at this moment is run once
-    /// more.
+    /// Submits a task as `submit_shared` does. A task that is pending or runs at this moment is run
+    /// once more.
     pub fn poke<W: TaskWork<RunContext>>(&self, task: &Arc<Task<W>>) -> Result<(), Error> {
         poke(self.scheduler(), task)
     }
@@ -408,8 +410,8 @@ impl Tasks {
         self.scheduler().pool.worker_counts()
     }
 
-    /// As `poller`, for a core that the caller knows: a user-level scheduler's, or a simulated one.
-    /// `None`: the machine has no such core.
+    /// Returns a poller for a core that the caller knows: a user-level scheduler's, or a simulated
+    /// one. `None`: the machine has no such core.
     pub fn poller_at(&self, core: usize, keypoint: Keypoint) -> Option<Poller<'_>> {
         (core < self.tree().cores()).then(|| Poller::new(self.scheduler(), core, keypoint).fixed())
     }

@@ -47,7 +47,7 @@ pub(crate) trait WorkerDuty: Send + Sync + 'static {
     /// Wakes the worker whatever it waits for.
     fn rouse(&self);
 
-    /// It has begun, was called, or its nap is over. Must not block.
+    /// Runs one turn: the worker has begun, was woken, or its nap is over. Must not block.
     fn turn(&self) -> WorkerAction;
 
     /// The worker has nothing to do and is about to sleep; its word was `seen` before its last
@@ -108,13 +108,13 @@ fn run_all_duties() {
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerCores {
     cpus: CpuSet,
-    /// They are nobody else's.
+    /// The CPUs are used by nobody else.
     exclusive: bool,
 }
 
 impl WorkerCores {
-    /// These, or, without, wherever the calling thread may run now: one that binds itself later
-    /// leaves the others to the worker.
+    /// The given CPUs, or those on which the calling thread may run now. A caller that binds itself
+    /// later leaves the others to the worker.
     pub(crate) fn of(cpus: Option<CpuSet>) -> Self {
         let allowed = machine::allowed();
         let exclusive = cpus.as_ref().is_some_and(|cpus| !cpus.meets(&allowed));
@@ -137,7 +137,7 @@ pub(crate) struct DutyTask {
     duty: Arc<dyn WorkerDuty>,
     /// What the last turn said.
     next: Mutex<WorkerAction>,
-    /// Its worker's cores are nobody else's.
+    /// The worker's cores are used by nobody else.
     exclusive: bool,
     checker: Option<sys::RaceChecker>,
 }

@@ -45,7 +45,7 @@ impl QueueWatchers {
         )
     }
 
-    /// As a core's name in an office.
+    /// The id of a core as a watcher.
     fn name(core: usize) -> u32 {
         core as u32 + 1
     }
@@ -74,7 +74,7 @@ impl QueueWatchers {
 /// How a poller looks at one shared queue on its way.
 #[derive(Clone, Copy, Debug)]
 struct LevelPolling {
-    /// It looks at the next turn.
+    /// The poller looks at this queue at the next turn.
     eager: bool,
     /// Turns until it looks.
     wait: u32,
@@ -91,7 +91,7 @@ struct LevelPolling {
 enum LookDecision {
     Skip,
     Poll,
-    /// Its watcher does not come.
+    /// Take over: the queue's watcher does not come.
     TakeOver,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct PathPolling {
 }
 
 impl PathPolling {
-    /// Of a poller that begins: it looks at everything.
+    /// The state of a poller that begins: it looks at everything.
     pub(crate) fn new() -> Self {
         let level = LevelPolling {
             eager: true,

@@ -26,10 +26,12 @@ use garonne_topology::Tree;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Of what somebody leaves who does not know: it is looked at at once.
+/// Patience of tasks that a thread leaves without knowing theirs: they are looked at at once.
 const UNKNOWN_PATIENCE: u32 = 1;
 
-/// See the module's paragraph.
+/// The queues of a machine, the idle set of its cores, the worker pool and the event thread.
+/// [`super::Tasks`] owns it. A submitter enqueues and then calls `ring`; a poller calls `poll` at
+/// each turn; a thread that passes a keypoint calls `pass`; `stop` ends all threads.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     pub(crate) tree: Tree,
@@ -365,7 +367,7 @@ impl Scheduler {
         tally
     }
 
-    /// The same for one queue.
+    /// Runs one queue on behalf of a thread that leaves again.
     pub(crate) fn serve(self: &Arc<Self>, area: usize, at: &RunContext) -> RunTally {
         let tally = self.queues.run(area, self.next_round(), at);
         self.count(at.core, tally.settled);
@@ -441,7 +443,7 @@ pub struct Poller<'a> {
     looks: PathPolling,
     /// Tasks settled and not counted yet: counting costs as much as a look.
     settled: u32,
-    /// It is a worker's, which has its own way of going to sleep.
+    /// The poller belongs to a worker, which has its own way of going to sleep.
     quiet: bool,
     fixed: bool,
 }
@@ -464,7 +466,7 @@ impl<'a> Poller<'a> {
         }
     }
 
-    /// It polls for this core wherever its thread is.
+    /// Makes the poller serve this core wherever its thread is.
     pub(crate) fn fixed(mut self) -> Self {
         self.fixed = true;
         self

@@ -18,7 +18,7 @@ use garonne_sync::task_slots::{RunTally, TaskQueues};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// See the module's paragraph.
+/// The queues of urgent tasks, one per area. The scheduler owns them.
 #[derive(Debug)]
 pub(crate) struct UrgentQueues {
     queues: OnceLock<Arc<TaskQueues<RunContext>>>,

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 /// How the kernel treats workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkerClass {
-    /// They run where nobody else wants to.
+    /// Workers run where no other thread wants to.
     #[default]
     Idle,
-    /// As all other threads, for cores that are set apart for them.
+    /// Workers run like all other threads, on cores that are set apart for them.
     Ordinary,
 }
 
@@ -126,7 +126,7 @@ impl std::fmt::Debug for WorkerHome {
 pub(crate) enum WorkerEnd {
     /// All are told to leave.
     Told,
-    /// It was not needed; another may be there already.
+    /// The worker was not needed; another may exist already.
     Retired,
 }
 
@@ -149,7 +149,7 @@ impl WorkerHome {
         }
     }
 
-    /// Its worker is called for this task from now on.
+    /// Makes this task the worker's duty from now on.
     pub(crate) fn put_on_call(&self, task: Arc<Task<DutyTask>>) {
         let _ = self.acquisitions.set(task);
     }
@@ -277,7 +277,7 @@ impl WorkerPool {
         self.homes[home].wake();
     }
 
-    /// As `try_start`, unless the system refused one just now.
+    /// Starts the worker as `try_start` does, unless the system refused one just now.
     pub(crate) fn start(&self, scheduler: &Arc<Scheduler>, home: usize) {
         if lock(&self.state)
             .refused_at
