@@ -4,13 +4,13 @@
 
 use crate::facade::{AtomicU32, relax};
 
-/// Looks of a withdrawer: as long as a short run takes.
+/// Looks of a canceller: as long as a short run takes.
 #[cfg(not(any(loom, shuttle)))]
 const LOOKS: u32 = 100;
 /// After these it sleeps: the runner is another core's, or waits for this one.
 #[cfg(not(any(loom, shuttle)))]
 const YIELDS: u32 = 110;
-/// The first sleep of a withdrawer in microseconds, about what a wake-up costs; each is twice the
+/// The first sleep of a canceller in microseconds, about what a wake-up costs; each is twice the
 /// one before, up to five milliseconds.
 #[cfg(not(any(loom, shuttle)))]
 const NAP_US: u64 = 40;

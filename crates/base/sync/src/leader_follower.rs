@@ -30,14 +30,14 @@ impl LeaderTurn {
 #[derive(Debug)]
 pub struct LeaderFollower {
     /// The turn of whoever leads. Written by the leader between runs, and exchanged by leader and
-    /// stand-in within one.
+    /// standby within one.
     turn: AtomicU32,
-    /// 1: there is a stand-in, or one is on its way.
+    /// 1: there is a standby, or one is on its way.
     standby: AtomicU32,
 }
 
 impl LeaderFollower {
-    /// With a leader, whose first turn this is, and no stand-in.
+    /// With a leader, whose first turn this is, and no standby.
     pub fn new() -> (Self, LeaderTurn) {
         let lead = Self {
             turn: AtomicU32::new(0),
@@ -51,11 +51,11 @@ impl LeaderFollower {
         LeaderTurn(self.turn.load(Ordering::SeqCst))
     }
 
-    /// The leader begins a run. Afterwards it makes sure of a stand-in.
+    /// The leader begins a run. Afterwards it makes sure of a standby.
     pub fn begin_run(&self, turn: LeaderTurn) -> LeaderTurn {
         debug_assert!(!turn.is_run());
         let run = turn.next();
-        // Release: what the leader did is the stand-in's to go on with. SYNC(lead-turn). A swap, in
+        // Release: what the leader did is the standby's to go on with. SYNC(lead-turn). A swap, in
         // the one order of all with `leave_standby`: SYNC(lead-run).
         self.turn.swap(run.0, Ordering::SeqCst);
         total_order();
@@ -67,7 +67,7 @@ impl LeaderFollower {
         self.exchange(run)
     }
 
-    /// The stand-in takes the lead if the leader is within a run. Release and Acquire:
+    /// The standby takes the lead if the leader is within a run. Release and Acquire:
     /// SYNC(lead-turn).
     pub fn take_lead(&self) -> Option<LeaderTurn> {
         let run = self.turn();
@@ -86,7 +86,7 @@ impl LeaderFollower {
         exchanged.is_ok().then_some(next)
     }
 
-    /// Whether there is a stand-in.
+    /// Whether there is a standby.
     pub fn has_standby(&self) -> bool {
         self.standby.load(Ordering::SeqCst) == 1
     }
@@ -101,7 +101,7 @@ impl LeaderFollower {
         self.standby.store(0, Ordering::SeqCst);
     }
 
-    /// The stand-in goes, unless it is needed: a run goes on, and no other was hired yet. `false`:
+    /// The standby goes, unless it is needed: a run goes on, and no other was hired yet. `false`:
     /// it stays.
     pub fn leave_standby(&self) -> bool {
         self.standby.swap(0, Ordering::SeqCst);

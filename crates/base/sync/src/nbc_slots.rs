@@ -29,7 +29,7 @@ mod layout;
 use crate::facade::{AtomicU32, Ordering, fence};
 pub use layout::NbcLayout;
 
-/// Rounds of a board: collectives that one may have open before it has to wait for the slowest to
+/// Rounds of a segment: collectives that one may have open before it has to wait for the slowest to
 /// leave. A power of two.
 pub const ROUNDS: u32 = 16;
 
@@ -226,7 +226,7 @@ mod segment {
     use crate::shm_barrier::{ArrivalFlag, CounterBarrier, NOTE_BYTES};
     use crate::user::UserMem;
 
-    /// Members that ask, in front of the rounds; seldom written.
+    /// Members that ask, in front of the slots; seldom written.
     const ASKERS: usize = 0;
     const ROUND_0: usize = 128;
     /// What a member says of itself follows its flag, then what it puts down.
@@ -257,7 +257,7 @@ mod segment {
         }
     }
 
-    /// The rounds of a board in shared memory. Zeroed memory is one where nobody has met.
+    /// The rounds of a segment in shared memory. Zeroed memory is one where nobody has met.
     #[derive(Debug)]
     pub struct NbcSlots {
         memory: Segment,
@@ -266,7 +266,7 @@ mod segment {
     }
 
     impl NbcSlots {
-        /// Bytes of the rounds of `members` of that shape; saturates.
+        /// Bytes of the slots of `members` of that shape; saturates.
         pub const fn bytes(members: u32, shape: NbcLayout) -> usize {
             // One more wide cell in each set, for what the last to arrive combined.
             let cells = (members as usize + 1).saturating_mul(shape.sets as usize);
@@ -313,7 +313,7 @@ mod segment {
             }
         }
 
-        /// The gate of number `number`, for where members are many.
+        /// The barrier of number `number`, for where members are many.
         #[inline]
         pub fn gate(&self, number: u32) -> CounterBarrier<'_> {
             CounterBarrier::at(&self.memory, self.round_at(number), self.members)
@@ -382,7 +382,7 @@ mod segment {
         }
 
         /// What `member` says of number `number`: [`NOTE_BYTES`] bytes to be copied from and to,
-        /// never referred to. The view lasts as long as the rounds.
+        /// never referred to. The view lasts as long as the slots.
         #[inline]
         pub fn note(&self, member: u32, number: u32) -> UserMem {
             self.memory

@@ -37,7 +37,7 @@ pub struct ProgressOwner {
     is_recalled: AtomicBool,
 }
 
-/// The helper is inside; dropping it leaves.
+/// The progress thread is inside; dropping it leaves.
 #[derive(Debug)]
 pub struct ProgressThreadGuard<'a>(&'a ProgressOwner);
 
@@ -54,17 +54,17 @@ impl ProgressOwner {
         }
     }
 
-    /// Lets the helper in from now on, and lets one stay that was asked to leave. For the one who
-    /// keeps and lends. `false`: the helper has retired, nothing is lent.
+    /// Lets the progress thread in from now on, and lets one stay that was asked to leave. For the
+    /// one who keeps and lends. `false`: the progress thread has retired, nothing is lent.
     pub fn lend(&self) -> bool {
-        // Who lends is the one who recalls. A helper may look at both words all the time: they are
-        // written only if they change.
+        // Who lends is the one who recalls. A progress thread may look at both words all the time:
+        // they are written only if they change.
         if self.is_recalled.load(Ordering::Relaxed) {
             self.is_recalled.store(false, Ordering::SeqCst);
         }
-        // Release: the helper sees what the lender did, the change of its locks included.
+        // Release: the progress thread sees what the lender did, the change of its locks included.
         // SYNC(hands-gate). What was noted as open before, in this one order or under a lock, a
-        // helper that goes sees, or it is seen here: SYNC(hands-abandoned).
+        // progress thread that goes sees, or it is seen here: SYNC(hands-abandoned).
         total_order();
         let lent = self
             .state
@@ -72,14 +72,14 @@ impl ProgressOwner {
         !matches!(lent, Err(HELD_NO_THREAD | RELEASED_NO_THREAD))
     }
 
-    /// The helper goes for good, if nothing is lent. `false`: it is needed.
+    /// The progress thread goes for good, if nothing is lent. `false`: it is needed.
     pub fn retire(&self) -> bool {
         self.state
             .compare_exchange(HELD, HELD_NO_THREAD, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether the last helper has retired.
+    /// Whether the last progress thread has retired.
     #[inline]
     pub fn is_deserted(&self) -> bool {
         matches!(
@@ -88,7 +88,7 @@ impl ProgressOwner {
         )
     }
 
-    /// There is a helper again.
+    /// There is a progress thread again.
     pub fn attend(&self) {
         for (gone, there) in [(HELD_NO_THREAD, HELD), (RELEASED_NO_THREAD, RELEASED)] {
             let _ = self
@@ -108,14 +108,14 @@ impl ProgressOwner {
         !self.is_kept() && !self.is_recalled.load(Ordering::Relaxed)
     }
 
-    /// Whether the helper was inside a moment ago.
+    /// Whether the progress thread was inside a moment ago.
     pub fn is_entered_by_thread(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ENTERED
     }
 
-    /// Takes it back unless the helper is inside. `true`: it is kept now.
+    /// Takes it back unless the progress thread is inside. `true`: it is kept now.
     pub fn try_reclaim(&self) -> bool {
-        // Acquire: what the helper did is seen. SYNC(hands-gate).
+        // Acquire: what the progress thread did is seen. SYNC(hands-gate).
         let take = |lent, kept| {
             self.state
                 .compare_exchange(lent, kept, Ordering::Acquire, Ordering::Relaxed)
@@ -134,12 +134,12 @@ impl ProgressOwner {
         if self.try_reclaim() {
             return true;
         }
-        // Before the look: a helper that comes in later sees it. SYNC(hands-recall).
+        // Before the look: a progress thread that comes in later sees it. SYNC(hands-recall).
         self.is_recalled.store(true, Ordering::SeqCst);
         self.try_reclaim()
     }
 
-    /// The helper comes in; `None`: it is kept.
+    /// The progress thread comes in; `None`: it is kept.
     pub fn enter(&self) -> Option<ProgressThreadGuard<'_>> {
         // Acquire: SYNC(hands-gate).
         self.state
@@ -156,9 +156,9 @@ impl ProgressThreadGuard<'_> {
         self.0.is_recalled.load(Ordering::SeqCst)
     }
 
-    /// The helper goes for good although hands are lent, since nothing is open, unless `needed`
-    /// says that something is by now: who leaves something open and lends afterwards sees that
-    /// nobody is there, or is seen by `needed`. `false`: it stays.
+    /// The progress thread goes for good although ownership is released, since nothing is open,
+    /// unless `needed` says that something is by now: who leaves something open and lends
+    /// afterwards sees that nobody is there, or is seen by `needed`. `false`: it stays.
     pub fn abandon(self, needed: impl FnOnce() -> bool) -> bool {
         let gate = self.0;
         std::mem::forget(self);
@@ -181,8 +181,8 @@ impl Drop for ProgressThreadGuard<'_> {
     }
 }
 
-/// How often hands were lent, for a helper that looks by itself: it acts on what stays lent from
-/// one look to the next, and rests while nothing is.
+/// How often ownership was released, for a progress thread that looks by itself: it acts on what
+/// stays lent from one look to the next, and rests while nothing is.
 #[derive(Debug)]
 pub struct ReleaseCounter {
     times: AtomicU32,
@@ -190,7 +190,7 @@ pub struct ReleaseCounter {
 }
 
 impl ReleaseCounter {
-    /// None so far, and the helper looks.
+    /// None so far, and the progress thread looks.
     #[allow(
         clippy::new_without_default,
         reason = "loom's atomics are made at run time"
@@ -202,7 +202,8 @@ impl ReleaseCounter {
         }
     }
 
-    /// Hands are lent. `true`: the helper rests, and the caller is the one who must wake it.
+    /// Ownership is released. `true`: the progress thread rests, and the caller is the one who must
+    /// wake it.
     #[inline]
     pub fn count(&self) -> bool {
         self.times.fetch_add(1, Ordering::Relaxed);
@@ -216,18 +217,19 @@ impl ReleaseCounter {
         self.times.load(Ordering::Relaxed)
     }
 
-    /// Whether the helper has to be woken.
+    /// Whether the progress thread has to be woken.
     #[inline]
     pub fn is_resting(&self) -> bool {
         self.resting.load(Ordering::Relaxed)
     }
 
-    /// The helper looks again, for whatever reason.
+    /// The progress thread looks again, for whatever reason.
     pub fn resume_polling(&self) {
         self.resting.store(false, Ordering::Relaxed);
     }
 
-    /// The helper is about to rest. `false`: hands were lent since there were `seen` lendings.
+    /// The progress thread is about to rest. `false`: ownership was released since there were
+    /// `seen` releases.
     pub fn rest(&self, seen: u32) -> bool {
         self.resting.store(true, Ordering::Relaxed);
         // SYNC(hands-rest).
@@ -240,7 +242,7 @@ impl ReleaseCounter {
     }
 }
 
-/// For what a helper is to be called.
+/// For what a progress thread is to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeupScope {
     /// For transfers that stand still without it.
@@ -249,7 +251,7 @@ pub enum WakeupScope {
     Everything,
 }
 
-/// The words by which peers call a rank's helper.
+/// The words by which peers call a rank's progress thread.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgressWakeup<'a> {
     bell: Doorbell<'a>,
@@ -268,7 +270,8 @@ impl<'a> ProgressWakeup<'a> {
         }
     }
 
-    /// The word that the helper sleeps on. It changes with each call, and when it is armed.
+    /// The word that the progress thread sleeps on. It changes with each call, and when it is
+    /// armed.
     pub fn word(self) -> &'a AtomicU32 {
         self.word
     }
@@ -293,7 +296,7 @@ impl<'a> ProgressWakeup<'a> {
 
     /// From now on peers do not call.
     pub fn disarm(self) {
-        // A call that comes first wakes the helper for nothing.
+        // A call that comes first wakes the progress thread for nothing.
         self.bell.claim_ring();
         // Before a look at whether somebody armed it meanwhile for a reason that this caller had
         // not seen. SYNC(hands-recall).
@@ -301,7 +304,7 @@ impl<'a> ProgressWakeup<'a> {
     }
 
     /// After something was published for the rank: `true` if the caller is the one who must wake
-    /// its helper. No system call.
+    /// its progress thread. No system call.
     #[inline]
     pub fn claim(self, what: WakeupScope) -> bool {
         // The publication before the look: SYNC(hands-call).
@@ -317,8 +320,8 @@ impl<'a> ProgressWakeup<'a> {
             && self.bell.claim_ring()
     }
 
-    /// After something was published for the rank: wakes its helper if it wants to be called for
-    /// that.
+    /// After something was published for the rank: wakes its progress thread if it wants to be
+    /// called for that.
     #[inline]
     pub fn ring(self, what: WakeupScope) {
         if self.claim(what) {
@@ -326,8 +329,8 @@ impl<'a> ProgressWakeup<'a> {
         }
     }
 
-    /// After something was published for several ranks: calls the helpers of those that want to be
-    /// called for that, each by its words.
+    /// After something was published for several ranks: calls the progress threads of those that
+    /// want to be called for that, each by its words.
     pub fn wake_all<'b>(calls: impl Iterator<Item = ProgressWakeup<'b>>, what: WakeupScope) {
         // Before all looks: SYNC(hands-call).
         fence(Ordering::SeqCst);
@@ -336,7 +339,7 @@ impl<'a> ProgressWakeup<'a> {
         }
     }
 
-    /// Wakes the helper whatever it waits for.
+    /// Wakes the progress thread whatever it waits for.
     pub fn rouse(self) {
         // An even number: armed stays armed.
         self.word.fetch_add(2, Ordering::SeqCst);

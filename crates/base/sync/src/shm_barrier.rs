@@ -5,10 +5,10 @@
 //! the layout of a [`CollSegment`]. Collectives use them; all members enter every epoch in one
 //! order.
 //!
-//! - At a counter barrier the last member to arrive opens it for all, so a waiter reads one word. The
-//!   last member may combine what the others put down before it opens.
-//! - With arrival flags each member reads everybody's flag. That takes one cache-line transfer instead
-//!   of three, and pays while members are few and each has a core.
+//! - At a counter barrier the last member to arrive opens it for all, so a waiter reads one word.
+//!   The last member may combine what the others put down before it opens.
+//! - With arrival flags each member reads everybody's flag. That takes one cache-line transfer
+//!   instead of three, and pays while members are few and each has a core.
 //!
 //! Each member brings a word that describes its call. The barrier reports whether all words agree.
 //! Bounded: [`DEPTH`] epochs, each with a barrier and a slot per member, and two large cells per
@@ -70,8 +70,8 @@ impl<'a> CounterBarrier<'a> {
         if (all as u32) < self.members {
             return Arrival::Early;
         }
-        // Ordered before the arrivals of the next meeting at this gate, whose members know of later
-        // arrivals of this one's.
+        // Ordered before the arrivals of the next meeting at this barrier, whose members know of
+        // later arrivals of this one's.
         self.arrived.store(0, Ordering::Relaxed);
         // Different words have the same sum by chance only: words are well mixed.
         let same = (all >> 32) as u32 == word.wrapping_mul(self.members);
@@ -171,20 +171,20 @@ mod segment {
     const SLOT: usize = (CELL + CELL_BYTES).next_multiple_of(128);
     const ALIGN: usize = 256;
 
-    /// Words of a gate, from where it begins.
+    /// Words of a barrier, from where it begins.
     const ARRIVED: usize = 0;
     /// On a line of its own: who arrives disturbs nobody who looks.
     const EPOCH: usize = 128;
     const GATE_ODD: usize = EPOCH + 4;
-    /// Begins on the line of `EPOCH`: who sees the gate open has a small result already.
+    /// Begins on the line of `EPOCH`: who sees the barrier open has a small result already.
     const RESULT: usize = EPOCH + 16;
 
     impl<'a> CounterBarrier<'a> {
-        /// Bytes of a gate and the small result that its last member leaves there. Zeroed memory is
-        /// a gate at which nobody has met.
+        /// Bytes of a barrier and the small result that its last member leaves there. Zeroed memory
+        /// is a barrier at which nobody has met.
         pub(crate) const BYTES: usize = (RESULT + CELL_BYTES).next_multiple_of(128);
 
-        /// The gate of `members` that begins there.
+        /// The barrier of `members` that begins there.
         #[inline(always)]
         pub(crate) fn at(memory: &'a Segment, offset: usize, members: u32) -> Self {
             Self {
@@ -195,7 +195,7 @@ mod segment {
             }
         }
 
-        /// What the last to arrive leaves for all at the gate that begins there: [`CELL_BYTES`]
+        /// What the last to arrive leaves for all at the barrier that begins there: [`CELL_BYTES`]
         /// bytes to be copied from and to, never referred to.
         #[inline]
         pub(crate) fn result(memory: &Segment, offset: usize) -> UserMem {
@@ -210,7 +210,7 @@ mod segment {
         }
     }
 
-    /// A board in shared memory. Zeroed memory is a board on which nobody has met.
+    /// A segment in shared memory. Zeroed memory is a segment on which nobody has met.
     #[derive(Debug)]
     pub struct CollSegment {
         memory: Segment,
@@ -219,7 +219,7 @@ mod segment {
     }
 
     impl CollSegment {
-        /// Bytes of a board for `members` with lanes of `lane` bytes; saturates.
+        /// Bytes of a segment for `members` with lanes of `lane` bytes; saturates.
         pub const fn bytes(members: u32, lane: usize) -> usize {
             let lanes = lane.saturating_mul(2).saturating_mul(members as usize);
             Self::lanes(members).saturating_add(lanes)
@@ -235,7 +235,7 @@ mod segment {
             MARKS + (members as usize * 4).next_multiple_of(ALIGN)
         }
 
-        /// The board in `memory`; `None` if that is too small.
+        /// The segment in `memory`; `None` if that is too small.
         pub fn new(memory: Segment, members: u32, lane: usize) -> Option<Self> {
             (members > 0 && memory.len() >= Self::bytes(members, lane)).then_some(Self {
                 memory,
@@ -262,7 +262,7 @@ mod segment {
             self.members
         }
 
-        /// The gate of meeting number `epoch`.
+        /// The barrier of meeting number `epoch`.
         #[inline(always)]
         pub fn gate(&self, epoch: u32) -> CounterBarrier<'_> {
             CounterBarrier::at(&self.memory, Self::gate_at(epoch), self.members)
@@ -300,7 +300,7 @@ mod segment {
         }
 
         /// What `member` puts down for meeting number `epoch`: [`CELL_BYTES`] bytes to be copied
-        /// from and to, never referred to. The view lasts as long as the board.
+        /// from and to, never referred to. The view lasts as long as the segment.
         #[inline]
         pub fn cell(&self, member: u32, epoch: u32) -> UserMem {
             self.memory.mem(self.slot(member, epoch) + CELL, CELL_BYTES)
@@ -318,7 +318,7 @@ mod segment {
             CounterBarrier::result(&self.memory, Self::gate_at(epoch))
         }
 
-        /// `member` will not look at the board again.
+        /// `member` will not look at the segment again.
         pub fn leave(&self, member: u32) {
             // Release: its last look comes before. SYNC(board-leave).
             self.memory
@@ -326,7 +326,7 @@ mod segment {
                 .store(1, Ordering::Release);
         }
 
-        /// Whether all have left, so that the memory may serve another board.
+        /// Whether all have left, so that the memory may serve another segment.
         pub fn is_deserted(&self) -> bool {
             // Acquire: see `leave`. SYNC(board-leave).
             (0..self.members).all(|member| {
@@ -337,7 +337,7 @@ mod segment {
             })
         }
 
-        /// Makes a deserted board new. The caller then tells its members.
+        /// Makes a deserted segment new. The caller then tells its members.
         pub fn clear(&self) {
             for offset in (0..MARKS + self.members as usize * 4).step_by(4) {
                 self.memory.atomic_u32(offset).store(0, Ordering::Relaxed);

@@ -23,9 +23,9 @@ pub enum RunOutcome {
     Again,
 }
 
-/// The work of a chore. `C` is what a run is told about where and when it happens.
+/// The work of a task. `C` is what a run is told about where and when it happens.
 pub trait TaskWork<C>: Send + Sync + 'static {
-    /// Does a part of it. Must not block. A panic ends the chore, not the thread.
+    /// Does a part of it. Must not block. A panic ends the task, not the thread.
     fn run(&self, context: &C) -> RunOutcome;
 }
 
@@ -35,12 +35,12 @@ impl<C, F: Fn(&C) -> RunOutcome + Send + Sync + 'static> TaskWork<C> for F {
     }
 }
 
-/// Where a chore is in its life.
+/// Where a task is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
     /// Never put, or refused.
     New,
-    /// In a rack, or being run.
+    /// In a queue, or being run.
     Pending,
     /// The last run reported the end of the work.
     Done,
@@ -50,14 +50,14 @@ pub enum TaskState {
     Failed,
 }
 
-/// Why a chore was not put.
+/// Why a task was not put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnqueueError {
     /// The task is in a queue already, or another thread is cancelling it.
     Pending,
-    /// The rack has no room.
+    /// The queue has no room.
     Full,
-    /// There is no such rack.
+    /// There is no such queue.
     Nowhere,
 }
 
@@ -71,7 +71,7 @@ pub enum Cancellation {
 }
 
 // Bits of `state`. KIND: the life. The others only mean something while it is pending, but RECALL,
-// which lasts until the withdrawer has let go.
+// which lasts until the canceller has let go.
 const STATE_MASK: u32 = 0b111;
 const NEW: u32 = 0;
 /// Being put: nobody else may change anything.
@@ -88,7 +88,7 @@ const CANCELLING: u32 = 1 << 4;
 const RERUN: u32 = 1 << 5;
 /// The task is not to be run again after the current run.
 const CANCEL_AFTER_RUN: u32 = 1 << 6;
-/// The rack holds a count of its `Arc`.
+/// The queue holds a count of its `Arc`.
 const SHARED: u32 = 1 << 7;
 /// The rest counts how often it was put, so that a waiter is not misled by the next time.
 const GENERATION: u32 = 1 << 8;
@@ -97,19 +97,19 @@ const GENERATION_MASK: u32 = !(GENERATION - 1);
 type RunFn<C> = unsafe fn(NonNull<TaskHeader<C>>, &C) -> RunOutcome;
 
 struct TaskVtable<C> {
-    /// Calls the work. The header must be that of a live chore of the table's type.
+    /// Calls the work. The header must be that of a live task of the table's type.
     run: RunFn<C>,
     /// Gives back the count that `enqueue_shared` took.
     release: unsafe fn(NonNull<TaskHeader<C>>),
 }
 
-/// What racks know of a chore. First field of every chore.
+/// What queues know of a task. First field of every task.
 #[repr(C)]
 pub(crate) struct TaskHeader<C> {
     // What a runner writes comes first, so that it lies on one line.
     state: AtomicU32,
     /// Rack and slot while pending, as `TaskQueues` packs them. Changes while it is pending only
-    /// from the post to a slot, before the chore is offered there.
+    /// from the LIFO slot to a slot, before the task is offered there.
     queue_slot: AtomicU32,
     /// Who runs it, as `me()`; 0: nobody. Only compared with oneself.
     runner: AtomicUsize,
@@ -125,13 +125,13 @@ pub(crate) struct TaskHeader<C> {
 pub struct TaskNode<W: TaskWork<C>, C: 'static> {
     header: TaskHeader<C>,
     work: W,
-    /// Keeps the racks alive for as long as they may be needed to take this back.
+    /// Keeps the queues alive for as long as they may be needed to take this back.
     racks: Arc<TaskQueues<C>>,
     _pinned: PhantomPinned,
 }
 
-// SAFETY: racks keep headers by address and hand them between threads; `state` and the racks' bits
-// order all accesses (see `rack`), and the work itself is Send and Sync.
+// SAFETY: queues keep headers by address and hand them between threads; `state` and the queues'
+// bits order all accesses (see `rack`), and the work itself is Send and Sync.
 unsafe impl<W: TaskWork<C>, C: 'static> Send for TaskNode<W, C> {}
 // SAFETY: as above; every method takes `&self` and goes through atomics.
 unsafe impl<W: TaskWork<C>, C: 'static> Sync for TaskNode<W, C> {}
@@ -149,7 +149,7 @@ impl<W: TaskWork<C>, C: 'static> std::fmt::Debug for TaskNode<W, C> {
 pub(crate) enum RunVerdict {
     /// Settled; the runner frees the slot.
     FreeSlot,
-    /// Settled; a withdrawer frees the slot.
+    /// Settled; a canceller frees the slot.
     KeepSlot,
     /// The task is to be run again: the runner makes its slot ready.
     Again,
@@ -159,7 +159,7 @@ pub(crate) enum RunVerdict {
     Cancelled,
 }
 
-/// What a runner knows after a run, when the chore may be gone.
+/// What a runner knows after a run, when the task may be gone.
 pub(crate) struct RunResult {
     pub(crate) settled: RunVerdict,
     pub(crate) queue_slot: u32,
@@ -167,7 +167,7 @@ pub(crate) struct RunResult {
 }
 
 impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
-    /// A chore that will be put into one of `racks`. `patience_us`: how long it may wait between
+    /// A task that will be put into one of `racks`. `patience_us`: how long it may wait between
     /// two runs when it is run again and again without success, in microseconds; 0: it does not
     /// say.
     pub fn new(racks: &Arc<TaskQueues<C>>, patience_us: u32, work: W) -> Self {
@@ -193,7 +193,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         &self.work
     }
 
-    /// The racks that it is made for.
+    /// The queues that it is made for.
     pub fn racks(&self) -> &Arc<TaskQueues<C>> {
         &self.racks
     }
@@ -210,21 +210,21 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         life(self.header.state.load(Ordering::Acquire))
     }
 
-    /// Puts it into rack `rack`. It stays where it is, and its drop takes it back.
+    /// Puts it into queue `rack`. It stays where it is, and its drop takes it back.
     pub fn put(self: Pin<&Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
         let whole: &Self = &self;
         whole.enqueue_as(rack, NonNull::from(whole).cast(), 0)
     }
 
-    /// Puts it into rack `rack`, which holds a count of the `Arc` until it is settled.
+    /// Puts it into queue `rack`, which holds a count of the `Arc` until it is settled.
     pub fn enqueue_shared(self: &Arc<Self>, rack: usize) -> Result<Enqueued, EnqueueError> {
-        // The count is there before the rack can give it back.
+        // The count is there before the queue can give it back.
         let held = Arc::into_raw(self.clone());
         // SAFETY: what `into_raw` returns is never null.
         let header = unsafe { NonNull::new_unchecked(held.cast_mut()) };
         self.enqueue_as(rack, header.cast(), SHARED)
             .inspect_err(|_| {
-                // SAFETY: the count just taken, which nobody else knows of, since the chore was
+                // SAFETY: the count just taken, which nobody else knows of, since the task was
                 // refused.
                 drop(unsafe { Arc::from_raw(held) });
             })
@@ -245,7 +245,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         }
     }
 
-    /// `header` is this chore's address, with the right to all of it and, if `shared` says so, to
+    /// `header` is this task's address, with the right to all of it and, if `shared` says so, to
     /// its `Arc`.
     fn enqueue_as(
         &self,
@@ -254,7 +254,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         shared: u32,
     ) -> Result<Enqueued, EnqueueError> {
         let state = &self.header.state;
-        // The queue's line comes while the chore's does.
+        // The queue's line comes while the task's does.
         self.racks.expect(rack);
         let mut old = state.load(Ordering::Relaxed);
         loop {
@@ -280,7 +280,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
             }
         };
         self.header.queue_slot.store(seat, Ordering::Relaxed);
-        // Release: withdrawers that see it pending see its seat. SYNC(chore-seat).
+        // Release: cancellers that see it pending see its seat. SYNC(chore-seat).
         let turn = (old & GENERATION_MASK).wrapping_add(GENERATION);
         state.store(turn | PENDING | shared, Ordering::Release);
         if !TaskQueues::<C>::is_lifo_slot(seat) {
@@ -290,8 +290,8 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         Ok(posted.unwrap_or_else(|| self.enqueue_beside_lifo(seat, header)))
     }
 
-    /// Somebody else was quicker at the post. There was a free slot just now; should all be taken
-    /// meanwhile, whatever is settled first leaves room.
+    /// Somebody else was quicker at the LIFO slot. There was a free slot just now; should all be
+    /// taken meanwhile, whatever is settled first leaves room.
     #[cold]
     fn enqueue_beside_lifo(&self, post: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
         let rack = TaskQueues::<C>::queue_of(post);
@@ -314,8 +314,8 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         me != 0 && self.header.runner.load(Ordering::Relaxed) == me
     }
 
-    /// Takes it back: afterwards it is in no rack and nobody runs it. Waits for a run that goes on,
-    /// but not for one that has not begun.
+    /// Takes it back: afterwards it is in no queue and nobody runs it. Waits for a run that goes
+    /// on, but not for one that has not begun.
     pub fn withdraw(&self) -> Cancellation {
         let header = &self.header;
         if self.runs_here() {
@@ -346,16 +346,16 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         }
     }
 
-    /// The only withdrawer: takes it out of its slot, or waits for whoever has taken it out. The
+    /// The only canceller: takes it out of its slot, or waits for whoever has taken it out. The
     /// slot is nobody else's meanwhile: a runner that settles it sees RECALL and leaves the slot.
     fn finish_cancel(&self) -> TaskState {
         let header = &self.header;
         let mut patience = WaitBackoff::default();
         loop {
-            // It may be on its way from the post to a slot.
+            // It may be on its way from the LIFO slot to a slot.
             let seat = header.queue_slot.load(Ordering::Relaxed);
             if let Some(claimed) = self.racks.claim(seat, header) {
-                // SAFETY: claimed, so nobody runs it; the chore lives, `self` says so.
+                // SAFETY: claimed, so nobody runs it; the task lives, `self` says so.
                 unsafe { settle_claimed(claimed, CANCELLED) };
                 break;
             }
@@ -405,7 +405,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
 /// What `put` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enqueued {
-    /// How many chores of the same 64 slots waited already for somebody to run them.
+    /// How many tasks of the same 64 slots waited already for somebody to run them.
     pub ready_before: u32,
 }
 
@@ -452,10 +452,10 @@ fn life(state: u32) -> TaskState {
     }
 }
 
-/// Gives a claimed chore another seat.
+/// Gives a claimed task another seat.
 ///
 /// # Safety
-/// The caller claimed the chore.
+/// The caller claimed the task.
 pub(crate) unsafe fn move_claimed_task<C>(header: NonNull<TaskHeader<C>>, seat: u32) {
     // SAFETY: as above.
     unsafe { header.as_ref() }
@@ -463,14 +463,14 @@ pub(crate) unsafe fn move_claimed_task<C>(header: NonNull<TaskHeader<C>>, seat: 
         .store(seat, Ordering::Relaxed);
 }
 
-/// Runs a claimed chore and settles it, or says that its slot is to be made ready again.
+/// Runs a claimed task and settles it, or says that its slot is to be made ready again.
 ///
 /// # Safety
-/// The caller claimed the chore, and does not touch the header afterwards.
+/// The caller claimed the task, and does not touch the header afterwards.
 pub(crate) unsafe fn run_claimed_task<C>(header: NonNull<TaskHeader<C>>, context: &C) -> RunResult {
     // The line comes once and for writing, not first for reading.
     prefetch_to_write(header.as_ptr());
-    // SAFETY: a claimed chore is pending, and its owner keeps it alive until it is settled.
+    // SAFETY: a claimed task is pending, and its owner keeps it alive until it is settled.
     let (state, queue_slot, patience_us, run) = unsafe {
         let header = header.as_ref();
         header.runner.store(me(), Ordering::Relaxed);
@@ -494,7 +494,7 @@ pub(crate) unsafe fn run_claimed_task<C>(header: NonNull<TaskHeader<C>>, context
         }
         return ran(RunVerdict::Cancelled);
     }
-    // SAFETY: the table's function fits its chore, which lives.
+    // SAFETY: the table's function fits its task, which lives.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| unsafe {
         run(header, context)
     }));
@@ -515,20 +515,20 @@ pub(crate) unsafe fn run_claimed_task<C>(header: NonNull<TaskHeader<C>>, context
     ran(unsafe { settle_claimed(header, kind) })
 }
 
-/// Settles a claimed chore as withdrawn.
+/// Settles a claimed task as withdrawn.
 ///
 /// # Safety
-/// The caller claimed the chore, and does not touch the header afterwards.
+/// The caller claimed the task, and does not touch the header afterwards.
 pub(crate) unsafe fn cancel_claimed_task<C>(header: NonNull<TaskHeader<C>>) -> RunVerdict {
     // SAFETY: the caller's promise.
     unsafe { settle_claimed(header, CANCELLED) }
 }
 
-/// Ends a claimed chore's turn as `kind`; PENDING: it asks to be run again. After the answers other
-/// than `Again` and `Rerun` the chore may be gone.
+/// Ends a claimed task's turn as `kind`; PENDING: it asks to be run again. After the answers other
+/// than `Again` and `Rerun` the task may be gone.
 ///
 /// # Safety
-/// The caller claimed the chore.
+/// The caller claimed the task.
 unsafe fn settle_claimed<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVerdict {
     // SAFETY: claimed: alive until the exchange below settles it.
     let (word, release) = unsafe {
@@ -569,7 +569,7 @@ unsafe fn settle_claimed<C>(header: NonNull<TaskHeader<C>>, kind: u32) -> RunVer
     }
     if old & SHARED != 0 {
         // SAFETY: the count that `enqueue_shared` took, once for each time it was put. It kept the
-        // chore alive until here.
+        // task alive until here.
         unsafe { release(header) };
     }
     if old & CANCELLING != 0 {
@@ -595,7 +595,7 @@ unsafe fn run_erased<W: TaskWork<C>, C: 'static>(
 /// `header` is the first field of a `TaskNode<W, C>` in an `Arc`, a count of which was given up
 /// with `Arc::into_raw`.
 unsafe fn release_erased<W: TaskWork<C>, C: 'static>(header: NonNull<TaskHeader<C>>) {
-    // SAFETY: the caller's promise. The address of the header is that of the chore.
+    // SAFETY: the caller's promise. The address of the header is that of the task.
     drop(unsafe { Arc::from_raw(header.cast::<TaskNode<W, C>>().as_ptr().cast_const()) });
 }
 

@@ -1,4 +1,4 @@
-//! Loom models of chores in racks: two runners, a runner and a withdrawer, a submitter and a poller
+//! Loom models of tasks in queues: two runners, a runner and a canceller, a submitter and a poller
 //! that goes to sleep.
 
 use crate::idle_set::{AtomicBitmap, IdleSet};
@@ -14,8 +14,8 @@ fn racks() -> Racky {
     Arc::new(TaskQueues::new(&[64]).unwrap())
 }
 
-/// TaskWork that counts its runs with a plain load and store, so that two at once are seen as a lost
-/// count, and asks to be run again until `until`.
+/// TaskWork that counts its runs with a plain load and store, so that two at once are seen as a
+/// lost count, and asks to be run again until `until`.
 fn counting(racks: &Racky, until: u32) -> Pin<Arc<TaskNode<Counter, ()>>> {
     let work = Counter {
         runs: loom::cell::Cell::new(0),
@@ -29,7 +29,7 @@ struct Counter {
     until: u32,
 }
 
-// SAFETY: a chore is run by one thread at a time, which is what loom checks here: its cell reports
+// SAFETY: a task is run by one thread at a time, which is what loom checks here: its cell reports
 // any overlap.
 unsafe impl Sync for Counter {}
 
@@ -109,7 +109,7 @@ fn a_chore_that_repeats_can_be_withdrawn_from_under_its_runner() {
     });
 }
 
-/// A slot stays its chore's until the withdrawer has let go: it may be about to claim it.
+/// A slot stays its task's until the canceller has let go: it may be about to claim it.
 #[test]
 fn a_withdrawer_takes_nobody_elses_chore() {
     loom::model(|| {
@@ -196,8 +196,8 @@ fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_calle
     });
 }
 
-/// The protocol of `garonne_progress`'s workers: off the roster, on the list of sleepers, one more
-/// look, sleep; and of its submitters: put, look for pollers, call a sleeper.
+/// The protocol of `garonne_progress`'s workers: off the idle set, on the list of sleepers, one
+/// more look, sleep; and of its submitters: put, look for pollers, call a sleeper.
 #[test]
 fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
     loom::model(|| {
@@ -220,7 +220,7 @@ fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
     });
 }
 
-/// Both find the post free; one of them has to go beside it.
+/// Both find the LIFO slot free; one of them has to go beside it.
 #[test]
 fn of_two_that_put_at_once_both_are_found() {
     loom::model(|| {
@@ -241,7 +241,7 @@ fn of_two_that_put_at_once_both_are_found() {
     });
 }
 
-/// The withdrawer may have seen the seat that the chore did not get.
+/// The canceller may have seen the seat that the task did not get.
 #[test]
 fn a_chore_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
     loom::model(|| {

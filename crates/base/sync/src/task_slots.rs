@@ -27,36 +27,36 @@ use crate::task_node::{
 };
 use std::ptr::NonNull;
 
-/// Blocks of a rack at most.
+/// Blocks of a queue at most.
 const BLOCKS_MAX: usize = 8;
 
 /// Slots of a block: the bits of a word.
 const BLOCK: usize = 64;
 
-/// Chores that a rack holds at most, but for the one in its post.
+/// Tasks that a queue holds at most, but for the one in its LIFO slot.
 pub const TASKS_MAX: usize = BLOCKS_MAX * BLOCK;
 
 /// Runs that are asked for during a run and follow it at once: more, and others get their turn
 /// first.
 const RERUNS: u32 = 4;
 
-/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a rack with few
-/// chores moves one pair of cache lines from submitter to runner: bitmaps, post and chore together.
+/// Slots that lie beside the bitmaps. The lowest free slot is taken first, so a queue with few
+/// tasks moves one pair of cache lines from submitter to runner: bitmaps, post and task together.
 const NEAR: usize = 12;
 
-/// What stands for a slot in a seat that is the post.
+/// What stands for a slot in a seat that is the LIFO slot.
 const LIFO_SLOT: usize = 0xffff;
 
-/// Set in the address in a post whose chore does not wait: somebody has it. Chores lie at even
+/// Set in the address in a LIFO slot whose task does not wait: somebody has it. Tasks lie at even
 /// addresses.
 const CLAIMED: usize = 1;
 
 /// 64 slots and their bitmaps.
 #[repr(align(128))]
 struct SlotBlock<C> {
-    /// A chore, with [`HELD`] or without; null: free. Only the first block's is used.
+    /// A task, with [`HELD`] or without; null: free. Only the first block's is used.
     post: AtomicPtr<TaskHeader<C>>,
-    /// Slots whose chores wait to be run.
+    /// Slots whose tasks wait to be run.
     ready: AtomicU64,
     /// Slots that are somebody's.
     taken: AtomicU64,
@@ -66,7 +66,7 @@ struct SlotBlock<C> {
     far: Box<[AtomicPtr<TaskHeader<C>>]>,
 }
 
-/// The chore that waits in a post.
+/// The task that waits in a LIFO slot.
 fn waiting<C>(post: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
     NonNull::new(post).filter(|header| header.addr().get() & CLAIMED == 0)
 }
@@ -88,9 +88,9 @@ impl<C> SlotBlock<C> {
         self.near.get(bit).unwrap_or_else(|| &self.far[bit - NEAR])
     }
 
-    /// Takes the chore of a slot out of the hands of other runners. `false`: one has it.
+    /// Takes the task of a slot out of the hands of other runners. `false`: one has it.
     fn claim(&self, bit: usize) -> bool {
-        // Acquire: the chore. SYNC(rack-ready).
+        // Acquire: the task. SYNC(rack-ready).
         self.ready.fetch_and(!(1 << bit), Ordering::Acquire) >> bit & 1 == 1
     }
 
@@ -98,7 +98,7 @@ impl<C> SlotBlock<C> {
     /// came back meanwhile is ready as well.
     fn claim_lifo_slot(&self, header: *mut TaskHeader<C>) -> Option<NonNull<TaskHeader<C>>> {
         let held = header.map_addr(|address| address | CLAIMED);
-        // Acquire: the chore. SYNC(rack-ready).
+        // Acquire: the task. SYNC(rack-ready).
         let claimed =
             self.post
                 .compare_exchange(header, held, Ordering::Acquire, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl<C> SlotBlock<C> {
 
 #[repr(align(128))]
 struct TaskQueue<C> {
-    /// Blocks that were ever used: nobody looks at the others. Grows before the first chore of a
+    /// Blocks that were ever used: nobody looks at the others. Grows before the first task of a
     /// block is ready.
     used: AtomicUsize,
     blocks: Box<[SlotBlock<C>]>,
@@ -133,23 +133,23 @@ impl<C> TaskQueue<C> {
     }
 }
 
-/// A set of racks that belong together, told apart by numbers, with a bitmap of those that may have
-/// something ready. Aligned so that the counts of an `Arc` around it, which change with every chore
-/// that is made, lie on another line than what every walk reads.
+/// A set of queues that belong together, told apart by numbers, with a bitmap of those that may
+/// have something ready. Aligned so that the counts of an `Arc` around it, which change with every
+/// task that is made, lie on another line than what every walk reads.
 #[repr(align(128))]
 pub struct TaskQueues<C> {
     queues: Box<[TaskQueue<C>]>,
-    /// A rack's bit is set before or soon after its first chore is ready, and only cleared by those
+    /// A queue's bit is set before or soon after its first task is ready, and only cleared by those
     /// who look for it. SYNC(rack-marked).
     nonempty_hints: Box<[AtomicU64]>,
 }
 
-/// What a walk over racks did.
+/// What a walk over queues did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTally {
-    /// Chores that were settled.
+    /// Tasks that were settled.
     pub settled: u32,
-    /// Chores that were run and want to be run again.
+    /// Tasks that were run and want to be run again.
     pub rerun: u32,
     /// The least patience among the latter, in microseconds; 0: none of them says.
     pub patience_us: u32,
@@ -184,12 +184,12 @@ fn seat(rack: usize, slot: usize) -> u32 {
     (rack as u32) << 16 | slot as u32
 }
 
-/// Racks are numbered with 16 bits of a seat.
+/// Queues are numbered with 16 bits of a seat.
 pub const QUEUES_MAX: usize = 1 << 16;
 
 impl<C> TaskQueues<C> {
-    /// Racks with room for this many chores each, rounded up to 64. `None`: more than
-    /// [`QUEUES_MAX`] racks, or a rack of none or of more than [`TASKS_MAX`].
+    /// Queues with room for this many tasks each, rounded up to 64. `None`: more than
+    /// [`QUEUES_MAX`] queues, or a queue of none or of more than [`TASKS_MAX`].
     pub fn new(slots: &[usize]) -> Option<Self> {
         if slots.len() > QUEUES_MAX || slots.iter().any(|slots| !(1..=TASKS_MAX).contains(slots)) {
             return None;
@@ -208,17 +208,17 @@ impl<C> TaskQueues<C> {
         })
     }
 
-    /// Number of racks.
+    /// Number of queues.
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether there is no rack.
+    /// Whether there is no queue.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// The block of a seat, and the bit if it is not the post.
+    /// The block of a seat, and the bit if it is not the LIFO slot.
     fn place(&self, seat: u32) -> (&SlotBlock<C>, usize) {
         let (rack, slot) = (&self.queues[Self::queue_of(seat)], seat as usize & 0xffff);
         match slot {
@@ -227,7 +227,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Something is about to be put into a rack.
+    /// Something is about to be put into a queue.
     #[inline]
     pub(crate) fn expect(&self, rack: usize) {
         if let Some(block) = self.first(rack) {
@@ -239,15 +239,15 @@ impl<C> TaskQueues<C> {
         self.queues.get(rack).and_then(|rack| rack.blocks.first())
     }
 
-    /// A seat for a chore that is about to be put: the post if that is free, which is its own only
-    /// after [`TaskQueues::post`], else a slot.
+    /// A seat for a task that is about to be put: the LIFO slot if that is free, which is its own
+    /// only after [`TaskQueues::post`], else a slot.
     pub(crate) fn find(
         &self,
         rack: usize,
         header: NonNull<TaskHeader<C>>,
     ) -> Result<u32, EnqueueError> {
         let first = self.first(rack).ok_or(EnqueueError::Nowhere)?;
-        // So that there is a slot for it if somebody else is quicker at the post.
+        // So that there is a slot for it if somebody else is quicker at the LIFO slot.
         let room = first.taken.load(Ordering::Relaxed) != u64::MAX;
         match room && first.post.load(Ordering::Relaxed).is_null() {
             true => Ok(seat(rack, LIFO_SLOT)),
@@ -255,7 +255,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Takes a free slot for a chore.
+    /// Takes a free slot for a task.
     pub(crate) fn reserve_slot(
         &self,
         number: usize,
@@ -266,7 +266,7 @@ impl<C> TaskQueues<C> {
             let mut seen = block.taken.load(Ordering::Relaxed);
             while seen != u64::MAX {
                 let bit = (!seen).trailing_zeros();
-                // Acquire: the slot's last chore is out of it. SYNC(rack-slot).
+                // Acquire: the slot's last task is out of it. SYNC(rack-slot).
                 seen = block.taken.fetch_or(1 << bit, Ordering::Acquire);
                 if seen >> bit & 1 == 0 {
                     // The slot is ours; whoever reads it first clears the bit that `offer` sets
@@ -284,21 +284,21 @@ impl<C> TaskQueues<C> {
         Err(EnqueueError::Full)
     }
 
-    /// The rack of a seat.
+    /// The queue of a seat.
     pub(crate) fn queue_of(seat: u32) -> usize {
         seat as usize >> 16
     }
 
-    /// Whether a seat is the post.
+    /// Whether a seat is the LIFO slot.
     pub(crate) fn is_lifo_slot(seat: u32) -> bool {
         seat as usize & LIFO_SLOT == LIFO_SLOT
     }
 
-    /// Puts a chore that has the post as its seat there and makes it ready to be run. `None`:
+    /// Puts a task that has the LIFO slot as its seat there and makes it ready to be run. `None`:
     /// another came first.
     pub(crate) fn post(&self, seat: u32, header: NonNull<TaskHeader<C>>) -> Option<Enqueued> {
         let post = &self.place(seat).0.post;
-        // Acquire: the post's last chore is out of it. SYNC(rack-slot). The rest as in `offer`.
+        // Acquire: the LIFO slot's last task is out of it. SYNC(rack-slot). The rest as in `offer`.
         let free = std::ptr::null_mut();
         let posted =
             post.compare_exchange(free, header.as_ptr(), Ordering::SeqCst, Ordering::Relaxed);
@@ -310,10 +310,10 @@ impl<C> TaskQueues<C> {
         Some(Enqueued { ready_before: 0 })
     }
 
-    /// Makes the chore of a slot, or of a post that is its own, ready to be run.
+    /// Makes the task of a slot, or of a LIFO slot that is its own, ready to be run.
     pub(crate) fn offer(&self, seat: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
         let (block, bit) = self.place(seat);
-        // Release: the runner sees the chore and what its last run did: SYNC(rack-ready). SeqCst:
+        // Release: the runner sees the task and what its last run did: SYNC(rack-ready). SeqCst:
         // who then looks for pollers, and a poller that leaves and then looks here, cannot miss
         // each other: SYNC(rack-poller).
         let before = if Self::is_lifo_slot(seat) {
@@ -335,14 +335,14 @@ impl<C> TaskQueues<C> {
     fn mark(&self, rack: usize) {
         let bit = 1 << (rack % 64);
         let marked = &self.nonempty_hints[rack / 64];
-        // SeqCst with `marked_racks`: either it sees the chore or we see the mark gone.
+        // SeqCst with `marked_racks`: either it sees the task or we see the mark gone.
         // SYNC(rack-marked).
         if marked.load(Ordering::SeqCst) & bit == 0 {
             marked.fetch_or(bit, Ordering::SeqCst);
         }
     }
 
-    /// Takes the chore of a seat, which lies at this address, out of the hands of runners, and
+    /// Takes the task of a seat, which lies at this address, out of the hands of runners, and
     /// returns it as it was put. `None`: one has it, or it is not there any longer.
     pub(crate) fn claim(
         &self,
@@ -356,7 +356,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Gives a slot back. Its chore is settled and the caller the one to free it.
+    /// Gives a slot back. Its task is settled and the caller the one to free it.
     pub(crate) fn free(&self, seat: u32) {
         let (block, bit) = self.place(seat);
         // Release: SYNC(rack-slot).
@@ -367,14 +367,14 @@ impl<C> TaskQueues<C> {
         block.taken.fetch_and(!(1 << bit), Ordering::Release);
     }
 
-    /// The chore of a slot that the caller has claimed.
+    /// The task of a slot that the caller has claimed.
     pub(crate) fn header(&self, seat: u32) -> NonNull<TaskHeader<C>> {
         let (block, bit) = self.place(seat);
         let header = block.slot(bit).load(Ordering::Relaxed);
         NonNull::new(header).expect("a slot that was ever offered has had a chore")
     }
 
-    /// Whether a chore waits in a rack. The price of an empty queue.
+    /// Whether a task waits in a queue. The price of an empty queue.
     #[inline]
     pub fn any_ready(&self, rack: usize) -> bool {
         let Some(rack) = self.queues.get(rack) else {
@@ -383,7 +383,7 @@ impl<C> TaskQueues<C> {
         rack.used().iter().any(SlotBlock::any_ready)
     }
 
-    /// Runs every chore that waits in a rack, once. `round` changes from walk to walk, so that none
+    /// Runs every task that waits in a queue, once. `round` changes from walk to walk, so that none
     /// is always the first.
     #[inline]
     pub fn run(&self, rack: usize, round: u32, context: &C) -> RunTally {
@@ -393,7 +393,7 @@ impl<C> TaskQueues<C> {
         };
         for (index, block) in row.used().iter().enumerate() {
             let posted = waiting(block.post.load(Ordering::SeqCst));
-            // Before the run: one that leaves the post to be run again has had its turn.
+            // Before the run: one that leaves the LIFO slot to be run again has had its turn.
             let ready = block.ready.load(Ordering::SeqCst);
             if let Some(header) = posted.and_then(|header| block.claim_lifo_slot(header.as_ptr())) {
                 block.count_run();
@@ -440,7 +440,7 @@ impl<C> TaskQueues<C> {
         tally
     }
 
-    /// A number that changes when chores of a rack are run.
+    /// A number that changes when tasks of a queue are run.
     pub fn runs(&self, rack: usize) -> u32 {
         let blocks = self.queues.get(rack).map_or(&[][..], TaskQueue::used);
         let runs = blocks
@@ -449,7 +449,7 @@ impl<C> TaskQueues<C> {
         runs.fold(0, u32::wrapping_add)
     }
 
-    /// Runs a chore that the caller has claimed.
+    /// Runs a task that the caller has claimed.
     fn run_one(&self, header: NonNull<TaskHeader<C>>, context: &C, tally: &mut RunTally) {
         let mut reruns = 0;
         let over = loop {
@@ -475,8 +475,8 @@ impl<C> TaskQueues<C> {
         tally.settled += u32::from(over.settled != RunVerdict::Cancelled);
     }
 
-    /// Makes a claimed chore ready to be run again. One that is in the post leaves it to those that
-    /// are run once.
+    /// Makes a claimed task ready to be run again. One that is in the LIFO slot leaves it to those
+    /// that are run once.
     fn make_ready_again(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
         if Self::is_lifo_slot(seat)
             && let Ok(slot) = self.reserve_slot(Self::queue_of(seat), header)
@@ -490,7 +490,7 @@ impl<C> TaskQueues<C> {
         self.offer(seat, header);
     }
 
-    /// Calls `f` for every rack in which chores wait.
+    /// Calls `f` for every queue in which tasks wait.
     pub fn for_each_nonempty(&self, mut f: impl FnMut(usize)) {
         for (index, marked) in self.nonempty_hints.iter().enumerate() {
             let mut left = marked.load(Ordering::SeqCst);
@@ -513,7 +513,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Withdraws every chore that waits; those being run are not waited for. For the end of all
+    /// Withdraws every task that waits; those being run are not waited for. For the end of all
     /// runners.
     pub fn clear(&self) {
         for (number, rack) in self.queues.iter().enumerate() {
@@ -537,7 +537,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Withdraws a chore that the caller has claimed.
+    /// Withdraws a task that the caller has claimed.
     fn withdraw(&self, seat: u32, header: NonNull<TaskHeader<C>>) {
         // SAFETY: claimed, and not touched afterwards.
         if unsafe { cancel_claimed_task(header) } == RunVerdict::FreeSlot {

@@ -244,7 +244,7 @@ impl Waiters {
         self.leader.store(lies | LEADER_ON_BELL, Ordering::SeqCst);
         // Before another look at who lies there: SYNC(seats-bell).
         total_order();
-        // Who got up meanwhile and did not find the role leaves it to the caller.
+        // Who got up meanwhile and did not find leadership leaves it to the caller.
         self.bell_sleeper.load(Ordering::SeqCst) == lies
             || self
                 .leader
@@ -297,7 +297,7 @@ impl Waiters {
     /// that `is_due` and the woken threads read was written before.
     #[inline]
     pub fn notify(&self, mut is_due: impl FnMut(u64) -> bool) {
-        // Before the look at the seats: SYNC(seats-news).
+        // Before the look at the wait slots: SYNC(seats-news).
         self.events.fetch_add(1, Ordering::SeqCst);
         total_order();
         for row in self.slot_rows() {
@@ -338,7 +338,7 @@ impl Waiters {
                     return true;
                 }
             }
-            // Before another look at the seats: SYNC(seats-role).
+            // Before another look at the wait slots: SYNC(seats-role).
             self.leader.store(NOBODY, Ordering::SeqCst);
             total_order();
             let waits = self
@@ -494,7 +494,7 @@ impl WaitSlot<'_> {
     pub fn unpark(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == PROMOTED;
         self.seats.forget_bell_sleeper(self.who.0);
-        // Before a look at the role: SYNC(seats-bell).
+        // Before a look at leadership: SYNC(seats-bell).
         total_order();
         let poller = &self.seats.leader;
         let laid = self.who.0 | LEADER_ON_BELL;

@@ -17,7 +17,7 @@ fn model_of_both(body: fn(looks: u32)) {
     model(move || body(1));
 }
 
-/// Waits for a flag that others raise. Returns whether it was the poller at the end.
+/// Waits for a flag that others raise. Returns whether it was the leader at the end.
 fn await_flag(seats: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> bool {
     let who = WaiterId::new(who);
     let mut seat = seats.take_slot(who).unwrap();
@@ -45,13 +45,13 @@ fn news_told_while_somebody_sits_down_reach_it() {
         let waiter = loom::thread::spawn(move || await_flag(&other.0, 3, &other.1, looks));
         shared.1.store(true, Ordering::Release);
         shared.0.notify(|awaited| awaited == 7);
-        // The poller stays: only the news can end the wait.
+        // The leader stays: only the news can end the wait.
         assert!(!waiter.join().unwrap());
     });
 }
 
-/// Told under a lock, and so called later: at the latest when who told sits down itself, to wait
-/// for what those bring about whom it told.
+/// Told under a lock, and so called later: at the latest when who told is parked down itself, to
+/// wait for what those bring about whom it told.
 #[test]
 fn who_sits_down_has_called_whom_it_told() {
     model(|| {
@@ -142,7 +142,7 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
     });
 }
 
-/// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has the role
+/// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has leadership
 /// before; returns whether it has it still.
 fn lie_until(seats: &Waiters, who: usize, flag: &AtomicBool) -> bool {
     let mut seat = seats.take_slot(WaiterId::new(who)).unwrap();

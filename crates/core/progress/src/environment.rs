@@ -139,32 +139,32 @@ pub trait Environment: Send + Sync {
     /// ([`GroupMembers::Gone`]): for those who watch from outside.
     fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
-    /// How long what was left open is left to the program before its helper looks after it: for
-    /// where the helper would take its core from somebody who computes. `None`: there is a core to
-    /// spare, and peers call the helper at once.
+    /// How long what was left open is left to the program before its progress thread looks after
+    /// it: for where the progress thread would take its core from somebody who computes. `None`:
+    /// there is a core to spare, and peers call the progress thread at once.
     fn takeover_delay(&self) -> Option<Duration> {
         None
     }
 
-    /// How long a helper with nothing to do stays awake before it sleeps, looking for more: nothing
-    /// but where idle cores are nobody else's. Asked once, by the helper.
+    /// How long a progress thread with nothing to do stays awake before it sleeps, looking for
+    /// more: nothing but where idle cores are nobody else's. Asked once, by the progress thread.
     fn progress_spin_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// A helper that is awake and whose few looks took this long was put aside meanwhile: others
-    /// want its core.
+    /// A progress thread that is awake and whose few looks took this long was put aside meanwhile:
+    /// others want its core.
     fn preemption_threshold(&self) -> Duration {
         AWAY_FROM
     }
 
-    /// Whether hands are lent also where the program never computed between leaving something open
-    /// and waiting for it. For tests and measurements.
+    /// Whether ownership is released also where the program never computed between leaving
+    /// something open and waiting for it. For tests and measurements.
     fn releases_always(&self) -> bool {
         false
     }
 
-    /// How long a helper that nobody calls stays before it asks whether it is needed.
+    /// How long a progress thread that nobody calls stays before it asks whether it is needed.
     fn progress_thread_rest(&self) -> Duration {
         REST
     }
@@ -173,8 +173,8 @@ pub trait Environment: Send + Sync {
     /// outside.
     fn note_sleep(&self, _asleep: bool) {}
 
-    /// What becomes of the thread that lends hands. For those who watch from outside. Called by one
-    /// thread at a time.
+    /// What becomes of the thread that releases ownership. For those who watch from outside. Called
+    /// by one thread at a time.
     fn note_progress_thread(&self, _news: ProgressThreadEvent) {}
 
     /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.

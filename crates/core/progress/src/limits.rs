@@ -63,12 +63,12 @@ pub const SHARED_TASKS: usize = garonne_sync::task_slots::TASKS_MAX;
 /// woken costs.
 pub const WORKER_SPINS: u32 = 2_000;
 
-/// Turns of a poller before it asks again which core it is on, and which queues it is to watch:
+/// Turns of a leader before it asks again which core it is on, and which queues it is to watch:
 /// asking costs as much as a look, and the kernel moves threads rarely. Random schedules are
 /// shorter than that.
 pub const CPU_CHECK_TURNS: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
-/// Turns, for each core that polls, after which a poller looks at a queue that another watches:
+/// Turns, for each core that polls, after which a leader looks at a queue that another watches:
 /// together they look about every microsecond. So long a task waits more whose watcher is busy;
 /// more often, and the queue's line would be away from the watcher when a task comes.
 pub const RARE_TURNS: u32 = 16;
@@ -77,7 +77,7 @@ pub const RARE_TURNS: u32 = 16;
 /// watcher takes that is there.
 pub const DOUBT_TURNS: u32 = 4;
 
-/// Tasks that a poller has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher:
+/// Tasks that a leader has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher:
 /// more than chance brings.
 pub const WATCHES_FROM: u32 = 2;
 
@@ -96,16 +96,16 @@ pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50
 /// the longest nap.
 pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A thread that finds no seat asks again this often: more than four thousand threads that wait at
-/// once are no case to be quick in.
+/// A thread that finds no wait slot asks again this often: more than four thousand threads that
+/// wait at once are no case to be quick in.
 pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// How often a thread gives its core away before it sits down, while that pays: as often as a sleep
-/// and a wake-up cost switches and system calls.
+/// How often a thread gives its core away before it is parked down, while that pays: as often as a
+/// sleep and a wake-up cost switches and system calls.
 pub const LINGERS: u32 = 4;
 
-/// Threads that wait already, at most, where another lingers before it sits down: among more each
-/// gives way to others that do the same.
+/// Threads that wait already, at most, where another lingers before it is parked down: among more
+/// each gives way to others that do the same.
 pub const LINGERERS: u32 = 3;
 
 /// Looks of the thread that polls for others before it gives its core away to one of them, again
@@ -123,8 +123,8 @@ pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 /// The timer's longest interval while others look after what waits.
 pub const TICK_LONGEST: std::time::Duration = std::time::Duration::from_millis(64);
 
-/// How long a run of the thread for events goes on, without saying that it is long, before its
-/// stand-in goes on with everything else: a few times what a task may take, and about what the
+/// How long a run of the event thread goes on, without saying that it is long, before its
+/// standby goes on with everything else: a few times what a task may take, and about what the
 /// kernel lets a thread wait for its core now and then, which is no reason to change.
 pub const LATE: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -134,10 +134,10 @@ pub const LATE: std::time::Duration = std::time::Duration::from_millis(5);
 pub const LONG_AT_TIMER: u32 = 4;
 
 /// Long runs of threads that led at most, of tasks that are wanted now: each has a thread, as
-/// blocking calls have. The thread for events is held up by one more.
+/// blocking calls have. The event thread is held up by one more.
 pub const LONG_RUNS: u32 = 64;
 
-/// How long a stand-in stays while the thread for events runs nothing: longer than the beat of most
+/// How long a standby stays while the event thread runs nothing: longer than the beat of most
 /// alarms, and starting another costs some tens of microseconds only. Random schedules have no
 /// time.
 pub const STAND_IN_REST: std::time::Duration = match cfg!(shuttle) {
@@ -153,7 +153,7 @@ pub const STACK: usize = 256 * 1024;
 /// than a user notices.
 pub const STOP_LIMIT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// How long a worker of the idle class waits for a thread that it has the thread for events start:
+/// How long a worker of the idle class waits for a thread that it has the event thread start:
 /// longer than one that is put aside by others' runs takes.
 pub const START_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -178,12 +178,12 @@ pub const WORDS: usize = 1024;
 /// cost nothing.
 pub const WORD_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Receives with room for no more than this are left to the program's calls: no rail announces
+/// Receives with room for no more than this are left to the program's calls: no transport announces
 /// messages so short, so they come without anybody's hands.
 pub const HANDS_FROM: u32 = 16 * 1024;
 
-/// Bytes that wait to be moved when a call is about to return, from which on the helper is woken
-/// for them: below, moving them takes less than waking it.
+/// Bytes that wait to be moved when a call is about to return, from which on the progress thread is
+/// woken for them: below, moving them takes less than waking it.
 pub const HANDED_OVER_FROM: u64 = 128 * 1024;
 
 /// Operations or steppers left open of which all are looked at whenever another is: as many as a
@@ -194,79 +194,79 @@ pub const OPEN_FEW: usize = 32;
 /// hands: one or two may be chance.
 pub const SHORTS: u8 = 3;
 
-/// Computing for less than this hides less than lending hands and waking them costs both sides
-/// together, where there is a core to spare.
+/// Computing for less than this hides less than releasing ownership and waking them costs both
+/// sides together, where there is a core to spare.
 pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// Time of computing that is worth a release where the progress thread is awake: a line or two go
 /// from core to core for each message.
 pub const WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
 
-/// Where it is not known yet whether a helper stays awake, what is left open within such a time
-/// counts as one soon after the other.
+/// Where it is not known yet whether a progress thread stays awake, what is left open within such a
+/// time counts as one soon after the other.
 pub const VIGIL_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// Looks of a helper that is awake between two looks at the clock, which costs as much as one or
-/// two of these.
+/// Looks of a progress thread that is awake between two looks at the clock, which costs as much as
+/// one or two of these.
 pub const VIGIL_LOOKS: u32 = 32;
 
-/// A helper whose few looks took this long was put aside meanwhile: far more than they take, and
-/// less than others have of a core once they got it.
+/// A progress thread whose few looks took this long was put aside meanwhile: far more than they
+/// take, and less than others have of a core once they got it.
 pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// How long it then does without vigils, twice as long each time, up to the longest: in the end it
+/// How long it then does without spins, twice as long each time, up to the longest: in the end it
 /// takes a tenth of a millisecond of a second from who wants its core.
 pub const VIGIL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 /// See [`VIGIL_PAUSE`].
 pub const VIGIL_PAUSE_MOST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Lendings in a row, each soon after the one before, that find the helper asleep before it is
-/// called: calling costs the program some microseconds.
+/// Releases in a row, each soon after the one before, that find the progress thread asleep before
+/// it is called: calling costs the program some microseconds.
 pub const VIGIL_CALLS: u32 = 4;
 /// Releases in a row before the progress thread is woken, at most, where it was asleep again each
 /// time soon after.
 pub const VIGIL_CALLS_MOST: u32 = 16;
 
-/// Graces in a row that a helper lets pass because hands were lent in each: a program that lends so
-/// often comes back as a rule.
+/// Graces in a row that a progress thread lets pass because ownership was released in each: a
+/// program that lends so often comes back as a rule.
 pub const PUT_OFF_MOST: u32 = 4;
 
-/// Graces in a row with nothing lent after which the helper rests: a program that lends often does
-/// not wake it each time, and one that has ceased to is not bothered for long.
+/// Graces in a row with nothing lent after which the progress thread rests: a program that lends
+/// often does not wake it each time, and one that has ceased to is not bothered for long.
 pub const GRACES_BEFORE_REST: u32 = 25;
 
-/// How long a helper sleeps before it asks whether it is needed at all: starting another costs some
-/// tens of microseconds, so a program that computes for seconds between two messages does not
-/// notice, and one that left something open once has no second thread soon afterwards.
+/// How long a progress thread sleeps before it asks whether it is needed at all: starting another
+/// costs some tens of microseconds, so a program that computes for seconds between two messages
+/// does not notice, and one that left something open once has no second thread soon afterwards.
 pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Up to when a rail that is to be looked at by itself has the helper woken when hands are lent, so
-/// that it does: connections are tried again after less than that. Looks for peers that fell silent
-/// come each second while bytes are under way, which is no reason to wake anybody with each
-/// message.
+/// Up to when a transport that is to be looked at by itself has the progress thread woken when
+/// ownership is released, so that it does: connections are tried again after less than that. Looks
+/// for peers that fell silent come each second while bytes are under way, which is no reason to
+/// wake anybody with each message.
 pub const LOOKS_SOON: std::time::Duration = std::time::Duration::from_millis(300);
 
 /// How many times as long it sleeps at most, when it was needed: something stays open, and nobody
 /// calls.
 pub const REST_TIMES: u32 = 64;
 
-/// Looks of the helper for bytes that are on their way before it sleeps: some ten microseconds,
-/// which is what being called costs. None on the core that the program computes on.
+/// Looks of the progress thread for bytes that are on their way before it sleeps: some ten
+/// microseconds, which is what being called costs. None on the core that the program computes on.
 pub const HELPER_SPINS: u32 = 1_000;
 
-/// How long a fork waits at most for a turn of a helper: one takes as long as the copies in it, and
-/// may wait for a lock that the forking thread holds.
+/// How long a fork waits at most for a turn of a progress thread: one takes as long as the copies
+/// in it, and may wait for a lock that the forking thread holds.
 pub const FORK_WAITS: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Between two looks whether that turn is over, or the fork: few enough not to disturb, and soon
 /// enough for a program that forks often.
 pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// Looks that brought nothing after which a poller looks at the shards that nobody polls: each
+/// Looks that brought nothing after which a leader looks at the shards that nobody polls: each
 /// costs as much as its own, and what is there is waited for by nobody just now.
 pub const BESIDE_EVERY: u32 = 16;
 
-/// How long a poller sleeps at first, at most, while there are other shards: something may be open
+/// How long a leader sleeps at first, at most, while there are other shards: something may be open
 /// there of a thread that is gone, whose peers wait for this rank to advance it.
 pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -274,7 +274,7 @@ pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20)
 /// wakes six times a second.
 pub const BESIDE_DOUBLINGS: u32 = 3;
 
-/// Calls of others in one wait of a poller's own, where each that waits has a core, before it steps
+/// Calls of others in one wait of a leader's own, where each that waits has a core, before it steps
 /// aside for the next: threads that are answered in turn stay below.
 pub const SERVED_BEFORE_ASIDE: u32 = 16;
 
@@ -282,15 +282,15 @@ pub const SERVED_BEFORE_ASIDE: u32 = 16;
 /// needless switch among so many.
 pub const CROWDED_CALLS: u32 = 64;
 
-/// How long a poller that steps aside sleeps at most: as any sleeper's first nap, since what a peer
+/// How long a leader that steps aside sleeps at most: as any sleeper's first nap, since what a peer
 /// wrote meanwhile without a fence may have been seen by nobody.
 pub const NAP_ON_BELL: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// Naps in a row in which nobody came in its place before it sleeps as pollers do: ten milliseconds
+/// Naps in a row in which nobody came in its place before it sleeps as leaders do: ten milliseconds
 /// of a thread that woke for nothing each half.
 pub const NAPS_IN_VAIN: u32 = 20;
 
-/// Looks of a poller that leaves and finds more each time, before it wakes the one that is to go
+/// Looks of a leader that leaves and finds more each time, before it wakes the one that is to go
 /// on.
 pub const LAYS_BACK: u32 = 4;
 
@@ -302,7 +302,8 @@ pub const CATCH_LOOKS: u32 = 8;
 /// short beside other duties.
 pub const CATCH_TURNS: u32 = 8;
 
-/// Room of a receive that is looked for so at most: no rail sends so short a message in pieces.
+/// Room of a receive that is looked for so at most: no transport sends so short a message in
+/// pieces.
 pub const CATCH_ROOM_MAX: u32 = 4096;
 
 /// Steppers that end in one run and are known by name to those who wait for them: where more end at

@@ -77,9 +77,9 @@ impl Default for AnyOfWaiter {
 }
 
 impl AnyOfWaiter {
-    /// The calling thread is about to wait for it, among others. Afterwards it sits down, and then
-    /// looks whether there was news: who tells counts those first, and then looks at the seats and
-    /// here.
+    /// The calling thread is about to wait for it, among others. Afterwards it is parked down, and
+    /// then looks whether there was news: who tells counts those first, and then looks at the wait
+    /// slots and here.
     /// SYNC(seats-news).
     pub fn register(&self) {
         self.0.store(current_waiter(), Ordering::SeqCst);
@@ -245,9 +245,9 @@ pub trait NodeShared {
         None
     }
 
-    /// The words by which the helper of `peer` is called, for whoever changed what a stepper of its
-    /// program looks at in the commons (`garonne_sync::progress_owner::ProgressWakeup`). `None`:
-    /// there are none.
+    /// The words by which the progress thread of `peer` is called, for whoever changed what a
+    /// stepper of its program looks at in the commons
+    /// (`garonne_sync::progress_owner::ProgressWakeup`). `None`: there are none.
     fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
         let _ = peer;
         None
@@ -375,7 +375,7 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
     fn abandon(&self, request: Request) -> Result<(), Error>;
 
-    /// Polls the rails once, advances engine and steppers. `true` if anything moved.
+    /// Polls the transports once, advances engine and steppers. `true` if anything moved.
     fn progress(&self) -> bool;
     /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing.
     /// Programs call it again and again, so where a rank or thread that could answer may be waiting

@@ -4,14 +4,14 @@ use super::*;
 use crate::try_lock::{SingleThreaded, TryLock};
 use loom::sync::Arc;
 
-/// The program's thread uses its lock without atomic operations while the gate is kept; the helper
-/// comes at any time.
+/// The program's thread uses its lock without atomic operations while the gate is kept; the
+/// progress thread comes at any time.
 #[test]
 fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_alone() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
-        // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
-        // did not.
+        // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
+        // it if it did not.
         let promise = unsafe { SingleThreaded::promise() };
         shared.1.elide(promise);
         let helper = shared.clone();
@@ -41,7 +41,8 @@ fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_al
     });
 }
 
-/// A helper that nobody needed for a while goes at the moment at which hands are lent.
+/// A progress thread that nobody needed for a while goes at the moment at which ownership is
+/// released.
 #[test]
 fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
@@ -58,8 +59,8 @@ fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     });
 }
 
-/// A helper that finds nothing open goes at the moment at which something is left open, with hands
-/// lent all the time.
+/// A progress thread that finds nothing open goes at the moment at which something is left open,
+/// with hands lent all the time.
 #[test]
 fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
@@ -86,8 +87,8 @@ fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it_back() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
-        // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
-        // did not.
+        // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
+        // it if it did not.
         let promise = unsafe { SingleThreaded::promise() };
         shared.0.lend();
         let helper = shared.clone();
@@ -114,14 +115,14 @@ fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it
     });
 }
 
-/// The program's thread does not wait for a helper that is inside: its lock is elided only if the
-/// gate is kept.
+/// The program's thread does not wait for a progress thread that is inside: its lock is elided only
+/// if the gate is kept.
 #[test]
 fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), TryLock::new(0u32)));
-        // SAFETY: the gate keeps the helper away while the lock is elided; loom would see it if it
-        // did not.
+        // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
+        // it if it did not.
         let promise = unsafe { SingleThreaded::promise() };
         shared.0.lend();
         let helper = shared.clone();
@@ -149,8 +150,8 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
     });
 }
 
-/// A helper that ends its turn while the program's thread comes and goes leaves the call as the
-/// thread wants it.
+/// A progress thread that ends its turn while the program's thread comes and goes leaves the call
+/// as the thread wants it.
 #[test]
 fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
     loom::model(|| {
@@ -180,8 +181,8 @@ fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
     });
 }
 
-/// A helper that saw little open arms while the program's thread leaves more open and arms for
-/// that.
+/// A progress thread that saw little open arms while the program's thread leaves more open and arms
+/// for that.
 #[test]
 fn a_helper_that_looks_again_at_what_is_open_leaves_the_call_armed_for_it() {
     loom::model(|| {

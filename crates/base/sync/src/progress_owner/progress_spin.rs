@@ -5,8 +5,8 @@
 
 use crate::facade::{AtomicBool, Ordering, fence};
 
-/// Whether a helper that does nothing is awake and looks at its gate, so that nobody has to be
-/// asked to call it for what is lent now.
+/// Whether a progress thread that does nothing is awake and looks at its gate, so that nobody has
+/// to be asked to call it for what is lent now.
 #[derive(Debug)]
 pub struct ProgressSpin(AtomicBool);
 
@@ -26,7 +26,7 @@ impl ProgressSpin {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The helper looks from now on. For the helper alone.
+    /// The progress thread looks from now on. For the progress thread alone.
     pub fn begin(&self) {
         if !self.is_kept() {
             self.0.store(true, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl ProgressSpin {
         fence(Ordering::SeqCst);
     }
 
-    /// After hands were lent: whether the helper sees that without being called.
+    /// After ownership was released: whether the progress thread sees that without being called.
     pub fn will_see_release(&self) -> bool {
         // The lending before the look: SYNC(hands-vigil).
         fence(Ordering::SeqCst);
@@ -55,7 +55,7 @@ mod loom_tests {
     use crate::progress_owner::ProgressOwner;
     use loom::sync::Arc;
 
-    /// Hands are lent at the moment at which a helper that was awake goes to sleep.
+    /// Ownership is released at the moment at which a progress thread that was awake goes to sleep.
     #[test]
     fn a_helper_that_ends_its_vigil_sees_what_is_lent_or_the_lender_knows_that_it_has_to_be_called()
     {

@@ -31,7 +31,7 @@ pub(super) struct EventThreads {
     leader_follower: LeaderFollower,
     /// Threads that led when their run began, and lead no longer.
     long: AtomicU32,
-    /// The queue, plus one, of which the leader runs what is wanted now. Whoever takes the lead
+    /// The queue, plus one, of which the leader runs what is urgent. Whoever takes the lead
     /// goes on with that.
     urgent: AtomicU32,
     threads: Mutex<ThreadList>,
@@ -89,7 +89,7 @@ impl EventThreads {
         self.long.load(Ordering::SeqCst) < LONG_AT_TIMER
     }
 
-    /// The leader is about to run what is wanted now in this queue; `None`: no longer.
+    /// The leader is about to run what is urgent in this queue; `None`: no longer.
     pub(super) fn note_urgent(&self, area: Option<usize>) {
         let area = area.map_or(0, |area| area as u32 + 1);
         self.urgent.store(area, Ordering::SeqCst);
@@ -153,7 +153,7 @@ impl Reactor {
                 self.tick(TICK);
             }
             if long >= LONG_RUNS {
-                // The stand-in may have been refused the lead: it is to try again.
+                // The standby may have been refused the lead: it is to try again.
                 self.kernel.set_guard(Duration::ZERO);
             }
             turn = match self.crew.leader_follower.reserve_standby() {
@@ -217,7 +217,7 @@ impl Reactor {
     }
 
     /// A run on this thread says that it is long: if it is the leader, everything else is the
-    /// stand-in's at once.
+    /// standby's at once.
     pub(crate) fn note_long_run(&self) {
         let within = RUNS.with(Cell::get);
         if within.is_some_and(|(address, run)| {

@@ -93,7 +93,7 @@ impl EventPoller {
         set(&self.alarm, after);
     }
 
-    /// Has the stand-in woken after this time.
+    /// Has the standby woken after this time.
     pub(super) fn set_guard(&self, after: Duration) {
         set(&self.guard, after);
     }

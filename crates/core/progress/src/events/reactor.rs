@@ -32,7 +32,7 @@ pub(crate) struct Reactor {
     sources: Mutex<EventSources>,
     /// What came and was not seen to yet. Whoever leads takes from it.
     pending: Mutex<VecDeque<PendingEvent>>,
-    /// The nap, in microseconds, after which it comes back to tasks that are wanted now and ask to
+    /// The nap, in microseconds, after which it comes back to tasks that are urgent and ask to
     /// be run again; 0: it does not. SYNC(urgent-again).
     again: AtomicU32,
 }
@@ -52,7 +52,7 @@ struct EventSources {
     by_id: HashMap<u64, EventSource>,
     /// When alarms are due.
     alarms: BTreeMap<(Instant, u64), ()>,
-    /// When tasks that are wanted now are run again.
+    /// When tasks that are urgent are run again.
     again: Option<Instant>,
 }
 
@@ -330,7 +330,7 @@ impl Reactor {
         }
     }
 
-    /// How soon it comes back to tasks that are wanted now and ask to be run again, without being
+    /// How soon it comes back to tasks that are urgent and ask to be run again, without being
     /// told: to all that were offered before this call.
     pub(crate) fn next_rerun(&self) -> Option<Duration> {
         // It writes, so that it is in one order with the offer and the other side's swap and look.
@@ -459,7 +459,7 @@ struct ServiceState {
     /// Runs of each queue at the last look.
     runs: Vec<u32>,
     period: Duration,
-    /// By queue of what is wanted now.
+    /// By queue of what is urgent.
     naps: Vec<NapBackoff>,
 }
 

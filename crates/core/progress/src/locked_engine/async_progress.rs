@@ -37,9 +37,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// There is no helper and never will be.
+/// There is no progress thread and never will be.
 pub(super) const OFF: u8 = 0;
-/// A helper can be started.
+/// A progress thread can be started.
 const READY: u8 = 1;
 /// There is one.
 pub(super) const RUNNING: u8 = 2;
@@ -53,10 +53,10 @@ pub(super) type ShardOperations<R, S> = (Arc<LockedEngine<R, S>>, OpenOperations
 /// words and the worker. Threads of the program release and reclaim; the worker runs turns
 /// (`progress_turn`).
 pub(super) struct AsyncProgress<R, S> {
-    /// With lines of their own: a helper may look at them all the time.
+    /// With lines of their own: a progress thread may look at them all the time.
     pub ownership: CachePadded<OwnershipState>,
     pub(super) spin: CachePadded<SpinControl>,
-    /// Operations left open that need hands.
+    /// Operations left open that need asynchronous progress.
     pub(super) open_operations: Mutex<OpenOperations>,
     /// Open operations of further shards, by locked engine: a rank has one progress thread.
     pub(super) open_in_other_shards: Mutex<Vec<ShardOperations<R, S>>>,
@@ -66,25 +66,25 @@ pub(super) struct AsyncProgress<R, S> {
     pub(super) any_open: Arc<CachePadded<AtomicBool>>,
     /// Some open operations may need progress for which no peer can ring.
     pub(super) needs_transport_wakeup: AtomicBool,
-    /// The rail was told that whoever polls takes its time from the program.
+    /// The transport was told that whoever polls takes its time from the program.
     pub(super) transport_patient: AtomicBool,
-    /// The rail rings for these since the words were armed last.
+    /// The transport rings for these since the words were armed last.
     pub(super) transport_armed: AtomicBool,
     pub(super) release_counter: ReleaseCounter,
-    /// How many of those the helper knew when it last looked by itself, the looks in a row at which
-    /// there were more, and those with nothing lent.
+    /// How many of those the progress thread knew when it last looked by itself, the looks in a row
+    /// at which there were more, and those with nothing lent.
     pub(super) releases_seen: AtomicU32,
     pub(super) postponed: AtomicU32,
     pub(super) idle_rounds: AtomicU32,
     pub(super) call_sites: CallSiteProfile,
     /// The processor that the program's thread was on when it lent.
     pub(super) program_cpu: AtomicU32,
-    /// Where the helper may live.
+    /// Where the progress thread may live.
     pub(super) cores: OnceLock<WorkerCores>,
-    /// Whether lending paid: a helper that lost its core while it had a transfer in hand made a
-    /// thread of the program wait for it.
+    /// Whether lending paid: a progress thread that lost its core while it had a transfer in hand
+    /// made a thread of the program wait for it.
     release_backoff: Backoff,
-    /// When a thread that came back found the helper inside.
+    /// When a thread that came back found the progress thread inside.
     reclaim_delayed_at: Mutex<Option<Instant>>,
     /// What moments are told from.
     epoch: Instant,
@@ -97,10 +97,10 @@ pub(super) struct AsyncProgress<R, S> {
     pub promise: Mutex<Option<SingleThreaded>>,
 }
 
-/// What lender and helper both write with each lending.
+/// What lender and progress thread both write with each lending.
 pub(super) struct OwnershipState {
     pub owner: ProgressOwner,
-    /// The helper found nothing open any more.
+    /// The progress thread found nothing open any more.
     pub(super) nothing_left: AtomicBool,
 }
 
@@ -137,13 +137,13 @@ impl<R, S> AsyncProgress<R, S> {
         }
     }
 
-    /// Whether something may be open that needs hands.
+    /// Whether something may be open that needs asynchronous progress.
     #[inline]
     pub(super) fn is_any_open(&self) -> bool {
         self.any_open.load(Ordering::Relaxed)
     }
 
-    /// Whether a helper found nothing open any more, since hands were last lent.
+    /// Whether a progress thread found nothing open any more, since ownership was last released.
     #[inline]
     pub(super) fn is_nothing_left(&self) -> bool {
         self.ownership.nothing_left.load(Ordering::SeqCst)
@@ -155,7 +155,7 @@ impl<R, S> AsyncProgress<R, S> {
         self.epoch.elapsed()
     }
 
-    /// The poller of several threads leaves: whether another relied on it to lend what that left
+    /// The leader of several threads leaves: whether another relied on it to lend what that left
     /// open.
     pub(super) fn take_leader_relied_on(&self) -> bool {
         self.leader_relied_on.load(Ordering::SeqCst)
@@ -166,7 +166,7 @@ impl<R, S> AsyncProgress<R, S> {
 impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S> {
     /// From now on what the program leaves open is advanced by a thread of its own, on `cpus`, or
     /// where the calling thread may run now. It is started when first needed. Does nothing where
-    /// the rail has no way to call it.
+    /// the transport has no way to call it.
     pub fn enable_async_progress(self: &Arc<Self>, cpus: Option<CpuSet>) {
         let Some(memory) = self.enter().rail().progress_words(self.me) else {
             return;
@@ -203,8 +203,8 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    /// Ends the helper, until something is left open again. Called by a thread that is in MPI, the
-    /// last one.
+    /// Ends the progress thread, until something is left open again. Called by a thread that is in
+    /// MPI, the last one.
     pub fn stop_async_progress(&self) {
         while !self.take_back() {
             std::thread::yield_now();
@@ -287,7 +287,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             },
             Some(grace) => ProfileTime {
                 at: sys::coarse_time(),
-                // Whatever the helper had to do counts.
+                // Whatever the progress thread had to do counts.
                 worth: grace,
             },
         }
@@ -301,7 +301,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// A helper was inside when the wait began, and may have left.
+    /// A progress thread was inside when the wait began, and may have left.
     #[cold]
     #[inline(never)]
     pub(super) fn reclaim_late(&self) {
@@ -322,7 +322,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Lets the helper in, and has peers call it, unless (`true`) it is awake and sees that itself.
+    /// Lets the progress thread in, and has peers call it, unless (`true`) it is awake and sees
+    /// that itself.
     pub(super) fn lend(&self, what: WakeupScope) -> bool {
         let kept = self.async_progress.ownership.owner.is_kept();
         if kept
@@ -336,7 +337,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         let call = words.call();
         if self.shared.load(Ordering::Relaxed) {
-            // The poller looks at this after it has ceased to be one.
+            // The leader looks at this after it has ceased to be one.
             self.async_progress
                 .leader_relied_on
                 .store(true, Ordering::SeqCst);
@@ -348,7 +349,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.enter().allow_slot_batches(false);
             self.shard.share();
         }
-        // What the helper looks at all the time is written only if it changes.
+        // What the progress thread looks at all the time is written only if it changes.
         let cpu = sys::cpu();
         if self.async_progress.program_cpu.load(Ordering::Relaxed) != cpu {
             self.async_progress
@@ -414,8 +415,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         false
     }
 
-    /// A thread of the program may be about to go away from work that is left: the helper is
-    /// called, if nobody else sees to it.
+    /// A thread of the program may be about to go away from work that is left: the progress thread
+    /// is called, if nobody else sees to it.
     #[inline]
     pub(super) fn hand_over(&self) {
         if self.async_progress.ownership.owner.is_released() && !self.waiters.has_leader() {
@@ -434,8 +435,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Keeps the helper out: the caller does its work itself. `false`: it is inside and was asked
-    /// to leave; until it does, both are at the engine.
+    /// Keeps the progress thread out: the caller does its work itself. `false`: it is inside and
+    /// was asked to leave; until it does, both are at the engine.
     #[cold]
     #[inline(never)]
     pub(super) fn take_back(&self) -> bool {
@@ -489,8 +490,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// The lock is a real one because hands are lent. `true`: not any more, since nothing is open
-    /// now.
+    /// The lock is a real one because ownership is released. `true`: not any more, since nothing is
+    /// open now.
     #[cold]
     #[inline(never)]
     pub(super) fn reclaim_if_nothing_open(&self) -> bool {
@@ -504,7 +505,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         }
         if self.open_scope().is_some() {
-            // The helper found that before this thread left something open, and said it afterwards.
+            // The progress thread found that before this thread left something open, and said it
+            // afterwards.
             self.async_progress
                 .ownership
                 .nothing_left
@@ -514,8 +516,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.take_back()
     }
 
-    /// Hands are lent to a helper that is neither awake nor called by anybody, and no thread polls
-    /// in its place.
+    /// Ownership is released to a progress thread that is neither awake nor called by anybody, and
+    /// no thread polls in its place.
     pub(super) fn is_worker_unreachable(&self) -> bool {
         let lending = &self.async_progress;
         let is_armed = || {
@@ -524,8 +526,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .get()
                 .is_some_and(|words| words.call().is_armed())
         };
-        // The role of the caller before the looks at the helper: a vigil that ends meanwhile finds
-        // nobody there. SYNC(hands-vigil).
+        // The role of the caller before the looks at the progress thread: a spin that ends
+        // meanwhile finds nobody there. SYNC(hands-vigil).
         !lending.ownership.owner.is_kept()
             && self.surroundings.takeover_delay().is_none()
             && !self.waiters.has_leader()
@@ -560,7 +562,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         here || self.is_request_open_in_other_shards()
     }
 
-    /// For what the helper is to be called, if for anything.
+    /// For what the progress thread is to be called, if for anything.
     pub(super) fn open_scope(&self) -> Option<WakeupScope> {
         let any = self.is_request_open();
         match self.open_steppers.load(Ordering::SeqCst) {

@@ -153,8 +153,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         })
     }
 
-    /// Whether a thread that is woken may get the core of the one that wakes it: a helper, or any
-    /// where ranks exceed cores.
+    /// Whether a thread that is woken may get the core of the one that wakes it: a progress thread,
+    /// or any where ranks exceed cores.
     #[inline]
     fn may_lose_core(&self) -> bool {
         !self.async_progress.ownership.owner.is_kept() || self.surroundings.spin_budget().spins == 0
@@ -225,7 +225,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Gives the engine back, and tells waiters if something completed.
     #[inline]
     pub(super) fn unlock_after(&self, shard: EngineGuard<'_, R>, before: u64) {
-        // Work that an operation left queued is news, too: whoever sleeps in the poller's place has
+        // Work that an operation left queued is news, too: whoever sleeps in the leader's place has
         // to see to it.
         let changed = shard.completions() != before || shard.has_work();
         self.leave(shard, changed);

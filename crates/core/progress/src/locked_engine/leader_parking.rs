@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(super) enum ParkOutcome {
     /// The thread leads, still or again.
     Leads,
-    /// What it waits for has come, and it has the role.
+    /// What it waits for has come, and it has leadership.
     Done,
-    /// Another has the role.
+    /// Another has leadership.
     Follows,
 }
 
@@ -51,7 +51,8 @@ impl ParkHistory {
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    /// Takes the role of a poller that lies on the bell, which nobody has to ring from now on.
+    /// Takes the leadership of a thread that sleeps on the doorbell, which nobody has to ring from
+    /// now on.
     #[inline]
     pub(super) fn relieve_parked_leader(&self) -> bool {
         if !self.waiters.relieve_parked_leader(current_waiter_id()) {
@@ -62,14 +63,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         true
     }
 
-    /// Who has the role does not sleep any more, nor is about to.
+    /// Who has leadership does not sleep any more, nor is about to.
     fn note_awake(&self) {
         self.leader_sleeps.store(false, Ordering::SeqCst);
         self.enter().rail().disarm();
     }
 
-    /// The poller leaves its role to the thread that lies on the bell. `false`: nobody does, or
-    /// there is work that somebody has to see to; the caller has the role still.
+    /// The leader leaves its leadership to the thread that sleeps on the doorbell. `false`: nobody
+    /// does, or there is work that somebody has to see to; the caller has leadership still.
     #[inline]
     pub(super) fn leave_leadership_on_bell(&self) -> bool {
         self.waiters.has_bell_sleeper() && self.try_leave_on_bell()
@@ -96,7 +97,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if !self.waiters.leave_leadership_on_bell(current_waiter_id()) {
                 break;
             }
-            // Who lies there may have been rung for while the role was not there, and sleep on.
+            // Who lies there may have been rung for while leadership was not there, and sleep on.
             if bell.load(Ordering::SeqCst) == ticket
                 || !self.waiters.relieve_parked_leader(current_waiter_id())
             {
@@ -107,7 +108,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         false
     }
 
-    /// The poller is in the way of threads that it called: it lies down, unless there is something
+    /// The leader is in the way of threads that it called: it lies down, unless there is something
     /// to do. They wake (`wakes`) when that is seen.
     pub(super) fn park_leader(
         &self,
@@ -166,7 +167,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Another thread polls, and is blocked in a receive of the pattern that the caller's has, so
-    /// that it gets the next message: the caller lies down on the bell, where that one leaves its
+    /// that it gets the next message: the caller parks on the doorbell, where that one leaves its
     /// role when it goes, and finds it when it comes back, and nobody is woken. `None`: another
     /// lies there, or nobody came and went for a while; the caller had better sit. `seen`: as
     /// [`WaitSlot::wait`] wants it.
@@ -200,8 +201,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         (!in_vain).then_some(called)
     }
 
-    /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the seat is
-    /// called, or nobody comes any more.
+    /// Lies on the bell, whose word was `ticket`, until it is rung and nobody polls, or the wait
+    /// slot is called, or nobody comes any more.
     fn sleep_on_bell(
         &self,
         seat: &mut WaitSlot<'_>,

@@ -123,8 +123,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if self.lead(done, Some(awaits)) {
                 return;
             }
-            // It looked for as long as its patience lasts: who lies on the bell sleeps as well as
-            // it would.
+            // It looked for as long as its patience lasts: who sleeps on the doorbell sleeps as
+            // well as it would.
             patient = false;
         }
     }
@@ -203,7 +203,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.note_leader_left();
         self.release_first_again();
         // Asked again: another thread may have left something open meanwhile, and trusted the
-        // poller.
+        // leader.
         if !self.async_progress.ownership.owner.is_kept()
             || self.async_progress.take_leader_relied_on()
             || self.async_progress.is_any_open()
@@ -212,13 +212,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Receives a message that comes soon and nothing was posted for, as the poller of all; `None`:
+    /// Receives a message that comes soon and nothing was posted for, as the leader of all; `None`:
     /// nothing was received, take the general way, which posts the receive first. Only where nobody
-    /// polls or who does lies on the bell, and nobody has sat down since the last time, to whom the
-    /// role would go after each message. What others wait for beside messages is looked after where
-    /// the role is laid back; where nobody lies on the bell there must be no such thing. And only
-    /// for messages that come whole: what began to come into the memory of a receive that is not
-    /// posted would go to another that is posted meanwhile.
+    /// polls or who does sleeps on the doorbell, and nobody has parked since the last time, to whom
+    /// the role would go after each message. What others wait for beside messages is looked after
+    /// where leadership is laid back; where nobody sleeps on the doorbell there must be no such
+    /// thing. And only for messages that come whole: what began to come into the memory of a
+    /// receive that is not posted would go to another that is posted meanwhile.
     #[inline(never)]
     pub(super) fn fast_recv_shared(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
         if catch.room > CATCH_ROOM_MAX || self.has_other_duties() {
@@ -252,7 +252,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whether who waits here has to look after anything but messages of this shard, and what the
-    /// one sees to that lies on the bell.
+    /// one sees to that sleeps on the doorbell.
     fn has_other_duties(&self) -> bool {
         self.surroundings.spin_budget().spins == 0
             || self.is_traced()
@@ -325,7 +325,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         let given = self.surroundings.yield_core();
         if calls > 0 {
-            // One that needs little time has sat down since, perhaps before the core was given
+            // One that needs little time has parked since, perhaps before the core was given
             // away: who is woken may get it at once.
             let taken = given == YieldOutcome::Taken || self.waiters.parked_count() != sat;
             self.core_contended.store(taken, Ordering::Relaxed);
@@ -337,7 +337,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         courtesy.remaining = courtesy.interval;
     }
 
-    /// Whether the poller, where each that waits has a core, has called others again and again
+    /// Whether the leader, where each that waits has a core, has called others again and again
     /// while nothing came of its own: the one that was called now polls sooner for itself than it
     /// is called.
     #[inline]
@@ -350,7 +350,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Whether the one thread that was called, of so many, wants this very core, as far as that is
-    /// known: now and then it is asked anew. Of several most would find the role taken, and sit
+    /// known: now and then it is asked anew. Of several most would find leadership taken, and sit
     /// down again.
     #[inline]
     pub(super) fn blocks_woken_thread(&self, calls: u32) -> bool {
@@ -371,7 +371,7 @@ pub(super) struct CoreYield {
     notified: u32,
     /// How many of those since it began.
     served: u32,
-    /// Who sat down before the last look.
+    /// Who parked before the last look.
     parked: u32,
     /// Looks between two times.
     interval: u32,
@@ -380,7 +380,7 @@ pub(super) struct CoreYield {
 }
 
 impl CoreYield {
-    /// For a poller that begins now.
+    /// For a leader that begins now.
     pub(super) fn new(seats: &Waiters) -> Self {
         Self {
             notified: seats.notified_count(),

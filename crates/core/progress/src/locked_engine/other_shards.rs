@@ -36,7 +36,7 @@ pub(crate) struct ShardSet<R, S> {
     any_shard_waits: AtomicU32,
     /// Threads counted by `any_shard_waits`, and steppers of the first shard.
     interest: AtomicU32,
-    /// Whether something may be open in the first shard that needs hands.
+    /// Whether something may be open in the first shard that needs asynchronous progress.
     first_open: Arc<CachePadded<AtomicBool>>,
     /// The rank as steppers know it.
     sharded_engine: Weak<dyn Messaging>,
@@ -46,12 +46,12 @@ pub(crate) struct ShardSet<R, S> {
 pub(super) struct ShardLinks<R, S> {
     shard: usize,
     shards: Arc<ShardSet<R, S>>,
-    /// Shards, as bits, whose pollers sleep and lean on who polls this one.
+    /// Shards, as bits, whose leaders sleep and lean on who polls this one.
     dependent_shards: AtomicU32,
     /// Shards, as bits, in which threads left something open that now sit here, or that left it to
-    /// the helper: who polls here sees to those.
+    /// the progress thread: who polls here sees to those.
     delegated_shards: AtomicU32,
-    /// Who polls here has slept in the place of a poller of the first shard.
+    /// Who polls here has slept in the place of a leader of the first shard.
     covered_first: AtomicBool,
 }
 
@@ -124,7 +124,7 @@ impl<R, S> ShardLinks<R, S> {
     }
 }
 
-/// Another shard of which the caller has the poller's role, its bell armed.
+/// Another shard of which the caller has the leadership, its bell armed.
 pub(super) struct CoveredShard<R: Transport + Send, S: Environment> {
     host: Arc<LockedEngine<R, S>>,
     pub(super) ticket: u32,
@@ -189,7 +189,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.shard_links.get()?.shards.sharded_engine.upgrade()
     }
 
-    /// A thread waits here for what may come anywhere: the poller, if there is one, is to look
+    /// A thread waits here for what may come anywhere: the leader, if there is one, is to look
     /// again.
     #[inline]
     pub(crate) fn note_any_shard_wait(&self) {
@@ -266,7 +266,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let others = beside.shards.others(beside.shard, which & !seen);
             seen |= which;
             for other in others.filter_map(|host| host.cover_for(beside.shard, all)) {
-                // Those who sit there rely on its poller in turn.
+                // Those who sit there rely on its leader in turn.
                 which |= other.host.delegated_shards();
                 if other
                     .host
@@ -394,7 +394,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return None;
         }
         if !self.waiters.try_lead(current_waiter_id()) {
-            // Before another look at the role: who gives it back looks for leaners afterwards.
+            // Before another look at leadership: who gives it back looks for leaners afterwards.
             beside.dependent_shards.fetch_or(1 << by, Ordering::SeqCst);
             if self.waiters.has_leader() || !self.waiters.try_lead(current_waiter_id()) {
                 return None;
@@ -427,7 +427,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// The poller of this shard has left: those who sleep and leaned on it have to see to it.
+    /// The leader of this shard has left: those who sleep and leaned on it have to see to it.
     #[inline]
     pub(super) fn note_leader_left(&self) {
         let Some(beside) = self.shard_links.get() else {
@@ -448,9 +448,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// The poller of this shard has left. While it slept in the place of one of the first shard,
-    /// the helper left the work there to it: what is open is lent again, if nobody would call the
-    /// helper.
+    /// The leader of this shard has left. While it slept in the place of one of the first shard,
+    /// the progress thread left the work there to it: what is open is lent again, if nobody would
+    /// call the progress thread.
     #[inline]
     pub(super) fn release_first_again(&self) {
         if let Some(beside) = self.shard_links.get()
@@ -496,7 +496,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn hear(&self) {
         if self.open_steppers.load(Ordering::SeqCst) > 0 {
             self.stepped_completions.store(u64::MAX, Ordering::Release);
-            // Whoever this is may be the helper, which runs no code of the program's.
+            // Whoever this is may be the progress thread, which runs no code of the program's.
             self.run_steppers(ProgressCaller::Helper);
         }
         self.announce(|_| false);
@@ -562,7 +562,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && self.open_steppers.load(Ordering::Acquire) == 0;
         let alone = first && only && nothing_here;
         drop(open);
-        // The helper leaves it to whoever polls.
+        // The progress thread leaves it to whoever polls.
         self.delegate_shards(host.shard_links.get().map_or(0, |beside| 1 << beside.shard));
         self.left(site, WakeupScope::Transfers, alone);
     }

@@ -30,23 +30,23 @@ use std::time::Duration;
 /// Nobody has asked yet.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What helper and lender know of vigils. Times are in nanoseconds since the host was made. All but
-/// the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What the one
-/// writes often has lines of its own, since the other looks at it all the time.
+/// What progress thread and lender know of spins. Times are in nanoseconds since the host was made.
+/// All but the [`ProgressSpin`] itself are hints: a stale one costs a needless or missed call. What
+/// the one writes often has lines of its own, since the other looks at it all the time.
 #[derive(Debug)]
 pub(super) struct SpinControl {
     pub(super) flag: ProgressSpin,
     /// How long one lasts; 0: there are none here.
     length: AtomicU64,
-    /// None before this, since others wanted the helper's core.
+    /// None before this, since others wanted the progress thread's core.
     not_before: AtomicU64,
-    /// When hands were last lent.
+    /// When ownership was last released.
     released_at: CachePadded<AtomicU64>,
     worker: CachePadded<WorkerSide>,
     program: CachePadded<ProgramSide>,
 }
 
-/// What only the helper touches.
+/// What only the progress thread touches.
 #[derive(Debug, Default)]
 struct WorkerSide {
     /// Until when it looks on, as far as it knows.
@@ -76,11 +76,11 @@ struct ProgramSide {
     left_at: AtomicU64,
     /// The last two such moments were less than a spin time apart.
     often: AtomicBool,
-    /// Lendings in a row that found the helper asleep, each soon after the one before, and how many
-    /// there are to be before it is called.
+    /// Releases in a row that found the progress thread asleep, each soon after the one before, and
+    /// how many there are to be before it is called.
     asleep: AtomicU32,
     calls_after: AtomicU32,
-    /// Lendings since it was called that found it awake.
+    /// Releases since it was called that found it awake.
     served: AtomicU32,
 }
 
@@ -107,8 +107,8 @@ impl SpinControl {
         (length != UNKNOWN && length != 0).then_some(length)
     }
 
-    /// Something is left open now. For the program's thread. That alone keeps no helper awake: the
-    /// program may wait at once.
+    /// Something is left open now. For the program's thread. That alone keeps no progress thread
+    /// awake: the program may wait at once.
     pub(super) fn note_open(&self, now: Duration) {
         let now = now.as_nanos() as u64;
         let ProgramSide { left_at, often, .. } = &*self.program;
@@ -121,7 +121,7 @@ impl SpinControl {
         often.store(gap < length, Ordering::Relaxed);
     }
 
-    /// Hands are about to be lent.
+    /// Ownership is about to be released.
     pub(super) fn note_release(&self, now: Duration) {
         self.released_at
             .store(now.as_nanos() as u64, Ordering::Relaxed);
@@ -131,13 +131,13 @@ impl SpinControl {
         self.released_at.load(Ordering::Relaxed)
     }
 
-    /// Whether a helper is awake, or would be if it were lent to.
+    /// Whether a progress thread is awake, or would be if it were lent to.
     #[inline]
     pub(super) fn is_worker_near(&self) -> bool {
         self.flag.is_kept() || self.program.often.load(Ordering::Relaxed)
     }
 
-    /// Hands are lent. Whether the helper sees that itself.
+    /// Ownership is released. Whether the progress thread sees that itself.
     pub(super) fn see(&self) -> bool {
         let sees = self.flag.will_see_release();
         if sees {
@@ -151,8 +151,8 @@ impl SpinControl {
         sees
     }
 
-    /// Hands were lent that the helper does not see: whether it is to be called, so that it is
-    /// awake the next times.
+    /// Ownership was released that the progress thread does not see: whether it is to be called, so
+    /// that it is awake the next times.
     pub(super) fn should_wake_worker(&self) -> bool {
         let ProgramSide { asleep, often, .. } = &*self.program;
         if !often.load(Ordering::Relaxed) {
@@ -165,8 +165,9 @@ impl SpinControl {
         times >= after && self.may_wake_worker()
     }
 
-    /// The helper is to be called, unless others wanted its core lately. What a call costs is to be
-    /// little beside what comes of it: it is left out for longer each time that too little did.
+    /// The progress thread is to be called, unless others wanted its core lately. What a call costs
+    /// is to be little beside what comes of it: it is left out for longer each time that too little
+    /// did.
     fn may_wake_worker(&self) -> bool {
         if self.released_at() < self.not_before.load(Ordering::Relaxed) {
             return false;
@@ -189,7 +190,7 @@ impl SpinControl {
         true
     }
 
-    /// The time of the helper, whose word this is, is up.
+    /// The time of the progress thread, whose word this is, is up.
     fn end(&self, word: Option<&AtomicU32>) {
         if let Some(word) = word {
             self.worker
@@ -199,7 +200,7 @@ impl SpinControl {
         self.flag.end();
     }
 
-    /// Others wanted the helper's core.
+    /// Others wanted the progress thread's core.
     fn note_preemption(&self, now: u64) {
         let least = VIGIL_PAUSE.as_nanos() as u64;
         let pause = (2 * self.worker.pause.load(Ordering::Relaxed))
@@ -209,7 +210,7 @@ impl SpinControl {
     }
 }
 
-/// The word, whether it is armed or not: that is the helper's own doing.
+/// The word, whether it is armed or not: that is the progress thread's own doing.
 fn as_armed(word: &AtomicU32) -> u32 {
     word.load(Ordering::Relaxed) | 1
 }
@@ -232,8 +233,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.async_progress.now().as_nanos() as u64
     }
 
-    /// A turn of the helper begins: it stays awake from now on, if it was called, or hands were
-    /// lent lately.
+    /// A turn of the progress thread begins: it stays awake from now on, if it was called, or hands
+    /// were lent lately.
     pub(super) fn begin_spin(&self, words: Option<&WakeupWords>) {
         let vigils = &self.async_progress.spin;
         if vigils.length.load(Ordering::Relaxed) == UNKNOWN {
@@ -293,8 +294,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         SpinTime::IsUp
     }
 
-    /// The helper, which has seen its word as `seen` before its turn, is about to sleep. `true`:
-    /// there is another turn to take.
+    /// The progress thread, which has seen its word as `seen` before its turn, is about to sleep.
+    /// `true`: there is another turn to take.
     pub(super) fn spin_before_sleep(&self, call: ProgressWakeup<'_>, seen: u32) -> bool {
         let lending = &self.async_progress;
         if !lending.spin.flag.is_kept() {
@@ -365,8 +366,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 mod tests {
     use super::*;
 
-    /// Something is left open at this microsecond, and hands are lent for it: whether a helper that
-    /// sleeps is called.
+    /// Something is left open at this microsecond, and ownership is released for it: whether a
+    /// progress thread that sleeps is called.
     fn calls(vigils: &SpinControl, micros: u64) -> bool {
         let now = Duration::from_micros(micros);
         vigils.note_open(now);

@@ -69,7 +69,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
 }
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    /// The helper was called, or looks by itself.
+    /// The progress thread was called, or looks by itself.
     pub(super) fn run_worker_turn(&self) -> WorkerAction {
         match self.surroundings.takeover_delay() {
             None => {
@@ -116,7 +116,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             true => WorkerAction::Sleep,
         };
-        // By then the rail wants to be looked at; what is lent before is to be looked after sooner.
+        // By then the transport wants to be looked at; what is lent before is to be looked after
+        // sooner.
         let is_long = next == WorkerAction::Sleep
             || matches!(next, WorkerAction::Nap(limit) if limit > grace);
         match is_long && !self.async_progress.release_counter.rest(times) {
@@ -125,7 +126,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// A turn at the engine, by the helper or by a thread of the program in its place.
+    /// A turn at the engine, by the progress thread or by a thread of the program in its place.
     pub(super) fn work(&self, by: ProgressCaller) -> WorkerAction {
         let Some(inside) = self.async_progress.ownership.owner.enter() else {
             return WorkerAction::Sleep;
@@ -195,9 +196,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         limit.map_or(WorkerAction::Sleep, WorkerAction::Nap)
     }
 
-    /// Hands are lent, for the program took nothing back where it found everything done. The helper
-    /// goes all the same if nothing is open any more; while something is it stays, since peers may
-    /// call.
+    /// Ownership is released, for the program took nothing back where it found everything done. The
+    /// progress thread goes all the same if nothing is open any more; while something is it stays,
+    /// since peers may call.
     fn retire_while_released(&self) -> bool {
         let gate = &self.async_progress.ownership.owner;
         let Some(inside) = gate.enter() else {
@@ -206,13 +207,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if self.is_program_present(&inside) || self.open_scope().is_some() {
             return false;
         }
-        // Who left something open before this said that, or finds the helper gone. It is outside by
-        // then: no look at the engine.
+        // Who left something open before this said that, or finds the progress thread gone. It is
+        // outside by then: no look at the engine.
         inside.abandon(|| self.is_anything_noted())
     }
 
-    /// A poller may have gone to sleep while the helper was at the engine: what is left to do is
-    /// its work.
+    /// A leader may have gone to sleep while the progress thread was at the engine: what is left to
+    /// do is its work.
     fn return_work(&self) {
         if self.enter().has_work() {
             self.count_event_and_wake();

@@ -15,7 +15,7 @@ use garonne_sync::shm::SharedWord;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The words by which a helper is called: see `garonne_sync::progress_owner`.
+/// The words by which a progress thread is called: see `garonne_sync::progress_owner`.
 #[derive(Clone, Debug)]
 pub(super) struct WakeupWords {
     pub(super) word: SharedWord,
@@ -54,7 +54,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.async_progress.wakeup_words.get()
     }
 
-    /// Starts the helper. The system may refuse it, with this error number.
+    /// Starts the progress thread. The system may refuse it, with this error number.
     fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
         let maker = self.async_progress.worker_maker.get().ok_or(0)?;
         let hired = match tasks {
@@ -69,16 +69,17 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// From now on peers call. `arm_transport_wakeup` comes after this.
     pub(super) fn arm(&self, call: ProgressWakeup<'_>, what: WakeupScope) {
-        // Before: who sees the words armed and this still set knows that the rail was asked since.
+        // Before: who sees the words armed and this still set knows that the transport was asked
+        // since.
         self.async_progress
             .transport_armed
             .store(false, Ordering::SeqCst);
         call.arm(what);
     }
 
-    /// Has the rail call the helper for what comes from where nobody can call it, if anything open
-    /// needs that and it does not do so already. When the helper is to look even if it is not
-    /// called.
+    /// Has the transport call the progress thread for what comes from where nobody can call it, if
+    /// anything open needs that and it does not do so already. When the progress thread is to look
+    /// even if it is not called.
     pub(super) fn arm_transport_wakeup(
         &self,
         shard: &mut Engine<R>,
@@ -99,9 +100,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         limit
     }
 
-    /// The helper leaves the program's processor, where there are others for it: the kernel puts a
-    /// thread that wakes back to where it was if it finds no idle processor near, and the program
-    /// would stand still meanwhile.
+    /// The progress thread leaves the program's processor, where there are others for it: the
+    /// kernel puts a thread that wakes back to where it was if it finds no idle processor near, and
+    /// the program would stand still meanwhile.
     pub(super) fn leave_program_core(&self) {
         let cpu = sys::cpu();
         let cores = self.async_progress.cores.get();
@@ -113,8 +114,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Whether whoever polls takes its time from the program: the rail hears of it under the lock
-    /// under which it is said here.
+    /// Whether whoever polls takes its time from the program: the transport hears of it under the
+    /// lock under which it is said here.
     pub(super) fn set_patient(&self, patient: bool) {
         let mut shard = self.enter();
         if self

@@ -44,7 +44,7 @@ impl PollBackoff {
         }
     }
 
-    /// The poller begins another round, and has not taken the engine since its last look.
+    /// The leader begins another round, and has not taken the engine since its last look.
     #[inline]
     fn begin(&mut self, acquisitions: u32) {
         self.waits = self.burst == 0;
@@ -108,7 +108,7 @@ impl DonePolicy {
         });
     }
 
-    /// The poller itself may have brought it.
+    /// The leader itself may have brought it.
     #[inline]
     fn again(&mut self) {
         self.only_after_news = false;
@@ -181,7 +181,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     drop(wakes.take());
                     self.yield_to_woken(&mut courtesy, calls);
                 }
-                // Whom it calls would find it polling, and sit down, before it stands aside.
+                // Whom it calls would find it polling, and park, before it stands aside.
                 wakes = (awaits.is_some() && self.core_contended.load(Ordering::Relaxed))
                     .then(DeferredWakes::new);
             }
@@ -380,7 +380,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 mod tests {
     use super::*;
 
-    /// Turns that a poller waits before each of its looks, given how often others took the engine
+    /// Turns that a leader waits before each of its looks, given how often others took the engine
     /// before it and whether it brought something.
     fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
         let (mut turns, mut manners) = (0u32, PollBackoff::new(0));

@@ -18,18 +18,18 @@ pub(super) struct YieldBeforePark {
     waiting: AtomicU32,
     /// Whether giving way pays.
     backoff: Backoff,
-    /// How often it helped since a poller left.
+    /// How often it helped since a leader left.
     helped: AtomicU32,
 }
 
 impl YieldBeforePark {
-    /// The poller leaves: what it waited for has come.
+    /// The leader leaves: what it waited for has come.
     #[inline]
     pub(super) fn note_leader_left(&self) {
         self.helped.store(0, Ordering::Relaxed);
     }
 
-    /// What a lingering thread waited for has come. Of a poller whose own does not come it is
+    /// What a lingering thread waited for has come. Of a leader whose own does not come it is
     /// better served if that one steps aside, which it does for those that sit.
     fn note_helped(&self) {
         if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
@@ -72,8 +72,8 @@ pub(super) struct PreParkWait<'a> {
 }
 
 impl PreParkWait<'_> {
-    /// Whether the core is given away once more before the thread sits down. Asked when another
-    /// polls.
+    /// Whether the core is given away once more before the thread is parked down. Asked when
+    /// another polls.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
         self.join();
@@ -103,13 +103,13 @@ impl PreParkWait<'_> {
         self.looks == 0
     }
 
-    /// How often it looks before it sleeps, as it stands when it sits down.
+    /// How often it looks before it sleeps, as it stands when it is parked down.
     #[inline]
     pub(super) fn looks(&self) -> u32 {
         self.looks
     }
 
-    /// What it waits for has come: if it lingers still, it need not sit down.
+    /// What it waits for has come: if it lingers still, it need not park.
     #[inline]
     pub(super) fn succeed(&mut self) {
         if std::mem::take(&mut self.yields) {

@@ -58,7 +58,7 @@ impl EventRequests {
         self.timer.store(true, Ordering::SeqCst);
     }
 
-    /// Whether something is wished for that only the thread for events does.
+    /// Whether something is wished for that only the event thread does.
     pub(crate) fn needs_event_thread(&self) -> bool {
         self.timer.load(Ordering::SeqCst) || any(&self.urgent, self.areas)
     }

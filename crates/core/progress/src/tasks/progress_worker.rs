@@ -79,8 +79,8 @@ fn duties() -> std::sync::MutexGuard<'static, Vec<DutyEntry>> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A keypoint of the program's: a thread that has the time does what workers on call would have to
-/// be called for. One load where there are none.
+/// A keypoint of the program's: a thread that has the time does what workers on demand would have
+/// to be called for. One load where there are none.
 #[inline]
 pub(super) fn look() {
     if ANY.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ fn run_all_duties() {
     }
 }
 
-/// Where a worker on call lives.
+/// Where a worker on demand lives.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerCores {
     cpus: CpuSet,
@@ -200,7 +200,7 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// Starts the worker on call, unless it is there.
+    /// Starts the worker on demand, unless it is there.
     pub(crate) fn hire(&self) -> Result<(), Error> {
         let scheduler = self.scheduler();
         scheduler.alive()?;
@@ -211,7 +211,8 @@ impl Tasks {
     }
 }
 
-/// The life of a worker on call. Returns when all are to leave, or when nobody needs it any longer.
+/// The life of a worker on demand. Returns when all are to leave, or when nobody needs it any
+/// longer.
 pub(super) fn attend(
     scheduler: &Arc<Scheduler>,
     home: &WorkerHome,

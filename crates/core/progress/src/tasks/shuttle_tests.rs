@@ -343,7 +343,7 @@ fn a_wish_that_comes_while_the_thread_for_events_starts_is_seen() {
     });
 }
 
-/// Beside a run on the thread for events that waits for an alarm, a task that is wanted now and one
+/// Beside a run on the event thread that waits for an alarm, a task that is urgent and one
 /// that can wait.
 fn a_long_run(says: bool) {
     let tasks = Tasks::new(machine()).unwrap();

@@ -24,7 +24,7 @@ pub(crate) struct UrgentQueues {
     queues: OnceLock<Arc<TaskQueues<RunContext>>>,
     /// By area.
     room: Box<[usize]>,
-    /// The system gave no thread for events when it was last asked.
+    /// The system gave no event thread when it was last asked.
     refused: AtomicBool,
 }
 
@@ -69,7 +69,7 @@ impl Scheduler {
         its(&self.queues) || self.urgent.get().is_some_and(its)
     }
 
-    /// Runs what is wanted now on the way from a core to the machine, if this thread may.
+    /// Runs what is urgent on the way from a core to the machine, if this thread may.
     #[inline]
     pub(super) fn walk_urgent(&self, at: &RunContext, round: u32) -> RunTally {
         match self.urgent.get() {
@@ -92,7 +92,7 @@ impl Scheduler {
         tally
     }
 
-    /// Runs what is wanted now in one queue. What asks to be run again is the caller's to look
+    /// Runs what is urgent in one queue. What asks to be run again is the caller's to look
     /// after.
     pub(crate) fn serve_urgent(
         &self,
@@ -105,7 +105,7 @@ impl Scheduler {
         tally
     }
 
-    /// What waits in these queues to be run again is the thread for events' from now on, unless
+    /// What waits in these queues to be run again is the event thread' from now on, unless
     /// that comes to such tasks soon enough for this patience, in microseconds (0: none of them
     /// says): SYNC(urgent-again).
     pub(crate) fn hand_over_urgent(self: &Arc<Self>, areas: &[u32], patience_us: u32) {
@@ -146,7 +146,7 @@ mod tests {
         };
         let task = Arc::new(tasks.task(&how, |_: &RunContext| RunOutcome::Done).unwrap());
         let scheduler = tasks.scheduler();
-        // The thread for events does not start meanwhile.
+        // The event thread does not start meanwhile.
         let starting = lock(&scheduler.starting);
         tasks.submit_shared(&task).unwrap();
         std::thread::scope(|scope| {

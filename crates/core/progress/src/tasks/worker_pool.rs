@@ -121,7 +121,7 @@ impl std::fmt::Debug for WorkerHome {
     }
 }
 
-/// Why a worker on call ends.
+/// Why a worker on demand ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerEnd {
     /// All are told to leave.
