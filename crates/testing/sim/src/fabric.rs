@@ -6,7 +6,7 @@
 //! for a while; then the generator chooses among the ranks that can run and the next event of the
 //! medium. When nothing can ever happen again, the run has failed.
 
-use crate::faults::{self, FOR_EVER, Faults, Passage, SILENCE_NS, Tally};
+use crate::faults::{self, FOR_EVER, Faults, FrameFate, SILENCE_NS, FaultCounts};
 use crate::random::Random;
 use crate::regions::Regions;
 use garonne_engine::api::Peer;
@@ -23,9 +23,9 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 
 /// A timed event.
 #[derive(Debug)]
-enum Event {
+enum FabricEvent {
     /// A frame reaches its rank.
-    Frame(Peer, Sent),
+    Frame(Peer, SentFrame),
     /// A rank wanted to be woken.
     Timer(Peer),
     /// A rank dies.
@@ -38,18 +38,18 @@ enum Event {
 
 /// A frame on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentFrame {
     pub from: Peer,
     /// The number of the way that it goes.
     pub way: u8,
-    pub stream: Stream,
+    pub stream: FrameStream,
     /// Sealed bytes of the frame.
     pub bytes: Vec<u8>,
 }
 
 /// Stream that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum FrameStream {
     /// Packets of the engine and their acknowledgements.
     Packets,
     /// Reads of memory.
@@ -57,20 +57,20 @@ pub(crate) enum Stream {
 }
 
 #[derive(Debug)]
-struct Due(u64, u64, Event);
+struct TimedEvent(u64, u64, FabricEvent);
 
-impl PartialEq for Due {
+impl PartialEq for TimedEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.0, self.1) == (other.0, other.1)
     }
 }
-impl Eq for Due {}
-impl PartialOrd for Due {
+impl Eq for TimedEvent {}
+impl PartialOrd for TimedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Due {
+impl Ord for TimedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.0, self.1).cmp(&(other.0, other.1))
     }
@@ -78,7 +78,7 @@ impl Ord for Due {
 
 /// State of a rank's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum RankState {
     Ready,
     Asleep,
     Ended,
@@ -88,19 +88,19 @@ enum Standing {
 /// An arrival at a rank that was not polled yet.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    Frame(Sent),
+    Frame(SentFrame),
     Gone(Peer),
 }
 
 #[derive(Debug)]
-struct State {
+struct FabricState {
     random: Random,
     now_ns: u64,
-    events: BinaryHeap<Reverse<Due>>,
+    events: BinaryHeap<Reverse<TimedEvent>>,
     next_event: u64,
     arrivals: Vec<VecDeque<Arrival>>,
     words: Vec<u32>,
-    standing: Vec<Standing>,
+    standing: Vec<RankState>,
     /// Programs that ended, their ranks still serving others.
     left: Vec<bool>,
     /// Ranks all of whose packets have been acknowledged.
@@ -116,13 +116,13 @@ struct State {
     faults: Faults,
     hash: u64,
     regions: Regions,
-    tally: Tally,
+    tally: FaultCounts,
 }
 
 /// Simulated fabric: the state that the ranks of one run share.
 #[derive(Debug)]
 pub struct SimFabric {
-    state: Mutex<State>,
+    state: Mutex<FabricState>,
     turns: Vec<Condvar>,
 }
 
@@ -136,20 +136,20 @@ impl SimFabric {
     pub fn new(world: u32, present: &[Peer], seed: u64, faults: Faults) -> Self {
         let mut events = BinaryHeap::new();
         for (number, &(rank, at_ns)) in faults.deaths.iter().enumerate() {
-            events.push(Reverse(Due(at_ns, number as u64, Event::Death(rank))));
+            events.push(Reverse(TimedEvent(at_ns, number as u64, FabricEvent::Death(rank))));
         }
         for (at, partition) in faults.partitions.iter().enumerate() {
             let at_ns = partition.span_ns.start + SILENCE_NS;
             if at_ns < partition.span_ns.end {
                 let number = events.len() as u64;
-                events.push(Reverse(Due(at_ns, number, Event::Silence(at))));
+                events.push(Reverse(TimedEvent(at_ns, number, FabricEvent::Silence(at))));
             }
         }
-        let mut standing = vec![Standing::Ended; world as usize];
+        let mut standing = vec![RankState::Ended; world as usize];
         for rank in present {
-            standing[*rank as usize] = Standing::Ready;
+            standing[*rank as usize] = RankState::Ready;
         }
-        let state = State {
+        let state = FabricState {
             random: Random::new(seed),
             now_ns: 0,
             next_event: events.len() as u64,
@@ -167,7 +167,7 @@ impl SimFabric {
             faults,
             hash: 0xcbf2_9ce4_8422_2325,
             regions: Regions::default(),
-            tally: Tally::default(),
+            tally: FaultCounts::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -175,7 +175,7 @@ impl SimFabric {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FabricState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,12 +222,12 @@ impl SimFabric {
     }
 
     /// Returns the counts so far.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> FaultCounts {
         self.lock().tally
     }
 
     /// Counts what a rank saw.
-    pub(crate) fn count(&self, note: impl FnOnce(&mut Tally)) {
+    pub(crate) fn count(&self, note: impl FnOnce(&mut FaultCounts)) {
         note(&mut self.lock().tally);
     }
 
@@ -242,7 +242,7 @@ impl SimFabric {
     }
 
     /// Puts a frame on the medium.
-    pub(crate) fn transmit(&self, to: Peer, sent: Sent) {
+    pub(crate) fn transmit(&self, to: Peer, sent: SentFrame) {
         self.lock().transmit(to, sent);
     }
 
@@ -255,7 +255,7 @@ impl SimFabric {
 
     /// Asks to be woken at a time.
     pub(crate) fn wake_at(&self, me: Peer, at_ns: u64) {
-        self.lock().schedule(at_ns, Event::Timer(me));
+        self.lock().schedule(at_ns, FabricEvent::Timer(me));
     }
 
     /// Returns whether something arrived at a rank that it has not taken.
@@ -313,7 +313,7 @@ impl SimFabric {
     pub(crate) fn sleep(&self, me: Peer, ticket: u32) {
         let mut state = self.lock();
         if state.words[me as usize] == ticket {
-            state.stand(me, Standing::Asleep);
+            state.stand(me, RankState::Asleep);
         }
         self.pass(&mut state);
         self.await_turn(state, me);
@@ -329,8 +329,8 @@ impl SimFabric {
     /// A rank's program ended; `failed` says why if it was not meant to.
     pub(crate) fn end(&self, me: Peer, failed: Option<String>) {
         let mut state = self.lock();
-        if state.standing[me as usize] != Standing::Dead {
-            state.stand(me, Standing::Ended);
+        if state.standing[me as usize] != RankState::Dead {
+            state.stand(me, RankState::Ended);
         }
         state.left[me as usize] = true;
         state.farewell();
@@ -340,14 +340,14 @@ impl SimFabric {
         self.pass(&mut state);
     }
 
-    fn fail(&self, state: &mut State, why: String) {
+    fn fail(&self, state: &mut FabricState, why: String) {
         state.failed.get_or_insert(why);
         self.turns.iter().for_each(Condvar::notify_all);
     }
 
-    fn await_turn(&self, mut state: MutexGuard<'_, State>, me: Peer) {
+    fn await_turn(&self, mut state: MutexGuard<'_, FabricState>, me: Peer) {
         loop {
-            let dead = state.standing[me as usize] == Standing::Dead;
+            let dead = state.standing[me as usize] == RankState::Dead;
             if state.failed.is_some() || (dead && state.holder == Some(me)) {
                 drop(state);
                 std::panic::resume_unwind(Box::new(Killed));
@@ -362,13 +362,13 @@ impl SimFabric {
     }
 
     /// Chooses what happens next and gives the baton to a rank.
-    fn pass(&self, state: &mut State) {
+    fn pass(&self, state: &mut FabricState) {
         state.holder = None;
         loop {
             let ready = state.ready.len();
             let events = usize::from(state.something_is_near());
             if ready + events == 0 {
-                if state.standing.contains(&Standing::Asleep) {
+                if state.standing.contains(&RankState::Asleep) {
                     self.fail(
                         state,
                         "nothing can happen any more, but ranks still wait".into(),
@@ -400,10 +400,10 @@ impl SimFabric {
     }
 }
 
-impl State {
+impl FabricState {
     /// Returns whether the next event may happen now.
     fn something_is_near(&self) -> bool {
-        let Some(Reverse(Due(at_ns, ..))) = self.events.peek() else {
+        let Some(Reverse(TimedEvent(at_ns, ..))) = self.events.peek() else {
             return false;
         };
         let in_vain = self.turns >= TURNS_IN_VAIN * self.ready.len();
@@ -416,30 +416,30 @@ impl State {
             .rotate_left(5);
     }
 
-    fn schedule(&mut self, at_ns: u64, event: Event) {
+    fn schedule(&mut self, at_ns: u64, event: FabricEvent) {
         self.events
-            .push(Reverse(Due(at_ns, self.next_event, event)));
+            .push(Reverse(TimedEvent(at_ns, self.next_event, event)));
         self.next_event += 1;
     }
 
     fn rouse(&mut self, rank: Peer) {
         self.words[rank as usize] = self.words[rank as usize].wrapping_add(1);
-        if self.standing[rank as usize] == Standing::Asleep {
-            self.stand(rank, Standing::Ready);
+        if self.standing[rank as usize] == RankState::Asleep {
+            self.stand(rank, RankState::Ready);
         }
     }
 
-    fn stand(&mut self, rank: Peer, standing: Standing) {
+    fn stand(&mut self, rank: Peer, standing: RankState) {
         let old = std::mem::replace(&mut self.standing[rank as usize], standing);
-        if old == Standing::Ready && standing != Standing::Ready {
+        if old == RankState::Ready && standing != RankState::Ready {
             self.ready.retain(|&other| other != rank);
-        } else if old != Standing::Ready && standing == Standing::Ready {
+        } else if old != RankState::Ready && standing == RankState::Ready {
             self.ready.push(rank);
         }
     }
 
     fn all_settled(&self) -> bool {
-        let gone = |rank: usize| matches!(self.standing[rank], Standing::Dead | Standing::Ended);
+        let gone = |rank: usize| matches!(self.standing[rank], RankState::Dead | RankState::Ended);
         let over = |rank: usize| self.left[rank] && self.settled[rank];
         let mut present = self.present.iter().map(|rank| *rank as usize);
         present.all(|rank| gone(rank) || over(rank))
@@ -453,7 +453,7 @@ impl State {
     }
 
     /// Puts a frame on the medium, or two, or none.
-    fn transmit(&mut self, to: Peer, mut sent: Sent) {
+    fn transmit(&mut self, to: Peer, mut sent: SentFrame) {
         let mut copies = 1;
         if self.now_ns < self.faults.until_ns {
             let fate = self.random.below(1000);
@@ -469,30 +469,30 @@ impl State {
                 faults::damage(&mut sent.bytes, &mut self.random);
             }
         }
-        if self.faults.passage(sent.from, to, sent.way, self.now_ns) == Passage::Lost {
+        if self.faults.passage(sent.from, to, sent.way, self.now_ns) == FrameFate::Lost {
             self.tally.blocked += copies;
             copies = 0;
         }
         for _ in 0..copies {
             let (least, most) = self.faults.delay_ns;
             let at_ns = self.now_ns + least + self.random.below(most - least + 1);
-            self.schedule(at_ns, Event::Frame(to, sent.clone()));
+            self.schedule(at_ns, FabricEvent::Frame(to, sent.clone()));
         }
     }
 
     /// A frame is where it was sent, if nothing is in its way.
-    fn arrive(&mut self, to: Peer, sent: Sent) {
+    fn arrive(&mut self, to: Peer, sent: SentFrame) {
         match self.faults.passage(sent.from, to, sent.way, self.now_ns) {
-            Passage::Lost => self.tally.blocked += 1,
-            Passage::Until(at_ns) => {
+            FrameFate::Lost => self.tally.blocked += 1,
+            FrameFate::Until(at_ns) => {
                 self.tally.held += 1;
-                self.schedule(at_ns, Event::Frame(to, sent));
+                self.schedule(at_ns, FabricEvent::Frame(to, sent));
             }
-            Passage::Free if self.standing[to as usize] == Standing::Dead => {}
-            Passage::Free if self.arrivals[to as usize].len() >= self.faults.inbox_max => {
+            FrameFate::Free if self.standing[to as usize] == RankState::Dead => {}
+            FrameFate::Free if self.arrivals[to as usize].len() >= self.faults.inbox_max => {
                 self.tally.overrun += 1;
             }
-            Passage::Free => {
+            FrameFate::Free => {
                 self.arrivals[to as usize].push_back(Arrival::Frame(sent));
                 self.rouse(to);
             }
@@ -502,7 +502,7 @@ impl State {
     /// A rank will hear that another is gone.
     fn tell_death(&mut self, to: Peer, dead: Peer) {
         let at_ns = self.now_ns + 1_000_000 + self.random.below(1_000_000);
-        self.schedule(at_ns, Event::News { to, dead });
+        self.schedule(at_ns, FabricEvent::News { to, dead });
     }
 
     /// A rank hears that another is gone, unless a partition keeps even that from it: what ends
@@ -510,7 +510,7 @@ impl State {
     fn hear_death(&mut self, to: Peer, dead: Peer) {
         match self.faults.parted_until(to, dead, self.now_ns) {
             Some(FOR_EVER) => {}
-            Some(at_ns) => self.schedule(at_ns, Event::News { to, dead }),
+            Some(at_ns) => self.schedule(at_ns, FabricEvent::News { to, dead }),
             None => {
                 self.arrivals[to as usize].push_back(Arrival::Gone(dead));
                 self.rouse(to);
@@ -531,21 +531,21 @@ impl State {
 
     /// The next event of the medium. A rank: it died and has to leave its program.
     fn happen(&mut self) -> Option<Peer> {
-        let Reverse(Due(at_ns, number, event)) = self.events.pop()?;
+        let Reverse(TimedEvent(at_ns, number, event)) = self.events.pop()?;
         self.now_ns = self.now_ns.max(at_ns);
         self.turns = 0;
         self.witness(at_ns ^ number << 40);
         match event {
-            Event::Frame(to, sent) => self.arrive(to, sent),
-            Event::Timer(rank) => self.rouse(rank),
-            Event::News { to, dead } => self.hear_death(to, dead),
-            Event::Silence(partition) => self.silence(partition),
-            Event::Death(rank) => {
+            FabricEvent::Frame(to, sent) => self.arrive(to, sent),
+            FabricEvent::Timer(rank) => self.rouse(rank),
+            FabricEvent::News { to, dead } => self.hear_death(to, dead),
+            FabricEvent::Silence(partition) => self.silence(partition),
+            FabricEvent::Death(rank) => {
                 let alive = matches!(
                     self.standing[rank as usize],
-                    Standing::Ready | Standing::Asleep
+                    RankState::Ready | RankState::Asleep
                 );
-                self.stand(rank, Standing::Dead);
+                self.stand(rank, RankState::Dead);
                 self.regions.died(rank);
                 self.farewell();
                 for to in 0..self.standing.len() as Peer {

@@ -54,12 +54,12 @@ pub struct Outage {
     /// When.
     pub span_ns: Range<u64>,
     /// Fate of the frames.
-    pub how: Broken,
+    pub how: OutageKind,
 }
 
 /// Fate of frames on a broken path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum OutageKind {
     /// Frames are lost.
     Lost,
     /// Frames arrive all at once when the outage ends; if it never ends, they are lost.
@@ -84,7 +84,7 @@ impl Partition {
 
 /// Fate of a frame on a path at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum FrameFate {
     Free,
     Lost,
     /// Not delivered before this time.
@@ -122,21 +122,21 @@ impl Faults {
     }
 
     /// Returns the fate of a frame that leaves or arrives now.
-    pub(crate) fn passage(&self, from: Peer, to: Peer, way: u8, now_ns: u64) -> Passage {
+    pub(crate) fn passage(&self, from: Peer, to: Peer, way: u8, now_ns: u64) -> FrameFate {
         if self.parted_until(from, to, now_ns).is_some() {
-            return Passage::Lost;
+            return FrameFate::Lost;
         }
-        let mut passage = Passage::Free;
+        let mut passage = FrameFate::Free;
         for outage in &self.outages {
             let concerns =
                 outage.way == way && outage.of.is_none_or(|rank| rank == from || rank == to);
             if !concerns || !outage.span_ns.contains(&now_ns) {
                 continue;
             }
-            if outage.how == Broken::Lost || outage.span_ns.end == FOR_EVER {
-                return Passage::Lost;
+            if outage.how == OutageKind::Lost || outage.span_ns.end == FOR_EVER {
+                return FrameFate::Lost;
             }
-            passage = Passage::Until(outage.span_ns.end);
+            passage = FrameFate::Until(outage.span_ns.end);
         }
         passage
     }
@@ -167,7 +167,7 @@ pub(crate) fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// Counts of the faults and reactions of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FaultCounts {
     /// Frames that the medium lost by chance.
     pub lost: u64,
     /// Frames that came twice.
@@ -192,7 +192,7 @@ pub struct Tally {
     pub given_up: u64,
 }
 
-impl Tally {
+impl FaultCounts {
     /// Adds what happened in another run.
     pub fn add(&mut self, other: &Self) {
         self.lost += other.lost;

@@ -5,8 +5,8 @@
 //! waits, or when a surviving engine is not empty at the end.
 
 use crate::fabric::{Killed, SimFabric};
-use crate::faults::{Faults, Tally};
-use crate::rail::{Memory, SimRail};
+use crate::faults::{Faults, FaultCounts};
+use crate::transport::{MemoryAccess, SimTransport};
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::Peer;
 use garonne_engine::engine::Engine;
@@ -22,7 +22,7 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// Parameters of a simulated job.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct SimJob {
     /// Number of ranks.
     pub world: u32,
     /// Decides everything that is left to chance.
@@ -32,20 +32,20 @@ pub struct Job {
     /// Credits between any two ranks.
     pub quotas: CreditQuotas,
     /// Access of ranks to each other's memory.
-    pub memory: Memory,
+    pub memory: MemoryAccess,
 }
 
 /// Locked engine of a simulated rank.
-pub type SimHost = LockedEngine<SimRail, Simulated>;
+pub type SimHost = LockedEngine<SimTransport, SimEnvironment>;
 
 /// Environment of a simulated rank.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimEnvironment {
     fabric: Arc<SimFabric>,
     me: u32,
 }
 
-impl Environment for Simulated {
+impl Environment for SimEnvironment {
     fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 0,
@@ -77,7 +77,7 @@ impl Environment for Simulated {
 
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// Hash of every choice, every event of the medium and every event of every surviving engine.
     pub hash: u64,
     /// Why it failed, with its seed.
@@ -87,11 +87,11 @@ pub struct Outcome {
     /// Writes of which the receiver filled a part.
     pub joined: u64,
     /// Faults that happened, and what ranks saw of them.
-    pub tally: Tally,
+    pub tally: FaultCounts,
 }
 
 /// Runs `program` as every rank of a simulated job.
-pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
+pub fn run(job: &SimJob, program: impl Fn(Arc<SimHost>) + Send + Sync) -> JobOutcome {
     let present: Vec<Peer> = (0..job.world).collect();
     run_some(job, &present, program)
 }
@@ -99,10 +99,10 @@ pub fn run(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
 /// Runs only some ranks of a job, in ascending order. The others never do anything, and nobody may
 /// count on them. Serves jobs larger than a machine can have threads.
 pub fn run_some(
-    job: &Job,
+    job: &SimJob,
     present: &[Peer],
     program: impl Fn(Arc<SimHost>) + Send + Sync,
-) -> Outcome {
+) -> JobOutcome {
     let fabric = Arc::new(SimFabric::new(
         job.world,
         present,
@@ -125,7 +125,7 @@ pub fn run_some(
     let failure = fabric
         .failure()
         .map(|why| format!("seed {}: {why}", job.seed));
-    Outcome {
+    JobOutcome {
         hash: fabric.hash(),
         failure,
         written: fabric.regions(|regions| regions.written),
@@ -138,7 +138,7 @@ pub fn run_some(
 ///
 /// # Panics
 /// With the seed that failed.
-pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome {
+pub fn check(job: &SimJob, program: impl Fn(Arc<SimHost>) + Send + Sync) -> JobOutcome {
     let first = run(job, &program);
     if let Some(failure) = first.failure {
         panic!("{failure}");
@@ -148,11 +148,11 @@ pub fn check(job: &Job, program: impl Fn(Arc<SimHost>) + Send + Sync) -> Outcome
     second
 }
 
-fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimHost>) + Sync)) {
+fn rank(job: &SimJob, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimHost>) + Sync)) {
     let ended = catch_unwind(AssertUnwindSafe(|| {
         fabric.begin(me);
         let shard = Engine::new(
-            SimRail::new(fabric.clone(), me, job.memory),
+            SimTransport::new(fabric.clone(), me, job.memory),
             me,
             job.world,
             job.quotas,
@@ -161,7 +161,7 @@ fn rank(job: &Job, fabric: &Arc<SimFabric>, me: u32, program: &(impl Fn(Arc<SimH
             shard,
             me,
             job.world,
-            Simulated {
+            SimEnvironment {
                 fabric: fabric.clone(),
                 me,
             },

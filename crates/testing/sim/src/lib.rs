@@ -2,23 +2,23 @@
 
 #![forbid(unsafe_code)]
 
-mod copies;
-pub mod course;
+mod region_copy;
+pub mod seeds;
 pub mod fabric;
 pub mod faults;
 pub mod job;
-mod lines;
+mod links;
 pub mod local;
-pub mod rail;
+pub mod transport;
 pub mod random;
-mod reads;
+mod region_reads;
 mod regions;
 pub mod storm;
-mod threads;
+mod thread_ranks;
 pub mod traffic;
-mod ways;
+mod paths;
 
-pub use rail::Memory;
-pub use threads::{
-    Lending, Rank, Setup, leave_sharded, leave_together, seeds, threads, threads_with,
+pub use transport::MemoryAccess;
+pub use thread_ranks::{
+    AsyncEnvironment, ThreadEngine, ThreadWorld, leave_sharded, leave_together, seeds, threads, threads_with,
 };

@@ -1,7 +1,7 @@
 //! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests
 //! of what stands above.
 //!
-//! One [`Fabric`] per world, one [`LocalRail`] per rank. Queue depth bounds data packets, so
+//! One [`Fabric`] per world, one [`LocalTransport`] per rank. Queue depth bounds data packets, so
 //! back-pressure happens; control packets have room of their own. No bulk operations: large
 //! messages travel as pieces. A shaken fabric lets its threads give way at random, by a seed, where
 //! they touch it.
@@ -63,7 +63,7 @@ pub struct Fabric {
 
 /// A rank's end of the fabric.
 #[derive(Debug)]
-pub struct LocalRail {
+pub struct LocalTransport {
     me: Peer,
     fabric: Arc<Fabric>,
     claimed: HashMap<u64, Scratch>,
@@ -124,8 +124,8 @@ impl Fabric {
     }
 
     /// The rail of rank `me`.
-    pub fn rail(self: &Arc<Self>, me: Peer) -> LocalRail {
-        LocalRail {
+    pub fn rail(self: &Arc<Self>, me: Peer) -> LocalTransport {
+        LocalTransport {
             me,
             fabric: self.clone(),
             claimed: HashMap::new(),
@@ -170,7 +170,7 @@ impl WakeSource for Mailslot {
     }
 }
 
-impl LocalRail {
+impl LocalTransport {
     fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, ClaimError> {
         self.fabric.boxes.get(peer as usize).ok_or(ClaimError::Gone)
     }
@@ -208,7 +208,7 @@ impl LocalRail {
     }
 }
 
-impl Transport for LocalRail {
+impl Transport for LocalTransport {
     fn limits(&self) -> TransportLimits {
         TransportLimits {
             inline_max: 32,

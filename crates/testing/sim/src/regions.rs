@@ -32,7 +32,7 @@ struct Region {
 
 /// Lease of a part of a region.
 #[derive(Clone, Debug)]
-pub(crate) struct Permit {
+pub(crate) struct RegionLease {
     pub data: Data,
     pub from: u64,
     pub len: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Regions {
 
 /// Requested access to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum RegionAccess {
     /// Read of these bytes.
     Bytes(u64, u64),
     /// Up to so many from the back of a message of this length, to write.
@@ -146,15 +146,15 @@ impl Regions {
         user: Peer,
         owner: Peer,
         cookie: u64,
-        want: Want,
-    ) -> Result<Option<Permit>, Error> {
+        want: RegionAccess,
+    ) -> Result<Option<RegionLease>, Error> {
         let region = self.by_cookie.get_mut(&cookie).ok_or(revoked(owner))?;
         if region.closed || (region.owner, region.peer) != (owner, user) {
             return Err(revoked(owner));
         }
         let (from, len, last) = match want {
-            Want::Bytes(from, len) => (from, len, true),
-            Want::Back(all, part) => {
+            RegionAccess::Bytes(from, len) => (from, len, true),
+            RegionAccess::Back(all, part) => {
                 let left = all.saturating_sub(region.front + region.back);
                 let take = part.min(left);
                 if take == 0 || region.withdrawn {
@@ -166,7 +166,7 @@ impl Regions {
         };
         region.leases += 1;
         let data = region.data.clone();
-        Ok(Some(Permit {
+        Ok(Some(RegionLease {
             data,
             from,
             len,

@@ -3,7 +3,7 @@
 //! A [`storm`] passes: what it cuts comes back before a link gives up, and of the ways between two
 //! ranks one stays. [`deaths`] and [`rift`] are for good.
 
-use crate::faults::{Broken, FOR_EVER, Faults, Outage, Partition};
+use crate::faults::{OutageKind, FOR_EVER, Faults, Outage, Partition};
 use crate::random::Random;
 use garonne_engine::api::Peer;
 use std::collections::BTreeSet;
@@ -36,9 +36,9 @@ pub fn storm(seed: u64, world: u32) -> Faults {
             of: (!random.one_in(3)).then(|| random.below(u64::from(world)) as Peer),
             span_ns: begins_ns..begins_ns + 1 + random.below(CUT_NS),
             how: if random.one_in(2) {
-                Broken::Lost
+                OutageKind::Lost
             } else {
-                Broken::Held
+                OutageKind::Held
             },
         });
     }
@@ -49,7 +49,7 @@ pub fn storm(seed: u64, world: u32) -> Faults {
                 .one_in(2)
                 .then(|| random.below(u64::from(world)) as Peer),
             span_ns: random.below(BEGINS_NS)..FOR_EVER,
-            how: Broken::Lost,
+            how: OutageKind::Lost,
         });
     }
     for _ in 0..random.below(3) {

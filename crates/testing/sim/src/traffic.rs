@@ -26,7 +26,7 @@ const CONTEXTS: [(bool, bool); 4] = [(true, true), (true, false), (false, true),
 
 /// A message of a plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Planned {
+pub struct PlannedMessage {
     /// Sender.
     pub from: u32,
     /// Receiver.
@@ -44,10 +44,10 @@ pub struct Planned {
 }
 
 /// The messages of a job, of these lengths: the same on every rank.
-pub fn plan(seed: u64, world: u32, count: u64, lens: &[usize]) -> Vec<Planned> {
+pub fn plan(seed: u64, world: u32, count: u64, lens: &[usize]) -> Vec<PlannedMessage> {
     let mut random = Random::new(seed ^ 0x5eed);
     (0..count)
-        .map(|number| Planned {
+        .map(|number| PlannedMessage {
             from: random.below(u64::from(world)) as u32,
             to: random.below(u64::from(world)) as u32,
             context: random.below(4) as usize,
@@ -94,11 +94,11 @@ fn wait(host: &dyn Messaging, request: Request) -> Status {
 ///
 /// # Panics
 /// If a message is lost, damaged, doubled or out of order.
-pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
+pub fn play(host: &SimHost, plan: &[PlannedMessage], lost: impl Fn(u32) -> bool) {
     let me = host.me();
     let mut random = Random::new(u64::from(me) ^ plan.len() as u64);
-    let outgoing: Vec<&Planned> = plan.iter().filter(|message| message.from == me).collect();
-    let incoming: Vec<&Planned> = plan.iter().filter(|message| message.to == me).collect();
+    let outgoing: Vec<&PlannedMessage> = plan.iter().filter(|message| message.from == me).collect();
+    let incoming: Vec<&PlannedMessage> = plan.iter().filter(|message| message.to == me).collect();
     let buffers: Vec<Scratch> = outgoing.iter().map(|message| filled(message)).collect();
     let most = plan.iter().map(|message| message.len).max().unwrap_or(0);
     let rooms: Vec<Scratch> = incoming
@@ -194,7 +194,7 @@ pub fn play(host: &SimHost, plan: &[Planned], lost: impl Fn(u32) -> bool) {
 }
 
 /// A buffer with the message in it.
-pub fn filled(message: &Planned) -> Scratch {
+pub fn filled(message: &PlannedMessage) -> Scratch {
     let buffer = Scratch::new(message.len).expect("memory");
     let bytes: Vec<u8> = (0..message.len)
         .map(|at| byte(message.number, at))
@@ -203,18 +203,18 @@ pub fn filled(message: &Planned) -> Scratch {
     buffer
 }
 
-type Last = HashMap<(Pattern, u32), u64>;
+type LastSeen = HashMap<(Pattern, u32), u64>;
 
 /// Exactly once, intact, as sent, and in the order of sends among those that one pattern takes from
 /// one sender.
 fn check_message(
-    plan: &[Planned],
+    plan: &[PlannedMessage],
     me: u32,
     pattern: &Pattern,
     status: &Status,
     room: &Scratch,
     seen: &mut [bool],
-    last: &mut Last,
+    last: &mut LastSeen,
 ) {
     if status.len < 8 {
         return;

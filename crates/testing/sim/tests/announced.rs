@@ -11,9 +11,9 @@ use garonne_engine::api::{
 };
 use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, check};
+use garonne_sim::job::{SimJob, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -543,7 +543,7 @@ fn play(host: &SimHost, plan: &[Planned], seed: u64) {
     player.judge();
 }
 
-fn job(seed: u64, world: u32) -> Job {
+fn job(seed: u64, world: u32) -> SimJob {
     let mut random = Random::new(seed);
     let quota = [1, 3, 1024, 1024, 1024][random.below(5) as usize];
     let faults = Faults {
@@ -553,7 +553,7 @@ fn job(seed: u64, world: u32) -> Job {
         until_ns: 500_000,
         ..Faults::none()
     };
-    Job {
+    SimJob {
         world,
         seed,
         faults,
@@ -561,7 +561,7 @@ fn job(seed: u64, world: u32) -> Job {
             envelopes: quota,
             payload: [300, 1 << 16][random.below(2) as usize],
         },
-        memory: Memory::Reached,
+        memory: MemoryAccess::Reached,
     }
 }
 

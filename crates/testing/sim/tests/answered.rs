@@ -7,9 +7,9 @@ use garonne_engine::api::{
 };
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, check};
+use garonne_sim::job::{SimJob, SimHost, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn receive(host: &SimHost, way: usize, room: &Scratch) {
 
 #[test]
 fn the_sender_of_a_kept_message_hears_of_its_receive_before_the_receiver_goes_on() {
-    let job = Job {
+    let job = SimJob {
         world: 2,
         seed: 1,
         faults: Faults {
@@ -72,7 +72,7 @@ fn the_sender_of_a_kept_message_hears_of_its_receive_before_the_receiver_goes_on
             envelopes: 1024,
             payload: 1 << 16,
         },
-        memory: Memory::Apart,
+        memory: MemoryAccess::Apart,
     };
     check(&job, |host: Arc<SimHost>| {
         let room = Scratch::new(LEN).expect("memory");

@@ -12,7 +12,7 @@ use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, WaitTarget};
 use garonne_progress::sharded::ShardedEngine;
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::{leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::os::unix::fs::MetadataExt;
@@ -118,7 +118,7 @@ fn wait(host: &dyn Messaging, request: Option<Request>) {
 }
 
 /// A rank whose helper stays awake to the end, and that one's turns.
-fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<LockedEngine<LocalRail, Idle>>, Arc<AtomicU32>) {
+fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<LockedEngine<LocalTransport, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
     let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let host = Arc::new(LockedEngine::new(

@@ -9,9 +9,9 @@ use garonne_engine::api::{
 use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};
 use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, run};
+use garonne_sim::job::{SimJob, SimHost, run};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -113,13 +113,13 @@ fn survive(host: &SimHost) -> u32 {
 }
 
 /// Two ranks that read each other's memory, and nothing goes wrong.
-fn sound(seed: u64) -> Job {
-    Job {
+fn sound(seed: u64) -> SimJob {
+    SimJob {
         world: 2,
         seed,
         faults: Faults::none(),
         quotas: CreditQuotas::for_world(2),
-        memory: Memory::Reached,
+        memory: MemoryAccess::Reached,
     }
 }
 
@@ -127,7 +127,7 @@ fn sound(seed: u64) -> Job {
 fn what_a_death_ends_is_complete_after_its_last_copy() {
     let under_way = AtomicU32::new(0);
     for seed in 0..60 {
-        let job = Job {
+        let job = SimJob {
             world: 2,
             seed,
             faults: Faults {
@@ -135,7 +135,7 @@ fn what_a_death_ends_is_complete_after_its_last_copy() {
                 ..Faults::none()
             },
             quotas: CreditQuotas::for_world(2),
-            memory: Memory::Reached,
+            memory: MemoryAccess::Reached,
         };
         let outcome = run(&job, |host: Arc<SimHost>| {
             if host.me() == 0 {

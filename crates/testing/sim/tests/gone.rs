@@ -10,8 +10,8 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::local::{Fabric, LocalRail};
-use garonne_sim::{Lending, leave_together};
+use garonne_sim::local::{Fabric, LocalTransport};
+use garonne_sim::{AsyncEnvironment, leave_together};
 use garonne_sync::try_lock::SingleThreaded;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const ROUNDS: u32 = 5;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-type Rank = LockedEngine<LocalRail, Lending>;
+type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 fn helpers() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -81,7 +81,7 @@ fn recv(host: &Rank, peer: u32, buffer: &Scratch) -> Option<Request> {
 #[test]
 fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_comes_for_more() {
     for grace in [None, Some(Duration::from_micros(50))] {
-        let lending = Lending {
+        let lending = AsyncEnvironment {
             patience: SpinBudget {
                 spins: 20,
                 yields: 2,

@@ -12,8 +12,8 @@ use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_progress::tasks::{Keypoint, TaskSettings, Tasks};
-use garonne_sim::local::{Fabric, LocalRail};
-use garonne_sim::{Lending, leave_together, seeds};
+use garonne_sim::local::{Fabric, LocalTransport};
+use garonne_sim::{AsyncEnvironment, leave_together, seeds};
 use garonne_sync::progress_owner::ProgressWakeup;
 use garonne_sync::try_lock::SingleThreaded;
 use garonne_sync::user::{Data, Scratch};
@@ -44,7 +44,7 @@ const SPARE: [(Option<Duration>, Duration); 4] = [
 ];
 const WORLDS: u32 = SPARE.len() as u32;
 
-type Rank = LockedEngine<LocalRail, Lending>;
+type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Threads {
@@ -294,7 +294,7 @@ fn rings(host: &Rank) {
 fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     let patience = PATIENCE;
     for (grace, vigil) in SPARE {
-        let lending = Lending {
+        let lending = AsyncEnvironment {
             patience,
             grace,
             vigil,
@@ -303,7 +303,7 @@ fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     }
 }
 
-fn world_of(lending: Lending, seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
+fn world_of(lending: AsyncEnvironment, seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     let fabric = Fabric::shaken(WORLD, seed);
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -380,7 +380,7 @@ fn hands_that_are_kept_can_be_lent_again() {
 #[test]
 fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
     let (patience, grace) = (PATIENCE, Duration::from_micros(50));
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience,
         grace: Some(grace),
         vigil: Duration::ZERO,
@@ -401,7 +401,7 @@ fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
 
 #[test]
 fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_back() {
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
         vigil: Duration::ZERO,
@@ -421,7 +421,7 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
 
 #[test]
 fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper() {
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
         vigil: Duration::ZERO,
@@ -443,7 +443,7 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
 
 #[test]
 fn a_helper_that_is_awake_sees_what_is_lent_and_nobody_calls_it() {
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: None,
         vigil: Duration::from_secs(1),

@@ -7,7 +7,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::transport::Transport;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::{Setup, threads, threads_with};
+use garonne_sim::{ThreadWorld, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
 
 fn send_op(
@@ -184,7 +184,7 @@ fn sends_to_oneself_match_in_either_order_and_any_size() {
 fn a_flood_never_hides_the_message_that_the_receiver_wants() {
     for (quota, flood) in [(1u32, 300u32), (2, 300), (7, 1000), (1024, 5000)] {
         threads_with(
-            Setup {
+            ThreadWorld {
                 world: 2,
                 quotas: CreditQuotas {
                     envelopes: quota,
@@ -265,7 +265,7 @@ fn a_flood_never_hides_the_message_that_the_receiver_wants() {
 fn receives_see_the_order_of_sends_at_every_quota() {
     for quota in [1u32, 2, 3, 64] {
         threads_with(
-            Setup {
+            ThreadWorld {
                 world: 3,
                 quotas: CreditQuotas {
                     envelopes: quota,
@@ -427,7 +427,7 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
     use std::sync::atomic::{AtomicBool, Ordering};
     // Each rank's poller polls until both ranks' other threads have waited.
     let waited = std::sync::Barrier::new(2);
-    let setup = Setup {
+    let setup = ThreadWorld {
         world: 2,
         quotas: CreditQuotas::for_world(2),
     };

@@ -7,13 +7,13 @@ use garonne_engine::api::{
     TypeDigest,
 };
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, check};
+use garonne_sim::job::{SimJob, SimHost, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
-fn job(seed: u64) -> Job {
+fn job(seed: u64) -> SimJob {
     let faults = Faults {
         delay_ns: (500, 20_000),
         loss: 20,
@@ -21,7 +21,7 @@ fn job(seed: u64) -> Job {
         until_ns: 500_000,
         ..Faults::none()
     };
-    Job {
+    SimJob {
         world: 2,
         seed,
         faults,
@@ -29,7 +29,7 @@ fn job(seed: u64) -> Job {
             envelopes: 1024,
             payload: 1 << 16,
         },
-        memory: Memory::Reached,
+        memory: MemoryAccess::Reached,
     }
 }
 

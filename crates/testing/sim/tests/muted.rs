@@ -10,7 +10,7 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -86,7 +86,7 @@ impl Environment for Crowded {
     }
 }
 
-type Rank<S> = LockedEngine<LocalRail, S>;
+type Rank<S> = LockedEngine<LocalTransport, S>;
 
 /// Two ranks, the first with a helper.
 fn ranks<S: Environment + Clone + 'static>(

@@ -6,8 +6,8 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_sim::course::course;
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::seeds::run_seeds;
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ fn deed(random: &mut Random) -> Deed {
 }
 
 fn send(
-    shard: &mut Engine<LocalRail>,
+    shard: &mut Engine<LocalTransport>,
     peer: u32,
     memory: &Scratch,
     len: u64,
@@ -65,7 +65,7 @@ fn send(
     shard.send(send).is_ok()
 }
 
-fn settle(shards: &mut [Engine<LocalRail>; 2]) {
+fn settle(shards: &mut [Engine<LocalTransport>; 2]) {
     for _ in 0..20 {
         for shard in shards.iter_mut() {
             shard.progress();
@@ -75,7 +75,7 @@ fn settle(shards: &mut [Engine<LocalRail>; 2]) {
 
 #[test]
 fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
-    course("-p garonne-sim --test overdrawn", 0..300, |seed| {
+    run_seeds("-p garonne-sim --test overdrawn", 0..300, |seed| {
         let mut random = Random::new(seed);
         let fabric = Fabric::new(2);
         let quotas = [GRANTED, BELIEVED];

@@ -4,9 +4,9 @@ use garonne_engine::CreditQuotas;
 use garonne_engine::api::{CallOrigin, Pattern, SendArgs, SendCompletion, Source, StartOutcome};
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, check};
+use garonne_sim::job::{SimJob, SimHost, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const LEN: usize = 4000;
 
 #[test]
 fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
-    let job = Job {
+    let job = SimJob {
         world: 2,
         seed: 1,
         faults: Faults {
@@ -29,7 +29,7 @@ fn a_receive_that_went_by_packets_leaves_nothing_to_the_next_in_its_slot() {
             envelopes: 1024,
             payload: 1 << 16,
         },
-        memory: Memory::Apart,
+        memory: MemoryAccess::Apart,
     };
     check(&job, |host: Arc<SimHost>| {
         let room = Scratch::new(LEN).expect("memory");

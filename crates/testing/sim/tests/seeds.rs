@@ -7,15 +7,15 @@ use garonne_engine::schedule::plugin::{
     WindowView,
 };
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
+use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, check, run};
+use garonne_sim::job::{SimJob, SimHost, check, run};
 use garonne_sim::random::Random;
-use garonne_sim::traffic::{EXACT, LENS, Planned, filled, finish, plan, play};
+use garonne_sim::traffic::{EXACT, LENS, PlannedMessage, filled, finish, plan, play};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::{Arc, Mutex};
 
-fn job(seed: u64, world: u32) -> Job {
+fn job(seed: u64, world: u32) -> SimJob {
     let mut random = Random::new(seed);
     let quota = [1, 2, 3, 8, 1024][random.below(5) as usize];
     let payload = [64, 300, 4096][random.below(3) as usize];
@@ -27,7 +27,7 @@ fn job(seed: u64, world: u32) -> Job {
         until_ns: 2_000_000,
         ..Faults::none()
     };
-    Job {
+    SimJob {
         world,
         seed,
         faults,
@@ -36,9 +36,9 @@ fn job(seed: u64, world: u32) -> Job {
             payload,
         },
         memory: if seed.is_multiple_of(3) {
-            Memory::Apart
+            MemoryAccess::Apart
         } else {
-            Memory::Reached
+            MemoryAccess::Reached
         },
     }
 }
@@ -163,7 +163,7 @@ fn a_job_of_hundreds_of_ranks_exchanges_with_its_neighbours() {
                 (host.me() + world - 1) % world,
             );
             for round in 0..2u64 {
-                let message = Planned {
+                let message = PlannedMessage {
                     from: me,
                     to: right,
                     context: 0,

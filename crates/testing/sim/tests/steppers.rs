@@ -9,7 +9,7 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -37,7 +37,7 @@ impl Environment for Quiet {
     }
 }
 
-type Rank = LockedEngine<LocalRail, Quiet>;
+type Rank = LockedEngine<LocalTransport, Quiet>;
 
 fn alone() -> Arc<Rank> {
     let fabric = Fabric::shaken(1, 1);

@@ -5,10 +5,10 @@ use garonne_engine::CreditQuotas;
 use garonne_engine::api::{CallOrigin, Error, Pattern, RecvArgs, SendArgs, SendCompletion, Source};
 use garonne_engine::reliable::LOST_AFTER_NS;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::Memory;
-use garonne_sim::course::course;
-use garonne_sim::faults::{Broken, FOR_EVER, Faults, Outage, Partition, SILENCE_NS, Tally};
-use garonne_sim::job::{Job, SimHost, check};
+use garonne_sim::MemoryAccess;
+use garonne_sim::seeds::run_seeds;
+use garonne_sim::faults::{OutageKind, FOR_EVER, Faults, Outage, Partition, SILENCE_NS, FaultCounts};
+use garonne_sim::job::{SimJob, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sim::storm::{deaths, rift, storm};
 use garonne_sim::traffic::{EXACT, LENS, finish, plan, play};
@@ -22,22 +22,22 @@ const UNUSED: u32 = 8;
 /// Messages that are many pieces.
 const LONG: [usize; 3] = [9_000, 20_000, 60_000];
 
-fn job(seed: u64, world: u32, faults: Faults) -> Job {
+fn job(seed: u64, world: u32, faults: Faults) -> SimJob {
     let mut random = Random::new(seed);
     let envelopes = [1, 2, 16, 1024][random.below(4) as usize];
     let payload = [300, 4096][random.below(2) as usize];
-    Job {
+    SimJob {
         world,
         seed,
         faults,
         quotas: CreditQuotas { envelopes, payload },
-        memory: [Memory::Apart, Memory::Asked, Memory::Asked, Memory::Reached]
+        memory: [MemoryAccess::Apart, MemoryAccess::Asked, MemoryAccess::Asked, MemoryAccess::Reached]
             [random.below(4) as usize],
     }
 }
 
 /// All ranks of the job play `count` messages of these lengths.
-fn exchange(job: &Job, count: u64, lens: &[usize]) -> Tally {
+fn exchange(job: &SimJob, count: u64, lens: &[usize]) -> FaultCounts {
     let plan = plan(job.seed, job.world, count, lens);
     let outcome = check(job, |host: Arc<SimHost>| {
         play(&host, &plan, |_| false);
@@ -47,7 +47,7 @@ fn exchange(job: &Job, count: u64, lens: &[usize]) -> Tally {
 
 #[test]
 fn what_a_medium_changes_is_noticed_and_sent_again() {
-    let mut total = Tally::default();
+    let mut total = FaultCounts::default();
     for seed in 0..12 {
         let faults = Faults {
             delay_ns: (500, 20_000),
@@ -70,7 +70,7 @@ fn what_a_medium_changes_is_noticed_and_sent_again() {
 #[test]
 fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_and_doubles_nothing()
 {
-    let mut total = Tally::default();
+    let mut total = FaultCounts::default();
     for seed in 0..24 {
         let mut random = Random::new(seed);
         let ways = 2 + random.below(2) as u8;
@@ -83,12 +83,12 @@ fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_a
             how,
         };
         let outages = match seed % 3 {
-            0 => vec![outage(0, begins_ns..FOR_EVER, Broken::Lost)],
-            1 => vec![outage(1, begins_ns..ends_ns, Broken::Held)],
+            0 => vec![outage(0, begins_ns..FOR_EVER, OutageKind::Lost)],
+            1 => vec![outage(1, begins_ns..ends_ns, OutageKind::Held)],
             // One after the other, so that all is on the one that failed before.
             _ => vec![
-                outage(0, begins_ns..ends_ns, Broken::Lost),
-                outage(1, ends_ns..FOR_EVER, Broken::Lost),
+                outage(0, begins_ns..ends_ns, OutageKind::Lost),
+                outage(1, ends_ns..FOR_EVER, OutageKind::Lost),
             ],
         };
         let faults = Faults {
@@ -99,9 +99,9 @@ fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_a
         };
         let mut job = job(seed, 2, faults);
         job.memory = if seed % 2 == 0 {
-            Memory::Asked
+            MemoryAccess::Asked
         } else {
-            Memory::Apart
+            MemoryAccess::Apart
         };
         total.add(&exchange(&job, 12, &LONG));
     }
@@ -118,7 +118,7 @@ fn a_way_that_dies_stands_still_or_comes_back_in_the_middle_of_a_message_loses_a
 
 #[test]
 fn a_partition_that_heals_loses_nothing() {
-    let mut total = Tally::default();
+    let mut total = FaultCounts::default();
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let begins_ns = random.below(300_000);
@@ -214,7 +214,7 @@ fn across_a_partition_that_stays_who_speaks_gives_up_and_who_listens_is_told() {
 
 #[test]
 fn slow_ranks_hold_up_nobody_for_ever() {
-    let mut total = Tally::default();
+    let mut total = FaultCounts::default();
     for seed in 0..12 {
         let faults = Faults {
             slow: vec![(0, 100_000 + seed * 400_000), (3, 3_000_000)],
@@ -230,7 +230,7 @@ fn slow_ranks_hold_up_nobody_for_ever() {
 #[test]
 fn small_jobs_exchange_in_all_weathers() {
     let which = "-p garonne-sim --test storms small_jobs_exchange_in_all_weathers";
-    course(which, 0..24, |seed| {
+    run_seeds(which, 0..24, |seed| {
         let world = 2 + (seed % 7) as u32;
         let lens = if seed % 3 == 0 { &LONG[..] } else { &LENS[..] };
         let tally = exchange(&job(seed, world, storm(seed, world)), 40, lens);
@@ -241,7 +241,7 @@ fn small_jobs_exchange_in_all_weathers() {
 #[test]
 fn hundreds_of_ranks_exchange_in_all_weathers() {
     let which = "-p garonne-sim --test storms hundreds_of_ranks_exchange_in_all_weathers";
-    course(which, 0..2, |seed| {
+    run_seeds(which, 0..2, |seed| {
         let world = 200;
         let tally = exchange(&job(seed, world, storm(seed, world)), 1_000, &LENS);
         assert_eq!(tally.given_up, 0, "{tally:?}");
@@ -255,7 +255,7 @@ fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_m
  {
     let which = "-p garonne-sim --test storms of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error";
     // In the last, all who die have done their part before.
-    course(which, [0, 117_671_635_648_513], |seed| {
+    run_seeds(which, [0, 117_671_635_648_513], |seed| {
         let world = 200;
         let mut faults = storm(seed, world);
         faults.deaths = deaths(seed, world, 4);
@@ -283,7 +283,7 @@ fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_m
 #[test]
 fn what_a_rift_leaves_together_goes_on_and_what_it_parts_ends_with_an_error() {
     let which = "-p garonne-sim --test storms what_a_rift_leaves_together_goes_on_and_what_it_parts_ends_with_an_error";
-    course(which, 0..10, |seed| {
+    run_seeds(which, 0..10, |seed| {
         let world = 10 + (seed % 30) as u32;
         let mut faults = storm(seed, world);
         let rift = rift(seed, world);

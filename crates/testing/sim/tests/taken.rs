@@ -10,8 +10,8 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
-use garonne_sim::Lending;
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::AsyncEnvironment;
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ const MANY: i32 = 3000;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-const LENDING: Lending = Lending {
+const LENDING: AsyncEnvironment = AsyncEnvironment {
     patience: SpinBudget {
         spins: 5,
         yields: 1,
@@ -39,7 +39,7 @@ const LENDING: Lending = Lending {
     vigil: Duration::ZERO,
 };
 
-type Rank = LockedEngine<LocalRail, Lending>;
+type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);

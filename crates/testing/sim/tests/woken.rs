@@ -11,8 +11,8 @@ use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use garonne_progress::sharded::ShardedEngine;
-use garonne_sim::local::{Fabric, LocalRail};
-use garonne_sim::{Lending, leave_sharded, leave_together};
+use garonne_sim::local::{Fabric, LocalTransport};
+use garonne_sim::{AsyncEnvironment, leave_sharded, leave_together};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,11 +26,11 @@ const MESSAGES: i32 = 100;
 /// numbers.
 const BUSY: i32 = 1000;
 
-type Rank = LockedEngine<LocalRail, Lending>;
+type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
-fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalRail>, Lending) {
+fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalTransport>, AsyncEnvironment) {
     let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience: SpinBudget {
             spins: 0,
             yields: 0,

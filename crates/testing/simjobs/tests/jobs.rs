@@ -6,10 +6,10 @@ mod common;
 use common::{collectives, gossip, mpi};
 use garonne_engine::CreditQuotas;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::Job;
+use garonne_sim::job::SimJob;
 use garonne_sim::random::Random;
 
-fn job(seed: u64, world: u32) -> Job {
+fn job(seed: u64, world: u32) -> SimJob {
     let mut random = Random::new(seed);
     let faults = Faults {
         delay_ns: (500, 2_000 + random.below(60_000)),
@@ -19,11 +19,11 @@ fn job(seed: u64, world: u32) -> Job {
         ..Faults::none()
     };
     let envelopes = [1, 2, 16, 1024][random.below(4) as usize];
-    Job {
+    SimJob {
         world,
         seed,
         faults,
-        memory: garonne_sim::Memory::Apart,
+        memory: garonne_sim::MemoryAccess::Apart,
         quotas: CreditQuotas {
             envelopes,
             payload: 1024,

@@ -13,7 +13,7 @@ use garonne_mpi::datatype::{Datatype, codes};
 use garonne_mpi::op::{Op, PredefinedOp};
 use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{Job, SimHost, run, run_some};
+use garonne_sim::job::{SimJob, SimHost, run, run_some};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,8 +30,8 @@ const FIRST_GROWTH_MAX: i64 = 100 << 10;
 /// byte for each rank were 900,000.
 const FURTHER_GROWTH_MAX: i64 = 16 << 10;
 
-fn job(world: u32) -> Job {
-    Job {
+fn job(world: u32) -> SimJob {
+    SimJob {
         world,
         seed: 7,
         faults: Faults::none(),
@@ -39,7 +39,7 @@ fn job(world: u32) -> Job {
             envelopes: 64,
             payload: 1024,
         },
-        memory: garonne_sim::Memory::Apart,
+        memory: garonne_sim::MemoryAccess::Apart,
     }
 }
 

@@ -8,10 +8,10 @@ use garonne_engine::CreditQuotas;
 use garonne_engine::api::CallOrigin;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
-use garonne_sim::Memory;
-use garonne_sim::course::course;
+use garonne_sim::MemoryAccess;
+use garonne_sim::seeds::run_seeds;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::Job;
+use garonne_sim::job::SimJob;
 use garonne_sim::random::Random;
 use garonne_sim::storm::{deaths, rift, storm};
 use std::collections::BTreeSet;
@@ -20,14 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Lengths of all kinds: in one packet, in pieces, announced and fetched over all ways.
 const LENS: [usize; 4] = [40, 700, 3_000, 20_000];
 
-fn job(seed: u64, world: u32, faults: Faults) -> Job {
+fn job(seed: u64, world: u32, faults: Faults) -> SimJob {
     let mut random = Random::new(seed);
     let envelopes = [1, 2, 16, 1024][random.below(4) as usize];
-    Job {
+    SimJob {
         world,
         seed,
         faults,
-        memory: [Memory::Apart, Memory::Asked][random.below(2) as usize],
+        memory: [MemoryAccess::Apart, MemoryAccess::Asked][random.below(2) as usize],
         quotas: CreditQuotas {
             envelopes,
             payload: 1024,
@@ -68,7 +68,7 @@ fn everything(world: &Comm, seed: u64) {
 #[test]
 fn small_jobs_come_out_right_in_all_weathers() {
     let which = "-p garonne-simjobs --test storms small_jobs_come_out_right_in_all_weathers";
-    course(which, 0..10, |seed| {
+    run_seeds(which, 0..10, |seed| {
         let size = 2 + (seed % 15) as u32;
         let outcome = mpi(&job(seed, size, storm(seed, size)), |world| {
             everything(world, seed)
@@ -81,7 +81,7 @@ fn small_jobs_come_out_right_in_all_weathers() {
 fn jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers() {
     let which =
         "-p garonne-simjobs --test storms jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers";
-    course(which, 0..1, |seed| {
+    run_seeds(which, 0..1, |seed| {
         let size = 200;
         let outcome = mpi(&job(seed, size, storm(seed, size)), |world| {
             everything(world, seed)
@@ -94,7 +94,7 @@ fn jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers() {
 #[test]
 fn of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them() {
     let which = "-p garonne-simjobs --test storms of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them";
-    course(which, 0..1, |seed| {
+    run_seeds(which, 0..1, |seed| {
         let size = 200;
         let mut faults = storm(seed, size);
         faults.deaths = deaths(seed, size, 5);
@@ -121,7 +121,7 @@ fn of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them() 
 fn each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it() {
     let which = "-p garonne-simjobs --test storms each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it";
     // In the last, answers went by a way that was down until their peer was given up.
-    course(which, (0..4).chain([117_671_635_648_533]), |seed| {
+    run_seeds(which, (0..4).chain([117_671_635_648_533]), |seed| {
         let size = 10 + (seed % 60) as u32;
         let mut faults = storm(seed, size);
         let rift = rift(seed, size);

@@ -368,7 +368,7 @@ fn freed_communicators_give_their_contexts_back_after_their_last_operation() {
 
 #[test]
 fn engines_keep_nothing_of_communicators_that_are_freed() {
-    let setup = garonne_sim::Setup {
+    let setup = garonne_sim::ThreadWorld {
         world: 3,
         quotas: garonne_engine::CreditQuotas::for_world(3),
     };

@@ -89,7 +89,7 @@ fn answer(at: At<'_>, tag: i32, last: &AtomicBool) {
 /// A rank's hosts of so many shards, with the peer's, and a stepper that looks at memory.
 fn beside_a_stepper(
     shards: usize,
-    body: impl FnOnce(&[Arc<ShardedEngine<LocalRail, Lending>>; 2], &Met),
+    body: impl FnOnce(&[Arc<ShardedEngine<LocalTransport, AsyncEnvironment>>; 2], &Met),
 ) {
     let first = Fabric::shaken(WORLD, 1);
     let more = (1..shards).map(|shard| first.beside(shard as u64));

@@ -18,9 +18,9 @@ use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
 use garonne_progress::sharded::ShardedEngine;
-use garonne_sim::local::{Fabric, LocalRail};
+use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::random::Random;
-use garonne_sim::{Lending, leave_sharded, leave_together, seeds};
+use garonne_sim::{AsyncEnvironment, leave_sharded, leave_together, seeds};
 use garonne_sync::user::{Data, Scratch};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const HUGE: usize = 1_000_000;
 /// Shards of the worlds that have several: threads share some, and some waits are about several.
 const SHARDS: usize = 4;
 
-type Rank = LockedEngine<LocalRail, Lending>;
+type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 /// A thread's place at its rank.
 #[derive(Clone, Copy)]
@@ -363,9 +363,9 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     }
 }
 
-fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Engine<LocalRail>, Lending) {
+fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Engine<LocalTransport>, AsyncEnvironment) {
     let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
-    let lending = Lending {
+    let lending = AsyncEnvironment {
         patience,
         grace: None,
         vigil: std::time::Duration::ZERO,

@@ -11,13 +11,13 @@ use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
 use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_mpi::request;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::job::{Job, Outcome, SimHost, check};
+use garonne_sim::job::{SimJob, JobOutcome, SimHost, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 
 /// Runs `program` as every rank of an MPI job, twice.
-pub fn mpi(job: &Job, program: impl Fn(&Comm) + Send + Sync) -> Outcome {
+pub fn mpi(job: &SimJob, program: impl Fn(&Comm) + Send + Sync) -> JobOutcome {
     check(job, |host: Arc<SimHost>| {
         let host: Arc<dyn Messaging> = host;
         let process = Process::new(ProcessConfig::plain(host));

@@ -16,7 +16,7 @@ use crate::traffic::{self, mix};
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::CoalescePolicy;
 use garonne_rails::tcp::{PeerDirectory, Secret, TcpTransport, listen};
-use garonne_sim::course::course;
+use garonne_sim::seeds::run_seeds;
 use garonne_sim::random::Random;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -199,7 +199,7 @@ fn storm(seed: u64, exchange: impl Fn(&World, Peer, TcpTransport, &Sky, &AtomicU
 fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
     let which =
         "-p garonne-rails --test tcp messages_of_all_sizes_come_once_and_whole_in_all_weathers";
-    course(which, 0..6, |seed| {
+    run_seeds(which, 0..6, |seed| {
         storm(seed, |world, me, rail, sky, through| {
             let plan = Plan {
                 seed,
@@ -217,7 +217,7 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
 #[test]
 fn packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers() {
     let which = "-p garonne-rails --test tcp packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers";
-    course(which, 0..4, |seed| {
+    run_seeds(which, 0..4, |seed| {
         storm(seed, |world, me, mut rail, sky, through| {
             let plan = traffic::Plan {
                 packets: 4 * world.messages,

@@ -1,10 +1,10 @@
 //! The rail of a simulated rank: the engine's packets over reliability links over the ways of the
 //! simulated medium.
 
-use crate::copies::Copy;
+use crate::region_copy::RegionCopy;
 use crate::fabric::SimFabric;
-use crate::lines::Lines;
-use crate::regions::Want;
+use crate::links::PeerLinks;
+use crate::regions::RegionAccess;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
@@ -36,7 +36,7 @@ const PART: u64 = 400;
 
 /// Access of ranks to each other's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryAccess {
     /// Only packets go between them.
     Apart,
     /// Reads are requested piece by piece over all paths, or data come in packets, at random.
@@ -47,11 +47,11 @@ pub enum Memory {
 
 /// A simulated rank's end of the fabric.
 #[derive(Debug)]
-pub struct SimRail {
+pub struct SimTransport {
     me: Peer,
-    memory: Memory,
+    memory: MemoryAccess,
     fabric: Arc<SimFabric>,
-    lines: Lines,
+    lines: PeerLinks,
     claimed: HashMap<u64, Scratch>,
     next_token: u64,
     /// Pieces of messages for which there is room, whatever else waits.
@@ -59,13 +59,13 @@ pub struct SimRail {
     in_vain: u32,
 }
 
-impl SimRail {
+impl SimTransport {
     /// The rail of rank `me`.
-    pub fn new(fabric: Arc<SimFabric>, me: Peer, memory: Memory) -> Self {
+    pub fn new(fabric: Arc<SimFabric>, me: Peer, memory: MemoryAccess) -> Self {
         Self {
             me,
             memory,
-            lines: Lines::new(fabric.clone(), me),
+            lines: PeerLinks::new(fabric.clone(), me),
             fabric,
             claimed: HashMap::new(),
             next_token: 0,
@@ -101,12 +101,12 @@ impl SimRail {
     }
 
     /// Takes a lease on a peer's region. `None`: nothing is left of it.
-    fn lease(&self, bulk: &BulkTransfer<'_>, want: Want) -> Result<Option<Copy>, Error> {
+    fn lease(&self, bulk: &BulkTransfer<'_>, want: RegionAccess) -> Result<Option<RegionCopy>, Error> {
         let (peer, cookie) = (bulk.peer, bulk.descriptor.cookie);
         let permit = self
             .fabric
             .regions(|regions| regions.lease(self.me, peer, cookie, want))?;
-        Ok(permit.map(|permit| Copy {
+        Ok(permit.map(|permit| RegionCopy {
             me: self.me,
             peer,
             cookie,
@@ -123,7 +123,7 @@ impl SimRail {
     fn transfer(
         &mut self,
         bulk: &BulkTransfer<'_>,
-        want: Want,
+        want: RegionAccess,
     ) -> Result<Option<PartWritten>, Error> {
         let Some(mut copy) = self.lease(bulk, want)? else {
             return Ok(None);
@@ -184,7 +184,7 @@ impl SimRail {
     }
 }
 
-impl Transport for SimRail {
+impl Transport for SimTransport {
     fn limits(&self) -> TransportLimits {
         TransportLimits {
             inline_max: 32,
@@ -201,12 +201,12 @@ impl Transport for SimRail {
         Some(PeerCapabilities {
             eager_max: EAGER_MAX,
             fragmented_max: FLOW_MAX,
-            can_read: self.memory != Memory::Apart,
-            can_write: self.memory == Memory::Reached,
+            can_read: self.memory != MemoryAccess::Apart,
+            can_write: self.memory == MemoryAccess::Reached,
             pipeline_chunk: PACKET_MAX,
             read_chunk: match self.memory {
-                Memory::Asked => CHUNK,
-                Memory::Apart | Memory::Reached => u64::MAX,
+                MemoryAccess::Asked => CHUNK,
+                MemoryAccess::Apart | MemoryAccess::Reached => u64::MAX,
             },
         })
     }
@@ -300,7 +300,7 @@ impl Transport for SimRail {
             }
         }
         told += self.lines.tell(sink);
-        if self.memory == Memory::Reached {
+        if self.memory == MemoryAccess::Reached {
             for token in self.fabric.regions(|regions| regions.drained(self.me)) {
                 sink.on_revoked(token);
                 told += 1;
@@ -311,7 +311,7 @@ impl Transport for SimRail {
     }
 
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
-        if self.memory == Memory::Apart {
+        if self.memory == MemoryAccess::Apart {
             return ExposeResult::Unable;
         }
         let cookie = self
@@ -326,7 +326,7 @@ impl Transport for SimRail {
     }
 
     fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        if self.memory == Memory::Asked {
+        if self.memory == MemoryAccess::Asked {
             if !self.lines.reaches(bulk.peer) {
                 return Err(Error::Peer {
                     peer: bulk.peer,
@@ -336,7 +336,7 @@ impl Transport for SimRail {
             self.lines.read(&bulk);
             return Ok(BulkStatus::Pending);
         }
-        self.transfer(&bulk, Want::Bytes(bulk.offset, bulk.len))
+        self.transfer(&bulk, RegionAccess::Bytes(bulk.offset, bulk.len))
             .map(|_| BulkStatus::Done)
     }
 
@@ -346,10 +346,10 @@ impl Transport for SimRail {
 
     fn choose_rendezvous(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
         match self.memory {
-            Memory::Apart => RendezvousMode::Data,
-            Memory::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Data,
-            Memory::Asked => RendezvousMode::Read,
-            Memory::Reached => {
+            MemoryAccess::Apart => RendezvousMode::Data,
+            MemoryAccess::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Data,
+            MemoryAccess::Asked => RendezvousMode::Read,
+            MemoryAccess::Reached => {
                 let ways = [
                     RendezvousMode::Read,
                     RendezvousMode::Write,
@@ -370,7 +370,7 @@ impl Transport for SimRail {
         _way: RendezvousMode,
     ) -> Option<RegionDescriptor> {
         // Not always: engines must do without.
-        if self.memory != Memory::Reached || self.fabric.draw(8) == 0 {
+        if self.memory != MemoryAccess::Reached || self.fabric.draw(8) == 0 {
             return None;
         }
         match self.expose(token, peer, data) {
@@ -386,7 +386,7 @@ impl Transport for SimRail {
     }
 
     fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
-        let step = self.transfer(&bulk, Want::Back(bulk.len, PART))?;
+        let step = self.transfer(&bulk, RegionAccess::Back(bulk.len, PART))?;
         Ok(step.unwrap_or(PartWritten {
             bytes: 0,
             last: true,
@@ -403,7 +403,7 @@ impl Transport for SimRail {
         if !self.fabric.regions(|regions| regions.is_there(cookie)) {
             return Ok(None);
         }
-        match self.transfer(&bulk, Want::Back(bulk.len, PART)) {
+        match self.transfer(&bulk, RegionAccess::Back(bulk.len, PART)) {
             Err(Error::Peer {
                 what: "the region was revoked",
                 ..
@@ -422,12 +422,12 @@ impl Transport for SimRail {
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
         // Not always: engines must do without.
-        if self.memory != Memory::Reached || self.fabric.draw(4) == 0 {
+        if self.memory != MemoryAccess::Reached || self.fabric.draw(4) == 0 {
             return Ok(OffloadResult::Unable);
         }
         let want = match what {
-            OffloadKind::Read => Want::Bytes(bulk.offset, bulk.len),
-            OffloadKind::Part | OffloadKind::Ahead => Want::Back(bulk.len, PART),
+            OffloadKind::Read => RegionAccess::Bytes(bulk.offset, bulk.len),
+            OffloadKind::Part | OffloadKind::Ahead => RegionAccess::Back(bulk.len, PART),
         };
         let copy = match self.lease(&bulk, want) {
             Ok(Some(copy)) => copy,
@@ -443,7 +443,7 @@ impl Transport for SimRail {
     }
 
     fn is_polling(&self, _peer: Peer) -> bool {
-        self.memory != Memory::Reached || self.fabric.draw(2) == 0
+        self.memory != MemoryAccess::Reached || self.fabric.draw(2) == 0
     }
 
     fn arm(&mut self) -> u32 {
@@ -453,7 +453,7 @@ impl Transport for SimRail {
     fn disarm(&mut self) {}
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
-        Arc::new(Bed {
+        Arc::new(SimWakeSource {
             me: self.me,
             fabric: self.fabric.clone(),
         })
@@ -466,12 +466,12 @@ impl Transport for SimRail {
 
 /// Wake source of a simulated rank: sleeping gives the baton away.
 #[derive(Debug)]
-struct Bed {
+struct SimWakeSource {
     me: Peer,
     fabric: Arc<SimFabric>,
 }
 
-impl WakeSource for Bed {
+impl WakeSource for SimWakeSource {
     fn sleep(&self, ticket: u32, limit: Option<Duration>) {
         if let Some(limit) = limit {
             self.fabric

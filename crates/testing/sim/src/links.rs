@@ -4,10 +4,10 @@
 //! Owned by the rank's transport, which tells the engine the results. Keeps the rank's timer for
 //! retransmission, and the poll pace of a slow rank. Bounded by the peers spoken to.
 
-use crate::fabric::{Arrival, Sent, SimFabric, Stream};
-use crate::reads::{Ended, Reads, Word};
-use crate::regions::Want;
-use crate::ways::Ways;
+use crate::fabric::{Arrival, SentFrame, SimFabric, FrameStream};
+use crate::region_reads::{ReadResult, RegionReads, ReadMessage};
+use crate::regions::RegionAccess;
+use crate::paths::Paths;
 use garonne_engine::api::Peer;
 use garonne_engine::reliable::{Frame, Packet, ReliableLink};
 use garonne_engine::transport::{BulkTransfer, PollSink};
@@ -16,14 +16,14 @@ use std::sync::Arc;
 
 /// The link to a peer.
 #[derive(Debug)]
-struct Line {
+struct PeerLink {
     link: ReliableLink,
-    ways: Ways,
+    ways: Paths,
 }
 
 /// Poll pace of a slow rank.
 #[derive(Debug)]
-struct Pace {
+struct PollPace {
     /// Time between two polls.
     pause_ns: u64,
     /// When the next may be.
@@ -33,21 +33,21 @@ struct Pace {
 }
 
 /// A decoded frame.
-enum Read {
+enum DecodedFrame {
     Frame(Frame),
-    Word(Word),
+    Word(ReadMessage),
 }
 
 /// Links of a rank to all its peers.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct PeerLinks {
     me: Peer,
     fabric: Arc<SimFabric>,
     /// To peers that were spoken to.
-    lines: BTreeMap<Peer, Line>,
-    reads: Reads,
+    lines: BTreeMap<Peer, PeerLink>,
+    reads: RegionReads,
     /// Reads that are over and were not told.
-    done: Vec<Ended>,
+    done: Vec<ReadResult>,
     gone: BTreeSet<Peer>,
     /// Peers whose links may have something due.
     active: BTreeSet<Peer>,
@@ -56,12 +56,12 @@ pub(crate) struct Lines {
     /// When the fabric will wake this rank next, as far as asked.
     alarm_ns: Option<u64>,
     /// A slow rank's pace.
-    slow: Option<Pace>,
+    slow: Option<PollPace>,
 }
 
-impl Lines {
+impl PeerLinks {
     pub(crate) fn new(fabric: Arc<SimFabric>, me: Peer) -> Self {
-        let slow = fabric.slowness_ns(me).map(|pause_ns| Pace {
+        let slow = fabric.slowness_ns(me).map(|pause_ns| PollPace {
             pause_ns,
             next_ns: 0,
             word: 0,
@@ -70,7 +70,7 @@ impl Lines {
             me,
             fabric,
             lines: BTreeMap::new(),
-            reads: Reads::default(),
+            reads: RegionReads::default(),
             done: Vec::new(),
             gone: BTreeSet::new(),
             active: BTreeSet::new(),
@@ -156,13 +156,13 @@ impl Lines {
     }
 
     /// Returns the link to a peer that is not gone.
-    fn line(&mut self, peer: Peer) -> Option<&mut Line> {
+    fn line(&mut self, peer: Peer) -> Option<&mut PeerLink> {
         let there = peer < self.fabric.world() && !self.gone.contains(&peer);
         let ways = self.fabric.ways();
         there.then(|| {
-            self.lines.entry(peer).or_insert_with(|| Line {
+            self.lines.entry(peer).or_insert_with(|| PeerLink {
                 link: ReliableLink::default(),
-                ways: Ways::new(ways),
+                ways: Paths::new(ways),
             })
         })
     }
@@ -174,13 +174,13 @@ impl Lines {
 
     /// Puts something on one of the ways to a peer, with a number if it goes again when nothing is
     /// heard of it.
-    fn transmit(&mut self, peer: Peer, number: Option<u64>, (stream, bytes): (Stream, Vec<u8>)) {
+    fn transmit(&mut self, peer: Peer, number: Option<u64>, (stream, bytes): (FrameStream, Vec<u8>)) {
         let fabric = self.fabric.clone();
         let Some(line) = self.line(peer) else { return };
         let draw = |bound| fabric.draw(bound);
         let (way, elsewhere) = line.ways.choose(number, bytes.len() as u64, draw);
         fabric.count(|tally| tally.elsewhere += u64::from(elsewhere));
-        let sent = Sent {
+        let sent = SentFrame {
             from: self.me,
             way,
             stream,
@@ -191,18 +191,18 @@ impl Lines {
 
     fn transmit_frame(&mut self, peer: Peer, frame: &Frame) {
         let number = frame.packet.as_ref().map(|(number, _)| *number);
-        self.transmit(peer, number, (Stream::Packets, frame.encode()));
+        self.transmit(peer, number, (FrameStream::Packets, frame.encode()));
     }
 
     /// Takes in what came from a peer, if that is not gone and nothing changed it.
-    fn take_in(&mut self, sent: Sent) {
+    fn take_in(&mut self, sent: SentFrame) {
         let (from, way) = (sent.from, sent.way);
         if self.gone.contains(&from) {
             return;
         }
         let read = match sent.stream {
-            Stream::Packets => Frame::decode(&sent.bytes).map(Read::Frame),
-            Stream::Reads => Word::decode(&sent.bytes).map(Read::Word),
+            FrameStream::Packets => Frame::decode(&sent.bytes).map(DecodedFrame::Frame),
+            FrameStream::Reads => ReadMessage::decode(&sent.bytes).map(DecodedFrame::Word),
         };
         let (Some(read), Some(line)) = (read, self.line(from)) else {
             return self.fabric.count(|tally| tally.refused += 1);
@@ -210,8 +210,8 @@ impl Lines {
         line.ways.heard(way);
         self.reads.heard(from);
         match read {
-            Read::Frame(frame) => self.take_frame(from, frame),
-            Read::Word(word) => self.take_word(from, word),
+            DecodedFrame::Frame(frame) => self.take_frame(from, frame),
+            DecodedFrame::Word(word) => self.take_word(from, word),
         }
     }
 
@@ -225,15 +225,15 @@ impl Lines {
             .extend(packets.into_iter().map(|packet| (from, packet, 0)));
     }
 
-    fn take_word(&mut self, from: Peer, word: Word) {
+    fn take_word(&mut self, from: Peer, word: ReadMessage) {
         match word {
-            Word::Ask {
+            ReadMessage::Ask {
                 number,
                 cookie,
                 at,
                 len,
             } => {
-                let want = Want::Bytes(at, len);
+                let want = RegionAccess::Bytes(at, len);
                 let me = self.me;
                 let answer = self.fabric.regions(|regions| {
                     let permit = regions.lease(from, me, cookie, want).ok().flatten()?;
@@ -243,10 +243,10 @@ impl Lines {
                     Some(bytes)
                 });
                 let answer =
-                    answer.map_or(Word::Refusal(number), |bytes| Word::Part(number, bytes));
-                self.transmit(from, None, (Stream::Reads, answer.encode()));
+                    answer.map_or(ReadMessage::Refusal(number), |bytes| ReadMessage::Part(number, bytes));
+                self.transmit(from, None, (FrameStream::Reads, answer.encode()));
             }
-            Word::Part(number, bytes) => match self.reads.take(from, number, &bytes) {
+            ReadMessage::Part(number, bytes) => match self.reads.take(from, number, &bytes) {
                 None => self.fabric.count(|tally| tally.doubled += 1),
                 Some(ended) => {
                     self.done.extend(ended);
@@ -254,7 +254,7 @@ impl Lines {
                     self.line(from).map(|line| line.ways.forget(number));
                 }
             },
-            Word::Refusal(number) => {
+            ReadMessage::Refusal(number) => {
                 self.done.extend(self.reads.refuse(from, number));
                 self.line(from).map(|line| line.ways.forget(number));
             }
@@ -265,7 +265,7 @@ impl Lines {
     fn ask(&mut self, now_ns: u64) -> Result<(), Peer> {
         let fabric = self.fabric.clone();
         for (peer, number, word) in self.reads.due(now_ns, |bound| fabric.draw(bound))? {
-            self.transmit(peer, Some(number), (Stream::Reads, word.encode()));
+            self.transmit(peer, Some(number), (FrameStream::Reads, word.encode()));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! rank's message. At the end every engine must be idle: a request, message or held send left over
 //! fails the test.
 
-use crate::local::{Fabric, LocalRail};
+use crate::local::{Fabric, LocalTransport};
 use garonne_engine::CreditQuotas;
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// Locked engine of a rank that is a thread.
-pub type Rank = LockedEngine<LocalRail, Thread>;
+pub type ThreadEngine = LockedEngine<LocalTransport, ThreadEnvironment>;
 
 /// Parameters of a world of threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct ThreadWorld {
     /// Number of ranks.
     pub world: u32,
     /// Credits between any two.
@@ -33,11 +33,11 @@ pub struct Setup {
 
 /// Environment of a rank that is a thread.
 #[derive(Debug)]
-pub struct Thread {
+pub struct ThreadEnvironment {
     started: Instant,
 }
 
-impl Environment for Thread {
+impl Environment for ThreadEnvironment {
     fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
             spins: 0,
@@ -58,7 +58,7 @@ impl Environment for Thread {
 /// Environment of a test's own thread: a spin budget, and async progress wherever something is left
 /// open.
 #[derive(Clone, Copy, Debug)]
-pub struct Lending {
+pub struct AsyncEnvironment {
     /// Spin budget of waits.
     pub patience: SpinBudget,
     /// See [`Environment::grace`].
@@ -67,7 +67,7 @@ pub struct Lending {
     pub vigil: Duration,
 }
 
-impl Environment for Lending {
+impl Environment for AsyncEnvironment {
     fn spin_budget(&self) -> SpinBudget {
         self.patience
     }
@@ -110,7 +110,7 @@ impl Environment for Lending {
 /// When a rank panics or leaves something pending.
 pub fn threads(world: u32, program: impl Fn(Arc<dyn Messaging>) + Send + Sync) {
     threads_with(
-        Setup {
+        ThreadWorld {
             world,
             quotas: CreditQuotas::for_world(world),
         },
@@ -122,7 +122,7 @@ pub fn threads(world: u32, program: impl Fn(Arc<dyn Messaging>) + Send + Sync) {
 ///
 /// # Panics
 /// When a rank panics or leaves something pending.
-pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
+pub fn threads_with(setup: ThreadWorld, program: impl Fn(Arc<ThreadEngine>) + Send + Sync) {
     let fabric = Fabric::new(setup.world);
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -135,7 +135,7 @@ pub fn threads_with(setup: Setup, program: impl Fn(Arc<Rank>) + Send + Sync) {
                         shard,
                         me,
                         setup.world,
-                        Thread {
+                        ThreadEnvironment {
                             started: Instant::now(),
                         },
                     ));

@@ -4,7 +4,7 @@
 //! its bytes any other rank may run. Dropping one gives the lease back.
 
 use crate::fabric::SimFabric;
-use crate::regions::{Permit, Want};
+use crate::regions::{RegionLease, RegionAccess};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::protocol::offload::DetachedCopy;
 use garonne_engine::transport::PartWritten;
@@ -12,18 +12,18 @@ use garonne_sync::user::Data;
 use std::sync::Arc;
 
 /// A copy under a lease.
-pub(crate) struct Copy {
+pub(crate) struct RegionCopy {
     pub me: Peer,
     pub peer: Peer,
     pub cookie: u64,
     pub fabric: Arc<SimFabric>,
     pub local: Data,
     pub local_offset: u64,
-    pub want: Want,
-    pub permit: Permit,
+    pub want: RegionAccess,
+    pub permit: RegionLease,
 }
 
-impl Copy {
+impl RegionCopy {
     /// Returns the bytes that the copy moves.
     pub(crate) fn step(&self) -> PartWritten {
         PartWritten {
@@ -33,7 +33,7 @@ impl Copy {
     }
 }
 
-impl DetachedCopy for Copy {
+impl DetachedCopy for RegionCopy {
     fn run(&mut self) -> Result<(), Error> {
         let permit = &self.permit;
         self.fabric.perhaps_pause(self.me);
@@ -41,11 +41,11 @@ impl DetachedCopy for Copy {
         if there {
             let mut bytes = vec![0; permit.len as usize];
             match self.want {
-                Want::Bytes(..) => {
+                RegionAccess::Bytes(..) => {
                     permit.data.pack(permit.from, &mut bytes);
                     self.local.unpack(self.local_offset, &bytes);
                 }
-                Want::Back(..) => {
+                RegionAccess::Back(..) => {
                     self.local.pack(permit.from, &mut bytes);
                     permit.data.unpack(permit.from, &bytes);
                 }
@@ -62,7 +62,7 @@ impl DetachedCopy for Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for RegionCopy {
     fn drop(&mut self) {
         // A rank that dies keeps its lease until its death is heard.
         if std::thread::panicking() {

@@ -1,6 +1,6 @@
 //! Which of several ways to a peer a frame takes.
 //!
-//! Owned by a rank's rail, one [`Ways`] per peer. What had to be sent again is held against the way
+//! Owned by a rank's rail, one [`Paths`] per peer. What had to be sent again is held against the way
 //! that it went first, and what comes by a way speaks for it; a way with too much against it
 //! carries only a try now and then. Answers go the way that was heard from last. Among the others
 //! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
@@ -15,7 +15,7 @@ const TRY_ONE_IN: u64 = 16;
 
 /// State of a path.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct PathState {
     /// Bytes under way.
     backlog: u64,
     /// Times that something had to be sent again since the last time that something came.
@@ -24,18 +24,18 @@ struct Standing {
 
 /// Paths to one peer.
 #[derive(Debug)]
-pub(crate) struct Ways {
-    ways: Vec<Standing>,
+pub(crate) struct Paths {
+    ways: Vec<PathState>,
     /// By number of what is under way: the way that it went last, and bytes.
     under_way: BTreeMap<u64, (u8, u64)>,
     /// The way by which something came last.
     heard: Option<u8>,
 }
 
-impl Ways {
+impl Paths {
     pub(crate) fn new(ways: u8) -> Self {
         Self {
-            ways: vec![Standing::default(); usize::from(ways.max(1))],
+            ways: vec![PathState::default(); usize::from(ways.max(1))],
             under_way: BTreeMap::new(),
             heard: None,
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_goes_again_goes_another_way_and_what_failed_is_left_alone_until_it_is_heard_of() {
-        let mut ways = Ways::new(2);
+        let mut ways = Paths::new(2);
         // Never a try, and the first among equals.
         let draw = |bound: u64| u64::from(bound == TRY_ONE_IN);
         for number in 0..u64::from(DOUBTS_MAX) {

@@ -15,7 +15,7 @@ fn said(variable: &str) -> Option<u64> {
 ///
 /// # Panics
 /// As the test does.
-pub fn course(which: &str, usual: impl IntoIterator<Item = u64>, test: impl Fn(u64)) {
+pub fn run_seeds(which: &str, usual: impl IntoIterator<Item = u64>, test: impl Fn(u64)) {
     if let Some(seed) = said("GARONNE_SEED") {
         return one(which, seed, &test);
     }

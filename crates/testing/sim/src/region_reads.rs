@@ -24,7 +24,7 @@ const FIRST_NUMBER: u64 = 1 << 63;
 
 /// Messages between the reader and the owner of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum ReadMessage {
     /// Request for bytes of a region.
     Ask {
         number: u64,
@@ -38,7 +38,7 @@ pub(crate) enum Word {
     Refusal(u64),
 }
 
-impl Word {
+impl ReadMessage {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, words, bytes): (u64, &[u64], &[u8]) = match self {
             Self::Ask {
@@ -81,7 +81,7 @@ impl Word {
 
 /// Something that the engine reads.
 #[derive(Debug)]
-struct Whole {
+struct PendingRead {
     token: BulkToken,
     peer: Peer,
     cookie: u64,
@@ -96,7 +96,7 @@ struct Whole {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct PendingPiece {
     whole: u64,
     at: u64,
     len: u64,
@@ -106,22 +106,22 @@ struct Piece {
 }
 
 /// A request to send: peer, number, message.
-pub(crate) type Request = (Peer, u64, Word);
+pub(crate) type ReadRequest = (Peer, u64, ReadMessage);
 /// A read that is over.
-pub(crate) type Ended = (BulkToken, Result<(), Error>);
+pub(crate) type ReadResult = (BulkToken, Result<(), Error>);
 
 /// Reads of a rank.
 #[derive(Debug, Default)]
-pub(crate) struct Reads {
-    wholes: BTreeMap<u64, Whole>,
-    pieces: BTreeMap<u64, Piece>,
+pub(crate) struct RegionReads {
+    wholes: BTreeMap<u64, PendingRead>,
+    pieces: BTreeMap<u64, PendingPiece>,
     next: u64,
 }
 
-impl Reads {
-    /// Starts a read; [`Reads::due`] asks for it.
+impl RegionReads {
+    /// Starts a read; [`RegionReads::due`] asks for it.
     pub(crate) fn begin(&mut self, bulk: &BulkTransfer<'_>) {
-        let whole = Whole {
+        let whole = PendingRead {
             token: bulk.token,
             peer: bulk.peer,
             cookie: bulk.descriptor.cookie,
@@ -149,11 +149,11 @@ impl Reads {
         &mut self,
         now_ns: u64,
         mut draw: impl FnMut(u64) -> u64,
-    ) -> Result<Vec<Request>, Peer> {
+    ) -> Result<Vec<ReadRequest>, Peer> {
         for (key, whole) in &mut self.wholes {
             while whole.open < AT_ONCE && whole.asked < whole.len {
                 let len = (1 + draw(PIECE_MAX)).min(whole.len - whole.asked);
-                let piece = Piece {
+                let piece = PendingPiece {
                     whole: *key,
                     at: whole.asked,
                     len,
@@ -179,7 +179,7 @@ impl Reads {
             piece.tries += 1;
             piece.wait_ns = (piece.wait_ns * 2).min(RETRY_NS.1);
             piece.again_at_ns = now_ns + piece.wait_ns;
-            let ask = Word::Ask {
+            let ask = ReadMessage::Ask {
                 number: *number,
                 cookie: whole.cookie,
                 at: whole.offset + piece.at,
@@ -207,7 +207,7 @@ impl Reads {
 
     /// Takes a piece in. `None`: it was there already, or is nobody's; else the read that it ends,
     /// if it does.
-    pub(crate) fn take(&mut self, from: Peer, number: u64, bytes: &[u8]) -> Option<Option<Ended>> {
+    pub(crate) fn take(&mut self, from: Peer, number: u64, bytes: &[u8]) -> Option<Option<ReadResult>> {
         let piece = self.pieces.get(&number)?;
         let whole = self.wholes.get_mut(&piece.whole)?;
         if whole.peer != from || piece.len != bytes.len() as u64 {
@@ -224,7 +224,7 @@ impl Reads {
     }
 
     /// The owner has no such region: the read that ends so.
-    pub(crate) fn refuse(&mut self, from: Peer, number: u64) -> Option<Ended> {
+    pub(crate) fn refuse(&mut self, from: Peer, number: u64) -> Option<ReadResult> {
         let key = self.pieces.get(&number)?.whole;
         let peer = self.wholes.get(&key)?.peer;
         (peer == from)
@@ -233,14 +233,14 @@ impl Reads {
     }
 
     /// A peer is gone: the reads that end so.
-    pub(crate) fn lose(&mut self, peer: Peer) -> Vec<Ended> {
-        let of_peer = |(key, whole): (&u64, &Whole)| (whole.peer == peer).then_some(*key);
+    pub(crate) fn lose(&mut self, peer: Peer) -> Vec<ReadResult> {
+        let of_peer = |(key, whole): (&u64, &PendingRead)| (whole.peer == peer).then_some(*key);
         let keys: Vec<u64> = self.wholes.iter().filter_map(of_peer).collect();
         let fail = |key| self.fail(key, "died while its memory was used");
         keys.into_iter().filter_map(fail).collect()
     }
 
-    fn fail(&mut self, key: u64, what: &'static str) -> Option<Ended> {
+    fn fail(&mut self, key: u64, what: &'static str) -> Option<ReadResult> {
         let whole = self.wholes.remove(&key)?;
         self.pieces.retain(|_, piece| piece.whole != key);
         let peer = whole.peer;
