@@ -12,7 +12,7 @@ use crate::core::{Core, IncomingPayload};
 use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
 use crate::matching::unexpected::MessageInfo;
 use crate::observe::events::{Event, EventKind, EventLog, PendingAction, PendingOperation};
-use crate::peer::state::CreditQuotas;
+use crate::peer::credits::CreditQuotas;
 use crate::protocol::dispatch::SELF_GATE;
 use crate::requests::{NewOperation, OpFlag, OpSide, OpState};
 use crate::transport::{Transport, TransportLimits};

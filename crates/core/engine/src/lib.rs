@@ -23,6 +23,6 @@ mod requests;
 pub mod schedule;
 pub mod transport;
 
-pub use peer::state::CreditQuotas;
+pub use peer::credits::CreditQuotas;
 #[cfg(fuzzing)]
 pub use protocol::wire::decode_anything;

@@ -12,7 +12,8 @@ use crate::limits::{
     ASK_FROM, BYTES_PER_POLL, EARLY_RTR_FROM, FRAGMENTED_MAX, PIECE_MIN, PIECES_AT_LEAST,
     PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK,
 };
-use crate::peer::state::{GONE, stream_key};
+use crate::peer::sequences::stream_key;
+use crate::peer::state::GONE;
 use crate::protocol::select::{self, SendStep, WindowHead};
 use crate::protocol::wire::{FLAG_REGION, FLAG_TAKEN, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, Operation};

@@ -6,7 +6,7 @@
 //! for a while; then the generator chooses among the ranks that can run and the next event of the
 //! medium. When nothing can ever happen again, the run has failed.
 
-use crate::faults::{self, FOR_EVER, Faults, FrameFate, SILENCE_NS, FaultCounts};
+use crate::faults::{self, FOR_EVER, FaultCounts, Faults, FrameFate, SILENCE_NS};
 use crate::random::Random;
 use crate::regions::Regions;
 use garonne_engine::api::Peer;
@@ -136,7 +136,11 @@ impl SimFabric {
     pub fn new(world: u32, present: &[Peer], seed: u64, faults: Faults) -> Self {
         let mut events = BinaryHeap::new();
         for (number, &(rank, at_ns)) in faults.deaths.iter().enumerate() {
-            events.push(Reverse(TimedEvent(at_ns, number as u64, FabricEvent::Death(rank))));
+            events.push(Reverse(TimedEvent(
+                at_ns,
+                number as u64,
+                FabricEvent::Death(rank),
+            )));
         }
         for (at, partition) in faults.partitions.iter().enumerate() {
             let at_ns = partition.span_ns.start + SILENCE_NS;

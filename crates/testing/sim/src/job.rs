@@ -5,7 +5,7 @@
 //! waits, or when a surviving engine is not empty at the end.
 
 use crate::fabric::{Killed, SimFabric};
-use crate::faults::{Faults, FaultCounts};
+use crate::faults::{FaultCounts, Faults};
 use crate::transport::{MemoryAccess, SimTransport};
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::Peer;

@@ -2,23 +2,24 @@
 
 #![forbid(unsafe_code)]
 
-mod region_copy;
-pub mod seeds;
 pub mod fabric;
 pub mod faults;
 pub mod job;
 mod links;
 pub mod local;
-pub mod transport;
+mod paths;
 pub mod random;
+mod region_copy;
 mod region_reads;
 mod regions;
+pub mod seeds;
 pub mod storm;
 mod thread_ranks;
 pub mod traffic;
-mod paths;
+pub mod transport;
 
-pub use transport::MemoryAccess;
 pub use thread_ranks::{
-    AsyncEnvironment, ThreadEngine, ThreadWorld, leave_sharded, leave_together, seeds, threads, threads_with,
+    AsyncEnvironment, ThreadEngine, ThreadWorld, leave_sharded, leave_together, seeds, threads,
+    threads_with,
 };
+pub use transport::MemoryAccess;

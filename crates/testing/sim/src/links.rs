@@ -4,10 +4,10 @@
 //! Owned by the rank's transport, which tells the engine the results. Keeps the rank's timer for
 //! retransmission, and the poll pace of a slow rank. Bounded by the peers spoken to.
 
-use crate::fabric::{Arrival, SentFrame, SimFabric, FrameStream};
-use crate::region_reads::{ReadResult, RegionReads, ReadMessage};
-use crate::regions::RegionAccess;
+use crate::fabric::{Arrival, FrameStream, SentFrame, SimFabric};
 use crate::paths::Paths;
+use crate::region_reads::{ReadMessage, ReadResult, RegionReads};
+use crate::regions::RegionAccess;
 use garonne_engine::api::Peer;
 use garonne_engine::reliable::{Frame, Packet, ReliableLink};
 use garonne_engine::transport::{BulkTransfer, PollSink};
@@ -174,7 +174,12 @@ impl PeerLinks {
 
     /// Puts something on one of the ways to a peer, with a number if it goes again when nothing is
     /// heard of it.
-    fn transmit(&mut self, peer: Peer, number: Option<u64>, (stream, bytes): (FrameStream, Vec<u8>)) {
+    fn transmit(
+        &mut self,
+        peer: Peer,
+        number: Option<u64>,
+        (stream, bytes): (FrameStream, Vec<u8>),
+    ) {
         let fabric = self.fabric.clone();
         let Some(line) = self.line(peer) else { return };
         let draw = |bound| fabric.draw(bound);
@@ -242,8 +247,9 @@ impl PeerLinks {
                     regions.give_back(cookie);
                     Some(bytes)
                 });
-                let answer =
-                    answer.map_or(ReadMessage::Refusal(number), |bytes| ReadMessage::Part(number, bytes));
+                let answer = answer.map_or(ReadMessage::Refusal(number), |bytes| {
+                    ReadMessage::Part(number, bytes)
+                });
                 self.transmit(from, None, (FrameStream::Reads, answer.encode()));
             }
             ReadMessage::Part(number, bytes) => match self.reads.take(from, number, &bytes) {

@@ -4,7 +4,7 @@
 //! its bytes any other rank may run. Dropping one gives the lease back.
 
 use crate::fabric::SimFabric;
-use crate::regions::{RegionLease, RegionAccess};
+use crate::regions::{RegionAccess, RegionLease};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::protocol::offload::DetachedCopy;
 use garonne_engine::transport::PartWritten;

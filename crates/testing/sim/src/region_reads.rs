@@ -207,7 +207,12 @@ impl RegionReads {
 
     /// Takes a piece in. `None`: it was there already, or is nobody's; else the read that it ends,
     /// if it does.
-    pub(crate) fn take(&mut self, from: Peer, number: u64, bytes: &[u8]) -> Option<Option<ReadResult>> {
+    pub(crate) fn take(
+        &mut self,
+        from: Peer,
+        number: u64,
+        bytes: &[u8],
+    ) -> Option<Option<ReadResult>> {
         let piece = self.pieces.get(&number)?;
         let whole = self.wholes.get_mut(&piece.whole)?;
         if whole.peer != from || piece.len != bytes.len() as u64 {

@@ -3,7 +3,7 @@
 //! A [`storm`] passes: what it cuts comes back before a link gives up, and of the ways between two
 //! ranks one stays. [`deaths`] and [`rift`] are for good.
 
-use crate::faults::{OutageKind, FOR_EVER, Faults, Outage, Partition};
+use crate::faults::{FOR_EVER, Faults, Outage, OutageKind, Partition};
 use crate::random::Random;
 use garonne_engine::api::Peer;
 use std::collections::BTreeSet;

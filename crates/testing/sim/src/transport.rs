@@ -1,9 +1,9 @@
 //! The rail of a simulated rank: the engine's packets over reliability links over the ways of the
 //! simulated medium.
 
-use crate::region_copy::RegionCopy;
 use crate::fabric::SimFabric;
 use crate::links::PeerLinks;
+use crate::region_copy::RegionCopy;
 use crate::regions::RegionAccess;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
@@ -101,7 +101,11 @@ impl SimTransport {
     }
 
     /// Takes a lease on a peer's region. `None`: nothing is left of it.
-    fn lease(&self, bulk: &BulkTransfer<'_>, want: RegionAccess) -> Result<Option<RegionCopy>, Error> {
+    fn lease(
+        &self,
+        bulk: &BulkTransfer<'_>,
+        want: RegionAccess,
+    ) -> Result<Option<RegionCopy>, Error> {
         let (peer, cookie) = (bulk.peer, bulk.descriptor.cookie);
         let permit = self
             .fabric

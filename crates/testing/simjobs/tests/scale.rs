@@ -13,7 +13,7 @@ use garonne_mpi::datatype::{Datatype, codes};
 use garonne_mpi::op::{Op, PredefinedOp};
 use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{SimJob, SimHost, run, run_some};
+use garonne_sim::job::{SimHost, SimJob, run, run_some};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

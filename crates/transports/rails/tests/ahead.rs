@@ -7,7 +7,8 @@ use garonne_engine::api::{
     Status,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::fast::recv::{FastRecv, FastSend};
+use garonne_engine::fast::recv::FastRecv;
+use garonne_engine::fast::send::FastSend;
 use garonne_engine::transport::Transport;
 use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};

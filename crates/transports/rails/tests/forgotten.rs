@@ -6,7 +6,8 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::fast::recv::{FastRecv, FastSend};
+use garonne_engine::fast::recv::FastRecv;
+use garonne_engine::fast::send::FastSend;
 use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};
 use std::ops::Range;

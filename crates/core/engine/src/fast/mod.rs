@@ -5,5 +5,6 @@
 
 pub mod recv;
 pub(crate) mod recv_channel;
+pub mod send;
 pub mod send_channel;
 pub(crate) mod send_log;

@@ -14,31 +14,10 @@ use crate::limits::EARLY_RTR_FROM;
 use crate::matching::matcher::{Envelope, Matcher};
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::observe::events::{Event, EventKind, EventLog};
-use crate::peer::routes::PeerRoute;
-use crate::peer::state::Sequence;
 use crate::requests::OpState;
 use crate::transport::{PacketHeader, PacketKind, Transport};
 use garonne_sync::user::UserMem;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A small contiguous standard-mode send.
-#[derive(Clone, Copy, Debug)]
-pub struct FastSend {
-    /// Context of the envelope.
-    pub context: ContextId,
-    /// The process it goes to.
-    pub peer: Peer,
-    /// The sender's rank in the communicator.
-    pub source: u32,
-    /// Tag, at least 0.
-    pub tag: i32,
-    /// The bytes.
-    pub mem: UserMem,
-    /// Number of bytes.
-    pub len: usize,
-    /// Call that started the operation.
-    pub origin: CallOrigin,
-}
 
 /// A receive of contiguous bytes, in words that are compared as they are.
 #[derive(Clone, Copy, Debug)]
@@ -413,95 +392,7 @@ impl Core {
     }
 }
 
-/// The header of the next envelope of a sequence.
-#[inline(always)]
-pub(crate) fn header_of(small: &FastSend, stream: &Sequence) -> PacketHeader {
-    PacketHeader {
-        kind: PacketKind::Eager as u8,
-        flags: 0,
-        shard: small.origin.digest.0,
-        len: small.len as u32,
-        context: small.context,
-        source: small.source,
-        tag: small.tag,
-        sequence: stream.next_tx() as u32,
-    }
-}
-
-/// The event of a small message that left.
-#[inline(always)]
-pub(crate) fn send_event(small: &FastSend) -> Event {
-    Event {
-        len: small.len as u64,
-        site: small.origin.site,
-        peer: small.peer,
-        context: small.context,
-        tag: small.tag,
-        call: small.origin.call,
-        kind: EventKind::Send,
-        datatype: small.origin.datatype,
-    }
-}
-
 impl<R: Transport> Engine<R> {
-    /// Sends a small message at once if nothing is in the way; `false`: nothing happened, take the
-    /// general way.
-    #[inline(always)]
-    pub fn send_small(&mut self, small: &FastSend) -> bool {
-        let core = &mut self.core;
-        let Some(route) = core
-            .known_route(small.context, small.peer)
-            .or_else(|| core.learn_route(small.context, small.peer))
-        else {
-            return false;
-        };
-        if self.send_on_channel(small, route) {
-            return true;
-        }
-        let core = &mut self.core;
-        let gate = &mut core.peers[route.gate as usize];
-        gate.close_batch();
-        let fits = small.len <= self.limits.inline_max && small.len <= gate.capabilities.eager_max;
-        // A peer that is gone has no credits.
-        if !fits || gate.window_len != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
-            return small.len > self.limits.inline_max && self.send_medium(*small, route);
-        }
-        let stream = core.sequences.get_mut(route.stream);
-        let header = header_of(small, stream);
-        if !self
-            .transport
-            .try_send_inline(small.peer, header, small.mem)
-        {
-            return self.send_small_slow(*small, route);
-        }
-        stream.count_tx(small.tag);
-        gate.envelopes -= 1;
-        gate.payload -= small.len as u64;
-        core.events.push(send_event(small));
-        true
-    }
-
-    /// Sends a small message by another way than the transport's shortest.
-    #[inline(never)]
-    fn send_small_slow(&mut self, small: FastSend, route: PeerRoute) -> bool {
-        let core = &mut self.core;
-        let stream = core.sequences.get_mut(route.stream);
-        let header = header_of(&small, stream);
-        if self
-            .transport
-            .send_inline(small.peer, &header, small.mem)
-            .is_err()
-        {
-            return false;
-        }
-        stream.count_tx(small.tag);
-        let gate = &mut core.peers[route.gate as usize];
-        gate.envelopes -= 1;
-        gate.payload -= small.len as u64;
-        core.events.push(send_event(&small));
-        true
-    }
-
     #[inline(never)]
     pub(crate) fn recv_unexpected(
         &mut self,

@@ -20,7 +20,7 @@ use crate::fast::recv::{ANY_PEER, ANY_TAG, FastRecv, ReceivedMessage};
 use crate::fast::send_channel::RUN_PAYLOAD_MAX;
 use crate::limits::RECV_CHANNELS;
 use crate::observe::events::{Event, EventKind};
-use crate::peer::state::stream_key;
+use crate::peer::sequences::stream_key;
 use crate::transport::{
     PacketAcceptor, PacketHeader, PacketKind, PeekResult, PeekedPacket, Transport,
 };

@@ -15,7 +15,7 @@
 use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::fast::recv::FastSend;
+use crate::fast::send::FastSend;
 use crate::fast::send_log::SendLog;
 use crate::limits::EARLY_LOG;
 use crate::observe::events::{EventLog, peer_context};

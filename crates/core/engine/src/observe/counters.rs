@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use garonne_sync::mailbox::UNIT;
 use garonne_sync::slot_batch::SlotBatch;
 
-use crate::peer::state::{CreditQuotas, CreditWords, PLACES, PeerState};
+use crate::peer::credits::CreditQuotas;
+use crate::peer::state::{CreditWords, PLACES, PeerState};
 
 /// First word of the header while the engine lives.
 const MARK: u64 = 0x6761_726f_6e6e_6531;

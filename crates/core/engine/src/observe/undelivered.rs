@@ -7,7 +7,7 @@ use crate::api::{CallOrigin, Peer};
 use crate::engine::Engine;
 use crate::observe::events::{self, SentMessage, UnreceivedMessage};
 use crate::observe::pending::as_kept;
-use crate::peer::state::stream_key;
+use crate::peer::sequences::stream_key;
 use crate::transport::Transport;
 
 impl<R: Transport> Engine<R> {

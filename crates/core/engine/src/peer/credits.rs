@@ -6,9 +6,34 @@
 use crate::api::Peer;
 use crate::core::{Core, IncomingPayload};
 use crate::key_map::NONE;
+use crate::limits::{
+    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN,
+    PAYLOAD_TOTAL,
+};
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::protocol::wire::ControlPayload;
 use crate::transport::{PacketHeader, PacketKind};
+
+/// Credits that every engine of a job grants to each peer. Both sides compute them from the same
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditQuotas {
+    /// Envelopes that a peer may have sent and that were not matched.
+    pub envelopes: u32,
+    /// Payload bytes in them.
+    pub payload: u64,
+}
+
+impl CreditQuotas {
+    /// The quotas of a job of `world` processes.
+    pub fn for_world(world: u32) -> Self {
+        let share = PAYLOAD_TOTAL / u64::from(world.max(1));
+        Self {
+            envelopes: (ENVELOPES_TOTAL / world.max(1)).clamp(ENVELOPES_MIN, ENVELOPES_MAX),
+            payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX),
+        }
+    }
+}
 
 impl Core {
     /// Returns the credits of an envelope that left the unexpected store or never entered it.

@@ -7,7 +7,7 @@ use crate::api::{ContextId, Peer};
 use crate::core::Core;
 use crate::key_map::NONE;
 use crate::limits::ROUTES;
-use crate::peer::state::{stream_key, stream_keys};
+use crate::peer::sequences::{stream_key, stream_keys};
 use std::ops::Range;
 
 /// Indices of the peer state and the sequence of a (context, peer). The peer state lives as long as

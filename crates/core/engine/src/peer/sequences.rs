@@ -7,14 +7,75 @@
 //! begins with a message that comes still later, is left behind. Bounded by the contexts of living
 //! communicators and the peers spoken to in each.
 
-use crate::api::ContextId;
+use crate::api::{ContextId, Peer};
 use crate::core::Core;
 use crate::engine::Engine;
+use crate::fast::send_channel::SendChannel;
 use crate::key_map::{KeyMap, TableKey};
-use crate::peer::state::{ProbeAsker, RemoteWindow, Sequence, stream_keys};
+use crate::peer::reorder::Reorder;
+use crate::protocol::remote_window::{ProbeAsker, RemoteWindow};
 use crate::transport::Transport;
+use garonne_sync::post_mortem::PostMortemArc;
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+/// The numbering of envelopes of one context between this rank and one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    /// Next number to send, while there is no send channel.
+    tx: u64,
+    /// the fast path of this sequence's small messages, which then numbers all.
+    pub channel: Option<PostMortemArc<SendChannel>>,
+    /// Numbers below were given while there was a send channel that is gone: what was sent under
+    /// them is not known any more.
+    pub unlogged_below: u64,
+    /// Next number to enter the matcher.
+    pub next_rx: u64,
+    /// Present only while something is out of sequence.
+    pub reorder: Option<Box<Reorder>>,
+}
+
+impl Sequence {
+    /// The next number to send.
+    #[inline(always)]
+    pub(crate) fn next_tx(&self) -> u64 {
+        self.channel.as_ref().map_or(self.tx, |track| track.next())
+    }
+
+    /// Ends the send channel, and returns it.
+    pub(crate) fn end_channel(&mut self) -> Option<PostMortemArc<SendChannel>> {
+        let track = self.channel.take()?;
+        (self.tx, self.unlogged_below) = (track.next(), track.next());
+        Some(track)
+    }
+
+    /// Counts a sent message with this tag that did not take the send channel.
+    #[inline(always)]
+    pub(crate) fn count_tx(&mut self, tag: i32) {
+        match &self.channel {
+            Some(track) => track.count(tag),
+            None => self.tx += 1,
+        }
+    }
+}
+
+/// The key of the sequence between this rank and `peer` in `context`.
+#[inline]
+pub(crate) fn stream_key(context: ContextId, peer: Peer) -> TableKey {
+    TableKey(u64::from(context) << 32 | u64::from(peer), 0)
+}
+
+/// The first words of the keys of all sequences in these contexts.
+pub(crate) fn stream_keys(contexts: &Range<ContextId>) -> Range<u64> {
+    let first = |context| stream_key(context, 0).0;
+    first(contexts.start)..first(contexts.end)
+}
+
+/// The full number of which `sequence` is the low half, the one nearest to `near`.
+#[inline]
+pub(crate) fn widen(near: u64, sequence: u32) -> u64 {
+    near.wrapping_add_signed(i64::from(sequence.wrapping_sub(near as u32) as i32))
+}
 
 /// Table of the sequences of a rank, by context and peer.
 #[derive(Debug)]
@@ -129,5 +190,18 @@ impl<R: Transport> Engine<R> {
     /// Sequences that are known: for those who count what is left behind.
     pub fn streams(&self) -> usize {
         self.core.sequences.map.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive_the_wrap_of_their_low_half() {
+        let near = (7u64 << 32) - 2;
+        assert_eq!(widen(near, 3), (7 << 32) + 3);
+        assert_eq!(widen((7 << 32) + 1, u32::MAX), (7 << 32) - 1);
+        assert_eq!(widen(0, 5), 5);
     }
 }

@@ -1,98 +1,22 @@
 //! State of the engine towards one peer engine: credits in both directions, and the sender's
 //! window.
 //!
-//! Owned by the core; opened when the peer is first spoken to or heard of. Also home of the
-//! sequences that number envelopes per context. Bounded by the peers spoken to and the contexts
-//! used with them.
+//! Owned by the core; opened when the peer is first spoken to or heard of. Bounded by the peers
+//! spoken to and the contexts used with them.
 
-use crate::api::{ContextId, Error, Peer};
-use crate::fast::send_channel::{RUN_PAYLOAD_MAX, SendChannel};
-use crate::key_map::TableKey;
-use crate::limits::{
-    ENVELOPES_MAX, ENVELOPES_MIN, ENVELOPES_TOTAL, PAYLOAD_CREDIT_MAX, PAYLOAD_CREDIT_MIN,
-    PAYLOAD_TOTAL,
-};
+use crate::api::{Error, Peer};
+use crate::fast::send_channel::RUN_PAYLOAD_MAX;
+use crate::peer::credits::CreditQuotas;
 use crate::protocol::fragments::FragmentedMessage;
+use crate::protocol::remote_window::RemoteWindow;
 use crate::schedule::plan::CachedPlan;
 use crate::transport::PeerCapabilities;
-use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::slot_batch::SlotBatch;
-use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Error text for a lost peer whose end gave no other reason.
 pub(crate) const GONE: &str = "it died or cut the connection";
-
-/// Credits that every engine of a job grants to each peer. Both sides compute them from the same
-/// numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreditQuotas {
-    /// Envelopes that a peer may have sent and that were not matched.
-    pub envelopes: u32,
-    /// Payload bytes in them.
-    pub payload: u64,
-}
-
-impl CreditQuotas {
-    /// The quotas of a job of `world` processes.
-    pub fn for_world(world: u32) -> Self {
-        let share = PAYLOAD_TOTAL / u64::from(world.max(1));
-        Self {
-            envelopes: (ENVELOPES_TOTAL / world.max(1)).clamp(ENVELOPES_MIN, ENVELOPES_MAX),
-            payload: share.clamp(PAYLOAD_CREDIT_MIN, PAYLOAD_CREDIT_MAX),
-        }
-    }
-}
-
-/// A receive or probe that asks the peer's window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProbeAsker {
-    /// The receive of this slot and generation.
-    Receive(u32, u32),
-    /// A probe.
-    Probe,
-    /// A receive or probe of a communicator that was freed before the answer came.
-    Nobody,
-}
-
-/// A probe of a peer's window.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteProbe {
-    pub asker: ProbeAsker,
-    pub context: ContextId,
-    pub tag: Option<i32>,
-}
-
-/// A peer's answer that probes may use: this envelope is held there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockedEnvelope {
-    pub context: ContextId,
-    pub source: u32,
-    pub tag: i32,
-    pub sequence: u64,
-    pub len: u64,
-}
-
-/// The receiving side's view of a peer's window.
-#[derive(Debug, Default)]
-pub(crate) struct RemoteWindow {
-    /// The peer holds envelopes back, as far as known.
-    pub blocked: bool,
-    /// Epoch of the peer's window, as far as known.
-    pub epoch: u32,
-    /// Questions of this pass, oldest posting first.
-    pub probes: VecDeque<RemoteProbe>,
-    /// The one that is on its way.
-    pub in_flight: Option<RemoteProbe>,
-    /// An offer that waits for envelopes sent before it.
-    pub hit: Option<(BlockedEnvelope, u64)>,
-    /// Probes answered in this epoch with "nothing".
-    pub misses: Vec<(ContextId, Option<i32>)>,
-    /// Envelopes that probes found and nobody took yet, with the tag they asked for.
-    pub hits: Vec<(Option<i32>, BlockedEnvelope)>,
-}
 
 /// Snapshot of the words of a peer state that say how much was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -415,126 +339,9 @@ impl PeerState {
     }
 }
 
-/// The numbering of envelopes of one context between this rank and one peer.
-#[derive(Debug, Default)]
-pub(crate) struct Sequence {
-    /// Next number to send, while there is no send channel.
-    tx: u64,
-    /// the fast path of this sequence's small messages, which then numbers all.
-    pub channel: Option<PostMortemArc<SendChannel>>,
-    /// Numbers below were given while there was a send channel that is gone: what was sent under
-    /// them is not known any more.
-    pub unlogged_below: u64,
-    /// Next number to enter the matcher.
-    pub next_rx: u64,
-    /// Present only while something is out of sequence.
-    pub reorder: Option<Box<Reorder>>,
-}
-
-impl Sequence {
-    /// The next number to send.
-    #[inline(always)]
-    pub(crate) fn next_tx(&self) -> u64 {
-        self.channel.as_ref().map_or(self.tx, |track| track.next())
-    }
-
-    /// Ends the send channel, and returns it.
-    pub(crate) fn end_channel(&mut self) -> Option<PostMortemArc<SendChannel>> {
-        let track = self.channel.take()?;
-        (self.tx, self.unlogged_below) = (track.next(), track.next());
-        Some(track)
-    }
-
-    /// Counts a sent message with this tag that did not take the send channel.
-    #[inline(always)]
-    pub(crate) fn count_tx(&mut self, tag: i32) {
-        match &self.channel {
-            Some(track) => track.count(tag),
-            None => self.tx += 1,
-        }
-    }
-}
-
-/// Envelopes of a sequence that are out of order.
-#[derive(Debug, Default)]
-pub(crate) struct Reorder {
-    /// Envelopes that arrived early, by number: slots of the store.
-    pub early: BTreeMap<u64, u32>,
-    /// Numbers taken by a query whose envelope is on its way: the receive's slot and generation, or
-    /// a taken probe's message.
-    pub reserved: BTreeMap<u64, ReservedFor>,
-    /// Numbers that already were delivered out of sequence, as ranges start to end (exclusive).
-    pub delivered: BTreeMap<u64, u64>,
-}
-
-/// Taker of an envelope that was pulled out of sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReservedFor {
-    /// The receive in this slot.
-    Receive(u32),
-    /// The message in this slot of the store, taken by a matched probe.
-    Message(u32),
-}
-
-impl Reorder {
-    /// Nothing is out of sequence any more.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.early.is_empty() && self.reserved.is_empty() && self.delivered.is_empty()
-    }
-
-    /// Notes that `number` was delivered, joining neighbouring ranges.
-    pub(crate) fn note_delivered(&mut self, number: u64) {
-        let mut end = number + 1;
-        if let Some(next) = self.delivered.remove(&end) {
-            end = next;
-        }
-        if let Some((_, last)) = self.delivered.range_mut(..number).next_back()
-            && *last == number
-        {
-            *last = end;
-            return;
-        }
-        self.delivered.insert(number, end);
-    }
-
-    /// Returns whether `number` was delivered out of sequence.
-    pub(crate) fn was_delivered(&self, number: u64) -> bool {
-        self.delivered
-            .range(..=number)
-            .next_back()
-            .is_some_and(|(_, end)| number < *end)
-    }
-}
-
-/// The key of the sequence between this rank and `peer` in `context`.
-#[inline]
-pub(crate) fn stream_key(context: ContextId, peer: Peer) -> TableKey {
-    TableKey(u64::from(context) << 32 | u64::from(peer), 0)
-}
-
-/// The first words of the keys of all sequences in these contexts.
-pub(crate) fn stream_keys(contexts: &Range<ContextId>) -> Range<u64> {
-    let first = |context| stream_key(context, 0).0;
-    first(contexts.start)..first(contexts.end)
-}
-
-/// The full number of which `sequence` is the low half, the one nearest to `near`.
-#[inline]
-pub(crate) fn widen(near: u64, sequence: u32) -> u64 {
-    near.wrapping_add_signed(i64::from(sequence.wrapping_sub(near as u32) as i32))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_survive_the_wrap_of_their_low_half() {
-        let near = (7u64 << 32) - 2;
-        assert_eq!(widen(near, 3), (7 << 32) + 3);
-        assert_eq!(widen((7 << 32) + 1, u32::MAX), (7 << 32) - 1);
-        assert_eq!(widen(0, 5), 5);
-    }
 
     #[test]
     fn a_peer_overdraws_payload_that_was_neither_received_nor_returned() {
@@ -566,15 +373,5 @@ mod tests {
         (gate.owed_envelopes, gate.owed_payload) = (0, 0);
         assert!(!gate.overdrawn(59, &quotas));
         assert!(gate.overdrawn(1, &quotas));
-    }
-
-    #[test]
-    fn delivered_numbers_join_into_ranges() {
-        let mut odd = Reorder::default();
-        for number in [5, 7, 6, 1, 9, 8] {
-            odd.note_delivered(number);
-        }
-        assert_eq!(odd.delivered, BTreeMap::from([(1, 2), (5, 10)]));
-        assert!(odd.was_delivered(9) && !odd.was_delivered(10) && !odd.was_delivered(4));
     }
 }

@@ -10,7 +10,9 @@ use crate::core::{Core, IncomingPayload};
 use crate::key_map::NONE;
 use crate::matching::unexpected::MessageInfo;
 use crate::observe::events::EventKind;
-use crate::peer::state::{GONE, Reorder, ReservedFor, Sequence, stream_key, widen};
+use crate::peer::reorder::{Reorder, ReservedFor};
+use crate::peer::sequences::{Sequence, stream_key, widen};
+use crate::peer::state::GONE;
 use crate::protocol::wire::{
     ControlPayload, Cts, EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_TAKEN, Fin, Rtr, RtrFin, Rts,
 };

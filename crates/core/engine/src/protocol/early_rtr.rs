@@ -21,7 +21,7 @@ use crate::limits::{
     EARLY_LOG, EARLY_OFFERS_MAX, EARLY_OFFERS_SENT, EARLY_RTR_FROM, EARLY_RTR_TO, EARLY_SKIP_MAX,
 };
 use crate::matching::matcher::pattern_key;
-use crate::peer::state::{stream_key, widen};
+use crate::peer::sequences::{stream_key, widen};
 use crate::protocol::wire::{EarlyFin, EarlyRtr, FLAG_FAILED, FLAG_PART};
 use crate::requests::{OpFlag, OpSide, OpState, from_wire};
 use crate::transport::{PacketHeader, PacketKind, RendezvousMode, Transport, WithdrawResult};

@@ -6,6 +6,7 @@ pub(crate) mod fragments;
 pub mod offload;
 pub(crate) mod packet;
 pub(crate) mod remote_probe;
+pub(crate) mod remote_window;
 pub(crate) mod rendezvous;
 pub mod select;
 pub(crate) mod wire;

@@ -19,9 +19,9 @@ use crate::limits::ORDER_LOOK_AHEAD;
 use crate::matching::matcher::Envelope;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
 use crate::observe::events::EventKind;
-use crate::peer::state::{
-    BlockedEnvelope, ProbeAsker, RemoteProbe, ReservedFor, stream_key, widen,
-};
+use crate::peer::reorder::ReservedFor;
+use crate::peer::sequences::{stream_key, widen};
+use crate::protocol::remote_window::{BlockedEnvelope, ProbeAsker, RemoteProbe};
 use crate::protocol::wire::{ControlPayload, FLAG_ANY_TAG, FLAG_STALE, ProbeHit};
 use crate::requests::OpState;
 use crate::schedule::order::WindowEntry;

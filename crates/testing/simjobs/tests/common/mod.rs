@@ -11,7 +11,7 @@ use garonne_mpi::p2p::{RecvArgs, SendArgs, SendMode};
 use garonne_mpi::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_mpi::request;
 use garonne_progress::messaging::Messaging;
-use garonne_sim::job::{SimJob, JobOutcome, SimHost, check};
+use garonne_sim::job::{JobOutcome, SimHost, SimJob, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Pattern, RecvArgs, SendArgs, SendCompletion, StartOutcome,
 };
-use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus};
+use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
+use garonne_engine::fast::send::FastSend;
 use garonne_engine::limits::ENVELOPES_MAX;
 use garonne_engine::observe::events::{self, Event, EventKind};
 use garonne_sync::post_mortem::PostMortemArc;

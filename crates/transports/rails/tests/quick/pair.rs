@@ -7,7 +7,8 @@ use garonne_engine::api::{
     TypeDigest,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::fast::recv::{FastRecv, FastSend, PlainRecvStatus, ReceivedMessage};
+use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus, ReceivedMessage};
+use garonne_engine::fast::send::FastSend;
 use garonne_rails::shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

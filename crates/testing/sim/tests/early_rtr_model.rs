@@ -13,7 +13,7 @@ use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{SimJob, SimHost, check};
+use garonne_sim::job::{SimHost, SimJob, check};
 use garonne_sim::random::Random;
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;

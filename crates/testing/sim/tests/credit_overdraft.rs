@@ -6,9 +6,9 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_sim::seeds::run_seeds;
 use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::random::Random;
+use garonne_sim::seeds::run_seeds;
 use garonne_sync::user::{Data, Scratch};
 use std::collections::VecDeque;
 
@@ -75,7 +75,7 @@ fn settle(shards: &mut [Engine<LocalTransport>; 2]) {
 
 #[test]
 fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
-    run_seeds("-p garonne-sim --test overdrawn", 0..300, |seed| {
+    run_seeds("-p garonne-sim --test credit_overdraft", 0..300, |seed| {
         let mut random = Random::new(seed);
         let fabric = Fabric::new(2);
         let quotas = [GRANTED, BELIEVED];

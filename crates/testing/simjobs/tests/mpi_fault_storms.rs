@@ -9,10 +9,10 @@ use garonne_engine::api::CallOrigin;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
 use garonne_sim::MemoryAccess;
-use garonne_sim::seeds::run_seeds;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::SimJob;
 use garonne_sim::random::Random;
+use garonne_sim::seeds::run_seeds;
 use garonne_sim::storm::{deaths, rift, storm};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,8 @@ fn everything(world: &Comm, seed: u64) {
 
 #[test]
 fn small_jobs_come_out_right_in_all_weathers() {
-    let which = "-p garonne-simjobs --test storms small_jobs_come_out_right_in_all_weathers";
+    let which =
+        "-p garonne-simjobs --test mpi_fault_storms small_jobs_come_out_right_in_all_weathers";
     run_seeds(which, 0..10, |seed| {
         let size = 2 + (seed % 15) as u32;
         let outcome = mpi(&job(seed, size, storm(seed, size)), |world| {
@@ -79,8 +80,7 @@ fn small_jobs_come_out_right_in_all_weathers() {
 
 #[test]
 fn jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers() {
-    let which =
-        "-p garonne-simjobs --test storms jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers";
+    let which = "-p garonne-simjobs --test mpi_fault_storms jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers";
     run_seeds(which, 0..1, |seed| {
         let size = 200;
         let outcome = mpi(&job(seed, size, storm(seed, size)), |world| {
@@ -93,7 +93,7 @@ fn jobs_of_hundreds_of_ranks_come_out_right_in_all_weathers() {
 
 #[test]
 fn of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them() {
-    let which = "-p garonne-simjobs --test storms of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them";
+    let which = "-p garonne-simjobs --test mpi_fault_storms of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them";
     run_seeds(which, 0..1, |seed| {
         let size = 200;
         let mut faults = storm(seed, size);
@@ -119,7 +119,7 @@ fn of_hundreds_of_ranks_some_die_the_others_learn_of_it_and_meet_without_them() 
 
 #[test]
 fn each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it() {
-    let which = "-p garonne-simjobs --test storms each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it";
+    let which = "-p garonne-simjobs --test mpi_fault_storms each_side_of_a_rift_learns_that_the_other_is_gone_and_meets_without_it";
     // In the last, answers went by a way that was down until their peer was given up.
     run_seeds(which, (0..4).chain([117_671_635_648_533]), |seed| {
         let size = 10 + (seed % 60) as u32;

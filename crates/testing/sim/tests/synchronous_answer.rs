@@ -9,7 +9,7 @@ use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
 use garonne_progress::messaging::Messaging;
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{SimJob, SimHost, check};
+use garonne_sim::job::{SimHost, SimJob, check};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use garonne_engine::schedule::plugin::{
 use garonne_progress::messaging::Messaging;
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{SimJob, SimHost, check, run};
+use garonne_sim::job::{SimHost, SimJob, check, run};
 use garonne_sim::random::Random;
 use garonne_sim::traffic::{EXACT, LENS, PlannedMessage, filled, finish, plan, play};
 use garonne_sync::user::{Data, Scratch};

@@ -11,7 +11,7 @@ use garonne_engine::protocol::offload::CopyJob;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
-use garonne_sim::job::{SimJob, SimHost, run};
+use garonne_sim::job::{SimHost, SimJob, run};
 use garonne_sync::user::{Data, Scratch};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

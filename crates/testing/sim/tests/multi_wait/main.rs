@@ -363,7 +363,11 @@ fn serve(at: At<'_>, way: Way, tag: i32, flag: &AtomicU32) {
     }
 }
 
-fn engine(fabric: &Arc<Fabric>, me: u32, patience: SpinBudget) -> (Engine<LocalTransport>, AsyncEnvironment) {
+fn engine(
+    fabric: &Arc<Fabric>,
+    me: u32,
+    patience: SpinBudget,
+) -> (Engine<LocalTransport>, AsyncEnvironment) {
     let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let lending = AsyncEnvironment {
         patience,

@@ -6,10 +6,12 @@ use garonne_engine::api::{CallOrigin, Error, Pattern, RecvArgs, SendArgs, SendCo
 use garonne_engine::reliable::LOST_AFTER_NS;
 use garonne_progress::messaging::Messaging;
 use garonne_sim::MemoryAccess;
-use garonne_sim::seeds::run_seeds;
-use garonne_sim::faults::{OutageKind, FOR_EVER, Faults, Outage, Partition, SILENCE_NS, FaultCounts};
-use garonne_sim::job::{SimJob, SimHost, check};
+use garonne_sim::faults::{
+    FOR_EVER, FaultCounts, Faults, Outage, OutageKind, Partition, SILENCE_NS,
+};
+use garonne_sim::job::{SimHost, SimJob, check};
 use garonne_sim::random::Random;
+use garonne_sim::seeds::run_seeds;
 use garonne_sim::storm::{deaths, rift, storm};
 use garonne_sim::traffic::{EXACT, LENS, finish, plan, play};
 use garonne_sync::user::{Data, Scratch};
@@ -31,8 +33,12 @@ fn job(seed: u64, world: u32, faults: Faults) -> SimJob {
         seed,
         faults,
         quotas: CreditQuotas { envelopes, payload },
-        memory: [MemoryAccess::Apart, MemoryAccess::Asked, MemoryAccess::Asked, MemoryAccess::Reached]
-            [random.below(4) as usize],
+        memory: [
+            MemoryAccess::Apart,
+            MemoryAccess::Asked,
+            MemoryAccess::Asked,
+            MemoryAccess::Reached,
+        ][random.below(4) as usize],
     }
 }
 
@@ -229,7 +235,7 @@ fn slow_ranks_hold_up_nobody_for_ever() {
 
 #[test]
 fn small_jobs_exchange_in_all_weathers() {
-    let which = "-p garonne-sim --test storms small_jobs_exchange_in_all_weathers";
+    let which = "-p garonne-sim --test fault_storms small_jobs_exchange_in_all_weathers";
     run_seeds(which, 0..24, |seed| {
         let world = 2 + (seed % 7) as u32;
         let lens = if seed % 3 == 0 { &LONG[..] } else { &LENS[..] };
@@ -240,7 +246,7 @@ fn small_jobs_exchange_in_all_weathers() {
 
 #[test]
 fn hundreds_of_ranks_exchange_in_all_weathers() {
-    let which = "-p garonne-sim --test storms hundreds_of_ranks_exchange_in_all_weathers";
+    let which = "-p garonne-sim --test fault_storms hundreds_of_ranks_exchange_in_all_weathers";
     run_seeds(which, 0..2, |seed| {
         let world = 200;
         let tally = exchange(&job(seed, world, storm(seed, world)), 1_000, &LENS);
@@ -253,7 +259,7 @@ fn hundreds_of_ranks_exchange_in_all_weathers() {
 #[test]
 fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error()
  {
-    let which = "-p garonne-sim --test storms of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error";
+    let which = "-p garonne-sim --test fault_storms of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_messages_or_an_error";
     // In the last, all who die have done their part before.
     run_seeds(which, [0, 117_671_635_648_513], |seed| {
         let world = 200;
@@ -282,7 +288,7 @@ fn of_hundreds_of_ranks_in_all_weathers_some_die_and_the_others_end_with_their_m
 
 #[test]
 fn what_a_rift_leaves_together_goes_on_and_what_it_parts_ends_with_an_error() {
-    let which = "-p garonne-sim --test storms what_a_rift_leaves_together_goes_on_and_what_it_parts_ends_with_an_error";
+    let which = "-p garonne-sim --test fault_storms what_a_rift_leaves_together_goes_on_and_what_it_parts_ends_with_an_error";
     run_seeds(which, 0..10, |seed| {
         let world = 10 + (seed % 30) as u32;
         let mut faults = storm(seed, world);

@@ -303,7 +303,12 @@ fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     }
 }
 
-fn world_of(lending: AsyncEnvironment, seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
+fn world_of(
+    lending: AsyncEnvironment,
+    seed: u64,
+    threads: Threads,
+    program: impl Fn(&Arc<Rank>) + Sync,
+) {
     let fabric = Fabric::shaken(WORLD, seed);
     let leaving = AtomicU32::new(0);
     std::thread::scope(|scope| {

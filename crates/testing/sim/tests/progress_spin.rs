@@ -118,7 +118,10 @@ fn wait(host: &dyn Messaging, request: Option<Request>) {
 }
 
 /// A rank whose helper stays awake to the end, and that one's turns.
-fn rank_of(fabric: &Arc<Fabric>, me: u32) -> (Arc<LockedEngine<LocalTransport, Idle>>, Arc<AtomicU32>) {
+fn rank_of(
+    fabric: &Arc<Fabric>,
+    me: u32,
+) -> (Arc<LockedEngine<LocalTransport, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
     let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
     let host = Arc::new(LockedEngine::new(
