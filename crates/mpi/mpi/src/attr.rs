@@ -21,7 +21,7 @@ pub enum AttrKind {
     Window,
 }
 
-/// What the user wants done when an attribute is copied or deleted.
+/// The program's callbacks for copying and deleting an attribute.
 pub trait AttrCallbacks: Send + Sync {
     /// The object with handle `owner` is duplicated: the value for the new object, or `None` to
     /// leave it out. `Err` carries the user's error code.

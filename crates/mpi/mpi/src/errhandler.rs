@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// What happens when a call on an object fails.
+/// The reaction to a failed call on an object.
 #[derive(Clone, Debug, Default)]
 pub enum Errhandler {
     /// `MPI_ERRORS_ARE_FATAL`: the whole job ends.
@@ -38,7 +38,7 @@ pub type ErrhandlerFn = Box<dyn Fn(usize, i32) + Send + Sync>;
 
 /// A program's error handler.
 pub struct UserHandler {
-    /// What it may be attached to.
+    /// Kind of object that the handler may be attached to.
     pub kind: ErrhandlerKind,
     /// The function.
     pub callback: ErrhandlerFn,

@@ -98,12 +98,12 @@ impl Class {
     }
 }
 
-/// What went wrong: the class a program may test, and the sentence a person reads.
+/// An error: the class that a program may test, and the sentence that a person reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The standard's class.
     pub class: Class,
-    /// What happened, with the values involved.
+    /// Sentence that says what happened, with the values involved.
     pub detail: String,
     /// The code that the call returns, where a callback of the program's or a missing function has
     /// one of its own.

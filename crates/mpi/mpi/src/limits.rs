@@ -125,7 +125,8 @@ pub mod coll {
     /// two copies take less than the messages of its algorithm, each of which may be a wake-up.
     pub const SLOT_BYTES_MAX: u64 = 32 << 10;
 
-    /// What all members put down together, but in exchanges: one of them may have to read it all.
+    /// Bytes that all members together write into a slot, except in exchanges: one member may have
+    /// to read all.
     pub const SLOT_BYTES_ALL: u64 = 512 << 10;
 
     /// Bytes from which on members learn by which stores contributions are best put down: below,
@@ -250,25 +251,25 @@ pub mod coll {
     /// Shortest piece that is made for two cores to copy at once.
     pub const LANE_PIECE_MIN: u64 = 32 << 10;
 
-    /// What is read in one go: other threads of the rank may use the engine in between.
+    /// Bytes that one direct read copies: other threads of the rank may use the engine in between.
     pub const DIRECT_PIECE: u64 = 1 << 20;
 
-    /// What is read at a time where it is combined: long enough that the system call is a small
-    /// part of it, and still in a second-level cache when it is combined. Measured on 2 ranks: 64
-    /// KB take a quarter longer.
+    /// Bytes that are read at a time where they are combined: long enough that the system call is a
+    /// small part of it, and still in a second-level cache when it is combined. Measured on 2
+    /// ranks: 64 KB take a quarter longer.
     pub const DIRECT_COMBINE: usize = 256 << 10;
 
     /// Ranks up to which everybody combines a prefix for itself: the work grows with their square.
     pub const LANE_SCAN_RANKS: u32 = 8;
 
-    /// What is combined at a time: operands and result lie in a first-level cache.
+    /// Bytes that are combined at a time: operands and result lie in a first-level cache.
     pub const COMBINE_BYTES: usize = 8 << 10;
 
     /// Meetings that an all-to-all with short pieces makes at most: beyond, direct single copies
     /// move more at a time.
     pub const LANE_ROUNDS_SHORT: u64 = 16;
 
-    /// What counts as a short piece of an all-to-all.
+    /// Bytes up to which a piece of an all-to-all counts as short.
     pub const LANE_PIECE_SHORT: u64 = 16 << 10;
 
     /// Looks at the gate before progress is made between looks: a few microseconds, what the last

@@ -10,7 +10,7 @@ use std::hash::Hash;
 /// Places without an entry that are kept at least before the entries move together.
 const GAPS_KEPT: usize = 16;
 
-/// See the module's paragraph.
+/// A map that keeps the order in which its keys came.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderedMap<K, V> {
     /// Entries in the order in which their keys came, with gaps where some were taken out. Never

@@ -43,7 +43,7 @@ pub struct HwInstance {
     pub cpus: u32,
 }
 
-/// What a rank is told about itself and its surroundings when it starts.
+/// The properties of a rank and its environment at its start.
 pub struct ProcessConfig {
     /// The engine of this rank.
     pub host: Arc<dyn Messaging>,
@@ -140,7 +140,7 @@ impl TryFrom<i32> for ThreadLevel {
 pub struct Process {
     /// The engine of this rank.
     pub host: Arc<dyn Messaging>,
-    /// What this rank was told at its start.
+    /// Properties of this rank from its start.
     pub config: ProcessConfig,
     /// Attribute keys of all kinds.
     pub keyvals: Keyvals,
@@ -224,7 +224,7 @@ impl PredefinedKey {
 const EFAULT: i32 = 14;
 const ENOMEM: i32 = 12;
 
-/// What is said where a process and another that lives have no way to each other.
+/// Returns the error for a living process that this one cannot reach.
 fn unreached(shortage: &api::UnreachableCause) -> Error {
     let api::UnreachableCause { peer, bytes, .. } = shortage;
     let system = std::io::Error::from_raw_os_error(shortage.errno);

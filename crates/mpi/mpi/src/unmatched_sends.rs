@@ -21,7 +21,7 @@ pub(crate) type EndingSend = (Request, Option<Scratch>);
 /// A send that goes on, and its communicator.
 type OpenSend = (PendingOperation, Comm);
 
-/// What the waiting thread tells the one that looks.
+/// Notes of the waiting thread for the checking thread.
 struct WatchNotes {
     process: Arc<Process>,
     /// Sends that go on, as far as they are looked at.

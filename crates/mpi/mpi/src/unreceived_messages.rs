@@ -14,7 +14,7 @@ use garonne_engine::api::{CallOrigin, ContextId, Peer};
 use garonne_engine::observe::events::{SentMessage, UnreceivedMessage};
 use std::sync::Arc;
 
-/// What is known of the communicator in whose context a message travelled.
+/// The communicator in whose context a message travelled, as far as it is known.
 #[derive(Clone, Debug)]
 pub struct ContextOwner {
     /// Name of the communicator for people.
@@ -100,7 +100,8 @@ impl Process {
         Ok((me == teller).then(|| report(&head, lines, unnamed)))
     }
 
-    /// Who in this process may have sent messages of a list, for [`read_caller`].
+    /// Returns the calls of this process that may have sent messages of a list, for
+    /// [`read_caller`].
     fn own_callers(&self, named: &[UnreceivedGroup]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (index, kind) in named.iter().enumerate() {
@@ -167,8 +168,9 @@ impl Process {
         })
     }
 
-    /// What has come to this rank and was not received; `of_world`: on communicators of no session,
-    /// since messages of sessions may be received after `MPI_Finalize`.
+    /// Returns the messages that have come to this rank and were not received; `of_world`: on
+    /// communicators of no session, since messages of sessions may be received after
+    /// `MPI_Finalize`.
     fn unreceived_here(&self, owner_of: FindOwner<'_>, of_world: bool) -> Vec<UnreceivedGroup> {
         let mut kinds: Vec<UnreceivedGroup> = Vec::new();
         for message in self.host.unreceived() {

@@ -22,7 +22,7 @@ use crate::limits::coll as limit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A way of the data of one call.
+/// The path of the data of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataPath {
     /// Through lanes.
@@ -96,7 +96,7 @@ fn similar_path(way: usize) -> Option<(usize, u32)> {
     }
 }
 
-/// What moves where: calls of one pattern take about as long for the same length.
+/// The direction of the data of a call: calls of one pattern and length take about equal time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrafficPattern {
     /// One to all.
@@ -115,7 +115,7 @@ pub(super) enum TrafficPattern {
     Reduce,
     /// Combined, a slice to each.
     ReduceScatter,
-    /// What lower ranks have, combined.
+    /// Contributions of lower ranks, combined.
     Scan,
 }
 
@@ -164,7 +164,7 @@ impl CallClass {
 pub(super) struct AvailablePaths {
     pub direct: bool,
     pub messages: bool,
-    /// What all move together is so much that no cache keeps it.
+    /// Whether all members together move more than the caches keep.
     pub streamed: bool,
     /// The C library copies in another way than all else here does.
     pub library: bool,
@@ -184,7 +184,7 @@ impl AvailablePaths {
     }
 }
 
-/// What is known of one way.
+/// The measured cost of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PathCost {
     /// Picoseconds per byte; 0: nothing known.
@@ -229,7 +229,7 @@ impl PathCost {
     }
 }
 
-/// What is known of calls of one sort.
+/// Measurements of one class of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ClassStats {
     costs: [PathCost; PATHS.len()],
@@ -317,8 +317,8 @@ impl PathTuner {
         known.min().map_or(first, |(_, way)| way)
     }
 
-    /// What a try of a way is expected to lose; of one that nothing is known of, as much as the
-    /// usual one takes, of which something has to be known.
+    /// Returns the time that a try of a path is expected to lose. For an unknown path that is the
+    /// time of the usual path, which must be known.
     fn loss(&self, sort: CallClass, way: usize, usual: usize) -> i64 {
         let (usually, guess) = (self.estimate(sort, usual), self.estimate(sort, way));
         let more = match (usually, guess) {

@@ -12,7 +12,7 @@ use crate::datatype::{Datatype, LeafType};
 use crate::op::{Op, PredefinedOp};
 use std::fmt;
 
-/// What must be the same on all ranks of a collective.
+/// The properties of a collective that must be equal on all its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSignature {
     kind: CollectiveKind,
@@ -34,7 +34,7 @@ struct ReductionSignature {
     element: u32,
 }
 
-/// What is combined. Names of one C type (`MPI_LONG`, `MPI_INT64_T`) are one class.
+/// The class of combined elements. Names of one C type (`MPI_LONG`, `MPI_INT64_T`) are one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 enum ElementClass {
@@ -48,7 +48,7 @@ enum ElementClass {
     Truth,
     Bytes,
     Pairs,
-    /// What the program's own operation knows.
+    /// Elements that only the program's own operation knows.
     Own,
 }
 
@@ -150,7 +150,8 @@ impl CallSignature {
         bytes
     }
 
-    /// What another process showed; `None` for what no rank of this version shows.
+    /// Decodes the signature of another process. Returns `None` for bytes that no rank of this
+    /// version writes.
     pub fn from_bytes(bytes: &[u8; SIGNATURE_BYTES]) -> Option<Self> {
         let word = |index: usize| {
             let mut word = [0; 8];

@@ -196,7 +196,7 @@ pub struct CallId {
     pub number: u32,
     /// Series that the call is counted in.
     pub series: CallSeries,
-    /// What was called.
+    /// Kind of the call.
     pub kind: CollectiveKind,
 }
 

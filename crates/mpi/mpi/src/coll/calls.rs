@@ -114,7 +114,7 @@ impl Planned for Barrier {
 
 /// `MPI_Bcast`.
 pub struct Bcast<'a> {
-    /// What the root sends and the others fill.
+    /// Buffer that the root sends and the others fill.
     pub buffer: Elements<'a>,
     /// The root, `MPI_ROOT` or `MPI_PROC_NULL`.
     pub root: i32,

@@ -9,7 +9,7 @@ use super::node_map::NodeGrouping;
 use crate::limits::coll as limit;
 use std::fmt;
 
-/// What a decision depends on.
+/// The facts that a choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChoiceInput {
     /// Processes that take part.

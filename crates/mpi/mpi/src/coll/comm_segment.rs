@@ -32,12 +32,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 #[cfg(test)]
 impl CommSegment {
-    /// Whether it is known if they do.
+    /// Whether the setup is over.
     pub fn is_decided(&self) -> bool {
         self.attachment.get().is_some()
     }
 
-    /// Whether small collectives go over a board.
+    /// Whether the communicator has a segment.
     pub fn is_attached(&self) -> bool {
         matches!(self.attachment.get(), Some(Some(_)))
     }
@@ -48,7 +48,7 @@ impl CommSegment {
         place.is_some_and(|place| place.reads_directly.get() == Some(&true))
     }
 
-    /// What is known of the ways of long collectives.
+    /// Returns the state of the tuner as text.
     pub fn tuner_state(&self) -> String {
         let place = self.attachment.get().and_then(Option::as_ref);
         place.map_or(String::new(), |place| {
@@ -63,7 +63,7 @@ impl CommSegment {
         }
     }
 
-    /// Bytes of the board's lanes; 0: none.
+    /// Bytes of a lane; 0: there are no lanes.
     pub fn lane_len(&self) -> usize {
         let place = self.attachment.get().and_then(Option::as_ref);
         place.map_or(0, |place| place.segment.lane_len())
@@ -74,9 +74,10 @@ impl CommSegment {
 #[derive(Debug, Default)]
 pub(crate) struct CommSegment {
     attachment: OnceLock<Option<Attachment>>,
-    /// What finds it.
+    /// Setup of the segment, once it has begun.
     setup: OnceLock<Arc<SegmentSetup>>,
-    /// This process's nonblocking collectives there, also those from before it was found.
+    /// This process's nonblocking collectives in the segment, also those from before the setup was
+    /// over.
     pub(super) slots: MemberSlots,
 }
 
@@ -86,17 +87,17 @@ pub(crate) struct CommSegment {
 pub(crate) struct Attachment {
     pub(super) segment: Arc<CollSegment>,
     pub(super) me: u32,
-    /// Number of the last meeting.
+    /// Number of the last epoch.
     pub(super) epoch: AtomicU32,
-    /// All members are known to have come to this meeting.
+    /// The last epoch in which all members are known to have arrived.
     pub(super) complete_epoch: AtomicU32,
-    /// The last meeting that ranks disagreed in, as far as this one's program was told.
+    /// The last epoch with a mismatch that this rank's program was told of.
     pub(super) reported_epoch: AtomicU32,
-    /// Where nonblocking collectives meet.
+    /// Slots of nonblocking collectives.
     pub(super) slots: NbcSlots,
     /// Doorbells of the other members.
     pub(super) doorbells: Vec<Segment>,
-    /// The words by which their helpers are called.
+    /// Words that wake the progress threads of the other members.
     progress_words: Vec<Option<Segment>>,
     pub(super) barrier: BarrierKind,
     /// Bytes that all move in a call from which on caches keep nothing; all members go by what the
@@ -109,7 +110,7 @@ pub(crate) struct Attachment {
     /// The system does not let all members read that any more, which all have learned in the same
     /// call.
     pub(super) reading_refused: AtomicBool,
-    /// Which ways long collectives go.
+    /// Chooses the paths of long collectives.
     pub(super) tuner: Mutex<PathTuner>,
     /// Looks before giving way to others.
     pub(super) spins: u32,
@@ -121,12 +122,13 @@ pub(crate) struct Attachment {
     allocator: Option<Arc<SegmentAllocator>>,
 }
 
-/// How members learn that all have come; the lender decides.
+/// The way in which members learn that all have arrived; rank 0 decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BarrierKind {
-    /// The last to come opens for all: waiters look at one word, and only one rings sleepers.
+    /// A counter: the last to arrive opens it for all. Waiters poll one word, and one member wakes
+    /// sleepers.
     Counter,
-    /// Everybody looks at everybody's flag: for few members with a core each.
+    /// A flag per member: each member polls all flags. For few members with a core each.
     Flags,
 }
 
@@ -139,17 +141,17 @@ impl Drop for Attachment {
     }
 }
 
-/// This process's place at the board of `comm`, once it has been found.
+/// Returns this process's attachment to the segment of `comm`, once the setup is over.
 pub(super) fn attachment(comm: &Comm) -> Option<&Attachment> {
     comm.0.segment.attachment.get().and_then(Option::as_ref)
 }
 
-/// What is known of the board of a communicator.
+/// The state of a communicator's segment, as far as this process knows.
 #[derive(Clone, Copy)]
 pub(super) enum Lookup<'a> {
-    /// This process's place there.
+    /// The segment is set up; this is the attachment of this process.
     Attached(&'a Attachment),
-    /// There is none: messages serve.
+    /// There is no segment: messages serve.
     None,
     /// The setup is under way.
     Pending,
@@ -194,7 +196,8 @@ fn begin_setup(comm: &Comm, origin: CallOrigin, waited_for: bool) -> Lookup<'_> 
     lookup(comm)
 }
 
-/// This process's place at the board of `comm`, for a blocking collective, which waits for it.
+/// Returns this process's attachment to the segment of `comm`. Waits for the setup: only for
+/// blocking collectives.
 ///
 /// # Errors
 /// What kept the members from finding out, once.
@@ -234,15 +237,14 @@ fn await_attachment(comm: &Comm, call: CallId, origin: CallOrigin) -> Result<Opt
         .map_or_else(|| Ok(attachment(comm)), Err)
 }
 
-/// The members of `comm` found out: what this process has there, which must be the same on all of
-/// them.
+/// Ends the setup: stores this process's attachment. Either all members have one or none has.
 pub(super) fn finish_setup(comm: &Comm, place: Option<Attachment>) {
     comm.0.segment.attachment.get_or_init(|| place);
 }
 
-/// What the lender of a board says of it to the other members: offset in its commons, plus one (0:
-/// none), length of lanes and of wide cells, style, and what it says of copies (from where on
-/// caches keep nothing, and whether the C library has a routine of its own).
+/// The address of a segment, as rank 0 broadcasts it: offset in rank 0's heap plus one (0: no
+/// segment), lengths of lanes and wide cells, kind of barrier, and facts about copies (the length
+/// from which caches keep nothing, and whether the C library has a copy routine of its own).
 #[derive(Clone, Copy)]
 pub(super) struct SegmentAddress {
     offset: u64,
@@ -253,7 +255,7 @@ pub(super) struct SegmentAddress {
     has_library_copy: bool,
 }
 
-/// Bytes of a name in messages.
+/// Bytes of an address in messages.
 pub(super) const ADDRESS_BYTES: usize = 48;
 
 impl SegmentAddress {
@@ -294,14 +296,14 @@ impl SegmentAddress {
     }
 }
 
-/// Memory of the lender, rank 0, in which the board of `comm` is to lie.
+/// Returns the heap of rank 0, in which the segment of `comm` is allocated.
 pub(super) fn coll_heap(comm: &Comm) -> Option<Segment> {
     let lender = comm.group().peer(0)?;
     comm.process().host.coll_heap(lender)
 }
 
-/// A board for `comm` out of these, if the caller is its lender and there is room, and the name of
-/// it.
+/// Allocates a segment for `comm` if the caller is rank 0 and there is room. Returns the segment
+/// and its address.
 pub(super) fn allocate(
     comm: &Comm,
     commons: Option<&Segment>,
@@ -329,7 +331,7 @@ pub(super) fn allocate(
     (lent, name)
 }
 
-/// The caller's place at a board of which it knows the name, if it can reach it.
+/// Attaches the caller to the segment at an address. Returns `None` if the memory is not reachable.
 pub(super) fn attach(
     comm: &Comm,
     commons: Option<Segment>,
@@ -438,7 +440,7 @@ impl Attachment {
         }
     }
 
-    /// Number of the meeting that this process came to last.
+    /// Returns the last epoch that this process arrived in.
     pub(super) fn last_epoch(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)
     }

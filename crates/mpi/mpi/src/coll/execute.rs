@@ -68,7 +68,7 @@ impl<'a> CollContext<'a> {
         self.origin
     }
 
-    /// What is called.
+    /// Returns the kind and number of the call.
     pub fn call(&self) -> CallId {
         self.call
     }
@@ -88,7 +88,7 @@ impl<'a> CollContext<'a> {
         self.origin.site
     }
 
-    /// This operation as those know it who watch. No operation of the engine has a name with the
+    /// Describes this operation for a tracer. No operation of the engine has a name with the
     /// highest bit set.
     fn watched(&self) -> TracedOperation {
         let (context, tag) = (
@@ -311,7 +311,7 @@ impl PendingTransfers {
         token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
     }
 
-    /// What keeps those from being over that `is_over` or `all_over` just found not to be.
+    /// Returns the wait target of an operation that `is_over` or `all_over` found pending.
     fn awaits(&self, index: usize) -> WaitTarget {
         let open = self.pending.get(index).copied().flatten();
         open.map_or(WaitTarget::Anything, WaitTarget::Operation)
@@ -546,7 +546,7 @@ impl RunningSchedule {
         true
     }
 
-    /// What it met, once it is over.
+    /// Returns the first error of the schedule, once it is over.
     pub(super) fn error(&self) -> Option<Error> {
         self.state().in_flight.transfers.error.clone()
     }

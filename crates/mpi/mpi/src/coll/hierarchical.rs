@@ -153,7 +153,7 @@ pub(super) fn chain(
     from_root::chain(&mut across_nodes(p, me, ranks, &rank), 0, data, segment)
 }
 
-/// What each node has at its head, and what the heads have at the root. An operation that does not
+/// Reduces each node to its leader, and the leaders to the root. An operation that does not
 /// commute wants the ranks of nodes to follow each other.
 pub(super) fn reduce(
     p: &mut dyn Plan,
@@ -178,7 +178,7 @@ pub(super) fn reduce(
     heads.among_leaders(p, |p| reduce_in_group(p, spread.place_of(root).0, &of_node))
 }
 
-/// What each node has at its head, what the heads have at all of them, and from each to its node.
+/// Reduces each node to its leader, reduces among the leaders, and broadcasts inside each node.
 pub(super) fn allreduce(p: &mut dyn Plan, spread: &NodeMap, r: &Reduction<'_>) -> Result<()> {
     let heads = NodeLeaders::first(spread);
     if spread.size(spread.mine().0) == 1 {

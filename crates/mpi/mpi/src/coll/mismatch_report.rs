@@ -16,7 +16,7 @@ const RANGES_NAMED: usize = 8;
 
 const _: () = assert!(super::call_signature::SIGNATURE_BYTES + 4 <= SITE_AT);
 
-/// What a member said of a collective.
+/// The call of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemberCall {
     pub member: u32,
@@ -46,7 +46,7 @@ pub(super) fn note_site(note: &mut [u8; NOTE_BYTES], site: u64) {
     note[SITE_AT..].copy_from_slice(&site.to_ne_bytes());
 }
 
-/// What ranks said of a collective, as far as they have come to it: not all of them the same.
+/// Returns the error for members that called different collectives, as far as they have arrived.
 pub(super) fn mismatch_error(
     comm: &Comm,
     (what, number): (&str, u32),

@@ -87,33 +87,33 @@ impl<T: sealed::Planned> Collective for T {}
 pub(crate) mod sealed {
     use super::*;
 
-    /// What every collective can do: say what it is, check itself against a communicator, state its
-    /// steps.
+    /// A collective call: it names itself, checks itself against a communicator and states its
+    /// steps. Order of calls: `check`, then `run_in_shm` or `shm_op` where the communicator has a
+    /// segment, and `plan` where messages serve.
     pub trait Planned {
-        /// What is called.
+        /// Returns the kind of the call.
         fn kind(&self) -> CollectiveKind;
         /// Refuses what does not fit the communicator.
         fn check(&self, comm: &Comm) -> Result<()>;
         /// States the steps of the calling process.
         fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
-        /// What it says of itself to the other ranks.
+        /// Returns the properties that must be equal on all ranks.
         fn signature(&self, _comm: &Comm) -> CallSignature {
             CallSignature::of(self.kind())
         }
-        /// Whether all ranks meet for it where they have a board, if only to see that they call the
-        /// same; `false`: it concerns each rank and its neighbours, who are not to wait for the
-        /// others.
+        /// Whether all ranks pass a barrier for the call where they have a segment, if only to
+        /// compare their calls. `false` for calls that concern only a rank and its neighbours.
         fn synchronizes_all(&self) -> bool {
             true
         }
-        /// Carries it out on the communicator's board if that serves; on `false` nothing happened.
-        /// Decided by what the statement says and by nothing else, so that ranks with equal
-        /// statements decide alike.
+        /// Carries out the call in the communicator's segment. On `false` nothing happened, and
+        /// messages serve. Decided by what the statement says and by nothing else, so that ranks
+        /// with equal statements decide alike.
         fn run_in_shm(&self, _table: &ShmSync<'_>) -> Result<bool> {
             Ok(false)
         }
-        /// What it has to do in a round of the communicator's board, if it may meet there when it
-        /// does not wait; decided likewise.
+        /// Returns the operation for a slot of the communicator's segment, if the call may use a
+        /// slot. Decided by the signature alone.
         fn shm_op(&self, _comm: &Comm) -> Option<ShmOp<'_>> {
             None
         }

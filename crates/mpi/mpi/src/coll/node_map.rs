@@ -18,7 +18,7 @@ pub struct NodeMap {
     grouping: NodeGrouping,
 }
 
-/// What decisions depend on.
+/// The properties of a node map that choices depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeGrouping {
     /// Nodes.

@@ -33,7 +33,7 @@ pub(super) enum StartOutcome {
     Running(Arc<RunningSchedule>),
 }
 
-/// What a call would do, for an operation that has to do it later.
+/// Records the steps of a call, for an operation that performs them later.
 pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
     let mut recorder = PlanRecorder::on(comm, 0);
     call.plan(&mut recorder)?;

@@ -49,7 +49,8 @@ impl Comm {
     }
 }
 
-/// What a request starts. Nothing else on its communicator has its number while it lives.
+/// A persistent collective, owned by its request. No other on its communicator has its number while
+/// it lives.
 struct PersistentCollective {
     ctx: CollContext<'static>,
     schedule: Arc<Schedule>,

@@ -202,7 +202,7 @@ pub struct PlanRecorder {
 }
 
 impl PlanRecorder {
-    /// What a process of a communicator plans, after so many communications.
+    /// Makes the plan of a process of a communicator, after `started` communications.
     pub fn on(comm: &Comm, started: u32) -> Self {
         let across = comm.0.remote.as_ref().map_or(0, |group| group.size());
         Self {

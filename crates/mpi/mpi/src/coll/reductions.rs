@@ -158,7 +158,7 @@ fn meet_on_board(
             || shm_large::run(table, &LargeOp::Reduce(r, root))?))
 }
 
-/// What a reduction combines in a round, if it may.
+/// Returns the operands of a reduction in a slot, if it may use one.
 pub(super) fn for_rounds<'a>(
     (op, datatype): (&'a Op, &'a Datatype),
     (send, recv): (Option<UserMem>, UserMem),
@@ -174,7 +174,7 @@ pub(super) fn for_rounds<'a>(
     })
 }
 
-/// What ranks say of `count` elements combined.
+/// Returns the signature of a reduction of `count` elements.
 pub(super) fn said(
     kind: CollectiveKind,
     (op, datatype): (&Op, &Datatype),

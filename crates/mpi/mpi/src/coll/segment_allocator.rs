@@ -23,13 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub struct SegmentAllocator(Mutex<Allocations>);
 
-/// What of the commons was lent.
+/// The allocated parts of the heap.
 #[derive(Debug, Default)]
 struct Allocations {
     segments: Vec<Allocation>,
-    /// Where nothing was lent yet.
+    /// Where the unused part of the heap begins.
     end: usize,
-    /// Bytes that were ever lent as rounds of single collectives.
+    /// Bytes ever allocated as slots of persistent collectives.
     slot_bytes: usize,
     /// Slots that this process has deserted and others may still use, by their length.
     free_slots: BTreeMap<usize, VecDeque<(usize, NbcSlots)>>,
@@ -47,31 +47,32 @@ impl Allocations {
     }
 }
 
-/// A piece of the commons.
+/// A piece of the heap.
 #[derive(Debug)]
 struct Allocation {
     offset: usize,
     len: usize,
     segment: Arc<CollSegment>,
-    /// Still the board of a communicator here.
+    /// Whether a communicator of this process still uses it.
     in_use: bool,
 }
 
-/// What was lent, and where it begins.
+/// An allocated segment with its slots, and its offset in the heap.
 pub(super) struct AllocatedSegment {
     pub offset: usize,
     pub segment: Arc<CollSegment>,
     pub slots: NbcSlots,
 }
 
-/// Bytes of the commons that are lent for rounds of one collective that need `len`: lengths are
-/// few, so that one collective can have what another had.
+/// Rounds the length of slots of one persistent collective up: lengths are few, so that one
+/// collective can reuse the slots of another.
 fn slots_len(len: usize) -> usize {
     let unit = (len.next_power_of_two() / 8).max(CELL_BYTES);
     len.next_multiple_of(unit)
 }
 
-/// Bytes of a wide cell of a board for so many members, if its lender has room for them.
+/// Returns the bytes of a wide cell of a segment for `members` members, if the heap has room for
+/// them.
 pub(super) fn wide_cell_len(members: u32) -> usize {
     let cells = (members as usize + 1) * WIDE_SETS as usize;
     let each = (limit::SLOTS_BYTES / cells).min(limit::SLOT_CELL_MAX);
@@ -83,7 +84,7 @@ pub(super) fn wide_cell_len(members: u32) -> usize {
 /// Bytes of a page, as most machines have them.
 const PAGE: usize = 4 << 10;
 
-/// Bytes of a board with its rounds.
+/// Returns the bytes of a segment with its slots.
 pub(super) fn segment_bytes(members: u32, lane: usize, wide: usize) -> usize {
     CollSegment::bytes(members, lane)
         .next_multiple_of(CELL_BYTES)
@@ -123,8 +124,8 @@ impl SegmentAllocator {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cleared board for `members` and its place, with lanes and wide cells if there is room;
-    /// `None`: no room even without.
+    /// Allocates a cleared segment for `members`, with lanes and wide cells if there is room.
+    /// Returns `None` if there is no room even without.
     pub(super) fn allocate(&self, commons: &Segment, members: u32) -> Option<AllocatedSegment> {
         let (lane, wide) = (shm_large::lane_len(members), wide_cell_len(members));
         let short = wide.min(limit::SLOT_SHORT as usize);
@@ -175,7 +176,8 @@ impl SegmentAllocator {
         })
     }
 
-    /// The communicator of this board is gone here; others may still look at it.
+    /// Marks a segment as unused here, when its communicator is gone. Other members may still use
+    /// it.
     pub(super) fn release(&self, board: &Arc<CollSegment>) {
         let mut lendings = self.allocations();
         let lots = lendings.segments.iter_mut();
@@ -183,8 +185,8 @@ impl SegmentAllocator {
             .for_each(|lot| lot.in_use = false);
     }
 
-    /// Cleared rounds of this shape for one collective of `members`, and where they begin; `None`:
-    /// there is no room.
+    /// Allocates cleared slots for one persistent collective of `members`. Returns their offset and
+    /// the slots, or `None` if there is no room.
     pub(super) fn allocate_slots(
         &self,
         commons: &Segment,
@@ -222,8 +224,8 @@ impl Allocations {
         Some(offset)
     }
 
-    /// Rounds of one of these lengths that all have deserted, and their length: those that were
-    /// left first are the likeliest.
+    /// Returns slots of one of these lengths that all members have deserted. The slots that were
+    /// released first are tried first.
     fn reusable_slots(&mut self, lens: RangeInclusive<usize>) -> Option<(usize, usize)> {
         let of_len = |(len, left): (&usize, &mut VecDeque<(usize, NbcSlots)>)| {
             for _ in 0..left.len().min(limit::PERSISTENT_SLOTS_CHECKED) {

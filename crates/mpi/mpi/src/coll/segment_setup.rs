@@ -32,11 +32,11 @@ pub(super) struct SegmentSetup {
     over: AtomicBool,
 }
 
-/// What is under way. Nothing is kept of the communicator when it is over.
+/// The phase of a setup. `Over` keeps no communicator alive.
 enum SetupPhase {
-    /// All learn where the board lies.
+    /// Rank 0 broadcasts the address of the segment.
     AddressBcast(Box<AddressBcast>),
-    /// All learn whether everybody got there.
+    /// All agree whether everybody has attached.
     AttachAgreement(Box<AttachAgreement>),
     /// Over; what went wrong, until somebody takes it.
     Over(Option<Error>),
@@ -67,7 +67,7 @@ impl std::fmt::Debug for SetupPhase {
     }
 }
 
-/// Steps that members take to find out what one of them lends.
+/// Starts a schedule of setup messages.
 pub(super) fn running(
     wire: &CollContext<'static>,
     plan: impl FnOnce(&mut PlanRecorder) -> Result<()>,
@@ -158,13 +158,13 @@ impl SegmentSetup {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known what there is.
+    /// Whether the setup is over.
     pub fn is_over(&self) -> bool {
         // SYNC(collective): Acquire what was found.
         self.over.load(Ordering::Acquire)
     }
 
-    /// What went wrong, once.
+    /// Takes the error of the setup; later calls return `None`.
     pub fn take_error(&self) -> Option<Error> {
         match &mut *self.phase() {
             SetupPhase::Over(error) => error.take(),

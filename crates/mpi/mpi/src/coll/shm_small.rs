@@ -17,7 +17,7 @@ use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 
-/// What a collective is to a board.
+/// A short collective, as cells carry it out.
 pub(super) enum SmallOp<'a> {
     /// Only meet.
     Barrier,

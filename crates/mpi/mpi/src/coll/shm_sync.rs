@@ -98,7 +98,7 @@ impl<'a> ShmSync<'a> {
         }
     }
 
-    /// What members decided by themselves goes into the words that they compare, too.
+    /// Mixes a decision of this member into the word that the members compare.
     pub(super) fn mix_into_word(&self, decided: u32) {
         self.word.set(
             self.word
@@ -107,7 +107,7 @@ impl<'a> ShmSync<'a> {
         );
     }
 
-    /// Messages are to serve, in this course.
+    /// Leaves a tuned call to messages.
     pub(super) fn use_messages(&self, course: TunedCall) {
         self.tuned.set(Some(course));
     }
@@ -116,8 +116,8 @@ impl<'a> ShmSync<'a> {
         self.tuned.take()
     }
 
-    /// The number of the next meeting, in which this process must take part. What it puts down
-    /// there, beside lanes, is its own now.
+    /// Starts the next epoch and returns its number; this process must take part in it. The own
+    /// cell of the epoch may be written from now on, its lane not.
     #[inline]
     pub(super) fn next_epoch(&self) -> u32 {
         let epoch = self.attachment.last_epoch().wrapping_add(1);
@@ -140,7 +140,7 @@ impl<'a> ShmSync<'a> {
         self.next_epoch()
     }
 
-    /// Waits until all have come to meeting number `epoch`.
+    /// Waits until all have arrived in this epoch.
     #[cold]
     fn await_epoch(&self, epoch: u32) {
         let Attachment {
@@ -233,12 +233,12 @@ impl<'a> ShmSync<'a> {
         Ok(whole.and_then(TimeSpan::len))
     }
 
-    /// Meets the others only to learn whether they mean the same.
+    /// Passes a barrier only to compare signatures.
     pub(super) fn compare_signatures(&self) -> Result<()> {
         self.barrier(self.next_epoch(), || {})
     }
 
-    /// Meets all others; at a gate the last to arrive does `last` first.
+    /// Passes a barrier of all members. At a counter barrier the last to arrive calls `last` first.
     ///
     /// # Errors
     /// `NotSame` if ranks called different things; all who wait for all get it, in the same
@@ -270,8 +270,7 @@ impl<'a> ShmSync<'a> {
         self.check(epoch, words)
     }
 
-    /// Comes to a meeting and goes on: what this member put down is there for those who wait for
-    /// it.
+    /// Arrives in an epoch without waiting: those who wait for this member read what it wrote.
     ///
     /// # Errors
     /// `NotSame` if one who came before called something else. Those who come later will find out
@@ -301,7 +300,7 @@ impl<'a> ShmSync<'a> {
         self.check(epoch, words)
     }
 
-    /// Comes to a meeting and waits only for what `leader` put down.
+    /// Arrives in an epoch and waits only for `leader`.
     ///
     /// # Errors
     /// `NotSame` if that one called something else, or if the caller came last and any of them did.
@@ -332,7 +331,7 @@ impl<'a> ShmSync<'a> {
         self.check(epoch, words)
     }
 
-    /// Notes what this member came for, and raises its flag.
+    /// Notes this member's call in the segment, and raises its flag.
     #[inline]
     fn publish(&self, epoch: u32) {
         let Attachment {
@@ -346,7 +345,8 @@ impl<'a> ShmSync<'a> {
         board.flag(*me, epoch).raise(epoch, self.word.get());
     }
 
-    /// Arrives at the gate, and opens it if all others have: then what their words were like.
+    /// Arrives at the counter, and opens it if all others have arrived. Returns the agreement if
+    /// this member came last.
     #[inline]
     fn arrive(&self, epoch: u32, last: impl FnOnce()) -> Option<Agreement> {
         let gate = self.attachment.segment.gate(epoch);
@@ -463,7 +463,7 @@ impl<'a> ShmSync<'a> {
         self.describe(epoch, self.signature, self.call.number)
     }
 
-    /// What this member was not told in an earlier call, because it did not wait there.
+    /// Returns the mismatch of an earlier call in which this member did not wait for all.
     ///
     /// # Errors
     /// `NotSame`, once for each such meeting that others have left word of.
@@ -509,7 +509,7 @@ impl<'a> ShmSync<'a> {
             .is_some()
     }
 
-    /// What `member` noted.
+    /// Reads the signature and number that `member` noted.
     fn read_note(&self, member: u32, epoch: u32) -> Option<(CallSignature, u32)> {
         let mut note = [0; NOTE_BYTES];
         self.attachment
@@ -521,7 +521,7 @@ impl<'a> ShmSync<'a> {
         Some((CallSignature::from_bytes(said)?, number))
     }
 
-    /// What all said who have come, the caller with what it said then.
+    /// Returns the error for a mismatch: the calls of all who have arrived.
     fn describe(&self, epoch: u32, said: CallSignature, number: u32) -> Error {
         let own = MemberCall {
             member: self.attachment.me,

@@ -12,7 +12,7 @@ use crate::limits::coll as limit;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Mutex, TryLockError};
 
-/// What is kept, the oldest first.
+/// Buffers that are kept, the oldest first.
 static KEPT: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 /// Temporary memory. What is in it when it comes is unknown.

@@ -37,8 +37,8 @@ pub struct FromGroup<'a> {
 }
 
 impl Comm {
-    /// What a constructor takes over from its parent: error handler, session; not the hints nor the
-    /// name.
+    /// Returns what a new communicator inherits from its parent: error handler and session, but
+    /// neither hints nor name.
     pub(crate) fn heir(&self, local: Group) -> CommParts {
         CommParts {
             errhandler: self.errhandler(),

@@ -21,7 +21,7 @@ pub(crate) struct Participants {
     pub bridge: Option<LeaderBridge>,
 }
 
-/// What the leader of a side needs to speak with the other's.
+/// The means of a side's leader to speak with the other side's leader.
 #[derive(Clone)]
 pub(crate) struct LeaderBridge {
     /// Leader on the own side, a rank of `Participants::local`.
@@ -32,7 +32,8 @@ pub(crate) struct LeaderBridge {
     pub channel: Option<SetupChannel>,
 }
 
-/// What a leader tells its side when the other leader cannot be reached: no real message is empty.
+/// Message of a leader to its side when the other leader cannot be reached; no real message is
+/// empty.
 const FAILED: &[u8] = &[];
 
 impl Participants {

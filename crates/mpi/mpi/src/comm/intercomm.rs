@@ -313,7 +313,7 @@ pub enum MergeOrder {
     High,
 }
 
-/// What a side says when its processes gave different orders.
+/// Answer of a side whose processes gave different orders.
 const SPLIT: u64 = 2;
 
 /// A group for the other side: words first, stride, size, or size marker 2^63 and the members.

@@ -58,7 +58,8 @@ pub struct Comm(pub(crate) Arc<CommInner>);
 pub(crate) struct CommInner {
     /// The rank that owns this handle of the communicator.
     pub process: Arc<Process>,
-    /// See [`Comm::context`]. Written once, before the constructor's request completes.
+    /// Context of point-to-point messages ([`Comm::context`]). Written once, before the
+    /// constructor's request completes.
     context: AtomicU32,
     /// Shards over which its tags are spread; 0: they are not. Written with `context`.
     tag_shards: AtomicU32,
@@ -196,7 +197,7 @@ impl StridedRanks {
 /// sends.
 const NO_CONTEXT: ContextId = ContextId::MAX;
 
-/// What a new communicator is made of, beside its context.
+/// The parts of a new communicator beside its context.
 pub(crate) struct CommParts {
     pub process: Arc<Process>,
     pub local: Group,

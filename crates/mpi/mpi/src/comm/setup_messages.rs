@@ -303,7 +303,7 @@ pub(crate) struct SetupTask<T> {
     result: Mutex<Option<Result<T>>>,
     done: AtomicBool,
     waiter: AnyOfWaiter,
-    /// What a thread waits for that waits for its request.
+    /// Shown to tools while a thread waits for the request.
     meeting: Option<ExternalWait>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) const HINT: &str = "garonne_shard";
 const NO_ANY_TAG: &str = "mpi_assert_no_any_tag";
 
 impl ShardRequest {
-    /// What these hints say.
+    /// Reads the request from hints.
     pub(crate) fn of(hints: Option<&Info>) -> Self {
         let says = |key: &str| hints.and_then(|hints| hints.lookup(key));
         match says(HINT).map(|shard| shard.trim().parse::<u32>()) {
@@ -48,7 +48,7 @@ impl ShardRequest {
         }
     }
 
-    /// What a process with so many shards can want.
+    /// Limits the request to the shards that a process has.
     pub(crate) fn among(self, shards: usize) -> Self {
         match self {
             _ if shards <= 1 => ShardRequest::First,
@@ -128,7 +128,7 @@ impl Comm {
         self.tag_shards() == 0
     }
 
-    /// What is wrong with a receive of any tag otherwise.
+    /// Returns the error for a receive of any tag on a communicator without that right.
     #[cold]
     pub(crate) fn any_tag(&self) -> Error {
         self.error(

@@ -279,7 +279,7 @@ enum SplitKey {
     Open,
 }
 
-/// What a process says in a split.
+/// The contribution of a process to a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SplitEntry {
     part: SplitKey,

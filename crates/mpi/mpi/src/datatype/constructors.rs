@@ -387,7 +387,7 @@ fn vector(count: i64, blocklength: i64, stride: i64, old: &Datatype) -> Result<T
     Ok(repeat(counted("count", count)?, stride, block))
 }
 
-/// What displacements count.
+/// The unit of displacements.
 enum DisplacementUnit<'a> {
     Extents(&'a Datatype),
     Bytes(&'a Datatype),

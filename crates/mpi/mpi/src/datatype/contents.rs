@@ -85,7 +85,7 @@ pub struct Envelope {
 }
 
 impl Datatype {
-    /// What `MPI_Type_get_envelope_c` returns; the call without `_c` is an error where
+    /// Returns the result of `MPI_Type_get_envelope_c`; the call without `_c` is an error where
     /// `large_counts` is not 0.
     pub fn envelope(&self) -> Envelope {
         let contents = self.contents();
@@ -98,8 +98,8 @@ impl Datatype {
         }
     }
 
-    /// What `MPI_Type_get_contents_c` returns. Empty for named types, for which the call is an
-    /// error.
+    /// Returns the result of `MPI_Type_get_contents_c`. Empty for named types, for which the call
+    /// is an error.
     pub fn contents(&self) -> Contents {
         ContentsSorter {
             form: self.0.form,

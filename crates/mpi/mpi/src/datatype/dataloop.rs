@@ -50,7 +50,7 @@ pub(crate) enum LoopNode {
     Seq(Arc<[SequencePart]>),
 }
 
-/// What a loop repeats.
+/// The body of a loop.
 #[derive(Debug)]
 pub(crate) struct LoopBody {
     /// Packed bytes of one repetition.

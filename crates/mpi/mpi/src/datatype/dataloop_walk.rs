@@ -84,7 +84,7 @@ struct PackedSpan {
     len: u64,
 }
 
-/// What happens to the runs, in packed order.
+/// A visitor of the runs of a layout, in packed order.
 trait RunVisitor {
     fn run(&mut self, at: i64, len: u64);
     fn strided(&mut self, at: i64, block: u64, stride: i64, count: u64);

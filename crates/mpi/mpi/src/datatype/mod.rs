@@ -71,7 +71,7 @@ struct DatatypeInner {
     /// The layout of several elements last asked for and their count: programs send the same shape
     /// again and again.
     recent: Mutex<Option<(u64, Arc<ElementsLayout>)>>,
-    /// What the layer above hangs on the type: attributes.
+    /// Attributes, which the layer above attaches to the type.
     slot: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -321,7 +321,7 @@ impl Datatype {
     }
 }
 
-/// What a datatype object is assembled from.
+/// The parts of a new datatype object.
 struct DatatypeParts {
     code: Option<u16>,
     summary: TypemapSummary,

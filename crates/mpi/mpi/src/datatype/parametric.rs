@@ -36,7 +36,7 @@ impl TypeClass {
     }
 }
 
-/// What was asked for; the key of the objects made so far.
+/// The properties asked for: the key of the objects made so far.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ParametricKey {
     Real(i32, i32),

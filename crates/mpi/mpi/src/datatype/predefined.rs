@@ -14,7 +14,7 @@ use super::{Datatype, DatatypeParts};
 use crate::error::{Class, Error, Result};
 use std::sync::{LazyLock, OnceLock};
 
-/// What a predefined type is made of.
+/// The data of a predefined type.
 #[derive(Clone, Copy)]
 enum PredefinedKind {
     One(BasicType),
@@ -156,8 +156,8 @@ pub fn run_bytes(code: usize) -> usize {
         .map_or(0, |bytes| *bytes as usize)
 }
 
-/// What the engine remembers of the type of data as its `kind`: the code within its span, or that
-/// it was none of the codes.
+/// Returns the `kind` under which the engine remembers a type: its code within the span, or that it
+/// has none.
 #[inline(always)]
 pub const fn kind_of(code: usize) -> u8 {
     match code.wrapping_sub(FIRST as usize) {

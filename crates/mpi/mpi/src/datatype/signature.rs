@@ -183,7 +183,7 @@ fn visit_tree(tree: &Typemap, at: i64, visit: &mut dyn FnMut(LeafRun) -> WalkFlo
     }
 }
 
-/// What a position in the signature is measured in.
+/// The unit of a position in the signature.
 #[derive(Clone, Copy)]
 enum PositionUnit {
     Bytes,

@@ -59,7 +59,7 @@ impl SignatureRuns {
 }
 
 impl Datatype {
-    /// What a message of `count` elements says of its type: nothing if there are none, or if bytes
+    /// Returns the digest of `count` elements. The digest is empty if there are none, or if bytes
     /// are among them, which may be anything.
     pub fn mark(&self, count: u64) -> TypeDigest {
         let mut runs = SignatureRuns::default();

@@ -46,7 +46,7 @@ pub(crate) struct TypemapBlock {
     pub index: u32,
 }
 
-/// What the whole type map amounts to.
+/// Sizes and bounds of a whole typemap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TypemapSummary {
     /// Bytes of data.

@@ -68,7 +68,7 @@ fn reals<T: Number>(op: PredefinedOp, src: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// What integers have beyond numbers: truth values.
+/// Integers: numbers that are truth values as well.
 trait Integer: Number {
     fn is_true(self) -> bool;
     fn from_truth(truth: bool) -> Self;

@@ -107,7 +107,7 @@ pub enum Op {
     Predefined(PredefinedOp),
     /// The program's.
     User {
-        /// What to call.
+        /// The program's function.
         function: Arc<dyn UserOp>,
         /// Whether the program said that operands may be exchanged.
         commutes: Commutativity,

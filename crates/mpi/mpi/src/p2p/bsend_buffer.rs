@@ -17,7 +17,7 @@ use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Scratch, UserMem};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What may be attached.
+/// Memory that a program attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BsendMemory {
     /// The program's memory. It stays valid and untouched until detached.
@@ -163,9 +163,9 @@ impl BsendBuffer {
         self.lock().as_mut().is_none_or(AttachedMemory::is_empty)
     }
 
-    /// What a thread waits for that waits until all have left: the end of the last that has not,
-    /// and then of the one before. What another thread of those sweeps away is over, and whoever
-    /// waited for it was told so.
+    /// Returns the wait target of a thread that waits until all messages have left: the end of the
+    /// last that has not, and then of the one before. What another thread of those sweeps away is
+    /// over, and whoever waited for it was told so.
     fn awaits(&self) -> WaitTarget {
         let attached = self.lock();
         let last = attached

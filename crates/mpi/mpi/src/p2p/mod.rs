@@ -52,7 +52,7 @@ pub struct SendArgs {
     pub tag: i32,
     /// Mode.
     pub mode: SendMode,
-    /// Who asks.
+    /// The program's call.
     pub origin: CallOrigin,
 }
 
@@ -65,7 +65,7 @@ pub struct RecvArgs {
     pub source: i32,
     /// Tag or `MPI_ANY_TAG`.
     pub tag: i32,
-    /// Who asks.
+    /// The program's call.
     pub origin: CallOrigin,
 }
 
@@ -80,7 +80,7 @@ pub struct SmallBuffer {
     pub rank: i32,
     /// Tag.
     pub tag: i32,
-    /// Who asks.
+    /// The program's call.
     pub origin: CallOrigin,
 }
 
@@ -303,7 +303,7 @@ impl Comm {
         ))
     }
 
-    /// What a receive or probe accepts; `None` for `MPI_PROC_NULL`.
+    /// Returns the pattern that a receive or probe accepts; `None` for `MPI_PROC_NULL`.
     #[inline]
     pub(crate) fn pattern(&self, source: i32, tag: i32) -> Result<Option<Pattern>> {
         let context = self.context_of(tag);
@@ -362,7 +362,7 @@ impl Comm {
         }
     }
 
-    /// What went wrong with a receive; for one that does not fit both sides of the contract.
+    /// Returns the error of a receive. A mismatch names both sides.
     #[cold]
     fn receive_error(&self, status: api::Status) -> Error {
         let (class, what, both) = match status.error {
@@ -400,8 +400,8 @@ impl Comm {
         Error::new(Class::Buffer, text)
     }
 
-    /// What the sender of a message of `len` bytes called and where, as far as that can be found
-    /// out.
+    /// Describes the call that sent a message of `len` bytes, and its place, as far as they can be
+    /// found out.
     fn other_side(&self, (from, len): (Peer, u64), source: u32, tag: i32) -> String {
         let process = &self.0.process;
         let host = &process.host;

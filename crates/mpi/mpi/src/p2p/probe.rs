@@ -86,7 +86,7 @@ impl Comm {
         Ok(found)
     }
 
-    /// What a probe by this call asks for, as others may see it.
+    /// Describes a probe by this call for tools.
     pub fn probed(&self, source: i32, tag: i32, origin: CallOrigin) -> PendingOperation {
         self.probing((source, tag, origin)).shown()
     }

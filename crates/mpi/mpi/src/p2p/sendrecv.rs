@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Arguments of `MPI_Sendrecv_replace`.
 #[derive(Clone, Debug)]
 pub struct ReplaceArgs {
-    /// What is sent, then overwritten.
+    /// Data that is sent, then overwritten.
     pub data: Data,
     /// Destination and tag of the send.
     pub to: (i32, i32),
     /// Source and tag of the receive.
     pub from: (i32, i32),
-    /// Who asks.
+    /// The program's call.
     pub origin: CallOrigin,
 }
 

@@ -30,7 +30,7 @@ use garonne_engine::observe::events::{ExternalWait, PendingOperation};
 use garonne_progress::messaging::{AnyOfWaiter, WaitTarget};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a completed operation tells (`MPI_Status`).
+/// The status of a completed operation (`MPI_Status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// `MPI_SOURCE`.
@@ -63,7 +63,7 @@ impl Status {
         len: 0,
         cancelled: false,
     };
-    /// What a receive from `MPI_PROC_NULL` gives.
+    /// Status of a receive from `MPI_PROC_NULL`.
     pub const PROC_NULL: Status = Status {
         source: crate::PROC_NULL,
         tag: crate::ANY_TAG,
@@ -99,7 +99,7 @@ pub trait Completion: Send + Sync {
     /// it.
     fn linger(&self) {}
 
-    /// What a thread waits for that waits for this.
+    /// Returns the wait target of a thread that waits for this alone.
     fn awaits(&self) -> WaitTarget {
         WaitTarget::Anything
     }
@@ -144,7 +144,8 @@ pub trait Completion: Send + Sync {
         None
     }
 
-    /// What its waiter waits for that the engine knows nothing of; `None`: nothing, or it is over.
+    /// Describes for tools what its waiter waits for outside the engine. Returns `None` if that is
+    /// nothing, or over.
     fn meeting(&self) -> Option<ExternalWait> {
         None
     }
@@ -162,8 +163,8 @@ enum RequestKind {
     Persistent(Comm, Box<PersistentState>),
 }
 
-/// Whose a request is. A communicator is counted rather than its rank where there is one: threads
-/// that use communicators of their own then share no counter.
+/// The owner of a request. A communicator is counted rather than its rank where there is one:
+/// threads that use communicators of their own then share no counter.
 pub struct RequestOwner(OwnerKind);
 
 enum OwnerKind {
@@ -195,7 +196,7 @@ impl From<&Comm> for RequestOwner {
 struct PersistentState {
     start: Box<dyn Fn() -> Result<Request> + Send + Sync>,
     active: Mutex<Option<Request>>,
-    /// Who waits for its start, and then for its end, among others.
+    /// The threads that wait for its start, and then for its end, among others.
     waiter: AnyOfWaiter,
 }
 
@@ -425,7 +426,7 @@ impl Request {
         }
     }
 
-    /// What a thread that waits for this waits for.
+    /// Returns the wait target of a thread that waits for this request alone.
     pub fn awaits(&self) -> WaitTarget {
         match &self.0 {
             RequestKind::Send(_, name) | RequestKind::Recv(_, name) => WaitTarget::Operation(*name),
@@ -462,7 +463,7 @@ impl Request {
         }
     }
 
-    /// What a thread that waits for this waits for beside the engine.
+    /// Describes for tools what a thread that waits for this request waits for outside the engine.
     fn meeting(&self) -> Option<ExternalWait> {
         match &self.0 {
             RequestKind::Persistent(_, persistent) => {
@@ -531,7 +532,7 @@ impl Request {
         matches!(self.0, RequestKind::Done(..))
     }
 
-    /// What the engine knows of a send or receive that is not over.
+    /// Returns the engine's view of a send or receive that is not over.
     pub(crate) fn pending(&self) -> Option<(PendingOperation, Comm)> {
         match &self.0 {
             RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {
@@ -541,7 +542,8 @@ impl Request {
         }
     }
 
-    /// What it waits for, as others may see it; `None`: it is over, or the program itself ends it.
+    /// Describes for tools what the request waits for. Returns `None` if it is over, or the program
+    /// itself ends it.
     pub fn shown(&self) -> Option<PendingOperation> {
         match &self.0 {
             RequestKind::Send(comm, name) | RequestKind::Recv(comm, name) => {

@@ -7,7 +7,7 @@ use super::{Outcome, Request, Status};
 use garonne_progress::messaging::{Messaging, WaitTarget};
 use std::cell::Cell;
 
-/// What `MPI_Testany` and `MPI_Request_get_status_any` found.
+/// The result of `MPI_Testany` and `MPI_Request_get_status_any`.
 #[derive(Debug)]
 pub enum TestAny {
     /// No active request in the list: flag true, index `MPI_UNDEFINED`.

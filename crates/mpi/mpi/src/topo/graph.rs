@@ -83,7 +83,7 @@ pub struct AdjacentRanks {
     pub weights: Vec<i32>,
 }
 
-/// What a process knows of a distributed graph.
+/// The part of a distributed graph that a process knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DistGraph {
     /// Whence it receives.

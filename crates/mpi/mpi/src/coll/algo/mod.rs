@@ -93,7 +93,8 @@ impl BinomialTree {
     }
 }
 
-/// What a reduction works on. `input` and `output` are the same address for an in-place call.
+/// The operands and the result of a reduction. `input` and `output` are the same address for an
+/// in-place call.
 #[derive(Clone, Copy)]
 pub(super) struct Reduction<'a> {
     /// Operation and datatype.

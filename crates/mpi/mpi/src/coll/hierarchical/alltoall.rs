@@ -176,7 +176,7 @@ impl NodeExchange<'_> {
         Ok(arrived)
     }
 
-    /// What came from other nodes goes to whom it is for.
+    /// Distributes the data from other nodes to the ranks that it is for.
     fn hand_in(
         &self,
         p: &mut dyn Plan,

@@ -16,15 +16,15 @@ use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
 
-/// What a member has for the others.
+/// Memory that a member offers for direct reads.
 pub(super) enum ReadOffer {
-    /// This, to be read.
+    /// Data that others may read.
     Lend(Data),
-    /// What changes during the call, so that it cannot be read.
+    /// Data that changes during the call, so others must not read it.
     InPlace,
 }
 
-/// What is wanted of what a member lends, and where it goes.
+/// A part of another member's memory, and where its copy goes.
 pub(super) struct ReadRequest {
     pub from: u32,
     pub offset: u64,
@@ -52,7 +52,7 @@ const READ: u8 = 1;
 const REFUSED: u8 = 2;
 const FAILED: u8 = 3;
 
-/// What the others said of their reading.
+/// The outcomes of the reads of the other members.
 pub(super) struct ReadOutcomes {
     /// One of those that met an error.
     pub failed: Option<u32>,
@@ -63,7 +63,7 @@ pub(super) struct ReadOutcomes {
 /// The system's number for memory that is not there.
 const EFAULT: i32 = 14;
 
-/// What this process lends, until it is dropped.
+/// Memory of this process that others may read, until this is dropped.
 pub(super) struct ExposedRegion<'a> {
     sync: &'a ShmSync<'a>,
     name: BulkToken,

@@ -15,7 +15,7 @@ use crate::limits::coll as limit;
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
 
-/// What a member lends.
+/// The memory that one member offers: its operands and its results.
 struct MemberRegions {
     operands: OfferRecord,
     results: OfferRecord,

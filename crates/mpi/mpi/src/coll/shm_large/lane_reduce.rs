@@ -259,7 +259,7 @@ pub(in crate::coll) struct OperandRoom {
     pub each: usize,
 }
 
-/// What is combined: operands of these members, in the order of ranks.
+/// The operands of a reduction, in the order of ranks.
 pub(in crate::coll) struct Operands {
     pub me: u32,
     pub members: Range<u32>,

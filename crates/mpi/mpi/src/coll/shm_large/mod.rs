@@ -42,7 +42,7 @@ pub(super) fn lane_len(members: u32) -> usize {
     }
 }
 
-/// What a collective is to lanes.
+/// A long collective, as lanes carry it out.
 pub(super) enum LargeOp<'a> {
     /// The bytes of this rank to all.
     Bcast(u32, Data),
@@ -96,7 +96,7 @@ pub(super) fn is_plain(r: &Reduction<'_>) -> bool {
 }
 
 impl LargeOp<'_> {
-    /// What it counts as where its way is chosen: by nothing but what all members know alike.
+    /// Returns the class in which the path is chosen, from facts that all members know alike.
     fn call_class(&self, members: u32) -> CallClass {
         let whole = |r: &Reduction<'_>| r.count.saturating_mul(r.shape().size());
         let (pattern, len) = match self {
@@ -266,7 +266,7 @@ impl<'a> LaneTransfer<'a> {
         self.attachment.segment.lane_len() as u64
     }
 
-    /// What is open to all calls of a pattern.
+    /// Returns the paths that are available to all calls of a pattern.
     fn available_paths(&self, pattern: TrafficPattern, len: u64) -> AvailablePaths {
         let n = u64::from(self.members());
         // What all read and write, where the copies out of lanes are to where the data stays.
@@ -332,7 +332,7 @@ impl<'a> LaneTransfer<'a> {
         self.sync.barrier_with(epoch, || {}, meanwhile)
     }
 
-    /// What `from` puts down for `to`, which is another: shares lie in the order of distance.
+    /// Returns the part of `from`'s lane that is for `to`. The parts lie in the order of distance.
     fn share_of(&self, (from, to): (u32, u32), epoch: u32, (share, len): (u64, u64)) -> Data {
         let index = minus(to, from, self.members()) - 1;
         self.in_lane(from, epoch, u64::from(index) * share, len)

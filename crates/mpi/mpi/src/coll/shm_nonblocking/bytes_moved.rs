@@ -6,7 +6,7 @@
 use super::shm_op::{ReduceTarget, ShmOp};
 use crate::coll::algo::scan::ScanKind;
 
-/// What a member does in a round.
+/// A phase of a call in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotPhase {
     /// Puts down what it brings.

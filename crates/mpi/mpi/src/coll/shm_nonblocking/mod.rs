@@ -67,9 +67,9 @@ pub(crate) struct MemberSlots {
     last: AtomicU32,
     /// All members are known to have left all calls up to this one.
     all_left_until: AtomicU32,
-    /// What this member has left.
+    /// The slots that this member has left.
     exits: Mutex<ExitWindow>,
-    /// What this member asks for because it is not free.
+    /// The slots in use that this member has requested.
     requests: Mutex<SlotRequests>,
     /// The calls that were not over when they returned, by round.
     pending: Mutex<[Weak<PendingCollective>; ROUNDS as usize]>,
@@ -140,8 +140,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts `call` in a round; `None`: messages are to serve, and at most those who disagree will
-/// hear of it.
+/// Starts `call` in a slot. Returns `None` if messages must serve.
 pub(super) fn start(
     call: &impl Collective,
     wire: &CollContext<'static>,
@@ -209,7 +208,7 @@ fn start_before_setup(
     (!by_messages).then(|| Ok(Request::new(comm, open)))
 }
 
-/// What of `shm_op` goes by messages, not begun yet.
+/// Makes the schedule for the part of the operation that goes by messages, not begun yet.
 fn message_part(
     errand: &ShmOp<'_>,
     place: &Attachment,
@@ -582,7 +581,7 @@ impl SlotUse<'_> {
                 && matches!(self.op, ShmOp::Exchange(_))
     }
 
-    /// What `member` came with, if it has.
+    /// Returns the word of `member`, if it has arrived.
     fn word_of(&self, member: u32) -> Option<u32> {
         self.slots.flag(member, self.number).raised(self.number)
     }

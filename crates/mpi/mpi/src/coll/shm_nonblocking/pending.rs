@@ -60,7 +60,7 @@ pub(super) struct PendingCollective {
     pub number: u32,
     signature: CallSignature,
     pub state: SingleFlight<PendingState>,
-    /// What of it goes by messages, where it is a stepper, too.
+    /// The part of the call that goes by messages, which is a stepper, too.
     pub message_part: OnceLock<Arc<RunningSchedule>>,
     over: AtomicBool,
     waiter: AnyOfWaiter,
@@ -205,7 +205,7 @@ impl PendingCollective {
         }
     }
 
-    /// What is known of its rounds.
+    /// Returns what is known of the call's slots.
     fn lookup(&self) -> Lookup<'_> {
         match &self.slot {
             SlotKind::Shared(..) => comm_segment::lookup(self.ctx.comm()),

@@ -44,13 +44,13 @@ pub(in crate::coll) struct PersistentSlots {
     granted: OnceLock<Option<GrantedSlots>>,
 }
 
-/// A member's end of rounds that were lent to a persistent collective.
+/// A member's side of slots that were granted to a persistent collective.
 struct GrantedSlots {
     /// There until it is dropped.
     slots: Option<NbcSlots>,
     me: u32,
-    /// What a mistaken program brings may be longer than what the lender was told: such a member
-    /// only comes to show what it is.
+    /// Whether this member's data is longer than the slots, which only a mistaken program causes.
+    /// Such a member arrives only to show its call.
     is_misfit: bool,
     /// At the lender: where they begin.
     allocator: Option<(Arc<SegmentAllocator>, usize)>,
@@ -68,8 +68,8 @@ impl Drop for GrantedSlots {
     }
 }
 
-/// What the lender says of the rounds: where they begin in its commons, plus one (0: there are
-/// none), how many there are, and the lengths of their cells.
+/// Number of words of a grant: offset of the slots in rank 0's heap plus one (0: no slots), number
+/// of slots, and the lengths of their cells.
 const WORDS: usize = 4;
 
 /// The message that says so, not sent or received yet: all that needs memory of it.
@@ -339,7 +339,7 @@ impl PersistentSlots {
         }
     }
 
-    /// What is known of its rounds.
+    /// Returns what is known of the slots.
     pub(super) fn lookup<'a>(&self, wire: &'a CollContext<'static>) -> Lookup<'a> {
         if self.granted.get().is_none() {
             self.receive_grant();

@@ -182,7 +182,7 @@ impl StoredReduction<'_> {
 /// Alignment of what is combined: enough for any C type.
 const ALIGN: u64 = 64;
 
-/// Who gets what was combined.
+/// The ranks that get the result of a reduction.
 #[derive(Clone, Copy)]
 pub enum ReduceTarget {
     All,
@@ -211,7 +211,7 @@ pub enum ShmOp<'a> {
     Exchange(ShmOpV),
 }
 
-/// Which way data goes in a collective.
+/// Which members of a collective wait for which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dependency {
     /// All wait for all.
@@ -227,19 +227,19 @@ pub enum Dependency {
 /// Carries out what reads so many bytes that were put down so.
 type TimedCopy<'a> = dyn Fn(StoreKind, u64, &mut dyn FnMut()) + 'a;
 
-/// A round as one of its members sees it.
+/// A slot as one of its members uses it.
 pub struct SlotView<'a> {
     pub me: u32,
     pub members: u32,
     /// Bytes that a member can put down.
     pub room: u64,
-    /// What a member put down, and how long the place for it is.
+    /// Cell of a member, and the length of a cell.
     pub cell: &'a dyn Fn(u32) -> UserMem,
     pub cell_len: u64,
     /// Wide cell of a member, for more than its small cell holds, and its length; 0: there is none.
     pub wide: &'a dyn Fn(u32) -> UserMem,
     pub wide_len: usize,
-    /// What the last combined; `None`: each combines for itself.
+    /// Result that the last to arrive combines; `None`: each member combines for itself.
     pub result: Option<UserMem>,
     /// For combining.
     pub combine_buffer: &'a CombineBuffer,
@@ -404,8 +404,8 @@ impl ShmOp<'_> {
         }
     }
 
-    /// What the member says: the call's own statement, unless it brings another length to an
-    /// allgather than its counts say.
+    /// Returns the signature of the member's call. For an allgather it counts the length that the
+    /// member really brings.
     pub fn signature(&self, said: CallSignature, me: u32, members: u32) -> CallSignature {
         let ShmOp::Allgather(Some(send), GatherBuffer::Uneven(ragged)) = self else {
             return said;
@@ -461,7 +461,8 @@ impl ShmOp<'_> {
         }
     }
 
-    /// What concerns nobody else: done when the member has come, while others may be on their way.
+    /// Copies the data that stays with the member. Called after arriving, while others may be on
+    /// their way.
     pub fn keep_own(&self, view: &SlotView<'_>) {
         let me = view.me;
         match self {
@@ -476,7 +477,7 @@ impl ShmOp<'_> {
         }
     }
 
-    /// What the last to arrive does for all.
+    /// Combines for all, at the last to arrive.
     pub fn combine(&self, view: &SlotView<'_>) {
         if let (ShmOp::Reduce(combined, _), Some(result)) = (self, view.result) {
             combined.with(|r| {

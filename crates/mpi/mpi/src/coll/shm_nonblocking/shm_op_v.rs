@@ -16,7 +16,7 @@ use crate::limits::coll as limit;
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 
-/// Who gives to whom.
+/// Which members send blocks to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangePattern {
     /// All to all. `true`: what a member gives lies where it takes, and its own block is there
@@ -45,9 +45,9 @@ pub struct ShmOpV {
 pub struct LengthMismatch {
     /// The giver.
     pub from: u32,
-    /// What that one gives.
+    /// Bytes that the sender gives.
     pub sent: u64,
-    /// What the taker expects.
+    /// Bytes that the receiver expects.
     pub room: u64,
 }
 
@@ -268,7 +268,7 @@ impl ShmOpV {
         others.any(|(_, block)| (1..=longest).contains(&block.len))
     }
 
-    /// What goes by messages; `None`: nothing.
+    /// Returns the schedule of the blocks that go by messages; `None`: there are none.
     ///
     /// # Errors
     /// `NoMem`.
@@ -344,7 +344,7 @@ impl ShmOpV {
         self.give.get(me as usize).zip(self.take.get(me as usize))
     }
 
-    /// What the member gives to itself.
+    /// Copies the member's block for itself.
     pub fn keep_own(&self, view: &SlotView<'_>) {
         if let Some((own, place)) = self.own(view.me) {
             typed_buffer::copy(own, place);
