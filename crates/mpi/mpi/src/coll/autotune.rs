@@ -440,11 +440,11 @@ pub(super) struct TunedCall {
 
 impl TunedCall {
     /// Decides for a call; every member comes to the same.
-    pub fn decide(table: &ShmSync<'_>, sort: CallClass, open: AvailablePaths) -> Self {
-        let (way, timed) = lock(&table.attachment.tuner).decide(sort, open);
+    pub fn decide(sync: &ShmSync<'_>, sort: CallClass, open: AvailablePaths) -> Self {
+        let (way, timed) = lock(&sync.attachment.tuner).decide(sort, open);
         // Members that were not of one mind would wait for each other: then they differ in the
         // words that they meet with.
-        table.mix_into_word(way as u32 * 2 + u32::from(timed) + 1);
+        sync.mix_into_word(way as u32 * 2 + u32::from(timed) + 1);
         Self {
             class: (sort, open),
             path: way,
@@ -465,9 +465,9 @@ impl TunedCall {
     ///
     /// # Errors
     /// As [`ShmSync::barrier`].
-    pub fn begin(&mut self, table: &ShmSync<'_>) -> Result<()> {
+    pub fn begin(&mut self, sync: &ShmSync<'_>) -> Result<()> {
         if self.timed {
-            table.compare_signatures()?;
+            sync.compare_signatures()?;
             self.begin = Some(TimeSpan::now());
         }
         Ok(())
@@ -477,19 +477,19 @@ impl TunedCall {
     ///
     /// # Errors
     /// The outcome's; as [`ShmSync::barrier`].
-    pub fn end<T>(self, table: &ShmSync<'_>, outcome: Result<T>) -> Result<T> {
+    pub fn end<T>(self, sync: &ShmSync<'_>, outcome: Result<T>) -> Result<T> {
         // Then its first meeting failed, for all.
         if matches!(&outcome, Err(error) if error.class == Class::NotSame) {
             return outcome;
         }
         let took = match self.begin {
-            Some(begin) => table.measure_span(outcome.is_ok().then(|| TimeSpan {
+            Some(begin) => sync.measure_span(outcome.is_ok().then(|| TimeSpan {
                 begin,
                 end: TimeSpan::now(),
             }))?,
             None => None,
         };
-        lock(&table.attachment.tuner).record(self.class, self.path, took);
+        lock(&sync.attachment.tuner).record(self.class, self.path, took);
         outcome
     }
 }

@@ -103,8 +103,8 @@ impl Planned for Barrier {
         }
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        shm_small::run(table, &SmallOp::Barrier)
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        shm_small::run(sync, &SmallOp::Barrier)
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -148,12 +148,12 @@ impl Planned for Bcast<'_> {
             .root(self.root)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let (root, data) = (self.root as u32, self.buffer.data());
         match self.buffer.bytes() {
             0 => Ok(false),
-            1..=limit::SHM_SMALL_BYTES => shm_small::run(table, &SmallOp::Bcast(root, data)),
-            _ => shm_large::run(table, &LargeOp::Bcast(root, data)),
+            1..=limit::SHM_SMALL_BYTES => shm_small::run(sync, &SmallOp::Bcast(root, data)),
+            _ => shm_large::run(sync, &LargeOp::Bcast(root, data)),
         }
     }
 
@@ -209,11 +209,11 @@ impl Planned for Allgather<'_> {
         CallSignature::of(CollectiveKind::Allgather).bytes(self.recv.bytes())
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        let (me, len, blocks) = (table.comm.rank(), self.recv.bytes(), self.recv.blocks());
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        let (me, len, blocks) = (sync.comm.rank(), self.recv.bytes(), self.recv.blocks());
         if !(1..=limit::SHM_SMALL_BYTES).contains(&len) {
             let mine = self.send.map(|send| send.data());
-            return shm_large::run(table, &LargeOp::Gather(len, mine, blocks, None));
+            return shm_large::run(sync, &LargeOp::Gather(len, mine, blocks, None));
         }
         let mine = self.send.map_or_else(|| blocks.one(me), |send| send.data());
         let get = |rank: u32, cell: &Data| {
@@ -223,7 +223,7 @@ impl Planned for Allgather<'_> {
             }
         };
         let put = |cell: &Data| typed_buffer::copy(&mine, cell);
-        shm_small::run(table, &SmallOp::Allgather(len, &put, &get))
+        shm_small::run(sync, &SmallOp::Allgather(len, &put, &get))
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -265,9 +265,9 @@ impl Planned for Allgatherv<'_> {
         CallSignature::of(CollectiveKind::Allgatherv).bytes(total)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let mine = self.send.map(|send| send.data());
-        shm_large::run(table, &LargeOp::Allgatherv(mine, self.recv.blocks()))
+        shm_large::run(sync, &LargeOp::Allgatherv(mine, self.recv.blocks()))
     }
 
     fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
@@ -359,10 +359,10 @@ impl Planned for Alltoall<'_> {
         CallSignature::of(CollectiveKind::Alltoall).bytes(self.recv.bytes())
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::run(table, &LargeOp::Alltoall(self.recv.bytes(), send, recv))
+        shm_large::run(sync, &LargeOp::Alltoall(self.recv.bytes(), send, recv))
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -399,11 +399,11 @@ impl Planned for Alltoallv<'_> {
         )
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         shm_large::run(
-            table,
+            sync,
             &LargeOp::Uneven(CollectiveKind::Alltoallv, send, recv),
         )
     }
@@ -447,11 +447,11 @@ impl Planned for Alltoallw<'_> {
         )
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         shm_large::run(
-            table,
+            sync,
             &LargeOp::Uneven(CollectiveKind::Alltoallw, send, recv),
         )
     }

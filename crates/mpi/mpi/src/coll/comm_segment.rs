@@ -306,20 +306,24 @@ pub(super) fn coll_heap(comm: &Comm) -> Option<Segment> {
 /// and its address.
 pub(super) fn allocate(
     comm: &Comm,
-    commons: Option<&Segment>,
+    heap: Option<&Segment>,
 ) -> (Option<AllocatedSegment>, SegmentAddress) {
     let process = comm.process();
-    let lent = match (commons, comm.rank()) {
-        (Some(commons), 0) => process.config.segments.allocate(commons, comm.size()),
+    let allocated = match (heap, comm.rank()) {
+        (Some(heap), 0) => process.config.segments.allocate(heap, comm.size()),
         _ => None,
     };
     let flags = comm.size() <= limit::FLAG_BARRIER_RANKS && process.host.memory_spins() > 0;
     let name = SegmentAddress {
-        offset: lent.as_ref().map_or(0, |lent| lent.offset as u64 + 1),
-        lane: lent
+        offset: allocated
             .as_ref()
-            .map_or(0, |lent| lent.segment.lane_len() as u64),
-        wide: lent.as_ref().map_or(0, |lent| lent.slots.wide_len() as u64),
+            .map_or(0, |allocated| allocated.offset as u64 + 1),
+        lane: allocated
+            .as_ref()
+            .map_or(0, |allocated| allocated.segment.lane_len() as u64),
+        wide: allocated
+            .as_ref()
+            .map_or(0, |allocated| allocated.slots.wide_len() as u64),
         barrier: if flags {
             BarrierKind::Flags
         } else {
@@ -328,20 +332,20 @@ pub(super) fn allocate(
         past_caches_from: copy::past_caches_from(),
         has_library_copy: Routine::available().len() > 1,
     };
-    (lent, name)
+    (allocated, name)
 }
 
 /// Attaches the caller to the segment at an address. Returns `None` if the memory is not reachable.
 pub(super) fn attach(
     comm: &Comm,
-    commons: Option<Segment>,
+    heap: Option<Segment>,
     name: SegmentAddress,
-    lent: Option<AllocatedSegment>,
+    allocated: Option<AllocatedSegment>,
 ) -> Option<Attachment> {
     let (process, members, me) = (comm.process(), comm.size(), comm.rank());
-    let is_lender = lent.is_some();
-    let (board, rounds) = match lent {
-        Some(lent) => (lent.segment, lent.slots),
+    let is_lender = allocated.is_some();
+    let (board, rounds) = match allocated {
+        Some(allocated) => (allocated.segment, allocated.slots),
         None => {
             let word = |word: u64| usize::try_from(word).ok();
             let (lane, wide) = (word(name.lane)?, word(name.wide)?);
@@ -352,7 +356,7 @@ pub(super) fn attach(
                 return None;
             }
             let len = segment_allocator::segment_bytes(members, lane, wide);
-            let memory = segment_allocator::heap_part(&commons?, word(name.offset)?, len)?;
+            let memory = segment_allocator::heap_part(&heap?, word(name.offset)?, len)?;
             segment_allocator::split_segment(&memory, members, (lane, wide))?
         }
     };

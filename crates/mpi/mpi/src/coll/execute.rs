@@ -267,12 +267,12 @@ impl PendingTransfers {
     /// Keeps what starting an operation gave. An operation that could not start counts as over, so
     /// that the others go on and no peer hangs because of this process's error; the error is told
     /// at the end.
-    fn add(&mut self, wire: &CollContext<'_>, started: Result<StartOutcome>) -> TransferId {
+    fn add(&mut self, ctx: &CollContext<'_>, started: Result<StartOutcome>) -> TransferId {
         let token = TransferId(self.base + self.pending.len() as u32);
         let entry = match started {
             Ok(StartOutcome::Pending(request)) => Some(request),
             Ok(StartOutcome::Done(status)) => {
-                self.note(wire, status);
+                self.note(ctx, status);
                 None
             }
             Err(error) => {
@@ -284,22 +284,22 @@ impl PendingTransfers {
         token
     }
 
-    fn note(&mut self, wire: &CollContext<'_>, status: api::Status) {
+    fn note(&mut self, ctx: &CollContext<'_>, status: api::Status) {
         if let Some(error) = status.error {
-            self.error.get_or_insert_with(|| wire.convert(error));
+            self.error.get_or_insert_with(|| ctx.convert(error));
         }
     }
 
     /// Whether the operation at `index` is over, asking the engine.
-    fn over(&mut self, wire: &CollContext<'_>, index: usize) -> bool {
+    fn over(&mut self, ctx: &CollContext<'_>, index: usize) -> bool {
         let Some(request) = self.pending[index] else {
             return true;
         };
-        match wire.host().take(request) {
+        match ctx.host().take(request) {
             Ok(None) => return false,
-            Ok(Some(status)) => self.note(wire, status),
+            Ok(Some(status)) => self.note(ctx, status),
             Err(error) => {
-                self.error.get_or_insert_with(|| wire.convert(error));
+                self.error.get_or_insert_with(|| ctx.convert(error));
             }
         }
         self.pending[index] = None;
@@ -307,8 +307,8 @@ impl PendingTransfers {
     }
 
     /// Whether the operation of this token is over.
-    pub fn is_over(&mut self, wire: &CollContext<'_>, token: TransferId) -> bool {
-        token.0 < self.base || self.over(wire, (token.0 - self.base) as usize)
+    pub fn is_over(&mut self, ctx: &CollContext<'_>, token: TransferId) -> bool {
+        token.0 < self.base || self.over(ctx, (token.0 - self.base) as usize)
     }
 
     /// Returns the wait target of an operation that `is_over` or `all_over` found pending.
@@ -318,9 +318,9 @@ impl PendingTransfers {
     }
 
     /// Whether all operations are over.
-    pub fn all_over(&mut self, wire: &CollContext<'_>) -> bool {
+    pub fn all_over(&mut self, ctx: &CollContext<'_>) -> bool {
         while self.settled < self.pending.len() {
-            if !self.over(wire, self.settled) {
+            if !self.over(ctx, self.settled) {
                 return false;
             }
             self.settled += 1;
@@ -354,14 +354,14 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub fn send(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
-        let started = wire.send(site, data);
-        self.transfers.add(wire, started)
+    pub fn send(&mut self, ctx: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
+        let started = ctx.send(site, data);
+        self.transfers.add(ctx, started)
     }
 
-    pub fn recv(&mut self, wire: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
-        let started = wire.recv(site, data);
-        self.transfers.add(wire, started)
+    pub fn recv(&mut self, ctx: &CollContext<'_>, site: PlanPeer, data: Data) -> TransferId {
+        let started = ctx.recv(site, data);
+        self.transfers.add(ctx, started)
     }
 
     pub fn fold(&self, fold: &dyn ReduceOp, left: UserMem, into: UserMem, count: u64) {
@@ -388,9 +388,9 @@ pub(crate) struct BlockingPlan<'a> {
 }
 
 impl<'a> BlockingPlan<'a> {
-    pub fn new(wire: CollContext<'a>) -> Self {
+    pub fn new(ctx: CollContext<'a>) -> Self {
         Self {
-            ctx: wire,
+            ctx,
             in_flight: InFlight::default(),
         }
     }
@@ -432,21 +432,21 @@ impl Plan for BlockingPlan<'_> {
     }
 
     fn wait(&mut self, token: TransferId) -> Result<()> {
-        let (wire, flight) = (&self.ctx, &mut self.in_flight.transfers);
-        if !flight.is_over(wire, token) {
+        let (ctx, flight) = (&self.ctx, &mut self.in_flight.transfers);
+        if !flight.is_over(ctx, token) {
             let awaits = flight.awaits((token.0 - flight.base) as usize);
-            wire.host()
-                .wait_for(&|| awaits, &mut || flight.is_over(wire, token));
+            ctx.host()
+                .wait_for(&|| awaits, &mut || flight.is_over(ctx, token));
         }
         Ok(())
     }
 
     fn fence(&mut self) -> Result<()> {
-        let (wire, flight) = (&self.ctx, &mut self.in_flight.transfers);
-        if !flight.all_over(wire) {
+        let (ctx, flight) = (&self.ctx, &mut self.in_flight.transfers);
+        if !flight.all_over(ctx) {
             let awaits = Cell::new(flight.awaits(flight.settled));
-            wire.host().wait_for(&|| awaits.get(), &mut || {
-                let over = flight.all_over(wire);
+            ctx.host().wait_for(&|| awaits.get(), &mut || {
+                let over = flight.all_over(ctx);
                 awaits.set(flight.awaits(flight.settled));
                 over
             });
@@ -509,19 +509,19 @@ impl RunningSchedule {
     /// The rest of a collective of which `in_flight` was started already. Nothing else carries out
     /// the same schedule meanwhile: its steps share temporary memory.
     pub(super) fn new(
-        wire: CollContext<'static>,
+        ctx: CollContext<'static>,
         schedule: impl Into<Arc<Schedule>>,
-        afloat: InFlight,
+        in_flight: InFlight,
     ) -> Arc<Self> {
         let schedule = schedule.into();
         let runs_user_code = schedule.runs_user_code();
         let state = Mutex::new(ScheduleState {
             schedule: Some(schedule),
             next: 0,
-            in_flight: afloat,
+            in_flight,
         });
         Arc::new(Self {
-            ctx: wire,
+            ctx,
             state,
             runs_user_code,
             over: AtomicBool::new(false),
@@ -558,27 +558,27 @@ impl RunningSchedule {
 
 impl ScheduleState {
     /// Takes steps until one must wait; `true` when all have been taken.
-    fn advance(&mut self, wire: &CollContext<'_>) -> bool {
+    fn advance(&mut self, ctx: &CollContext<'_>) -> bool {
         let Self {
             schedule,
             next,
-            in_flight: afloat,
+            in_flight,
         } = self;
         let steps = schedule
             .as_ref()
             .map_or(&[][..], |schedule| &schedule.steps);
         while let Some(step) = steps.get(*next) {
             match step {
-                ScheduleStep::Send(site, data) => drop(afloat.send(wire, *site, data.clone())),
-                ScheduleStep::Recv(site, data) => drop(afloat.recv(wire, *site, data.clone())),
-                ScheduleStep::Wait(token) if !afloat.transfers.is_over(wire, *token) => {
+                ScheduleStep::Send(site, data) => drop(in_flight.send(ctx, *site, data.clone())),
+                ScheduleStep::Recv(site, data) => drop(in_flight.recv(ctx, *site, data.clone())),
+                ScheduleStep::Wait(token) if !in_flight.transfers.is_over(ctx, *token) => {
                     return false;
                 }
-                ScheduleStep::Fence if !afloat.transfers.all_over(wire) => return false,
+                ScheduleStep::Fence if !in_flight.transfers.all_over(ctx) => return false,
                 ScheduleStep::Wait(_) | ScheduleStep::Fence => {}
                 ScheduleStep::Copy(src, dst) => typed_buffer::copy(src, dst),
                 ScheduleStep::Fold(combine) => {
-                    afloat.fold(&*combine.fold, combine.left, combine.into, combine.count)
+                    in_flight.fold(&*combine.fold, combine.left, combine.into, combine.count)
                 }
             }
             *next += 1;

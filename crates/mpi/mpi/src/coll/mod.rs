@@ -134,29 +134,29 @@ impl Comm {
         if call.synchronizes_all()
             && let Some(place) = comm_segment::attach_for_blocking(self, number, origin)?
         {
-            let said = call.signature(self);
-            let table = ShmSync::new(self, place, number, origin, said);
+            let signature = call.signature(self);
+            let sync = ShmSync::new(self, place, number, origin, signature);
             // What went wrong earlier is told after the call is carried out: the others take part
             // in it, too.
-            let earlier = table.check_earlier();
-            if !call.run_in_shm(&table)? {
-                self.run_by_messages_in_step(call, &table)?;
+            let earlier = sync.check_earlier();
+            if !call.run_in_shm(&sync)? {
+                self.run_by_messages_in_step(call, &sync)?;
             }
-            return earlier.and_then(|()| table.check_earlier());
+            return earlier.and_then(|()| sync.check_earlier());
         }
         self.run_by_messages(call, number, origin)
     }
 
     /// Messages serve: either always for such a call, or because that is the way it goes this time.
-    fn run_by_messages_in_step(&self, call: &impl Collective, table: &ShmSync<'_>) -> Result<()> {
-        let mut course = table.take_tuned();
+    fn run_by_messages_in_step(&self, call: &impl Collective, sync: &ShmSync<'_>) -> Result<()> {
+        let mut course = sync.take_tuned();
         match &mut course {
-            Some(course) if course.is_timed() => course.begin(table)?,
-            _ => table.compare_signatures()?,
+            Some(course) if course.is_timed() => course.begin(sync)?,
+            _ => sync.compare_signatures()?,
         }
-        let outcome = self.run_by_messages(call, table.call, table.origin);
+        let outcome = self.run_by_messages(call, sync.call, sync.origin);
         match course {
-            Some(course) => course.end(table, outcome),
+            Some(course) => course.end(sync, outcome),
             None => outcome,
         }
     }
@@ -180,14 +180,14 @@ impl Comm {
     pub fn start_collective(&self, call: &impl Collective, origin: CallOrigin) -> Result<Request> {
         call.check(self)?;
         let number = self.next_call(CallSeries::Nonblocking, call.kind());
-        let mut wire = CollContext::owned(self, number, origin);
-        wire.trace_start();
+        let mut ctx = CollContext::owned(self, number, origin);
+        ctx.trace_start();
         if call.synchronizes_all()
-            && let Some(started) = shm_nonblocking::start(call, &wire)
+            && let Some(started) = shm_nonblocking::start(call, &ctx)
         {
             return started;
         }
-        let mut starting = NonblockingPlan::new(wire);
+        let mut starting = NonblockingPlan::new(ctx);
         call.plan(&mut starting)?;
         let running = match starting.finish()? {
             StartOutcome::Over => {

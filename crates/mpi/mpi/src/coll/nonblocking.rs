@@ -41,9 +41,9 @@ pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
 }
 
 impl NonblockingPlan {
-    pub fn new(wire: CollContext<'static>) -> Self {
+    pub fn new(ctx: CollContext<'static>) -> Self {
         Self {
-            ctx: wire,
+            ctx,
             in_flight: InFlight::default(),
             rest: None,
         }

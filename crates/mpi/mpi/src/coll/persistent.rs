@@ -35,13 +35,13 @@ impl Comm {
         // Who has no memory for it is not counted, either, and in step when it tries again.
         let schedule = Arc::new(plan_of(call, self)?);
         let word = GrantMessage::of(call, self)?;
-        let wire = CollContext::owned(
+        let ctx = CollContext::owned(
             self,
             self.next_call(CallSeries::Persistent, call.kind()),
             origin,
         );
-        let seat = word.map(|word| PersistentSlots::of(call, &wire, word));
-        let kept = PersistentCollective::new(wire, schedule, seat)?;
+        let slots = word.map(|word| PersistentSlots::of(call, &ctx, word));
+        let kept = PersistentCollective::new(ctx, schedule, slots)?;
         Ok(Request::persistent(
             self,
             Box::new(move || Ok(kept.start())),
@@ -60,11 +60,11 @@ struct PersistentCollective {
 
 impl PersistentCollective {
     fn new(
-        wire: CollContext<'static>,
+        ctx: CollContext<'static>,
         schedule: Arc<Schedule>,
-        seat: Option<Arc<PersistentSlots>>,
+        slots: Option<Arc<PersistentSlots>>,
     ) -> Result<Self> {
-        let (comm, call) = (wire.comm(), wire.call());
+        let (comm, call) = (ctx.comm(), ctx.call());
         if !comm.0.persistent().insert(call.number) {
             let text = format!(
                 "{call} is still there, and {NUMBERS} were initialised since: free it, or use a duplicate of the communicator for one of both"
@@ -72,24 +72,24 @@ impl PersistentCollective {
             return Err(comm.error(Class::Other, text));
         }
         Ok(Self {
-            ctx: wire,
+            ctx,
             schedule,
-            slots: seat,
+            slots,
         })
     }
 
     fn start(&self) -> Request {
         let process = self.ctx.comm().process();
-        let mut wire = self.ctx.clone();
-        wire.trace_start();
+        let mut ctx = self.ctx.clone();
+        ctx.trace_start();
         if let Some(started) = self
             .slots
             .as_ref()
-            .and_then(|seat| seat.start(&wire, &self.schedule))
+            .and_then(|slots| slots.start(&ctx, &self.schedule))
         {
             return started;
         }
-        let running = RunningSchedule::new(wire, self.schedule.clone(), InFlight::default());
+        let running = RunningSchedule::new(ctx, self.schedule.clone(), InFlight::default());
         // On the caller's thread, which may run the program's own operations.
         if !running.step(&*process.host) {
             process.host.attach_stepper(running.clone());

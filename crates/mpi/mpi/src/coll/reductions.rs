@@ -148,14 +148,14 @@ pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
 
 /// A reduction on the board, through its cells or its lanes.
 fn meet_on_board(
-    table: &ShmSync<'_>,
+    sync: &ShmSync<'_>,
     r: &Reduction<'_>,
     datatype: &Datatype,
     root: Option<u32>,
 ) -> Result<bool> {
     Ok(is_for_boards(r, datatype)
-        && (shm_small::run(table, &SmallOp::Reduce(r, root))?
-            || shm_large::run(table, &LargeOp::Reduce(r, root))?))
+        && (shm_small::run(sync, &SmallOp::Reduce(r, root))?
+            || shm_large::run(sync, &LargeOp::Reduce(r, root))?))
 }
 
 /// Returns the operands of a reduction in a slot, if it may use one.
@@ -262,14 +262,14 @@ impl Planned for Reduce<'_> {
         reduce_in_group(p, root, &r)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(
             self.send,
             self.recv.unwrap_or_else(UserMem::null),
             self.count,
         );
-        meet_on_board(table, &r, self.datatype, u32::try_from(self.root).ok())
+        meet_on_board(sync, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -325,10 +325,10 @@ impl Planned for Allreduce<'_> {
         }
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        meet_on_board(table, &r, self.datatype, None)
+        meet_on_board(sync, &r, self.datatype, None)
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -481,13 +481,13 @@ impl ReduceScatter<'_> {
             .collect()
     }
 
-    fn meet_as(&self, table: &ShmSync<'_>) -> Result<bool> {
-        let ends = self.ends(table.comm.size());
+    fn meet_as(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        let ends = self.ends(sync.comm.size());
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
         Ok(is_for_boards(&r, self.datatype)
-            && shm_large::run(table, &LargeOp::ReduceScatter(&r, &slice))?)
+            && shm_large::run(sync, &LargeOp::ReduceScatter(&r, &slice))?)
     }
 
     fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
@@ -536,8 +536,8 @@ impl Planned for ReduceScatter<'_> {
         )
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        self.meet_as(table)
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        self.meet_as(sync)
     }
 
     fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
@@ -573,8 +573,8 @@ impl Planned for ReduceScatterBlock<'_> {
         )
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        self.general().meet_as(table)
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        self.general().meet_as(sync)
     }
 
     fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {

@@ -225,8 +225,8 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
         CallSignature::of(self.kind).root(self.root).bytes(block)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        let Some(block) = self.block(self.post(table.comm)) else {
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        let Some(block) = self.block(self.post(sync.comm)) else {
             return Ok(false);
         };
         if block >= limit::SINGLE_COPY {
@@ -237,7 +237,7 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
             true => LargeOp::Gather(block, mine, self.its_blocks(), Some(root)),
             false => LargeOp::Scatter(block, self.its_blocks(), mine, root),
         };
-        shm_large::run(table, &large)
+        shm_large::run(sync, &large)
     }
 }
 
@@ -303,8 +303,8 @@ macro_rules! rooted {
                 self.rooted().signature(comm)
             }
 
-            fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-                self.rooted().run_in_shm(table)
+            fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+                self.rooted().run_in_shm(sync)
             }
 
             fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {

@@ -100,12 +100,12 @@ impl Scan<'_> {
 }
 
 impl Scan<'_> {
-    fn meet_as(&self, table: &ShmSync<'_>, own: ScanKind) -> Result<bool> {
+    fn meet_as(&self, sync: &ShmSync<'_>, own: ScanKind) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
         Ok(is_for_boards(&r, self.datatype)
-            && (shm_small::run(table, &SmallOp::Scan(&r, own))?
-                || shm_large::run(table, &LargeOp::Scan(&r, own))?))
+            && (shm_small::run(sync, &SmallOp::Scan(&r, own))?
+                || shm_large::run(sync, &LargeOp::Scan(&r, own))?))
     }
 }
 
@@ -126,8 +126,8 @@ impl Planned for Scan<'_> {
         said(CollectiveKind::Scan, (self.op, self.datatype), self.count)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        self.meet_as(table, ScanKind::Inclusive)
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        self.meet_as(sync, ScanKind::Inclusive)
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -153,8 +153,8 @@ impl Planned for Exscan<'_> {
         said(CollectiveKind::Exscan, (self.op, self.datatype), self.count)
     }
 
-    fn run_in_shm(&self, table: &ShmSync<'_>) -> Result<bool> {
-        self.as_scan().meet_as(table, ScanKind::Exclusive)
+    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+        self.as_scan().meet_as(sync, ScanKind::Exclusive)
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {

@@ -37,11 +37,9 @@ struct Allocations {
 
 impl Allocations {
     /// Takes `len` more bytes of the heap. Returns `None` if there is no room.
-    fn extend(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+    fn extend(&mut self, heap: &Segment, len: usize) -> Option<usize> {
         let offset = self.end;
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= commons.len())?;
+        let end = offset.checked_add(len).filter(|&end| end <= heap.len())?;
         self.end = end;
         Some(offset)
     }
@@ -95,12 +93,12 @@ pub(super) fn segment_bytes(members: u32, lane: usize, wide: usize) -> usize {
 /// Returns `len` bytes of the owner's heap. `place` is their offset plus one; 0 means that nothing
 /// was allocated. Returns `None` also if the range is not inside the heap or not aligned: the
 /// number came from another process.
-pub(super) fn heap_part(commons: &Segment, place: usize, len: usize) -> Option<Segment> {
+pub(super) fn heap_part(heap: &Segment, place: usize, len: usize) -> Option<Segment> {
     let offset = place
         .checked_sub(1)
         .filter(|offset| offset.is_multiple_of(CELL_BYTES))?;
     let end = offset.checked_add(len)?;
-    (end <= commons.len()).then(|| commons.part(offset, len))
+    (end <= heap.len()).then(|| heap.part(offset, len))
 }
 
 /// Both in memory of [`bytes`].
@@ -126,33 +124,33 @@ impl SegmentAllocator {
 
     /// Allocates a cleared segment for `members`, with lanes and wide cells if there is room.
     /// Returns `None` if there is no room even without.
-    pub(super) fn allocate(&self, commons: &Segment, members: u32) -> Option<AllocatedSegment> {
+    pub(super) fn allocate(&self, heap: &Segment, members: u32) -> Option<AllocatedSegment> {
         let (lane, wide) = (shm_large::lane_len(members), wide_cell_len(members));
         let short = wide.min(limit::SLOT_SHORT as usize);
         let narrow = short / 4 / CELL_BYTES * CELL_BYTES;
         [(lane, wide), (lane, short), (0, short), (0, narrow), (0, 0)]
             .into_iter()
-            .find_map(|lens| self.allocate_with(commons, members, lens))
+            .find_map(|lens| self.allocate_with(heap, members, lens))
     }
 
     /// Allocates a segment with lanes and wide cells of these lengths.
     fn allocate_with(
         &self,
-        commons: &Segment,
+        heap: &Segment,
         members: u32,
         (lane, wide): (usize, usize),
     ) -> Option<AllocatedSegment> {
-        let mut lendings = self.allocations();
+        let mut allocations = self.allocations();
         let len = segment_bytes(members, lane, wide);
-        let old = lendings
+        let old = allocations
             .segments
             .iter()
             .find(|lot| !lot.in_use && lot.len >= len && lot.segment.is_deserted());
         let (offset, kept) = match old {
             Some(lot) => (lot.offset, lot.len),
-            None => (lendings.extend(commons, len)?, len),
+            None => (allocations.extend(heap, len)?, len),
         };
-        let (board, rounds) = split_segment(&commons.part(offset, len), members, (lane, wide))?;
+        let (board, rounds) = split_segment(&heap.part(offset, len), members, (lane, wide))?;
         board.clear();
         rounds.clear();
         let lot = Allocation {
@@ -161,13 +159,13 @@ impl SegmentAllocator {
             segment: board.clone(),
             in_use: true,
         };
-        match lendings
+        match allocations
             .segments
             .iter_mut()
             .find(|lot| lot.offset == offset)
         {
             Some(old) => *old = lot,
-            None => lendings.segments.push(lot),
+            None => allocations.segments.push(lot),
         }
         Some(AllocatedSegment {
             offset,
@@ -179,9 +177,10 @@ impl SegmentAllocator {
     /// Marks a segment as unused here, when its communicator is gone. Other members may still use
     /// it.
     pub(super) fn release(&self, board: &Arc<CollSegment>) {
-        let mut lendings = self.allocations();
-        let lots = lendings.segments.iter_mut();
-        lots.filter(|lot| Arc::ptr_eq(&lot.segment, board))
+        let mut allocations = self.allocations();
+        let segments = allocations.segments.iter_mut();
+        segments
+            .filter(|lot| Arc::ptr_eq(&lot.segment, board))
             .for_each(|lot| lot.in_use = false);
     }
 
@@ -189,17 +188,17 @@ impl SegmentAllocator {
     /// the slots, or `None` if there is no room.
     pub(super) fn allocate_slots(
         &self,
-        commons: &Segment,
+        heap: &Segment,
         members: u32,
         shape: NbcLayout,
     ) -> Option<(usize, NbcSlots)> {
         let len = slots_len(NbcSlots::bytes(members, shape));
-        let mut lendings = self.allocations();
-        let place = lendings.reusable_slots(len..=len);
-        let place = place.or_else(|| Some((lendings.extend_slots(commons, len)?, len)));
+        let mut allocations = self.allocations();
+        let place = allocations.reusable_slots(len..=len);
+        let place = place.or_else(|| Some((allocations.extend_slots(heap, len)?, len)));
         // What is longer than it has to be, when nothing else is left.
-        let (offset, len) = place.or_else(|| lendings.reusable_slots(len..=usize::MAX))?;
-        let rounds = NbcSlots::new(commons.part(offset, len), members, shape)?;
+        let (offset, len) = place.or_else(|| allocations.reusable_slots(len..=usize::MAX))?;
+        let rounds = NbcSlots::new(heap.part(offset, len), members, shape)?;
         rounds.clear();
         Some((offset, rounds))
     }
@@ -216,10 +215,9 @@ impl SegmentAllocator {
 
 impl Allocations {
     /// Takes `len` more bytes of the heap for the slots of one persistent collective.
-    fn extend_slots(&mut self, commons: &Segment, len: usize) -> Option<usize> {
+    fn extend_slots(&mut self, heap: &Segment, len: usize) -> Option<usize> {
         let own = self.slot_bytes.checked_add(len)?;
-        let offset =
-            (own <= limit::PERSISTENT_SLOTS_BYTES).then(|| self.extend(commons, len))??;
+        let offset = (own <= limit::PERSISTENT_SLOTS_BYTES).then(|| self.extend(heap, len))??;
         self.slot_bytes = own;
         Some(offset)
     }
@@ -256,9 +254,9 @@ impl SegmentAllocator {
     /// Has lent all but so many bytes of this length already.
     pub fn leave_room(&self, bytes: usize, of: usize) {
         let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
-        let mut lendings = self.allocations();
-        lendings.end = of - bytes;
-        lendings.segments.push(Allocation {
+        let mut allocations = self.allocations();
+        allocations.end = of - bytes;
+        allocations.segments.push(Allocation {
             offset: 0,
             len: of - bytes,
             segment: Arc::new(CollSegment::new(memory, 1, 0).unwrap()),
@@ -273,14 +271,14 @@ mod tests {
 
     #[test]
     fn a_board_is_lent_again_only_when_all_have_left_it() {
-        let commons = Segment::anonymous(segment_bytes(2, 0, 0) * 2).unwrap();
-        let boards = SegmentAllocator::default();
-        let lend = || boards.allocate_with(&commons, 2, (0, 0));
+        let heap = Segment::anonymous(segment_bytes(2, 0, 0) * 2).unwrap();
+        let allocator = SegmentAllocator::default();
+        let lend = || allocator.allocate_with(&heap, 2, (0, 0));
         let first = lend().unwrap();
         let second = lend().unwrap();
         assert_ne!(first.offset, second.offset);
         assert!(lend().is_none());
-        boards.release(&first.segment);
+        allocator.release(&first.segment);
         first.segment.leave(0);
         assert!(lend().is_none());
         first.segment.leave(1);
@@ -291,15 +289,15 @@ mod tests {
     fn rounds_of_one_collective_are_lent_again_only_when_all_have_deserted_them() {
         let shape = NbcLayout::own(2, 8);
         let each = slots_len(NbcSlots::bytes(2, shape));
-        let commons = Segment::anonymous(each * 2).unwrap();
-        let boards = SegmentAllocator::default();
-        let lend = || boards.allocate_slots(&commons, 2, shape);
+        let heap = Segment::anonymous(each * 2).unwrap();
+        let allocator = SegmentAllocator::default();
+        let lend = || allocator.allocate_slots(&heap, 2, shape);
         let (offset, first) = lend().unwrap();
         assert_ne!(lend().unwrap().0, offset);
         assert!(lend().is_none());
-        let other = NbcSlots::new(commons.part(offset, each), 2, shape).unwrap();
+        let other = NbcSlots::new(heap.part(offset, each), 2, shape).unwrap();
         first.desert(0);
-        boards.release_slots(offset, first);
+        allocator.release_slots(offset, first);
         assert!(lend().is_none());
         other.desert(1);
         assert_eq!(lend().unwrap().0, offset);
@@ -310,12 +308,12 @@ mod tests {
     fn what_is_longer_than_needed_is_lent_when_nothing_else_is_left() {
         let (short, long) = (NbcLayout::own(2, 8), NbcLayout::own(2, 4000));
         let each = |shape| slots_len(NbcSlots::bytes(2, shape));
-        let commons = Segment::anonymous(each(short) + each(long)).unwrap();
-        let boards = SegmentAllocator::default();
-        let (offset, rounds) = boards.allocate_slots(&commons, 2, long).unwrap();
+        let heap = Segment::anonymous(each(short) + each(long)).unwrap();
+        let allocator = SegmentAllocator::default();
+        let (offset, rounds) = allocator.allocate_slots(&heap, 2, long).unwrap();
         (0..2).for_each(|member| rounds.desert(member));
-        boards.release_slots(offset, rounds);
-        let lend = |shape| boards.allocate_slots(&commons, 2, shape);
+        allocator.release_slots(offset, rounds);
+        let lend = |shape| allocator.allocate_slots(&heap, 2, shape);
         let first = lend(short).unwrap();
         assert_ne!(first.0, offset, "there is room of its length");
         let second = lend(short).unwrap();
@@ -323,17 +321,17 @@ mod tests {
         assert!(lend(short).is_none());
         // It comes back as long as it was.
         (0..2).for_each(|member| second.1.desert(member));
-        boards.release_slots(offset, second.1);
+        allocator.release_slots(offset, second.1);
         assert_eq!(lend(long).unwrap().0, offset);
     }
 
     #[test]
     fn rounds_of_single_collectives_leave_room_for_boards() {
-        let commons = Segment::anonymous(2 * limit::PERSISTENT_SLOTS_BYTES).unwrap();
-        let boards = SegmentAllocator::default();
+        let heap = Segment::anonymous(2 * limit::PERSISTENT_SLOTS_BYTES).unwrap();
+        let allocator = SegmentAllocator::default();
         let lent =
-            std::iter::from_fn(|| boards.allocate_slots(&commons, 3, NbcLayout::own(4, 4000)));
+            std::iter::from_fn(|| allocator.allocate_slots(&heap, 3, NbcLayout::own(4, 4000)));
         assert!(lent.count() > 10);
-        assert!(boards.allocate(&commons, 3).is_some());
+        assert!(allocator.allocate(&heap, 3).is_some());
     }
 }

@@ -69,32 +69,32 @@ impl std::fmt::Debug for SetupPhase {
 
 /// Starts a schedule of setup messages.
 pub(super) fn running(
-    wire: &CollContext<'static>,
+    ctx: &CollContext<'static>,
     plan: impl FnOnce(&mut PlanRecorder) -> Result<()>,
 ) -> Result<Arc<RunningSchedule>> {
-    let mut recorder = PlanRecorder::new(wire.me(), wire.size(), 0);
+    let mut recorder = PlanRecorder::new(ctx.me(), ctx.size(), 0);
     plan(&mut recorder)?;
     Ok(RunningSchedule::new(
-        wire.clone(),
+        ctx.clone(),
         recorder.finish(),
         InFlight::default(),
     ))
 }
 
 impl AddressBcast {
-    fn begin(comm: &Comm, wire: CollContext<'static>) -> Result<Self> {
-        let commons = comm_segment::coll_heap(comm);
-        let (lent, name) = comm_segment::allocate(comm, commons.as_ref());
+    fn begin(comm: &Comm, ctx: CollContext<'static>) -> Result<Self> {
+        let heap = comm_segment::coll_heap(comm);
+        let (allocated, name) = comm_segment::allocate(comm, heap.as_ref());
         let words = scratch(ADDRESS_BYTES as u64)?;
         words.mem().write(0, &name.to_bytes());
         let data = Data::contiguous(words.mem(), ADDRESS_BYTES as u64);
-        let running = running(&wire, |p| algo::bcast::binomial(p, 0, &data))?;
+        let running = running(&ctx, |p| algo::bcast::binomial(p, 0, &data))?;
         Ok(Self {
-            ctx: wire,
+            ctx,
             running,
             words,
-            coll_heap: commons,
-            allocated: lent,
+            coll_heap: heap,
+            allocated,
         })
     }
 

@@ -47,62 +47,62 @@ impl SmallOp<'_> {
 }
 
 /// Carries out a small collective; `false`: it does not fit.
-pub(super) fn run(table: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
+pub(super) fn run(sync: &ShmSync<'_>, small: &SmallOp<'_>) -> Result<bool> {
     if small.bytes() > CELL_BYTES as u64 {
         return Ok(false);
     }
-    let (place, epoch) = (table.attachment, table.next_epoch());
+    let (place, epoch) = (sync.attachment, sync.next_epoch());
     let (board, me) = (&place.segment, place.me);
     match small {
-        SmallOp::Barrier => table.barrier(epoch, || {})?,
+        SmallOp::Barrier => sync.barrier(epoch, || {})?,
         SmallOp::Bcast(root, data) => {
             let cell = Data::contiguous(board.cell(*root, epoch), data.len);
             if *root == me {
                 typed_buffer::copy(data, &cell);
-                table.signal(epoch)?;
+                sync.signal(epoch)?;
             } else {
-                table.wait_for(epoch, *root)?;
+                sync.wait_for(epoch, *root)?;
                 typed_buffer::copy(&cell, data);
             }
         }
         SmallOp::Allgather(len, put, get) => {
             let cell = |member: u32| Data::contiguous(board.cell(member, epoch), *len);
             put(&cell(me));
-            table.barrier(epoch, || {})?;
+            sync.barrier(epoch, || {})?;
             (0..board.members()).for_each(|member| get(member, &cell(member)));
         }
         SmallOp::Reduce(r, root) => {
             let takes = root.is_none_or(|root| root == me);
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
             let all = 0..board.members();
-            table.barrier(epoch, || {
-                combine(table, r, all.clone(), (epoch, board.result(epoch)))
+            sync.barrier(epoch, || {
+                combine(sync, r, all.clone(), (epoch, board.result(epoch)))
             })?;
             match place.barrier {
                 _ if !takes => {}
                 BarrierKind::Counter => {
                     typed_buffer::copy(&r.whole(board.result(epoch)), &r.whole(r.output))
                 }
-                BarrierKind::Flags if is_plain(r) => combine_plain(table, r, epoch),
-                BarrierKind::Flags => combine(table, r, all, (epoch, r.output)),
+                BarrierKind::Flags if is_plain(r) => combine_plain(sync, r, epoch),
+                BarrierKind::Flags => combine(sync, r, all, (epoch, r.output)),
             }
         }
         SmallOp::Scan(r, own) => {
             typed_buffer::copy(&r.whole(r.input), &r.whole(board.cell(me, epoch)));
-            table.barrier(epoch, || {})?;
+            sync.barrier(epoch, || {})?;
             let operands = match own {
                 ScanKind::Inclusive => 0..me + 1,
                 ScanKind::Exclusive => 0..me,
             };
-            combine(table, r, operands, (epoch, r.output));
+            combine(sync, r, operands, (epoch, r.output));
         }
     }
     Ok(true)
 }
 
 /// Combines all cells to where the result goes, the own operand where it is.
-fn combine_plain(table: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
-    let (place, board) = (table.attachment, &table.attachment.segment);
+fn combine_plain(sync: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
+    let (place, board) = (sync.attachment, &sync.attachment.segment);
     let operands = Operands {
         me: place.me,
         members: 0..board.members(),
@@ -122,13 +122,13 @@ fn combine_plain(table: &ShmSync<'_>, r: &Reduction<'_>, epoch: u32) {
 /// Combines the cells of these members in the order of ranks, if there are any. They are copied out
 /// first: peers may write them at any time.
 fn combine(
-    table: &ShmSync<'_>,
+    sync: &ShmSync<'_>,
     r: &Reduction<'_>,
     mut members: Range<u32>,
     (epoch, into): (u32, UserMem),
 ) {
-    let board = &table.attachment.segment;
-    let mut sum = table.attachment.combine_room.mem();
+    let board = &sync.attachment.segment;
+    let mut sum = sync.attachment.combine_room.mem();
     let mut next = sum.offset(CELL_BYTES as isize);
     let Some(first) = members.next() else { return };
     typed_buffer::copy(&r.whole(board.cell(first, epoch)), &r.whole(sum));

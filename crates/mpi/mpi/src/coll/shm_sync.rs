@@ -85,15 +85,15 @@ impl<'a> ShmSync<'a> {
         place: &'a Attachment,
         call: CallId,
         origin: CallOrigin,
-        said: CallSignature,
+        signature: CallSignature,
     ) -> Self {
         Self {
             comm,
             attachment: place,
             call,
             origin,
-            signature: said,
-            word: Cell::new(said.word()),
+            signature,
+            word: Cell::new(signature.word()),
             tuned: Cell::new(None),
         }
     }
@@ -488,8 +488,10 @@ impl<'a> ShmSync<'a> {
             return Ok(());
         }
         told.store(odd, Ordering::Relaxed);
-        if let (true, Some((said, number))) = (self.has_note(*me, odd), self.read_note(*me, odd)) {
-            return Err(self.describe(odd, said, number));
+        if let (true, Some((signature, number))) =
+            (self.has_note(*me, odd), self.read_note(*me, odd))
+        {
+            return Err(self.describe(odd, signature, number));
         }
         let text = format!(
             "error[G0112]: ranks disagreed about a collective of {} before number {}\n  rank {me}  had gone on without waiting for the others\n  \
@@ -516,16 +518,16 @@ impl<'a> ShmSync<'a> {
             .segment
             .note(member, epoch)
             .read(0, &mut note);
-        let (said, rest) = note.split_first_chunk::<SIGNATURE_BYTES>()?;
+        let (signature, rest) = note.split_first_chunk::<SIGNATURE_BYTES>()?;
         let number = u32::from_ne_bytes(*rest.first_chunk()?);
-        Some((CallSignature::from_bytes(said)?, number))
+        Some((CallSignature::from_bytes(signature)?, number))
     }
 
     /// Returns the error for a mismatch: the calls of all who have arrived.
-    fn describe(&self, epoch: u32, said: CallSignature, number: u32) -> Error {
+    fn describe(&self, epoch: u32, signature: CallSignature, number: u32) -> Error {
         let own = MemberCall {
             member: self.attachment.me,
-            statement: Some(said),
+            statement: Some(signature),
             site: self.member_call(self.attachment.me, epoch).site,
         };
         let others = self.attachment.others();

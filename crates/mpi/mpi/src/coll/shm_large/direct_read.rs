@@ -73,11 +73,11 @@ pub(super) struct ExposedRegion<'a> {
 impl<'a> ExposedRegion<'a> {
     /// Lends what is offered; `index` tells the lendings of one collective apart. One collective of
     /// a communicator is under way at a time.
-    pub fn new(table: &'a ShmSync<'a>, index: u64, offer: &ReadOffer) -> Self {
-        let name: BulkToken = 1 << 63 | index << 62 | u64::from(table.comm.context());
+    pub fn new(sync: &'a ShmSync<'a>, index: u64, offer: &ReadOffer) -> Self {
+        let name: BulkToken = 1 << 63 | index << 62 | u64::from(sync.comm.context());
         let descriptor = match offer {
             ReadOffer::InPlace => None,
-            ReadOffer::Lend(data) => table
+            ReadOffer::Lend(data) => sync
                 .comm
                 .process()
                 .host
@@ -88,7 +88,7 @@ impl<'a> ExposedRegion<'a> {
             OfferRecord::Lent { len, descriptor }
         });
         Self {
-            sync: table,
+            sync,
             name,
             record: shown,
         }

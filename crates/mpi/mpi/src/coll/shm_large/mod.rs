@@ -157,14 +157,14 @@ impl LargeOp<'_> {
 }
 
 /// Carries out a collective through lanes; `false`: messages must serve.
-pub(super) fn run(table: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
-    let place = table.attachment;
+pub(super) fn run(sync: &ShmSync<'_>, large: &LargeOp<'_>) -> Result<bool> {
+    let place = sync.attachment;
     let (lane, members) = (place.segment.lane_len(), place.segment.members());
     if lane == 0 || !large.suits(lane, members) {
         return Ok(false);
     }
     let lanes = LaneTransfer {
-        sync: table,
+        sync,
         attachment: place,
         copies: LaneCopies::default(),
     };

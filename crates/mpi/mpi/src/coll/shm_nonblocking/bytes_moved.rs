@@ -135,10 +135,10 @@ mod tests {
     };
 
     /// Bytes put down and taken by member 1 of four.
-    fn both(errand: &ShmOp<'_>) -> (u64, u64) {
+    fn both(op: &ShmOp<'_>) -> (u64, u64) {
         (
-            errand.moves(SlotPhase::Put, ROUND),
-            errand.moves(SlotPhase::Take, ROUND),
+            op.moves(SlotPhase::Put, ROUND),
+            op.moves(SlotPhase::Take, ROUND),
         )
     }
 

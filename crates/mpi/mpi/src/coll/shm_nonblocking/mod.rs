@@ -121,18 +121,18 @@ impl MemberSlots {
     /// After how many numbers this member may come to `number`. Others may need wide cells for it
     /// that come back sooner: they wait until all have left what was there, which a member that has
     /// nothing open from then does not hinder.
-    fn distance(&self, number: u32, errand: &ShmOp<'_>, members: u32) -> u32 {
-        let after = errand.slot_distance(members);
+    fn distance(&self, number: u32, op: &ShmOp<'_>, members: u32) -> u32 {
+        let after = op.slot_distance(members);
         let is_ahead = after < ROUNDS
-            && errand.uses_small_cells(members)
+            && op.uses_small_cells(members)
             && self.predecessors(number, after).is_empty();
         if is_ahead { ROUNDS } else { after }
     }
 
     /// Gives the call before it that has the same round, if it is still open.
     fn add_pending(&self, open: &Arc<PendingCollective>) -> Option<Arc<PendingCollective>> {
-        let place = &mut lock(&self.pending)[(open.number % ROUNDS) as usize];
-        std::mem::replace(place, Arc::downgrade(open)).upgrade()
+        let entry = &mut lock(&self.pending)[(open.number % ROUNDS) as usize];
+        std::mem::replace(entry, Arc::downgrade(open)).upgrade()
     }
 }
 
@@ -141,24 +141,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Starts `call` in a slot. Returns `None` if messages must serve.
-pub(super) fn start(
-    call: &impl Collective,
-    wire: &CollContext<'static>,
-) -> Option<Result<Request>> {
-    let comm = wire.comm();
-    let place = match comm_segment::lookup_or_begin(comm, wire.origin()) {
-        Lookup::Attached(place) => place,
+pub(super) fn start(call: &impl Collective, ctx: &CollContext<'static>) -> Option<Result<Request>> {
+    let comm = ctx.comm();
+    let attachment = match comm_segment::lookup_or_begin(comm, ctx.origin()) {
+        Lookup::Attached(attachment) => attachment,
         Lookup::None => return None,
-        Lookup::Pending => return start_before_setup(call, wire),
+        Lookup::Pending => return start_before_setup(call, ctx),
     };
-    let errand = call.shm_op(comm);
-    let fits = errand.filter(|errand| errand.fits(comm.size(), place.slots.wide_len()));
+    let op = call.shm_op(comm);
+    let fits = op.filter(|op| op.fits(comm.size(), attachment.slots.wide_len()));
     let by_messages = fits.is_none();
     let started = start_in_slot(
-        place,
+        attachment,
         fits.unwrap_or(ShmOp::CompareOnly),
         call.signature(comm),
-        wire,
+        ctx,
     );
     match started {
         Ok(_) if by_messages => None,
@@ -171,18 +168,17 @@ pub(super) fn start(
 #[cold]
 fn start_before_setup(
     call: &impl Collective,
-    wire: &CollContext<'static>,
+    ctx: &CollContext<'static>,
 ) -> Option<Result<Request>> {
-    let comm = wire.comm();
-    let errand = call.shm_op(comm);
-    let fits = errand
-        .filter(|errand| errand.fits(comm.size(), segment_allocator::wide_cell_len(comm.size())));
+    let comm = ctx.comm();
+    let op = call.shm_op(comm);
+    let fits = op.filter(|op| op.fits(comm.size(), segment_allocator::wide_cell_len(comm.size())));
     let by_messages = fits.is_none();
     let otherwise = match by_messages {
         true => None,
         false => match plan_of(call, comm) {
             Ok(schedule) => Some(RunningSchedule::new(
-                wire.clone(),
+                ctx.clone(),
                 schedule,
                 InFlight::default(),
             )),
@@ -190,16 +186,16 @@ fn start_before_setup(
         },
     };
     let number = member_slots(comm).next_number();
-    let errand = fits.unwrap_or(ShmOp::CompareOnly);
-    let after = errand.slot_distance(comm.size());
+    let op = fits.unwrap_or(ShmOp::CompareOnly);
+    let after = op.slot_distance(comm.size());
     let before = member_slots(comm).predecessors(number, after);
-    let said = errand.signature(call.signature(comm), comm.rank(), comm.size());
-    let helped = errand.wants_async_progress(comm.size());
+    let signature = op.signature(call.signature(comm), comm.rank(), comm.size());
+    let helped = op.wants_async_progress(comm.size());
     let open = PendingCollective::new(
-        SlotKind::Shared(errand.keep(), after),
-        (number, said),
+        SlotKind::Shared(op.keep(), after),
+        (number, signature),
         PendingState::AwaitingSegment(before, otherwise),
-        wire,
+        ctx,
         helped,
     );
     member_slots(comm).add_pending(&open);
@@ -210,16 +206,16 @@ fn start_before_setup(
 
 /// Makes the schedule for the part of the operation that goes by messages, not begun yet.
 fn message_part(
-    errand: &ShmOp<'_>,
-    place: &Attachment,
-    wire: &CollContext<'static>,
+    op: &ShmOp<'_>,
+    attachment: &Attachment,
+    ctx: &CollContext<'static>,
 ) -> Result<Option<Arc<RunningSchedule>>> {
-    let ShmOp::Exchange(parcels) = errand else {
+    let ShmOp::Exchange(parcels) = op else {
         return Ok(None);
     };
-    let rounds = &place.slots;
-    let schedule = parcels.message_schedule(place.me, rounds.members(), rounds.wide_len())?;
-    Ok(schedule.map(|schedule| RunningSchedule::new(wire.clone(), schedule, InFlight::default())))
+    let rounds = &attachment.slots;
+    let schedule = parcels.message_schedule(attachment.me, rounds.members(), rounds.wide_len())?;
+    Ok(schedule.map(|schedule| RunningSchedule::new(ctx.clone(), schedule, InFlight::default())))
 }
 
 fn member_slots(comm: &Comm) -> &MemberSlots {
@@ -227,25 +223,25 @@ fn member_slots(comm: &Comm) -> &MemberSlots {
 }
 
 fn start_in_slot(
-    place: &Attachment,
-    errand: ShmOp<'_>,
-    said: CallSignature,
-    wire: &CollContext<'static>,
+    attachment: &Attachment,
+    op: ShmOp<'_>,
+    signature: CallSignature,
+    ctx: &CollContext<'static>,
 ) -> Result<Request> {
-    let comm = wire.comm();
+    let comm = ctx.comm();
     let visits = member_slots(comm);
     let number = visits.next_number();
-    let said = errand.signature(said, place.me, comm.size());
-    let after = visits.distance(number, &errand, comm.size());
+    let signature = op.signature(signature, attachment.me, comm.size());
+    let after = visits.distance(number, &op, comm.size());
     let visit = SlotUse {
-        attachment: place,
-        slots: &place.slots,
+        attachment,
+        slots: &attachment.slots,
         member_slots: visits,
-        op: &errand,
+        op: &op,
         number,
         distance: after,
-        signature: said,
-        ctx: wire,
+        signature,
+        ctx,
         is_persistent: false,
     };
     let mut before = Vec::new();
@@ -257,7 +253,7 @@ fn start_in_slot(
     }
     // By messages, beside the round; begun at once. What was over at once with an error is kept
     // until that is told.
-    let also = message_part(&errand, place, wire)?
+    let also = message_part(&op, attachment, ctx)?
         .filter(|running| !running.advance() || running.error().is_some());
     let state = match free {
         true => {
@@ -271,17 +267,17 @@ fn start_in_slot(
         }
         false => PendingState::AwaitingSlot(before, None),
     };
-    let helped = errand.wants_async_progress(comm.size());
+    let helped = op.wants_async_progress(comm.size());
     let kept = !free || also.is_some() || helped;
-    let berth = SlotKind::Shared(errand.keep(), after);
-    let open = PendingCollective::new(berth, (number, said), state, wire, helped);
+    let berth = SlotKind::Shared(op.keep(), after);
+    let open = PendingCollective::new(berth, (number, signature), state, ctx, helped);
     if let Some(also) = also {
         let _ = open.message_part.set(also);
     }
     let before = visits.add_pending(&open);
     if !free {
         // Before it is looked at again: who leaves from now on wakes this process if it sleeps.
-        visits.request(&place.slots, open.demand());
+        visits.request(&attachment.slots, open.demand());
     }
     if !free
         && open.message_part.get().is_none()
@@ -404,14 +400,14 @@ impl SlotUse<'_> {
     /// The stores by which a member put down what is long, or (`None`) the last to come the result.
     fn stores_of(&self, member: Option<u32>) -> StoreKind {
         let rounds = self.slots;
-        let mut said = [0];
+        let mut signature = [0];
         match member {
             Some(member) => rounds
                 .note(member, self.number)
-                .read(SIGNATURE_BYTES as isize, &mut said),
-            None => rounds.result(self.number, 0).read(0, &mut said),
+                .read(SIGNATURE_BYTES as isize, &mut signature),
+            None => rounds.result(self.number, 0).read(0, &mut signature),
         }
-        match said {
+        match signature {
             [0] => StoreKind::Cached,
             _ => StoreKind::Streamed,
         }
@@ -489,7 +485,7 @@ impl SlotUse<'_> {
     }
 
     fn arrive(&self, view: &SlotView<'_>, word: u32) -> Option<Agreement> {
-        let (place, gate) = (self.attachment, self.slots.gate(self.number));
+        let (attachment, gate) = (self.attachment, self.slots.gate(self.number));
         let last = match gate.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
@@ -505,8 +501,10 @@ impl SlotUse<'_> {
             (_, Some(Agreement::Different)) | (Dependency::AllOnAll, Some(Agreement::Same)) => {
                 self.wake_members(None, true)
             }
-            (Dependency::AllOnOne(root), _) if root == place.me => self.wake_members(None, true),
-            (Dependency::OneOnAll(root), Some(Agreement::Same)) if root != place.me => {
+            (Dependency::AllOnOne(root), _) if root == attachment.me => {
+                self.wake_members(None, true)
+            }
+            (Dependency::OneOnAll(root), Some(Agreement::Same)) if root != attachment.me => {
                 self.wake_members(Some(root), true)
             }
             _ => {}
@@ -527,28 +525,28 @@ impl SlotUse<'_> {
     /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there
     /// now, so that of those who compute the helpers are called, where the call needs hands.
     fn wake_members(&self, whom: Option<u32>, brings: bool) {
-        let (place, calls) = (self.attachment, brings && self.wakes_progress_threads());
+        let (attachment, calls) = (self.attachment, brings && self.wakes_progress_threads());
         match whom {
-            None => place.wake_all(),
-            Some(member) => place.wake_one(member),
+            None => attachment.wake_all(),
+            Some(member) => attachment.wake_one(member),
         }
         match whom {
             _ if !calls => {}
-            None => place.wake_progress_threads(),
-            Some(member) => place.wake_progress_thread_of(member),
+            None => attachment.wake_progress_threads(),
+            Some(member) => attachment.wake_progress_thread_of(member),
         }
     }
 
     /// With flags everybody looks at everybody's, so each may be the one that a sleeper waits for.
     fn arrive_without_data(&self) -> Option<Agreement> {
-        let place = self.attachment;
+        let attachment = self.attachment;
         match self.op.dependency() {
             // Others wait for all, or for this one.
             Dependency::AllOnAll | Dependency::None => {
                 self.wake_members(None, self.is_seen_whole())
             }
-            Dependency::AllOnOne(root) if root == place.me => self.wake_members(None, true),
-            Dependency::OneOnAll(root) if root != place.me => {
+            Dependency::AllOnOne(root) if root == attachment.me => self.wake_members(None, true),
+            Dependency::OneOnAll(root) if root != attachment.me => {
                 self.wake_members(Some(root), self.is_seen_whole())
             }
             Dependency::AllOnOne(_) | Dependency::OneOnAll(_) => {}
@@ -557,7 +555,10 @@ impl SlotUse<'_> {
             self.word_of(member)
                 .is_some_and(|word| word != self.signature.word())
         };
-        place.others().any(differs).then_some(Agreement::Different)
+        attachment
+            .others()
+            .any(differs)
+            .then_some(Agreement::Different)
     }
 
     /// Whether all have come to a call that needs hands, for one who has: only who sees that calls
@@ -589,7 +590,7 @@ impl SlotUse<'_> {
     /// Whether what this member waits for has come, and what the words were like; `seen` is what
     /// [`Self::arrive_with_data`] said.
     fn check_complete(&self, seen: Option<Agreement>) -> Option<Agreement> {
-        let place = self.attachment;
+        let attachment = self.attachment;
         let own = self.signature.word();
         let words = |same| {
             if same {
@@ -600,16 +601,16 @@ impl SlotUse<'_> {
         };
         let alone = Some(seen.unwrap_or(Agreement::Same));
         if let ShmOp::Exchange(parcels) = self.op
-            && !parcels.takes_any(place.me, self.slots.members(), self.slots.wide_len())
+            && !parcels.takes_any(attachment.me, self.slots.members(), self.slots.wide_len())
         {
             return alone;
         }
-        match (self.op.dependency(), place.barrier) {
-            (Dependency::AllOnOne(root), _) if root != place.me => {
+        match (self.op.dependency(), attachment.barrier) {
+            (Dependency::AllOnOne(root), _) if root != attachment.me => {
                 let theirs = self.word_of(root)?;
                 Some(words(theirs == own && seen != Some(Agreement::Different)))
             }
-            (Dependency::OneOnAll(root), _) if root != place.me => alone,
+            (Dependency::OneOnAll(root), _) if root != attachment.me => alone,
             (Dependency::AllOnOne(_) | Dependency::None, _) => alone,
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Counter) => {
                 let gate = self.slots.gate(self.number);
@@ -617,7 +618,7 @@ impl SlotUse<'_> {
             }
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Flags) => {
                 let mut same = true;
-                for member in place.others() {
+                for member in attachment.others() {
                     same &= self.word_of(member)? == own;
                 }
                 Some(words(same))

@@ -77,8 +77,8 @@ pub(super) struct PendingCollective {
 impl SlotKind {
     fn op(&self) -> &ShmOp<'static> {
         match self {
-            SlotKind::Shared(errand, _) => errand,
-            SlotKind::Persistent(seat) => seat.errand(),
+            SlotKind::Shared(op, _) => op,
+            SlotKind::Persistent(slots) => slots.op(),
         }
     }
 }
@@ -86,9 +86,9 @@ impl SlotKind {
 impl PendingCollective {
     pub fn new(
         berth: SlotKind,
-        (number, said): (u32, CallSignature),
+        (number, signature): (u32, CallSignature),
         state: PendingState,
-        wire: &CollContext<'static>,
+        ctx: &CollContext<'static>,
         helped: bool,
     ) -> Arc<Self> {
         // Those before are looked at, too.
@@ -104,10 +104,10 @@ impl PendingCollective {
             || matches!(&state, PendingState::AwaitingSegment(_, Some(running)) if running.runs_user_code());
         let unplaced = matches!(&state, PendingState::AwaitingSegment(..));
         Arc::new_cyclic(|own| Self {
-            ctx: wire.clone(),
+            ctx: ctx.clone(),
             slot: berth,
             number,
-            signature: said,
+            signature,
             state: SingleFlight::new(state),
             message_part: OnceLock::new(),
             over: AtomicBool::new(false),
@@ -146,8 +146,8 @@ impl PendingCollective {
         if let PendingState::AwaitingSegment(before, otherwise) = state {
             *state = match self.lookup() {
                 Lookup::Pending => return,
-                Lookup::Attached(place) => {
-                    self.request_slot(place, std::mem::take(before), otherwise.take())
+                Lookup::Attached(attachment) => {
+                    self.request_slot(attachment, std::mem::take(before), otherwise.take())
                 }
                 Lookup::None => PendingState::instead(otherwise.take()),
             };
@@ -168,8 +168,8 @@ impl PendingCollective {
             self.over.store(true, Ordering::Release);
         }
         // Who has come to a round, or is to come to one, has its place.
-        let Some(visit) =
-            comm_segment::attachment(self.ctx.comm()).and_then(|place| self.slot_use(place))
+        let Some(visit) = comm_segment::attachment(self.ctx.comm())
+            .and_then(|attachment| self.slot_use(attachment))
         else {
             return;
         };
@@ -209,20 +209,24 @@ impl PendingCollective {
     fn lookup(&self) -> Lookup<'_> {
         match &self.slot {
             SlotKind::Shared(..) => comm_segment::lookup(self.ctx.comm()),
-            SlotKind::Persistent(seat) => seat.lookup(&self.ctx),
+            SlotKind::Persistent(slots) => slots.lookup(&self.ctx),
         }
     }
 
     /// Returns the call's use of its slot; `None` if the call goes by messages.
-    fn slot_use<'a>(&'a self, place: &'a Attachment) -> Option<SlotUse<'a>> {
+    fn slot_use<'a>(&'a self, attachment: &'a Attachment) -> Option<SlotUse<'a>> {
         let (rounds, visits, after) = match &self.slot {
-            SlotKind::Shared(_, after) => (&place.slots, member_slots(self.ctx.comm()), *after),
-            SlotKind::Persistent(seat) => {
-                (seat.slots()?, seat.visits(), seat.slots()?.after(false))
+            SlotKind::Shared(_, after) => {
+                (&attachment.slots, member_slots(self.ctx.comm()), *after)
             }
+            SlotKind::Persistent(slots) => (
+                slots.slots()?,
+                slots.member_slots(),
+                slots.slots()?.after(false),
+            ),
         };
         Some(SlotUse {
-            attachment: place,
+            attachment,
             slots: rounds,
             member_slots: visits,
             op: self.slot.op(),
@@ -238,23 +242,23 @@ impl PendingCollective {
     /// there what it is.
     fn request_slot(
         &self,
-        place: &Attachment,
+        attachment: &Attachment,
         before: Vec<Weak<PendingCollective>>,
         otherwise: Option<Arc<RunningSchedule>>,
     ) -> PendingState {
         let comm = self.ctx.comm();
-        let (errand, after) = match &self.slot {
-            SlotKind::Shared(errand, after) => (errand, *after),
-            SlotKind::Persistent(seat) => {
-                seat.request(self.demand());
+        let (op, after) = match &self.slot {
+            SlotKind::Shared(op, after) => (op, *after),
+            SlotKind::Persistent(slots) => {
+                slots.request(self.demand());
                 return PendingState::AwaitingSlot(Vec::new(), None);
             }
         };
-        if errand.fits(comm.size(), place.slots.wide_len()) {
-            return match message_part(errand, place, &self.ctx) {
+        if op.fits(comm.size(), attachment.slots.wide_len()) {
+            return match message_part(op, attachment, &self.ctx) {
                 Ok(also) => {
                     also.map(|also| self.message_part.set(also));
-                    member_slots(comm).request(&place.slots, self.demand());
+                    member_slots(comm).request(&attachment.slots, self.demand());
                     PendingState::AwaitingSlot(before, None)
                 }
                 Err(error) => PendingState::Over(Some(error)),
@@ -267,7 +271,7 @@ impl PendingCollective {
             &self.ctx,
             false,
         );
-        member_slots(comm).request(&place.slots, shown.demand());
+        member_slots(comm).request(&attachment.slots, shown.demand());
         member_slots(comm).add_pending(&shown);
         shown.is_stepper.store(true, Ordering::Relaxed);
         comm.process().host.attach_stepper(shown);
@@ -381,11 +385,11 @@ impl Completion for PendingCollective {
     }
 
     fn linger(&self) {
-        let Some(place) = comm_segment::attachment(self.ctx.comm()) else {
+        let Some(attachment) = comm_segment::attachment(self.ctx.comm()) else {
             return;
         };
         if self.may_be_helped
-            || place.spins == 0
+            || attachment.spins == 0
             || !self.ctx.comm().process().host.is_single_threaded()
         {
             return;

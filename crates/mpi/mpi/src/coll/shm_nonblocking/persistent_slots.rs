@@ -62,8 +62,8 @@ impl Drop for GrantedSlots {
             return;
         };
         rounds.desert(self.me);
-        if let Some((boards, offset)) = &self.allocator {
-            boards.release_slots(*offset, rounds);
+        if let Some((allocator, offset)) = &self.allocator {
+            allocator.release_slots(*offset, rounds);
         }
     }
 }
@@ -123,16 +123,16 @@ struct GrantExchange {
 }
 
 impl GrantExchange {
-    fn new(wire: &CollContext<'static>, word: GrantMessage, len: Option<u64>) -> Self {
+    fn new(ctx: &CollContext<'static>, word: GrantMessage, len: Option<u64>) -> Self {
         let call = CallId::new(
-            wire.call().number,
+            ctx.call().number,
             CallSeries::Persistent,
             CollectiveKind::Internal,
         );
-        let wire = CollContext::owned(wire.comm(), call, wire.origin());
+        let ctx = CollContext::owned(ctx.comm(), call, ctx.origin());
         Self {
-            running: RunningSchedule::new(wire.clone(), word.schedule, InFlight::default()),
-            ctx: wire,
+            running: RunningSchedule::new(ctx.clone(), word.schedule, InFlight::default()),
+            ctx,
             words: Some(word.memory),
             is_over: AtomicBool::new(false),
             len,
@@ -206,8 +206,8 @@ struct UnsentGrant(Weak<GrantExchange>);
 
 impl Completion for UnsentGrant {
     fn is_done(&self) -> bool {
-        let said = |hearing: Arc<GrantExchange>| hearing.is_over.load(Ordering::Relaxed);
-        self.0.upgrade().is_none_or(said)
+        let signature = |hearing: Arc<GrantExchange>| hearing.is_over.load(Ordering::Relaxed);
+        self.0.upgrade().is_none_or(signature)
     }
 
     fn advance(&self) {
@@ -227,108 +227,102 @@ impl Completion for UnsentGrant {
 
 impl PersistentSlots {
     /// Makes the slots of `call`: the owner announces them by `word`, the other members receive it.
-    pub fn of(
-        call: &impl Collective,
-        wire: &CollContext<'static>,
-        word: GrantMessage,
-    ) -> Arc<Self> {
-        let comm = wire.comm();
+    pub fn of(call: &impl Collective, ctx: &CollContext<'static>, word: GrantMessage) -> Arc<Self> {
+        let comm = ctx.comm();
         let members = comm.size();
         // Begins to find out about a board, of which such rounds need the bells.
-        let found = comm_segment::lookup_or_begin(comm, wire.origin());
+        let found = comm_segment::lookup_or_begin(comm, ctx.origin());
         let statement = call.signature(comm);
-        let errand = call
-            .shm_op(comm)
-            .filter(|errand| Self::suits(errand, members));
-        let len = errand.as_ref().map(|errand| errand.cell_bytes(members));
-        let lent = match (comm.rank(), &errand, found) {
+        let op = call.shm_op(comm).filter(|op| Self::suits(op, members));
+        let len = op.as_ref().map(|op| op.cell_bytes(members));
+        let granted = match (comm.rank(), &op, found) {
             (0, None, _) | (0, _, Lookup::None) => Some(None),
-            (0, Some(errand), _) => Some(Self::allocate(wire, errand)),
+            (0, Some(op), _) => Some(Self::allocate(ctx, op)),
             _ => None,
         };
-        if let Some(lent) = &lent {
-            word.write(lent.as_ref().map_or([0; WORDS], |(_, words)| *words));
+        if let Some(granted) = &granted {
+            word.write(granted.as_ref().map_or([0; WORDS], |(_, words)| *words));
         }
-        let hearing = Arc::new(GrantExchange::new(wire, word, len));
+        let hearing = Arc::new(GrantExchange::new(ctx, word, len));
         let owed = UnsentGrant(Arc::downgrade(&hearing));
         // Who expects to meet nobody there comes, if it has to, only to show what it is.
-        let errand = errand.unwrap_or(ShmOp::Barrier);
-        let seat = Self {
+        let op = op.unwrap_or(ShmOp::Barrier);
+        let slots = Self {
             member_slots: MemberSlots::default(),
-            signature: errand.signature(statement, comm.rank(), members),
-            op: errand.keep(),
+            signature: op.signature(statement, comm.rank(), members),
+            op: op.keep(),
             exchange: Mutex::new(Some(hearing)),
             granted: OnceLock::new(),
         };
-        if let Some(lent) = lent {
-            let _ = seat.granted.set(lent.map(|(lent, _)| lent));
+        if let Some(granted) = granted {
+            let _ = slots.granted.set(granted.map(|(granted, _)| granted));
         }
-        seat.receive_grant();
+        slots.receive_grant();
         if comm.rank() == 0 {
             let process = comm.process();
             process.retire(Request::new(process, Arc::new(owed)));
         }
-        Arc::new(seat)
+        Arc::new(slots)
     }
 
     /// Only what every member takes by itself, however much it computes: short, and of a length
     /// that all know.
-    fn suits(errand: &ShmOp<'_>, members: u32) -> bool {
-        let is_known = !matches!(errand, ShmOp::CompareOnly | ShmOp::Exchange(_));
-        let is_short = errand.cell_bytes(members) <= limit::SLOT_SHORT
-            && !errand.wants_async_progress(members);
-        is_known && is_short && errand.fits(members, segment_allocator::wide_cell_len(members))
+    fn suits(op: &ShmOp<'_>, members: u32) -> bool {
+        let is_known = !matches!(op, ShmOp::CompareOnly | ShmOp::Exchange(_));
+        let is_short =
+            op.cell_bytes(members) <= limit::SLOT_SHORT && !op.wants_async_progress(members);
+        is_known && is_short && op.fits(members, segment_allocator::wide_cell_len(members))
     }
 
     /// Rounds out of this process's commons, and what the others are to be told.
     fn allocate(
-        wire: &CollContext<'static>,
-        errand: &ShmOp<'_>,
+        ctx: &CollContext<'static>,
+        op: &ShmOp<'_>,
     ) -> Option<(GrantedSlots, [u64; WORDS])> {
-        let comm = wire.comm();
-        let rounds = match errand.dependency() {
+        let comm = ctx.comm();
+        let rounds = match op.dependency() {
             Dependency::AllOnAll => limit::PERSISTENT_SLOTS,
             _ => limit::PERSISTENT_SLOTS_AHEAD,
         };
-        let len = usize::try_from(errand.cell_bytes(comm.size())).ok()?;
+        let len = usize::try_from(op.cell_bytes(comm.size())).ok()?;
         let shape = NbcLayout::own(rounds, len);
-        let (commons, boards) = (
+        let (heap, allocator) = (
             comm_segment::coll_heap(comm)?,
             comm.process().config.segments.clone(),
         );
-        let (offset, rounds) = boards.allocate_slots(&commons, comm.size(), shape)?;
+        let (offset, rounds) = allocator.allocate_slots(&heap, comm.size(), shape)?;
         let words = [
             offset as u64 + 1,
             shape.rounds.into(),
             shape.cell as u64,
             shape.wide as u64,
         ];
-        let lent = GrantedSlots {
+        let granted = GrantedSlots {
             slots: Some(rounds),
             me: comm.rank(),
             is_misfit: false,
-            allocator: Some((boards, offset)),
+            allocator: Some((allocator, offset)),
         };
-        Some((lent, words))
+        Some((granted, words))
     }
 
-    fn lent(&self) -> Option<&GrantedSlots> {
+    fn granted(&self) -> Option<&GrantedSlots> {
         self.granted.get().and_then(Option::as_ref)
     }
 
     /// Returns the slots, once it is known that there are any.
     pub fn slots(&self) -> Option<&NbcSlots> {
-        self.lent().and_then(|lent| lent.slots.as_ref())
+        self.granted().and_then(|granted| granted.slots.as_ref())
     }
 
-    pub(super) fn visits(&self) -> &MemberSlots {
+    pub(super) fn member_slots(&self) -> &MemberSlots {
         &self.member_slots
     }
 
-    pub(super) fn errand(&self) -> &ShmOp<'static> {
-        match self.lent() {
+    pub(super) fn op(&self) -> &ShmOp<'static> {
+        match self.granted() {
             // What differs is told to all who wait for all.
-            Some(lent) if lent.is_misfit => &ShmOp::Barrier,
+            Some(granted) if granted.is_misfit => &ShmOp::Barrier,
             _ => &self.op,
         }
     }
@@ -340,14 +334,14 @@ impl PersistentSlots {
     }
 
     /// Returns what is known of the slots.
-    pub(super) fn lookup<'a>(&self, wire: &'a CollContext<'static>) -> Lookup<'a> {
+    pub(super) fn lookup<'a>(&self, ctx: &'a CollContext<'static>) -> Lookup<'a> {
         if self.granted.get().is_none() {
             self.receive_grant();
         }
         match self.granted.get() {
             None => Lookup::Pending,
             Some(None) => Lookup::None,
-            Some(Some(_)) => comm_segment::lookup(wire.comm()),
+            Some(Some(_)) => comm_segment::lookup(ctx.comm()),
         }
     }
 
@@ -363,28 +357,28 @@ impl PersistentSlots {
     /// to be done.
     pub fn start(
         self: &Arc<Self>,
-        wire: &CollContext<'static>,
+        ctx: &CollContext<'static>,
         schedule: &Arc<Schedule>,
     ) -> Option<Request> {
-        let (process, number) = (wire.comm().process(), self.member_slots.next_number());
-        let state = match self.lookup(wire) {
+        let (process, number) = (ctx.comm().process(), self.member_slots.next_number());
+        let state = match self.lookup(ctx) {
             Lookup::None => return None,
             Lookup::Pending => {
                 let running =
-                    RunningSchedule::new(wire.clone(), schedule.clone(), InFlight::default());
+                    RunningSchedule::new(ctx.clone(), schedule.clone(), InFlight::default());
                 PendingState::AwaitingSegment(Vec::new(), Some(running))
             }
-            Lookup::Attached(place) => {
+            Lookup::Attached(attachment) => {
                 let rounds = self.slots()?;
                 let visit = SlotUse {
-                    attachment: place,
+                    attachment,
                     slots: rounds,
                     member_slots: &self.member_slots,
-                    op: self.errand(),
+                    op: self.op(),
                     number,
                     distance: rounds.after(false),
                     signature: self.signature,
-                    ctx: wire,
+                    ctx,
                     is_persistent: true,
                 };
                 match visit.is_free() {
@@ -416,7 +410,7 @@ impl PersistentSlots {
             SlotKind::Persistent(self.clone()),
             (number, self.signature),
             state,
-            wire,
+            ctx,
             helped,
         );
         if helped {

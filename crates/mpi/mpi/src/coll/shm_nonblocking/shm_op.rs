@@ -406,16 +406,16 @@ impl ShmOp<'_> {
 
     /// Returns the signature of the member's call. For an allgather it counts the length that the
     /// member really brings.
-    pub fn signature(&self, said: CallSignature, me: u32, members: u32) -> CallSignature {
+    pub fn signature(&self, signature: CallSignature, me: u32, members: u32) -> CallSignature {
         let ShmOp::Allgather(Some(send), GatherBuffer::Uneven(ragged)) = self else {
-            return said;
+            return signature;
         };
         let blocks = ragged.blocks();
         let total = (0..members).map(|rank| match rank == me {
             true => send.bytes(),
             false => blocks.len(rank),
         });
-        said.bytes(total.fold(0, u64::saturating_add))
+        signature.bytes(total.fold(0, u64::saturating_add))
     }
 
     /// Whether it runs code of the program's.
