@@ -14,8 +14,8 @@ use crate::thread::NativeFrame;
 use crate::unwind::{ProcessUnwinder, UnwoundStack};
 use crate::{FunctionNames, thread};
 
-/// Examines one crashed thread, and tells its functions one by one: names take longest, and who
-/// waits may have enough.
+/// Examines one crashed thread, and hands its functions over one by one: names take longest, and a
+/// caller that waits may have enough.
 #[derive(Debug)]
 pub struct CrashedThread {
     pid: u32,

@@ -38,7 +38,8 @@ pub use thread::{NativeFrame, ThreadSnapshot};
 use python::PythonInterpreter;
 use thread::ThreadExaminer;
 
-/// A process as it was at one moment; its threads one after the other.
+/// A process as it was at one moment. [`examine`] makes it, reading one thread after the other; it
+/// holds no resource of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessSnapshot {
     /// Process id, in the namespace of the examining process.

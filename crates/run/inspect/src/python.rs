@@ -37,7 +37,8 @@ pub struct RawPythonFrame {
     instruction: u64,
 }
 
-/// The interpreter in a process.
+/// The CPython interpreter in a process. Capturing frames takes little time and may happen while a
+/// thread stands still; naming them may happen later.
 #[derive(Debug)]
 pub struct PythonInterpreter {
     memory: ProcessMemory,

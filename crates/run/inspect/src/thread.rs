@@ -113,7 +113,8 @@ struct CapturedStack {
     python: Vec<RawPythonFrame>,
 }
 
-/// Examines the threads of one process, one after the other.
+/// Examines the threads of one process, one after the other. Call [`ThreadExaminer::examine`] for
+/// each thread, then [`ThreadExaminer::refused`] for the reason why a thread could not be stopped.
 pub(crate) struct ThreadExaminer<'a> {
     pid: u32,
     maps: &'a str,

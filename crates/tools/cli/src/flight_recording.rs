@@ -36,7 +36,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Value of `otherData.kind` in such a file.
 const KIND: &str = "last events";
 
-/// Records that the agent has handed over.
+/// Records that the agent has handed over. Give it each event of the launcher with `hear`, then
+/// call `write` once.
 #[derive(Debug, Default)]
 pub struct FlightRecords {
     remains: Option<(FlightRecording, Option<u32>)>,

@@ -185,7 +185,8 @@ pub fn ask(what: CheckStep, file: &Path, seed: u64) -> std::io::Result<CheckOutc
     Ok(end(&mut child, ended))
 }
 
-/// The lines of the process. Without a thread: a launcher that asks is about to fork.
+/// Reads the lines of the checking process. It has no thread, because a launcher that asks is about
+/// to fork.
 struct LineReader {
     pipe: ChildStdout,
     bytes: Vec<u8>,

@@ -59,8 +59,8 @@ pub fn describe(whose: ProcessRef, address: u64) -> String {
         .unwrap_or_else(|| format!("{:#x}", address - 1))
 }
 
-/// Describes many addresses, reading each object's debug information once. Bounded by the objects
-/// that the addresses lie in.
+/// Describes many addresses, reading each object's debug information once. Owned by the command
+/// that prints places, and dropped with it. Bounded by the objects that the addresses lie in.
 #[derive(Default)]
 pub struct SymbolResolver {
     objects: HashMap<String, Option<OpenedObject>>,

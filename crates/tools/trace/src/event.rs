@@ -205,7 +205,8 @@ pub trait NameSource {
     fn collective(&mut self, tag: i32) -> String;
 }
 
-/// Turns records into what was seen; asks for each name once.
+/// Turns records into events, and asks its source for each name once. Owned by the reader of one
+/// world; records of a rank must come in their order.
 pub struct RecordDecoder<N> {
     names: N,
     calls: HashMap<u16, SharedName>,

@@ -47,7 +47,8 @@ const SIDES: [OperationKind; 3] = [
     OperationKind::Collective,
 ];
 
-/// Makes frames.
+/// Writes events into frames. Give it events with `see`, take full frames with `take`, and call
+/// `finish` for the last one.
 #[derive(Debug, Default)]
 pub struct EventWriter {
     names: HashMap<SharedName, u32>,
@@ -225,7 +226,8 @@ impl EventWriter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedFrame;
 
-/// Reads frames of one host.
+/// Reads the frames of one host in their order, and counts the events that were lost with missing
+/// frames.
 #[derive(Debug)]
 pub struct EventReader {
     names: HashMap<u32, SharedName>,

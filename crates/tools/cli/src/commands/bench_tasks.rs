@@ -145,7 +145,8 @@ fn describe(tree: &Tree) -> String {
     words.join(", ")
 }
 
-/// Pollers on the first cores of the machine, and what they are told.
+/// Measurement with pollers on the first cores of the machine, and the commands that they are
+/// given.
 struct PollerBench<'a> {
     tree: &'a Tree,
     args: &'a BenchTasksArgs,

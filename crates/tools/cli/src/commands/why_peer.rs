@@ -36,7 +36,7 @@ struct BulkBandwidth {
     way: String,
 }
 
-/// A peer of the rank.
+/// Path from the rank to one peer.
 struct PeerPath {
     peer: u32,
     node: u32,

@@ -39,7 +39,8 @@ pub fn number_of(context: u64) -> u64 {
     u64::from(garonne_mpi::comm::number(context as u32))
 }
 
-/// A rank of the job, wherever it is.
+/// One rank of a job as its host shows it. [`super::job_snapshot::gather`] makes one for every
+/// rank, in order; the other modules of diagnosis only read it.
 #[derive(Debug)]
 pub struct RankView {
     pub snapshot: DetailedSnapshot,
@@ -121,7 +122,7 @@ fn name_unknown_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
     }
 }
 
-/// Reads what ranks of this host have in their memory: what they share of it is kept once.
+/// Reads what ranks of this host have in their memory. Lists that ranks share are kept once.
 struct RankReader<'a> {
     visit: &'a QueryClient,
     places: SymbolResolver,

@@ -142,7 +142,8 @@ impl Recording {
         distant: Option<RemoteRecordings>,
     ) -> Result<Self, String> {
         let crowded = world.as_ref().is_some_and(|world| {
-            recorded_world::near(world).len() as u64 * 1000 >= u64::from(world.shape().cpus_milli)
+            recorded_world::local_ranks_of(world).len() as u64 * 1000
+                >= u64::from(world.shape().cpus_milli)
         });
         let job = world.as_ref().map(|world| world.shape().job.to_string());
         let base_ns = trace_reader::now_ns();
@@ -204,7 +205,7 @@ impl Recording {
     fn collect(&mut self, last: bool) -> bool {
         let mut busy = false;
         for (number, world) in self.worlds.iter_mut().enumerate() {
-            for rank in world.local_ranks_of() {
+            for rank in world.local_ranks() {
                 if self.backlog.len() >= BACKLOG && !last {
                     return true;
                 }
@@ -384,12 +385,10 @@ impl Recording {
             };
             matches!(card.state(), RankState::Finalized | RankState::Gone) || !alive()
         };
-        let near = self.worlds.iter().all(|world| {
-            world
-                .local_ranks_of()
-                .iter()
-                .all(|&rank| ended(world, rank))
-        });
+        let near = self
+            .worlds
+            .iter()
+            .all(|world| world.local_ranks().iter().all(|&rank| ended(world, rank)));
         near && self.remote.as_ref().is_none_or(RemoteRecordings::is_over)
     }
 

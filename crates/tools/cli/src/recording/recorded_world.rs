@@ -49,7 +49,7 @@ impl RecordedWorld {
     /// A world whose ranks have numbers from `base` on in the file.
     pub fn new(traced: TraceReader, base: u32) -> Self {
         Self {
-            local_ranks: near(&traced),
+            local_ranks: local_ranks_of(&traced),
             decoder: RecordDecoder::new(WorldNames::default()),
             ranks: vec![RecordedRank::default(); traced.shape().size as usize],
             base,
@@ -58,7 +58,7 @@ impl RecordedWorld {
     }
 
     /// Returns the ranks of the world on this host.
-    pub fn local_ranks_of(&self) -> Vec<u32> {
+    pub fn local_ranks(&self) -> Vec<u32> {
         self.local_ranks.clone()
     }
 
@@ -102,7 +102,7 @@ impl RecordedWorld {
     /// Tells of ranks that wait since before this moment in which call they are: they have recorded
     /// nothing.
     pub fn show_waits(&mut self, begun_ns: u64, tell: &mut impl FnMut(&TraceEvent)) {
-        for rank in self.local_ranks_of() {
+        for rank in self.local_ranks() {
             let card = self.reader.rank_block(rank);
             let waits = self.reader.waits(rank);
             let Some((wait, call, site)) = waits.filter(|(wait, ..)| wait.since_ns < begun_ns)
@@ -163,7 +163,7 @@ fn names(process: u32, book: u64) -> Vec<Record> {
 }
 
 /// The ranks of a world that run on this host.
-pub fn near(world: &TraceReader) -> Vec<u32> {
+pub fn local_ranks_of(world: &TraceReader) -> Vec<u32> {
     let shape = *world.shape();
     let is_near = |rank: &u32| shape.nodes == 1 || world.rank_block(*rank).host().0 == shape.node;
     (0..shape.size).filter(is_near).collect()

@@ -169,8 +169,8 @@ impl RecordingHost {
     }
 }
 
-/// Recordings of other hosts. Moves their times to this host's clock and hands their events on,
-/// host by host.
+/// Recordings of other hosts. Owned by [`super::Recording`], which calls `hear` until `is_over`,
+/// and `missing` last. Moves the events' times to this host's clock.
 #[derive(Debug)]
 pub struct RemoteRecordings {
     job: AgentSocketName,

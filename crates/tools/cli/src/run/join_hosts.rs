@@ -31,7 +31,8 @@ pub enum JoinOption {
     Port,
 }
 
-/// Settings of hosts that are to join.
+/// Settings of hosts that are to join. The parser fills them option by option, and calls `settle`
+/// when it has read all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinSettings {
     wanted: bool,

@@ -41,7 +41,7 @@ pub struct SystemFacts {
     pub are_own: fn(&[&str], bool) -> Vec<bool>,
 }
 
-/// Request of the user.
+/// Request of the user, as the command line says it.
 #[derive(Debug)]
 pub enum LaunchRequest {
     /// Run a job.
@@ -54,7 +54,8 @@ pub enum LaunchRequest {
     HelpAll,
 }
 
-/// A job and how to treat it.
+/// A job and how to treat it. The parser fills it from the command line; [`super::run`] decides the
+/// placement and hands it to the launcher.
 #[derive(Debug)]
 pub struct JobOrder {
     /// The job, its placement not yet decided.

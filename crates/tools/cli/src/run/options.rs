@@ -112,7 +112,7 @@ pub enum OptionAction {
     Help,
 }
 
-/// An option.
+/// One option of `garonne run`: its names, its effect, its value and its line of help.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
     /// Names without dashes, the preferred one first.

@@ -32,6 +32,8 @@ use super::{
     batch_allocation, host_list, local_aliases, metrics, option_values, stdin_ranks, timeout,
 };
 
+/// Parser of one command line. It takes words from the front, collects options for the job and for
+/// one program after the other, and becomes a [`LaunchRequest`] at the end.
 struct CommandLineParser<'a> {
     facts: &'a SystemFacts,
     words: VecDeque<OsString>,

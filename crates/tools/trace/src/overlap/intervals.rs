@@ -86,7 +86,7 @@ pub fn add(spans: &mut Vec<Interval>, span: Interval) {
     }
 }
 
-/// When a thread was inside MPI.
+/// Intervals in which a thread was inside MPI, as far as operations may still need them.
 #[derive(Clone, Debug, Default)]
 pub struct MpiIntervals {
     past: VecDeque<Interval>,
