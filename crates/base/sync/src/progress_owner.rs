@@ -29,7 +29,7 @@ const ENTERED: u32 = 3;
 const RELEASED_NO_THREAD: u32 = 4;
 
 /// The word that says who may use a rank's engine: the program's thread or the progress thread. The
-/// locked engine owns it. The program calls `lend` to release ownership and `take_back` to reclaim
+/// locked engine owns it. The program calls `release` to release ownership and `reclaim` to reclaim
 /// it; the progress thread calls [`ProgressOwner::enter`] for each turn.
 #[derive(Debug)]
 pub struct ProgressOwner {
@@ -56,7 +56,7 @@ impl ProgressOwner {
 
     /// Lets the progress thread in from now on, and lets one stay that was asked to leave. For the
     /// one who keeps and lends. `false`: the progress thread has retired, nothing is lent.
-    pub fn lend(&self) -> bool {
+    pub fn release(&self) -> bool {
         // Who lends is the one who recalls. A progress thread may look at both words all the time:
         // they are written only if they change.
         if self.is_recalled.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl ProgressOwner {
     }
 
     /// There is a progress thread again.
-    pub fn attend(&self) {
+    pub fn note_progress_thread(&self) {
         for (gone, there) in [(HELD_NO_THREAD, HELD), (RELEASED_NO_THREAD, RELEASED)] {
             let _ = self
                 .state
@@ -99,13 +99,13 @@ impl ProgressOwner {
 
     /// Whether it is kept. Exact for the one who lends and takes back.
     #[inline]
-    pub fn is_kept(&self) -> bool {
+    pub fn is_held_by_program(&self) -> bool {
         self.state.load(Ordering::Relaxed) < RELEASED
     }
 
     /// Whether it is lent, and not asked back. Exact for the one who lends and takes back.
     pub fn is_released(&self) -> bool {
-        !self.is_kept() && !self.is_recalled.load(Ordering::Relaxed)
+        !self.is_held_by_program() && !self.is_recalled.load(Ordering::Relaxed)
     }
 
     /// Whether the progress thread was inside a moment ago.
@@ -130,7 +130,7 @@ impl ProgressOwner {
     /// Reclaims ownership, and asks a progress thread that is inside to leave soon. The thread may
     /// still be inside, even preempted by the kernel. A caller that gets `false` continues with
     /// real locks, and calls this again now and then.
-    pub fn take_back(&self) -> bool {
+    pub fn reclaim(&self) -> bool {
         if self.try_reclaim() {
             return true;
         }
@@ -168,7 +168,7 @@ impl ProgressThreadGuard<'_> {
         let stays = needed();
         if stays {
             // Whoever lent meanwhile may have said that already.
-            gate.attend();
+            gate.note_progress_thread();
         }
         !stays
     }
@@ -340,7 +340,7 @@ impl<'a> ProgressWakeup<'a> {
     }
 
     /// Wakes the progress thread whatever it waits for.
-    pub fn rouse(self) {
+    pub fn wake_always(self) {
         // An even number: armed stays armed.
         self.word.fetch_add(2, Ordering::SeqCst);
         crate::futex::wake(self.word, u32::MAX);
@@ -357,43 +357,50 @@ mod tests {
     #[test]
     fn a_gate_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
         let gate = ProgressOwner::new();
-        assert!(gate.enter().is_none() && gate.is_kept());
-        gate.lend();
+        assert!(gate.enter().is_none() && gate.is_held_by_program());
+        gate.release();
         let inside = gate.enter().unwrap();
-        assert!(!inside.is_recalled() && !gate.take_back() && inside.is_recalled());
+        assert!(!inside.is_recalled() && !gate.reclaim() && inside.is_recalled());
         drop(inside);
-        assert!(gate.take_back() && gate.is_kept());
-        gate.lend();
+        assert!(gate.reclaim() && gate.is_held_by_program());
+        gate.release();
         let inside = gate.enter().unwrap();
-        assert!(!inside.is_recalled() && !gate.take_back() && inside.is_recalled());
-        gate.lend();
+        assert!(!inside.is_recalled() && !gate.reclaim() && inside.is_recalled());
+        gate.release();
         assert!(!inside.is_recalled() && gate.is_released(), "it may stay");
-        assert!(!gate.take_back() && !gate.is_released());
+        assert!(!gate.reclaim() && !gate.is_released());
     }
 
     #[test]
     fn a_helper_retires_only_while_the_gate_is_kept_and_nothing_is_lent_until_there_is_another() {
         let gate = ProgressOwner::new();
-        assert!(gate.lend() && !gate.retire());
-        assert!(gate.take_back() && gate.retire() && !gate.retire());
-        assert!(gate.is_kept() && gate.is_deserted() && gate.take_back());
-        assert!(!gate.lend() && gate.is_kept() && gate.enter().is_none());
-        gate.attend();
-        assert!(gate.lend() && gate.lend() && gate.enter().is_some());
+        assert!(gate.release() && !gate.retire());
+        assert!(gate.reclaim() && gate.retire() && !gate.retire());
+        assert!(gate.is_held_by_program() && gate.is_deserted() && gate.reclaim());
+        assert!(!gate.release() && gate.is_held_by_program() && gate.enter().is_none());
+        gate.note_progress_thread();
+        assert!(gate.release() && gate.release() && gate.enter().is_some());
     }
 
     #[test]
     fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
         let gate = ProgressOwner::new();
-        assert!(gate.lend());
+        assert!(gate.release());
         assert!(!gate.enter().unwrap().abandon(|| true) && !gate.is_deserted());
         assert!(gate.enter().unwrap().abandon(|| false));
-        assert!(gate.is_deserted() && !gate.is_kept() && gate.enter().is_none() && !gate.lend());
-        gate.attend();
-        assert!(gate.is_released() && gate.lend() && gate.enter().unwrap().abandon(|| false));
-        assert!(gate.take_back() && gate.is_kept() && gate.is_deserted() && !gate.lend());
-        gate.attend();
-        assert!(gate.is_kept() && !gate.is_deserted() && gate.lend());
+        assert!(
+            gate.is_deserted()
+                && !gate.is_held_by_program()
+                && gate.enter().is_none()
+                && !gate.release()
+        );
+        gate.note_progress_thread();
+        assert!(gate.is_released() && gate.release() && gate.enter().unwrap().abandon(|| false));
+        assert!(
+            gate.reclaim() && gate.is_held_by_program() && gate.is_deserted() && !gate.release()
+        );
+        gate.note_progress_thread();
+        assert!(gate.is_held_by_program() && !gate.is_deserted() && gate.release());
     }
 
     #[test]

@@ -185,12 +185,12 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         *lock(&self.async_progress.promise) = Some(promise);
         self.shard.elide(promise);
         self.shared.store(false, Ordering::Relaxed);
-        self.enter().allow_slot_batches(true);
+        self.lock_engine().allow_slot_batches(true);
     }
 
     /// Several threads may be in MPI from now on. Called while still one is.
     pub fn share(&self) {
-        self.enter().allow_slot_batches(false);
+        self.lock_engine().allow_slot_batches(false);
         self.shard.share();
         self.shared.store(true, Ordering::SeqCst);
     }
@@ -198,7 +198,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Calls `f` on the engine and tells waiters if that completed something.
     #[inline]
     fn with<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         let before = shard.completions();
         let result = f(&mut shard);
         self.unlock_after(shard, before);
@@ -298,7 +298,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         if self.is_traced() {
             return None;
         }
-        self.leaves();
+        self.note_open_in_shard();
         self.with(|shard| shard.post_plain(&catch))
     }
 
@@ -308,7 +308,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     pub fn ending<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
         match self.shard.try_lock_unshared() {
             Some(mut shard) => f(&mut shard),
-            None => f(&mut self.enter()),
+            None => f(&mut self.lock_engine()),
         }
     }
 
@@ -318,14 +318,14 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         if self.is_traced() {
             return false;
         }
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         // It completes nothing that anybody waits for: there is nothing to announce.
         shard.send_small(&small)
     }
 
     /// What the engine waits for, and whether it is idle, for publishing.
     pub fn waiting(&self) -> PendingReport {
-        let shard = self.enter();
+        let shard = self.lock_engine();
         shard.publish_tally();
         let mut waiting = shard.waiting();
         drop(shard);
@@ -336,7 +336,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Packets are queued that found no room yet.
     pub fn has_work(&self) -> bool {
-        self.enter().has_work()
+        self.lock_engine().has_work()
     }
 
     /// Threads that were woken where they sat, or spared that, because of news for them, ever
@@ -361,7 +361,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn send(&self, send: SendArgs) -> Result<StartOutcome, Error> {
-        self.leaves();
+        self.note_open_in_shard();
         self.with(|shard| shard.send(send))
     }
 
@@ -397,24 +397,24 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     fn plain_recv_completed_at(&self, name: Request) -> Option<u64> {
         match self.shard.try_lock_unshared() {
             Some(shard) => shard.plain_ended_at(name),
-            None => self.enter().plain_ended_at(name),
+            None => self.lock_engine().plain_ended_at(name),
         }
     }
 
     fn full_request(&self, name: Request) -> Option<(Request, ContextId)> {
-        self.enter().full_name(name)
+        self.lock_engine().full_name(name)
     }
 
     fn pending(&self, name: Request) -> Option<PendingOperation> {
-        self.enter().pending(name)
+        self.lock_engine().pending(name)
     }
 
     fn contexts_in_use(&self) -> ContextsInUse {
-        self.enter().contexts_in_use()
+        self.lock_engine().contexts_in_use()
     }
 
     fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
-        self.leaves();
+        self.note_open_in_shard();
         self.with(|shard| shard.recv(recv))
     }
 
@@ -446,7 +446,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         data: Data,
         origin: CallOrigin,
     ) -> Result<StartOutcome, Error> {
-        self.leaves();
+        self.note_open_in_shard();
         self.with(|shard| shard.mrecv(message, data, origin))
     }
 
@@ -455,23 +455,23 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
     }
 
     fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.enter().peek(request)
+        self.lock_engine().peek(request)
     }
 
     fn completed_at(&self, request: Request) -> Option<u64> {
-        self.enter().completion_number(request)
+        self.lock_engine().completion_number(request)
     }
 
     fn completions(&self, _context: ContextId) -> u64 {
-        self.enter().completions()
+        self.lock_engine().completions()
     }
 
     fn take(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.enter().take(request)
+        self.lock_engine().take(request)
     }
 
     fn abandon(&self, request: Request) -> Result<(), Error> {
-        self.enter().abandon(request)
+        self.lock_engine().abandon(request)
     }
 
     fn progress(&self) -> bool {
@@ -533,7 +533,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         let waiter = current_waiter();
         if !known.is_empty() {
             // Who finds one over already is about to ask.
-            self.enter().await_completion_of_any(known, waiter);
+            self.lock_engine().await_completion_of_any(known, waiter);
         }
         WaitTarget::AnyOf(waiter)
     }
@@ -580,7 +580,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
             .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
         self.open_steppers.fetch_add(1, Ordering::SeqCst);
         self.count_interest(1);
-        self.leaves();
+        self.note_open_in_shard();
         lock(&self.new_steppers).push_back(stepper);
         self.step_new(ProgressCaller::Program);
     }

@@ -29,9 +29,9 @@ fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_al
         };
         let mut mine = u32::from(add());
         shared.1.share();
-        shared.0.lend();
+        shared.0.release();
         mine += u32::from(add());
-        while !shared.0.take_back() {
+        while !shared.0.reclaim() {
             loom::thread::yield_now();
         }
         shared.1.elide(promise);
@@ -49,12 +49,12 @@ fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
         let gate = Arc::new(ProgressOwner::new());
         let helper = gate.clone();
         let thread = loom::thread::spawn(move || helper.retire() || helper.enter().is_some());
-        let lent = gate.lend();
+        let lent = gate.release();
         thread.join().unwrap();
-        assert_eq!(lent, !gate.is_deserted() && !gate.is_kept());
+        assert_eq!(lent, !gate.is_deserted() && !gate.is_held_by_program());
         if !lent {
-            gate.attend();
-            assert!(gate.lend() && gate.enter().is_some());
+            gate.note_progress_thread();
+            assert!(gate.release() && gate.enter().is_some());
         }
     });
 }
@@ -65,7 +65,7 @@ fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
 fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0)));
-        assert!(shared.0.lend());
+        assert!(shared.0.release());
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
             let open = || helper.1.load(Ordering::SeqCst) != 0;
@@ -73,12 +73,12 @@ fn what_is_left_open_has_a_helper_or_the_lender_knows_that_it_has_gone() {
             !open() && inside.abandon(open)
         });
         shared.1.swap(1, Ordering::SeqCst);
-        let lent = shared.0.lend();
+        let lent = shared.0.release();
         let gone = thread.join().unwrap();
         assert!(!lent || !gone, "nobody is there for what is lent");
         // Another may have been hired beside one that stays.
-        shared.0.attend();
-        assert!(shared.0.lend() && shared.0.enter().is_some());
+        shared.0.note_progress_thread();
+        assert!(shared.0.release() && shared.0.enter().is_some());
     });
 }
 
@@ -90,7 +90,7 @@ fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it
         // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
         // it if it did not.
         let promise = unsafe { SingleThreaded::promise() };
-        shared.0.lend();
+        shared.0.release();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
             let Some(inside) = helper.0.enter() else {
@@ -105,7 +105,7 @@ fn a_helper_that_goes_is_never_at_the_engine_together_with_a_thread_that_took_it
                 guard.map(|mut guard| guard.with(|n| *n += 1));
             }
         });
-        if shared.0.take_back() {
+        if shared.0.reclaim() {
             shared.1.elide(promise);
         }
         if let Some(mut guard) = shared.1.try_lock() {
@@ -124,7 +124,7 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
         // SAFETY: the gate keeps the progress thread away while the lock is elided; loom would see
         // it if it did not.
         let promise = unsafe { SingleThreaded::promise() };
-        shared.0.lend();
+        shared.0.release();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
             let inside = helper.0.enter();
@@ -133,7 +133,7 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
         });
         let mut mine = 0;
         for _ in 0..2 {
-            if shared.0.take_back() {
+            if shared.0.reclaim() {
                 shared.1.elide(promise);
             }
             mine += u32::from(
@@ -156,7 +156,7 @@ fn a_thread_that_comes_back_works_beside_a_helper_that_has_not_left() {
 fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
     loom::model(|| {
         let shared = Arc::new((ProgressOwner::new(), AtomicU32::new(0), AtomicU32::new(0)));
-        shared.0.lend();
+        shared.0.release();
         let helper = shared.clone();
         let thread = loom::thread::spawn(move || {
             let call = ProgressWakeup::new(&helper.1, &helper.2);
@@ -172,9 +172,9 @@ fn a_helper_that_was_asked_to_leave_never_disarms_what_is_armed_after_that() {
             }
         });
         let call = ProgressWakeup::new(&shared.1, &shared.2);
-        shared.0.take_back();
+        shared.0.reclaim();
         call.disarm();
-        shared.0.lend();
+        shared.0.release();
         call.arm(WakeupScope::Transfers);
         thread.join().unwrap();
         assert!(call.is_armed(), "nobody could call the helper any more");

@@ -22,13 +22,13 @@ impl ProgressSpin {
 
     /// Whether it was a moment ago.
     #[inline]
-    pub fn is_kept(&self) -> bool {
+    pub fn is_spinning(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// The progress thread looks from now on. For the progress thread alone.
     pub fn begin(&self) {
-        if !self.is_kept() {
+        if !self.is_spinning() {
             self.0.store(true, Ordering::Relaxed);
         }
     }
@@ -45,7 +45,7 @@ impl ProgressSpin {
     pub fn will_see_release(&self) -> bool {
         // The lending before the look: SYNC(hands-vigil).
         fence(Ordering::SeqCst);
-        self.is_kept()
+        self.is_spinning()
     }
 }
 
@@ -67,7 +67,7 @@ mod loom_tests {
                 helper.1.end();
                 helper.0.enter().is_some()
             });
-            shared.0.lend();
+            shared.0.release();
             let relied = shared.1.will_see_release();
             let entered = thread.join().unwrap();
             assert!(entered || !relied, "what is lent would be left lying");
@@ -85,7 +85,7 @@ mod loom_tests {
                 AtomicBool::new(false),
             ));
             shared.1.begin();
-            shared.0.lend();
+            shared.0.release();
             let helper = shared.clone();
             let thread = loom::thread::spawn(move || {
                 let inside = helper.0.enter();
@@ -95,7 +95,7 @@ mod loom_tests {
                 seen
             });
             shared.2.store(true, Ordering::Relaxed);
-            shared.0.lend();
+            shared.0.release();
             let relied = shared.1.will_see_release();
             let seen = thread.join().unwrap();
             assert!(seen || !relied, "what is open would be left lying");

@@ -168,7 +168,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the transport has no way to call it.
     pub fn enable_async_progress(self: &Arc<Self>, cpus: Option<CpuSet>) {
-        let Some(memory) = self.enter().rail().progress_words(self.me) else {
+        let Some(memory) = self.lock_engine().rail().progress_words(self.me) else {
             return;
         };
         let words = WakeupWords {
@@ -206,7 +206,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Ends the progress thread, until something is left open again. Called by a thread that is in
     /// MPI, the last one.
     pub fn stop_async_progress(&self) {
-        while !self.take_back() {
+        while !self.reclaim_progress() {
             std::thread::yield_now();
         }
         let tasks = lock(&self.async_progress.tasks).take();
@@ -229,7 +229,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return;
         }
         let mut open = lock(&self.async_progress.open_operations);
-        let shard = self.enter();
+        let shard = self.lock_engine();
         let Some(site) = shard.pending_call_site(request) else {
             return;
         };
@@ -269,7 +269,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if lends {
             self.async_progress.spin.note_release(now.at);
             // To one that is awake that takes no time.
-            if !self.lend(what) {
+            if !self.release_progress(what) {
                 self.async_progress.call_sites.go(self.moment());
             }
         }
@@ -305,7 +305,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn reclaim_late(&self) {
-        if self.take_back()
+        if self.reclaim_progress()
             && let Some(since) = lock(&self.async_progress.reclaim_delayed_at).take()
         {
             self.async_progress.release_backoff.came(since);
@@ -317,22 +317,22 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline(never)]
     pub(super) fn reclaim_on_return(&self) {
         self.note_return();
-        if !self.async_progress.ownership.owner.is_kept() && !self.take_back() {
+        if !self.async_progress.ownership.owner.is_held_by_program() && !self.reclaim_progress() {
             *lock(&self.async_progress.reclaim_delayed_at) = Some(Instant::now());
         }
     }
 
     /// Lets the progress thread in, and has peers call it, unless (`true`) it is awake and sees
     /// that itself.
-    pub(super) fn lend(&self, what: WakeupScope) -> bool {
-        let kept = self.async_progress.ownership.owner.is_kept();
+    pub(super) fn release_progress(&self, what: WakeupScope) -> bool {
+        let kept = self.async_progress.ownership.owner.is_held_by_program();
         if kept
             && self.async_progress.release_backoff.begin().is_none()
             && !self.surroundings.releases_always()
         {
             return false;
         }
-        let Some(words) = self.words() else {
+        let Some(words) = self.wakeup_words() else {
             return false;
         };
         let call = words.call();
@@ -346,7 +346,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         } else if kept {
             // Small messages take the lock from now on, as everything does.
-            self.enter().allow_slot_batches(false);
+            self.lock_engine().allow_slot_batches(false);
             self.shard.share();
         }
         // What the progress thread looks at all the time is written only if it changes.
@@ -362,17 +362,17 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .nothing_left
                 .store(false, Ordering::SeqCst);
         }
-        while !self.async_progress.ownership.owner.lend() {
+        while !self.async_progress.ownership.owner.release() {
             // It has gone since it was asked for.
-            if self.words().is_none() {
-                self.take_back();
+            if self.wakeup_words().is_none() {
+                self.reclaim_progress();
                 return false;
             }
         }
         if self.surroundings.takeover_delay().is_some() {
             // One that looks already will see this, too.
             if self.async_progress.release_counter.count() {
-                call.rouse();
+                call.wake_always();
             }
             return false;
         }
@@ -380,26 +380,26 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return true;
         }
         if self.async_progress.spin.should_wake_worker() {
-            call.rouse();
+            call.wake_always();
         }
         let known = call.is_armed() && what == WakeupScope::Transfers;
         if !known {
-            self.arm(call, what);
+            self.arm_wakeup(call, what);
         }
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         // Who sleeps does not know by when it has to look.
         let soon = self
             .arm_transport_wakeup(&mut shard, what)
             .is_some_and(|limit| limit < LOOKS_SOON);
         // What came before that called nobody.
         if known && !soon && !shard.has_work() {
-            self.leave(shard, false);
+            self.unlock(shard, false);
             return false;
         }
         let before = shard.completions();
         let looked = shard.poll_only();
         let (after, work) = (shard.completions(), shard.has_work());
-        self.leave(shard, after != before);
+        self.unlock(shard, after != before);
         // News that were taken here come to nobody else.
         let told = self.step_unless_many(after);
         if work && looked.bytes < HANDED_OVER_FROM {
@@ -410,7 +410,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if looked.more || soon || more || !told {
             call.ring(WakeupScope::Transfers);
         } else {
-            self.hand_over();
+            self.wake_worker_for_work();
         }
         false
     }
@@ -418,7 +418,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// A thread of the program may be about to go away from work that is left: the progress thread
     /// is called, if nobody else sees to it.
     #[inline]
-    pub(super) fn hand_over(&self) {
+    pub(super) fn wake_worker_for_work(&self) {
         if self.async_progress.ownership.owner.is_released() && !self.waiters.has_leader() {
             self.wake_worker_if_work();
         }
@@ -427,7 +427,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     fn wake_worker_if_work(&self) {
-        if self.enter().has_work()
+        if self.lock_engine().has_work()
             && let Some(words) = self.async_progress.wakeup_words.get()
         {
             // One that is at work looks again when it has armed this.
@@ -439,8 +439,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// was asked to leave; until it does, both are at the engine.
     #[cold]
     #[inline(never)]
-    pub(super) fn take_back(&self) -> bool {
-        let kept = self.async_progress.ownership.owner.take_back();
+    pub(super) fn reclaim_progress(&self) -> bool {
+        let kept = self.async_progress.ownership.owner.reclaim();
         self.disarm_wakeup();
         if kept
             && !self.shared.load(Ordering::Relaxed)
@@ -448,7 +448,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             && let Some(promise) = *lock(&self.async_progress.promise)
         {
             self.shard.elide(promise);
-            self.enter().allow_slot_batches(true);
+            self.lock_engine().allow_slot_batches(true);
         }
         kept
     }
@@ -475,7 +475,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return self.left(REOPENED_SITE, what, false);
         }
         self.async_progress.any_open.store(false, Ordering::SeqCst);
-        if !self.async_progress.ownership.owner.is_kept() && !self.take_back() {
+        if !self.async_progress.ownership.owner.is_held_by_program() && !self.reclaim_progress() {
             // The next call tries again.
             self.async_progress
                 .ownership
@@ -513,7 +513,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .store(false, Ordering::SeqCst);
             return false;
         }
-        self.take_back()
+        self.reclaim_progress()
     }
 
     /// Ownership is released to a progress thread that is neither awake nor called by anybody, and
@@ -528,10 +528,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         // The role of the caller before the looks at the progress thread: a spin that ends
         // meanwhile finds nobody there. SYNC(hands-vigil).
-        !lending.ownership.owner.is_kept()
+        !lending.ownership.owner.is_held_by_program()
             && self.surroundings.takeover_delay().is_none()
             && !self.waiters.has_leader()
-            && !lending.spin.flag.is_kept()
+            && !lending.spin.flag.is_spinning()
             && !is_armed()
     }
 
@@ -545,7 +545,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn is_request_open(&self) -> bool {
         let mut open = lock(&self.async_progress.open_operations);
         if !open.is_empty() {
-            let shard = self.enter();
+            let shard = self.lock_engine();
             if !open.goes_on(|request| shard.is_complete(request))
                 && self
                     .async_progress

@@ -157,12 +157,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// or any where ranks exceed cores.
     #[inline]
     fn may_lose_core(&self) -> bool {
-        !self.async_progress.ownership.owner.is_kept() || self.surroundings.spin_budget().spins == 0
+        !self.async_progress.ownership.owner.is_held_by_program()
+            || self.surroundings.spin_budget().spins == 0
     }
 
     /// Takes the engine. Waits for a holder, which never blocks.
     #[inline]
-    pub(super) fn enter(&self) -> EngineGuard<'_, R> {
+    pub(super) fn lock_engine(&self) -> EngineGuard<'_, R> {
         // Before a try, which takes the lock's line from its holder.
         let free = if self.shard.is_held() {
             None
@@ -228,11 +229,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         // Work that an operation left queued is news, too: whoever sleeps in the leader's place has
         // to see to it.
         let changed = shard.completions() != before || shard.has_work();
-        self.leave(shard, changed);
+        self.unlock(shard, changed);
     }
 
     #[inline]
-    pub(super) fn leave(&self, shard: EngineGuard<'_, R>, changed: bool) {
+    pub(super) fn unlock(&self, shard: EngineGuard<'_, R>, changed: bool) {
         if !shard.is_alone() {
             self.unlock_shared(shard, changed);
         }

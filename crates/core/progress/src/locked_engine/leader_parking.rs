@@ -66,7 +66,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Who has leadership does not sleep any more, nor is about to.
     fn note_awake(&self) {
         self.leader_sleeps.store(false, Ordering::SeqCst);
-        self.enter().rail().disarm();
+        self.lock_engine().rail().disarm();
     }
 
     /// The leader leaves its leadership to the thread that sleeps on the doorbell. `false`: nobody
@@ -82,12 +82,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         for _ in 0..LAYS_BACK {
             let seen = self.waiters.event_count();
-            let ticket = self.enter().rail().arm();
+            let ticket = self.lock_engine().rail().arm();
             if self.advance(ProgressCaller::Program, LockPolicy::Wait) {
                 continue;
             }
             self.poll_predicates();
-            if self.retry().is_some() {
+            if self.retry_limit().is_some() {
                 break;
             }
             self.leader_sleeps.store(true, Ordering::SeqCst);
@@ -132,12 +132,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let Some(mut seat) = self.waiters.take_slot(current_waiter_id()) else {
             return ParkOutcome::Leads;
         };
-        let ticket = self.enter().rail().arm();
+        let ticket = self.lock_engine().rail().arm();
         let moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
         self.poll_predicates();
         let over = !moved && done();
-        if moved || over || self.retry().is_some() {
-            self.enter().rail().disarm();
+        if moved || over || self.retry_limit().is_some() {
+            self.lock_engine().rail().disarm();
             naps.parked_last = true;
             return if over {
                 ParkOutcome::Done
@@ -183,7 +183,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let WaitTarget::Receive(name, _) = awaits() else {
             return None;
         };
-        if !self.enter().block_in_receive(name, false) {
+        if !self.lock_engine().block_in_receive(name, false) {
             return None;
         }
         let mut seat = self.waiters.take_slot(current_waiter_id())?;

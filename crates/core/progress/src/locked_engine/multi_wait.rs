@@ -154,7 +154,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         awaits: Option<&dyn Fn() -> WaitTarget>,
     ) -> bool {
         let role = Leadership(&self.waiters);
-        if !self.async_progress.ownership.owner.is_kept() {
+        if !self.async_progress.ownership.owner.is_held_by_program() {
             self.disarm_wakeup();
         }
         self.note_leader_pattern(awaits);
@@ -181,7 +181,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.leader_pattern
             .store(completion_events::pattern_hash(&pattern), Ordering::Relaxed);
         if self.waiters.has_bell_sleeper() {
-            self.enter().block_in_receive(name, true);
+            self.lock_engine().block_in_receive(name, true);
         }
     }
 
@@ -204,7 +204,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.release_first_again();
         // Asked again: another thread may have left something open meanwhile, and trusted the
         // leader.
-        if !self.async_progress.ownership.owner.is_kept()
+        if !self.async_progress.ownership.owner.is_held_by_program()
             || self.async_progress.take_leader_relied_on()
             || self.async_progress.is_any_open()
         {
@@ -267,12 +267,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     pub(super) fn is_anything_open(&self) -> bool {
         self.open_steppers.load(Ordering::Relaxed) > 0
             || self.async_progress.is_any_open()
-            || !self.async_progress.ownership.owner.is_kept()
+            || !self.async_progress.ownership.owner.is_held_by_program()
     }
 
     /// Looks for it some times with the engine in hand, which others then may have.
     fn try_fast_recv(&self, catch: &FastRecv) -> CatchAttempt {
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         let before = shard.completions();
         let turn = match shard.recv_blocking_fast(catch, CATCH_LOOKS) {
             Some(caught) => CatchAttempt::Received(caught),
@@ -281,7 +281,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         // Work that is left is seen to by who polls next.
         let changed = shard.completions() != before;
-        self.leave(shard, changed);
+        self.unlock(shard, changed);
         turn
     }
 

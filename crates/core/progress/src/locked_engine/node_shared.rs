@@ -15,7 +15,7 @@ use garonne_sync::user::Data;
 
 impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn coll_heap(&self, owner: Peer) -> Option<Segment> {
-        self.enter().rail().coll_heap(owner)
+        self.lock_engine().rail().coll_heap(owner)
     }
 
     fn memory_spins(&self) -> u32 {
@@ -23,15 +23,15 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.enter().rail().doorbell(peer)
+        self.lock_engine().rail().doorbell(peer)
     }
 
     fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
-        self.enter().rail().progress_words(peer)
+        self.lock_engine().rail().progress_words(peer)
     }
 
     fn can_read(&self, peer: Peer) -> bool {
-        self.enter()
+        self.lock_engine()
             .rail()
             .capabilities(peer)
             .is_some_and(|reach| reach.can_read)
@@ -40,18 +40,18 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn expose(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         // The peer of a region only says whose death ends it early; this one's users meet before it
         // ends.
-        match self.enter().rail().expose(name, self.me, data) {
+        match self.lock_engine().rail().expose(name, self.me, data) {
             ExposeResult::Ready(descriptor) => Some(descriptor),
             ExposeResult::Pending | ExposeResult::Unable => None,
         }
     }
 
     fn revoke(&self, name: BulkToken) {
-        self.enter().rail().revoke(name);
+        self.lock_engine().rail().revoke(name);
     }
 
     fn read_exposed(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         let lifted = if shard.is_alone() {
             OffloadResult::Unable
         } else {

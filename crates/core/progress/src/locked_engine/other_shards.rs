@@ -146,7 +146,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
 
     /// How long to sleep at most because of this.
     pub(super) fn sleep_limit(&self) -> Option<Duration> {
-        self.host.retry()
+        self.host.retry_limit()
     }
 
     /// The word of its bell.
@@ -158,7 +158,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
 impl<R: Transport + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
         self.host.leader_sleeps.store(false, Ordering::SeqCst);
-        self.host.enter().rail().disarm();
+        self.host.lock_engine().rail().disarm();
         drop(Leadership(&self.host.waiters));
         self.host.note_leader_left();
     }
@@ -200,7 +200,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// The calling thread started something here that goes on.
     #[inline]
-    pub(super) fn leaves(&self) {
+    pub(super) fn note_open_in_shard(&self) {
         if let Some(beside) = self.shard_links.get() {
             LEFT.with(|left| left.set(left.get() | 1 << beside.shard));
         }
@@ -401,7 +401,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         }
         let seen = self.waiters.event_count();
-        let ticket = self.enter().rail().arm();
+        let ticket = self.lock_engine().rail().arm();
         Some(CoveredShard {
             host: self,
             ticket,
@@ -422,7 +422,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether something may come here that is to be seen to.
     fn needs_progress(&self) -> bool {
         self.open_steppers.load(Ordering::SeqCst) > 0 || {
-            let shard = self.enter();
+            let shard = self.lock_engine();
             shard.has_work() || shard.has_open_operations()
         }
     }
@@ -518,7 +518,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         };
         let mut others = beside.shards.others(beside.shard, u32::MAX);
-        others.any(|host| !host.waiters.has_leader() && host.enter().has_work())
+        others.any(|host| !host.waiters.has_leader() && host.lock_engine().has_work())
     }
 
     /// A call that must not wait found nothing here: others may rely on it all the same. `true`:
@@ -540,7 +540,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if self.async_progress.phase.load(Ordering::Acquire) == OFF {
             return;
         }
-        let shard = host.enter();
+        let shard = host.lock_engine();
         let Some(site) = shard.pending_call_site(request) else {
             return;
         };
@@ -553,7 +553,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         });
         let first = open[known]
             .1
-            .add(request, |request| host.enter().is_complete(request));
+            .add(request, |request| host.lock_engine().is_complete(request));
         let only = open
             .iter()
             .enumerate()
@@ -576,11 +576,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         let mut work = false;
         for host in hosts {
-            let mut shard = host.enter();
+            let mut shard = host.lock_engine();
             let before = shard.completions();
             work |= shard.poll_only().more || shard.has_work();
             let changed = shard.completions() != before;
-            host.leave(shard, changed);
+            host.unlock(shard, changed);
         }
         work
     }
@@ -590,7 +590,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let mut open = lock(&self.async_progress.open_in_other_shards);
         // One that goes on is enough; what it leaves unasked is asked after it.
         open.retain_mut(|(host, operations)| {
-            operations.goes_on(|request| host.enter().is_complete(request))
+            operations.goes_on(|request| host.lock_engine().is_complete(request))
         });
         !open.is_empty()
     }

@@ -48,26 +48,26 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.yield_to_lock_waiters();
         let mut shard = match (self.try_lock_to_poll(), look) {
             (Some(shard), _) => shard,
-            (None, LockPolicy::Wait) => self.enter(),
+            (None, LockPolicy::Wait) => self.lock_engine(),
             (None, LockPolicy::IfFree) => return false,
         };
         let before = shard.completions();
         let mut moved = shard.progress_briefly();
         let mut next = shard.take_copy_job();
         let (mut after, mut work) = (shard.completions(), shard.has_work());
-        self.leave(shard, after != before);
+        self.unlock(shard, after != before);
         while let Some(mut flight) = next.take() {
             moved = true;
             flight.run();
             let goes_on = flight.must_continue();
-            let mut shard = self.enter();
+            let mut shard = self.lock_engine();
             let before = shard.completions();
             shard.finish_copy_job(flight);
             if goes_on {
                 next = shard.take_copy_job();
             }
             (after, work) = (shard.completions(), shard.has_work());
-            self.leave(shard, after != before);
+            self.unlock(shard, after != before);
         }
         if moved && work {
             // Whoever sleeps did so before there was this work.
@@ -75,7 +75,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         }
         let moved = self.step(after, by) || moved;
         if moved && by == ProgressCaller::Program {
-            self.hand_over();
+            self.wake_worker_for_work();
         }
         moved
     }

@@ -134,7 +134,7 @@ impl SpinControl {
     /// Whether a progress thread is awake, or would be if it were lent to.
     #[inline]
     pub(super) fn is_worker_near(&self) -> bool {
-        self.flag.is_kept() || self.program.often.load(Ordering::Relaxed)
+        self.flag.is_spinning() || self.program.often.load(Ordering::Relaxed)
     }
 
     /// Ownership is released. Whether the progress thread sees that itself.
@@ -298,7 +298,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// `true`: there is another turn to take.
     pub(super) fn spin_before_sleep(&self, call: ProgressWakeup<'_>, seen: u32) -> bool {
         let lending = &self.async_progress;
-        if !lending.spin.flag.is_kept() {
+        if !lending.spin.flag.is_spinning() {
             return false;
         }
         let mut looks = self.looks();

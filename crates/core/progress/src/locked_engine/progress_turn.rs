@@ -32,7 +32,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> WorkerDuty for Eng
     }
 
     fn rouse(&self) {
-        self.words.call().rouse();
+        self.words.call().wake_always();
     }
 
     fn turn(&self) -> WorkerAction {
@@ -104,7 +104,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         }
         self.async_progress.postponed.store(0, Ordering::Relaxed);
-        let next = match self.async_progress.ownership.owner.is_kept() {
+        let next = match self.async_progress.ownership.owner.is_held_by_program() {
             false => self.work(ProgressCaller::Helper),
             true if self
                 .async_progress
@@ -135,7 +135,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         loop {
             self.surroundings
                 .note_progress_thread(ProgressThreadEvent::Called);
-            let awake = by == ProgressCaller::Helper && self.async_progress.spin.flag.is_kept();
+            let awake = by == ProgressCaller::Helper && self.async_progress.spin.flag.is_spinning();
             let moved = if awake {
                 self.progress_spinning(&inside)
             } else {
@@ -151,7 +151,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.return_work();
                 return WorkerAction::Sleep;
             }
-            if awake && self.async_progress.spin.flag.is_kept() {
+            if awake && self.async_progress.spin.flag.is_spinning() {
                 // It looks on at the gate, or, at what was left open meanwhile, inside.
                 self.async_progress
                     .ownership
@@ -171,8 +171,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 // The word changes if it was not armed: then there is another turn, which sees what
                 // came meanwhile.
                 (Some(what), Some(words)) => {
-                    self.arm(words.call(), what);
-                    limit = self.arm_transport_wakeup(&mut self.enter(), what);
+                    self.arm_wakeup(words.call(), what);
+                    limit = self.arm_transport_wakeup(&mut self.lock_engine(), what);
                 }
                 _ => self
                     .async_progress
@@ -190,7 +190,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // What was left open meanwhile may have been armed for more than what this armed for
             // afterwards.
         }
-        let work = self.enter().has_work() || self.other_shards_have_work();
+        let work = self.lock_engine().has_work() || self.other_shards_have_work();
         let retry = self.surroundings.retry_interval().filter(|_| work);
         let limit = retry.into_iter().chain(limit).min();
         limit.map_or(WorkerAction::Sleep, WorkerAction::Nap)
@@ -215,7 +215,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// A leader may have gone to sleep while the progress thread was at the engine: what is left to
     /// do is its work.
     fn return_work(&self) {
-        if self.enter().has_work() {
+        if self.lock_engine().has_work() {
             self.count_event_and_wake();
         }
     }
@@ -257,7 +257,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             if idle == 0 {
                 // Bytes that are on their way come sooner than it would wake.
-                spins = self.enter().transfer_polls().min(most);
+                spins = self.lock_engine().transfer_polls().min(most);
             }
             idle += 1;
             std::hint::spin_loop();

@@ -30,7 +30,7 @@ impl WakeupWords {
 
 impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// The words to be called by, with somebody who hears the call.
-    pub(super) fn words(&self) -> Option<&WakeupWords> {
+    pub(super) fn wakeup_words(&self) -> Option<&WakeupWords> {
         match self.async_progress.phase.load(Ordering::Acquire) {
             OFF => return None,
             RUNNING if !self.async_progress.ownership.owner.is_deserted() => {}
@@ -38,8 +38,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 let mut tasks = lock(&self.async_progress.tasks);
                 if tasks.is_none() || self.async_progress.ownership.owner.is_deserted() {
                     // Before there is one that could retire.
-                    self.async_progress.ownership.owner.attend();
-                    if let Err(error) = self.hire(&mut tasks) {
+                    self.async_progress.ownership.owner.note_progress_thread();
+                    if let Err(error) = self.start_worker(&mut tasks) {
                         self.async_progress.phase.store(OFF, Ordering::Release);
                         self.surroundings
                             .note_progress_thread(ProgressThreadEvent::Refused(error));
@@ -55,7 +55,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// Starts the progress thread. The system may refuse it, with this error number.
-    fn hire(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
+    fn start_worker(&self, tasks: &mut Option<Tasks>) -> Result<(), i32> {
         let maker = self.async_progress.worker_maker.get().ok_or(0)?;
         let hired = match tasks {
             Some(tasks) => tasks.hire(),
@@ -68,7 +68,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// From now on peers call. `arm_transport_wakeup` comes after this.
-    pub(super) fn arm(&self, call: ProgressWakeup<'_>, what: WakeupScope) {
+    pub(super) fn arm_wakeup(&self, call: ProgressWakeup<'_>, what: WakeupScope) {
         // Before: who sees the words armed and this still set knows that the transport was asked
         // since.
         self.async_progress
@@ -117,7 +117,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether whoever polls takes its time from the program: the transport hears of it under the
     /// lock under which it is said here.
     pub(super) fn set_patient(&self, patient: bool) {
-        let mut shard = self.enter();
+        let mut shard = self.lock_engine();
         if self
             .async_progress
             .transport_patient

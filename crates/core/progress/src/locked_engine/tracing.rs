@@ -25,18 +25,18 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if on {
             // Before the lock is a real one, so that nobody elides it again.
             self.trace_switch.on.store(true, Ordering::SeqCst);
-            self.enter().allow_slot_batches(false);
+            self.lock_engine().allow_slot_batches(false);
             self.shard.share();
         }
         *lock(&self.trace_switch.watcher) = watcher.clone();
-        self.enter().set_tracer(watcher);
+        self.lock_engine().set_tracer(watcher);
         if !on {
             self.trace_switch.on.store(false, Ordering::SeqCst);
             let alone = !self.shared.load(Ordering::Relaxed)
-                && self.async_progress.ownership.owner.is_kept();
+                && self.async_progress.ownership.owner.is_held_by_program();
             if alone && let Some(promise) = *lock(&self.async_progress.promise) {
                 self.shard.elide(promise);
-                self.enter().allow_slot_batches(true);
+                self.lock_engine().allow_slot_batches(true);
             }
         }
     }

@@ -214,7 +214,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.wake_source.start_polling();
             }
             if idle == 1
-                && !self.async_progress.ownership.owner.is_kept()
+                && !self.async_progress.ownership.owner.is_held_by_program()
                 && !self.shared.load(Ordering::Relaxed)
             {
                 self.reclaim_late();
@@ -226,7 +226,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 } else {
                     0
                 };
-                spins = spins.saturating_add(self.enter().transfer_polls().max(more));
+                spins = spins.saturating_add(self.lock_engine().transfer_polls().max(more));
             }
             if idle <= spins {
                 std::hint::spin_loop();
@@ -311,7 +311,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         } else {
             Vec::new()
         };
-        let ticket = self.enter().rail().arm();
+        let ticket = self.lock_engine().rail().arm();
         let mut moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
         for other in &beside {
             moved |= other.look();
@@ -333,9 +333,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .fetch_add(1, Ordering::Relaxed)
                 .is_multiple_of(PARKS_PER_PUBLICATION)
             {
-                self.enter().publish_tally();
+                self.lock_engine().publish_tally();
             }
-            let retry = self.retry();
+            let retry = self.retry_limit();
             let others = beside.iter().filter_map(CoveredShard::sleep_limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
             self.leader_sleeps.store(true, Ordering::SeqCst);
@@ -347,14 +347,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             self.leader_sleeps.store(false, Ordering::SeqCst);
         }
-        self.enter().rail().disarm();
+        self.lock_engine().rail().disarm();
         over
     }
 
     /// How long to sleep at most: queued work that found no room is tried again even if nobody
     /// rings.
-    pub(super) fn retry(&self) -> Option<Duration> {
-        let work = self.enter().has_work();
+    pub(super) fn retry_limit(&self) -> Option<Duration> {
+        let work = self.lock_engine().has_work();
         if work {
             self.surroundings.retry_interval()
         } else {
