@@ -152,7 +152,7 @@ pub(crate) fn env_pairs() -> Vec<(String, String)> {
             .unwrap_or_default(),
     );
     let ranks =
-        garonne_node::agent_discovery::ProgramPosition::from_env().map_or(1, |place| place.ranks);
+        garonne_links::agent_discovery::ProgramPosition::from_env().map_or(1, |place| place.ranks);
     add("maxprocs", ranks.to_string());
     add("arch", std::env::consts::ARCH.into());
     add("host", crate::env::processor_name());

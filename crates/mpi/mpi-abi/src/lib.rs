@@ -31,7 +31,7 @@
 /// Heap that ends the process with Garonne's out-of-memory error when an allocation fails.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::ReportingAllocator =
-    garonne_sync::allocator::ReportingAllocator::new(garonne_node::out_of_memory::end);
+    garonne_sync::allocator::ReportingAllocator::new(garonne_links::out_of_memory::end);
 
 mod abi_queries;
 mod attr;

@@ -5,11 +5,11 @@ use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls}
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_job::layout::RankState;
+use garonne_links::agent_discovery::ProgramPosition;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
 use garonne_mpi::group::Group;
 use garonne_mpi::process::{ProcessConfig, ThreadLevel};
-use garonne_node::agent_discovery::ProgramPosition;
 use garonne_node::client::AgentClient;
 use garonne_node::rank::{Rank, RankHost, RankShards};
 use garonne_progress::messaging::Messaging;

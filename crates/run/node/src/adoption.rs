@@ -11,6 +11,7 @@ use garonne_job::adoption_messages::AgentLocation;
 use garonne_job::adoption_messages::ChildListener;
 use garonne_job::adoption_messages::RootAgent;
 pub use garonne_job::settings::ENV_KEY;
+use garonne_links::socket_pair::private_pair;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -21,12 +22,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::agent;
-use crate::client::private_pair;
-use crate::sys::{self, ForkSide, SignalFd};
-use crate::{cpu_claims, process_tree};
+use crate::cpu_claims;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::AGENT_START_WAIT;
+use garonne_links::process_tree;
+use garonne_links::sys::{self, ForkSide, SignalFd};
 
 /// An agent that was started, and the line to it.
 #[derive(Debug)]

@@ -4,9 +4,11 @@ use std::io;
 
 use garonne_sync::shm::MapAccess;
 
-use crate::{memory_file, process_tree, sys};
 use garonne_job::error::Result;
 use garonne_job::layout::{JobId, WorldShape};
+use garonne_links::memory_file;
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// Makes, seals, verifies and maps shared memory as a job does.
 pub fn shared_memory() -> Result<()> {

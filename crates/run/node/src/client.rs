@@ -6,18 +6,17 @@
 //! agent is gone. In a forked child every call is refused.
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard};
 
 use garonne_rails::tcp::{Secret, Versions};
 use garonne_sync::guarded_fd::GuardedFd;
 use garonne_sync::shm::{MapAccess, Segment};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, SendFlags};
 
-use crate::agent_discovery::JobEnvironment;
+use crate::capabilities;
 use crate::launchers::{self, LauncherExchange, abort_via_launcher, wireup};
-use crate::{capabilities, memory_file, process_tree, sys};
 use garonne_job::codes;
 use garonne_job::crash_report::CrashReport;
 use garonne_job::error::{Error, Result};
@@ -26,6 +25,11 @@ use garonne_job::layout::last_calls::{self, LastCall};
 use garonne_job::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::{self, ToAgent, ToRank, truncate};
+use garonne_links::agent_discovery::JobEnvironment;
+use garonne_links::memory_file;
+use garonne_links::process_tree;
+use garonne_links::socket_pair::private_pair;
+use garonne_links::sys;
 
 pub use crate::launchers::abort_via_launcher::abort_job;
 
@@ -584,17 +588,6 @@ impl AgentClient {
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// A socket pair for one rank and the agent.
-pub(crate) fn private_pair() -> Result<(OwnedFd, OwnedFd)> {
-    rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| Error::system(codes::G0209, "cannot make a socket to the agent", error))
 }
 
 /// Waits until the agent has said what it has to say of an abort, or is gone; not for ever.

@@ -12,8 +12,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use garonne_topology::binding::{BindTo, BindingInput, BindingPlan, Policy, plan};
 use garonne_topology::{CpuSet, Machine, quota};
 
-use crate::agent_discovery::abstract_names;
 use garonne_job::job::PlacementOptions;
+use garonne_links::agent_discovery::abstract_names;
 
 const PREFIX: &str = "garonne/cpus/";
 /// How often a job looks again when another one claimed the same CPUs at the same moment.

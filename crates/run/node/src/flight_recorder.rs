@@ -17,9 +17,10 @@ use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::{MapAccess, Segment};
 
 use crate::client::AgentClient;
-use crate::{memory_file, program_map};
+use crate::program_map;
 use garonne_job::error::Result;
 use garonne_job::layout::{self, WaitInfo, WorldShape};
+use garonne_links::memory_file;
 
 /// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the
 /// rank does without.

@@ -18,13 +18,13 @@ use rustix::process::{PidfdFlags, WaitOptions};
 
 use crate::agent::{self, AgentStart};
 use crate::join::join_listener::JoinedHosts;
-use crate::process_tree;
-use crate::sys::{self, ForkSide, SignalFd};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::limits;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::process_tree;
+use garonne_links::sys::{self, ForkSide, SignalFd};
 
 /// An event that a launcher reports while its job runs.
 #[derive(Debug)]

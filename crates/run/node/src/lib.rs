@@ -13,10 +13,8 @@
     reason = "they panic where the stream cannot be written"
 )]
 
-pub mod addresses;
 pub mod adoption;
 pub mod agent;
-pub mod agent_discovery;
 pub mod capabilities;
 pub mod client;
 pub mod cpu_claims;
@@ -26,24 +24,16 @@ pub mod flight_recorder;
 pub mod join;
 pub mod launcher;
 mod launchers;
-pub mod local_host;
 pub mod measured_networks;
-mod memory_file;
-pub mod out_of_memory;
-pub mod process_tree;
 mod program_map;
 pub mod query_client;
 pub mod rank;
 pub mod rank_slots;
-pub mod reachability;
 pub mod remote_agent;
 pub mod sent_counters;
 pub mod strategy;
-#[allow(unsafe_code)]
-mod sys;
 pub mod trace_reader;
 pub mod trace_recorder;
-pub mod trusted_peer;
 
 #[cfg(fuzzing)]
 pub use launchers::read_any_launcher;

@@ -12,9 +12,9 @@ use garonne_rails::cost_model::{self, CostModel};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::addresses;
 use garonne_job::bounded_read;
 use garonne_job::limits::TUNED_MAX;
+use garonne_links::addresses;
 
 /// Version of the file's format.
 const FORMAT: u32 = 1;

@@ -6,6 +6,7 @@
 //! within [`limits::LOOK_WAIT`].
 
 use garonne_job::agent_socket_name::AgentSocketName;
+use garonne_links::socket_pair::private_pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,10 +15,8 @@ use garonne_sync::shm::{MapAccess, Segment};
 use ipnet::IpNet;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use crate::agent_discovery;
-use crate::client::{decode, private_pair, refusal, unexpected};
-use crate::sys::ReceivedMessage;
-use crate::{memory_file, program_map, sys, trusted_peer};
+use crate::client::{decode, refusal, unexpected};
+use crate::program_map;
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -28,6 +27,11 @@ use garonne_job::printable;
 use garonne_job::query::Query;
 use garonne_job::rank_messages::{ToAgent, ToRank, malformed};
 use garonne_job::snapshot::{self, DetailedSnapshot};
+use garonne_links::agent_discovery;
+use garonne_links::memory_file;
+use garonne_links::sys;
+use garonne_links::sys::ReceivedMessage;
+use garonne_links::trusted_peer;
 
 /// A read-only look at a running job, for tools.
 #[derive(Debug)]

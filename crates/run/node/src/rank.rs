@@ -5,7 +5,6 @@
 //! end the job) is answered here from the [`AgentClient`]; a world of one answers it from plain
 //! memory and never meets an agent.
 
-pub(crate) mod allowed_networks;
 mod environment;
 mod idle_cores;
 mod node_peers;
@@ -31,7 +30,6 @@ pub use shards::RankShards;
 use shards::ShardFactory;
 
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +48,6 @@ use garonne_rails::shm::{ShmTransport, ThreadPeers};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 
-use crate::agent_discovery::ENV_HELPERS;
 use crate::client::{AgentClient, WorldInfo};
 use crate::crash;
 use crate::flight_recorder;
@@ -60,6 +57,7 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::{AsyncProgressState, RankState};
 use garonne_job::limits;
+use garonne_links::agent_discovery::ENV_HELPERS;
 
 /// The engine of a rank of this node, as the layers above use it.
 pub type RankHost = LockedEngine<MultiTransport, RankEnvironment>;
@@ -378,7 +376,7 @@ impl Rank {
 /// Warns of unknown settings in a world of one that nobody has started: a launcher would have
 /// warned.
 fn warn_of_unknown_settings() {
-    if std::env::var_os(crate::agent_discovery::ENV_JOB).is_none() {
+    if std::env::var_os(garonne_links::agent_discovery::ENV_JOB).is_none() {
         for line in garonne_job::settings::unknown(std::env::vars_os().map(|(name, _)| name)) {
             // A stream that is closed hears nothing.
             let _ = writeln!(std::io::stderr(), "garonne: {line}");
@@ -434,16 +432,7 @@ fn awake(world: &WorldInfo) -> u32 {
 
 /// This host's clock, CLOCK_MONOTONIC in nanoseconds: what ranks show of themselves is dated by it.
 pub fn clock_ns() -> u64 {
-    crate::sys::monotonic_ns()
-}
-
-/// `len` bytes at `address` of a process. The kernel decides who may read it; an address that is
-/// not there reads as nothing.
-pub fn memory_of(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let memory = std::fs::File::open(format!("/proc/{process}/mem")).ok()?;
-    memory.read_exact_at(&mut bytes, address).ok()?;
-    Some(bytes)
+    garonne_links::sys::monotonic_ns()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! count. The rank does nothing for it.
 
 use garonne_engine::observe::counters;
+use garonne_links::process_memory::memory_of;
 use garonne_sync::shm::Segment;
 
-use crate::rank::memory_of;
 use garonne_job::layout::{self, RankBlock, RankState, SentTotals, WorldShape};
 
 /// Messages that a rank has sent and received.

@@ -12,10 +12,12 @@ use garonne_sync::shm::{MapAccess, Segment};
 use garonne_sync::trace_ring::TraceRingReader;
 use garonne_trace::record::Record;
 
-use crate::{memory_file, program_map, sys};
+use crate::program_map;
 use garonne_job::error::Result;
 use garonne_job::layout::{self, RankBlock, WaitInfo, WorldShape};
 use garonne_job::limits;
+use garonne_links::memory_file;
+use garonne_links::sys;
 
 /// From where on to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

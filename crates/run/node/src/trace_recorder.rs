@@ -20,10 +20,11 @@ use garonne_sync::trace_ring;
 use garonne_trace::record::{OperationKind, Record, RecordKind};
 
 use crate::client::AgentClient;
-use crate::{program_map, sys};
+use crate::program_map;
 use garonne_job::layout;
 use garonne_job::limits::FRUITLESS_RUN_NS;
 use garonne_job::wait_report::WaitReport;
+use garonne_links::sys;
 
 /// What the board asks of the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use std::ffi::OsString;
 /// Where there is no memory the command ends with an error of Garonne's.
 #[global_allocator]
 static HEAP: garonne_sync::allocator::ReportingAllocator =
-    garonne_sync::allocator::ReportingAllocator::new(garonne_node::out_of_memory::end);
+    garonne_sync::allocator::ReportingAllocator::new(garonne_links::out_of_memory::end);
 
 fn main() {
     if std::env::var_os(commands::COMPLETE).is_some() {

@@ -26,12 +26,7 @@ use super::agent_link::LinkLoss;
 use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
 use super::output_source::OutputSource;
 use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, rank_start};
-use crate::addresses;
-use crate::agent_discovery;
 use crate::launchers::abort_via_launcher::wait_for_output;
-use crate::process_tree;
-use crate::remote_agent;
-use crate::sys;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
@@ -40,6 +35,10 @@ use garonne_job::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAI
 use garonne_job::node_map::listed;
 use garonne_job::rank_messages::LIBRARY_VERSION;
 use garonne_job::registration_secret::draw_job_id;
+use garonne_links::addresses;
+use garonne_links::agent_discovery;
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// State of an agent whose ranks another launcher started.
 #[derive(Debug)]
@@ -226,14 +225,14 @@ impl Agent<'_> {
         };
         let house = agent_channel::house(secret.clone(), first.job.to_ne_bytes(), self.node);
         let parent = self.job.tree().parent(self.node).unwrap_or(0);
-        let whom = remote_agent::ConnectTarget {
+        let whom = garonne_links::connect::ConnectTarget {
             node: parent,
             name: self.job.nodes.name(parent),
             port: first.port,
             busy_retry: BUSY_WAIT,
             starter: None,
         };
-        let (line, reached) = remote_agent::connect_to(&house, &first.addresses, &whom)?;
+        let (line, reached) = garonne_links::connect::connect_to(&house, &first.addresses, &whom)?;
         Ok(RootConnection {
             job: JobId(first.job),
             node: self.node,

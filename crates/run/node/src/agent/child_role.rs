@@ -18,12 +18,12 @@ use super::output::StreamKind;
 use super::reconnect::Reconnect;
 use super::root_role::{kind, output_stream};
 use super::{Agent, EpollToken};
-use crate::process_tree;
 use garonne_job::agent_checkin::table;
 use garonne_job::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::limits::{
     AGENT_SILENCE_MAX, DRAIN_READS, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE, PARTIAL_LINE_WAIT,
 };
+use garonne_links::process_tree;
 
 /// State of an agent on another host than the launcher's: the link to its parent.
 pub(super) struct ChildRole {

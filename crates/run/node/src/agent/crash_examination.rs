@@ -15,10 +15,10 @@ use garonne_sync::futex;
 
 use super::helper_process::{self, HelperProcess};
 use super::{Agent, EpollToken};
-use crate::sys;
 use garonne_job::layout::RankBlock;
 use garonne_job::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
 use garonne_job::printable;
+use garonne_links::sys;
 
 /// A rank that is or was examined.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ use ipnet::IpNet;
 
 use super::Agent;
 use super::requests::reply;
-use crate::reachability::{self, DisableEffect, HostNetworks};
 use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId};
 use garonne_job::codes;
 use garonne_job::disabled_networks;
 use garonne_job::layout::{RankBlock, RankState};
 use garonne_job::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
 use garonne_job::rank_messages::ToRank;
+use garonne_links::reachability::{self, DisableEffect, HostNetworks};
 
 /// Requests of tools to take networks out of use or into use again, until they are answered.
 #[derive(Debug, Default)]

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{Agent, RankSlot};
-use crate::process_tree::signal_name;
 use garonne_job::agent_messages::RankExit;
 use garonne_job::codes;
 use garonne_job::error::Error;
 use garonne_job::job::Job;
 use garonne_job::outcome::{JobOutcome, RankOutcome};
+use garonne_links::process_tree::signal_name;
 
 /// Ends as they came.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use rustix::net::RecvFlags;
 use super::Agent;
 use super::output::{OutputSink, StreamKind};
 use super::shutdown::ends_jobs;
-use crate::process_tree;
-use crate::sys;
 use garonne_job::limits::DRAIN_READS;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 impl Agent<'_> {
     /// Kills what is left, passes the last output on and returns the exit code.

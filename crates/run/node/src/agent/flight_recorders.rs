@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::SendFlags;
 
 use super::{Agent, rank_start};
-use crate::sys;
 use garonne_job::limits::{FDS_OF_AGENT, RECORDERS_TOLD};
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::sys;
 
 /// Memory files in which ranks record events, kept while the job runs.
 #[derive(Debug, Default)]

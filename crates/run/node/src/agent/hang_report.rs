@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use super::helper_process::{self, HelperProcess};
 use super::stall_detector::StallDetector;
 use super::{Agent, EpollToken};
-use crate::agent_discovery;
-use crate::sys;
 use garonne_job::limits::VERDICT_BYTES_MAX;
+use garonne_links::agent_discovery;
+use garonne_links::sys;
 
 /// Why a verdict is wanted, and so what comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 
 use super::spawn;
-use crate::sys::SignalFd;
+use garonne_links::sys::SignalFd;
 
 /// A program that runs, and the reading end of its standard output, which does not block.
 pub(super) struct HelperProcess {

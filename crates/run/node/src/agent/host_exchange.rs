@@ -2,6 +2,7 @@
 //! pass on to their ranks; and what the ranks of one host learn of it that use TCP among
 //! themselves.
 
+use garonne_links::allowed_networks::AllowedNetworks;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
@@ -14,8 +15,6 @@ use super::exit_log::start_error_code;
 use super::reconnect::Reconnect;
 use super::root_role::no_secret;
 use super::{Agent, AgentStart, EpollToken};
-use crate::addresses;
-use crate::rank::allowed_networks::AllowedNetworks;
 use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -23,6 +22,7 @@ use garonne_job::host_table;
 use garonne_job::layout::RankBlock;
 use garonne_job::limits::HOST_NAMES_MAX;
 use garonne_job::new_networks;
+use garonne_links::addresses;
 
 /// Addresses of all hosts and ports of all ranks, as the agents exchanged them.
 pub(super) struct HostExchange {
@@ -392,7 +392,7 @@ impl Agent<'_> {
         {
             let name = self.host_name(self.node).to_owned();
             let code = codes::G0217;
-            let signal_name = crate::process_tree::signal_name(signal);
+            let signal_name = garonne_links::process_tree::signal_name(signal);
             let who = match self.has_joined() {
                 true => format!("host '{name}', which had joined, was asked there to end its part"),
                 false => format!("the agent on host '{name}' was asked to end"),

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use super::Agent;
 use super::hang_report::HangReportReason;
-use crate::process_tree;
-use crate::sys;
 use garonne_job::agent_messages::AgentCommand;
 use garonne_job::codes;
 use garonne_job::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// Whether this process has a terminal whose keys become signals.
 pub(super) fn has_terminal() -> bool {

@@ -7,9 +7,9 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::Agent;
 use super::agent_link::AgentLink;
-use crate::process_tree;
-use crate::sys;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 impl Agent<'_> {
     /// Hands the launcher the connection that leads to the agent of a node from now on.

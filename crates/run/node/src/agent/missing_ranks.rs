@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use garonne_sync::doorbell::Doorbell;
 
 use super::{Agent, RankSlot, WorldState};
-use crate::process_tree;
-use crate::sys;
 use garonne_job::codes;
 use garonne_job::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
 use garonne_job::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// Whether a rank can still take part in a world.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,10 +6,10 @@
 //! another host.
 
 use super::Agent;
-use crate::addresses;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::limits::ADDED_MAX;
 use garonne_job::new_networks::{self, NewAddress};
+use garonne_links::addresses;
 use std::net::IpAddr;
 
 impl Agent<'_> {

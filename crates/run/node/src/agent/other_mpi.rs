@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use super::Agent;
 use super::rank_start::PreparedProgram;
 use crate::elf::{self, ElfSummary};
-use crate::process_tree;
 use garonne_job::codes;
 use garonne_job::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
+use garonne_links::process_tree;
 
 /// A process that has another MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]

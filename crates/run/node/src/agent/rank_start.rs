@@ -13,15 +13,15 @@ use rustix::process::Resource;
 
 use super::executable;
 use super::{interrupt, spawn};
-use crate::agent_discovery::{self, JobEnvironment, ProgramPosition};
-use crate::process_tree;
 use crate::rank_slots::ENV_SLOTS;
-use crate::sys;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, Program, StderrMode};
 use garonne_job::limits;
 use garonne_job::registration_secret::RegistrationSecret;
+use garonne_links::agent_discovery::{self, JobEnvironment, ProgramPosition};
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// Arguments and environment that the starts of all ranks have in common.
 pub(super) struct RankStarter<'a> {

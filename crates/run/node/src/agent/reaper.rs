@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::Agent;
-use crate::process_tree;
+use garonne_links::process_tree;
 
 impl Agent<'_> {
     /// Some child has ended: finds out which ranks have, and reaps orphans.

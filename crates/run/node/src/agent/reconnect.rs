@@ -14,8 +14,8 @@ use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};
-use crate::addresses;
 use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
+use garonne_links::addresses;
 
 /// Attempts to replace the connection to the parent, at all addresses at once.
 #[derive(Debug, Default)]

@@ -25,12 +25,12 @@ use rustix::event::epoll;
 use super::host_exchange::listen_at;
 use super::relay_search::{RelaySearch, SearchStep};
 use super::{Agent, EpollToken};
-use crate::addresses;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
 use garonne_job::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
 use garonne_job::relay_routes::RelayRoutes;
+use garonne_links::addresses;
 
 /// Relays between hosts without a common network: the search for them, and the one of this node.
 #[derive(Debug, Default)]

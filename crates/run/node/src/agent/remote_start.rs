@@ -17,12 +17,12 @@ use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 
 use super::{Agent, EpollToken, executable, spawn};
-use crate::process_tree;
-use crate::sys;
 use garonne_job::agent_messages::AgentBootstrap;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::STARTER_WORDS_MAX;
+use garonne_links::process_tree;
+use garonne_links::sys;
 
 /// A command that starts the agent of a node.
 pub(super) struct RemoteStart {

@@ -14,7 +14,6 @@ use garonne_rails::tcp::Secret;
 use super::output::StreamKind;
 use super::remote_start::RemoteStart;
 use super::{Agent, listen_at};
-use crate::addresses;
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
 use garonne_job::agent_checkin::{in_parts, name_apart, table};
@@ -24,6 +23,7 @@ use garonne_job::agent_messages::{
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::node_map::listed;
+use garonne_links::addresses;
 
 /// State of the root agent: the launcher's own, which decides how the job ends.
 pub(super) struct RootRole {

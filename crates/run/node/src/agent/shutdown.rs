@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Agent, RankSlot};
-use crate::process_tree::{self, signal_name};
-use crate::sys;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::Result;
 use garonne_job::layout;
 use garonne_job::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
+use garonne_links::process_tree::{self, signal_name};
+use garonne_links::sys;
 
 /// The job is over but for what still runs.
 #[derive(Debug)]

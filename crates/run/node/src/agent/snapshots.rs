@@ -27,8 +27,6 @@ use rustix::net::SendFlags;
 use super::helper_process::{self, HelperProcess};
 use super::requests::reply;
 use super::{Agent, EpollToken};
-use crate::agent_discovery;
-use crate::sys;
 use garonne_job::agent_messages::{AgentCommand, AgentReport, Query, QueryId};
 use garonne_job::limits::{
     LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
@@ -36,6 +34,8 @@ use garonne_job::limits::{
 };
 use garonne_job::query::RemoteCommand;
 use garonne_job::rank_messages::ToRank;
+use garonne_links::agent_discovery;
+use garonne_links::sys;
 
 /// Queries about the ranks of all hosts: the tools that asked, and the programs that answer for
 /// this host.
@@ -526,7 +526,7 @@ impl Agent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::private_pair;
+    use garonne_links::socket_pair::private_pair;
     use rustix::net::RecvFlags;
 
     #[test]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::Agent;
 use super::hang_report::HangReportReason;
-use crate::process_tree;
 use garonne_job::codes;
 use garonne_job::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
+use garonne_links::process_tree;
 
 /// When to look next, and what the last look saw.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::Agent;
-use crate::sys;
 use garonne_job::limits::{AGENT_SILENCE_MAX, PING_EVERY};
+use garonne_links::sys;
 
 /// Others may take an agent that stood still for this long for gone: it may have said nothing for
 /// some time before.

@@ -9,12 +9,12 @@ use garonne_engine::api::SHARDS_MAX;
 use rustix::net::SendFlags;
 
 use super::{Agent, WorldState};
-use crate::sys;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::{self, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::sys;
 
 /// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
 /// on several hosts the memory of each has room for all ranks of the job.
@@ -50,8 +50,8 @@ impl Agent<'_> {
             node: self.node,
             hosts_bytes: atlas.len() as u64,
         };
-        let (file, board) = crate::memory_file::create(&shape)?;
-        crate::memory_file::write_atlas(file.as_fd(), &shape, &atlas)?;
+        let (file, board) = garonne_links::memory_file::create(&shape)?;
+        garonne_links::memory_file::write_atlas(file.as_fd(), &shape, &atlas)?;
         if self.job.traced {
             // For ever: whoever reads ends with the job.
             layout::trace_until(&board).store(u64::MAX, Relaxed);

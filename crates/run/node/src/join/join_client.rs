@@ -74,10 +74,10 @@ fn call(key: &JoinKey, house: &LocalIdentity) -> Result<(AgentChannel, SocketAdd
         }
     }
     addresses.dedup();
-    remote_agent::connect_any(
+    garonne_links::connect::connect_any(
         house,
         &addresses,
-        (0, remote_agent::ConnectDeadlines::with_key()),
+        (0, garonne_links::connect::ConnectDeadlines::with_key()),
     )
     .map_err(|missed| {
         failures.extend(missed.tried);
@@ -135,7 +135,7 @@ fn wait(
             // costs nothing.
             _ => GUEST_LOOK,
         };
-        let limit = crate::sys::timespec(limit);
+        let limit = garonne_links::sys::timespec(limit);
         let _ = rustix::event::poll(
             &mut [PollFd::from_borrowed_fd(line.fd(), PollFlags::IN)],
             Some(&limit),

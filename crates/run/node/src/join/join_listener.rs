@@ -18,12 +18,12 @@ use rustix::event::epoll;
 
 use super::late_join::hosts;
 use super::{NO_NODE, local_identity};
-use crate::addresses;
 use crate::agent::listen_at;
-use crate::sys::{self, SignalFd};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::{CALL_WAIT, GUESTS_SPARE, JOIN_ADDRESSES_MAX};
+use garonne_links::addresses;
+use garonne_links::sys::{self, SignalFd};
 
 /// The hosts that the launcher waits for, and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

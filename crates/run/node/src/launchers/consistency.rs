@@ -3,17 +3,17 @@
 //! minutes, and again in the error if the wait was in vain. Pure but for that line.
 
 use garonne_job::settings::ENV_KEY;
+use garonne_links::connect::ConnectError;
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use garonne_rails::tcp::{HandshakeError, RejectReason};
 
-use crate::addresses;
-use crate::remote_agent::ConnectError;
 use garonne_job::codes;
 use garonne_job::error::Error;
 use garonne_job::limits::{REFUSAL_STANDS, STRANGERS_STAND};
+use garonne_links::addresses;
 
 /// Something that a rank saw.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 
 use super::RankAndSize;
 use super::env_exchange::RankZeroAddress;
-use crate::agent_discovery::ENV_SIZE;
 use garonne_job::codes;
 use garonne_job::error::Error;
+use garonne_links::agent_discovery::ENV_SIZE;
 
 /// The launcher that started this process, and how its ranks exchange data.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,6 @@ use super::exchange_table::{ExchangeTable, decode, encode, refusal};
 use super::key_file;
 use super::local_socket::{self, is_own_user};
 use super::{LauncherExchange, RankAndSize};
-use crate::remote_agent;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::{EXCHANGE_PORTS, EXCHANGE_TABLE_MAX, LEADER_LOOK, LEADER_WAIT};
@@ -342,10 +341,10 @@ impl EnvExchange {
             let at = |port| hosts.iter().map(move |host| SocketAddr::new(*host, port));
             let places: Vec<_> = self.ports().flat_map(at).collect();
             if !places.is_empty() {
-                match remote_agent::connect_any(
+                match garonne_links::connect::connect_any(
                     &house,
                     &places,
-                    (0, remote_agent::ConnectDeadlines::with_key()),
+                    (0, garonne_links::connect::ConnectDeadlines::with_key()),
                 ) {
                     Ok((line, _)) => return Ok(ExchangeConnection::Far(Box::new(line))),
                     Err(missed) => {
@@ -408,7 +407,7 @@ impl ExchangeConnection {
 
 /// Until one of them is ready, or for so long.
 fn wait(fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)], limit: Option<Duration>) {
-    let limit = limit.map(crate::sys::timespec);
+    let limit = limit.map(garonne_links::sys::timespec);
     let mut fds: Vec<_> = fds
         .iter()
         .map(|(fd, flags)| PollFd::from_borrowed_fd(fd.as_fd(), *flags))

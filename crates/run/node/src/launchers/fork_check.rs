@@ -8,8 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::OnceLock;
 
-use crate::agent_discovery::abstract_names;
-use crate::process_tree::parent_of;
+use garonne_links::agent_discovery::abstract_names;
+use garonne_links::process_tree::parent_of;
 
 const PREFIX: &str = "garonne/rank/";
 

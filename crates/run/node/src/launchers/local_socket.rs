@@ -11,11 +11,11 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use crate::agent_discovery::abstract_names;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::LEADER_LOOK;
 use garonne_job::printable;
+use garonne_links::agent_discovery::abstract_names;
 
 /// Whether the other side of a connection is a process of this user.
 pub(super) fn is_own_user(line: &UnixStream) -> bool {

@@ -16,10 +16,10 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::process_mapping;
 use super::{LauncherExchange, RankAndSize};
-use crate::sys;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::{EXCHANGE_LINE_MAX, EXCHANGE_VALUE_MIN};
+use garonne_links::sys;
 
 /// A socket to the launcher, of any family, as a stream.
 #[derive(Debug)]

@@ -15,14 +15,14 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 
 use super::{LauncherExchange, RankAndSize};
-use crate::addresses;
 use crate::adoption::{self, StartedAgent};
-use crate::agent_discovery::JobEnvironment;
 use garonne_job::agent_tree::{AgentTree, ENV_FAN_OUT, fan_out_from_environment};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::{EXCHANGE_ADDRESSES_MAX, EXCHANGE_VALUE_MIN, RANKS_MAX};
 use garonne_job::rank_messages::LIBRARY_VERSION;
+use garonne_links::addresses;
+use garonne_links::agent_discovery::JobEnvironment;
 
 const FIRST: &str = "garonne-first";
 

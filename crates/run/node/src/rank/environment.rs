@@ -5,15 +5,15 @@
 //! about ([`PublishedState`]).
 
 use super::idle_cores::IdleCores;
-use super::memory_of;
 use crate::client::AgentClient;
-use crate::sys;
 use crate::trace_recorder::TraceRecorder;
 use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
 use garonne_job::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
 use garonne_job::limits;
 use garonne_job::wait_report::{PollSlot, WaitReport};
+use garonne_links::process_memory::memory_of;
+use garonne_links::sys;
 use garonne_progress::environment::{
     CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
 };

@@ -3,6 +3,7 @@
 
 use garonne_job::settings::ENV_ENCRYPT;
 use garonne_job::settings::bulk_transports::BulkTransports;
+use garonne_links::allowed_networks::AllowedNetworks;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,8 +19,6 @@ use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
 
 use super::JobHosts;
-use super::allowed_networks::AllowedNetworks;
-use crate::addresses::{self, WhichHost};
 use crate::client::{AgentClient, WorldInfo};
 use crate::measured_networks::MeasuredNetworks as Tuned;
 use garonne_job::agent_messages::HostEndpoint;
@@ -31,6 +30,7 @@ use garonne_job::layout::{self, RankState};
 use garonne_job::new_networks::{self, NewAddress};
 use garonne_job::relay_routes;
 use garonne_job::settings::ranks::{fabrics, sealed};
+use garonne_links::addresses::{self, WhichHost};
 
 /// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
 pub(super) struct RemoteHosts {

@@ -8,7 +8,9 @@ use comfy_table::{Table, presets};
 use garonne_job::disabled_networks;
 use garonne_job::layout::{RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
-use garonne_node::{addresses, query_client, rank};
+use garonne_links::addresses;
+use garonne_links::process_memory::memory_of;
+use garonne_node::{query_client, rank};
 use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
 use garonne_rails::tcp::{MEMORY, StreamNumber};
 use garonne_sync::shm::Segment;
@@ -161,7 +163,7 @@ fn links(shape: &WorldShape, board: &Segment) -> Vec<ConnectionEntry> {
     for rank in 0..shape.size {
         let card = RankBlock::of(board, rank);
         if card.host().0 == shape.node && card.pid() != 0 && card.remote_links() != 0 {
-            let table = rank::memory_of(
+            let table = memory_of(
                 card.pid(),
                 card.remote_links(),
                 connection_table::SHOWN_BYTES,

@@ -7,8 +7,9 @@ use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
 use garonne_job::settings::ENV_BACKGROUND;
 use garonne_job::settings::SETTINGS;
+use garonne_links::process_memory::memory_of;
+use garonne_node::cpu_claims;
 use garonne_node::query_client::QueryClient;
-use garonne_node::{cpu_claims, rank};
 use garonne_rails::shm::{TunerReport, protocol_tuner::WAYS, protocol_tuners};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
@@ -152,7 +153,7 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
         let card = RankBlock::of(board, to);
         let table = (card.protocol_tuner() != 0 && card.pid() != 0)
             .then(|| {
-                rank::memory_of(
+                memory_of(
                     card.pid(),
                     card.protocol_tuner(),
                     protocol_tuners::SHOWN_BYTES,
@@ -400,8 +401,8 @@ mod tests {
                 .1
         };
         assert_eq!(default(ENV_BACKGROUND), "1");
-        assert_eq!(default(rank::ENV_OFI), "off");
-        assert_eq!(default(rank::ENV_RAILS), "shm");
+        assert_eq!(default(garonne_job::settings::ENV_OFI), "off");
+        assert_eq!(default(garonne_job::settings::ENV_RAILS), "shm");
         assert_eq!(
             default(garonne_job::agent_tree::ENV_FAN_OUT),
             garonne_job::limits::FAN_OUT.to_string()

@@ -12,9 +12,9 @@ use garonne_job::settings::ENV_NETWORKS;
 use garonne_job::settings::ENV_OFI;
 use garonne_job::settings::ENV_RAILS;
 use garonne_job::settings::ENV_STRATEGY;
-use garonne_node::addresses;
+use garonne_links::addresses;
+use garonne_links::process_memory::memory_of;
 use garonne_node::query_client::{self, QueryClient};
-use garonne_node::rank;
 use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
 use garonne_rails::shm::protocol_tuners;
 use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
@@ -144,7 +144,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     let card = RankBlock::of(board, rank);
     let followed = card.strategy();
     let table = |address: u64, len: usize| {
-        let table = (address != 0).then(|| rank::memory_of(card.pid(), address, len));
+        let table = (address != 0).then(|| memory_of(card.pid(), address, len));
         table.flatten().unwrap_or_default()
     };
     let links = table(card.remote_links(), connection_table::SHOWN_BYTES);

@@ -5,6 +5,7 @@
 //! wait report says where. So who is missing is known of every member, whichever algorithm moves
 //! the data and whatever the rank does meanwhile.
 
+use garonne_links::process_memory::memory_of;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
@@ -13,7 +14,6 @@ use garonne_job::node_map::named;
 use garonne_job::snapshot::CollectivesEntered;
 use garonne_job::wait_report::{CollectiveCounters, WaitReportCopy};
 use garonne_mpi::coll::call_tag::{self, CallId, CallSeries, CollectiveKind};
-use garonne_node::rank::memory_of;
 
 use super::polling;
 use super::rank_waits::{CONTEXTS, RankView, number_of};

@@ -6,6 +6,7 @@
 //! Shown are threads that have looked between two readings of their count, or whose last call
 //! asked, if they look more rarely than that.
 
+use garonne_links::process_memory::memory_of;
 use std::collections::HashMap;
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
@@ -15,7 +16,6 @@ use garonne_job::snapshot::{PolledOperation, PollingThread};
 use garonne_job::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use garonne_mpi::coll::call_tag::CollectiveKind;
 use garonne_node::query_client::QueryClient;
-use garonne_node::rank::memory_of;
 use serde_json::json;
 
 use super::collectives::ActiveCollective;

@@ -5,13 +5,13 @@
 //! A rank is read twice a moment apart: what it waits for both times it waits for, and where its
 //! counters differ it moves.
 
+use garonne_links::process_memory::memory_of;
 use std::time::Duration;
 
 use garonne_job::layout::{RankState, WaitInfo, last_calls};
 use garonne_job::snapshot::{CollectivesEntered, DetailedSnapshot};
 use garonne_job::wait_report::{BOOK_BYTES, WaitReportCopy};
 use garonne_node::query_client::QueryClient;
-use garonne_node::rank::memory_of;
 use garonne_node::sent_counters;
 
 use super::collectives;

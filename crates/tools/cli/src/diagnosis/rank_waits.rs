@@ -4,6 +4,7 @@
 //! requests only all operations that it started are known, any of which may be enough. Waits are
 //! read twice a moment apart, and again at the end: what changed meanwhile was no wait.
 
+use garonne_links::process_memory::memory_of;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use garonne_job::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
 use garonne_job::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
 use garonne_job::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
 use garonne_node::query_client::QueryClient;
-use garonne_node::rank::memory_of;
 use garonne_sites::SymbolResolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};

@@ -5,12 +5,12 @@
 //! is read from the memory of its sender, if that is on this host. Or a receive from any source
 //! took the message before: the rank's last events tell that.
 
+use garonne_links::process_memory::memory_of;
 use std::cell::OnceCell;
 
 use garonne_engine::observe::events::{self, PendingOperation, SentMessage, UnreceivedMessage};
 use garonne_job::layout::RankBlock;
 use garonne_node::query_client::QueryClient;
-use garonne_node::rank::memory_of;
 
 use super::rank_waits::{CONTEXTS, RankView, number_of};
 

@@ -3,7 +3,7 @@
 
 use garonne_job::layout::{self, RankState};
 use garonne_job::wait_report::{BOOK_BYTES, WaitReportCopy};
-use garonne_node::rank::memory_of;
+use garonne_links::process_memory::memory_of;
 use garonne_node::trace_reader::TraceReader;
 use garonne_trace::event::{EventKind, ProgressMode, RecordDecoder, TraceEvent};
 use garonne_trace::record::Record;

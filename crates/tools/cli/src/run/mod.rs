@@ -39,7 +39,7 @@ use garonne_job::codes;
 use garonne_job::job::{Job, TagColour};
 use garonne_job::limits;
 use garonne_job::node_map::{NodeMap, listed};
-use garonne_node::local_host::which_are_local as own_names;
+use garonne_links::local_host::which_are_local as own_names;
 use garonne_node::{cpu_claims, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 

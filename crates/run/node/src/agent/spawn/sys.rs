@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use crate::sys::SignalFd;
+use garonne_links::sys::SignalFd;
 
 /// A program to start. All strings were prepared by the caller: the child must not allocate.
 #[derive(Debug)]

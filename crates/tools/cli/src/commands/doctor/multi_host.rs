@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use garonne_node::{addresses, capabilities};
+use garonne_links::addresses;
+use garonne_node::capabilities;
 use rustix::process::{Resource, getrlimit};
 
 use super::{CheckResult, CheckStatus, finding};

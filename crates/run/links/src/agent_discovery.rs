@@ -45,7 +45,7 @@ pub fn jobs() -> Vec<AgentSocketName> {
 }
 
 /// All abstract socket names of this network namespace.
-pub(crate) fn abstract_names() -> Vec<String> {
+pub fn abstract_names() -> Vec<String> {
     let table = std::fs::read("/proc/net/unix").unwrap_or_default();
     let table = String::from_utf8_lossy(&table);
     table
@@ -58,7 +58,7 @@ pub(crate) fn abstract_names() -> Vec<String> {
 }
 
 /// A socket connected to the agent of `name`.
-pub(crate) fn connect(name: &AgentSocketName) -> Result<OwnedFd> {
+pub fn connect(name: &AgentSocketName) -> Result<OwnedFd> {
     let gone = |error| {
         Error::system(
             codes::G0212,
@@ -75,14 +75,14 @@ pub(crate) fn connect(name: &AgentSocketName) -> Result<OwnedFd> {
 }
 
 /// The name that an agent's socket is bound to.
-pub(crate) fn name_of(socket: BorrowedFd<'_>) -> Option<AgentSocketName> {
+pub fn name_of(socket: BorrowedFd<'_>) -> Option<AgentSocketName> {
     let address: SocketAddrUnix = rustix::net::getsockname(socket).ok()?.try_into().ok()?;
     let name = std::str::from_utf8(address.abstract_name()?).ok()?;
     Some(AgentSocketName(name.to_owned()))
 }
 
 /// The agent's socket, and the one that ranks inherit.
-pub(crate) fn bind(name: &AgentSocketName) -> Result<(OwnedFd, OwnedFd)> {
+pub fn bind(name: &AgentSocketName) -> Result<(OwnedFd, OwnedFd)> {
     let failed = |error| Error::system(codes::G0209, "cannot make the agent's socket", error);
     let listener = UnixDatagram::bind_addr(&name.address()?).map_err(failed)?;
     let shared = UnixDatagram::unbound().map_err(failed)?;
@@ -174,7 +174,7 @@ impl JobEnvironment {
     }
 
     /// The inherited socket if it is still there, else a connection by name.
-    pub(crate) fn connect(&self) -> Result<OwnedFd> {
+    pub fn connect(&self) -> Result<OwnedFd> {
         let inherited = self
             .inherited
             .and_then(|(number, inode)| sys::adopt_socket(number, inode));
@@ -183,7 +183,7 @@ impl JobEnvironment {
 
     /// The variables that tell a rank of this job about it. `number` is where it finds the
     /// inherited socket.
-    pub(crate) fn vars(
+    pub fn vars(
         admission: &RegistrationSecret,
         agent: &AgentSocketName,
         shared: &OwnedFd,

@@ -271,7 +271,8 @@ pub struct ReceivedSignal {
 #[derive(Debug)]
 pub struct SignalFd {
     fd: OwnedFd,
-    pub(crate) before: libc::sigset_t,
+    /// The signal mask as it was before.
+    pub before: libc::sigset_t,
 }
 
 impl std::os::fd::AsFd for SignalFd {

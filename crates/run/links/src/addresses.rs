@@ -22,7 +22,7 @@ pub fn own() -> Vec<IpAddr> {
 
 /// Returns the addresses at which agents of other hosts call this host. A host that others cannot
 /// reach at all lists its link-local addresses, too: nobody calls them, and they are for messages.
-pub(crate) fn to_call() -> Vec<IpAddr> {
+pub fn to_call() -> Vec<IpAddr> {
     named_to_callers(&interfaces().unwrap_or_default())
 }
 
@@ -38,7 +38,7 @@ fn named_to_callers(interfaces: &[Interface]) -> Vec<IpAddr> {
 }
 
 /// Whether an address means nothing without the name of an interface.
-pub(crate) fn is_link_local(address: &IpAddr) -> bool {
+pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
@@ -65,7 +65,7 @@ pub fn networks() -> Vec<(String, IpNet)> {
 }
 
 /// Whether an address is of one of these networks.
-pub(crate) fn is_of(networks: &[IpNet], address: IpAddr) -> bool {
+pub fn is_of(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
@@ -85,7 +85,7 @@ pub fn named(word: &str, known: &[(String, IpNet)]) -> Vec<IpNet> {
 
 /// Whether other hosts may reach this one there. An address that means nothing without the name of
 /// an interface is of no use to them.
-pub(crate) fn leads_out(interface: &Interface) -> bool {
+pub fn leads_out(interface: &Interface) -> bool {
     !interface.loopback && !interface.address.is_loopback() && !is_link_local(&interface.address)
 }
 

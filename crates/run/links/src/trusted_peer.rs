@@ -12,19 +12,19 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 
 /// The user id of who sent a message, if the kernel can name it here.
-pub(crate) fn user_of(message: &ReceivedMessage) -> Option<u32> {
+pub fn user_of(message: &ReceivedMessage) -> Option<u32> {
     message.sender.map(|(_, user)| user)
 }
 
 /// Has the kernel say with each message of a socket who sent it. To be called before anybody can
 /// send.
-pub(crate) fn ask_for_senders(socket: &OwnedFd) -> Result<()> {
+pub fn ask_for_senders(socket: &OwnedFd) -> Result<()> {
     sockopt::set_socket_passcred(socket, true)
         .map_err(|error| Error::system(codes::G0209, "cannot ask who sends on a socket", error))
 }
 
 /// Whether a process of this user may ask or answer for a job of this process's user.
-pub(crate) fn is_believed(user: Option<u32>) -> bool {
+pub fn is_believed(user: Option<u32>) -> bool {
     let own = rustix::process::geteuid().as_raw();
     user.is_some_and(|user| user == own || user == 0)
 }
@@ -32,7 +32,7 @@ pub(crate) fn is_believed(user: Option<u32>) -> bool {
 /// Whether what a process of this user says of a job is believed, whose launcher has this process
 /// id. Root looks at the jobs of all users, if the launcher is a process of the user that answers
 /// for the job.
-pub(crate) fn is_believed_of(user: Option<u32>, launcher: Option<u32>) -> bool {
+pub fn is_believed_of(user: Option<u32>, launcher: Option<u32>) -> bool {
     is_believed(user)
         || rustix::process::geteuid().is_root()
             && user.is_some()

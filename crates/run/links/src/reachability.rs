@@ -15,11 +15,11 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::addresses;
-use crate::rank::allowed_networks::AllowedNetworks;
+use crate::allowed_networks::AllowedNetworks;
 use garonne_job::limits::{ADDRESSES_MAX, KINDS_MAX};
 
 /// The addresses of this host now, for ranks of which `GARONNE_NETWORKS` says this.
-pub(crate) fn own(said: Option<&str>) -> Vec<InterfaceAddress> {
+pub fn own(said: Option<&str>) -> Vec<InterfaceAddress> {
     let networks = addresses::networks();
     // What is not understood ended the job before it began.
     let setting = said.and_then(|said| AllowedNetworks::parse(said, &networks).ok());

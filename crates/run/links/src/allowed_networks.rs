@@ -17,7 +17,7 @@ use garonne_job::error::{Error, Result};
 
 /// The networks that ranks may use between hosts.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct AllowedNetworks {
+pub struct AllowedNetworks {
     said: String,
     /// The host that says so.
     host: String,

@@ -190,7 +190,7 @@ pub fn own_space() -> u64 {
 
 /// No process can be started: says so, and by which limit where the user's number of processes is
 /// one.
-pub(crate) fn too_many(what: &str, error: &std::io::Error) -> Error {
+pub fn too_many(what: &str, error: &std::io::Error) -> Error {
     let limit = rustix::process::getrlimit(Resource::Nproc).current;
     let by_limit = limit.filter(|_| error.raw_os_error() == Some(libc::EAGAIN));
     let limit = by_limit.map_or_else(String::new, |limit| {

@@ -1,8 +1,11 @@
 //! Calls of an agent at addresses of which some lead nowhere.
 
 use super::*;
+use garonne_job::limits::BUSY_WAIT;
+use garonne_rails::tcp::agent_channel;
 use garonne_rails::tcp::agent_channel::PendingChannels;
 use garonne_rails::tcp::{Secret, listen};
+use std::os::fd::AsFd;
 
 /// The node whose agent calls.
 fn heard(porch: &mut PendingChannels) -> Option<u32> {
@@ -15,15 +18,6 @@ fn heard(porch: &mut PendingChannels) -> Option<u32> {
         std::thread::sleep(Duration::from_millis(1));
     }
     None
-}
-
-#[test]
-fn who_starts_it_by_hand_is_told_what_it_is() {
-    for input in [&b""[..], b"hello, who is there?"] {
-        let error = read_bootstrap(input).unwrap_err();
-        assert_eq!(error.code(), codes::G0216);
-        assert!(error.to_string().contains("garonne run --host"), "{error}");
-    }
 }
 
 #[test]
@@ -168,23 +162,6 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
     drop(sender);
     let missed = connect_any(&house, &[free()], (0, patience)).unwrap_err();
     assert_eq!(missed.tried.len(), 1, "{missed:?}");
-}
-
-#[test]
-fn masks_of_some_ranks_stand_in_their_places_among_all() {
-    let placed = PlacementOptions {
-        masks: vec![vec![1], vec![2]],
-        ..PlacementOptions::default()
-    };
-    assert_eq!(
-        spread(&placed, &[1, 3], 4).masks,
-        [vec![], vec![1], vec![], vec![2]]
-    );
-    assert!(
-        spread(&PlacementOptions::default(), &[1], 4)
-            .masks
-            .is_empty()
-    );
 }
 
 #[test]
