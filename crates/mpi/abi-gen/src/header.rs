@@ -74,15 +74,15 @@ pub fn conformance(functions: &[Function]) -> String {
         writeln!(out, "| {chapter} | {have} | {} |", of().count() - have).unwrap();
     }
     for chapter in &chapters {
-        writeln!(out, "\n## {chapter}").unwrap();
-        for (title, wanted) in [("Implemented", true), ("Not yet", false)] {
+        writeln!(out, "\n## {chapter}\n\n| | functions |\n|---|---|").unwrap();
+        for (title, wanted) in [("implemented", true), ("not yet", false)] {
             let names: Vec<String> = functions
                 .iter()
                 .filter(|f| f.chapter == *chapter && f.implemented == wanted)
                 .map(|f| format!("`{}`", f.name))
                 .collect();
             if !names.is_empty() {
-                writeln!(out, "\n{title}: {}.", names.join(", ")).unwrap();
+                writeln!(out, "| {title} | {} |", names.join(", ")).unwrap();
             }
         }
     }

@@ -45,7 +45,7 @@ fn the_page_of_errors_is_what_the_table_says() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "{} is out of date: UPDATE=1 cargo test -p garonne-node --test errors_page",
+        "{} is out of date: UPDATE=1 cargo test -p garonne-job --test errors_page",
         path.display()
     );
     assert!(
