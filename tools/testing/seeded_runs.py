@@ -1,4 +1,4 @@
-"""Tests of crates that go on with new seeds for as long as they are told (`garonne_sim::course`)."""
+"""Tests of crates that go on with new seeds for as long as they are told (`garonne_sim::seeds`)."""
 
 import re
 

@@ -12,6 +12,7 @@ SECONDS = int(os.environ.get("GARONNE_TEST_SIM_SECONDS", "300"))
 BUILD_LIMIT_S = 2400
 # A seed that was begun in time is finished.
 LAST_SEED_S = 300
+TARGETS = {"garonne-sim": "fault_storms", "garonne-simjobs": "mpi_fault_storms"}
 COURSES = {
     "garonne-sim": [
         "small_jobs_exchange_in_all_weathers",
@@ -31,8 +32,8 @@ COURSES = {
 def suite(context):
     if not context.soak or context.foreign:
         return
-    build = ["cargo", "test", "--release", "--no-run", "--test", "storms", *(word for package in COURSES for word in ("-p", package))]
+    build = ["cargo", "test", "--release", "--no-run", *(word for package, target in TARGETS.items() for word in ("-p", package, "--test", target))]
     check(context.execute("sim build", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
     for package, names in COURSES.items():
         for name in names:
-            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: seeded_run(context, "sim", ["-p", package, "--test", "storms", name], SECONDS, SECONDS + LAST_SEED_S))
+            yield Case(f"sim/{name.replace('_', ' ')}", lambda package=package, name=name: seeded_run(context, "sim", ["-p", package, "--test", TARGETS[package], name], SECONDS, SECONDS + LAST_SEED_S))

@@ -183,7 +183,7 @@ pub enum StartOutcome {
 pub enum Error {
     /// The receive was smaller than the message.
     Truncated(Box<MessageMismatch>),
-    /// The types of message and receive differ (only where [`CallOrigin::mark`] tells them).
+    /// The types of message and receive differ (only where [`CallOrigin::digest`] tells them).
     Mistyped(Box<MessageMismatch>),
     /// The caller broke the contract (stale request, tag out of range …).
     Misuse(&'static str),

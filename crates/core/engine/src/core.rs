@@ -60,8 +60,8 @@ pub(crate) enum IncomingPayload {
 /// The part of an engine that needs no transport: peers, matching, protocols, windows, and queues
 /// of work.
 ///
-/// Owned by an [`Engine`], which calls it from polls and passes. Its parts are public to the
-/// modules of this crate only.
+/// Owned by an [`Engine`](crate::engine::Engine), which calls it from polls and passes. Its parts
+/// are public to the modules of this crate only.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub me: Peer,

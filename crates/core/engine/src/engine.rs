@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Bytes of what [`Engine::set_tally`] shows.
 pub const TALLY_BYTES: usize = 24;
 
-/// The engine of one rank and one shard: a [`Core`] and its transport.
+/// The engine of one rank and one shard: a `Core` and its transport.
 ///
 /// Owned by the host, which holds its lock during each call. A host calls `new`, then starts
 /// operations (`send`, `recv`, `probe`), calls `progress` until they are complete, and takes their

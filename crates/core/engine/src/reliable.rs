@@ -1,11 +1,11 @@
 //! Reliability for transports that lose, repeat, reorder or change what they carry: checksums,
 //! numbering, acknowledgement, retransmission; sans-IO.
 //!
-//! Owned by a lossy transport, one [`QueueLink`] per peer, over however many ways lead there; time
-//! is an argument in nanoseconds of any clock. A link delivers every packet once and in order, or
-//! says that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it, and
-//! what does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded: at
-//! most [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the
+//! Owned by a lossy transport, one [`ReliableLink`] per peer, over however many ways lead there;
+//! time is an argument in nanoseconds of any clock. A link delivers every packet once and in order,
+//! or says that the peer is lost. What a medium may change travels as [`Frame::encode`] makes it,
+//! and what does not come out of [`Frame::decode`] is as good as lost: it is sent again. Bounded:
+//! at most [`WINDOW`] packets unacknowledged on the sending side and as many kept early on the
 //! receiving side, [`RESERVE`] of them for control packets only.
 
 mod frame;

@@ -50,7 +50,7 @@ pub(crate) struct Operation {
     next_free: u32,
     pub state: OpState,
     pub side: OpSide,
-    /// A set of [`SendRecord`].
+    /// A set of [`OpFlag`].
     pub flags: u16,
     pub synchronous: bool,
     /// A region was exposed for it and is not yet revoked.

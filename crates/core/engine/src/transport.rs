@@ -40,7 +40,7 @@ pub enum ClaimError {
     /// No room at the moment; ask again after a poll.
     Full,
     /// The peer is dead, or cannot be reached by this transport at all;
-    /// [`Transport::on_peer_unreachable`] tells which. It stays so.
+    /// [`Transport::unreachable_cause`] tells which. It stays so.
     Gone,
 }
 
@@ -250,7 +250,7 @@ pub enum WithdrawResult {
 /// Reason to wake a peer of which no thread is in the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// An answer, or hands that move bytes: without them this transfer stands still.
+    /// An answer, or polls that move bytes: without them this transfer stands still.
     Answer,
     /// A look, which matters only if something there waits for it, as a step of a collective does.
     Look,
@@ -359,7 +359,7 @@ pub trait Transport {
         Fragmentation::None
     }
 
-    /// Sends a whole message of contiguous bytes in the pieces that `flow` said, where the
+    /// Sends a whole message of contiguous bytes in the pieces that `fragmentation` said, where the
     /// transport has a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing
     /// happened.
     fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
@@ -581,10 +581,10 @@ pub trait Transport {
         let _ = yields;
     }
 
-    /// The words of this rank's own [`hands`](Self::hands) are armed: from now on whatever comes,
-    /// or has room again, where no peer can ring them rings them, once. What was there before
-    /// counts. After the time that is returned the transport is to be looked at even if nothing
-    /// rings.
+    /// The words of this rank's own [`progress_words`](Self::progress_words) are armed: from now on
+    /// whatever comes, or has room again, where no peer can ring them rings them, once. What was
+    /// there before counts. After the time that is returned the transport is to be looked at even
+    /// if nothing rings.
     fn arm_progress(&mut self) -> Option<Duration> {
         None
     }

@@ -1,7 +1,7 @@
 //! Which of several ways to a peer a frame takes.
 //!
-//! Owned by a rank's rail, one [`Paths`] per peer. What had to be sent again is held against the way
-//! that it went first, and what comes by a way speaks for it; a way with too much against it
+//! Owned by a rank's rail, one [`Paths`] per peer. What had to be sent again is held against the
+//! way that it went first, and what comes by a way speaks for it; a way with too much against it
 //! carries only a try now and then. Answers go the way that was heard from last. Among the others
 //! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
 

@@ -61,9 +61,9 @@ impl Environment for ThreadEnvironment {
 pub struct AsyncEnvironment {
     /// Spin budget of waits.
     pub patience: SpinBudget,
-    /// See [`Environment::grace`].
+    /// See [`Environment::takeover_delay`].
     pub grace: Option<Duration>,
-    /// See [`Environment::vigil`].
+    /// See [`Environment::progress_spin_time`].
     pub vigil: Duration,
 }
 

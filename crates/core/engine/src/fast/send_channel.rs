@@ -34,9 +34,9 @@ pub(crate) const RUN_PAYLOAD_MAX: usize = INLINE_MAX;
 
 /// Fast path of the small messages of one sequence: slot batch, envelope numbers, and send log.
 ///
-/// Made by the engine, owned by its [`Sequence`](crate::peer::state::Sequence), used by one thread
-/// at a time. `send` succeeds while the slot batch is open; otherwise the caller takes the general
-/// path, which opens the batch again.
+/// Made by the engine, owned by its [`Sequence`](crate::peer::sequences::Sequence), used by one
+/// thread at a time. `send` succeeds while the slot batch is open; otherwise the caller takes the
+/// general path, which opens the batch again.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SendChannel {

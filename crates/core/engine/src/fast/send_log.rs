@@ -99,7 +99,7 @@ impl SendLog {
         self.note(number, (tag, 0), CallOrigin::default(), |_| {});
     }
 
-    /// The tag of a number: one of the last [`TRAIL`] that were noted; `None`: it was not.
+    /// The tag of a number: one of the last [`SEND_LOG`] that were noted; `None`: it was not.
     pub(crate) fn tag(&self, number: u64) -> Option<i32> {
         let mark = &self.records[number as usize % SEND_LOG];
         (mark.act.load(Ordering::Relaxed) != 0).then(|| mark.tag.load(Ordering::Relaxed))

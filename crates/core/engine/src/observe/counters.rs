@@ -27,7 +27,7 @@ mod at {
     /// The address of the first peer state, and the bytes of each.
     pub const FIRST: usize = 3;
     pub const STRIDE: usize = 4;
-    /// The address of the runs' words: [`super::HeaderWords`] for each peer state.
+    /// The address of the runs' words: [`super::BatchAddresses`] for each peer state.
     pub const RUNS: usize = 5;
     /// Bytes that a slot batch goes on for each record.
     pub const RECORD: usize = 6;

@@ -31,7 +31,7 @@ pub enum EventKind {
     /// A receive was posted.
     Recv = 2,
     /// A message of this peer met a receive from any source. Without a site it is the receive that
-    /// the next [`EventKind::RecvArgs`] of the same peer, context and tag tells.
+    /// the next [`EventKind::Recv`] of the same peer, context and tag tells.
     Match = 3,
     /// A message was kept for later.
     Unexpected = 4,
@@ -77,10 +77,10 @@ pub struct Event {
 struct EventRecord {
     len: AtomicU64,
     site: AtomicU64,
-    /// Peer below context: [`parties`].
+    /// Peer below context: [`peer_context`].
     parties: AtomicU64,
     tag: AtomicI32,
-    /// Call below what: [`act`].
+    /// Call below what: [`call_and_kind`].
     act: AtomicU16,
     kind: AtomicU8,
 }

@@ -1,8 +1,8 @@
 //! Envelopes of a sequence that are out of order.
 //!
-//! Owned by a [`Sequence`](crate::peer::sequences::Sequence), and present only while something is out
-//! of order: envelopes that arrived early, and envelopes pulled out of the sender's window. Bounded by
-//! the credits of the peer and the pending receives.
+//! Owned by a [`Sequence`](crate::peer::sequences::Sequence), and present only while something is
+//! out of order: envelopes that arrived early, and envelopes pulled out of the sender's window.
+//! Bounded by the credits of the peer and the pending receives.
 
 use std::collections::BTreeMap;
 
