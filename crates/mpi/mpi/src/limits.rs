@@ -114,14 +114,14 @@ pub mod coll {
     /// on.
     pub const ALLTOALL_LARGE_PARTNERS: u32 = 4;
 
-    /// Data that goes through a board: what fits one of its cells.
+    /// Bytes that fit one cell of a segment.
     pub const SHM_SMALL_BYTES: u64 = garonne_sync::shm_barrier::CELL_BYTES as u64;
 
-    /// Members up to which a meeting is by flags, if each has a core: more flags take longer to
-    /// look at than the one word of a gate.
+    /// Members up to which a barrier uses flags, if each has a core: polling more flags takes
+    /// longer than polling one counter.
     pub const FLAG_BARRIER_RANKS: u32 = 4;
 
-    /// Longest contribution that a member puts down in a round, or block of an exchange: up to here
+    /// Longest contribution of a member in a slot, or block of an exchange: up to here
     /// two copies take less than the messages of its algorithm, each of which may be a wake-up.
     pub const SLOT_BYTES_MAX: u64 = 32 << 10;
 
@@ -137,27 +137,27 @@ pub mod coll {
     /// most copies have one cache there, and what lies in it is written again by the next call.
     pub const SLOT_STREAM_MARGIN: u32 = 4;
 
-    /// Longest wide cell of a round: what a member of an exchange gives to four others.
+    /// Longest wide cell of a slot: what a member of an exchange gives to four others.
     pub const SLOT_CELL_MAX: usize = 128 << 10;
 
-    /// Bytes of a member up to which what lies in a round is left to its taker: calling somebody
-    /// who would take it meanwhile costs more than that.
+    /// Bytes of a member up to which the data in a slot is left to its receiver: waking a progress
+    /// thread costs more than the copy.
     pub const SLOT_SHORT: u64 = 4 << 10;
 
-    /// Looks at a round that a wait for one nonblocking collective begins with, where each rank has
-    /// a core: a few microseconds, in which no message is looked for.
+    /// Polls of a slot that a wait for one nonblocking collective begins with, where each rank has
+    /// a core: a few microseconds, in which no message is polled for.
     pub const SLOT_SPINS: u32 = 64;
 
-    /// Bytes of a process's commons that may be lent for rounds of single persistent collectives,
-    /// of which an allreduce of 8 B on two ranks takes 2 KB and one of 1 KB 8 KB: a quarter, since
-    /// communicators need room for their boards.
+    /// Bytes of a process's heap for slots of persistent collectives. An allreduce of 8 B on two
+    /// ranks takes 2 KB, one of 1 KB takes 8 KB. A quarter of the heap, since communicators need
+    /// room for their segments.
     pub const PERSISTENT_SLOTS_BYTES: usize = 4 << 20;
 
-    /// Places that are looked at for one that all have deserted before more of the commons is
-    /// taken: those left first are deserted first, but for ranks that are slow to free.
+    /// Released slots that are checked for reuse before more of the heap is taken. Slots that were
+    /// released first are deserted first, but for ranks that are slow to free.
     pub const PERSISTENT_SLOTS_CHECKED: usize = 4;
 
-    /// Rounds that a persistent collective has for itself where all wait for all: two are enough.
+    /// Slots of a persistent collective in which all wait for all: two are enough.
     pub const PERSISTENT_SLOTS: u32 = 2;
 
     /// Slots of a persistent collective in which some members wait for nobody: those may be ahead
@@ -168,15 +168,15 @@ pub mod coll {
     /// gives back to the kernel, and gets anew page by page.
     pub const TEMP_BUFFER_KEPT_FROM: usize = 64 << 10;
 
-    /// Bytes of it that a process keeps: what nonblocking reductions of 4 MB on few ranks need, and
-    /// little beside the data of such calls.
+    /// Bytes of temporary memory that a process keeps: what nonblocking reductions of 4 MB on few
+    /// ranks need, and little beside the data of such calls.
     pub const TEMP_BUFFERS_KEPT: usize = 4 << 20;
 
-    /// Bytes of the wide cells of one board, all together: 15 ranks have cells of 128 KB, 63 have
+    /// Bytes of the wide cells of one segment, all together: 15 ranks have cells of 128 KB, 63 have
     /// cells of 32 KB. Virtual until touched.
     pub const SLOTS_BYTES: usize = 8 << 20;
 
-    /// Bytes of the lanes of one board, all together: what a second-level cache or two holds, and
+    /// Bytes of the lanes of one segment, all together: what a second-level cache or two holds, and
     /// 64 ranks take 64 blocks of 1 KB.
     pub const LANES_BYTES: usize = 8 << 20;
 
@@ -272,11 +272,11 @@ pub mod coll {
     /// Bytes up to which a piece of an all-to-all counts as short.
     pub const LANE_PIECE_SHORT: u64 = 16 << 10;
 
-    /// Looks at the gate before progress is made between looks: a few microseconds, what the last
+    /// Polls of a barrier before progress is made between polls: a few microseconds, what the last
     /// arrival is late by in a tight loop.
     pub const SHM_SPINS: u32 = 2000;
 
-    /// Looks of one of several threads of a rank before it gives its core to another: a microsecond
+    /// Polls of one of several threads of a rank before it gives its core to another: a microsecond
     /// or two, which is what a switch costs, and longer than a partner that runs takes to answer.
     pub const TURN_SPINS: u32 = 64;
 

@@ -70,7 +70,7 @@ pub struct ProcessConfig {
     pub receives_no_more: Arc<dyn Fn(api::Peer) -> Option<&'static str> + Send + Sync>,
     /// Says something to who started the program, beside the program's own output.
     pub say: fn(&str),
-    /// Where this rank keeps what it lends for collectives: the same as long as its engine.
+    /// Allocator of this rank's heap for collectives. It lives as long as the engine.
     pub segments: Arc<SegmentAllocator>,
     /// The error handler that the predefined communicators have at first.
     pub initial_errhandler: Errhandler,

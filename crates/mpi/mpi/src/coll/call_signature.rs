@@ -83,7 +83,7 @@ impl ElementClass {
     }
 }
 
-/// Bytes of a statement as ranks show it to each other.
+/// Bytes of a signature as ranks show it to each other.
 pub(crate) const SIGNATURE_BYTES: usize = 20;
 
 impl CallSignature {

@@ -379,46 +379,6 @@ pub struct Alltoallv<'a> {
     pub recv: ElementsV<'a>,
 }
 
-impl Planned for Alltoallv<'_> {
-    fn kind(&self) -> CollectiveKind {
-        CollectiveKind::Alltoallv
-    }
-
-    fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, CollectiveKind::Alltoallv, self.send.is_none())?;
-        check_blocks(comm, &self.send, ElementsV::check)?;
-        self.recv.check(comm.peers())
-    }
-
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        plan_uneven(
-            p,
-            CollectiveKind::Alltoallv,
-            self.send.map(|send| send.blocks()),
-            self.recv.blocks(),
-        )
-    }
-
-    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
-        let recv = self.recv.blocks();
-        let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::run(
-            sync,
-            &LargeOp::Uneven(CollectiveKind::Alltoallv, send, recv),
-        )
-    }
-
-    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
-        let send = self.send.map(|send| send.blocks());
-        Some(ShmOp::Exchange(ShmOpV::exchange(
-            comm.size(),
-            comm.rank(),
-            send,
-            &self.recv.blocks(),
-        )))
-    }
-}
-
 /// `MPI_Alltoallw`.
 pub struct Alltoallw<'a> {
     /// A block for each rank; `None`: in place.
@@ -427,45 +387,50 @@ pub struct Alltoallw<'a> {
     pub recv: ElementsW<'a>,
 }
 
-impl Planned for Alltoallw<'_> {
-    fn kind(&self) -> CollectiveKind {
-        CollectiveKind::Alltoallw
-    }
+/// Implements an exchange of blocks whose lengths only sender and receiver know.
+macro_rules! alltoall_of_blocks {
+    ($call:ident, $buffer:ident) => {
+        impl Planned for $call<'_> {
+            fn kind(&self) -> CollectiveKind {
+                CollectiveKind::$call
+            }
 
-    fn check(&self, comm: &Comm) -> Result<()> {
-        no_place(comm, CollectiveKind::Alltoallw, self.send.is_none())?;
-        check_blocks(comm, &self.send, ElementsW::check)?;
-        self.recv.check(comm.peers())
-    }
+            fn check(&self, comm: &Comm) -> Result<()> {
+                no_place(comm, CollectiveKind::$call, self.send.is_none())?;
+                check_blocks(comm, &self.send, $buffer::check)?;
+                self.recv.check(comm.peers())
+            }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
-        plan_uneven(
-            p,
-            CollectiveKind::Alltoallw,
-            self.send.map(|send| send.blocks()),
-            self.recv.blocks(),
-        )
-    }
+            fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+                plan_uneven(
+                    p,
+                    CollectiveKind::$call,
+                    self.send.map(|send| send.blocks()),
+                    self.recv.blocks(),
+                )
+            }
 
-    fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
-        let recv = self.recv.blocks();
-        let send = self.send.map_or(recv, |send| send.blocks());
-        shm_large::run(
-            sync,
-            &LargeOp::Uneven(CollectiveKind::Alltoallw, send, recv),
-        )
-    }
+            fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
+                let recv = self.recv.blocks();
+                let send = self.send.map_or(recv, |send| send.blocks());
+                shm_large::run(sync, &LargeOp::Uneven(CollectiveKind::$call, send, recv))
+            }
 
-    fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
-        let send = self.send.map(|send| send.blocks());
-        Some(ShmOp::Exchange(ShmOpV::exchange(
-            comm.size(),
-            comm.rank(),
-            send,
-            &self.recv.blocks(),
-        )))
-    }
+            fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
+                let send = self.send.map(|send| send.blocks());
+                Some(ShmOp::Exchange(ShmOpV::exchange(
+                    comm.size(),
+                    comm.rank(),
+                    send,
+                    &self.recv.blocks(),
+                )))
+            }
+        }
+    };
 }
+
+alltoall_of_blocks!(Alltoallv, ElementsV);
+alltoall_of_blocks!(Alltoallw, ElementsW);
 
 fn plan_uneven(
     p: &mut impl Plan,

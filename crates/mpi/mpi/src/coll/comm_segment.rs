@@ -42,7 +42,7 @@ impl CommSegment {
         matches!(self.attachment.get(), Some(Some(_)))
     }
 
-    /// Whether all members can read what any of them lends.
+    /// Whether all members can read each other's memory.
     pub fn reads_directly(&self) -> bool {
         let place = self.attachment.get().and_then(Option::as_ref);
         place.is_some_and(|place| place.reads_directly.get() == Some(&true))
@@ -105,7 +105,7 @@ pub(crate) struct Attachment {
     pub(super) past_caches_from: u64,
     /// The C library copies in another way than all else.
     pub(super) has_library_copy: bool,
-    /// Whether all members can read what any of them lends, once they have agreed on it.
+    /// Whether all members can read each other's memory, once they have agreed on it.
     pub(super) reads_directly: OnceLock<bool>,
     /// The system does not let all members read that any more, which all have learned in the same
     /// call.
@@ -118,7 +118,7 @@ pub(crate) struct Attachment {
     pub(super) combine_room: Scratch,
     /// For combining what is read from afar; made at first use.
     wide: OnceLock<Option<Scratch>>,
-    /// At the lender.
+    /// The allocator of the segment, at rank 0.
     allocator: Option<Arc<SegmentAllocator>>,
 }
 
@@ -409,7 +409,7 @@ impl Attachment {
         }
     }
 
-    /// Calls the helpers of all others that compute and said that they want to be called for steps
+    /// Wakes the progress threads of all others that compute and asked to be woken for steps
     /// of collectives.
     pub(super) fn wake_progress_threads(&self) {
         Self::wake_progress(&self.progress_words);

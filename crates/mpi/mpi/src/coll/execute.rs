@@ -248,7 +248,7 @@ impl<'a> CollContext<'a> {
 /// The context of collectives, from the first one of a communicator.
 pub(crate) const COLLECTIVE: u32 = 1;
 
-/// Operations kept without allocation: what the rounds of small collectives have under way.
+/// Operations kept without allocation: as many as small collectives have pending.
 const INLINE_PENDING: usize = 8;
 
 /// The communication that has been started, and the first error among it.

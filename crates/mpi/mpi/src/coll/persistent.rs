@@ -2,12 +2,13 @@
 //!
 //! The plan is made where the collective is initialised: arguments are checked and the algorithm is
 //! chosen there, and a start only takes the steps. Processes may start what they initialised in
-//! different orders, so nothing here meets in the rounds of a board, which count calls: each
-//! persistent collective has a tag of its own from its place among those of its communicator, and
-//! two starts of one follow each other in the order of their messages. Two that live at a time
-//! never have one number; where counting has come round to one that lives the new one is refused,
-//! on each process that still has the old one. Bounded by the schedule and its temporary memory,
-//! which live as long as the request.
+//! different orders, so the slots of a communicator, which count calls, do not serve. Each
+//! persistent collective has a tag of its own, from its place among those of its communicator. Two
+//! starts of one collective follow each other in the order of their messages.
+//!
+//! Two persistent collectives that live at a time never have one number. Where counting has come
+//! round to one that lives, the new one is refused on each process that still has the old one. The
+//! schedule and its temporary memory live as long as the request.
 
 use super::Collective;
 use super::call_tag::{CallSeries, NUMBERS};

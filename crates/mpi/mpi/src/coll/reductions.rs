@@ -139,21 +139,21 @@ pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> ChoiceInput {
     }
 }
 
-/// Whether a board may serve: a predefined datatype, which is the same on all ranks, and something
+/// Whether a segment may serve: a predefined datatype, equal on all ranks, and something
 /// to combine. An operation of the program's is applied to whole contributions only, so lanes leave
 /// it to messages.
-pub(super) fn is_for_boards(r: &Reduction<'_>, datatype: &Datatype) -> bool {
+pub(super) fn suits_segment(r: &Reduction<'_>, datatype: &Datatype) -> bool {
     r.count > 0 && datatype.size() > 0 && datatype.code().is_some()
 }
 
-/// A reduction on the board, through its cells or its lanes.
-fn meet_on_board(
+/// Reduces in the segment, through its cells or its lanes.
+fn reduce_in_segment(
     sync: &ShmSync<'_>,
     r: &Reduction<'_>,
     datatype: &Datatype,
     root: Option<u32>,
 ) -> Result<bool> {
-    Ok(is_for_boards(r, datatype)
+    Ok(suits_segment(r, datatype)
         && (shm_small::run(sync, &SmallOp::Reduce(r, root))?
             || shm_large::run(sync, &LargeOp::Reduce(r, root))?))
 }
@@ -165,7 +165,7 @@ pub(super) fn for_rounds<'a>(
     count: u64,
 ) -> Option<StoredReduction<'a>> {
     let fold = TypedOp::new(op, datatype);
-    is_for_boards(&fold.reduction(send, recv, count), datatype).then(|| StoredReduction {
+    suits_segment(&fold.reduction(send, recv, count), datatype).then(|| StoredReduction {
         op: Cow::Borrowed(op),
         datatype: Cow::Borrowed(datatype),
         input: send.unwrap_or(recv),
@@ -269,7 +269,7 @@ impl Planned for Reduce<'_> {
             self.recv.unwrap_or_else(UserMem::null),
             self.count,
         );
-        meet_on_board(sync, &r, self.datatype, u32::try_from(self.root).ok())
+        reduce_in_segment(sync, &r, self.datatype, u32::try_from(self.root).ok())
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -328,7 +328,7 @@ impl Planned for Allreduce<'_> {
     fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        meet_on_board(sync, &r, self.datatype, None)
+        reduce_in_segment(sync, &r, self.datatype, None)
     }
 
     fn shm_op(&self, _: &Comm) -> Option<ShmOp<'_>> {
@@ -486,7 +486,7 @@ impl ReduceScatter<'_> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, ends.last().copied().unwrap_or(0));
         let slice = |rank| slice_of(&ends, rank);
-        Ok(is_for_boards(&r, self.datatype)
+        Ok(suits_segment(&r, self.datatype)
             && shm_large::run(sync, &LargeOp::ReduceScatter(&r, &slice))?)
     }
 

@@ -7,7 +7,7 @@ use super::call_signature::CallSignature;
 use super::call_tag::CollectiveKind;
 use super::choose::{Algorithm, choose};
 use super::plan::Plan;
-use super::reductions::{TypedOp, ask, check, for_rounds, is_for_boards, said};
+use super::reductions::{TypedOp, ask, check, for_rounds, said, suits_segment};
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};
 use super::shm_nonblocking::shm_op::ShmOp;
@@ -103,7 +103,7 @@ impl Scan<'_> {
     fn meet_as(&self, sync: &ShmSync<'_>, own: ScanKind) -> Result<bool> {
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        Ok(is_for_boards(&r, self.datatype)
+        Ok(suits_segment(&r, self.datatype)
             && (shm_small::run(sync, &SmallOp::Scan(&r, own))?
                 || shm_large::run(sync, &LargeOp::Scan(&r, own))?))
     }

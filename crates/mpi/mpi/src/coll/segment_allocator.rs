@@ -241,17 +241,17 @@ impl Allocations {
 
 #[cfg(test)]
 impl SegmentAllocator {
-    /// How many places of the commons have ever been used.
+    /// Returns the number of segments ever allocated.
     pub fn segments_made(&self) -> usize {
         self.allocations().segments.len()
     }
 
-    /// Bytes that were ever lent to single collectives.
+    /// Returns the bytes ever allocated for persistent collectives.
     pub fn slot_bytes(&self) -> usize {
         self.allocations().slot_bytes
     }
 
-    /// Has lent all but so many bytes of this length already.
+    /// Marks all but `bytes` bytes of the heap as allocated.
     pub fn leave_room(&self, bytes: usize, of: usize) {
         let memory = Segment::anonymous(CollSegment::bytes(1, 0)).unwrap();
         let mut allocations = self.allocations();

@@ -164,7 +164,7 @@ impl<'a> ShmSync<'a> {
             .store(epoch, Ordering::Relaxed);
     }
 
-    /// Whether all members can read what any of them lends. They agree on it when the first of
+    /// Whether all members can read each other's memory. They agree on it when the first of
     /// their collectives asks, all in the same one: before the first meeting a peer may not have
     /// started, and could not be read from yet.
     ///

@@ -79,7 +79,7 @@ pub(crate) struct CommInner {
     pub collective_counts: CollectiveCounts,
     /// The numbers of those that are there.
     persistent: Mutex<HashSet<u32>>,
-    /// The board of its small collectives.
+    /// The shared segment of its collectives.
     pub segment: CommSegment,
     /// Whether all its processes share one node, once somebody asked.
     pub on_node: OnceLock<bool>,

@@ -1,10 +1,10 @@
-//! Long blocks read from where they lie: their owners lend them, and each reader copies once.
+//! Long blocks read from where they lie: their owners expose them, and each reader copies once.
 //!
-//! In the first meeting all show what they lend, after it all read, and in the second they say that
-//! they have. Nothing is lent before or after, and owners are inside the call as long as it is.
-//! Where the system refuses somebody what it allowed before, all hear of it in the second meeting,
-//! and lanes serve instead. Whoever cannot lend its blocks (they are in place, or in too many
-//! pieces) shows that, and then lanes serve for all.
+//! In the first epoch all show what they expose. After it all read, and in the second epoch they
+//! say that they have. Memory is exposed only during the call, and owners stay in the call as long.
+//! Where the system refuses a read that it allowed before, all learn it in the second epoch, and
+//! lanes serve. A member that cannot expose its blocks (they are in place, or in too many pieces)
+//! shows that, and lanes serve for all.
 
 use super::{LaneTransfer, pieces};
 use crate::coll::shm_sync::ShmSync;

@@ -1,10 +1,10 @@
 //! Long reductions whose operands are read from where they lie: each member combines one slice, and
-//! takes the others' when all are done.
+//! copies the others' slices when all are done.
 //!
-//! In the first meeting all show operands and results, which they lend. Then every member reads the
-//! operands of its slice and combines them where it wants the result; in the second meeting they
-//! say so, and read the other slices of the result; in the third they say that they have. In place,
-//! a member's result lies in a slice of which nobody else reads operands.
+//! In the first epoch all expose operands and results. Then every member reads the operands of its
+//! slice and combines them where it wants the result. In the second epoch members say so, and read
+//! the other slices of the result. In the third epoch they say that they have. In place, a member's
+//! result lies in a slice of which nobody else reads operands.
 
 use super::direct_read::{ExposedRegion, OfferRecord, ReadOffer, ReadRequest, SHOWN_BYTES};
 use super::lane_reduce::{OperandRoom, Operands};

@@ -17,7 +17,7 @@ pub enum SlotPhase {
     Take,
 }
 
-/// The round, as far as bytes depend on it.
+/// The properties of a slot that the number of bytes depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotGeometry {
     pub me: u32,

@@ -71,9 +71,9 @@ pub(crate) struct MemberSlots {
     exits: Mutex<ExitWindow>,
     /// The slots in use that this member has requested.
     requests: Mutex<SlotRequests>,
-    /// The calls that were not over when they returned, by round.
+    /// The pending calls, by slot.
     pending: Mutex<[Weak<PendingCollective>; ROUNDS as usize]>,
-    /// For combining; made at first use.
+    /// Room for combining; made at first use.
     combine_buffer: CombineBuffer,
     /// By which stores long contributions are put down.
     store_chooser: Mutex<StoreChooser>,
@@ -94,12 +94,12 @@ impl MemberSlots {
         number
     }
 
-    /// One more call of this member's asks for its round.
+    /// Requests a slot for one more call of this member.
     fn request(&self, rounds: &NbcSlots, how: SlotDemand) {
         lock(&self.requests).ask(rounds.askers(), how);
     }
 
-    /// One that asked so has its round.
+    /// Withdraws the request of a call that has its slot.
     fn withdraw_request(&self, rounds: &NbcSlots, how: SlotDemand) {
         lock(&self.requests).ask_no_more(rounds.askers(), how);
     }
@@ -118,9 +118,9 @@ impl MemberSlots {
             .collect()
     }
 
-    /// After how many numbers this member may come to `number`. Others may need wide cells for it
-    /// that come back sooner: they wait until all have left what was there, which a member that has
-    /// nothing open from then does not hinder.
+    /// Returns the distance to the call that all must have left before this member uses slot
+    /// `number`. Other members may need wide cells, which are reused sooner, and wait longer. A
+    /// member without pending calls from then does not delay them.
     fn distance(&self, number: u32, op: &ShmOp<'_>, members: u32) -> u32 {
         let after = op.slot_distance(members);
         let is_ahead = after < ROUNDS
@@ -129,7 +129,7 @@ impl MemberSlots {
         if is_ahead { ROUNDS } else { after }
     }
 
-    /// Gives the call before it that has the same round, if it is still open.
+    /// Adds a pending call. Returns the call before it in the same slot, if that is still pending.
     fn add_pending(&self, open: &Arc<PendingCollective>) -> Option<Arc<PendingCollective>> {
         let entry = &mut lock(&self.pending)[(open.number % ROUNDS) as usize];
         std::mem::replace(entry, Arc::downgrade(open)).upgrade()
@@ -163,8 +163,8 @@ pub(super) fn start(call: &impl Collective, ctx: &CollContext<'static>) -> Optio
     }
 }
 
-/// Starts `call` before it is known whether there are rounds: what may meet there waits for that in
-/// its request, with what it would do by messages.
+/// Starts `call` before the segment is set up. A call that may use a slot waits for the setup in
+/// its request, which also holds its schedule of messages.
 #[cold]
 fn start_before_setup(
     call: &impl Collective,
@@ -357,7 +357,7 @@ impl SlotUse<'_> {
         self.ctx.trace_move(bytes, act)
     }
 
-    /// Whether all have left the call that was in this one's round before.
+    /// Whether all members have left the call that used the slot before.
     fn is_free(&self) -> bool {
         if self.is_persistent && self.op.dependency() == Dependency::AllOnAll {
             // All have come to the number before, and so have left the one before that.
@@ -380,7 +380,8 @@ impl SlotUse<'_> {
         is_free(self.number, after, through)
     }
 
-    /// Wakes those who asked for what has been left, and calls their helpers if they compute.
+    /// Wakes the members that requested a slot which is free now, and their progress threads if
+    /// they compute.
     #[cold]
     fn wake_requesters(&self) {
         let asked = self.demand_of_others();
@@ -458,8 +459,8 @@ impl SlotUse<'_> {
         stores
     }
 
-    /// Puts down what this member brings, comes, and wakes those who waited for that. What the
-    /// words of those are like whom it saw: at a gate the last to come sees all.
+    /// Writes this member's data, arrives, and wakes those who waited for that. Returns the
+    /// agreement among the words that it saw: at a counter barrier the last to arrive sees all.
     fn arrive_with_data(&self) -> Option<Agreement> {
         let (
             rounds,
@@ -522,8 +523,8 @@ impl SlotUse<'_> {
         }
     }
 
-    /// Wakes those who wait for this member, or one of them. `brings`: what they wait for is there
-    /// now, so that of those who compute the helpers are called, where the call needs hands.
+    /// Wakes those who wait for this member, or one of them. With `brings` their data is complete:
+    /// then their progress threads are woken as well, where the call is worth it.
     fn wake_members(&self, whom: Option<u32>, brings: bool) {
         let (attachment, calls) = (self.attachment, brings && self.wakes_progress_threads());
         match whom {
@@ -561,8 +562,8 @@ impl SlotUse<'_> {
             .then_some(Agreement::Different)
     }
 
-    /// Whether all have come to a call that needs hands, for one who has: only who sees that calls
-    /// anybody.
+    /// Whether all have arrived in a call that is worth async progress. Only the member that sees
+    /// this wakes progress threads.
     fn is_seen_whole(&self) -> bool {
         self.wants_async_progress()
             && is_whole(self.attachment.others(), |member| {
@@ -574,8 +575,8 @@ impl SlotUse<'_> {
         self.op.wants_async_progress(self.slots.members())
     }
 
-    /// Whether others may need theirs: of uneven blocks the last to come to a gate does not know
-    /// that.
+    /// Whether other members may need their progress threads. For uneven blocks the last to arrive
+    /// at a counter does not know.
     fn wakes_progress_threads(&self) -> bool {
         self.wants_async_progress()
             || self.attachment.barrier == BarrierKind::Counter

@@ -21,12 +21,12 @@ use garonne_sync::single_flight::SingleFlight;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// How far a call is that was not over when it returned.
+/// The state of a call that was not over when it returned.
 pub(super) enum PendingState {
-    /// Whether there are rounds is not known yet. The calls that have to leave the places that this
-    /// one needs, and this one by messages, if its data waits for that.
+    /// Waits for the setup of the segment. Holds the calls that have to leave the slot first, and
+    /// the schedule that serves if there is no segment.
     AwaitingSegment(Vec<Weak<PendingCollective>>, Option<Arc<RunningSchedule>>),
-    /// There is no room in rounds: by messages.
+    /// Goes by messages.
     ByMessages(Arc<RunningSchedule>),
     /// Waits until its slot is free. Holds the calls that may still have to leave the slot first,
     /// and the call that uses the slot next, if this one is to start it.
@@ -43,12 +43,12 @@ impl PendingState {
     }
 }
 
-/// Where a call meets, and what it has to do there.
+/// The slots that a call uses, and its operation there.
 pub(super) enum SlotKind {
-    /// In the rounds of its communicator, in which the calls of all follow each other, when all
-    /// have left the one so many before.
+    /// Slots of the communicator, in which calls follow each other. Holds the distance to the call
+    /// that all must have left.
     Shared(ShmOp<'static>, u32),
-    /// In its own.
+    /// Slots of a persistent collective.
     Persistent(Arc<PersistentSlots>),
 }
 
@@ -69,7 +69,8 @@ pub(super) struct PendingCollective {
     runs_user_code: bool,
     /// Whether the call began before the communicator's segment was set up.
     began_before_setup: bool,
-    /// A helper may advance it, so it is the host's to step: who waits takes the host's hands back.
+    /// Whether a progress thread may advance the call. Then only the engine steps it, and a thread
+    /// that waits takes progress back.
     may_be_helped: bool,
     own: Weak<PendingCollective>,
 }
@@ -238,8 +239,8 @@ impl PendingCollective {
         })
     }
 
-    /// There are rounds: this call comes to its own, if that has room for it. Else it only shows
-    /// there what it is.
+    /// Requests a slot after the setup, if the operation fits it. Otherwise the call only shows its
+    /// signature in the slot.
     fn request_slot(
         &self,
         attachment: &Attachment,
@@ -278,8 +279,8 @@ impl PendingCollective {
         PendingState::instead(otherwise)
     }
 
-    /// Leaves it to this one, if it is still to come to the round before, to have `next` looked at:
-    /// of many that are early only those are steppers whose round may be free.
+    /// Lets this call start `next` if it still waits for the slot before. So of many early calls
+    /// only those whose slot may be free are steppers.
     pub fn precedes(&self, next: &Arc<PendingCollective>) -> bool {
         // What another thread looks at just now may come at any moment.
         if next.number != self.number.wrapping_add(ROUNDS) {
@@ -301,7 +302,7 @@ impl PendingCollective {
         precedes
     }
 
-    /// How it asks for its round, where that is not free.
+    /// Returns how the call requests its slot, where the slot is in use.
     pub fn demand(&self) -> SlotDemand {
         match self.may_be_helped {
             true => SlotDemand::Computes,

@@ -52,7 +52,7 @@ struct GrantedSlots {
     /// Whether this member's data is longer than the slots, which only a mistaken program causes.
     /// Such a member arrives only to show its call.
     is_misfit: bool,
-    /// At the lender: where they begin.
+    /// The allocator and the offset of the slots, at rank 0.
     allocator: Option<(Arc<SegmentAllocator>, usize)>,
 }
 
@@ -109,8 +109,8 @@ impl GrantMessage {
     }
 }
 
-/// A member that is to hear of them, or the lender whose messages have not left, which finalize
-/// waits for.
+/// The exchange of a grant: a member that waits for the message, or rank 0, whose messages have not
+/// left. `MPI_Finalize` waits for it.
 struct GrantExchange {
     ctx: CollContext<'static>,
     running: Arc<RunningSchedule>,
@@ -147,7 +147,7 @@ impl GrantExchange {
         over
     }
 
-    /// The rounds that this member has heard of.
+    /// Returns the slots of the grant that this member has received.
     fn granted(&self) -> Option<GrantedSlots> {
         if self.ctx.me() == 0 || self.running.error().is_some() {
             return None;
@@ -189,7 +189,7 @@ impl Drop for GrantExchange {
     }
 }
 
-/// Hears of rounds in the place of a collective that is gone, so that they can be lent again.
+/// Receives the grant for a collective that is gone, so that its slots can be reused.
 impl Stepper for GrantExchange {
     fn step(&self, _host: &dyn Messaging) -> bool {
         let over = self.is_over();
@@ -200,8 +200,9 @@ impl Stepper for GrantExchange {
     }
 }
 
-/// What a lender still has to say, for [`Process::retire`](crate::process::Process::retire). It
-/// keeps nothing alive: whoever waits for the rounds does, or the stepper of what is gone.
+/// Messages that rank 0 still has to send, for
+/// [`Process::retire`](crate::process::Process::retire). It keeps nothing alive: whoever waits for
+/// the rounds does, or the stepper of what is gone.
 struct UnsentGrant(Weak<GrantExchange>);
 
 impl Completion for UnsentGrant {
@@ -274,7 +275,7 @@ impl PersistentSlots {
         is_known && is_short && op.fits(members, segment_allocator::wide_cell_len(members))
     }
 
-    /// Rounds out of this process's commons, and what the others are to be told.
+    /// Allocates slots in this process's heap. Returns them and the words of the grant.
     fn allocate(
         ctx: &CollContext<'static>,
         op: &ShmOp<'_>,

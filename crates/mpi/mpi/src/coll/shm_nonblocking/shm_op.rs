@@ -312,7 +312,7 @@ impl ShmOp<'_> {
         }
     }
 
-    /// Whether the rounds with these wide cells have room for it.
+    /// Whether slots with wide cells of this length have room for the operation.
     pub fn fits(&self, members: u32, wide_len: usize) -> bool {
         let wide = wide_len.max(CELL_BYTES) as u64;
         let room = wide
@@ -353,8 +353,8 @@ impl ShmOp<'_> {
         }
     }
 
-    /// After how many numbers the cells that it needs in a communicator's rounds come back; the
-    /// same for all members.
+    /// Returns after how many calls the cells that the operation needs are reused. All members get
+    /// equal results.
     pub fn slot_distance(&self, members: u32) -> u32 {
         // How long the blocks of parcels are not all know.
         let is_wide =
