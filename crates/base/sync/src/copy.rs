@@ -6,7 +6,7 @@
 //! bypass them can win. Which holds where is measured by the cost model, which then calls
 //! [`choose`]. Until then: the string copy on processors that are known to have a quick one, else
 //! vector moves where there are any, and nothing that bypasses caches. Safe code reaches it through
-//! `RingSegment` and [`copy_mem`].
+//! `Segment` and [`copy_mem`].
 
 pub use crate::ring::StoreKind;
 use crate::user::UserMem;

@@ -1,7 +1,7 @@
 //! Views of shared memory: a mapping of a sealed memory file (or of anonymous memory) that peers
 //! may write at any time.
 //!
-//! Owns the only place where such memory is mapped and unmapped. A [`RingSegment`] hands out raw
+//! Owns the only place where such memory is mapped and unmapped. A [`Segment`] hands out raw
 //! pointers and references to atomics at checked offsets, and copies bytes in and out; it never
 //! forms a Rust reference to anything else, since a peer may change every byte between two reads.
 //! Whoever reads a value copies it out first and validates it then. Bounds are asserted: offsets
@@ -37,12 +37,12 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `RingSegment::map_raw` and no segment refers to it any more.
+        // SAFETY: the range was mapped by `Segment::map_raw` and no segment refers to it any more.
         unsafe { libc::munmap(self.base.cast(), self.len) };
     }
 }
 
-/// A range of shared memory. Clones and [`RingSegment::part`]s share the mapping and keep it alive.
+/// A range of shared memory. Clones and [`Segment::part`]s share the mapping and keep it alive.
 #[derive(Clone, Debug)]
 pub struct Segment {
     mapping: Arc<Mapping>,
@@ -66,7 +66,7 @@ impl Segment {
 
     /// Maps `len` bytes of the same file from `offset` behind this segment's beginning, without a
     /// descriptor of the file. Both are multiples of the page size, and the segment is one that
-    /// [`RingSegment::map`] gave. Addresses for `offset + len` bytes are needed for a moment.
+    /// [`Segment::map`] gave. Addresses for `offset + len` bytes are needed for a moment.
     ///
     /// # Errors
     /// The system has no room, or the segment does not begin on a page.
@@ -259,7 +259,7 @@ impl std::ops::Deref for SharedWord {
 
     #[inline(always)]
     fn deref(&self) -> &AtomicU32 {
-        // SAFETY: `RingSegment::word` checked bounds and alignment; the mapping lives as long as
+        // SAFETY: `Segment::word` checked bounds and alignment; the mapping lives as long as
         // `self`.
         unsafe { &*self.at }
     }

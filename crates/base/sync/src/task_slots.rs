@@ -54,7 +54,7 @@ const CLAIMED: usize = 1;
 /// 64 slots and their bitmaps.
 #[repr(align(128))]
 struct SlotBlock<C> {
-    /// A task, with [`HELD`] or without; null: free. Only the first block's is used.
+    /// A task, with [`CLAIMED`] or without; null: free. Only the first block's is used.
     post: AtomicPtr<TaskHeader<C>>,
     /// Slots whose tasks wait to be run.
     ready: AtomicU64,

@@ -17,8 +17,10 @@
 //! | `progress` | one progress pass: poll the transport, advance the engine, run steppers |
 //! | `wait_loop` | how the leader waits: spin, yield, run tasks, sleep |
 //! | `multi_wait` | how several threads wait; who leads |
-//! | `yield_before_park`, `leader_parking` | what a thread does before it parks; a leader that parks |
-//! | `async_progress`, `progress_turn`, `progress_wakeup`, `progress_spin` | progress while the program computes |
+//! | `yield_before_park` | what a thread does before it parks |
+//! | `leader_parking` | a leader that parks |
+//! | `async_progress` | progress while the program computes: ownership, open operations |
+//! | `progress_turn`, `progress_wakeup`, `progress_spin` | the progress thread: work, wake-up, spin |
 //! | `other_shards` | polling shards of the rank in which nobody waits |
 
 mod async_progress;
@@ -39,6 +41,7 @@ mod yield_before_park;
 
 use crate::backoff::Backoff;
 use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
+use crate::facade::lock;
 use crate::limits::ANY_OF_FEW;
 use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, current_waiter};
 use async_progress::AsyncProgress;
@@ -69,7 +72,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use tracing::TraceSwitch;
 use yield_before_park::YieldBeforePark;
 
@@ -136,10 +139,6 @@ enum ProgressCaller {
     Program,
     /// A thread of the library, which runs no code of the program's.
     Helper,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {

@@ -136,8 +136,8 @@ impl RingSegment {
     }
 }
 
-/// The address of a slot. Made by [`RingSegment::at`] and [`RingSegment::behind`] only, so it lies in the
-/// mapping, and aligned.
+/// The address of a slot. Made by [`RingSegment::at`] and [`RingSegment::behind`] only, so it lies
+/// in the mapping, and aligned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotAddress(*mut u8);
 

@@ -47,8 +47,8 @@ impl<'a> FreeSlot<'a> {
     #[inline(always)]
     pub fn begin(self, words: HeaderWords) -> StartedSlot<'a> {
         let halves = self.0.cast::<u32>();
-        // SAFETY: a place is a slot of the lane (see `BatchCursor`), aligned, mapped as long as its run
-        // lives, and this writer's until its stamp. Volatile because a mad peer may write there
+        // SAFETY: a place is a slot of the lane (see `BatchCursor`), aligned, mapped as long as its
+        // run lives, and this writer's until its stamp. Volatile because a mad peer may write there
         // meanwhile.
         unsafe {
             halves.add(2).write_volatile(words.first[0]);
@@ -81,8 +81,8 @@ impl SlotBatch {
         self.cursor.used()
     }
 
-    /// Addresses of the words of which [`SlotBatch::used`] is made: the next slot, the first one, and the
-    /// payload. A slot has [`crate::ring::UNIT`] bytes.
+    /// Addresses of the words of which [`SlotBatch::used`] is made: the next slot, the first one,
+    /// and the payload. A slot has [`crate::ring::UNIT`] bytes.
     pub fn words_at(&self) -> [usize; 3] {
         self.cursor.words_at()
     }
@@ -99,8 +99,8 @@ impl SlotBatch {
     pub fn put(&self, begun: StartedSlot<'_>, payload: UserMem, len: usize) {
         let at = begun.0;
         let len = len.min(INLINE_MAX);
-        // SAFETY: what was begun is a slot (see `FreeSlot::begin`); its first word is only used as an
-        // atomic.
+        // SAFETY: what was begun is a slot (see `FreeSlot::begin`); its first word is only used as
+        // an atomic.
         let stamp = unsafe { AtomicU64::from_ptr(at.cast()) };
         // SAFETY: as above. `len` bytes fit behind the header, and the payload is valid by
         // `UserMem`'s promise and no part of the lane.
