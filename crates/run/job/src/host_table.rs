@@ -3,8 +3,8 @@
 //!
 //! The agent writes it once, before it hands the memory to anybody. A number for each node and one
 //! more say where the node's entry begins, and where it ends: at the next. An entry is a message
-//! (docs/reference/job.md, D4: 340). Whoever reads copies an entry out and trusts neither the numbers
-//! nor the entry.
+//! (docs/reference/job.md, D4: 340). Whoever reads copies an entry out and trusts neither the
+//! numbers nor the entry.
 
 use garonne_sync::shm::Segment;
 

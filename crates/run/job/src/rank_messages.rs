@@ -1,5 +1,5 @@
-//! The messages between a rank and its agent, and between launcher and agent (docs/reference/job.md,
-//! clauses C1 to C10).
+//! The messages between a rank and its agent, and between launcher and agent
+//! (docs/reference/job.md, clauses C1 to C10).
 //!
 //! Owns their encoding: a header of eight bytes (magic, protocol version, kind), then fields in
 //! little-endian order, byte strings with a 32-bit length before them. One message is one datagram.

@@ -1,4 +1,5 @@
-//! The committed `docs/user/errors.md` is what the table of error codes says. `UPDATE=1` rewrites it.
+//! The committed `docs/user/errors.md` is what the table of error codes says. `UPDATE=1` rewrites
+//! it.
 
 use garonne_job::codes::CODES;
 use std::fmt::Write as _;

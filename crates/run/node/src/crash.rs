@@ -3,8 +3,8 @@
 //!
 //! The rank installs a handler in MPI_Init for signals that nobody handles (`crash/sys.rs`). The
 //! thread that gets one sends a [`CrashReport`] to the agent, waits for at most
-//! [`CRASH_WAIT`](garonne_job::limits::CRASH_WAIT), and lets the signal end the process as without a
-//! handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
+//! [`CRASH_WAIT`](garonne_job::limits::CRASH_WAIT), and lets the signal end the process as without
+//! a handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
 
 #[path = "crash/sys.rs"]
 #[allow(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Hosts that join a job with a key: the key ([`garonne_job::join_key`]), the launcher's side
 //! ([`join_listener`], and [`late_join`] once the job runs), the other hosts' ([`join_client`]),
-//! and what both say to each other before the job is known to them (docs/reference/job.md, clauses J1
-//! to J6).
+//! and what both say to each other before the job is known to them (docs/reference/job.md, clauses
+//! J1 to J6).
 //!
 //! A host that is to join needs nothing but an outbound connection to the first agent's host: it
 //! calls, proves the key's secret, says what it offers, and waits. Once as many have come as were

@@ -1,10 +1,11 @@
-//! Starting, watching and serving the ranks of a job on one node.
+//! The processes of a job on one node: launcher, agent, and the side of a rank.
 //!
-//! Three roles share this crate, each in its own process: the **launcher** ([`launcher`], the
-//! `garonne run` that the user sees), the **agent** ([`agent`], which starts the ranks, passes
-//! their output on and ends the job at the first failure), and the **client** ([`client`], the part
-//! of the MPI library that registers with the agent and maps the shared memory). [`layout`] and
-//! [`rank_messages`] are what they agree on; [`codes`] is the table of error codes.
+//! Three roles share this crate, each in its own process. The **launcher** ([`launcher`]) is the
+//! `garonne run` that the user sees. The **agent** ([`agent`]) starts the ranks, passes their
+//! output on and ends the job at the first failure. The **client** ([`client`]) is the part of the
+//! MPI library that registers with the agent and maps the shared memory; [`rank`] brings the
+//! rank's engine up. What they agree on is in `garonne-job`, how they reach each other in
+//! `garonne-links`.
 
 #![deny(unsafe_code)]
 #![deny(

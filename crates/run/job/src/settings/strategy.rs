@@ -11,8 +11,8 @@ use garonne_engine::schedule::builtin::BuiltinStrategy;
 use crate::codes;
 use crate::error::{Error, Result};
 
-/// When and in which order messages leave, and how large data are split: one of [`BuiltinStrategy::ALL`],
-/// by name; or the path of a module that decides, which has a slash.
+/// When and in which order messages leave, and how large data are split: one of
+/// [`BuiltinStrategy::ALL`], by name; or the path of a module that decides, which has a slash.
 pub const ENV_STRATEGY: &str = "GARONNE_STRATEGY";
 
 /// Value of the setting.

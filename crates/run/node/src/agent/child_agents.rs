@@ -1,12 +1,12 @@
 //! The agents that report to this one: their lines, what passes over them in both directions, and
 //! their ends.
 //!
-//! All agents of a job form a tree ([`garonne_job::agent_tree`]); every one but the leaves has this.
-//! Children call; nobody calls a child. What the first agent orders goes down, to all or to the one
-//! that it is for; what agents report goes up, each step naming the child that it came from, so
-//! that nobody speaks for a host that is not below it. An agent obeys as well as passes on, and
-//! says that it is done when all below it are. Where a line is lost, the side above reports that to
-//! the first agent, and the side below ends what runs there.
+//! All agents of a job form a tree ([`garonne_job::agent_tree`]); every one but the leaves has
+//! this. Children call; nobody calls a child. What the first agent orders goes down, to all or to
+//! the one that it is for; what agents report goes up, each step naming the child that it came
+//! from, so that nobody speaks for a host that is not below it. An agent obeys as well as passes
+//! on, and says that it is done when all below it are. Where a line is lost, the side above reports
+//! that to the first agent, and the side below ends what runs there.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

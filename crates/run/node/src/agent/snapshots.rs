@@ -9,8 +9,8 @@
 //! and left out. Bounded by [`LOOKERS_MAX`] who ask and for whom is looked, one look at a time,
 //! [`LOOK_BYTES_MAX`] of each host; a line that is far behind is spared.
 //!
-//! What ranks record is told as it comes, in frames ([`garonne_trace::event_stream`]), by a look of its
-//! own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
+//! What ranks record is told as it comes, in frames ([`garonne_trace::event_stream`]), by a look of
+//! its own beside the others, at most [`RECORDERS_MAX`] of them. Where a line has more than
 //! [`RECORDS_WAITING_MAX`] bytes to send its pipe is not read: then the program that looks waits,
 //! and the journals that it reads lose their oldest records, which it counts. It ends when it has
 //! seen enough, or when who asked has gone.

@@ -1,6 +1,7 @@
 //! What ranks that meet by variables send each other: a table of what each has put, or why there is
 //! none (docs/reference/job.md, E6). Bounded by
-//! [`EXCHANGE_TABLE_MAX`](garonne_job::limits::EXCHANGE_TABLE_MAX), which whoever reads a message heeds.
+//! [`EXCHANGE_TABLE_MAX`](garonne_job::limits::EXCHANGE_TABLE_MAX), which whoever reads a message
+//! heeds.
 
 use std::collections::HashMap;
 
