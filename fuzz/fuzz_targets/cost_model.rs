@@ -3,6 +3,6 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_rails::cost_model::read_anything(bytes);
+    garonne_shm::cost_model::read_anything(bytes);
     garonne_node::measured_networks::read_anything(bytes);
 });

@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_rails::shm::read_anything(bytes);
+    garonne_shm::read_anything(bytes);
 });

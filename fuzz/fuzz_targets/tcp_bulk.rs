@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_rails::tcp::hostile::bulk(bytes);
+    garonne_tcp::hostile::bulk(bytes);
 });

@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_rails::tcp::hostile::meeting(bytes);
+    garonne_tcp::hostile::meeting(bytes);
 });

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def spoken():
     """The highest format version and the name of this library: with others nothing behind an opening's head is read."""
-    source = (ROOT / "crates/transports/rails/src/tcp/frame.rs").read_text()
+    source = (ROOT / "crates/transports/tcp/src/frame.rs").read_text()
     version = re.search(r"pub const VERSIONS: Versions = Versions \{[^}]*highest: (\d+)", source).group(1)
     library = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE).group(1)
     return int(version), f"garonne {library}".encode()

@@ -37,10 +37,10 @@ def suite(context):
     context.build_program("rails", "tests/rails/restless.c", restless, "-O2")
     yield Case("rails/networks that come and go", lambda: networks_that_come_and_go(context, restless), second_try=True)
     if context.soak:
-        build = ["cargo", "test", "--release", "-p", "garonne-rails", "--test", "tcp", "--no-run"]
+        build = ["cargo", "test", "--release", "-p", "garonne-tcp", "--test", "tcp", "--no-run"]
         check(context.execute("rails build storms", build, timeout=BUILD_LIMIT_S, env=context.environment({})))
         for name in STORMS:
-            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: seeded_run(context, "rails", ["-p", "garonne-rails", "--test", "tcp", f"storm::{name}"], SECONDS or SOAK_S, 2 * (SECONDS or SOAK_S) + 300))
+            yield Case(f"rails/{name.replace('_', ' ')}", lambda name=name: seeded_run(context, "rails", ["-p", "garonne-tcp", "--test", "tcp", f"storm::{name}"], SECONDS or SOAK_S, 2 * (SECONDS or SOAK_S) + 300))
     for who in (-1, 0):
         yield Case(f"rails/memory refused to {'all' if who < 0 else f'rank {who}'}", lambda who=who: memory_refused(context, refused, who))
 

@@ -11,7 +11,7 @@ use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Environment;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, NodeShared, Stepper};
-use garonne_rails::shm::{ShmTransport, ThreadPeers};
+use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, UserMem};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

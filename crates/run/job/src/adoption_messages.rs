@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_tcp::{SECRET_BYTES, Secret};
 
 use crate::agent_messages::{addresses, put_addresses, put_numbers, ranks};
 use crate::agent_socket_name::AgentSocketName;

@@ -13,7 +13,7 @@ mod relay_routes;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use garonne_rails::tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
+use garonne_tcp::{LIBRARY, SECRET_BYTES, Secret, VERSIONS, Versions};
 
 pub use self::endpoints::{
     HostEndpoint, NodeEndpoints, decode_host_endpoint, encode_host_endpoint,

@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_tcp::{SECRET_BYTES, Secret};
 
 use crate::codes;
 use crate::error::{Error, Result};

@@ -123,7 +123,7 @@ pub fn read_anything(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_rails::tcp::Secret;
+    use garonne_tcp::Secret;
 
     #[test]
     fn what_both_sides_say_reads_back_and_no_part_of_it_does() {

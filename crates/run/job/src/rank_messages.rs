@@ -8,7 +8,7 @@
 
 use std::net::IpAddr;
 
-use garonne_rails::tcp::Versions;
+use garonne_tcp::Versions;
 use ipnet::IpNet;
 
 use crate::codes;

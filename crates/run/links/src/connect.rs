@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::limits::{CALL_WAIT, CUT_PAUSE, CUT_PAUSE_MAX, CUT_WAIT};
-use garonne_rails::tcp::agent_channel::{AgentChannel, ChannelConnect, ConnectOutcome};
-use garonne_rails::tcp::{HandshakeError, LocalIdentity};
+use garonne_tcp::agent_channel::{AgentChannel, ChannelConnect, ConnectOutcome};
+use garonne_tcp::{HandshakeError, LocalIdentity};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::addresses;

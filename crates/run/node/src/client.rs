@@ -9,9 +9,9 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard};
 
-use garonne_rails::tcp::{Secret, Versions};
 use garonne_sync::guarded_fd::GuardedFd;
 use garonne_sync::shm::{MapAccess, Segment};
+use garonne_tcp::{Secret, Versions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 

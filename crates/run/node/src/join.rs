@@ -12,8 +12,8 @@ pub mod join_client;
 pub mod join_listener;
 pub(crate) mod late_join;
 
-use garonne_rails::tcp::agent_channel;
-use garonne_rails::tcp::{LocalIdentity, Secret};
+use garonne_tcp::agent_channel;
+use garonne_tcp::{LocalIdentity, Secret};
 
 /// The job that calls with a key name: which one it is the key's secret says.
 const JOB: [u8; 16] = *b"garonne/join-key";

@@ -8,7 +8,7 @@ use std::io::Result;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use garonne_rails::cost_model::{self, CostModel};
+use garonne_shm::cost_model::{self, CostModel};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 

@@ -38,13 +38,13 @@ use garonne_engine::api::{Error as EngineError, Peer};
 use garonne_engine::engine::Engine;
 use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_engine::schedule::plugin::CheckedPlugin;
+use garonne_multi::MultiTransport;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
 use garonne_progress::tasks;
-use garonne_rails::cost_model::CostModel;
-use garonne_rails::multi::MultiTransport;
-use garonne_rails::shm::{ShmTransport, ThreadPeers};
+use garonne_shm::cost_model::CostModel;
+use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_topology::CpuSet;
 use garonne_topology::machine::allowed;
 

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use garonne_links::connect::{ConnectTarget, connect_to};
-use garonne_rails::tcp::agent_channel::{self, AgentChannel};
+use garonne_tcp::agent_channel::{self, AgentChannel};
 use garonne_topology::CpuSet;
 use rustix::event::{PollFd, PollFlags};
 

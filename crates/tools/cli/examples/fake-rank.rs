@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use garonne_job::layout::{RankState, WaitInfo};
 use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS};
 use garonne_node::client::AgentClient;
-use garonne_rails::tcp::Versions;
+use garonne_tcp::Versions;
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();

@@ -4,8 +4,8 @@
 //! `ofi_floor serve PROVIDER ADDRESS` on one, `ofi_floor call PROVIDER ADDRESS OTHER` on the other;
 //! they introduce each other by TCP port 7777 of OTHER.
 
-use garonne_rails_ofi::endpoint::{Endpoint, Event};
-use garonne_rails_ofi::library::Library;
+use garonne_ofi::endpoint::{Endpoint, Event};
+use garonne_ofi::library::Library;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! The structures and constants written down here are those of the library's headers, where these
 //! are installed.
 
-use garonne_rails_ofi::abi;
+use garonne_ofi::abi;
 use std::mem::offset_of;
 use std::process::Command;
 

@@ -1,8 +1,8 @@
 //! Two endpoints of one process, by the providers that every machine has: messages, reads,
 //! failures.
 
-use garonne_rails_ofi::endpoint::{Endpoint, Event, MESSAGE_MAX, Peer, READS};
-use garonne_rails_ofi::library::Library;
+use garonne_ofi::endpoint::{Endpoint, Event, MESSAGE_MAX, Peer, READS};
+use garonne_ofi::library::Library;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);

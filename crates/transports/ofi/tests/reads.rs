@@ -1,8 +1,8 @@
 //! Endpoints that read memory and take no messages: what is left of reads when one is closed in
 //! their middle.
 
-use garonne_rails_ofi::endpoint::{Endpoint, Event, Peer};
-use garonne_rails_ofi::library::Library;
+use garonne_ofi::endpoint::{Endpoint, Event, Peer};
+use garonne_ofi::library::Library;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,7 +1,7 @@
 //! What agents say to each other has no number of its own: the TCP format's, which their openings
 //! agree on, stands for it (docs/reference/job.md, D1). So these bytes may not change while that
 //! number stays: each version that is spoken stands for one sum over all kinds of messages. Who
-//! changes a message raises `VERSIONS` (`garonne_rails::tcp::frame`), both ends of it unless each
+//! changes a message raises `VERSIONS` (`garonne_tcp::frame`), both ends of it unless each
 //! version's bytes are still written to who speaks that, and adds a row.
 
 use super::tests::{a_place, an_errand, orders, reports};
@@ -9,7 +9,7 @@ use super::*;
 use crate::join_messages::{HostOffer, ToJoiner};
 use crate::query::{OutputFormat, RemoteCommand};
 use crate::snapshot;
-use garonne_rails::tcp::VERSIONS;
+use garonne_tcp::VERSIONS;
 use garonne_trace::event::{EventKind, MessageId, ProgressMode, TraceEvent};
 use garonne_trace::event_stream;
 use garonne_trace::record::OperationKind as Which;

@@ -159,9 +159,10 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
 #[test]
 fn a_format_stands_for_what_processes_compute_alike() {
     use garonne_engine::CreditQuotas;
-    use garonne_rails::{limits, shm::inbox_bytes};
+    use garonne_shm::inbox_bytes;
     use garonne_sync::nbc_slots::{NbcLayout, NbcSlots, ROUNDS, WIDE_SETS};
     use garonne_sync::shm_barrier::CollSegment;
+    use garonne_transport::limits;
     let grants = [2, 64, 1000].map(|ranks| {
         let CreditQuotas { envelopes, payload } = CreditQuotas::for_world(ranks);
         (envelopes, payload)

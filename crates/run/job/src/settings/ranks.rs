@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 
-use garonne_rails::tcp::OfiSetting;
+use garonne_tcp::OfiSetting;
 
 use super::async_progress::{ENV_BACKGROUND, async_progress_setting_of};
 use super::backtrace::{self, ENV_BACKTRACE};

@@ -2,9 +2,9 @@
 
 use super::*;
 use garonne_job::limits::BUSY_WAIT;
-use garonne_rails::tcp::agent_channel;
-use garonne_rails::tcp::agent_channel::PendingChannels;
-use garonne_rails::tcp::{Secret, listen};
+use garonne_tcp::agent_channel;
+use garonne_tcp::agent_channel::PendingChannels;
+use garonne_tcp::{Secret, listen};
 use std::os::fd::AsFd;
 
 /// The node whose agent calls.

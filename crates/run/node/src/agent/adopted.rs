@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel;
+use garonne_tcp::agent_channel;
 use rustix::event::{PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};

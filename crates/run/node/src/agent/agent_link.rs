@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{AgentChannel, ChannelLoss};
+use garonne_tcp::agent_channel::{AgentChannel, ChannelLoss};
 use rustix::event::epoll;
 
 use super::EpollToken;
@@ -250,10 +250,8 @@ impl AgentLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_rails::tcp::agent_channel::{
-        ChannelConnect, ConnectOutcome, PendingChannels, house,
-    };
-    use garonne_rails::tcp::{Secret, listen};
+    use garonne_tcp::agent_channel::{ChannelConnect, ConnectOutcome, PendingChannels, house};
+    use garonne_tcp::{Secret, listen};
     use std::time::Duration;
 
     /// Both ends of a line.

@@ -11,8 +11,8 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::{self, ChannelLoss, PendingChannels};
+use garonne_tcp::Secret;
+use garonne_tcp::agent_channel::{self, ChannelLoss, PendingChannels};
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};

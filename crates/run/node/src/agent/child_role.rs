@@ -9,8 +9,8 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::ChannelLoss;
+use garonne_tcp::Secret;
+use garonne_tcp::agent_channel::ChannelLoss;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};

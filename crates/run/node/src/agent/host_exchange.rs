@@ -6,8 +6,8 @@ use garonne_links::allowed_networks::AllowedNetworks;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-use garonne_rails::tcp::{Secret, listen};
 use garonne_sync::shm::Segment;
+use garonne_tcp::{Secret, listen};
 
 use super::agent_link::AgentLink;
 use super::child_role::ChildRole;

@@ -8,8 +8,8 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_rails::tcp::Secret;
-use garonne_rails::tcp::agent_channel::AgentChannel;
+use garonne_tcp::Secret;
+use garonne_tcp::agent_channel::AgentChannel;
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};

@@ -10,7 +10,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
+use garonne_tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};

@@ -1,7 +1,7 @@
 //! Two hosts that nobody can call meet at a third one that both can call.
 //!
 //! Part of the search for ways (`relays`), and its last resort: the first agent has such a host
-//! open its port ([`garonne_rails::tcp::relay`]), the job's own first, since all have called it
+//! open its port ([`garonne_tcp::relay`]), the job's own first, since all have called it
 //! before; then has the agents of the two try whether they reach it, one after the other, and where
 //! both do, that host expects them and says so, and then the ranks of both learn of a way there
 //! (`relay_routes`), unless they have just learned of another. A host that cannot expect them, or

@@ -3,7 +3,7 @@
 //! That two ranks do not reach each other shows when they ask for each other's calls again and
 //! again (`reverse_connect`). The first agent then has all other nodes try whether they reach the
 //! one that is called; who does opens a port where it passes calls on
-//! ([`garonne_rails::tcp::relay`]), and the ranks of the caller's node learn of it
+//! ([`garonne_tcp::relay`]), and the ranks of the caller's node learn of it
 //! (`relay_routes`), and call there. Where nobody does, the two may meet at a host that both can
 //! call (`relay_rendezvous`). When to do what is a `relay_search`'s to say. Nothing of what passes
 //! is read: the ranks prove themselves to each other. The passing on is done by a task of this
@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use garonne_progress::events::{EventWatch, Interest, WatchAction};
 use garonne_progress::tasks::{Place as Where, RunContext, TaskOptions, Tasks, Urgency, shared};
-use garonne_rails::tcp::relay::{ReachProbe, Relay, RelayDirection};
 use garonne_sync::shm::Segment;
+use garonne_tcp::relay::{ReachProbe, Relay, RelayDirection};
 use ipnet::IpNet;
 use rustix::event::epoll;
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Instant;
 
-use garonne_rails::tcp::Secret;
+use garonne_tcp::Secret;
 use rustix::event::epoll;
 use rustix::pipe::PipeFlags;
 

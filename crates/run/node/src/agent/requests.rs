@@ -18,7 +18,7 @@ use garonne_links::agent_discovery::{ENV_AGENT, ENV_JOB};
 use garonne_links::process_tree;
 use garonne_links::sys::{self, ReceivedMessage};
 use garonne_links::trusted_peer;
-use garonne_rails::tcp::Versions;
+use garonne_tcp::Versions;
 
 /// A registration as received.
 struct Registration {

@@ -8,8 +8,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use garonne_rails::tcp::LocalIdentity;
-use garonne_rails::tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
+use garonne_tcp::LocalIdentity;
+use garonne_tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
 use super::{Agent, EpollToken};

@@ -9,7 +9,7 @@
 use garonne_job::process_exit::ProcessExit;
 use std::collections::BTreeMap;
 
-use garonne_rails::tcp::Secret;
+use garonne_tcp::Secret;
 
 use super::output::StreamKind;
 use super::remote_start::RemoteStart;

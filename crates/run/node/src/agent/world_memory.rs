@@ -41,8 +41,7 @@ impl Agent<'_> {
             epoch,
             size,
             coll_bytes: self.job.coll_bytes,
-            inbox_bytes: garonne_rails::shm::inbox_bytes(size.min(limits::RANKS_MAX), beside)
-                as u64,
+            inbox_bytes: garonne_shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
             shards: shards(size, nodes),
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),

@@ -11,8 +11,8 @@ use garonne_job::join_messages::ToJoiner;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
-use garonne_rails::tcp::LocalIdentity;
-use garonne_rails::tcp::agent_channel::AgentChannel;
+use garonne_tcp::LocalIdentity;
+use garonne_tcp::agent_channel::AgentChannel;
 use rustix::event::{PollFd, PollFlags};
 
 use super::{NO_NODE, local_identity};
@@ -147,8 +147,8 @@ fn wait(
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
-    use garonne_rails::tcp::agent_channel::PendingChannels;
-    use garonne_rails::tcp::listen;
+    use garonne_tcp::agent_channel::PendingChannels;
+    use garonne_tcp::listen;
 
     use super::*;
 

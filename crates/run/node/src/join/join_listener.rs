@@ -13,7 +13,7 @@ use garonne_job::join_messages::ToJoiner;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::agent_channel::{AgentChannel, PendingChannels};
+use garonne_tcp::agent_channel::{AgentChannel, PendingChannels};
 use rustix::event::epoll;
 
 use super::late_join::hosts;
@@ -426,7 +426,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::BorrowedFd;
 
-    use garonne_rails::tcp::agent_channel::{ChannelConnect, ConnectOutcome};
+    use garonne_tcp::agent_channel::{ChannelConnect, ConnectOutcome};
     use rustix::event::{PollFd, PollFlags};
 
     use super::super::late_join::LateJoinListener;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use garonne_rails::tcp::agent_channel::{AgentChannel, PendingChannels};
+use garonne_tcp::agent_channel::{AgentChannel, PendingChannels};
 
 use super::NO_NODE;
 use garonne_job::codes;

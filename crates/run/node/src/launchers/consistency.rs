@@ -8,7 +8,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use garonne_rails::tcp::{HandshakeError, RejectReason};
+use garonne_tcp::{HandshakeError, RejectReason};
 
 use garonne_job::codes;
 use garonne_job::error::Error;
@@ -173,7 +173,7 @@ pub(super) fn rank_zero_mismatch(missed: &ConnectError) -> Option<Mismatch> {
 mod tests {
     use std::time::Duration;
 
-    use garonne_rails::tcp::{LibraryName, VERSIONS};
+    use garonne_tcp::{LibraryName, VERSIONS};
 
     use super::*;
 

@@ -17,8 +17,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use garonne_rails::tcp::agent_channel::{self, AgentChannel, PendingChannels};
-use garonne_rails::tcp::{LocalIdentity, listen};
+use garonne_tcp::agent_channel::{self, AgentChannel, PendingChannels};
+use garonne_tcp::{LocalIdentity, listen};
 use rustix::event::{PollFd, PollFlags};
 
 use super::consistency::{

@@ -2,7 +2,7 @@
 //! other.
 
 use garonne_job::settings::ENV_KEY;
-use garonne_rails::tcp::{SECRET_BYTES, Secret};
+use garonne_tcp::{SECRET_BYTES, Secret};
 
 use super::wireup::unhex;
 use garonne_job::bounded_read;

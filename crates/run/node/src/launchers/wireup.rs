@@ -249,7 +249,7 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_rails::tcp::{SECRET_BYTES, Secret};
+    use garonne_tcp::{SECRET_BYTES, Secret};
 
     #[test]
     fn nodes_are_counted_as_ranks_meet_them() {

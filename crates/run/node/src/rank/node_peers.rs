@@ -6,7 +6,7 @@ use garonne_engine::api::{Error as EngineError, LackingSide, Peer, UnreachableCa
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::RankState;
 use garonne_job::limits;
-use garonne_rails::shm::{NodePeers, PeerProcess, refuse};
+use garonne_shm::{NodePeers, PeerProcess, refuse};
 use garonne_sync::shm::Segment;
 use rustix::io::Errno;
 use rustix::process::Resource;

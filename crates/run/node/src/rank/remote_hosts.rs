@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::builtin::BuiltinStrategy;
-use garonne_rails::tcp::{
+use garonne_sync::shm::Segment;
+use garonne_tcp::{
     self, HandshakeError, LocalIdentity, OfiSetting, ProcessId, RejectReason, TcpTransport,
 };
-use garonne_sync::shm::Segment;
 use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
 
@@ -280,7 +280,7 @@ struct RemoteRanks {
     sealed: bool,
 }
 
-impl tcp::PeerDirectory for RemoteRanks {
+impl garonne_tcp::PeerDirectory for RemoteRanks {
     fn size(&self) -> u32 {
         self.world.size
     }

@@ -14,10 +14,10 @@ use garonne_engine::schedule::builtin::BuiltinStrategy;
 use garonne_engine::schedule::plugin::CheckedPlugin;
 use garonne_job::error::Result;
 use garonne_job::settings::shards::wished;
+use garonne_multi::MultiTransport;
 use garonne_progress::sharded::{ShardOpener, ShardedEngine};
-use garonne_rails::cost_model::CostModel;
-use garonne_rails::multi::MultiTransport;
-use garonne_rails::shm::{NodePeers, ShmTransport, ThreadPeers};
+use garonne_shm::cost_model::CostModel;
+use garonne_shm::{NodePeers, ShmTransport, ThreadPeers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

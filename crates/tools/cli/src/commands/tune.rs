@@ -2,8 +2,8 @@
 //! keeps it; `garonne why costs` prints what is kept.
 
 use comfy_table::{Table, presets};
-use garonne_rails::cost_model::CostModel;
-use garonne_rails::shm::protocol_tuner::WAYS;
+use garonne_shm::cost_model::CostModel;
+use garonne_shm::protocol_tuner::WAYS;
 use garonne_sync::copy::Routine;
 
 use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};

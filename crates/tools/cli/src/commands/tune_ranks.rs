@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use garonne_engine::api::SendCompletion;
 use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
-use garonne_rails::cost_model::ProtocolCosts;
-use garonne_rails::shm::protocol_tuner::WAYS;
+use garonne_shm::cost_model::ProtocolCosts;
+use garonne_shm::protocol_tuner::WAYS;
 use garonne_sync::user::{Data, Scratch};
 
 use super::rank_pair;
@@ -118,7 +118,7 @@ fn exchange(host: &RankHost) -> Result<Vec<ProtocolCosts>, String> {
     Ok(found)
 }
 
-fn known(rail: &mut garonne_rails::shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
+fn known(rail: &mut garonne_shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
     let known = rail.known_pace(1 - RECEIVER, len)?;
     let ns = known
         .paces

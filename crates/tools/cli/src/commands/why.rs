@@ -10,7 +10,7 @@ use garonne_job::settings::SETTINGS;
 use garonne_links::process_memory::memory_of;
 use garonne_node::cpu_claims;
 use garonne_node::query_client::QueryClient;
-use garonne_rails::shm::{TunerReport, protocol_tuner::WAYS, protocol_tuners};
+use garonne_shm::{TunerReport, protocol_tuner::WAYS, protocol_tuners};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;
 use garonne_topology::{Machine, quota};

@@ -15,10 +15,10 @@ use garonne_job::settings::ENV_STRATEGY;
 use garonne_links::addresses;
 use garonne_links::process_memory::memory_of;
 use garonne_node::query_client::{self, QueryClient};
-use garonne_rails::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
-use garonne_rails::shm::protocol_tuners;
-use garonne_rails::tcp::connection_table::{self, ConnectionEntry};
-use garonne_rails::tcp::{MEMORY, NotUsedReason, StreamNumber};
+use garonne_transport::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
+use garonne_shm::protocol_tuners;
+use garonne_tcp::connection_table::{self, ConnectionEntry};
+use garonne_tcp::{MEMORY, NotUsedReason, StreamNumber};
 use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 use serde_json::json;
@@ -415,7 +415,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
     if strangers > 0 {
         outln!(
             "{strangers} more on other hosts, not spoken to yet or not shown (a rank shows {} connections)",
-            garonne_rails::limits::TCP_SHOWN
+            garonne_transport::limits::TCP_SHOWN
         );
     }
     outln!(

@@ -8,7 +8,7 @@ use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
-use garonne_rails::shm::{ShmTransport, ThreadPeers};
+use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering as Memory};

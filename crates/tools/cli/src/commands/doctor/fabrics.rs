@@ -6,7 +6,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use garonne_rails_ofi::library::{Library, Provider};
+use garonne_ofi::library::{Library, Provider};
 
 use super::{CheckResult, CheckStatus, finding};
 

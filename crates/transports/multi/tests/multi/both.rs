@@ -1,0 +1,218 @@
+//! The rail that is shared memory to some peers and TCP to others: the suite over both ways, and
+//! traffic of two nodes with two ranks each.
+
+use crate::support;
+use crate::traffic::{self, Plan};
+use garonne_engine::api::Peer;
+use garonne_engine::schedule::coalesce::CoalescePolicy;
+use garonne_engine::transport::{PacketClass, Transport};
+use garonne_multi::MultiTransport;
+use garonne_shm::{ShmTransport, ThreadPeers};
+use garonne_sync::futex::{self, Wake};
+use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_transport::conformance::{RecordedEvents, World, check_all, send};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Ranks of nodes with `per_node` ranks each.
+pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<MultiTransport> {
+    let threads = ThreadPeers::new(count).unwrap();
+    threads
+        .into_iter()
+        .zip(support::ranks(count, false))
+        .zip(0..)
+        .map(|((threads, mut tcp), me)| {
+            tcp.gather(leaving);
+            let near = (0..count)
+                .map(|peer| peer / per_node == me / per_node)
+                .collect();
+            MultiTransport::new(ShmTransport::new(Arc::new(threads)).unwrap(), tcp, near)
+        })
+        .collect()
+}
+
+struct Two {
+    rails: Vec<Option<MultiTransport>>,
+    per_node: u32,
+}
+
+impl Two {
+    fn new(per_node: u32) -> Self {
+        let rails = ranks(2, per_node, CoalescePolicy::Hold)
+            .into_iter()
+            .map(Some)
+            .collect();
+        Self { rails, per_node }
+    }
+}
+
+impl World for Two {
+    type Rail = MultiTransport;
+    fn rail(&mut self, peer: Peer) -> &mut MultiTransport {
+        self.rails[peer as usize].as_mut().unwrap()
+    }
+    fn settle(&mut self) {
+        self.rails
+            .iter_mut()
+            .flatten()
+            .for_each(|rail| rail.tcp().unwrap().drive());
+        if self.per_node == 1 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    fn kill_second(&mut self) {
+        if self.per_node == 2 {
+            return self.rail(0).shm().peer_gone(1);
+        }
+        while !self.rail(1).tcp().unwrap().has_left() {
+            self.settle();
+        }
+        // Its proof and its packet lie in the kernel of rank 0, which takes the connection in
+        // before it hears of the death.
+        (0..3).for_each(|_| self.settle());
+        self.rails[1] = None;
+        self.rail(0).tcp().unwrap().peer_gone(1);
+    }
+}
+
+#[test]
+fn the_suite_holds_towards_peers_of_the_node() {
+    check_all(|| Two::new(2));
+}
+
+#[test]
+fn the_suite_holds_towards_peers_of_other_nodes() {
+    check_all(|| Two::new(1));
+}
+
+#[test]
+fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
+    let plan = Plan {
+        packets: 300,
+        packet_max: 30_000,
+        bulks: 6,
+        bulk_max: 500_000,
+    };
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(4, 2, CoalescePolicy::Adaptive)) {
+            let done = &done;
+            scope.spawn(move || {
+                traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now)
+            });
+        }
+    });
+}
+
+/// Longer than any delay of an overloaded machine: whoever sleeps that long was not woken.
+const SURELY_LOST: Duration = Duration::from_secs(30);
+
+/// The next packet, with sleep until it comes.
+fn await_packet(rail: &mut MultiTransport) -> Peer {
+    let source = rail.wake_source();
+    loop {
+        let mut told = RecordedEvents::default();
+        rail.poll(1, &mut told);
+        let ticket = rail.arm();
+        // As a host does: poll once more after arming.
+        if told.packets.is_empty() {
+            rail.poll(1, &mut told);
+        }
+        if let Some((peer, ..)) = told.packets.first() {
+            rail.disarm();
+            return *peer;
+        }
+        let begun = Instant::now();
+        source.sleep(ticket, Some(SURELY_LOST));
+        assert!(begun.elapsed() < SURELY_LOST, "nobody woke it");
+        rail.disarm();
+    }
+}
+
+#[test]
+fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
+    const ROUNDS: usize = 300;
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(3, 2, CoalescePolicy::Adaptive)) {
+            scope.spawn(move || {
+                // Rank 0 answers; 1 is on its node and 2 is not.
+                for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {
+                    let to = if me == 0 { await_packet(&mut rail) } else { 0 };
+                    while send(&mut rail, to, &[n as u8; 20], n, PacketClass::Data).is_err() {
+                        rail.poll(0, &mut RecordedEvents::default());
+                    }
+                    if me != 0 {
+                        assert_eq!(await_packet(&mut rail), 0);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// What a helper does: it is called for what came, whether that came before it armed or after.
+fn await_call(rail: &mut MultiTransport, me: Peer) -> Peer {
+    let words = rail.progress_words(me).unwrap();
+    let (word, all) = (words.word(0), words.word(4));
+    let call = ProgressWakeup::new(&word, &all);
+    loop {
+        let mut told = RecordedEvents::default();
+        rail.poll(1, &mut told);
+        if let Some((peer, ..)) = told.packets.first() {
+            call.disarm();
+            return *peer;
+        }
+        call.arm(WakeupScope::Everything);
+        let seen = word.load(Ordering::SeqCst);
+        rail.arm_progress();
+        let slept = call
+            .is_armed()
+            .then(|| futex::wait(&word, seen, Some(SURELY_LOST)));
+        assert_ne!(slept, Some(Wake::Timeout), "nobody called it");
+    }
+}
+
+#[test]
+fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() {
+    const ROUNDS: usize = 300;
+    const PACKETS: usize = 3;
+    std::thread::scope(|scope| {
+        for (me, mut rail) in (0..).zip(ranks(2, 1, CoalescePolicy::Immediate)) {
+            scope.spawn(move || {
+                for n in 0..ROUNDS {
+                    // Of several that come at once the rail tells one at a time.
+                    for part in 0..if me == 0 { 1 } else { PACKETS } {
+                        if me == 0 {
+                            (0..PACKETS).for_each(|_| assert_eq!(await_call(&mut rail, me), 1));
+                        }
+                        while send(
+                            &mut rail,
+                            1 - me,
+                            &[n as u8; 20],
+                            n * PACKETS + part,
+                            PacketClass::Data,
+                        )
+                        .is_err()
+                        {
+                            rail.poll(0, &mut RecordedEvents::default());
+                        }
+                    }
+                    if me == 1 {
+                        // Now and then it has come before the other arms.
+                        std::thread::sleep(Duration::from_micros(n as u64 % 3 * 100));
+                        assert_eq!(await_packet(&mut rail), 0);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn calls_are_wanted_for_long_messages_with_other_nodes_alone() {
+    let rail = &ranks(3, 2, CoalescePolicy::Immediate)[0];
+    let long = 1 << 30;
+    assert!(rail.needs_polling(Some(2), long) && rail.needs_polling(None, long));
+    assert!(!rail.needs_polling(Some(1), long) && !rail.needs_polling(Some(2), 64 * 1024));
+}
