@@ -1,8 +1,9 @@
-//! What every rail must do, as checks that panic with the clause they found broken. For tests of
-//! rails, here and elsewhere.
+//! What every transport must do, as checks that panic with the clause they found broken. For tests
+//! of transports, here and elsewhere.
 //!
-//! A rail's tests give a [`World`]: two fresh rails that reach each other, stepped by one thread.
-//! Every check begins with a new world. Bounded: each check ends after a fixed number of polls.
+//! A transport's tests give a [`World`]: two fresh transports that reach each other, stepped by one
+//! thread. Every check begins with a new world. Bounded: each check ends after a fixed number of
+//! polls.
 
 pub mod vector;
 
@@ -14,16 +15,16 @@ use garonne_engine::transport::{
 };
 use garonne_sync::user::{Data, Scratch, UserMem};
 
-/// Two rails that reach each other: peer 0 and peer 1.
+/// Two transports that reach each other: peer 0 and peer 1.
 pub trait World {
-    /// The kind of rail.
+    /// The kind of transport.
     type Rail: Transport;
-    /// The rail of peer 0 or 1.
+    /// The transport of peer 0 or 1.
     fn rail(&mut self, peer: Peer) -> &mut Self::Rail;
-    /// Lets time pass on rails whose packets need some.
+    /// Lets time pass on transports whose packets need some.
     fn settle(&mut self) {}
-    /// Peer 1 dies: its rail is not used any more, and whoever tells rails of deaths tells the rail
-    /// of peer 0.
+    /// Peer 1 dies: its transport is not used any more, and whoever tells transports of deaths
+    /// tells the transport of peer 0.
     fn kill_second(&mut self);
 }
 
@@ -34,7 +35,7 @@ pub struct RecordedEvents {
     pub packets: Vec<(Peer, PacketHeader, Vec<u8>)>,
     /// Peers reported gone.
     pub gone: Vec<Peer>,
-    /// Why, of those where the rail said so.
+    /// Why, of those where the transport said so.
     pub reasons: Vec<&'static str>,
     /// Regions whose revocation ended.
     pub revoked: Vec<BulkToken>,
@@ -68,7 +69,7 @@ impl PollSink for RecordedEvents {
     }
 }
 
-/// Polls of an idle rail after which a check gives up waiting.
+/// Polls of an idle transport after which a check gives up waiting.
 const PATIENCE: usize = 10_000;
 
 /// Runs every check, each on a world of its own.
@@ -133,7 +134,7 @@ pub fn send(
     Ok(())
 }
 
-/// Polls `peer`'s rail until it told `packets` packets.
+/// Polls `peer`'s transport until it told `packets` packets.
 fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> RecordedEvents {
     let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
@@ -494,7 +495,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
         Data::contiguous(source.mem(), LEN as u64 - 1000),
     );
     for withdrawn in [true, false] {
-        // A rail may decline now and then.
+        // A transport may decline now and then.
         let mut tries = (0..PATIENCE).map(|_| {
             world
                 .rail(1)

@@ -1,4 +1,4 @@
-//! Every bound of the rails, each with the sentence that justifies it.
+//! Every bound of the transports, each with the sentence that justifies it.
 
 /// Lanes in an inbox: a rank's hot peers are a few neighbours, and every lane costs each poll one
 /// look.
@@ -133,11 +133,11 @@ pub const PACE_RETRY_EVERY: u32 = 50;
 /// are not preferred.
 pub const PACE_EARNED_SURE: i64 = 64;
 
-/// The same while a way is not known well: a job that sends some dozens of messages should find the
-/// best way within them.
+/// Messages counted so while a way is not known well: a job that sends some dozens of messages
+/// should find the best way within them.
 pub const PACE_EARNED_UNSURE: i64 = 16;
 
-/// What a way through the kernel has to save to be preferred to lanes, as a part of itself: with
+/// Part of its time that a way through the kernel has to save to be preferred to lanes: with
 /// less, jobs that went by what was measured message by message took longer than those that kept to
 /// lanes (near cores, 256 KB to 16 MB: 1.2 to 1.5 times).
 pub const PACE_KERNEL_HANDICAP: u32 = 4;
@@ -149,8 +149,8 @@ pub const PACE_TRIES: u32 = 4;
 /// Messages from this length on are tried one by one: they replace most of what caches hold anyway.
 pub const PACE_TRIED_ONCE_FROM: u64 = 2 << 20;
 
-/// What a message of this length costs beside its bytes (a handshake, some calls of the kernel) is
-/// less than a tenth of it: the paces of longer ones are much the same.
+/// Length from which what a message costs beside its bytes (a handshake, some calls of the kernel)
+/// is less than a tenth of it: the paces of longer ones are much the same.
 pub const PACE_LONG_FROM: u64 = 1 << 20;
 
 /// Messages of a class that go the usual way at first until one of them is measured; then others
@@ -161,7 +161,7 @@ pub const PACE_UNMEASURED: u32 = 16;
 /// the longest. A longer one pays for all pages at once, and what it takes tells little less.
 pub const PACE_UNWORN_MAX: u64 = 8 << 20;
 
-/// What was earned at most, in messages of the class: a long quiet time is no reason to lose much
+/// Most that is earned, in messages of the class: a long quiet time is no reason to lose much
 /// at once, and a way that is so much slower is out.
 pub const PACE_EARNED_MAX: i64 = 32;
 
@@ -219,21 +219,21 @@ pub const TCP_LOG_MAX: usize = 1 << 20;
 /// What it takes to keep a fast link busy while the rank does something else.
 pub const TCP_UNSENT_MAX: usize = 64 * 1024;
 
-/// What control packets may add to that: more than all that an engine queues for one peer in a
-/// pass.
+/// Bytes that control packets may add to the log: more than all that an engine queues for one peer
+/// in a pass.
 pub const TCP_LOG_RESERVE: usize = 256 * 1024;
 
-/// Empty blocks that a rail keeps for the next peer: one burst of large packets.
+/// Empty blocks that a transport keeps for the next peer: one burst of large packets.
 pub const TCP_SPARE_BLOCKS: usize = 32;
 
 /// Bytes of the other side's log that are delivered without a word after which an acknowledgement
 /// is sent by itself: a quarter of it, so that it never fills for want of one.
 pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 4;
 
-/// The same after which it is sent even in a poll that brings packets, whose receiver may be about
-/// to send something that says it, too; else the next poll that brings none does. More than the
-/// longest message that comes in pieces takes of the log, and little enough that another such
-/// message finds room beside what is owed and one that is under way.
+/// Bytes after which an acknowledgement is sent even in a poll that brings packets, whose receiver
+/// may be about to send something that says it, too; else the next poll that brings none does. More
+/// than the longest message that comes in pieces takes of the log, and little enough that another
+/// such message finds room beside what is owed and one that is under way.
 pub const TCP_ACK_LATE: usize = 3 * TCP_LOG_MAX / 8;
 
 const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE);
@@ -272,7 +272,7 @@ pub const ADVANCES_KEPT: usize = 16;
 /// of one, the first time; it doubles up to [`ADVANCE_PASSES_MAX`].
 pub const ADVANCE_PASSES: u32 = 16;
 
-/// See [`ADVANCE_PASSES`]: what is sent in vain is a thousandth then.
+/// Upper bound of what [`ADVANCE_PASSES`] grows to: what is sent in vain is a thousandth then.
 pub const ADVANCE_PASSES_MAX: u32 = 1024;
 
 /// Bytes of large data of which a socket tells at least where telling wakes a thread: reading them
@@ -283,8 +283,8 @@ pub const TCP_LOW_WATER: usize = 1 << 20;
 /// messages come and go: moving them takes about as long as a small message.
 pub const TCP_SLICE: usize = 32 * 1024;
 
-/// The same where some of what is sent or received is to stand in nobody's way, and what waits in a
-/// socket to be sent then: moving so little costs more than the bytes do.
+/// Bytes of a slice where some of what is sent or received is to stand in nobody's way, and what
+/// waits in a socket to be sent then: moving so little costs more than the bytes do.
 pub const TCP_SLICE_YIELDING: usize = 8 * 1024;
 
 /// And while none do: a millisecond on a slow core. A sender whose socket is always full shares the
@@ -297,8 +297,8 @@ pub const TCP_SLICE_ALONE: usize = 1 << 20;
 /// before it leaves.
 pub const TCP_BULK_UNSENT: usize = 128 * 1024;
 
-/// Whoever comes back to a socket within this time polls. After more it may be long until it is
-/// asked again, and takes what it has room for.
+/// A thread that comes back to a socket within this time polls. After more it may be long until it
+/// is asked again, and takes what it has room for.
 pub const TCP_POLLS_WITHIN: std::time::Duration = std::time::Duration::from_micros(20);
 
 /// So long a small message keeps slices short: on its way there and back, with what it meets there.
@@ -353,9 +353,10 @@ pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(3
 /// agent says.
 pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// Who looks so much later than it meant to was kept from it, by a stop, a frozen container, a
-/// machine that slept: what it could not do meanwhile counts as nobody's silence. Longer than a
-/// machine with too much to do keeps a process waiting, and little beside what is waited for.
+/// A process that looks so much later than it meant to was kept from it, by a stop, a frozen
+/// container, a machine that slept: what it could not do meanwhile counts as nobody's silence.
+/// Longer than a machine with too much to do keeps a process waiting, and little beside what is
+/// waited for.
 pub const TCP_AWAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// First wait between two attempts to connect; it doubles up to [`TCP_RETRY_MAX`].
@@ -371,8 +372,8 @@ pub const TCP_RETRY_MAX: std::time::Duration = std::time::Duration::from_millis(
 /// [`TCP_GIVE_WAY_MAX`].
 pub const TCP_GIVE_WAY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// See [`TCP_GIVE_WAY_AFTER`]: longer than a host between may take to get through, and than a
-/// program that calls MPI now and then computes between two calls.
+/// Upper bound of what [`TCP_GIVE_WAY_AFTER`] grows to: longer than a host between may take to get
+/// through, and than a program that calls MPI now and then computes between two calls.
 pub const TCP_GIVE_WAY_MAX: std::time::Duration = std::time::Duration::from_secs(32);
 
 /// A connection with bytes under way whose host acknowledges nothing for this long is broken: the
@@ -409,30 +410,30 @@ pub const TCP_BRIEF_ADDRESSES: usize = 256;
 /// [`TCP_PROBE_EVERY_S`], and broken after [`TCP_PROBES`] probes without answer: 19 seconds in all.
 pub const TCP_PROBE_AFTER_S: u64 = 10;
 
-/// See [`TCP_PROBE_AFTER_S`].
+/// Seconds between two of the probes that [`TCP_PROBE_AFTER_S`] begins.
 pub const TCP_PROBE_EVERY_S: u64 = 3;
 
-/// See [`TCP_PROBE_AFTER_S`].
+/// Number of the probes that [`TCP_PROBE_AFTER_S`] begins.
 pub const TCP_PROBES: u32 = 3;
 
 /// Polls between two looks at all sockets; between, only the connection that brought something last
 /// is looked at.
 pub const TCP_LOOK_EVERY: u32 = 4;
 
-/// The same while that connection goes on bringing something and no other does, in time: a look
-/// costs as much as two polls, and what another brings all the same waits for no longer than a few
-/// of a program's own messages take.
+/// Time between two looks while that connection goes on bringing something and no other does: a
+/// look costs as much as two polls, and what another brings all the same waits for no longer than a
+/// few of a program's own messages take.
 pub const TCP_LOOK_SELDOM: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// How long a rail that is dropped waits for its last words to leave: long enough for a receiver
-/// that is busy, short enough for one that never comes back.
+/// How long a transport that is dropped waits for its last words to leave: long enough for a
+/// receiver that is busy, short enough for one that never comes back.
 pub const TCP_LINGER: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Attempts to connect that were accepted and then came to nothing, without success between, before
 /// the peer counts as gone: half a minute of tries.
 pub const TCP_FRUITLESS_MAX: u32 = 100;
 
-/// What one counts that ended because the other side could not prove itself: an address that
+/// Weight of an attempt that ended because the other side could not prove itself: an address that
 /// belongs to somebody else is given up in some seconds.
 pub const TCP_FRUITLESS_WRONG: u32 = 5;
 
@@ -457,7 +458,7 @@ pub const HANDS_LOOKS: u64 = 16;
 /// thirty times as long as a look, and between far cores the sign needs half a microsecond.
 pub const HANDS_LOOK_BYTES: u64 = 8 * 1024;
 
-/// Such looks at most: some microseconds.
+/// Upper bound of the number of looks: some microseconds.
 pub const HANDS_LOOKS_MAX: u64 = 256;
 
 /// Polls of shared memory for one of TCP at the most seldom: together they take about as long as
@@ -480,7 +481,7 @@ pub const TCP_NAP: std::time::Duration = std::time::Duration::from_micros(500);
 /// long; as often as [`TCP_NAPS_LONGER`] says.
 pub const TCP_NAPS_STUCK: u32 = 8;
 
-/// See [`TCP_NAPS_STUCK`]: 32 milliseconds, a thousandth of a core.
+/// Doublings of the pause of [`TCP_NAPS_STUCK`]: 32 milliseconds, a thousandth of a core.
 pub const TCP_NAPS_LONGER: u32 = 6;
 
 /// Naps without anything kept after which that thread sleeps until it is called: waking it costs
@@ -499,9 +500,9 @@ pub const TCP_ASK_AFTER: std::time::Duration = std::time::Duration::from_millis(
 /// mends what a broken way between agents has lost.
 pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The same while a host between keeps this side's call: the peer may be connected to this side as
-/// it seems to it, or wait elsewhere, and the search for another place goes on only while somebody
-/// asks ([`TCP_ASK_EVERY`] is for calls that nobody has).
+/// Time between two requests while a host between keeps this side's call: the peer may be connected
+/// to this side as it seems to it, or wait elsewhere, and the search for another place goes on only
+/// while somebody asks ([`TCP_ASK_EVERY`] is for calls that nobody has).
 pub const TCP_KEPT_ASKS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A pair of which neither side has reached the other for this long, and both know it, will not:
@@ -543,7 +544,7 @@ pub const TCP_TUNED_COUNTS: f64 = 5_000.0;
 /// and so cannot show that it has become faster.
 pub const TCP_SLOW_WAY: f64 = 0.25;
 
-/// Such a way is tried with a piece again after this long: what kept it back may be over, and
+/// Time after which a slow way is tried with a piece again: what kept it back may be over, and
 /// waiting for one piece so seldom is not to be noticed.
 pub const TCP_SLOW_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -606,5 +607,6 @@ pub const FABRIC_SILENT_LOOKS: u32 = 3;
 /// owner looks after it so often, asleep or not: this is how it moves.
 pub const FABRIC_NAP: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// The same where there is a descriptor, should it not tell: not to be noticed where it does.
+/// Time between two looks where there is a descriptor, should it not tell: not to be noticed where
+/// it does.
 pub const FABRIC_LOOK: std::time::Duration = std::time::Duration::from_millis(20);

@@ -1,11 +1,11 @@
 //! Large data by shared memory and TCP at once, between ranks of one host, where that was asked
 //! for.
 //!
-//! Part of [`MultiTransport`]. Whoever exposes enough for two ways exposes it to both rails and adds
-//! the name that TCP has for it to the descriptor of shared memory. The receiver hands the read to
-//! TCP's paths, which cut it into pieces for the connection and for the memory; what falls to the
-//! memory is copied here, a chunk in each poll. Everything else between such ranks goes by shared
-//! memory alone, as without this.
+//! Part of [`MultiTransport`]. Whoever exposes enough for two ways exposes it to both transports
+//! and adds the name that TCP has for it to the descriptor of shared memory. The receiver hands the
+//! read to TCP's paths, which cut it into pieces for the connection and for the memory; what falls
+//! to the memory is copied here, a chunk in each poll. Everything else between such ranks goes by
+//! shared memory alone, as without this.
 
 use crate::{MultiTransport, RemotePart, lock};
 use garonne_engine::api::{Error, Peer};
@@ -27,8 +27,8 @@ fn join(memory: &RegionDescriptor, cookie: u64) -> Option<RegionDescriptor> {
     fits.then(|| RegionDescriptor::new(memory.cookie, &[memory.blob(), name].concat()))?
 }
 
-/// The names of a region that both rails may read: shared memory's, and TCP's. `None`: only one
-/// may.
+/// The names of a region that both transports may read: shared memory's, and TCP's. `None`: only
+/// one may.
 pub(super) fn split(descriptor: &RegionDescriptor) -> Option<(RegionDescriptor, u64)> {
     let blob = descriptor.blob();
     if blob.len() % 8 != NAME {
@@ -44,19 +44,19 @@ pub(super) fn split(descriptor: &RegionDescriptor) -> Option<(RegionDescriptor, 
 }
 
 impl RemotePart {
-    /// Whether so much goes to and from this peer by both rails.
+    /// Returns whether so much goes to and from this peer by both transports.
     #[inline]
     pub(super) fn joins(&self, peer: Peer, len: u64) -> bool {
         len >= TCP_SPREAD_LEAST && self.has_both(peer)
     }
 
-    /// Whether both rails reach this peer.
+    /// Returns whether both transports reach this peer.
     #[inline]
     pub(super) fn has_both(&self, peer: Peer) -> bool {
         self.beside.get(peer as usize).copied().unwrap_or(false)
     }
 
-    /// Exposes data to a peer by both rails, or by shared memory alone if TCP has no room.
+    /// Exposes data to a peer by both transports, or by shared memory alone if TCP has no room.
     pub(super) fn expose_to_both(
         &mut self,
         shm: &mut ShmTransport,
@@ -72,7 +72,7 @@ impl RemotePart {
         ExposeResult::Ready(both.unwrap_or(memory))
     }
 
-    /// Begins to read a region that both rails may read.
+    /// Begins to read a region that both transports may read.
     pub(super) fn read_by_both(
         &mut self,
         bulk: &BulkTransfer<'_>,

@@ -1,15 +1,16 @@
-//! The rail of a rank: shared memory to the peers of its node, and TCP to the others, if the job
-//! has any.
+//! The transport of a rank: shared memory to the peers of its node, and TCP to the others, if the
+//! job has any.
 //!
-//! Implements the engine's `Transport` by asking the rail of each peer; which one that is was said
-//! when it was made and does not change. A rank sleeps on its doorbell, as with shared memory
+//! Implements the engine's `Transport` by asking the transport of each peer; which one that is was
+//! said when it was made and does not change. A rank sleeps on its doorbell, as with shared memory
 //! alone; a thread of its own, started at the first sleep, watches the sockets and rings that
 //! doorbell when one is ready, once for each time the rank arms. The same thread sees to it that
 //! messages which are kept for others to leave with them leave in time, so TCP's part is behind a
 //! lock; nobody else ever takes it. While nothing comes by TCP its sockets, which cost a system
 //! call, are looked at ever more seldom between looks at shared memory. In a job of one node there
 //! is no second part, and what that costs is one comparison where a peer is named. Large data
-//! between ranks of one host may also go by both at once (`joint`), where somebody asks for that.
+//! between ranks of one host may also go by both at once (`intra_node_paths`), where somebody asks
+//! for that.
 
 #![deny(unsafe_code)]
 
@@ -36,7 +37,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// See the module's paragraph.
+/// Shared memory to the peers of this host and TCP to all others, as one transport. Owned by a
+/// rank's engine.
 pub struct MultiTransport {
     shm: ShmTransport,
     far: Option<Box<RemotePart>>,
@@ -59,7 +61,7 @@ struct RemotePart {
     tcp_in: u32,
     /// The former at most: none where nobody else is on this node.
     tcp_every_max: u32,
-    /// By peer: large data go by both rails; empty: to nobody.
+    /// By peer: large data go by both transports; empty: to nobody.
     beside: Vec<bool>,
     /// Some are being read so.
     copies: bool,
@@ -131,14 +133,14 @@ impl RemotePart {
         (self.tcp_every, self.tcp_in) = (1, 0);
     }
 
-    /// The rail, for something that goes by it.
+    /// The transport, for something that goes by it.
     #[inline]
     fn enter(&mut self) -> MutexGuard<'_, TcpTransport> {
         self.moves();
         lock(&self.tcp)
     }
 
-    /// Has the rail send something; the watcher looks after what is kept of it.
+    /// Has the transport send something; the watcher looks after what is kept of it.
     #[inline]
     fn send<T>(&mut self, how: impl FnOnce(&mut TcpTransport) -> T) -> T {
         let mut tcp = self.enter();
@@ -203,13 +205,13 @@ impl RemotePart {
 }
 
 impl MultiTransport {
-    /// The rail of a rank whose peers are all on its node.
+    /// The transport of a rank whose peers are all on its node.
     pub fn of_node(shm: ShmTransport) -> Self {
         Self { shm, far: None }
     }
 
-    /// The rail of a rank that reaches the peers that are `near` by shared memory and the others by
-    /// TCP. Both rails name peers by their index in the job's world.
+    /// The transport of a rank that reaches the peers that are `near` by shared memory and the
+    /// others by TCP. Both transports name peers by their index in the job's world.
     pub fn new(mut shm: ShmTransport, tcp: TcpTransport, near: Vec<bool>) -> Self {
         let wake = Arc::new(MultiWake {
             bell: shm.wake_source(),
@@ -245,7 +247,7 @@ impl MultiTransport {
         }
     }
 
-    /// Who watches the sockets while the rank does not look lives on these processors; it is
+    /// Keeps the thread that watches the sockets on these processors; it is
     /// started when first needed.
     pub fn watch_from(&mut self, cpus: impl IntoIterator<Item = u32>) {
         if let Some(far) = &mut self.far {
@@ -269,7 +271,7 @@ impl MultiTransport {
     }
 }
 
-/// Asks the rail of a peer.
+/// Asks the transport of a peer.
 macro_rules! of {
     ($self:ident, $peer:expr, $rail:ident => $what:expr) => {
         match &mut $self.far {
@@ -434,7 +436,7 @@ impl Transport for MultiTransport {
     }
 
     fn revoke(&mut self, token: BulkToken) -> BulkStatus {
-        // Tokens are unique among both, and a rail that does not know one has nothing to end.
+        // Tokens are unique among both, and a transport that does not know one has nothing to end.
         if let Some(far) = &mut self.far
             && lock(&far.tcp).revoke(token) == BulkStatus::Pending
         {

@@ -1,9 +1,9 @@
 //! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose helper does,
 //! and rings when one is ready.
 //!
-//! Owned by [`MultiTransport`](super::MultiTransport), which starts it at the first sleep or when hands
-//! are first lent. It also sees to it that what is kept, or what a socket did not take at once,
-//! leaves while nobody of the rank looks.
+//! Owned by [`MultiTransport`](super::MultiTransport), which starts it at the first sleep or when
+//! hands are first lent. It also sees to it that what is kept, or what a socket did not take at
+//! once, leaves while nobody of the rank looks.
 
 use super::{lock, try_lock};
 use garonne_engine::transport::WakeSource;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What the watcher rings when a socket is ready.
+/// Doorbells that the watcher rings when a socket is ready.
 pub(super) struct Doorbells {
     pub(super) rank: Arc<dyn WakeSource>,
     pub(super) hands: Option<(SharedWord, SharedWord)>,

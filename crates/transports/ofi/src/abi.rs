@@ -73,9 +73,9 @@ pub const EAVAIL: isize = -259;
 pub struct Info {
     /// The next of a list.
     pub next: *mut Info,
-    /// What the endpoint can do.
+    /// Capabilities of the endpoint.
     pub caps: u64,
-    /// What it demands.
+    /// Modes that the endpoint demands.
     pub mode: u64,
     /// Kind of its addresses.
     pub addr_format: u32,

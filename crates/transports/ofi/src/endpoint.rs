@@ -31,7 +31,7 @@ const COMPLETIONS: usize = 16;
 /// Words that the library may write to while an operation is under way: `struct fi_context2`.
 type Context = [u64; 8];
 
-/// What a poll tells.
+/// Event that a poll tells.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A message came. Who sent it is for its bytes to prove.
@@ -51,12 +51,12 @@ pub struct Peer(Addr);
 pub struct Region {
     /// With which a peer reads it.
     pub key: u64,
-    /// Its first byte, as a peer names it.
+    /// Address of the first byte, as a peer names it.
     pub at: u64,
     number: u64,
 }
 
-/// Whose memory an operation moves, and what for.
+/// Owner and purpose of the memory that an operation moves.
 #[derive(Clone, Copy, Debug)]
 enum CompletionUse {
     Free,
@@ -65,7 +65,8 @@ enum CompletionUse {
     Read(u64),
 }
 
-/// See the module's paragraph.
+/// An endpoint of libfabric: messages to peers, and reads of their memory. Owned by one thread;
+/// polled for its events.
 #[derive(Debug)]
 pub struct Endpoint {
     library: Library,
@@ -108,8 +109,8 @@ impl Endpoint {
         Self::open_for(offers, RECEIVES, SENDS)
     }
 
-    /// As [`open`](Self::open), for reads of memory alone: it takes no messages, and has no buffers
-    /// for any.
+    /// Opens, as [`open`](Self::open) does, for reads of memory alone: it takes no messages, and
+    /// has no buffers for any.
     ///
     /// # Errors
     /// Why the last offer could not be opened.
@@ -230,7 +231,7 @@ impl Endpoint {
         self.post()
     }
 
-    /// What it was opened by.
+    /// Returns the provider that it was opened by.
     pub fn offer(&self) -> &Provider {
         &self.offer
     }
@@ -240,7 +241,7 @@ impl Endpoint {
         self.read_max
     }
 
-    /// Its address, for peers to [`insert`](Self::insert).
+    /// Returns the address, for peers to [`insert`](Self::insert).
     pub fn address(&self) -> &[u8] {
         &self.address
     }
@@ -253,7 +254,7 @@ impl Endpoint {
         self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether nothing lies ready, and the descriptor will tell.
+    /// Returns whether nothing lies ready, and the descriptor will tell.
     pub fn may_sleep(&mut self) -> bool {
         // SAFETY: both objects are open, and the list has one entry.
         self.wait.is_some()

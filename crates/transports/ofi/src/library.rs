@@ -26,7 +26,7 @@ pub const NAME: &CStr = c"libfabric.so.1";
 /// asks for them.
 pub const PLAIN: [&str; 6] = ["tcp", "udp", "sockets", "net", "shm", "sm2"];
 
-/// What is wrong.
+/// Fault of the library or of a call to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The library is not there, or not usable: what the loader says.
@@ -114,7 +114,7 @@ impl Library {
         Self::load_from(NAME)
     }
 
-    /// As `load`, by another name or a path.
+    /// Loads by another name or a path, as `load` does by its own.
     ///
     /// # Errors
     /// See [`Library::load`].
@@ -142,7 +142,7 @@ impl Library {
         all.ok_or_else(|| Error::Absent(String::from("its interface is older than version 1.3")))
     }
 
-    /// Its release, as "1.17".
+    /// Returns the release, as "1.17".
     pub fn version(&self) -> String {
         // SAFETY: takes nothing and reads a constant.
         let version = unsafe { (self.version)() };
@@ -156,8 +156,9 @@ impl Library {
         Error::Call(what, why)
     }
 
-    /// What it offers for reliable messages and remote memory, in its order of preference: of one
-    /// provider, if one is named, and at one address of this host, if one is given.
+    /// Returns the providers of reliable messages and remote memory, in the library's order of
+    /// preference: of one provider, if one is named, and at one address of this host, if one is
+    /// given.
     ///
     /// # Errors
     /// The library's; none is offered is one.
@@ -232,7 +233,7 @@ impl Providers {
         })
     }
 
-    /// What there is, in order.
+    /// Returns the providers that there are, in order.
     pub fn list(&self) -> Vec<Provider> {
         self.infos()
             // SAFETY: the library fills in both parts of what it offers.

@@ -170,8 +170,8 @@ fn withdrawn_memory_is_not_read() {
     assert!(local.iter().all(|byte| *byte == 0));
 }
 
-/// Whether a peer lives the library does not say by itself: it may answer "not now" for ever. Who
-/// uses an endpoint has to know it otherwise; others are reached meanwhile.
+/// The library does not say by itself whether a peer lives: it may answer "not now" for
+/// ever. Who uses an endpoint has to know it otherwise; others are reached meanwhile.
 #[test]
 fn a_peer_that_is_gone_keeps_nobody_from_others() {
     let (Some([(mut one, to_gone), (gone, _)]), Some([(mut third, _), _])) =

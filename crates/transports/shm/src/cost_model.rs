@@ -3,7 +3,7 @@
 //!
 //! Copies are measured here, between two threads; the ways of fetching large messages by two ranks,
 //! which the command starts. Made by `garonne tune`, kept in the user's cache directory, read once
-//! by each rank as a starting point (rails correct it by what they see), printed by
+//! by each rank as a starting point (transports correct it by what they see), printed by
 //! `garonne why costs`. A missing, foreign or damaged file means: start without. Measuring takes
 //! about a second and two cores; nothing here runs unless asked to.
 
@@ -70,7 +70,8 @@ pub struct ProtocolCosts {
     pub ns: [Option<f64>; WAYS.len()],
 }
 
-/// See the module's paragraph.
+/// Measured costs of copies on this machine: by routine, length and way. Loaded when a rank starts,
+/// and written by `garonne tune`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostModel {
     format: u32,
@@ -167,7 +168,8 @@ impl CostModel {
         (routine, from)
     }
 
-    /// What the model says of fetches, as a rail starts with: way, length in bytes and nanoseconds.
+    /// Returns the model's times of fetches, with which a transport starts: way, length in bytes
+    /// and nanoseconds.
     pub fn fetch_times(&self) -> impl Iterator<Item = (RendezvousMode, u64, f64)> {
         self.ways.iter().flat_map(|cost| {
             let len = cost.bytes as u64;
@@ -177,7 +179,7 @@ impl CostModel {
         })
     }
 
-    /// The same with what two ranks found of the ways of fetching.
+    /// Returns the model with what two ranks found of the ways of fetching.
     pub fn with_ways(self, ways: Vec<ProtocolCosts>) -> Self {
         Self { ways, ..self }
     }
@@ -217,7 +219,7 @@ impl CostModel {
     }
 }
 
-/// What the processor calls itself, and how many CPUs there are.
+/// Returns the name that the processor gives itself, and the number of CPUs.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = info
@@ -255,7 +257,7 @@ const BALL: usize = 256;
 const BALLS: u32 = 2000;
 const WORDS_BYTES: usize = 4096;
 
-/// What the two threads of a measurement share.
+/// State that the two threads of a measurement share.
 struct Stage {
     words: Segment,
     source: Segment,

@@ -43,7 +43,7 @@ impl DoorbellWake {
         self.stage.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the last sleep ended without an arrival: time to look after rare things.
+    /// Returns whether the last sleep ended without an arrival: time to look after rare things.
     pub(crate) fn is_quiet(&self) -> bool {
         self.stage() != SleepStage::Nap
     }

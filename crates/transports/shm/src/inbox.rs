@@ -23,7 +23,7 @@ struct IncomingRing {
     intake: Consumer,
     /// The mailbox has been read as far as the writer's switch asks.
     open: bool,
-    /// What copies out of it take.
+    /// Times of copies out of the ring.
     reads: ReadTimer,
 }
 
@@ -79,14 +79,14 @@ impl Inbox {
         })
     }
 
-    /// Whether nothing was published a moment ago.
+    /// Returns whether nothing was published a moment ago.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
     }
 
-    /// Whether packets from this peer take the time that they will always take: its lane has been
-    /// filled once, or it will get none.
+    /// Returns whether packets from this peer take the time that they will always take: its lane
+    /// has been filled once, or it will get none.
     pub(crate) fn is_worn_in(&self, peer: Peer) -> bool {
         let mut lanes = self.lanes.iter();
         let lane = lanes.find(|lane| Peer::from(lane.writer) == peer);
@@ -258,13 +258,13 @@ impl Inbox {
             .store(index as u32 + 1, Ordering::Release);
     }
 
-    /// Whether writers wait for room that is there now.
+    /// Returns whether writers wait for room that is there now.
     #[inline(always)]
     pub(crate) fn is_starving(&self) -> bool {
         self.starving
     }
 
-    /// The same; they are taken care of.
+    /// Returns whether writers wait for room, and takes note that they are taken care of.
     #[inline(always)]
     pub(crate) fn take_starving(&mut self) -> bool {
         std::mem::take(&mut self.starving)
@@ -290,8 +290,8 @@ impl Inbox {
     }
 }
 
-/// As [`deliver`] for a record whose writer chooses by which stores it writes: sees what reading it
-/// takes.
+/// Delivers, as [`deliver`] does, a record whose writer chooses by which stores it writes: sees
+/// what reading it takes.
 #[inline(never)]
 fn deliver_long(
     record: Record,

@@ -1,9 +1,9 @@
 //! What lies where in an inbox: pure arithmetic, the same in every process of a job.
 //!
-//! `docs/reference/shared-memory.md` says the same in words, clauses S1 to S10. All of an inbox is zero at first,
-//! and zero is a valid state of every word, so peers may write before the owner has started. All
-//! inboxes of a node are alike, and their length says how long their lanes are. Bounded by
-//! [`inbox_bytes`].
+//! `docs/reference/shared-memory.md` says the same in words, clauses S1 to S10. All of an inbox is
+//! zero at first, and zero is a valid state of every word, so peers may write before the owner has
+//! started. All inboxes of a node are alike, and their length says how long their lanes are.
+//! Bounded by [`inbox_bytes`].
 
 use garonne_sync::mailbox::{CONTROL_BYTES, RANK_BLOCK_BYTES, RingGeometry, RingLayout, UNIT};
 use garonne_transport::limits::{
@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 /// Address of a word in the owner's memory, and its value: peers probe with it. Address 0: the
 /// owner has not started.
 pub(crate) const PROBE_ADDR: usize = 8;
-/// See [`PROBE_ADDR`].
+/// Value that a peer must find at [`PROBE_ADDR`]'s address.
 pub(crate) const PROBE_VALUE: usize = 16;
 /// Not 0: a writer has no way to here and says so on its card.
 pub(crate) const UNREACHED: usize = 24;
@@ -94,7 +94,7 @@ pub(crate) fn card_at(writer: u16) -> usize {
     CARDS + usize::from(writer) * RANK_BLOCK_BYTES
 }
 
-/// What lies where in each inbox of a node.
+/// Offsets of the parts of each inbox of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InboxLayout {
     ranks: u32,
@@ -102,8 +102,8 @@ pub(crate) struct InboxLayout {
 }
 
 impl InboxLayout {
-    /// Of inboxes of `len` bytes in a job of `ranks`: with the longest lanes that fit. `None`: too
-    /// short for any.
+    /// Returns the layout of inboxes of `len` bytes in a job of `ranks`: with the longest lanes
+    /// that fit. `None`: too short for any.
     pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
         let units = (LANE_UNITS.ilog2()..=LANES_UNITS.ilog2()).rev();
         let units = units

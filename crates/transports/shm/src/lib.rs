@@ -1,10 +1,10 @@
-//! The shared-memory rail: packets through the mailbox and the lanes of each rank's inbox, large
-//! data by reading the peer's memory, wake-ups through doorbells.
+//! The shared-memory transport: packets through the mailbox and the lanes of each rank's inbox,
+//! large data by reading the peer's memory, wake-ups through doorbells.
 //!
-//! A [`ShmTransport`] is one rank's rail and belongs to its engine. What surrounds it (where inboxes
-//! lie, who the peers are) comes from a [`NodePeers`]: the agent's segments for processes, plain
-//! memory for threads. Inboxes of peers are mapped at the first packet to them. Peers are named by
-//! their index in the job's world; one writer per rank.
+//! A [`ShmTransport`] is one rank's transport and belongs to its engine. What surrounds it (where
+//! inboxes lie, who the peers are) comes from a [`NodePeers`]: the agent's segments for processes,
+//! plain memory for threads. Inboxes of peers are mapped at the first packet to them. Peers are
+//! named by their index in the job's world; one writer per rank.
 //!
 //! Order: records of one peer are delivered in the order of their claims, also when it changes
 //! between mailbox and lane (`inbox` says how). Bounded by the sizes in `limits`; no room is
@@ -63,7 +63,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use unreachable_peers::UnreachablePeers;
 
-/// One rank's shared-memory rail.
+/// One rank's shared-memory transport.
 pub struct ShmTransport {
     me: u16,
     neighbours: Arc<dyn NodePeers>,
@@ -112,8 +112,8 @@ impl ShmTransport {
         self.neighbours.me()
     }
 
-    /// The rail of the rank that `neighbours` is about. One per rank and job: it is the only reader
-    /// of its inbox.
+    /// The transport of the rank that `neighbours` is about. One per rank and job: it is the only
+    /// reader of its inbox.
     pub fn new(neighbours: Arc<dyn NodePeers>) -> Result<Self, Error> {
         let (me, size) = (neighbours.me(), neighbours.size());
         if size > RANKS_MAX || me >= size {
@@ -146,24 +146,25 @@ impl ShmTransport {
         })
     }
 
-    /// Begins with what was measured on this machine before; the rail corrects it by what it sees.
+    /// Begins with what was measured on this machine before; the transport corrects it by what it
+    /// sees.
     pub fn begin_with(&mut self, costs: &crate::cost_model::CostModel) {
         self.paces.seed(costs);
     }
 
     /// The address of the table of paces that [`paces::read_shown`] reads; it stays as long as the
-    /// rail lives.
+    /// transport lives.
     pub fn paces_at(&self) -> usize {
         self.paces.shown_at()
     }
 
-    /// What the rail has measured of messages of `len` bytes from `peer`, for reports.
+    /// Returns the times measured of messages of `len` bytes from `peer`, for reports.
     pub fn known_pace(&self, peer: Peer, len: u64) -> Option<TunerReport> {
         self.paces.of(peer).map(|pace| pace.known(len))
     }
 
-    /// A message is fetched by this rail and another at once, which says nothing of its own ways.
-    /// How to fetch it.
+    /// A message is fetched by this transport and another at once, which says nothing of its own
+    /// ways. How to fetch it.
     pub fn fetch_beside(&mut self) -> RendezvousMode {
         self.paces.begin_unmeasured();
         RendezvousMode::Read
@@ -180,8 +181,8 @@ impl ShmTransport {
         }
     }
 
-    /// Whether the sender of a message looks, so that it can do its part of a fetch. One that just
-    /// announced it may be about to.
+    /// Returns whether the sender of a message looks, so that it can do its part of a fetch. One
+    /// that just announced it may be about to.
     fn has_hands(&self, peer: Peer, len: u64) -> bool {
         let reads = self
             .known_pace(peer, len)
@@ -195,7 +196,7 @@ impl ShmTransport {
         })
     }
 
-    /// Whether a thread of a peer sleeps in a call, so that a packet wakes it.
+    /// Returns whether a thread of a peer sleeps in a call, so that a packet wakes it.
     fn sleeps(&self, peer: Peer) -> bool {
         let bell = self.neighbours.doorbell(peer);
         bell.is_some_and(|bell| Doorbell::new(bell.atomic_u32(0)).is_armed())

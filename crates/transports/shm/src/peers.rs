@@ -1,4 +1,4 @@
-//! Who is on this node and where things lie: the [`NodePeers`] that the rail is told, and the
+//! Who is on this node and where things lie: the [`NodePeers`] that the transport is told, and the
 //! writing end to each peer.
 
 use crate::layout::{self, InboxLayout, card};
@@ -20,13 +20,13 @@ use std::time::Instant;
 /// How a peer's memory can be reached from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerProcess {
-    /// It is a thread of this process: plain copies reach its memory.
+    /// A thread of this process: plain copies reach its memory.
     Same,
     /// Another process that this one can name.
     Other {
-        /// Its process id here.
+        /// Process id in this process's namespace.
         pid: u32,
-        /// Whether its id cannot be given to another process while the job runs (its dead body
+        /// True if the id cannot be given to another process while the job runs (its dead body
         /// stays unreaped).
         kept: bool,
     },
@@ -34,7 +34,7 @@ pub enum PeerProcess {
     Unreachable,
 }
 
-/// The ranks of a node as the rail needs to know them. Peers are indices in the job's world.
+/// The ranks of a node as the transport needs to know them. Peers are indices in the job's world.
 pub trait NodePeers: Send + Sync {
     /// This rank.
     fn me(&self) -> Peer;
@@ -59,7 +59,7 @@ pub trait NodePeers: Send + Sync {
     }
     /// How a peer's memory can be reached.
     fn process(&self, peer: Peer) -> PeerProcess;
-    /// Whether the peer's process has ended without finishing properly.
+    /// Returns whether the peer's process has ended without finishing properly.
     fn is_gone(&self, peer: Peer) -> bool;
     /// The memory that all ranks of the node share for collectives, the same and zeroed for all;
     /// `None`: there is none.
@@ -142,7 +142,7 @@ impl Sender {
         Doorbell::new(&self.bell)
     }
 
-    /// See [`garonne_engine::transport::Transport::nudge`].
+    /// Wakes the peer, as [`garonne_engine::transport::Transport`] says.
     #[inline]
     pub(crate) fn nudge(&self, what: WakeupScope) {
         if let Some((word, all)) = &self.hands {
@@ -150,7 +150,7 @@ impl Sender {
         }
     }
 
-    /// Whether the next record goes through a lane. Follows what the peer grants.
+    /// Returns whether the next record goes through a lane. Follows what the peer grants.
     #[inline(always)]
     pub(crate) fn uses_lane(&mut self) -> bool {
         // Acquire: the lane was drained before it was granted. SYNC(lane-grant).
@@ -185,7 +185,8 @@ impl Sender {
         self.lane.as_mut().map_or(0, |lane| lane.open_run(records))
     }
 
-    /// As `send_inline` for a record whose bytes do not fit into its slot.
+    /// Sends a record whose bytes do not fit into its slot, as `send_inline` does for one whose
+    /// bytes do.
     #[inline(never)]
     pub(crate) fn send_beside(&mut self, header: [u64; 3], bytes: UserMem, len: usize) -> bool {
         let (stores, began) = self.stores_for(true, len);

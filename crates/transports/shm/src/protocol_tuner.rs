@@ -1,14 +1,14 @@
 //! How fast messages of each length come from each peer by each way of fetching them: measured on
 //! what passes anyway.
 //!
-//! Owned by the rail; decides for the receiving side how the next announced message is fetched. The
-//! two virtual cores of a pair may be near or far from each other and change that while a job runs,
-//! and which way is best also depends on where the data lies (just written by its sender, or long
-//! in both caches): so all ways stay known. A way that is not preferred is tried when what it is
-//! expected to lose was earned: a share of the time that messages of its length took. So a long
-//! message, of which a program may send a handful, is hardly ever spent on learning, and a short
-//! one that comes often is. What is measured is the whole fetch, from the decision to the last
-//! byte. Bounded by the classes.
+//! Owned by the transport; decides for the receiving side how the next announced message is
+//! fetched. The two virtual cores of a pair may be near or far from each other and change that
+//! while a job runs, and which way is best also depends on where the data lies (just written by its
+//! sender, or long in both caches): so all ways stay known. A way that is not preferred is tried
+//! when what it is expected to lose was earned: a share of the time that messages of its length
+//! took. So a long message, of which a program may send a handful, is hardly ever spent on
+//! learning, and a short one that comes often is. What is measured is the whole fetch, from the
+//! decision to the last byte. Bounded by the classes.
 
 use garonne_engine::transport::RendezvousMode;
 use garonne_transport::limits::{
@@ -116,7 +116,7 @@ impl MeasuredTime {
     }
 }
 
-/// What is known of messages of one class.
+/// Measurements of messages of one class.
 #[derive(Clone, Copy, Debug, Default)]
 struct SizeClass {
     cells: [MeasuredTime; WAYS.len()],
@@ -141,12 +141,12 @@ pub struct ProtocolTuner {
     barred: [bool; WAYS.len()],
 }
 
-/// What is known of one class, for reports: nanoseconds per kilobyte by way, where known.
+/// Measurements of one class, for reports: nanoseconds per kilobyte by way, where known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TunerReport {
     /// In the order of [`WAYS`].
     pub paces: [Option<f64>; WAYS.len()],
-    /// What the next message uses, if it is nobody's turn to be tried.
+    /// Way that the next message uses, if it is nobody's turn to be tried.
     pub preferred: RendezvousMode,
 }
 
@@ -209,7 +209,7 @@ impl ProtocolTuner {
         self.barred[column(way)] = true;
     }
 
-    /// What counts for the pace of a way in a class, or what the nearest shorter class with one
+    /// Returns the pace of a way in a class, or what the nearest shorter class with one
     /// says, and how many classes away that is.
     fn nearest(&self, class: usize, way: usize) -> (u32, usize) {
         let known = self.classes[..=class].iter().rev().enumerate();
@@ -232,10 +232,11 @@ impl ProtocolTuner {
         self.nearest(class, way).0
     }
 
-    /// What a way may turn out to take at best: with every class a quarter less than in the one
-    /// before, since what a message costs beside its bytes weighs less. One that is hoped for too
-    /// much is tried once, one that is not would never be. In long messages the bytes are all that
-    /// weighs: hope alone would have each way tried in the first messages of every new length.
+    /// Returns the pace that a way may turn out to take at best: with every class a quarter less
+    /// than in the one before, since what a message costs beside its bytes weighs less. One that is
+    /// hoped for too much is tried once, one that is not would never be. In long messages the bytes
+    /// are all that weighs: hope alone would have each way tried in the first messages of every new
+    /// length.
     fn hope(&self, class: usize, way: usize) -> u32 {
         let (pace, away) = self.nearest(class, way);
         let short = class_of_long().saturating_sub(class - away);
@@ -246,7 +247,7 @@ impl ProtocolTuner {
         !self.barred[way] && (WAYS[way] != RendezvousMode::Share || len >= SHARE_MIN)
     }
 
-    /// What is known to be best, among the ways that are `able`; packets if nothing is.
+    /// Returns the way known to be best, among those that are `able`; packets if nothing is.
     pub fn preferred(&self, len: u64, able: impl Fn(RendezvousMode) -> bool) -> RendezvousMode {
         let class = class(len);
         let known = (0..WAYS.len())
@@ -319,7 +320,7 @@ impl ProtocolTuner {
         )
     }
 
-    /// What is known of messages of `len` bytes, measured in their class.
+    /// Returns the measurements of messages of `len` bytes, in their class.
     pub fn known(&self, len: u64) -> TunerReport {
         let cells = &self.classes[class(len)].cells;
         TunerReport {

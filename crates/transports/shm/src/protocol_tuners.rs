@@ -1,9 +1,9 @@
 //! The paces from all peers, and the clock that measures them.
 //!
-//! Owned by the rail. One fetch at a time is measured, and only if no other runs beside it: two
-//! would slow each other. The clock is read twice for each message that is measured. What is known
-//! is also shown in a table at a fixed place, for those who watch from outside. Bounded by the
-//! peers that announced something.
+//! Owned by the transport. One fetch at a time is measured, and only if no other runs beside it:
+//! two would slow each other. The clock is read twice for each message that is measured. What is
+//! known is also shown in a table at a fixed place, for those who watch from outside. Bounded by
+//! the peers that announced something.
 
 use crate::cost_model::CostModel;
 use crate::protocol_tuner::{ProtocolTuner, TunerReport, WAYS, class_len};
@@ -56,7 +56,8 @@ struct TimedFetch {
     start: Instant,
 }
 
-/// See the module's paragraph.
+/// The tuner of each peer of this host, and the table of them that tools read. Owned by the
+/// transport.
 #[derive(Debug)]
 pub(crate) struct ProtocolTuners {
     /// By peer; made at its first announcement.

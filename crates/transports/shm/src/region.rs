@@ -50,7 +50,7 @@ const PART: usize = 16;
 /// Bytes of a unit: a page, so that no two sides write to one.
 const PART_UNIT: u64 = 4096;
 
-/// What the owner of a shared region knows of it.
+/// Owner's record of a shared region.
 #[derive(Clone, Copy, Debug)]
 struct SharedRegion {
     /// Units that this side took.
@@ -75,7 +75,7 @@ struct ExposedRegion {
     _blocks: Option<Box<[IoBlock]>>,
 }
 
-/// What can be done to one peer's memory.
+/// Ways in which this process can reach one peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransferContext {
     pub(crate) can_read: bool,
@@ -98,14 +98,14 @@ impl PeerRegion {
     }
 }
 
-/// What is known of a peer's memory.
+/// Result of the check whether a peer's memory can be reached.
 #[derive(Debug, Default)]
 enum RemoteAccessCheck {
     /// Not tried, or the peer had not started.
     #[default]
     Open,
     Denied,
-    /// It worked, and the system does not let this process do it any more.
+    /// Reading worked, and the system does not let this process do it any more.
     Barred,
     Works(Arc<PeerRegion>),
 }
@@ -147,7 +147,7 @@ impl Regions {
         inbox.atomic_u64(REGION_TABLE + index * REGION_BYTES)
     }
 
-    /// What can be done to `peer`'s memory; probes at first use.
+    /// Returns how `peer`'s memory can be reached; probes at first use.
     pub(crate) fn means(&self, neighbours: &dyn NodePeers, peer: Peer) -> TransferContext {
         self.probe(neighbours, peer);
         match self.probes.borrow().get(peer as usize) {
@@ -335,7 +335,7 @@ impl Regions {
         step.map_err(|error| hear_of_death(&reached, neighbours, peer, error))
     }
 
-    /// Whether revocations wait for leases.
+    /// Returns whether revocations wait for leases.
     #[inline(always)]
     pub(crate) fn busy(&self) -> bool {
         self.closing > 0
@@ -374,7 +374,7 @@ impl Regions {
         }
     }
 
-    /// Withdraws everything at once; for the end of the rail.
+    /// Withdraws everything at once; for the end of the transport.
     pub(crate) fn close_all(&mut self) {
         for index in 0..self.exposed.len() {
             Self::state(&self.own, index).fetch_or(CLOSED, Ordering::AcqRel);
@@ -481,7 +481,8 @@ fn push_part(
 
 /// Memory that cannot be moved any more belongs to a process that dies, as a rule, and whoever
 /// watches it is about to say so: let that be heard first, so that a job ends with the death and
-/// not with what followed from it. The one place where a rail waits, for [`VERDICT_WAIT`] at most.
+/// not with what followed from it. The one place where a transport waits, for [`VERDICT_WAIT`] at
+/// most.
 #[cold]
 fn hear_of_death(
     reached: &PeerRegion,

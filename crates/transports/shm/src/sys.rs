@@ -30,8 +30,9 @@ pub fn move_between(
         local.as_ptr().cast::<libc::iovec>(),
         remote.as_ptr().cast::<libc::iovec>(),
     );
-    // SAFETY: `IoBlock` is laid out as `iovec`; the arrays outlive the call; local blocks come from a
-    // `Data`, whose maker promised them valid; the kernel checks everything about the remote side.
+    // SAFETY: `IoBlock` is laid out as `iovec`; the arrays outlive the call; local blocks come from
+    // a `Data`, whose maker promised them valid; the kernel checks everything about the remote
+    // side.
     let returned = unsafe {
         match way {
             CopyDirection::Read => {
@@ -45,7 +46,7 @@ pub fn move_between(
     moved(returned)
 }
 
-/// What a call that moves bytes returned.
+/// Returns the number of bytes that a system call moved, or its error.
 fn moved(returned: impl TryInto<usize>) -> Result<usize> {
     returned.try_into().map_err(|_| Error::last_os_error())
 }
@@ -129,12 +130,12 @@ impl ProcessHandle {
         Ok(Self { pid, fd })
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it has not ended.
+    /// Returns whether the process has not ended.
     pub fn is_alive(&self) -> bool {
         if is_alive(&self.fd) {
             return true;
@@ -143,7 +144,7 @@ impl ProcessHandle {
         !self.is_kept() && pidfd(self.pid).is_ok_and(|fd| is_alive(&fd))
     }
 
-    /// Whether the descriptor refers to a process.
+    /// Returns whether the descriptor refers to a process.
     fn is_kept(&self) -> bool {
         // SAFETY: signal 0 is sent to nobody; what is no descriptor of a process yields an error.
         let said = unsafe {
@@ -181,7 +182,7 @@ fn pidfd(pid: u32) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Whether the process has not ended.
+/// Returns whether the process has not ended.
 fn is_alive(pidfd: &OwnedFd) -> bool {
     let mut poll = libc::pollfd {
         fd: pidfd.as_raw_fd(),

@@ -104,12 +104,12 @@ fn refused(peer: Peer, error: &std::io::Error, way: CopyDirection, here: &[IoBlo
     }
 }
 
-/// What is wrong when the fault is in this process.
+/// Reason given when the fault is in this process.
 const OWN_BUFFER: &str = "using the memory of this call's own buffer (was it freed, may it only be read, or does it lie on a device?)";
 
-/// Whether the first and the last byte of a block of this process can be read, and written where
-/// data comes in: the system is asked to move each to its own place. Bytes of a receive that is
-/// under way are ours to write.
+/// Returns whether the first and the last byte of a block of this process can be read, and written
+/// where data comes in: the system is asked to move each to its own place. Bytes of a receive that
+/// is under way are ours to write.
 fn is_usable(block: &IoBlock, way: CopyDirection) -> bool {
     let usable = |addr: usize| match way {
         CopyDirection::Read => sys::move_between(

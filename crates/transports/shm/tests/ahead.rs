@@ -1,4 +1,4 @@
-//! Announced receives over the shared-memory rail, as threads and by the system calls that
+//! Announced receives over the shared-memory transport, as threads and by the system calls that
 //! processes use: what ends without whose hands.
 
 use garonne_engine::CreditQuotas;
@@ -133,7 +133,7 @@ impl Pair {
         }
     }
 
-    /// Whether the sender alone ends its send.
+    /// Returns whether the sender alone ends its send.
     fn sender_ends(&mut self, send: Request) -> bool {
         (0..LOOKS).any(|_| {
             self.sender.progress();

@@ -1,4 +1,4 @@
-//! Regions of the shared-memory rail: data of any shape, leases and deaths, through the system
+//! Regions of the shared-memory transport: data of any shape, leases and deaths, through the system
 //! calls processes use.
 
 use garonne_engine::api::Error;
@@ -25,7 +25,7 @@ fn pair(pid: u32) -> (ShmTransport, ShmTransport, Segment) {
     pair_kept(pid, false)
 }
 
-/// The same; `kept`: its number stays that process's.
+/// Returns a pair; `kept`: the number stays that process's.
 fn pair_kept(pid: u32, kept: bool) -> (ShmTransport, ShmTransport, Segment) {
     let mut threads = ThreadPeers::new(2).unwrap().into_iter();
     let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());

@@ -1,5 +1,5 @@
-//! The conformance suite over the shared-memory rail, between threads' memory and through the
-//! system calls that processes use, and what only this rail promises.
+//! The conformance suite over the shared-memory transport, between threads' memory and through the
+//! system calls that processes use, and what only this transport promises.
 
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{PacketClass, Transport};

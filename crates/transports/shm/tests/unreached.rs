@@ -105,7 +105,7 @@ fn recv(shard: &mut Engine<ShmTransport>, peer: Peer, memory: &Scratch) -> Resul
     }
 }
 
-/// As one that is about to sleep looks once more.
+/// Looks once more, as one that is about to sleep.
 fn settle(shard: &mut Engine<ShmTransport>) {
     shard.progress();
     shard.rail().arm();

@@ -1,5 +1,5 @@
-//! The TCP rail against bare TCP sockets, between two hosts that are network namespaces (or, where
-//! these cannot be made, on loopback): half round trips and bulk bandwidth, both spinning,
+//! The TCP transport against bare TCP sockets, between two hosts that are network namespaces (or,
+//! where these cannot be made, on loopback): half round trips and bulk bandwidth, both spinning,
 //! interleaved in one run. `cargo run --release -p garonne-tcp --example tcp_floor`
 
 use garonne_engine::api::{Error, Peer};
@@ -81,7 +81,7 @@ fn await_packet(rail: &mut TcpTransport) -> Got {
     got
 }
 
-/// Half round trips of the rail in nanoseconds.
+/// Half round trips of the transport in nanoseconds.
 fn rail_trips(rail: &mut TcpTransport, me: Peer, len: usize) -> Vec<f64> {
     let memory = Scratch::new(len).expect("memory");
     (0..ROUNDS)

@@ -1,14 +1,14 @@
-//! Connections between the agents of a job's hosts: the rail's openings and seals, with whole
+//! Connections between the agents of a job's hosts: the transport's openings and seals, with whole
 //! messages instead of packets.
 //!
-//! Used by `node`, never by an engine. A [`PendingChannels`] takes calls in and a [`ChannelConnect`] makes one; what
-//! either gives is a [`AgentChannel`], both of whose ends have proved the job's secret and which node
-//! they are. All of it is sealed. Never blocks; bounded by [`TRUSTED_MESSAGE_MAX`], and by what its
-//! user lets wait in [`AgentChannel::waiting`].
+//! Used by `node`, never by an engine. A [`PendingChannels`] takes calls in and a
+//! [`ChannelConnect`] makes one; what either gives is a [`AgentChannel`], both of whose ends have
+//! proved the job's secret and which node they are. All of it is sealed. Never blocks; bounded by
+//! [`TRUSTED_MESSAGE_MAX`], and by what its user lets wait in [`AgentChannel::waiting`].
 //!
 //! Messages are numbered, and kept until the other side has said that it has them: when the way
-//! fails, both go on over another connection ([`AgentChannel::renew`]), and nothing is lost or comes
-//! twice. So what is kept is bounded by what its users let be under way without an answer.
+//! fails, both go on over another connection ([`AgentChannel::renew`]), and nothing is lost or
+//! comes twice. So what is kept is bounded by what its users let be under way without an answer.
 
 use crate::connection::{AfterRead, CloseReason, Connection, IoResult};
 use crate::connector::{ConnectFailure, ConnectStep, Connector};
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// The number of the world that agents are, which no world of ranks has.
 pub const AGENTS: u32 = u32::MAX;
 
-/// What one agent brings to its openings. `node` is its index among the job's.
+/// Returns the identity that one agent brings to its openings. `node` is its index among the job's.
 pub fn house(secret: crate::Secret, job: [u8; 16], node: u32) -> LocalIdentity {
     LocalIdentity::new(secret, agent(job, AGENTS, node), true)
 }
@@ -39,15 +39,15 @@ fn agent(job: [u8; 16], world: u32, rank: u32) -> ProcessId {
     }
 }
 
-/// The same, to go on with a line by another connection, the `turn`th of them: who has taken a
-/// later one takes no earlier one any more.
+/// Returns the identity to go on with a line by another connection, the `turn`th of them: who has
+/// taken a later one takes no earlier one any more.
 pub fn house_again(mut house: LocalIdentity, turn: u32) -> LocalIdentity {
     house.me.incarnation = turn;
     house
 }
 
-/// What an agent brings to a call to a rank of its node, on behalf of rank `from`, which does not
-/// reach that one and wants to be called.
+/// Returns the identity that an agent brings to a call to a rank of its node, on behalf of rank
+/// `from`, which does not reach that one and wants to be called.
 pub fn house_of_asking(secret: crate::Secret, job: [u8; 16], from: u32) -> LocalIdentity {
     // As between ranks.
     LocalIdentity::new(secret, agent(job, ASKED, from), false)
@@ -71,7 +71,7 @@ pub struct AgentChannel {
     received: u32,
     /// How many bytes have come, whole messages or not.
     bytes: u64,
-    /// What the other side had received when this connection was made.
+    /// Number of messages that the other side had received when this connection was made.
     theirs: u32,
     over: Option<ChannelLoss>,
     /// The connection before, until something comes by this one: its end is none of the line as
@@ -106,8 +106,8 @@ impl AgentChannel {
         }
     }
 
-    /// Its socket: readable when something came; to be watched for room while [`AgentChannel::waiting`]
-    /// is above 0.
+    /// Returns the socket: readable when something came; to be watched for room while
+    /// [`AgentChannel::waiting`] is above 0.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
@@ -127,14 +127,14 @@ impl AgentChannel {
         let _ = rustix::net::shutdown(self.fd(), rustix::net::Shutdown::Both);
     }
 
-    /// Whether its connection was reset: the process at the other end is gone, or what is on the
-    /// way has forgotten the connection.
+    /// Returns whether the connection was reset: the process at the other end is gone, or what is
+    /// on the way has forgotten the connection.
     pub fn is_reset(&self) -> bool {
         self.channel.end() == Some(CloseReason::Reset)
     }
 
-    /// How many messages have been received: what [`ChannelConnect::begin_again`] and [`PendingChannels::look`] tell
-    /// the other side.
+    /// How many messages have been received: what [`ChannelConnect::begin_again`] and
+    /// [`PendingChannels::look`] tell the other side.
     pub fn received(&self) -> u32 {
         self.received
     }
@@ -341,8 +341,8 @@ impl PendingChannels {
         self.door.open(Instant::now(), watch);
     }
 
-    /// Hands the sockets of all who are inside to `watch`, as [`PendingChannels::open`] has done: for a porch
-    /// whose owner is another from now on.
+    /// Hands the sockets of all who are inside to `watch`, as [`PendingChannels::open`] has done:
+    /// for a porch whose owner is another from now on.
     pub fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         self.door.hand_over(watch);
     }
@@ -359,9 +359,9 @@ impl PendingChannels {
         Some((node, line))
     }
 
-    /// The same, for such as may go on with a line by a further connection: `expected` says, of a
-    /// node and the turn that it names ([`house_again`]), how many messages of it were received, if
-    /// it may come.
+    /// Looks for calls, also of those that go on with a line by a further connection: `expected`
+    /// says, of a node and the turn that it names ([`house_again`]), how many messages of it were
+    /// received, if it may come.
     pub fn look_again(
         &mut self,
         place: usize,
@@ -376,7 +376,8 @@ impl PendingChannels {
         Some(((newcomer.from.rank, newcomer.from.incarnation), line))
     }
 
-    /// Who was sent away last since this was last asked, and why: for messages to people.
+    /// Returns the address that was sent away last since this was last asked, and why: for messages
+    /// to people.
     pub fn turned_away(&mut self) -> Option<(IpAddr, HandshakeError)> {
         self.door.turned_away()
     }
@@ -395,19 +396,19 @@ pub struct ChannelConnect {
     received: u32,
 }
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Debug)]
 pub enum ConnectOutcome {
     /// Nothing yet.
     Waits,
-    /// It is answered.
+    /// The call is answered.
     Open(Box<AgentChannel>),
-    /// It was cut off without a word; what that may mean. Who calls while many others do may call
-    /// again.
+    /// The call was cut off without a word; what that may mean. Who calls while many others do may
+    /// call again.
     Cut(String),
-    /// Who answers says why not.
+    /// The answering side says why not.
     Refused(HandshakeError),
-    /// It came to nothing; why.
+    /// The call came to nothing; why.
     Failed(String),
 }
 

@@ -7,7 +7,7 @@
 //! that was made after another had been found so calls that address with small segments from then
 //! on. One that has carried long packets before says nothing: a link that fails again and again
 //! does not lose those alone. Each side finds that out for itself, whoever calls: the one that
-//! sends by the silence, the other by the reset that ends it. Owned by the rail and, of each
+//! sends by the silence, the other by the reset that ends it. Owned by the transport and, of each
 //! stream, by its calls. Time is an argument.
 
 use crate::TcpTransport;
@@ -36,19 +36,19 @@ pub(crate) enum ConnectionEnd {
     Ended,
 }
 
-/// What is known of the end of a connection.
+/// Description of the end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedConnection {
     pub(crate) how: ConnectionEnd,
     /// The peer's end.
     pub(crate) with: Option<IpAddr>,
-    /// It has carried long packets.
+    /// True if it has carried long packets.
     pub(crate) carried: bool,
     /// Something waits for a connection here.
     pub(crate) wanted: bool,
 }
 
-/// What follows from it.
+/// Action that follows from the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// Nothing.
@@ -66,7 +66,8 @@ pub(crate) struct BlackholeDetector {
     in_row: u32,
     /// The peer's ends of those.
     with: Vec<IpAddr>,
-    /// What had been moved when the peer was found silent, and how often it was since that moved.
+    /// Bytes that had been moved when the peer was found silent, and how often it was since that
+    /// moved.
     moved: u64,
     barren: u32,
 }
@@ -77,7 +78,8 @@ impl BlackholeDetector {
         self.since = Some(now);
     }
 
-    /// It has ended. `moved` changes whenever the two get on, by whatever connection.
+    /// Records that a connection has ended. `moved` changes whenever the two get on, by whatever
+    /// connection.
     pub(crate) fn ended(&mut self, ended: EndedConnection, moved: u64, now: Instant) -> NextStep {
         let Some(since) = self.since.take() else {
             return NextStep::Nothing;
@@ -141,7 +143,7 @@ impl ShortLivedConnections {
         self.has(address).then_some(TCP_SEGMENT)
     }
 
-    /// Whether it is one of them.
+    /// Returns whether the address is one of them.
     fn has(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -201,7 +203,7 @@ impl TcpTransport {
         self.lose_for(peer, fault.for_good());
     }
 
-    /// Whether an open connection has small segments because longer ones do not arrive.
+    /// Returns whether an open connection has small segments because longer ones do not arrive.
     pub(super) fn is_brief(&self, peer: Peer, stream: StreamNumber) -> bool {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         let segment = remote

@@ -29,11 +29,11 @@ use std::collections::VecDeque;
 /// A range of something that this side reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestedRange {
-    /// Of what.
+    /// Region that the range is part of.
     pub(crate) whole: u64,
-    /// Its first byte there.
+    /// Offset of the first byte in the region.
     pub(crate) at: u64,
-    /// Its bytes.
+    /// Number of bytes.
     pub(crate) len: u64,
 }
 
@@ -53,7 +53,7 @@ enum SendState {
     To(Data, u64),
     /// Nobody reads it yet; so many looks have passed.
     Parked(u32),
-    /// The same, and it waits here.
+    /// The data were sent unasked, and wait here.
     Kept(ReceivedPrefix),
     /// Nobody waits for it any more.
     Nowhere,
@@ -72,7 +72,7 @@ struct BulkRead {
 }
 
 impl BulkRead {
-    /// What has not come.
+    /// Returns the part that has not come.
     fn rest(&self) -> RequestedRange {
         RequestedRange {
             whole: self.piece.whole,
@@ -100,7 +100,7 @@ impl BulkRead {
     }
 }
 
-/// What is asked of this side.
+/// A request of the peer to this side.
 #[derive(Debug)]
 struct ServedRequest {
     number: u32,
@@ -137,10 +137,11 @@ impl Default for RegionRequest {
     }
 }
 
-/// What came, for the rail.
+/// Something that came, for the transport.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BulkEvent {
-    /// The peer asks; the rail answers with [`BulkTransfer::serve`] or [`BulkTransfer::refuse`].
+    /// The peer asks; the transport answers with [`BulkTransfer::serve`] or
+    /// [`BulkTransfer::refuse`].
     Asks(u32, ReadRequest),
     /// A request of this side is served.
     Done(RequestedRange),
@@ -148,16 +149,17 @@ pub(crate) enum BulkEvent {
     Refused(RequestedRange),
     /// Or cannot be served this way.
     Declined(RequestedRange),
-    /// What was to come unasked does not.
+    /// Data that were to come unasked do not.
     Unsent(Vec<RequestedRange>),
-    /// What nobody reads yet and nobody asked for is there; the rail answers with
+    /// Data that nobody reads yet and nobody asked for are there; the transport answers with
     /// [`BulkTransfer::keep`].
     Unread(u32),
     /// Nothing can be.
     Unused(NotUsedReason),
 }
 
-/// See the module's paragraph.
+/// One connection for large data: requests, and bodies that leave and come. Owned by a peer's
+/// paths, and outlives sockets.
 #[derive(Debug, Default)]
 pub(crate) struct BulkConnection {
     channel: Option<Connection>,
@@ -167,11 +169,11 @@ pub(crate) struct BulkConnection {
     /// The last region of which something came unasked by this connection; 0: none.
     latest: u64,
     serving: VecDeque<ServedRequest>,
-    /// What leaves now, of which `staged_at` bytes have; its end is the head of `leaving`, if there
+    /// Bytes that leave now, of which `staged_at` have; its end is the head of `leaving`, if there
     /// is one.
     staged: Vec<u8>,
     staged_at: usize,
-    /// What leaves behind the body that is leaving.
+    /// Bytes that leave behind the body that is leaving.
     next: Vec<u8>,
     leaving: Option<OutgoingData>,
     came: RegionRequest,

@@ -1,11 +1,11 @@
 //! Small messages that are kept until their rank looks at its sockets, so that they leave in one
 //! write.
 //!
-//! Part of [`TcpTransport`]; whether a message may wait the engine's strategy says. What is kept lies in
-//! the peer's log, ready to leave, and leaves with whatever else is sent to the peer, at the rank's
-//! next look, or, if that does not come, when the thread that watches sockets finds it there a nap
-//! later; so does what a socket did not take at once. Switched on by whoever owns such a thread;
-//! bounded by the strategy's limits and two naps, three beside a rank that polls.
+//! Part of [`TcpTransport`]; whether a message may wait the engine's strategy says. What is kept
+//! lies in the peer's log, ready to leave, and leaves with whatever else is sent to the peer, at
+//! the rank's next look, or, if that does not come, when the thread that watches sockets finds it
+//! there a nap later; so does what a socket did not take at once. Switched on by whoever owns such
+//! a thread; bounded by the strategy's limits and two naps, three beside a rank that polls.
 
 use crate::TcpTransport;
 use crate::frame::StreamNumber;
@@ -23,16 +23,16 @@ use garonne_transport::limits::{
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the rail knows of all that is kept.
+/// State of all messages that the transport keeps for others.
 #[derive(Debug, Default)]
 pub(super) struct Coalescer {
     /// `None`: nothing is kept.
     leaving: Option<CoalescePolicy>,
-    /// Who is asked before.
+    /// Strategy that is asked first.
     loaded: Option<Arc<CheckedPlugin>>,
     /// How large data are split.
     pub(super) splitting: StripePolicy,
-    /// Who is asked how large data are split, before that.
+    /// Strategy that is asked how large data are split, before that.
     pub(super) splits: Option<Arc<CheckedPlugin>>,
     /// Peers to which something was sent since the last look.
     fresh: Vec<Peer>,
@@ -51,7 +51,7 @@ pub(super) struct Coalescer {
     overdue: u64,
 }
 
-/// Whether small messages come and go, so that bulk data must leave them their turn often. Only
+/// True while small messages come and go, so that bulk data must leave them their turn often. Only
 /// what moves bulk data reads the clock.
 #[derive(Debug, Default)]
 pub(super) struct LatencyPriority {
@@ -75,9 +75,9 @@ impl LatencyPriority {
         self.yields = yields;
     }
 
-    /// Whether small messages that came are told of before bulk data move, if those that came last,
-    /// from the same peer, were not. So where some come in every poll, bulk data are taken in every
-    /// other, from each peer, whatever moves to it and others.
+    /// Returns whether small messages that came are told of before bulk data move, if those that
+    /// came last, from the same peer, were not. So where some come in every poll, bulk data are
+    /// taken in every other, from each peer, whatever moves to it and others.
     #[inline]
     pub(super) fn goes_first(&self, went_first: &mut bool) -> bool {
         (self.fresh || self.since.is_some()) && !std::mem::replace(went_first, true)
@@ -99,7 +99,7 @@ impl LatencyPriority {
     }
 }
 
-/// What is kept for one peer.
+/// Messages kept for one peer.
 #[derive(Debug, Default)]
 pub(crate) struct QueuedSince {
     history: SendHistory,
@@ -108,7 +108,7 @@ pub(crate) struct QueuedSince {
 }
 
 impl Coalescer {
-    /// What the strategy that was loaded says of a message, if there is one and it does.
+    /// Returns what the loaded strategy says of a message, if there is one and it does.
     #[inline]
     fn asks(
         &self,
@@ -132,7 +132,8 @@ impl Coalescer {
 }
 
 impl TcpTransport {
-    /// From now on messages may be kept, as the strategy says; [`TcpTransport::nap`] will be called.
+    /// From now on messages may be kept, as the strategy says; [`TcpTransport::nap`] will be
+    /// called.
     pub fn gather(&mut self, leaving: CoalescePolicy) {
         self.gathering.leaving = Some(leaving);
     }
@@ -159,8 +160,8 @@ impl TcpTransport {
         (self.gathering.kept, self.gathering.overdue)
     }
 
-    /// Whether a message of so many bytes would wait for others, as far as that can be said before
-    /// a strategy that was loaded is asked.
+    /// Returns whether a message of so many bytes would wait for others, as far as that can be said
+    /// before a strategy that was loaded is asked.
     pub(super) fn may_wait(&self, peer: Peer, len: usize) -> bool {
         let (Some(leaving), Some(Some(remote))) =
             (self.gathering.leaving, self.remotes.get(peer as usize))
@@ -197,7 +198,7 @@ impl TcpTransport {
         self.leaves_or_waits(peer, header, waits);
     }
 
-    /// The same of one of which it is known whether it waits.
+    /// Sends or keeps a message of which it is known whether it waits.
     #[inline]
     pub(super) fn leaves_or_waits(&mut self, peer: Peer, header: &PacketHeader, waits: bool) {
         self.brisk.small(header);
@@ -230,7 +231,7 @@ impl TcpTransport {
         }
     }
 
-    /// What its socket did not take of what was sent to a peer leaves when the rank looks, or with
+    /// Notes that bytes which the peer's socket did not take leave when the rank looks, or with
     /// the naps if it computes.
     #[inline]
     fn note_rest(&mut self, peer: Peer) {
@@ -272,7 +273,7 @@ impl TcpTransport {
         }
     }
 
-    /// Whether something is kept and nobody has been asked to look after it; asks once.
+    /// Returns whether something is kept and nobody has been asked to look after it; asks once.
     #[inline]
     pub fn wants_naps(&mut self) -> bool {
         let keeps = || self.gathering.kept > 0 && self.keeps_something() || self.has_fresh_rest();
@@ -281,7 +282,7 @@ impl TcpTransport {
         wants
     }
 
-    /// Whether there is room since the last nap that somebody may sleep for.
+    /// Returns whether there is room since the last nap that somebody may sleep for.
     pub fn makes_room(&mut self) -> bool {
         std::mem::take(&mut self.gathering.emptied)
     }

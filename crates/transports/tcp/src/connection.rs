@@ -18,7 +18,7 @@ const RECORD: usize = 32 * 1024;
 /// Bytes of a seal.
 const SEAL: usize = 16;
 
-/// What became of a try to move bytes.
+/// Result of a try to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoResult {
     /// So many were moved; at least one.
@@ -29,7 +29,7 @@ pub(crate) enum IoResult {
     Over,
 }
 
-/// Whether more follows at once, so that the system may wait for it.
+/// Hint whether more follows at once, so that the system may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRead {
     Nothing,
@@ -61,7 +61,8 @@ pub(crate) enum CloseReason {
     Broke,
 }
 
-/// See the module's paragraph.
+/// A proved connection: its socket, and the cipher where traffic is sealed. Owned by a packet
+/// stream, a bulk connection or an agent channel.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: OwnedFd,
@@ -117,23 +118,23 @@ pub(crate) fn recv(socket: &OwnedFd, bytes: &mut [u8]) -> IoResult {
     outcome(try_recv(socket, bytes))
 }
 
-/// What a receive from a socket of ours would find, which stays there.
+/// Returns what a receive from a socket of ours would find, which stays there.
 fn peek(socket: &OwnedFd) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     rustix::net::recv(socket, &mut [0; 1][..], flags).map(|(_, got)| got)
 }
 
-/// Whether something has come by a socket of ours that nobody has received.
+/// Returns whether something has come by a socket of ours that nobody has received.
 pub(crate) fn has_come(socket: &OwnedFd) -> bool {
     peek(socket).is_ok_and(|got| got > 0)
 }
 
-/// Whether nothing comes by a socket of ours any more, since the other side has closed it.
+/// Returns whether nothing comes by a socket of ours any more, since the other side has closed it.
 pub(crate) fn is_closed(socket: &OwnedFd) -> bool {
     peek(socket) == Ok(0)
 }
 
-/// The same behind the bytes that came before, up to `most` of them in all.
+/// Receives behind the bytes that came before, up to `most` of them in all.
 pub(crate) fn recv_onto(socket: &OwnedFd, came: &mut Vec<u8>, most: usize) -> IoResult {
     let had = came.len();
     came.resize(most.max(had), 0);
@@ -201,19 +202,19 @@ impl Connection {
         self.socket.as_fd()
     }
 
-    /// Whether traffic is sealed.
+    /// Returns whether traffic is sealed.
     pub(crate) fn is_sealed(&self) -> bool {
         self.seal.is_some()
     }
 
-    /// Whether bytes that were taken have not left.
+    /// Returns whether bytes that were taken have not left.
     pub(crate) fn holds_back(&self) -> bool {
         self.seal
             .as_ref()
             .is_some_and(|seal| seal.out_at < seal.out.len())
     }
 
-    /// Whether bytes lie here of which the socket tells nothing.
+    /// Returns whether bytes lie here of which the socket tells nothing.
     pub(crate) fn has_come(&self) -> bool {
         !self.ahead.is_empty()
             || self
@@ -267,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// As `send`, from user memory.
+    /// Sends from user memory, as `send` does from a slice.
     pub(crate) fn send_from(&mut self, mem: UserMem, offset: isize, len: usize) -> IoResult {
         mem.with(offset, len, |bytes| self.send(bytes, AfterRead::Nothing))
     }
@@ -288,7 +289,7 @@ impl Connection {
         Some(got)
     }
 
-    /// As `recv`, into user memory.
+    /// Receives into user memory, as `recv` does into a slice.
     pub(crate) fn recv_into(&mut self, mem: UserMem, offset: isize, len: usize) -> IoResult {
         mem.with_mut(offset, len, |bytes| self.recv(bytes))
     }
@@ -395,8 +396,8 @@ mod tests {
         }
     }
 
-    /// What comes of two records of which `change` is done to the first's bytes on the way: the
-    /// answers of three calls, and the bytes.
+    /// Returns what comes of two records of which `change` is done to the first's bytes on the way:
+    /// the answers of three calls, and the bytes.
     fn received(change: impl FnOnce(&mut Vec<u8>)) -> (Vec<IoResult>, Vec<u8>) {
         let [caller, called] = seals();
         let ((own, way), (back, other)) = (pair(), pair());

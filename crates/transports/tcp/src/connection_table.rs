@@ -1,8 +1,8 @@
 //! The connections of a rank in a table at a fixed place, for those who watch from outside.
 //!
-//! Owned by the rail, which writes it when a connection opens, breaks, or has moved much. Readers
-//! are other processes, which copy it and believe nothing. Bounded by its rows: connections beyond
-//! them are not shown.
+//! Owned by the transport, which writes it when a connection opens, breaks, or has moved much.
+//! Readers are other processes, which copy it and believe nothing. Bounded by its rows: connections
+//! beyond them are not shown.
 
 use crate::TcpTransport;
 use crate::frame::{FABRIC, StreamNumber};
@@ -45,11 +45,11 @@ pub const SHOWN_BYTES: usize = (TCP_SHOWN * ROW + 2) * 4;
 pub struct ConnectionEntry {
     /// To whom.
     pub peer: Peer,
-    /// What for.
+    /// Purpose of the connection.
     pub stream: StreamNumber,
-    /// It is open.
+    /// True if the connection is open.
     pub open: bool,
-    /// It has small segments, since longer ones were lost on the way.
+    /// True if it has small segments, since longer ones were lost on the way.
     pub brief: bool,
     /// How often it was opened.
     pub opened: u32,
@@ -81,7 +81,7 @@ pub fn read_unused(table: &[u8]) -> Option<NotUsedReason> {
     NotUsedReason::from_code(u8::try_from(u32::from_le_bytes(*word)).ok()?)
 }
 
-/// Whether the connections in such a table are encrypted.
+/// Returns whether the connections in such a table are encrypted.
 pub fn read_sealed(table: &[u8]) -> bool {
     let word = table
         .get((TCP_SHOWN * ROW + 1) * 4..)
@@ -137,8 +137,8 @@ pub fn read_shown(table: &[u8]) -> Vec<ConnectionEntry> {
     words.chunks_exact(ROW).filter_map(seen).collect()
 }
 
-/// See the module's paragraph. Relaxed: each word is right by itself, and a reader may find a row
-/// half old.
+/// The table of a rank's connections that tools read. Relaxed: each word is right by itself, and a
+/// reader may find a row half old.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable(Box<[AtomicU32]>);
 
@@ -154,7 +154,7 @@ impl ConnectionTable {
         self.0.as_ptr().expose_provenance()
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the table.
     pub fn table(&self) -> Vec<u8> {
         self.0
             .iter()
@@ -225,7 +225,7 @@ impl ConnectionTable {
         self.0[TCP_SHOWN * ROW + 1].store(sealed.into(), Relaxed);
     }
 
-    /// As [`ConnectionTable::opened`], of what never breaks.
+    /// Shows as open, as [`ConnectionTable::opened`] does, what never breaks.
     pub fn opened_once(&self, peer: Peer, stream: StreamNumber) {
         if let Some(row) = self.row(peer, stream) {
             row[OPEN].store(1, Relaxed);
@@ -246,7 +246,8 @@ impl ConnectionTable {
         self.0[TCP_SHOWN * ROW].store(why.map_or(0, |why| why as u32), Relaxed);
     }
 
-    /// Whose endpoint of libfabric moves large data of this peer, or why none does, here and there.
+    /// Shows whose endpoint of libfabric moves large data of this peer, or why none does, here and
+    /// there.
     pub fn fabric(
         &self,
         peer: Peer,
@@ -290,12 +291,12 @@ fn plain(end: SocketAddr) -> SocketAddr {
 
 impl TcpTransport {
     /// The address of the table of connections that [`read_shown`] reads; it stays as long as the
-    /// rail lives.
+    /// transport lives.
     pub fn shown_at(&self) -> usize {
         self.shown.at()
     }
 
-    /// What [`read_shown`] would read now.
+    /// Returns the bytes that [`read_shown`] would read now.
     pub fn shown_table(&self) -> Vec<u8> {
         self.shown.table()
     }

@@ -1,10 +1,10 @@
 //! Making a connection to a peer: socket, addresses in turn, the calling side of the handshake.
 //! Never blocks.
 //!
-//! Owned by the rail, one per peer and stream that this side opens. Time is an argument. Where a
-//! host between answers that has this side's call and the peer's, and so neither of the two called
-//! ones, it makes this side the called one: the attempt goes on as a stranger's (`unauthenticated`) that
-//! nobody but the peer can be.
+//! Owned by the transport, one per peer and stream that this side opens. Time is an argument. Where
+//! a host between answers that has this side's call and the peer's, and so neither of the two
+//! called ones, it makes this side the called one: the attempt goes on as a stranger's
+//! (`unauthenticated`) that nobody but the peer can be.
 
 use crate::agent_channel::AGENTS;
 use crate::connection::{self, AfterRead, Connection, IoResult};
@@ -30,10 +30,10 @@ pub(crate) enum ConnectFailure {
     Refused,
     /// No answer, no way, or no resources for an attempt.
     Unreachable,
-    /// It was accepted, and closed before the call had left: by one who has no place for more
+    /// The call was accepted, and closed before it had left: by one who has no place for more
     /// callers, as a rule. That says nothing of who is there.
     Unheard,
-    /// It was accepted and then cut, behind the call.
+    /// The call was accepted and then cut, behind it.
     Cut,
     /// A host between kept it, and the one called did not come there, or not in time.
     Alone,
@@ -95,7 +95,8 @@ pub(crate) fn connect(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     connect_with(address, None)
 }
 
-/// The same; `longest`: how many bytes a packet on it has at most, in either direction.
+/// Connects with segments of bounded length; `longest`: how many bytes a packet on it has at most,
+/// in either direction.
 pub(crate) fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
@@ -125,7 +126,8 @@ impl Connector {
         Self::begin_with(house, whom, longest, now)
     }
 
-    /// The same; `longest`: bytes of a segment at most, either side's.
+    /// Begins a call with segments of bounded length; `longest`: bytes of a segment at most, either
+    /// side's.
     pub(crate) fn begin_with(
         house: &LocalIdentity,
         (address, to, stream): (SocketAddr, (u32, u32), StreamNumber),
@@ -178,7 +180,7 @@ impl Connector {
         }
     }
 
-    /// Whether a host between keeps the call, and the one called is to be told.
+    /// Returns whether a host between keeps the call, and the one called is to be told.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept && matches!(self.side, ConnectRole::Calling(_))
     }

@@ -1,8 +1,8 @@
 //! What came over a peer's connections: packets to the engine, bulk data to where they belong,
 //! requests for bulk data to whoever serves them.
 //!
-//! Part of [`TcpTransport`]; called from its polls alone. Packets first, then a slice of bulk data, so
-//! that a small message stands behind one slice at most.
+//! Part of [`TcpTransport`]; called from its polls alone. Packets first, then a slice of bulk data,
+//! so that a small message stands behind one slice at most.
 
 use crate::TcpTransport;
 use crate::bulk::BulkEvent;
@@ -41,8 +41,9 @@ enum Intake {
 }
 
 impl TcpTransport {
-    /// What comes next from a peer may be long. To receive in vain from such a socket holds up the
-    /// kernel, which is about to put something there; the epoll tells of it without.
+    /// Returns whether what comes next from a peer may be long. To receive in vain from such a
+    /// socket holds up the kernel, which is about to put something there; the epoll tells of it
+    /// without.
     #[inline]
     pub(super) fn brings_long(&self, peer: Peer) -> bool {
         let remote = self.remotes[peer as usize].as_ref();
@@ -137,7 +138,7 @@ impl TcpTransport {
         told
     }
 
-    /// What follows from how much was taken from a stream.
+    /// Handles what follows from how much was taken from a stream.
     #[inline]
     fn took(&mut self, peer: Peer, stream: StreamNumber, taken: Intake) {
         match taken {
@@ -325,7 +326,7 @@ impl TcpTransport {
         Intake::Some
     }
 
-    /// Whether large data are left in their sockets until there is much of them.
+    /// Sets whether large data are left in their sockets until there is much of them.
     pub fn be_patient(&mut self, patient: bool) {
         if std::mem::replace(&mut self.patient, patient) && !patient {
             for peer in &self.open {

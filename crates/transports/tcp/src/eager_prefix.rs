@@ -1,7 +1,7 @@
 //! Large data whose beginning leaves with its announcement, and is read before it was asked for.
 //!
-//! Part of [`TcpTransport`]. How much of a region comes so its descriptor says; bytes and blocks are
-//! `bulk::eager_prefix`'s.
+//! Part of [`TcpTransport`]. How much of a region comes so its descriptor says; bytes and blocks
+//! are `bulk::eager_prefix`'s.
 
 use crate::TcpTransport;
 use crate::frame::{ReadRequest, StreamNumber};
@@ -34,7 +34,7 @@ impl TcpTransport {
         }
     }
 
-    /// What leaves unasked behind an announcement does.
+    /// Sends what leaves unasked behind an announcement.
     #[inline]
     pub(super) fn lead(&mut self, peer: Peer, header: &PacketHeader) {
         if header.kind != PacketKind::Eager as u8

@@ -1,8 +1,8 @@
 //! Where a rank with sockets sleeps: on all of them at once, and on a descriptor by which others
 //! wake it.
 //!
-//! The rail's sockets are in one epoll, level-triggered, so that whatever became ready before the
-//! sleep ends it; nothing can be missed between the last poll and the sleep. The word counts
+//! The transport's sockets are in one epoll, level-triggered, so that whatever became ready before
+//! the sleep ends it; nothing can be missed between the last poll and the sleep. The word counts
 //! wake-ups from other threads. Shared by all threads of the rank.
 
 use garonne_engine::api::Error;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// See the module's paragraph.
+/// Wakes a rank that sleeps in the transport's epoll. Shared between the transport and its wakers.
 #[derive(Debug)]
 pub(crate) struct EpollWake {
     pub(crate) epoll: OwnedFd,
     bell: OwnedFd,
     word: AtomicU32,
-    /// When the rail has something to do by itself.
+    /// When the transport has something to do by itself.
     deadline: Mutex<Option<Instant>>,
 }
 
@@ -71,7 +71,7 @@ impl EpollWake {
     }
 }
 
-/// The sockets of a rail, for whoever sleeps elsewhere and has them watched.
+/// The sockets of a transport, for whoever sleeps elsewhere and has them watched.
 #[derive(Clone, Debug)]
 pub struct SocketSet {
     pub(super) wake: Arc<EpollWake>,
@@ -86,12 +86,12 @@ impl SocketSet {
         }
     }
 
-    /// Is readable whenever one of them has something for its rail.
+    /// Is readable whenever one of them has something for its transport.
     pub fn epoll(&self) -> &OwnedFd {
         &self.wake.epoll
     }
 
-    /// Whether somebody wakes the sleeper when one is ready.
+    /// Sets whether somebody wakes the sleeper when one is ready.
     pub fn set_watched(&self, watched: bool) {
         self.watched.store(watched, Ordering::SeqCst);
     }

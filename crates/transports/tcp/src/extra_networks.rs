@@ -1,8 +1,8 @@
 //! Ways for large data by further networks: when they are opened, what is asked for on them, when
 //! they are left alone.
 //!
-//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says nothing of
-//! the peer.
+//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says
+//! nothing of the peer.
 
 use crate::TcpTransport;
 use crate::connector::ConnectFailure;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 impl TcpTransport {
-    /// What is to be read and nobody is asked for is asked for, and ways are opened that are worth
+    /// Asks for what is to be read and nobody is asked for, and opens the ways that are
     /// it.
     pub(super) fn spread(&mut self, peer: Peer) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -78,7 +78,7 @@ impl TcpTransport {
         }
     }
 
-    /// Whether a connection between these ends is on a network that is to be left alone.
+    /// Returns whether a connection between these ends is on a network that is to be left alone.
     pub(super) fn is_drained(&self, (own, other): (SocketAddr, SocketAddr)) -> bool {
         self.hosts.is_drained(own.ip()) || self.hosts.is_drained(other.ip())
     }
@@ -171,7 +171,7 @@ mod tests {
     /// Longer than any delay of a machine with too much to do.
     const LOOKS: usize = 50_000;
 
-    /// Two rails, each with what it knows of networks.
+    /// Two transports, each with what it knows of networks.
     fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
         let secret = Secret::generate().unwrap();
         let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());

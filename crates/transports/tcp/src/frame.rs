@@ -1,9 +1,10 @@
-//! The bytes of the TCP rail: frames of connections that are open, and the messages that open them.
-//! Sans-IO.
+//! The bytes of the TCP transport: frames of connections that are open, and the messages that open
+//! them. Sans-IO.
 //!
-//! Used by the other modules of this rail only. `docs/reference/tcp.md` says the same in words,
-//! clauses T1 to T24. Nothing here trusts a length or a number; what is understood is written as it
-//! was read. Bounded by [`OPENING_MAX`] and, for frames, by what the rail's kinds allow.
+//! Used by the other modules of this transport only. `docs/reference/tcp.md` says the same in
+//! words, clauses T1 to T24. Nothing here trusts a length or a number; what is understood is
+//! written as it was read. Bounded by [`OPENING_MAX`] and, for frames, by what the transport's
+//! kinds allow.
 
 use crate::ofi_path::hello::{HELLO_MAX, LENT};
 use crate::versions::Versions;
@@ -11,8 +12,8 @@ use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PacketHeader;
 use garonne_transport::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 
-/// Format versions that this library speaks: of the rail, and of what agents say to each other on
-/// its connections (`node` holds that to the number by a sum over its messages).
+/// Format versions that this library speaks: of the transport, and of what agents say to each other
+/// on its connections (`node` holds that to the number by a sum over its messages).
 pub const VERSIONS: Versions = Versions {
     lowest: 13,
     highest: 13,
@@ -44,15 +45,15 @@ pub enum FrameKind {
     Ask = 16,
     /// Some of what was asked for.
     Bulk = 17,
-    /// What was asked for is not there any more.
+    /// The data asked for are not there any more.
     Refused = 18,
-    /// Who the sender's endpoint of libfabric is, or why there is none.
+    /// Address of the sender's endpoint of libfabric, or why there is none.
     Hello = 19,
     /// Where what was asked for may be read.
     Lent = 20,
-    /// What was asked for cannot be read on this stream.
+    /// The data asked for cannot be read on this stream.
     Declined = 21,
-    /// What was lent is not read any more.
+    /// The data that were lent are not read any more.
     Taken = 22,
     /// The beginning of a region comes, which nobody has asked for; or, of no length, does not.
     Advance = 23,
@@ -82,17 +83,18 @@ pub enum StreamNumber {
 }
 
 impl StreamNumber {
-    /// It is by a further network: whether it is there decides about speed alone.
+    /// Returns whether the stream is by a further network: whether it is there decides about speed
+    /// alone.
     pub fn is_further(self) -> bool {
         matches!(self, Self::Bulk(1..))
     }
 
-    /// It is the one beside an endpoint of libfabric.
+    /// Returns whether the stream is the one beside an endpoint of libfabric.
     pub fn is_fabric(self) -> bool {
         self == Self::Bulk(FABRIC)
     }
 
-    /// As it travels.
+    /// Returns the number as it travels.
     pub fn code(self) -> u8 {
         match self {
             Self::Small => 0,
@@ -110,12 +112,12 @@ impl StreamNumber {
     }
 }
 
-/// What comes before a frame's body.
+/// Header before a frame's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Bytes of body.
     pub len: u32,
-    /// What it is.
+    /// Kind of the frame.
     pub kind: FrameKind,
     /// Number of the frame among the numbered ones of its direction; of the request on the bulk
     /// stream.
@@ -125,7 +127,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// As it travels.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&self.len.to_le_bytes());
@@ -213,7 +215,7 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// As it travels.
+    /// Encodes the request.
     pub fn encode(&self) -> [u8; ASK] {
         let mut bytes = [0; ASK];
         for (out, word) in bytes
@@ -252,9 +254,9 @@ pub const OPENING_MAX: usize = 512;
 pub const CALL: usize = PREFIX + 44;
 /// Bytes of the handshake's messages: a key and a seal; the same and an inner message; that sealed.
 pub const FIRST: usize = 32 + 16;
-/// See [`FIRST`].
+/// Bytes of the second message of a handshake; [`FIRST`] of the first.
 pub const SECOND: usize = 32 + INNER + 16;
-/// See [`FIRST`].
+/// Bytes of the third message of a handshake; [`FIRST`] of the first.
 pub const THIRD: usize = INNER + 16;
 /// Bytes of what both sides tell each other under seal.
 pub const INNER: usize = 8;
@@ -277,7 +279,7 @@ pub struct ProcessId {
     pub incarnation: u32,
 }
 
-/// What an opening message says before anything is proved.
+/// Content of an opening message, before anything is proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Versions its sender speaks.
@@ -361,18 +363,18 @@ impl RejectReason {
     }
 }
 
-/// What follows the prefix.
+/// Content behind the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageBody {
     /// A process calls another.
     Call {
         /// The caller.
         from: ProcessId,
-        /// Who is called.
+        /// Process that is called.
         to: (u32, u32),
-        /// What the connection is for.
+        /// Purpose of the connection.
         stream: StreamNumber,
-        /// Whether its traffic is to be sealed.
+        /// True if its traffic is to be sealed.
         sealed: bool,
         /// The handshake's first message.
         first: [u8; FIRST],
@@ -385,7 +387,7 @@ pub enum MessageBody {
     Proof([u8; THIRD]),
 }
 
-/// What a look at received bytes gives.
+/// Result of a look at received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedMessage<T> {
     /// Not all is here.
@@ -408,7 +410,7 @@ impl Opening {
         }
     }
 
-    /// As it travels.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(&MAGIC);

@@ -7,8 +7,8 @@
 //! So is what versions it speaks; the version that each side finds to be the highest of both it
 //! tells the other under seal, so nobody on the way makes them use an older one. Both sides add
 //! fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection
-//! counts before the caller's proof. Used by the rail's lines and its door. Bounded: a message has
-//! at most [`frame::OPENING_MAX`] bytes, and each is read once.
+//! counts before the caller's proof. Used by the transport's lines and its door. Bounded: a message
+//! has at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
 use crate::agent_channel::AGENTS;
 use crate::frame::{
@@ -28,7 +28,7 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Bytes of a job's secret.
 pub const SECRET_BYTES: usize = 32;
 
-/// What the processes of a job know and nobody else. Wiped when dropped; never printed.
+/// Secret that the processes of a job share. Wiped when dropped; never printed.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; SECRET_BYTES]>);
 
@@ -65,7 +65,7 @@ impl Secret {
         Self(Zeroizing::new(*bytes))
     }
 
-    /// Its bytes: for an inherited descriptor or a sealed connection, never for arguments,
+    /// Returns the bytes: for an inherited descriptor or a sealed connection, never for arguments,
     /// environment or output.
     pub fn bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
@@ -121,26 +121,26 @@ pub enum HandshakeError {
     Versions {
         /// This side's versions.
         ours: Versions,
-        /// Its versions.
+        /// Versions that the peer speaks.
         theirs: Versions,
-        /// Its library.
+        /// Library of the peer.
         library: LibraryName,
     },
     /// The other side is another library.
     Library(LibraryName),
-    /// It refused for another reason.
+    /// The peer refused for another reason.
     Refused(RejectReason),
-    /// It does not know the secret, or is not who it says.
+    /// The peer does not know the secret, or is not who it says.
     NotAuthentic,
-    /// It does not speak this protocol.
+    /// The peer does not speak this protocol.
     Garbage,
     /// Connections to it are made, and bring nothing.
     Silent,
 }
 
 impl HandshakeError {
-    /// As an error of the engine's says it, whose words live as long as the process. They are kept
-    /// once for each peer that counts as gone for it, and the first such ends the job.
+    /// Returns the text for an error of the engine, whose words live as long as the process. They
+    /// are kept once for each peer that counts as gone for it, and the first such ends the job.
     pub(crate) fn for_good(&self) -> &'static str {
         Box::leak(format!("there is no connection to it: {self}").into_boxed_str())
     }
@@ -193,7 +193,7 @@ impl std::fmt::Display for HandshakeError {
 pub struct SessionTerms {
     /// The version of the format.
     pub version: u16,
-    /// What seals the traffic, if it is to be sealed.
+    /// Cipher of the traffic, if it is to be sealed.
     pub seal: Option<Box<TransportState>>,
 }
 
@@ -216,7 +216,7 @@ fn noise<'a>(secret: &'a Secret, clear: &'a [u8]) -> Option<Builder<'a>> {
         .ok()
 }
 
-/// What both sides have to see alike, as each tells the other under seal.
+/// Values that both sides have to see alike, as each tells the other under seal.
 #[derive(Clone, Copy, Debug)]
 struct TranscriptView {
     stream: StreamNumber,
@@ -226,7 +226,7 @@ struct TranscriptView {
 }
 
 impl TranscriptView {
-    /// What is said under seal; `expected`: the number that its sender expects next.
+    /// Returns the bytes said under seal; `expected`: the number that its sender expects next.
     fn with(self, expected: u32) -> [u8; INNER] {
         let mut bytes = [0; INNER];
         bytes[..4].copy_from_slice(&expected.to_le_bytes());
@@ -256,20 +256,20 @@ fn transport(noise: HandshakeState) -> Result<TransportState, HandshakeError> {
         .map_err(|_| HandshakeError::NotAuthentic)
 }
 
-/// What a process brings to every handshake.
+/// Identity that a process brings to every handshake.
 #[derive(Clone, Debug)]
 pub struct LocalIdentity {
     /// The job's secret.
     pub secret: Secret,
     /// This process.
     pub me: ProcessId,
-    /// Whether traffic is sealed; the same in all processes of a job.
+    /// True if traffic is sealed; the same in all processes of a job.
     pub sealed: bool,
     versions: Versions,
 }
 
 impl LocalIdentity {
-    /// Of this library.
+    /// Returns the identity of a process with this library.
     pub fn new(secret: Secret, me: ProcessId, sealed: bool) -> Self {
         Self {
             secret,
@@ -279,7 +279,7 @@ impl LocalIdentity {
         }
     }
 
-    /// As if this library spoke other versions of the format: for tests of what becomes of such a
+    /// Returns the identity with other versions of the format: for tests of what becomes of such a
     /// pair.
     #[doc(hidden)]
     #[must_use]
@@ -311,11 +311,11 @@ pub struct Initiator {
 pub enum InitiatorStep {
     /// The answer is not whole.
     More(Initiator),
-    /// It is: send the proof, and the connection is open.
+    /// The answer is complete: send the proof, and the connection is open.
     Done {
         /// The other side's next expected number.
         expected: u32,
-        /// What was agreed.
+        /// Terms that were agreed.
         terms: SessionTerms,
         /// Bytes that the answer took.
         consumed: usize,
@@ -426,9 +426,9 @@ impl Initiator {
 /// The called side, between answer and proof.
 #[derive(Debug)]
 pub struct Responder {
-    /// Who calls, if it can prove it.
+    /// Process that calls, if it can prove it.
     pub from: ProcessId,
-    /// What for.
+    /// Purpose of the connection.
     pub stream: StreamNumber,
     ours: Versions,
     transport: TransportState,
@@ -438,11 +438,11 @@ pub struct Responder {
 /// How far a call is.
 #[derive(Debug)]
 pub enum ResponderStep {
-    /// It is not whole.
+    /// The call is not whole.
     More,
-    /// It is refused for what is wrong with its sender, with these bytes to be sent.
+    /// The call is refused for what is wrong with its sender, with these bytes to be sent.
     Refused(HandshakeError, Vec<u8>),
-    /// It is answered, with these bytes to be sent; the call took `consumed`.
+    /// The call is answered, with these bytes to be sent; it took `consumed`.
     Answered {
         /// Awaits the proof.
         callee: Box<Responder>,

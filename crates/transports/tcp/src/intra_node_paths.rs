@@ -1,9 +1,9 @@
 //! Large data between ranks of one host that use a connection beside shared memory: who copies, and
 //! what becomes of a connection that fails.
 //!
-//! Part of [`TcpTransport`]; called by the rail that has both (`multi`). The paths of such a pair
-//! have one more way, the memory, which is there always; so that nobody takes a call, or that the
-//! other side breaks the format, ends the connection and nothing else, and it is tried again as
+//! Part of [`TcpTransport`]; called by the transport that has both (`multi`). The paths of such a
+//! pair have one more way, the memory, which is there always; so that nobody takes a call, or that
+//! the other side breaks the format, ends the connection and nothing else, and it is tried again as
 //! long as there is something to read.
 
 use crate::connector::ConnectFailure;
@@ -31,12 +31,12 @@ pub struct PendingReads {
 
 impl TcpTransport {
     /// Peers, by index, whose memory this rank reaches, and to whom only large data go by this
-    /// rail.
+    /// transport.
     pub fn set_beside(&mut self, beside: Vec<bool>) {
         self.beside = beside;
     }
 
-    /// Whether the rail is one of two to this peer.
+    /// Returns whether the transport is one of two to this peer.
     pub(super) fn is_beside(&self, peer: Peer) -> bool {
         self.beside.get(peer as usize).copied().unwrap_or(false)
     }
@@ -69,12 +69,12 @@ impl TcpTransport {
         Ok(BulkStatus::Pending)
     }
 
-    /// Whether anything is read from such peers.
+    /// Returns whether anything is read from such peers.
     pub fn reads_beside(&self) -> bool {
         !self.copying.is_empty()
     }
 
-    /// What is to be copied next; peers take turns.
+    /// Returns what is to be copied next; peers take turns.
     pub fn next_copy(&mut self) -> Option<PendingReads> {
         for _ in 0..self.copying.len() {
             let peer = self.copying.pop_front()?;
@@ -96,8 +96,8 @@ impl TcpTransport {
         None
     }
 
-    /// So many bytes of what [`TcpTransport::next_copy`] said last of this peer are copied, or cannot
-    /// be.
+    /// So many bytes of what [`TcpTransport::next_copy`] said last of this peer are copied, or
+    /// cannot be.
     pub fn copied(&mut self, peer: Peer, result: Result<u64, Error>) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;
@@ -127,7 +127,7 @@ impl TcpTransport {
         }
     }
 
-    /// Whether a call to such a peer is of no use any more: nothing is read from it.
+    /// Returns whether a call to such a peer is of no use any more: nothing is read from it.
     pub(super) fn is_idle_beside(&self, peer: Peer, stream: StreamNumber) -> bool {
         let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
         self.is_beside(peer) && remote.is_none_or(|remote| !remote.is_wanted(stream))

@@ -1,12 +1,12 @@
-//! The TCP rail: packets and bulk data to ranks of other hosts.
+//! The TCP transport: packets and bulk data to ranks of other hosts.
 //!
-//! A [`TcpTransport`] is one rank's rail and belongs to its engine; what surrounds it comes from
-//! [`Hosts`]. A pair's connection is made when it is first used, by whoever needs it, proved by
-//! both ends (`handshake`), and made again when it breaks; numbers and replay live above the
-//! sockets (`link`, `log`). Packets and bulk data have a connection each, so that small messages do
-//! not stand behind large ones. Large data are asked for by the receiver and go from user memory to
-//! user memory (`bulk`). Sockets never block; their readiness is in one epoll, in which a rank also
-//! sleeps (`wake`).
+//! A [`TcpTransport`] is one rank's transport and belongs to its engine; what surrounds it comes
+//! from [`PeerDirectory`]. A pair's connection is made when it is first used, by whoever needs it,
+//! proved by both ends (`handshake`), and made again when it breaks; numbers and replay live above
+//! the sockets (`packet_stream`, `replay_log`). Packets and bulk data have a connection each, so
+//! that small messages do not stand behind large ones. Large data are asked for by the receiver and
+//! go from user memory to user memory (`bulk`). Sockets never block; their readiness is in one
+//! epoll, in which a rank also sleeps (`epoll_wake`).
 //!
 //! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is
 //! `ClaimError::Full`. Peers that are gone are told once.
@@ -118,10 +118,10 @@ struct ExposedData {
     data: Data,
 }
 
-/// What becomes of a peer that nothing else is known of.
+/// Reason given for a peer of which nothing else is known.
 const LOST: &str = "it died or cut the connection";
 
-/// What the engine is to be told.
+/// Something that the engine is still to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingNotice {
     /// A peer counts as gone, and why.
@@ -130,7 +130,7 @@ enum PendingNotice {
     Revoked(BulkToken),
 }
 
-/// One rank's TCP rail.
+/// One rank's TCP transport.
 pub struct TcpTransport {
     house: LocalIdentity,
     hosts: Arc<dyn PeerDirectory>,
@@ -141,7 +141,7 @@ pub struct TcpTransport {
     /// Those that there are.
     open: Vec<Peer>,
     gone: Vec<bool>,
-    /// What is not told yet, but for reads.
+    /// Notices that the engine has not been given yet, but for reads.
     untold: Vec<PendingNotice>,
     blocks: LogBlocks,
     claims: Vec<Option<ClaimedRoom>>,
@@ -158,7 +158,7 @@ pub struct TcpTransport {
     turn: Vec<Peer>,
     /// Peers for which an acknowledgement was put off.
     owing: Vec<Peer>,
-    /// Who brought something last.
+    /// The peer that brought something last.
     hot: Option<Peer>,
     glance: PollPacing,
     must_look: bool,
@@ -182,7 +182,7 @@ pub struct TcpTransport {
     gathering: Coalescer,
     brisk: LatencyPriority,
     shown: ConnectionTable,
-    /// What the hosts said last of networks that are to be left alone.
+    /// Count of changes to disabled networks, as the directory gave it last.
     drained: u32,
     fabrics: OfiSetting,
     /// Why no large data go by libfabric, if that is known.
@@ -206,7 +206,7 @@ impl std::fmt::Debug for TcpTransport {
 }
 
 impl TcpTransport {
-    /// The rail of the rank that `house` names, which listens on `listener`.
+    /// The transport of the rank that `house` names, which listens on `listener`.
     ///
     /// # Errors
     /// The system lacks what it needs.
@@ -290,7 +290,7 @@ impl TcpTransport {
         !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
     }
 
-    /// Its sockets, for a rank that sleeps elsewhere.
+    /// Returns the sockets, for a rank that sleeps elsewhere.
     pub fn sockets(&self) -> SocketSet {
         SocketSet::new(self.wake.clone())
     }
@@ -325,7 +325,7 @@ impl TcpTransport {
         Ok(remote)
     }
 
-    /// What was added to the log leaves, or waits for the connection.
+    /// Sends what was added to the log, or leaves it until there is a connection.
     #[inline]
     fn added(&mut self, peer: Peer) {
         let up = match &self.remotes[peer as usize] {

@@ -1,6 +1,6 @@
 //! The listening port: strangers come in, prove who they are, or leave.
 //!
-//! Owned by the rail. Strangers are bounded in number, bytes and time, and the kernel's queue
+//! Owned by the transport. Strangers are bounded in number, bytes and time, and the kernel's queue
 //! before them too: a flood costs the job no more than the turns of [`TCP_ACCEPTS_PER_POLL`]. Who
 //! has shown the secret stays when room is needed, for a while; a replayed call shows it, too, but
 //! gets no further. While there is no place for those who wait in the kernel's queue, nobody is
@@ -44,7 +44,8 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     Ok(TcpListener::from(socket))
 }
 
-/// See the module's paragraph.
+/// Accepts connections and holds those whose peers have not proved themselves yet. Owned by the
+/// transport.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: OwnedFd,
@@ -87,7 +88,7 @@ impl Listener {
         }
     }
 
-    /// The same for one, if one waits and there is a place for it: that.
+    /// Accepts one connection, if one waits and there is a place for it: that.
     pub(crate) fn open_to_one(
         &mut self,
         now: Instant,
@@ -169,7 +170,8 @@ impl Listener {
         }
     }
 
-    /// Who was sent away last since this was last asked, and why: for messages to people.
+    /// Returns the address that was sent away last since this was last asked, and why: for messages
+    /// to people.
     pub(crate) fn turned_away(&mut self) -> Option<(IpAddr, HandshakeError)> {
         self.turned_away.take()
     }
@@ -180,8 +182,8 @@ impl Listener {
         self.strangers.iter().flatten().count()
     }
 
-    /// Who took too long leaves, unless it has said something that nobody has looked at: the time
-    /// may have been the owner's. When the next one will have.
+    /// Closes those that took too long, unless one has said something that nobody has looked at:
+    /// the time may have been the owner's. When the next one will have.
     pub(crate) fn keep_time(&mut self, now: Instant) -> Option<Instant> {
         let mut left = false;
         for stranger in &mut self.strangers {

@@ -13,7 +13,8 @@ use rustix::net::SocketFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// See the module's paragraph.
+/// Gate that keeps connections waiting at a listener until a rank is ready for them. Shut and
+/// opened by its owner.
 #[derive(Debug)]
 pub(crate) struct ListenerGate {
     /// None where the kernel had no descriptors for it: then the listener is open always.
@@ -40,8 +41,8 @@ impl ListenerGate {
         ready.unwrap_or(listener.as_fd())
     }
 
-    /// Who calls waits for so long, unless it is opened before. Where that cannot be done it stays
-    /// open.
+    /// Shuts the listener: a caller waits for so long, unless it is opened before. Where that
+    /// cannot be done it stays open.
     pub(crate) fn shut(&mut self, listener: &OwnedFd, wait: Duration) {
         if let Some(bolt) = &mut self.bolt {
             bolt.shut = bolt.clock.set(Some(wait)) && bolt.watch(listener, EventFlags::empty());

@@ -2,9 +2,9 @@
 //! sender's memory: one more beside the connection that the two have.
 //!
 //! Owned by the pair's `paths`, which ask it for pieces as they ask connections; whoever has the
-//! rail for shared memory copies them (`intra_node_paths`), in the order in which they were asked for. It
-//! never breaks and never stands still: what a connection owes comes by it. Bounded by what the
-//! paths ask for.
+//! transport for shared memory copies them (`intra_node_paths`), in the order in which they were
+//! asked for. It never breaks and never stands still: what a connection owes comes by it. Bounded
+//! by what the paths ask for.
 
 use crate::bulk::RequestedRange;
 use garonne_sync::user::Data;
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 struct CopyPart {
     piece: RequestedRange,
     local: Data,
-    /// Its first byte there.
+    /// Offset of the first byte there.
     local_offset: u64,
     /// Bytes that were copied.
     done: u64,
@@ -31,7 +31,7 @@ impl CopyPart {
     }
 }
 
-/// See the module's paragraph.
+/// Reads of a peer of this host that are copied through shared memory. Owned by the peer's paths.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPath {
     parts: VecDeque<CopyPart>,
@@ -49,7 +49,7 @@ impl MemoryPath {
         self.parts.len()
     }
 
-    /// Their bytes.
+    /// Returns the number of bytes that wait to be copied.
     pub(crate) fn backlog(&self) -> u64 {
         self.parts.iter().map(|part| part.rest().len).sum()
     }
@@ -59,7 +59,7 @@ impl MemoryPath {
         self.moved
     }
 
-    /// What is not copied goes back.
+    /// Gives back what is not copied.
     pub(crate) fn give_up(&mut self) -> Vec<RequestedRange> {
         self.parts.drain(..).map(|part| part.rest()).collect()
     }
@@ -74,7 +74,7 @@ impl MemoryPath {
         });
     }
 
-    /// What is to be copied next, and where it goes.
+    /// Returns the next range to be copied, and where it goes.
     pub(crate) fn next(&self) -> Option<(RequestedRange, &Data, u64)> {
         let part = self.parts.front()?;
         Some((part.rest(), &part.local, part.local_offset + part.done))

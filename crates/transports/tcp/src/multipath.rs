@@ -2,12 +2,12 @@
 //! network that both hosts are on, and one by libfabric; or, of two ranks of one host, one
 //! connection and the memory that both reach.
 //!
-//! Owned by the rail, one per peer. What is to be read is cut into pieces, and each is asked for on
-//! whichever connection has room for it, as the engine's strategy says (`strategy::split`) from
-//! what each has moved so far; so ratios follow what networks do while they do it. A piece whose
-//! connection breaks, or brings nothing while others do, is asked for again elsewhere. With one
-//! way, a read is one piece and no clock is read. Time is an argument. Bounded by what the engine
-//! asks for.
+//! Owned by the transport, one per peer. What is to be read is cut into pieces, and each is asked
+//! for on whichever connection has room for it, as the engine's strategy says (`strategy::split`)
+//! from what each has moved so far; so ratios follow what networks do while they do it. A piece
+//! whose connection breaks, or brings nothing while others do, is asked for again elsewhere. With
+//! one way, a read is one piece and no clock is read. Time is an argument. Bounded by what the
+//! engine asks for.
 
 mod eager_prefix;
 pub(crate) mod measured_rates;
@@ -66,14 +66,15 @@ impl Path {
     }
 }
 
-/// What became of a read.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadResult {
     Done(BulkToken),
     Refused(BulkToken),
 }
 
-/// See the module's paragraph.
+/// Connections for the large data of one peer, one a path, and the reads that are divided among
+/// them. Owned by the peer's record.
 #[derive(Debug, Default)]
 pub(crate) struct Multipath {
     paths: Vec<Path>,
@@ -111,12 +112,12 @@ impl Multipath {
         self.get(FABRIC)?.bulk.fabric()
     }
 
-    /// The same, to be changed.
+    /// Returns the libfabric path, to be changed.
     pub(crate) fn fabric_mut(&mut self) -> Option<&mut OfiPath> {
         self.paths.get_mut(usize::from(FABRIC))?.bulk.fabric_mut()
     }
 
-    /// Whether anything of this region is lent to a device.
+    /// Returns whether anything of this region is lent to a device.
     pub(crate) fn lends(&self, cookie: u64) -> bool {
         self.fabric().is_some_and(|fabric| fabric.lends(cookie))
     }
@@ -198,7 +199,7 @@ impl Multipath {
         }
     }
 
-    /// What is to be copied next: from where, and where it goes.
+    /// Returns the next piece to be copied: from where, and where it goes.
     pub(crate) fn next_copy(&self) -> Option<(RegionDescriptor, u64, (Data, u64), u64)> {
         let (piece, local, local_offset) = self.get(MEMORY)?.bulk.memory()?.next()?;
         let whole = self.wholes.iter().find(|whole| whole.key == piece.whole)?;
@@ -217,7 +218,7 @@ impl Multipath {
         self.ended(MEMORY, piece, false)
     }
 
-    /// It cannot be copied: its read ends, and what others bring of it goes nowhere.
+    /// Fails the copy: its read ends, and what others bring of it goes nowhere.
     pub(crate) fn fail_copy(&mut self) -> Option<BulkToken> {
         let (piece, ..) = self.get(MEMORY)?.bulk.memory()?.next()?;
         for path in self.numbers() {
@@ -275,7 +276,7 @@ impl Multipath {
         self.at(path).pace.drained = drained;
     }
 
-    /// What a way should give by where its device is, of what the best gives.
+    /// Sets the part that a way should give by where its device is, of what the best gives.
     pub(crate) fn set_share(&mut self, path: u8, share: f64) {
         self.at(path).pace.share = Some(share);
     }

@@ -7,9 +7,9 @@
 //! pair's own endpoint. Nothing stays registered longer than its piece. Memory of either side is
 //! given back when the piece has been read, or when the endpoint is closed, which ends what a
 //! device still does: so the endpoint lives and dies with its connection, and whatever goes wrong
-//! ends both; what is missing then comes by another way. Polled by whoever polls the rail, and only
-//! while something is under way. Bounded by what the paths ask for, and by [`TCP_ASKS_MAX`] on the
-//! lending side.
+//! ends both; what is missing then comes by another way. Polled by whoever polls the transport, and
+//! only while something is under way. Bounded by what the paths ask for, and by [`TCP_ASKS_MAX`] on
+//! the lending side.
 
 pub(crate) mod endpoint_opener;
 pub(crate) mod hello;
@@ -64,24 +64,25 @@ struct RegisteredPiece {
     number: u32,
     cookie: u64,
     region: Region,
-    /// Its owner wants it back, and so many looks have passed since.
+    /// Number of looks since the owner wanted it back.
     recalled: Option<u32>,
 }
 
-/// What an endpoint needs while there is one.
+/// Endpoint, and what it needs while there is one.
 #[derive(Debug)]
 struct OfiDevice {
     endpoint: Endpoint,
-    /// Its descriptor is among the rail's sockets.
+    /// True if its descriptor is among the transport's sockets.
     watched: bool,
 }
 
-/// See the module's paragraph.
+/// The path of large data through libfabric, with the endpoint of this rank. Owned by the peer's
+/// paths.
 #[derive(Debug, Default)]
 pub(crate) struct OfiPath {
     /// Before everything that it reads or lends: dropped first.
     device: Option<OfiDevice>,
-    /// What the peer said of its endpoint before there was one here.
+    /// Hello of the peer's endpoint, which came before there was one here.
     greeting: Option<OfiHello>,
     /// The peer's endpoint, once both are there.
     peer: Option<Peer>,
@@ -118,7 +119,7 @@ impl OfiPath {
         Some(&self.device.as_ref()?.endpoint.offer().provider)
     }
 
-    /// Whether a connection is worth being opened.
+    /// Returns whether a connection is worth being opened.
     pub(crate) fn is_possible(&self) -> bool {
         self.unused.is_none() && self.theirs.is_none()
     }
@@ -165,7 +166,7 @@ impl OfiPath {
             && (!self.lent.is_empty() || self.reads.iter().any(|read| read.remote.is_some()))
     }
 
-    /// Whether anything of this region is lent.
+    /// Returns whether anything of this region is lent.
     pub(crate) fn lends(&self, cookie: u64) -> bool {
         self.lent.iter().any(|lent| lent.cookie == cookie)
     }
@@ -554,7 +555,7 @@ impl OfiPath {
         Some(why)
     }
 
-    /// Its owner may be about to sleep: the endpoint's descriptor is among those that end the sleep
+    /// Prepares for the owner's sleep: the endpoint's descriptor is among those that end the sleep
     /// while there is something to hear from it. How long the sleep may last; `None`: there is
     /// nothing to hear.
     pub(crate) fn before_sleep(&mut self, epoll: &OwnedFd, data: EventData) -> Option<Duration> {

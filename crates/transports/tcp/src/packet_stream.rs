@@ -1,9 +1,9 @@
 //! Stream 0 of a pair: packets in order, each once, over one connection after another.
 //!
-//! Owned by the rail, one per peer that was ever spoken to. Numbers live here, above the sockets:
-//! what was not acknowledged is kept in the [`Log`] and sent again on the next connection, what
-//! comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not read
-//! makes the log full, which is the sender's back-pressure.
+//! Owned by the transport, one per peer that was ever spoken to. Numbers live here, above the
+//! sockets: what was not acknowledged is kept in the [`Log`] and sent again on the next connection,
+//! what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
+//! read makes the log full, which is the sender's back-pressure.
 
 mod fragments;
 
@@ -18,7 +18,7 @@ use garonne_transport::limits::{
     TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX,
 };
 
-/// What came from the peer.
+/// Something that came from the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamEvent {
     /// A packet; its payload is valid until the next call.
@@ -39,7 +39,7 @@ pub(crate) enum SendResult {
     All,
     /// The socket is full.
     Some,
-    /// As much has left as may at a time.
+    /// The most that may leave at a time has left.
     Enough,
     /// The connection has ended.
     Over,
@@ -54,11 +54,12 @@ struct PartialPacket {
     done: usize,
     /// And that were not.
     left: usize,
-    /// What this connection brings next is the rest of it; else it comes again from its beginning.
+    /// True if this connection brings the rest of it next; else it comes again from its beginning.
     here: bool,
 }
 
-/// See the module's paragraph.
+/// Packets of one peer over a connection: numbering, acknowledgement, replay. Owned by the peer's
+/// record, and outlives connections.
 #[derive(Debug, Default)]
 pub(crate) struct PacketStream {
     pub(crate) log: ReplayLog,
@@ -234,13 +235,13 @@ impl PacketStream {
         self.start < self.end || self.channel.as_ref().is_some_and(Connection::has_come)
     }
 
-    /// Whether an acknowledgement is due by itself.
+    /// Returns whether an acknowledgement is due by itself.
     pub(crate) fn is_due(&self) -> bool {
         self.owed_bytes >= TCP_ACK_BYTES || self.owed_frames >= TCP_ACK_FRAMES
     }
 
-    /// Whether an acknowledgement that is due cannot wait any more for something that leaves
-    /// anyway.
+    /// Returns whether an acknowledgement that is due cannot wait any more for something that
+    /// leaves anyway.
     pub(crate) fn is_late(&self) -> bool {
         self.owed_bytes >= TCP_ACK_LATE || self.owed_frames >= 2 * TCP_ACK_FRAMES
     }
@@ -278,8 +279,8 @@ impl PacketStream {
         }
     }
 
-    /// Receives the rest of which [`StreamEvent::Rest`] told to where it goes, and a little of what is
-    /// behind it. How many bytes of the rest came, and whether there may be more.
+    /// Receives the rest of which [`StreamEvent::Rest`] told to where it goes, and a little of what
+    /// is behind it. How many bytes of the rest came, and whether there may be more.
     pub(crate) fn fill_into(&mut self, to: UserMem, len: usize) -> Result<(usize, bool), IoResult> {
         let (Some(channel), Some(buffer)) = (&mut self.channel, &self.buffer) else {
             return Err(IoResult::Later);
@@ -333,8 +334,8 @@ impl PacketStream {
         self.owed_frames += 1;
     }
 
-    /// What lies here of the packet that is taken in as it comes, if this connection is in the
-    /// midst of it.
+    /// Returns what lies here of the packet that is taken in as it comes, if this connection is in
+    /// the midst of it.
     fn next_part(&mut self, mem: UserMem) -> Option<StreamEvent> {
         let part = self.part.filter(|part| part.here)?;
         let len = part.left.min(self.end - self.start);
@@ -517,7 +518,8 @@ mod tests {
         other
     }
 
-    /// What comes of it, as a rail without memory for it takes it in: first bytes and payloads.
+    /// Returns what comes of it, as a transport without memory for it takes it in: first bytes and
+    /// payloads.
     fn taken(
         link: &mut PacketStream,
         blocks: &mut LogBlocks,

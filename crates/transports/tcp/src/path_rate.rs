@@ -7,7 +7,7 @@ use garonne_transport::limits::{
 };
 use std::time::{Duration, Instant};
 
-/// What a connection has moved, and how fast.
+/// Bytes that a connection has moved, and how fast.
 #[derive(Debug, Default)]
 pub(crate) struct PathRate {
     /// Bytes that came lately, and microseconds that this took while something was asked for.
@@ -19,23 +19,23 @@ pub(crate) struct PathRate {
     pub(crate) since: Option<(Instant, u64)>,
     /// When a piece came last, and how long it took.
     pub(crate) last: Option<(Instant, Duration)>,
-    /// What the way had been heard to say when silence was last looked for, and how many looks in a
+    /// Answers heard by the way when silence was last looked for, and how many looks in a
     /// row have found the same.
     pub(crate) heard: u64,
     pub(crate) silent_looks: u32,
-    /// It brings nothing while others do.
+    /// True if the way brings nothing while others do.
     pub(crate) stalls: bool,
-    /// It is to be left alone.
+    /// True if the way is on a disabled network.
     pub(crate) drained: bool,
-    /// Its rate is what it was seen to move, not only what was found another time.
+    /// True if the rate is what the way was seen to move, not only what was found another time.
     pub(crate) found: bool,
-    /// What it should give, of what the best gives; `None`: the same.
+    /// Part that the way should give, of what the best gives; `None`: the same.
     pub(crate) share: Option<f64>,
 }
 
 impl PathRate {
-    /// What it moves in a microsecond, and how long it takes to begin, as they were found another
-    /// time. `false`: it is known better.
+    /// Begins with the bytes that the way moves in a microsecond, and how long it takes to begin,
+    /// as they were found another time. `false`: it is known better.
     pub(crate) fn begin_with(&mut self, (rate, latency): (f64, f64), now: Instant) -> bool {
         if self.rate().is_some() {
             return false;

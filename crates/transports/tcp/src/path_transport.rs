@@ -12,7 +12,7 @@ use crate::packet_stream::SendResult;
 use crate::replay_log::AckViolation;
 use garonne_sync::user::Data;
 
-/// See the module's paragraph.
+/// Transport of one path for large data: a socket, libfabric, or shared memory.
 #[derive(Debug)]
 pub(crate) enum PathTransport {
     Socket(Box<BulkConnection>),
@@ -90,22 +90,22 @@ impl PathTransport {
         }
     }
 
-    /// See [`BulkTransfer::is_wanted`].
+    /// Forwards to [`BulkConnection::is_wanted`].
     pub(crate) fn is_wanted(&self) -> bool {
         of!(self, one => one.is_wanted())
     }
 
-    /// See [`BulkTransfer::asked`].
+    /// Forwards to [`BulkConnection::asked`].
     pub(crate) fn asked(&self) -> usize {
         of!(self, one => one.asked())
     }
 
-    /// See [`BulkTransfer::backlog`].
+    /// Forwards to [`BulkConnection::backlog`].
     pub(crate) fn backlog(&self) -> u64 {
         of!(self, one => one.backlog())
     }
 
-    /// See [`BulkTransfer::moved`].
+    /// Forwards to [`BulkConnection::moved`].
     pub(crate) fn moved(&self) -> u64 {
         of!(self, one => one.moved())
     }
@@ -118,22 +118,22 @@ impl PathTransport {
         }
     }
 
-    /// See [`BulkTransfer::is_serving`].
+    /// Forwards to [`BulkConnection::is_serving`].
     pub(crate) fn is_serving(&self) -> bool {
         linked!(self, one => one.is_serving(), false)
     }
 
-    /// See [`BulkTransfer::has_to_send`].
+    /// Forwards to [`BulkConnection::has_to_send`].
     pub(crate) fn has_to_send(&self) -> bool {
         linked!(self, one => one.has_to_send(), false)
     }
 
-    /// See [`BulkTransfer::adopt`].
+    /// Forwards to [`BulkConnection::adopt`].
     pub(crate) fn adopt(&mut self, channel: Connection) -> Vec<RequestedRange> {
         linked!(self, one => one.adopt(channel), Vec::new())
     }
 
-    /// See [`BulkTransfer::cut`].
+    /// Forwards to [`BulkConnection::cut`].
     pub(crate) fn cut(&mut self) -> Vec<RequestedRange> {
         linked!(self, one => one.cut(), Vec::new())
     }
@@ -148,7 +148,7 @@ impl PathTransport {
         }
     }
 
-    /// See [`BulkTransfer::read`].
+    /// Forwards to [`BulkConnection::read`].
     pub(crate) fn read(&mut self, piece: RequestedRange, ask: ReadRequest, local: (Data, u64)) {
         match self {
             Self::Socket(bulk) => bulk.read(piece, ask, local),
@@ -185,7 +185,7 @@ impl PathTransport {
         }
     }
 
-    /// See [`BulkTransfer::flush`].
+    /// Forwards to [`BulkConnection::flush`].
     pub(crate) fn flush(&mut self, most: usize) -> SendResult {
         match self {
             Self::Socket(bulk) => bulk.flush(most),
@@ -194,7 +194,7 @@ impl PathTransport {
         }
     }
 
-    /// See [`BulkTransfer::fill`].
+    /// Forwards to [`BulkConnection::fill`].
     ///
     /// # Errors
     /// The peer broke the format.

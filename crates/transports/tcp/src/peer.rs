@@ -1,7 +1,7 @@
-//! One peer of the TCP rail: its streams, and the calls that open them again.
+//! One peer of the TCP transport: its streams, and the calls that open them again.
 //!
-//! Owned by the rail; made when the peer is first spoken to or calls. Says when a peer counts as
-//! gone: by its closed port, by silence, by calls that come to nothing. Time is an argument.
+//! Owned by the transport; made when the peer is first spoken to or calls. Says when a peer counts
+//! as gone: by its closed port, by silence, by calls that come to nothing. Time is an argument.
 
 use crate::blackhole_detector::BlackholeDetector;
 use crate::coalescer::QueuedSince;
@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// What a call is doing.
+/// State of a call.
 #[derive(Debug, Default)]
 pub(crate) enum ConnectState {
     /// Nobody needs it, or the stream is open.
@@ -58,10 +58,10 @@ pub(crate) struct ConnectAttempts {
     pub(crate) silences: BlackholeDetector,
 }
 
-/// What follows from an attempt that failed.
+/// Decision after an attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// It is tried again.
+    /// The call is tried again.
     Again,
     /// The peer counts as gone.
     Gone,
@@ -156,7 +156,8 @@ impl ConnectAttempts {
         now >= *self.wanted_there.get_or_insert(now) + TCP_GIVE_WAY_AFTER
     }
 
-    /// Whether a call under way has waited for the peer's answer for so long that it may be lost.
+    /// Returns whether a call under way has waited for the peer's answer for so long that it may be
+    /// lost.
     pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
         let ConnectState::Out(line) = &self.call else {
             return false;
@@ -165,7 +166,7 @@ impl ConnectAttempts {
         since.is_some_and(|since| now >= since + self.patience)
     }
 
-    /// Whether it is time to ask the peer for its call; it is asked then.
+    /// Returns whether it is time to ask the peer for its call; it is asked then.
     pub(crate) fn asks(&mut self, now: Instant) -> bool {
         let due = self.asked.is_none_or(|asked| now >= asked + TCP_ASK_EVERY);
         if due {
@@ -213,8 +214,8 @@ impl ConnectAttempts {
         }
     }
 
-    /// Whether an attempt under way, which nobody has taken yet but a host between, is better given
-    /// up since a new address comes before all others; that is tried then.
+    /// Returns whether an attempt under way, which nobody has taken yet but a host between, is
+    /// better given up since a new address comes before all others; that is tried then.
     pub(crate) fn is_led_elsewhere(&mut self, addresses: &[SocketAddr], now: Instant) -> bool {
         let unheard = matches!(&self.call, ConnectState::Out(line) if line.called().is_none() || line.is_kept());
         let new = unheard && self.is_outdated(addresses);
@@ -235,7 +236,8 @@ impl ConnectAttempts {
         }
     }
 
-    /// Whether another of the peer's addresses comes first now than when one was last tried.
+    /// Returns whether another of the peer's addresses comes first now than when one was last
+    /// tried.
     pub(crate) fn is_outdated(&self, addresses: &[SocketAddr]) -> bool {
         self.first.is_some() && self.first != addresses.first().copied()
     }
@@ -337,7 +339,7 @@ impl ConnectAttempts {
         self.call = ConnectState::At(at);
     }
 
-    /// What the attempt under way is that has lasted as long as one may.
+    /// Returns the kind of the attempt under way that has lasted as long as one may.
     pub(crate) fn late(&self, now: Instant) -> Option<ConnectFailure> {
         let ConnectState::Out(line) = &self.call else {
             return None;
@@ -370,16 +372,17 @@ impl ConnectAttempts {
     }
 }
 
-/// See the module's paragraph.
+/// State of one remote rank: its packet stream, its bulk connections, calls under way. Owned by the
+/// transport, from the first use on.
 #[derive(Debug, Default)]
 pub(crate) struct TcpPeer {
     pub(crate) link: PacketStream,
     pub(crate) paths: Multipath,
     calls: ConnectAttempts,
-    /// It counts as gone once everything that came from it was delivered.
+    /// True if the peer counts as gone once everything that came from it was delivered.
     pub(crate) condemned: bool,
     pub(crate) keeping: QueuedSince,
-    /// Its last small messages were told of before its bulk data were taken.
+    /// True if its last small messages were told of before its bulk data were taken.
     pub(crate) went_first: bool,
 }
 
@@ -449,7 +452,8 @@ mod tests {
         given_up(|calls, now| calls.failed(failure, now))
     }
 
-    /// The same; `fails` says what an attempt that ends is taken for.
+    /// Returns the time after which calls are given up; `fails` says what an attempt that ends is
+    /// taken for.
     fn given_up(mut fails: impl FnMut(&mut ConnectAttempts, Instant) -> bool) -> Option<Duration> {
         let (mut calls, begun) = (ConnectAttempts::default(), Instant::now());
         let mut now = begun;

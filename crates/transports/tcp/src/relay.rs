@@ -4,10 +4,10 @@
 //! shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
 //! that one, all its addresses are called at once, and the first that takes it is gone on with.
 //! Where it does not, the two are to meet here: the call is kept, its caller told so, until the
-//! other calls its caller here, too, and the two are joined (`pending_pairs`). From then on bytes are
-//! moved both ways as they come, a buffer at a time in each direction (`relayed_connection`): the ranks prove
-//! themselves to each other, and replay what a broken passage has lost, as on any connection. Never
-//! blocks; a [`Relay::turn`] moves a bounded number of bytes.
+//! other calls its caller here, too, and the two are joined (`pending_pairs`). From then on bytes
+//! are moved both ways as they come, a buffer at a time in each direction (`relayed_connection`):
+//! the ranks prove themselves to each other, and replay what a broken passage has lost, as on any
+//! connection. Never blocks; a [`Relay::turn`] moves a bounded number of bytes.
 
 mod pending_pairs;
 mod relayed_connection;
@@ -63,14 +63,15 @@ impl ReachProbe {
         self.socket.as_fd()
     }
 
-    /// Whether somebody listens there; asked when it is decided.
+    /// Returns whether somebody listens there; asked when it is decided.
     pub fn is_taken(&self) -> bool {
         matches!(sockopt::socket_error(&self.socket), Ok(Ok(())))
             && rustix::net::getpeername(&self.socket).is_ok()
     }
 }
 
-/// See the module's paragraph.
+/// Joins connections of ranks that cannot reach each other, and moves bytes both ways. Run by a
+/// thread of an agent.
 #[derive(Debug)]
 pub struct Relay {
     epoll: OwnedFd,
@@ -136,7 +137,7 @@ impl Relay {
         self.epoll.as_fd()
     }
 
-    /// Whether [`Relay::fd`] is readable.
+    /// Returns whether [`Relay::fd`] is readable.
     #[cfg(any(test, fuzzing))]
     fn is_called(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
@@ -169,8 +170,8 @@ impl Relay {
         self.keep_time(now);
     }
 
-    /// Who was not met in time leaves, and who says nothing, and so do those who are joined with a
-    /// host that is gone without a word.
+    /// Closes calls that were not met in time, and those that say nothing, and so do those who are
+    /// joined with a host that is gone without a word.
     fn keep_time(&mut self, now: Instant) {
         for place in self.halves.overdue(now) {
             self.passages[place] = None;
@@ -232,9 +233,9 @@ impl Relay {
         })
     }
 
-    /// Who gives way if there are too many who have not said whom they call: of the side from which
-    /// most of them have called, who has been silent for the longest. A rank that computes may be
-    /// silent for as long as strangers are, but does not come in crowds.
+    /// Returns the call that gives way if there are too many who have not said whom they call: of
+    /// the side from which most of them have called, who has been silent for the longest. A rank
+    /// that computes may be silent for as long as strangers are, but does not come in crowds.
     fn crowded(&self) -> Option<usize> {
         let places = self.passages.iter().enumerate();
         let unheard: Vec<(&UnreadCall, usize)> = places
@@ -251,8 +252,8 @@ impl Relay {
         Some(*place)
     }
 
-    /// Whether one more has room that has said whom it calls, beside those who have; if there is
-    /// none, who has waited for the longest gives way, unless that is this one's own call.
+    /// Returns whether one more has room that has said whom it calls, beside those who have; if
+    /// there is none, who has waited for the longest gives way, unless that is this one's own call.
     fn makes_room(&mut self, own: Option<&PendingCall>) -> bool {
         let heard = |passage: &&RelayedConnection| passage.unheard().is_none();
         if self.passages.iter().flatten().filter(heard).count() < RELAY_PASSAGES_MAX {

@@ -67,12 +67,12 @@ pub(crate) fn read(
     }
 }
 
-/// What a host between says to those whose calls it keeps or joins.
+/// Returns the word of a relay to those whose calls it keeps or joins.
 pub(crate) fn word(reason: RejectReason) -> Vec<u8> {
     Opening::own(VERSIONS, MessageBody::Refusal(reason)).encode()
 }
 
-/// Such a word at the beginning of what came back to a caller, and the bytes that it took.
+/// Reads a relay's word at the beginning of what came back to a caller, and the bytes that it took.
 pub(crate) fn heard(bytes: &[u8]) -> Option<(RejectReason, usize)> {
     match Opening::decode(bytes, VERSIONS) {
         ParsedMessage::Message(opening, consumed) => match opening.body {

@@ -20,7 +20,7 @@ pub(crate) const BEFORE: usize = HEAD + HEADER;
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = TCP_BLOCK + TCP_BLOCK / TCP_PACKED_MAX * BEFORE;
 
-/// Blocks that nobody uses, for all peers of a rail.
+/// Blocks that nobody uses, for all peers of a transport.
 #[derive(Debug, Default)]
 pub(crate) struct LogBlocks(Vec<Scratch>);
 
@@ -57,11 +57,12 @@ struct LogBlock {
     open: bool,
 }
 
-/// It cannot be: an acknowledgement of what was never sent.
+/// Fault of an acknowledgement of what was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AckViolation;
 
-/// See the module's paragraph.
+/// Frames sent to a peer and not acknowledged, for replay over another connection. Owned by the
+/// packet stream.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayLog {
     blocks: VecDeque<LogBlock>,
@@ -82,7 +83,7 @@ pub(crate) struct ReplayLog {
 }
 
 impl ReplayLog {
-    /// Whether a frame with so many bytes behind its head may be added now.
+    /// Returns whether a frame with so many bytes behind its head may be added now.
     pub(crate) fn has_room(&self, len: usize, class: PacketClass) -> bool {
         let most = match class {
             PacketClass::Data => TCP_LOG_MAX,
@@ -232,7 +233,7 @@ impl ReplayLog {
         mem
     }
 
-    /// What leaves next: memory and length.
+    /// Returns what leaves next: memory and length.
     pub(crate) fn unsent(&mut self) -> Option<(UserMem, usize)> {
         loop {
             let (block, at) = self.cursor;
@@ -381,8 +382,8 @@ impl ReplayLog {
     }
 }
 
-/// What a frame of so many bytes takes of the bound on its sender's side: a long packet has a block
-/// of its own.
+/// Returns what a frame of so many bytes takes of the bound on its sender's side: a long packet has
+/// a block of its own.
 pub(crate) fn held_for(whole: usize) -> usize {
     if whole > BEFORE + TCP_PACKED_MAX {
         BLOCK

@@ -1,8 +1,8 @@
-//! Calls that the two of a pair ask each other for, by another way than this rail's: whoever does
-//! not get through asks, and the one asked calls.
+//! Calls that the two of a pair ask each other for, by another way than this transport's: whoever
+//! does not get through asks, and the one asked calls.
 //!
-//! Part of [`TcpTransport`]; called from its looks. Who asks has proved that it knows the secret, so
-//! this side acts on it, also where it seems to itself to have called, or to be connected.
+//! Part of [`TcpTransport`]; called from its looks. Who asks has proved that it knows the secret,
+//! so this side acts on it, also where it seems to itself to have called, or to be connected.
 
 use crate::TcpTransport;
 use crate::frame::StreamNumber;

@@ -1,5 +1,5 @@
-//! How a rail leaves: what was sent reaches the other hosts before it goes, as far as it may wait
-//! for that.
+//! How a transport leaves: what was sent reaches the other hosts before it goes, as far as it may
+//! wait for that.
 //!
 //! Part of [`TcpTransport`]; bounded by [`TCP_LINGER`].
 
@@ -14,7 +14,7 @@ use garonne_transport::limits::TCP_LINGER;
 use std::time::Instant;
 
 impl TcpTransport {
-    /// Whether everything sent has reached the other hosts.
+    /// Returns whether everything sent has reached the other hosts.
     pub fn has_left(&self) -> bool {
         !self.open.iter().any(|peer| self.holds_words(*peer))
     }

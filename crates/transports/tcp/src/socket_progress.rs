@@ -1,8 +1,8 @@
-//! What the TCP rail does with its sockets: looks at which are ready, has calls go on, lets
+//! What the TCP transport does with its sockets: looks at which are ready, has calls go on, lets
 //! strangers in.
 //!
-//! Part of [`TcpTransport`]; called from its polls and before it sleeps. Nothing here delivers to the
-//! engine.
+//! Part of [`TcpTransport`]; called from its polls and before it sleeps. Nothing here delivers to
+//! the engine.
 
 use crate::connector::{ConnectFailure, ConnectStep, Connector};
 use crate::frame::{ASKED, FABRIC, ProcessId, RejectReason, StreamNumber};
@@ -24,7 +24,7 @@ const EVENTS: usize = 32;
 /// Those who are looked at before others, and these.
 const TURNS: u8 = 3;
 
-/// Whose socket an event is about.
+/// Socket that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EpollTarget {
     Door,
@@ -43,7 +43,7 @@ impl EpollTarget {
         })
     }
 
-    /// Who is looked at first; below [`TURNS`].
+    /// Returns whose turn is first; below [`TURNS`].
     fn turn(self) -> u8 {
         match self {
             Self::Stranger(_) => 0,
@@ -72,7 +72,7 @@ pub(super) fn watched(peer: Peer, stream: StreamNumber) -> EventData {
 }
 
 impl TcpTransport {
-    /// Watches the rail's own descriptors.
+    /// Watches the transport's own descriptors.
     pub(super) fn watch_own(&self) -> Result<(), Error> {
         let failed = |errno: rustix::io::Errno| Error::System {
             what: "cannot watch the rail's descriptors",
@@ -232,8 +232,8 @@ impl TcpTransport {
         }
     }
 
-    /// What is to be said of a peer that is given up since calls to it fail like that; where the
-    /// two cannot have a connection, the hosts hear of it, too.
+    /// Returns what is to be said of a peer that is given up since calls to it fail like that;
+    /// where the two cannot have a connection, the hosts hear of it, too.
     fn why(&self, peer: Peer, failure: &ConnectFailure) -> &'static str {
         let ConnectFailure::Fault(fault) = failure else {
             return LOST;
@@ -513,7 +513,7 @@ impl TcpTransport {
         self.flush_some(peer, stream, slice);
     }
 
-    /// The same, but about `slice` bytes of bulk data at most.
+    /// Sends what waits, but about `slice` bytes of bulk data at most.
     pub(super) fn flush_some(&mut self, peer: Peer, stream: StreamNumber, slice: usize) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;

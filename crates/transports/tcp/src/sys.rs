@@ -69,7 +69,7 @@ pub fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
     })
 }
 
-/// What a call that moves bytes returned.
+/// Returns the number of bytes that a system call moved, or its error.
 fn moved(returned: impl TryInto<usize>) -> Result<usize> {
     returned.try_into().map_err(|_| Error::last_os_error())
 }
@@ -103,7 +103,7 @@ pub fn unacknowledged(fd: BorrowedFd<'_>) -> Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// What the kernel knows of a TCP socket.
+/// Returns the kernel's statistics of a TCP socket.
 fn tcp_info(fd: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;

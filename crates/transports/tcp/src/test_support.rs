@@ -1,4 +1,4 @@
-//! What tests of several modules surround a rail with.
+//! What tests of several modules surround a transport with.
 
 use crate::{HandshakeError, PeerDirectory, connector};
 use garonne_engine::api::Peer;
@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Who the ranks of a test are and where they are called, and what rails say of them.
+/// Addresses of the ranks of a test, and what transports say of them.
 pub(crate) struct TestDirectory {
-    /// Of each rank, in the order in which to try.
+    /// Addresses of each rank, in the order in which to try.
     pub(crate) addresses: Vec<Vec<SocketAddr>>,
     /// Comes before all others.
     pub(crate) first: Option<SocketAddr>,
@@ -21,7 +21,7 @@ pub(crate) struct TestDirectory {
     pub(crate) drained: AtomicU32,
     /// Others may be where no call gets in.
     pub(crate) hidden: bool,
-    /// Who was asked for its call.
+    /// Peers that were asked for their call.
     pub(crate) asked: Mutex<Vec<(Peer, bool)>>,
     pub(crate) refused: Mutex<Vec<(Peer, HandshakeError)>>,
 }

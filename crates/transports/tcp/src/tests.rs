@@ -26,8 +26,8 @@ fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
     LocalIdentity::new(secret.clone(), me, false)
 }
 
-/// Rank 0 as a rail, and what rank 1 has to play by hand: its secret, its listener and rank 0's
-/// address.
+/// Rank 0 as a transport, and what rank 1 has to play by hand: its secret, its listener and rank
+/// 0's address.
 struct Stage {
     rail: TcpTransport,
     secret: Secret,
@@ -77,7 +77,7 @@ impl Stage {
         }
     }
 
-    /// Reads exactly as many bytes, polling the rail meanwhile.
+    /// Reads exactly as many bytes, polling the transport meanwhile.
     fn read(&mut self, socket: &mut TcpStream, bytes: &mut [u8]) {
         socket.set_nonblocking(true).unwrap();
         let (mut got, mut told) = (0, RecordedEvents::default());
@@ -96,7 +96,7 @@ impl Stage {
         panic!("only {got} bytes came");
     }
 
-    /// Whether the rail cuts this connection within so many polls.
+    /// Returns whether the transport cuts this connection within so many polls.
     fn is_cut(&mut self, socket: &mut TcpStream, polls: usize) -> bool {
         socket.set_nonblocking(true).unwrap();
         let mut told = RecordedEvents::default();
@@ -111,7 +111,7 @@ impl Stage {
         false
     }
 
-    /// Has the rail read from rank 1 as much as `local` holds.
+    /// Has the transport read from rank 1 as much as `local` holds.
     fn reads(&mut self, token: BulkToken, descriptor: &RegionDescriptor, local: &Data) {
         let bulk = BulkCopy {
             token,
@@ -443,7 +443,7 @@ fn a_side_that_encrypts_is_told_from_one_that_has_gone() {
     assert!(told.reasons[0].contains("one side encrypts"), "{told:?}");
 }
 
-/// What a rank says and hears that calls another, and is refused.
+/// Returns what a rank says and hears that calls another, and is refused.
 fn refuse(reason: RejectReason) -> (RecordedEvents, Vec<(Peer, HandshakeError)>) {
     let mut stage = stage();
     send(&mut stage.rail, 1, &[1], 0, PacketClass::Data).unwrap();

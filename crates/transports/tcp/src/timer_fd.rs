@@ -7,7 +7,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// See the module's paragraph.
+/// A kernel timer as a descriptor, so that an epoll can wait for it.
 #[derive(Debug)]
 pub(crate) struct TimerFd(OwnedFd);
 
@@ -21,7 +21,7 @@ impl TimerFd {
         self.0.as_fd()
     }
 
-    /// It rings once after so long; `None`: not at all. Whether the kernel could do that.
+    /// Rings once after so long; `None`: not at all. Returns whether the kernel could do that.
     pub(crate) fn set(&self, wait: Option<Duration>) -> bool {
         // No time at all would stop it.
         let value = |wait: Duration| Timespec {

@@ -1,8 +1,8 @@
-//! What the TCP rail does when time has passed, and before its owner sleeps: calls that are due,
-//! hosts that have fallen silent.
+//! What the TCP transport does when time has passed, and before its owner sleeps: calls that are
+//! due, hosts that have fallen silent.
 //!
-//! Part of [`TcpTransport`]; called from its looks at the sockets alone. Nothing here delivers to the
-//! engine.
+//! Part of [`TcpTransport`]; called from its looks at the sockets alone. Nothing here delivers to
+//! the engine.
 
 use crate::TcpTransport;
 use crate::bulk::BulkConnection;
@@ -15,7 +15,7 @@ use garonne_transport::limits::{TCP_AWAY, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// What a process has had of its processors since a moment.
+/// Time that a process has had of its processors since a moment.
 #[derive(Debug)]
 pub(super) struct TimerResult(Duration);
 
@@ -54,7 +54,7 @@ impl TcpTransport {
         }
     }
 
-    /// What the clock asks for.
+    /// Does what is due by the clock.
     pub(super) fn keep_time(&mut self, now: Instant) {
         self.deadline = None;
         self.wake.set_deadline(None);
@@ -122,9 +122,9 @@ impl TcpTransport {
         }
     }
 
-    /// What lies in a connection's socket is not sent any more when it is closed: the end of the
-    /// connection would stand behind it, and the peer would never hear of that where only long
-    /// packets are lost.
+    /// Cuts a connection short: bytes in its socket are not sent any more when it is closed: the
+    /// end of the connection would stand behind it, and the peer would never hear of that where
+    /// only long packets are lost.
     pub(super) fn cut_short(&self, peer: Peer, stream: StreamNumber) {
         let remote = self.remotes[peer as usize].as_ref();
         if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {

@@ -10,17 +10,17 @@ use crate::handshake::{HandshakeError, LocalIdentity, Responder, ResponderStep};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// See the module's paragraph.
+/// An accepted connection whose peer has not proved itself yet. Owned by the listener.
 #[derive(Debug)]
 pub(crate) struct Unauthenticated {
     socket: OwnedFd,
     came: Vec<u8>,
-    /// It has shown the secret and was answered.
+    /// Handshake of a peer that has shown the secret and was answered.
     callee: Option<Box<Responder>>,
     since: Instant,
 }
 
-/// Who has proved itself.
+/// An accepted connection whose peer has proved itself.
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     pub(crate) from: ProcessId,
@@ -30,7 +30,7 @@ pub(crate) struct Authenticated {
     pub(crate) expected: u32,
 }
 
-/// What it has said of itself under seal: the number it expects next, and how many bytes of what
+/// Values that the peer said under seal: the number it expects next, and how many bytes of what
 /// came say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandshakeProof {
@@ -38,7 +38,7 @@ pub(crate) struct HandshakeProof {
     consumed: usize,
 }
 
-/// What became of a stranger at a look.
+/// Result of a look at an unauthenticated connection.
 #[derive(Debug)]
 pub(crate) enum HandshakeProgress {
     Stays,
@@ -62,7 +62,7 @@ impl Unauthenticated {
         &self.socket
     }
 
-    /// Whether it has shown the secret.
+    /// Returns whether the peer has shown the secret.
     pub(crate) fn has_shown(&self) -> bool {
         self.callee.is_some()
     }
@@ -88,7 +88,7 @@ impl Unauthenticated {
         self.hear(house, admit)
     }
 
-    /// The same of what is here already.
+    /// Handles what is here already.
     pub(crate) fn hear(
         &mut self,
         house: &LocalIdentity,

@@ -1,9 +1,9 @@
 //! Which version of a format two sides speak with each other: a function of what both say, the same
 //! on either side.
 //!
-//! Used by the handshake of this rail, and by `node` for what ranks and their agents say to each
-//! other. Pure. The highest version that both speak is the one; each side tells the other, under
-//! seal, which it found, so that nobody on the way has them use an older one.
+//! Used by the handshake of this transport, and by `node` for what ranks and their agents say to
+//! each other. Pure. The highest version that both speak is the one; each side tells the other,
+//! under seal, which it found, so that nobody on the way has them use an older one.
 
 use std::fmt;
 

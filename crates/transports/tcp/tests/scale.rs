@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 const RANKS: u32 = 1_000_000;
 
-/// What a rail may write when it is made: its own buffers. A byte for each rank were 1,000,000, a
-/// pointer 8,000,000.
+/// Bytes that a transport may write when it is made: its own buffers. A byte for each rank were
+/// 1,000,000, a pointer 8,000,000.
 const WRITTEN_MAX: u64 = 256 << 10;
 
 struct Many;

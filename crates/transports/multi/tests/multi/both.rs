@@ -1,5 +1,5 @@
-//! The rail that is shared memory to some peers and TCP to others: the suite over both ways, and
-//! traffic of two nodes with two ranks each.
+//! The transport that is shared memory to some peers and TCP to others: the suite over both ways,
+//! and traffic of two nodes with two ranks each.
 
 use crate::support;
 use crate::traffic::{self, Plan};
@@ -151,7 +151,7 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
     });
 }
 
-/// What a helper does: it is called for what came, whether that came before it armed or after.
+/// Waits as a helper does: it is called for what came, whether that came before it armed or after.
 fn await_call(rail: &mut MultiTransport, me: Peer) -> Peer {
     let words = rail.progress_words(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));
@@ -181,7 +181,7 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
         for (me, mut rail) in (0..).zip(ranks(2, 1, CoalescePolicy::Immediate)) {
             scope.spawn(move || {
                 for n in 0..ROUNDS {
-                    // Of several that come at once the rail tells one at a time.
+                    // Of several that come at once the transport tells one at a time.
                     for part in 0..if me == 0 { 1 } else { PACKETS } {
                         if me == 0 {
                             (0..PACKETS).for_each(|_| assert_eq!(await_call(&mut rail, me), 1));

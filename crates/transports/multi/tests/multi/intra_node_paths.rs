@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Two ranks of one host of which each has a rail by TCP.
+/// Two ranks of one host of which each has a transport by TCP.
 fn joined(tcp: impl IntoIterator<Item = TcpTransport>) -> Vec<MultiTransport> {
     let threads = ThreadPeers::new(2).unwrap().into_iter().zip(tcp);
     threads

@@ -73,8 +73,8 @@ impl Regions {
         }
     }
 
-    /// Whether `peer` says that it looks for messages just now. A hint. Without its memory nothing
-    /// depends on it.
+    /// Returns whether `peer` says that it looks for messages just now. A hint. Without its memory
+    /// nothing depends on it.
     pub(crate) fn looks(&self, neighbours: &dyn NodePeers, peer: Peer) -> bool {
         self.probe(neighbours, peer);
         match self.probes.borrow().get(peer as usize) {

@@ -1,6 +1,6 @@
-//! Copies that any thread carries out without the rail, under a lease that was taken with it.
+//! Copies that any thread carries out without the transport, under a lease that was taken with it.
 //!
-//! Part of the regions. A load keeps the peer's mapping and its lease, so that the rail may
+//! Part of the regions. A load keeps the peer's mapping and its lease, so that the transport may
 //! meanwhile forget the peer; the lease goes back when the load is dropped, carried or not. What is
 //! checked after the bytes moved is what every use of a region checks.
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 struct UnlockedCopy {
     neighbours: Arc<dyn NodePeers>,
     reached: Arc<PeerRegion>,
-    /// Of the region, under which there is a lease.
+    /// Generation of the region, under which there is a lease.
     generation: u64,
     token: BulkToken,
     peer: Peer,

@@ -1,5 +1,5 @@
-//! The engine's shortest ways, over the rail that has them, against a model: whether a message goes
-//! the quick or the general way on either side, it gets to the receive that the standard says.
+//! The engine's shortest ways, over the transport that has them, against a model: whether a message
+//! goes the quick or the general way on either side, it gets to the receive that the standard says.
 
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Pattern, RecvArgs, SendArgs, SendCompletion, StartOutcome,
@@ -341,7 +341,7 @@ fn send_somehow(pair: &mut Pair, small: &FastSend) {
     assert!(matches!(sent, Ok(StartOutcome::Done(_))));
 }
 
-/// What the receiver recorded of messages that it took as they lay ready.
+/// Returns what the receiver recorded of messages that it took as they lay ready.
 fn takes(pair: &Pair) -> Vec<Event> {
     let events = pair.receiver.events().iter().map(|(_, event)| event);
     events
@@ -587,7 +587,7 @@ fn a_receive_from_any_source_is_told_with_what_it_took() {
     }
 }
 
-/// As one process reads another's.
+/// Reads memory as one process reads another's.
 fn own_memory(address: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     File::open("/proc/self/mem")

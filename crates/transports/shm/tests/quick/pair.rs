@@ -21,7 +21,7 @@ pub(crate) const ORIGIN: CallOrigin = CallOrigin {
     digest: TypeDigest::NONE,
     site: 2,
 };
-/// Of every receive.
+/// Bytes of room of every receive.
 pub(crate) const ROOM: u32 = 140_000;
 /// Larger than a slot, than a quick send, than a message of one piece, and than an eager message
 /// may be.
@@ -80,7 +80,7 @@ pub(crate) fn pattern(tag: Option<i32>, any_source: bool) -> Pattern {
     }
 }
 
-/// Whether ranks read each other's memory.
+/// Setting whether ranks read each other's memory.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Memory {
     Readable,

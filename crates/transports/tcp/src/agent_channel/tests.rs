@@ -234,7 +234,7 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     assert_eq!(opened.len(), CALLERS);
 }
 
-/// What stands before a message is part of the format, as the messages are
+/// Returns what stands before a message is part of the format, as the messages are
 /// (`node::orders::pinned`): who changes it raises `frame::VERSIONS`.
 #[test]
 fn before_a_message_stand_its_length_its_number_and_how_many_were_received() {

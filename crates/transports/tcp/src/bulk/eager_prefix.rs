@@ -5,9 +5,9 @@
 //! a request, and who computes finds them in its system when it looks. A read that begins takes
 //! them to where they belong, whether they are there or still to come. What comes before its read
 //! waits in the socket for some looks, since its announcement may be on its way, and then in a
-//! block of the rank's [`PrefixBuffer`]; where there is none it is dropped and asked for as ever, and its
-//! sender is told, which sends nothing unasked for a while. Bounded by one region of each side of a
-//! pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
+//! block of the rank's [`PrefixBuffer`]; where there is none it is dropped and asked for as ever,
+//! and its sender is told, which sends nothing unasked for a while. Bounded by one region of each
+//! side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
 
 use super::{BulkConnection, BulkEvent, BulkRead, DataOrigin, RequestedRange, SendState, stage};
 use crate::frame::{ASK, FrameKind, ReadRequest, UNASKED};
@@ -21,7 +21,7 @@ fn number_of(cookie: u64) -> u32 {
     UNASKED | cookie as u32
 }
 
-/// What of this side's memory leaves unasked.
+/// Parts of this side's memory that leave unasked.
 #[derive(Debug, Default)]
 pub(super) struct EagerPrefixes {
     /// The region of which something leaves, until it is revoked or the connection is another.
@@ -38,14 +38,14 @@ pub(super) struct EagerPrefixes {
     fresh: bool,
 }
 
-/// What a read finds of what was sent unasked.
+/// Result of a read's search among what was sent unasked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PrefixTarget {
     /// Nothing: all is to be asked for.
     No,
-    /// It comes.
+    /// The data are coming.
     Coming,
-    /// It is there.
+    /// The data are there.
     Here,
 }
 
@@ -148,7 +148,7 @@ impl BulkConnection {
         ask
     }
 
-    /// What was to leave unasked has to be asked for, since the connection is another. Sent again,
+    /// Has what was to leave unasked be asked for, since the connection is another. Sent again,
     /// on connections that break soon it would take all they carry. The other side is told on each
     /// connection, since nobody knows whether it heard of it on a former one.
     pub(super) fn end_advance(&mut self) {
@@ -158,12 +158,12 @@ impl BulkConnection {
         }
     }
 
-    /// Whether something of it has not been tried to send; it has after this.
+    /// Returns whether something of it has not been tried to send; it has after this.
     pub(crate) fn takes_advance(&mut self) -> bool {
         std::mem::take(&mut self.advances.fresh)
     }
 
-    /// Of this region nothing leaves unasked any more.
+    /// Lets nothing of this region leave unasked any more.
     pub(super) fn revoke_advance(&mut self, cookie: u64) {
         if self.advances.out.take_if(|out| *out == cookie).is_some() && !self.advances.unkept {
             self.advances.penalty = 0;
@@ -303,7 +303,7 @@ impl BulkConnection {
         PrefixTarget::Coming
     }
 
-    /// What came of this number, for which there is no read, waits here; without a block it is
+    /// Keeps what came of this number, for which there is no read; without a block it is
     /// dropped.
     pub(crate) fn keep(&mut self, number: u32, block: Option<ReceivedPrefix>) {
         if block.is_none() {

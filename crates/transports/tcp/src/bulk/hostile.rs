@@ -141,7 +141,7 @@ impl BulkFuzz {
         pieces.into_iter().for_each(|piece| self.over(piece));
     }
 
-    /// Takes what has come, as a rail does.
+    /// Takes what has come, as a transport does.
     fn take(&mut self, most: usize) -> Result<(), AckViolation> {
         for _ in 0..1 << 16 {
             let (got, told) = self.bulk.fill(most)?;

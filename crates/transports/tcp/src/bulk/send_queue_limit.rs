@@ -11,12 +11,12 @@ use crate::sys;
 use garonne_transport::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN, TCP_SLICE_YIELDING};
 use std::time::Instant;
 
-/// What a connection's socket takes.
+/// Bound on what a connection's socket takes.
 #[derive(Debug, Default)]
 pub(super) struct SendQueueLimit {
     /// When sending ended last.
     ended: Option<Instant>,
-    /// What the socket takes; `None`: as much as there is room for.
+    /// Bytes that the socket takes; `None`: as much as there is room for.
     bound: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl SendQueueLimit {
         }
     }
 
-    /// Whoever sends now has just done so.
+    /// Returns whether the sender has just polled.
     fn polls(&self, now: Instant) -> bool {
         let within = |ended: Instant| now.saturating_duration_since(ended) < TCP_POLLS_WITHIN;
         self.ended.is_some_and(within)
@@ -42,13 +42,13 @@ impl SendQueueLimit {
 }
 
 impl BulkConnection {
-    /// Whoever sends next may not come back soon.
+    /// Notes that the next sender may not come back soon.
     pub(crate) fn nobody_polls(&mut self) {
         self.unsent.ended = None;
     }
 
-    /// Whoever sent is about to poll no more. Whether its socket is to be filled, since it holds
-    /// little for somebody who polls.
+    /// Notes that the sender is about to poll no more. Returns whether its socket is to be filled,
+    /// since it holds little for somebody who polls.
     pub(crate) fn is_left(&mut self) -> bool {
         self.nobody_polls();
         self.holds_little() && self.is_serving()

@@ -194,8 +194,8 @@ fn another_library_is_refused_by_name_on_both_sides() {
     }
 }
 
-/// What becomes of a call between two that speak such versions, of which `change` is done to each
-/// message on its way: the version that both use.
+/// Returns what becomes of a call between two that speak such versions, of which `change` is done
+/// to each message on its way: the version that both use.
 fn meet(
     ours: (u16, u16),
     theirs: (u16, u16),

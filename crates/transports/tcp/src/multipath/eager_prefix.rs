@@ -51,7 +51,7 @@ impl Multipath {
         bulk.map_or(0, |bulk| bulk.advance(cookie, data))
     }
 
-    /// Whether something of that has not been tried to send; it has after this.
+    /// Returns whether something of that has not been tried to send; it has after this.
     pub(crate) fn takes_advance(&mut self) -> bool {
         let first = self
             .paths

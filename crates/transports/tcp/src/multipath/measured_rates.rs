@@ -10,7 +10,7 @@ use garonne_engine::api::Peer;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// What a way for large data from a peer gives.
+/// Rate of a way for large data from a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredRate {
     /// The own and the peer's end.
@@ -31,13 +31,13 @@ impl Multipath {
 }
 
 impl TcpTransport {
-    /// From now on nothing is begun with but what this rail finds itself: for who measures. To be
-    /// called before large data come.
+    /// From now on nothing is begun with but what this transport finds itself: for who measures. To
+    /// be called before large data come.
     pub fn measure_anew(&mut self) {
         self.anew = true;
     }
 
-    /// What the sockets for large data from a peer give.
+    /// Returns what the sockets for large data from a peer give.
     pub fn gives(&self, peer: Peer) -> Vec<MeasuredRate> {
         let Some(Some(remote)) = self.remotes.get(peer as usize) else {
             return Vec::new();

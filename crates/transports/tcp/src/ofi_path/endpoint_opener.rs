@@ -1,9 +1,9 @@
 //! Opens endpoints of libfabric away from the rank: loading the library and opening a device take
 //! tens of milliseconds, in which messages are to move.
 //!
-//! Owned by the rail. A thread lives while something is to be opened; what it made waits here until
-//! the rail looks, which its bell asks for. Nothing is loaded before the first large data, nor
-//! where the setting or the machine say that there is nothing to find.
+//! Owned by the transport. A thread lives while something is to be opened; what it made waits here
+//! until the transport looks, which its bell asks for. Nothing is loaded before the first large
+//! data, nor where the setting or the machine say that there is nothing to find.
 
 use crate::epoll_wake::EpollWake;
 use crate::ofi_path::hello::NotUsedReason;
@@ -58,7 +58,7 @@ struct OpenRequests {
     at_work: bool,
 }
 
-/// See the module's paragraph.
+/// Opens endpoints of libfabric in a thread, since that takes long. Owned by the transport.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointOpener {
     desk: Arc<Mutex<OpenRequests>>,
@@ -107,7 +107,7 @@ impl EndpointOpener {
         }
     }
 
-    /// What was opened since this was last asked.
+    /// Returns what was opened since this was last asked.
     pub(crate) fn take(&mut self) -> Vec<OpenResult> {
         std::mem::take(&mut lock(&self.desk).opened)
     }

@@ -12,7 +12,7 @@ pub const HELLO_MAX: usize = 1 + FABRIC_NAME + FABRIC_ADDRESS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NotUsedReason {
-    /// It is switched off.
+    /// Switched off.
     Off = 1,
     /// This host has no device of a fast network.
     NoDevice = 2,
@@ -62,7 +62,7 @@ impl NotUsedReason {
     }
 }
 
-/// What a side says of its endpoint of libfabric.
+/// Description of a side's endpoint of libfabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfiHello {
     /// The provider, and the endpoint's address.
@@ -72,7 +72,7 @@ pub enum OfiHello {
 }
 
 impl OfiHello {
-    /// As it travels; a name or an address that is too long is cut, and then fits no endpoint.
+    /// Encodes the hello; a name or an address that is too long is cut, and then fits no endpoint.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Nothing(why) => vec![0, *why],
@@ -86,7 +86,7 @@ impl OfiHello {
         }
     }
 
-    /// What these bytes say; `None`: nothing that is understood.
+    /// Decodes a hello; `None`: nothing that is understood.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&len, rest) = bytes.split_first()?;
         if len == 0 {

@@ -1,8 +1,8 @@
-//! The rail's part of ways by libfabric: when one is opened, what becomes of endpoints that were
-//! opened elsewhere, and memory that comes back late.
+//! The transport's part of ways by libfabric: when one is opened, what becomes of endpoints that
+//! were opened elsewhere, and memory that comes back late.
 //!
-//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says nothing of
-//! the peer.
+//! Part of [`TcpTransport`]; called from its polls and its looks. That such a way fails says
+//! nothing of the peer.
 
 use crate::frame::{FABRIC, StreamNumber};
 use crate::ofi_path::OfiPath;
@@ -15,7 +15,7 @@ use garonne_transport::limits::{FABRIC_ENDPOINTS, TCP_FURTHER_AGAIN, TCP_SILENCE
 use rustix::event::epoll::EventData;
 use std::time::Instant;
 
-/// Its stream.
+/// Stream of the libfabric path.
 pub(crate) const STREAM: StreamNumber = StreamNumber::Bulk(FABRIC);
 
 impl TcpTransport {
@@ -115,7 +115,7 @@ impl TcpTransport {
         }
     }
 
-    /// Whether a call for such a way may be made now: there is an endpoint. Has one opened
+    /// Returns whether a call for such a way may be made now: there is an endpoint. Has one opened
     /// otherwise.
     pub(crate) fn may_call_fabric(&mut self, peer: Peer) -> bool {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
@@ -132,7 +132,7 @@ impl TcpTransport {
         false
     }
 
-    /// Such a way has ended: it is tried again later, if that may help.
+    /// Handles the end of such a way: it is tried again later, if that may help.
     pub(crate) fn broke_fabric(&mut self, peer: Peer) {
         let may_help = self.fabric(peer).is_some_and(OfiPath::is_possible);
         let at = Instant::now() + TCP_FURTHER_AGAIN;
@@ -199,7 +199,7 @@ impl TcpTransport {
         }
     }
 
-    /// What those who watch are told of such a way.
+    /// Shows such a way to those who watch.
     pub(crate) fn show_fabric(&self, peer: Peer) {
         if let Some(fabric) = self.fabric(peer) {
             self.shown

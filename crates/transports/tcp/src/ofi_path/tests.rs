@@ -1,5 +1,5 @@
-//! Reads by libfabric's `tcp` provider between two rails of one thread: any range, whatever breaks
-//! in the middle, and memory that is asked back while it is lent.
+//! Reads by libfabric's `tcp` provider between two transports of one thread: any range, whatever
+//! breaks in the middle, and memory that is asked back while it is lent.
 
 use crate::frame::FABRIC;
 use crate::ofi_path::ofi_paths::STREAM;
@@ -147,7 +147,7 @@ impl Pair {
         at.is_some_and(|at| self.told[0].done.remove(at).1.is_ok())
     }
 
-    /// Whether the range is there, and nothing else.
+    /// Returns whether the range is there, and nothing else.
     fn check(&self, (offset, len): (usize, usize), to: usize) {
         self.local.mem().with(0, LEN, |bytes| {
             let wrong = (0..len).find(|at| bytes[to + at] != byte_at(offset + at));

@@ -6,7 +6,7 @@ use super::*;
 use crate::frame::HEADER;
 use garonne_transport::limits::{TCP_ACK_BYTES, TCP_PACKET_MAX};
 
-/// Of the longest packets so many are acknowledged by themselves.
+/// Number of the longest packets that are acknowledged by themselves.
 const DUE: u32 = TCP_ACK_BYTES.div_ceil(TCP_PACKET_MAX) as u32;
 
 /// The frames of so many of the longest packets.

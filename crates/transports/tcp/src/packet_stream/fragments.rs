@@ -76,7 +76,7 @@ fn send_all(channel: &mut Connection, mut blocks: &mut [IoBlock]) -> usize {
     moved
 }
 
-/// What is left of these blocks when so many of their bytes have left.
+/// Returns what is left of these blocks when so many of their bytes have left.
 fn behind(blocks: &mut [IoBlock], mut moved: usize) -> &mut [IoBlock] {
     let mut at = 0;
     while let Some(block) = blocks.get(at).filter(|block| block.len <= moved) {

@@ -82,7 +82,8 @@ impl StreamFuzz {
         }
     }
 
-    /// Takes what has come, as a rail does that has a place for messages in pieces, or has none.
+    /// Takes what has come, as a transport does that has a place for messages in pieces, or has
+    /// none.
     fn take(&mut self, has_place: bool) -> Result<(), AckViolation> {
         for _ in 0..1 << 16 {
             match self.link.next(&mut self.blocks)? {

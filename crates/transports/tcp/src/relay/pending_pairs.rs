@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Rank and incarnation.
 type PairKey = (u32, u32);
 
-/// What a call is about.
+/// Identity of a call: the pair that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PendingCall {
     world: u32,
@@ -46,14 +46,14 @@ impl PendingCall {
         }
     }
 
-    /// Of two that belong together, this one's call stands, and the other's caller is the called
-    /// one: as between ranks that call each other at once (T7).
+    /// Returns whether this call stands of two that belong together, and the other's caller is the
+    /// called one: as between ranks that call each other at once (T7).
     pub(crate) fn stands(&self) -> bool {
         self.from.0 < self.to.0
     }
 }
 
-/// What a call finds.
+/// Result of a call's search for its counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PairResult {
     /// Nobody: it waits. The call at this place, if any, was its caller's, who has given it up.
@@ -62,7 +62,7 @@ pub(crate) enum PairResult {
     With(usize),
 }
 
-/// See the module's paragraph.
+/// Calls that wait for the call of the other side. Owned by the relay.
 #[derive(Debug, Default)]
 pub(crate) struct PendingPairs(HashMap<PendingCall, (usize, Instant)>);
 

@@ -89,7 +89,7 @@ pub(super) struct RelayedSide {
 }
 
 impl RelayedSide {
-    /// Whether its caller still waits: it says nothing before it is answered.
+    /// Returns whether its caller still waits: it says nothing before it is answered.
     pub(super) fn is_there(&self) -> bool {
         connection::recv(&self.caller, &mut [0; 1]) == IoResult::Later
     }
@@ -122,8 +122,8 @@ impl RelayedSide {
     }
 }
 
-/// Whose an address is, as far as it says so: of IPv6 a host has as many as it likes in its network
-/// of 64 bits.
+/// Returns the host of an address, as far as it says so: of IPv6 a host has as many as it likes in
+/// its network of 64 bits.
 pub(super) fn side_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
@@ -311,7 +311,7 @@ impl RelayedConnection {
         }
     }
 
-    /// Its caller, if that has not said whom it calls.
+    /// Returns the caller, if that has not said whom it calls.
     pub(super) fn unheard(&self) -> Option<&UnreadCall> {
         match self {
             Self::Hearing(unheard) => Some(unheard),
@@ -319,20 +319,20 @@ impl RelayedConnection {
         }
     }
 
-    /// Whether bytes may be under way by it.
+    /// Returns whether bytes may be under way by it.
     pub(super) fn flows(&self) -> bool {
         matches!(self, Self::Flowing { .. })
     }
 
-    /// Whether the one called is being reached.
+    /// Returns whether the one called is being reached.
     #[cfg(test)]
     pub(super) fn calls(&self) -> bool {
         matches!(self, Self::Calling { .. })
     }
 
-    /// Whether something may keep it waiting in vain, and whether that is so: who has not said whom
-    /// it calls had the time to, or the host at one of its ends confirms nothing of what is under
-    /// way there, and counts as gone. What lies there is not sent any more then.
+    /// Returns whether something may keep it waiting in vain, and whether that is so: who has not
+    /// said whom it calls had the time to, or the host at one of its ends confirms nothing of what
+    /// is under way there, and counts as gone. What lies there is not sent any more then.
     pub(super) fn listen(&mut self, now: Instant) -> (bool, bool) {
         if let Some(unheard) = self.unheard() {
             return (true, now >= unheard.since + RELAY_HALF_LIMIT);
@@ -371,7 +371,7 @@ impl RelayedConnection {
         Some(SocketAddr::try_from(at).ok()?.ip())
     }
 
-    /// Its sockets, and what to watch them for; nothing: not at all.
+    /// Returns the sockets, and what to watch them for; nothing: not at all.
     pub(super) fn watched(&self) -> Vec<(BorrowedFd<'_>, EventFlags)> {
         match self {
             Self::Hearing(UnreadCall { caller, .. })
@@ -400,8 +400,8 @@ impl RelayedConnection {
     }
 }
 
-/// Whether a caller that waits for the one called has closed its end: it says nothing before it is
-/// answered, and so will say nothing.
+/// Returns whether a caller that waits for the one called has closed its end: it says nothing
+/// before it is answered, and so will say nothing.
 fn has_hung_up(caller: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(caller, PollFlags::RDHUP)];
     poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

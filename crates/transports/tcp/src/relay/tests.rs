@@ -322,7 +322,7 @@ impl Party {
         Self { socket, call, got }
     }
 
-    /// Whether exactly this has come.
+    /// Returns whether exactly this has come.
     fn has(&mut self, all: &[&[u8]]) -> bool {
         take(&mut self.socket, &mut self.got);
         self.got == all.concat()

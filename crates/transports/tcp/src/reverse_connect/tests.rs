@@ -22,7 +22,8 @@ use std::time::Duration;
 
 const JOB: [u8; 16] = [1; 16];
 
-/// Of two that may have a second network in common, and may be hidden from each other.
+/// Returns the directory of two that may have a second network in common, and may be hidden from
+/// each other.
 fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<TestDirectory> {
     Arc::new(TestDirectory {
         first,
@@ -124,7 +125,7 @@ impl Scene {
         came
     }
 
-    /// Whether nobody calls for a moment.
+    /// Returns whether nobody calls for a moment.
     fn is_calm(&mut self) -> bool {
         (0..100).for_each(|_| self.poll());
         self.there.accept().is_err()
@@ -138,7 +139,7 @@ impl Scene {
     }
 }
 
-/// Whether the other end has been closed.
+/// Returns whether the other end has been closed.
 fn is_over(socket: &mut TcpStream) -> bool {
     match socket.read(&mut [0; 1]) {
         Ok(got) => got == 0,
@@ -386,8 +387,9 @@ impl OneWay {
         (Relay::new(port, self.secret.clone(), JOB).unwrap(), here)
     }
 
-    /// Whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one address, and it
-    /// rank 0 at the other; rank 0 looks each `every`, and `between` is done all the time.
+    /// Returns whether rank 1 gets what rank 0 has to say, where rank 0 calls it at the one
+    /// address, and it rank 0 at the other; rank 0 looks each `every`, and `between` is done all
+    /// the time.
     fn arrives(
         self,
         (of_one, of_zero): (SocketAddr, SocketAddr),

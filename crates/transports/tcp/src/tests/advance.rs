@@ -1,5 +1,5 @@
-//! The beginning of large data that leaves unasked: what a rail sends so, and what it makes of what
-//! a peer does.
+//! The beginning of large data that leaves unasked: what a transport sends so, and what it makes of
+//! what a peer does.
 
 use super::*;
 use crate::bulk::eager_prefix::ReceivedPrefix;

@@ -99,7 +99,7 @@ impl Crowd {
     }
 }
 
-/// Whether a door has something to do, or will within so many seconds.
+/// Returns whether a door has something to do, or will within so many seconds.
 fn is_readable(door: &Listener, seconds: i64) -> bool {
     let limit = Timespec {
         tv_sec: seconds,

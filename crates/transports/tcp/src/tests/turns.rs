@@ -126,7 +126,7 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     large.set_nonblocking(true).unwrap();
     let mut sink = vec![0; 1 << 20];
     for round in 0..ROUNDS {
-        // It takes what it asked for, so that the rail's socket always has room for more.
+        // It takes what it asked for, so that the transport's socket always has room for more.
         while large.read(&mut sink).is_ok_and(|got| got > 0) {}
         large.write_all(&[7; EACH]).unwrap();
         let packet = [

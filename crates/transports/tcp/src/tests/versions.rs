@@ -1,11 +1,11 @@
-//! Two rails that speak different versions of the format, and two agents.
+//! Two transports that speak different versions of the format, and two agents.
 
 use super::*;
 use crate::agent_channel::{self, ChannelConnect, ConnectOutcome, PendingChannels};
 use crate::connection_table::{ConnectionEntry, read_shown};
 use crate::frame::LibraryName;
 
-/// What comes of a message from a rank that speaks the first versions to one that speaks the
+/// Sends a message from a rank that speaks the first versions to one that speaks the
 /// second: the versions that both show, or what the caller was told.
 fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError> {
     let secret = Secret::generate().unwrap();
@@ -77,7 +77,7 @@ fn ranks_without_a_version_in_common_are_refused_with_both_named() {
     }
 }
 
-/// What comes of a call between two agents that speak such versions.
+/// Returns what comes of a call between two agents that speak such versions.
 fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
     let secret = Secret::generate().unwrap();
     let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();

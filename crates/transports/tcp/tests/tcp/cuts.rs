@@ -1,4 +1,4 @@
-//! Connections of the TCP rail that break at random while checksummed traffic runs: nothing is
+//! Connections of the TCP transport that break at random while checksummed traffic runs: nothing is
 //! lost, nothing comes twice.
 
 use crate::proxy::{self, Ends, Weather};
@@ -37,8 +37,8 @@ pub fn through_cuts(
     weather.cuts.load(Ordering::Acquire)
 }
 
-/// Runs the plan among these rails, of all ranks, each in a thread, and severs them; once one is
-/// through, the weather is calm.
+/// Runs the plan among these transports, of all ranks, each in a thread, and severs them; once one
+/// is through, the weather is calm.
 pub fn talk(rails: Vec<TcpTransport>, plan: Plan, weather: &Weather) {
     let (ranks, done) = (rails.len() as u32, AtomicU32::new(0));
     std::thread::scope(|scope| {

@@ -32,7 +32,7 @@ fn of(provider: &str) -> OfiSetting {
 }
 
 struct Outcome {
-    /// What each way brought to rank 0, in bytes.
+    /// Bytes that each way brought to rank 0.
     brought: Vec<u64>,
     cuts: u32,
     /// The way as rank 0 shows it, if it does.
@@ -41,7 +41,7 @@ struct Outcome {
     unused: Option<NotUsedReason>,
 }
 
-/// What two ranks are given.
+/// Settings that two ranks are given.
 struct Given {
     fabrics: [OfiSetting; 2],
     sealed: bool,

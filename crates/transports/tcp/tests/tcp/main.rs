@@ -1,5 +1,5 @@
-//! The TCP rail from outside: the conformance suite, connections that break, hostile strangers,
-//! hosts that are network namespaces.
+//! The TCP transport from outside: the conformance suite, connections that break, hostile
+//! strangers, hosts that are network namespaces.
 
 mod coalescer;
 mod cuts;

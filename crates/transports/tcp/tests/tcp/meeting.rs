@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Between two turns of the host between.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Who asks whom for its call.
+/// Pairs of which one asks the other for its call.
 type Asks = Arc<Mutex<Vec<(Peer, Peer, bool)>>>;
 
 /// All others are at the host between.

@@ -1,5 +1,5 @@
-//! Engines over TCP rails: whole messages of all sizes, with sleep between them, and a death in the
-//! middle.
+//! Engines over TCP transports: whole messages of all sizes, with sleep between them, and a death
+//! in the middle.
 
 use crate::proxy::{self, Ends, Weather};
 use crate::support;

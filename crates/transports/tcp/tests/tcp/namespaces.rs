@@ -82,7 +82,7 @@ pub fn pair() -> Result<[Net; 2], String> {
     Ok(hosts)
 }
 
-/// A rail for each of the two hosts.
+/// A transport for each of the two hosts.
 pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
     let secret = Secret::generate().unwrap();
     let home = own();
@@ -105,7 +105,7 @@ pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
     })
 }
 
-/// One thread that steps into the host whose rail it uses.
+/// One thread that steps into the host whose transport it uses.
 struct Hosts<'a> {
     hosts: &'a [Net; 2],
     rails: [Option<TcpTransport>; 2],

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything here takes, on a machine that does much else.
 const SURELY_LOST: Duration = Duration::from_secs(20);
 
-/// Who says where a long message goes, and counts the others.
+/// Sink that says where a long message goes, and counts the others.
 struct Placing {
     memory: Scratch,
     got: usize,
@@ -84,7 +84,7 @@ fn try_flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) -> bool {
     rail.send_fragments(&pieces, mem.mem()).unwrap()
 }
 
-/// The same when there is.
+/// Sends when there is room.
 fn flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) {
     until("there is no room for a message in pieces", || {
         rail.poll(8, &mut RecordedEvents::default());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the proxies of a test share.
+/// State that the proxies of a test share.
 #[derive(Default)]
 pub struct Weather {
     /// No more cuts; what is open stays.
@@ -35,7 +35,7 @@ struct Forwarded {
     far: TcpStream,
     /// Bytes until something happens to it.
     left: u64,
-    /// It is held until then: both ends live, and nothing passes.
+    /// Time until which it is held: both ends live, and nothing passes.
     held: Option<Instant>,
 }
 
@@ -55,8 +55,8 @@ pub fn start<'scope>(
     )
 }
 
-/// The same on an address of its own. One in two is held for the time that is given instead of
-/// being cut.
+/// Starts a proxy on an address of its own. One in two is held for the time that is given instead
+/// of being cut.
 pub fn start_on<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     (on, to): (Ipv4Addr, SocketAddr),

@@ -79,7 +79,7 @@ impl Drop for Fails<'_> {
     }
 }
 
-/// What a seed stands for.
+/// Meaning of a seed.
 #[derive(Debug)]
 struct World {
     ranks: u32,
@@ -130,7 +130,7 @@ impl World {
     }
 }
 
-/// The ranks' rails, and the lines between them.
+/// The ranks' transports, and the lines between them.
 fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
     let secret = Secret::generate().unwrap();
     let listeners: Vec<TcpListener> = (0..world.ranks)

@@ -1,4 +1,4 @@
-//! The conformance suite over the TCP rail on loopback, and what only this rail promises.
+//! The conformance suite over the TCP transport on loopback, and what only this transport promises.
 
 use crate::support;
 use crate::traffic;

@@ -31,7 +31,7 @@ impl PeerDirectory for Book {
     }
 }
 
-/// The same with a way by libfabric.
+/// A directory with a way by libfabric.
 pub struct WithFabrics(pub Book, pub OfiSetting);
 
 impl PeerDirectory for WithFabrics {
@@ -57,7 +57,7 @@ impl PeerDirectory for WithFabrics {
 
 pub const JOB: [u8; 16] = *b"a job of a test!";
 
-/// What rank `me` brings to handshakes.
+/// Returns the identity that rank `me` brings to handshakes.
 pub fn house(secret: &Secret, me: Peer, sealed: bool) -> LocalIdentity {
     let process = ProcessId {
         job: JOB,
@@ -102,7 +102,7 @@ pub fn ranks_with(
     rails
 }
 
-/// The same, straight.
+/// Returns ranks that reach each other straight.
 pub fn ranks(count: u32, sealed: bool) -> Vec<TcpTransport> {
     ranks_with(count, sealed, |_, _, address| address)
 }

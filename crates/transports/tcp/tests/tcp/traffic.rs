@@ -19,7 +19,7 @@ const READ: u8 = 6;
 /// Any other packet.
 const PLAIN: u8 = 1;
 
-/// What every rank sends to every other.
+/// Messages that every rank sends to every other.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub packets: u32,
@@ -78,7 +78,7 @@ fn shaped(number: u32, len: u64) -> (Scratch, Data) {
     }
 }
 
-/// What one rank knows of its exchange with one peer.
+/// State of a rank's exchange with one peer.
 #[derive(Default)]
 struct With {
     sent: u32,
@@ -179,7 +179,7 @@ pub fn run(
                 let (mut memory, mut data) = shaped(number, len);
                 let mut exposing = rail.expose(token, peer, &data);
                 if exposing == ExposeResult::Unable {
-                    // Not every rail has every shape read.
+                    // Not every transport has every shape read.
                     (memory, data) = shaped(0, len);
                     exposing = rail.expose(token, peer, &data);
                 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the ways between two ranks go through.
+/// Proxies between two ranks.
 #[derive(Clone, Copy)]
 struct Through {
     /// Further ways.
@@ -18,7 +18,7 @@ struct Through {
     /// A connection is cut or held after at most so many bytes.
     bytes: u64,
     hold: Duration,
-    /// Whether that happens to the first way, too.
+    /// True if that happens to the first way, too.
     first: bool,
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const BUFFER: usize = 64 * 1024;
 
-/// What the ranks of a world and its lines tell each other.
+/// State that the ranks of a world and its lines share.
 #[derive(Default)]
 pub struct Sky {
     /// Nothing goes wrong any more.
@@ -55,13 +55,13 @@ pub fn address_of(line: u8) -> Ipv4Addr {
 pub struct Climate {
     /// Something happens to a connection after at most so many bytes.
     pub bytes: u64,
-    /// It lasts so long at most.
+    /// Longest time that it lasts.
     pub lasts: Duration,
     /// Something happens by the clock about so often on each line.
     pub every: Duration,
     /// Lines of the world, of which any may be taken out of use and back.
     pub lines: u8,
-    /// It is over when so much went wrong: what stands still then stands still for good, and the
+    /// Count of failures that end it: what stands still then stands still for good, and the
     /// next break does not mend it.
     pub ails: u32,
 }
@@ -69,7 +69,7 @@ pub struct Climate {
 /// One direction of a connection.
 #[derive(Default)]
 struct Half {
-    /// Of these bytes those at `at..end` have come and not gone.
+    /// Bytes of which those at `at..end` have come and not gone.
     pending: Vec<u8>,
     at: usize,
     end: usize,
@@ -222,7 +222,7 @@ pub struct Line {
     listener: TcpListener,
     to: SocketAddr,
     passages: Vec<Passage>,
-    /// Who calls is cut off until then.
+    /// Time until which callers are cut off.
     dark: Option<Instant>,
     next: Instant,
 }

@@ -34,7 +34,7 @@ const TAGS: u64 = 3;
 const LEN_MAX: usize = 6 << 20;
 /// Buffers that came back are watched as long as no more than so many bytes do.
 const WATCHED: usize = 24 << 20;
-/// What is written into memory that came back.
+/// Byte written into memory that came back.
 const USED: u8 = 0xdd;
 
 /// Bytes that repeat nowhere; each message is a stretch of them.
@@ -44,7 +44,7 @@ static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What every rank sends to every other.
+/// Messages that every rank sends to every other.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -131,7 +131,7 @@ struct Open {
     receives: bool,
 }
 
-/// What a rank has done with a peer.
+/// State of a rank's exchange with one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct With {
     sent: u32,
