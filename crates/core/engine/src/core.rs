@@ -306,7 +306,7 @@ impl Core {
             meta.tag,
             meta.len,
         );
-        match self.into_body(&meta, incoming) {
+        match self.own_body(&meta, incoming) {
             Ok(body) => {
                 let item = self.unexpected.insert(meta, body);
                 let envelope = Envelope {
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// Makes incoming bytes ours to keep.
-    pub(crate) fn into_body(
+    pub(crate) fn own_body(
         &mut self,
         meta: &MessageInfo,
         incoming: IncomingPayload,

@@ -1,10 +1,10 @@
 //! When a rank that polls looks at all sockets, which is a call of the system beside the one by
 //! which it receives.
 //!
-//! Part of [`TcpTransport`](super::TcpTransport). Between two looks only the connection that brought
-//! something last is received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing, and by
-//! [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then, and
-//! then by one poll in so many.
+//! Part of [`TcpTransport`](super::TcpTransport). Between two looks only the connection that
+//! brought something last is received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing,
+//! and by [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then,
+//! and then by one poll in so many.
 
 use garonne_transport::limits::{TCP_LOOK_EVERY, TCP_LOOK_SELDOM};
 use std::time::Instant;

@@ -372,7 +372,7 @@ impl Core {
             self.deliver(gate, meta, incoming);
             self.deliver_early(at);
         } else if number > next && !odd.was_delivered(number) && !odd.early.contains_key(&number) {
-            match self.into_body(&meta, incoming) {
+            match self.own_body(&meta, incoming) {
                 Ok(body) => {
                     let item = self.unexpected.insert(meta, body);
                     if let Some(odd) = &mut self.sequences.get_mut(at).reorder {

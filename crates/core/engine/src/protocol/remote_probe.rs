@@ -623,7 +623,7 @@ impl Core {
             self.unexpected.remove(item);
             return self.deliver_to_receive(receive, meta, incoming);
         }
-        match self.into_body(&meta, incoming) {
+        match self.own_body(&meta, incoming) {
             Ok(body) => self.unexpected.replace(item, meta, body),
             Err(_) => {
                 if let Some(gate) = self.peer_index(meta.peer) {
