@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 
+import docs
 import readability
 
 ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
@@ -72,7 +73,7 @@ def unsafe_counts(files):
 def check_unsafe(files, record):
     counts = unsafe_counts(files)
     outside = [path for path in counts if not path.startswith(UNSAFE_HOMES) and not path.endswith("/sys.rs") and "/tests/" not in path]
-    step("unsafe code only in sync, mpi-abi, rails-ofi and sys.rs", not outside, "\n".join(outside))
+    step("unsafe code only in sync, mpi-abi, ofi and sys.rs", not outside, "\n".join(outside))
     text = "".join(f"{count:5} {path}\n" for path, count in sorted(counts.items()))
     if record:
         RECORD.write_text(text)
@@ -180,6 +181,9 @@ def main():
     check_unsafe(files, record)
     check_files(files)
     readability.check(ROOT, files, step, record, "--places" in sys.argv)
+    missing = docs.wrong(ROOT, files)
+    step("documents mention only paths, links and headings that are there", not missing, "\n".join(map(str, missing)))
+    run("pictures are what their sources say", [sys.executable, "tools/pictures.py", "--check"])
     check_dependencies("--audit" in sys.argv)
     if "--quick" not in sys.argv:
         run("clippy", ["cargo", "clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"])

@@ -301,7 +301,8 @@ pub const TCP_BULK_UNSENT: usize = 128 * 1024;
 /// is asked again, and takes what it has room for.
 pub const TCP_POLLS_WITHIN: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// So long a small message keeps slices short: on its way there and back, with what it meets there.
+/// Time for which a small message keeps slices of bulk data short: a round trip, and what it meets
+/// at the other end.
 pub const TCP_BRISK_FOR: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// Blocks of shaped data that one system call moves from where they lie.

@@ -24,7 +24,7 @@ pub fn refuse(neighbours: &dyn NodePeers, peer: Peer, errno: i32) {
     wake(neighbours, peer, WakeupScope::Transfers);
 }
 
-/// Those that one rank knows of.
+/// Table of the unreachable peers that one rank knows of, owned by its transport.
 pub(super) struct UnreachablePeers {
     known: Vec<UnreachableCause>,
     own: Segment,

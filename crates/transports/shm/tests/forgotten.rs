@@ -13,7 +13,7 @@ use garonne_sync::user::{Data, Scratch};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// That of the communicator that is freed, and those of others.
+/// Contexts: of the communicator that is freed, and of two others.
 const CONTEXT: u32 = 10;
 const OTHER: u32 = 18;
 const THIRD: u32 = 26;

@@ -21,7 +21,7 @@ const SEAL: usize = 16;
 /// Result of a try to move bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoResult {
-    /// So many were moved; at least one.
+    /// Number of bytes that were moved; at least one.
     Moved(usize),
     /// Not now.
     Later,

@@ -295,7 +295,7 @@ pub struct Opening {
 pub struct LibraryName([u8; LIBRARY_BYTES]);
 
 impl LibraryName {
-    /// This one.
+    /// Name and version of this library.
     pub fn own() -> Self {
         let mut bytes = [0; LIBRARY_BYTES];
         let len = LIBRARY.len().min(LIBRARY_BYTES);

@@ -198,7 +198,7 @@ pub struct SessionTerms {
 }
 
 impl SessionTerms {
-    /// Those of connections that no handshake has made.
+    /// Terms of a connection without a handshake.
     #[cfg(any(test, fuzzing))]
     pub fn plain() -> Self {
         Self {

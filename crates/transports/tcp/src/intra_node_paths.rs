@@ -96,8 +96,8 @@ impl TcpTransport {
         None
     }
 
-    /// So many bytes of what [`TcpTransport::next_copy`] said last of this peer are copied, or
-    /// cannot be.
+    /// Records how many bytes of the last [`TcpTransport::next_copy`] of this peer were copied, or
+    /// that they cannot be.
     pub fn copied(&mut self, peer: Peer, result: Result<u64, Error>) {
         let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
             return;

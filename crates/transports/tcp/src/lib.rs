@@ -138,7 +138,7 @@ pub struct TcpTransport {
     door: Listener,
     /// By peer; `None`: not spoken to yet.
     remotes: Vec<Option<Box<TcpPeer>>>,
-    /// Those that there are.
+    /// Peers that have an entry in `remotes`.
     open: Vec<Peer>,
     gone: Vec<bool>,
     /// Notices that the engine has not been given yet, but for reads.
@@ -154,7 +154,7 @@ pub struct TcpTransport {
     done: Vec<(BulkToken, Result<(), Error>)>,
     /// Peers from which something may be taken.
     ready: Vec<Peer>,
-    /// Those of them whose turn it is; empty between two polls.
+    /// Peers of `ready` whose turn it is; empty between two polls.
     turn: Vec<Peer>,
     /// Peers for which an acknowledgement was put off.
     owing: Vec<Peer>,
@@ -192,7 +192,7 @@ pub struct TcpTransport {
     recalled: Vec<(Peer, u64, BulkToken)>,
     /// By peer; empty: none. See `intra_node_paths`.
     beside: Vec<bool>,
-    /// Those of them from which something is read, in turn.
+    /// Peers of `beside` from which something is read, in turn.
     copying: VecDeque<Peer>,
 }
 

@@ -80,7 +80,8 @@ impl MemoryPath {
         Some((part.rest(), &part.local, part.local_offset + part.done))
     }
 
-    /// So many bytes of that are copied. The piece, if that was its end.
+    /// Records that `len` bytes of the first part were copied. Returns the range if that was its
+    /// end.
     pub(crate) fn copied(&mut self, len: u64) -> Option<RequestedRange> {
         let part = self.parts.front_mut()?;
         let len = len.min(part.piece.len - part.done);

@@ -146,7 +146,7 @@ impl Multipath {
         !self.wholes.is_empty()
     }
 
-    /// So much that further ways are worth opening.
+    /// Returns whether so much is to be read that further paths are worth opening.
     pub(crate) fn is_much(&self) -> bool {
         let asked: u64 = self.paths.iter().map(|path| path.bulk.backlog()).sum();
         self.left() + asked >= TCP_SPREAD_LEAST
@@ -212,7 +212,7 @@ impl Multipath {
         ))
     }
 
-    /// So much of it is copied.
+    /// Records that `len` bytes were copied by the memory path.
     pub(crate) fn copied(&mut self, len: u64) -> Option<ReadResult> {
         let piece = self.at(MEMORY).bulk.memory_mut()?.copied(len)?;
         self.ended(MEMORY, piece, false)

@@ -23,8 +23,8 @@ use garonne_transport::limits::{
 pub(crate) enum StreamEvent {
     /// A packet; its payload is valid until the next call.
     Packet(PacketHeader, UserMem, usize),
-    /// So many bytes from the first on of the message that comes in pieces, of which nothing lies
-    /// here yet: for [`PacketStream::fill_into`], or [`PacketStream::fill`].
+    /// Offset and number of bytes of a fragmented message that are still in the socket: for
+    /// [`PacketStream::fill_into`], or [`PacketStream::fill`].
     Rest(u64, usize),
     /// A ring, for whoever sleeps; it has done its work by arriving.
     Ring,
@@ -309,7 +309,7 @@ impl PacketStream {
         Ok((moved.min(len), more))
     }
 
-    /// So many bytes more of the packet that is taken in as it comes were taken.
+    /// Records that `bytes` more of the partial packet were taken.
     fn took_part(&mut self, bytes: usize) {
         let Some(part) = &mut self.part else { return };
         part.offset += bytes;

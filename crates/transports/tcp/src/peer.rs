@@ -126,7 +126,7 @@ impl ConnectAttempts {
         self.address = 0;
     }
 
-    /// This one of the peer's addresses is tried next.
+    /// Tries this address of the peer next.
     pub(crate) fn turn_to(&mut self, address: usize) {
         (self.address, self.first) = (address, None);
     }
@@ -242,8 +242,8 @@ impl ConnectAttempts {
         self.first.is_some() && self.first != addresses.first().copied()
     }
 
-    /// Those of the peer's addresses that may be tried now: none on a network that is to be left
-    /// alone, as long as there are others and they have not failed for long. Such ones come last.
+    /// Returns the peer's addresses that may be tried now. Addresses on a disabled network come
+    /// last, and only when there are no others or these have failed for long.
     pub(crate) fn may_try<'a>(
         &self,
         addresses: &'a [SocketAddr],
@@ -407,7 +407,7 @@ impl TcpPeer {
         self.call_of(stream)?.due()
     }
 
-    /// Those that were ever wanted.
+    /// Returns the streams that were ever wanted.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamNumber> + use<> {
         std::iter::once(StreamNumber::Small).chain(self.paths.numbers().map(StreamNumber::Bulk))
     }

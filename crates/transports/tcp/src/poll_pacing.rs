@@ -14,7 +14,7 @@ use std::time::Instant;
 pub(super) struct PollPacing {
     /// Polls since the last look.
     polls: u32,
-    /// That socket has brought something since.
+    /// The watched socket has brought something since.
     brought: bool,
     /// The last look saw something of another.
     others: bool,

@@ -248,13 +248,13 @@ impl ReplayLog {
         }
     }
 
-    /// So many bytes of that have left.
+    /// Records that `bytes` of the unsent frame have left.
     pub(crate) fn left(&mut self, bytes: usize) {
         self.cursor.1 += bytes;
         self.unsent -= bytes;
     }
 
-    /// So many bytes of that, and of what is behind it, have left.
+    /// Records that `bytes` of the unsent frame and of frames behind it have left.
     pub(crate) fn left_through(&mut self, mut bytes: usize) {
         while bytes > 0
             && let Some((_, len)) = self.unsent()

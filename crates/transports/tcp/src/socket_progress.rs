@@ -21,7 +21,8 @@ use std::time::Instant;
 /// Events taken from the kernel at once; the rest stays with it.
 const EVENTS: usize = 32;
 
-/// Those who are looked at before others, and these.
+/// Passes over the ready descriptors: callers that are being proved first, then the listener, then
+/// peers.
 const TURNS: u8 = 3;
 
 /// Socket that an event is about.

@@ -24,7 +24,7 @@ pub struct MeasuredRate {
 }
 
 impl Multipath {
-    /// As [`crate::pace::Pace::begin_with`].
+    /// Starts a path with a measured rate.
     pub(crate) fn begin_with(&mut self, path: u8, tuned: (f64, f64), now: Instant) -> bool {
         self.at(path).pace.begin_with(tuned, now)
     }

@@ -22,9 +22,9 @@ pub enum OfiSetting {
     /// None.
     #[default]
     Off,
-    /// Those that are faster than TCP, if this host has a device for one.
+    /// Providers that are faster than TCP, if this host has a device for one.
     Fast,
-    /// Those of this provider.
+    /// The provider of this name.
     Of(String),
 }
 

@@ -37,7 +37,7 @@ impl PendingCall {
         })
     }
 
-    /// That of the call for which this one waits.
+    /// Returns the key of the call for which this one waits.
     fn turned(self) -> Self {
         Self {
             from: self.to,

@@ -31,7 +31,7 @@ pub(super) struct RelayBuffer {
     len: usize,
     /// Nothing more comes.
     ended: bool,
-    /// That was passed on.
+    /// The end was passed on.
     closed: bool,
 }
 

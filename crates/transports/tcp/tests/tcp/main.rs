@@ -3,14 +3,14 @@
 
 mod coalescer;
 mod cuts;
-mod fabric;
-mod meeting;
+mod fragments;
 mod messages;
+mod multipath;
 mod namespaces;
-mod pieces;
+mod ofi_path;
 mod proxy;
+mod relay_rendezvous;
 mod storm;
 mod suite;
 mod support;
 mod traffic;
-mod ways;

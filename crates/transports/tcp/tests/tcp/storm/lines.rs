@@ -20,7 +20,7 @@ pub struct Sky {
     /// Nothing goes wrong any more.
     pub calm: AtomicBool,
     pub stop: AtomicBool,
-    /// So much went wrong so far.
+    /// Number of faults so far.
     pub ails: AtomicU32,
     /// Changes with the two below.
     pub turns: AtomicU32,
@@ -78,7 +78,7 @@ struct Half {
     closed: bool,
     /// Nothing passes until then.
     stalls: Option<Instant>,
-    /// So many bytes pass in a millisecond, until then.
+    /// Until when the line is slow, and bytes that pass in a millisecond meanwhile.
     slow: Option<(Instant, usize)>,
     /// When the next may.
     next: Option<Instant>,
