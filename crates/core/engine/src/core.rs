@@ -9,8 +9,7 @@ use crate::api::{ContextId, Error, Peer, Status, TypeDigest};
 use crate::copy::{BounceBuffer, copy_between, copy_in};
 use crate::fast::recv::ExpectedRecv;
 use crate::fast::recv_channel::RecvChannels;
-use crate::key_map::KeyedQueues;
-use crate::limits::{OUTBOX, SELF_CREDIT};
+use crate::limits::SELF_CREDIT;
 use crate::matching::matcher::{Envelope, Matcher};
 pub(crate) use crate::matching::unexpected::mismatch;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody, UnexpectedMessages};
@@ -23,12 +22,12 @@ use crate::peer::routes::RouteCache;
 use crate::peer::sequences::Sequences;
 use crate::peer::sequences::{stream_key, widen};
 use crate::peer::state::PeerState;
+use crate::protocol::control::{ControlPacket, ControlQueues};
 use crate::protocol::early_rtr::EarlyRtrState;
 use crate::protocol::wire::{ControlPayload, Cts, Fin, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, RequestTable, from_wire};
-use crate::schedule::order::OrderPolicy;
-use crate::schedule::plugin::CheckedPlugin;
-use crate::schedule::priority::PriorityTable;
+use crate::schedule::plan::SendOrder;
+use crate::schedule::window::SendWindows;
 use crate::transport::{PacketHeader, PacketKind, PeerCapabilities};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
@@ -36,14 +35,6 @@ use garonne_sync::user::UserMem;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// A control packet that waits for room.
-#[derive(Debug)]
-pub(crate) struct ControlPacket {
-    pub peer: Peer,
-    pub header: PacketHeader,
-    pub bytes: ControlPayload,
-}
 
 /// Bytes that arrived or wait for their receive.
 pub(crate) enum IncomingPayload {
@@ -86,11 +77,8 @@ pub(crate) struct Core {
     pub matcher: Matcher,
     pub requests: RequestTable,
     pub unexpected: UnexpectedMessages,
-    /// Sends in windows, in three kinds of list; see `remote_probe`.
-    pub window: KeyedQueues,
-    pub outbox: VecDeque<ControlPacket>,
-    /// Control packets for peers that look at nothing any more, until this rank is in use again.
-    pub deferred_control: VecDeque<ControlPacket>,
+    pub windows: SendWindows,
+    pub control: ControlQueues,
     /// Receives that read their sender's region.
     pub reads: VecDeque<u32>,
     /// Sends that were cleared to send by packets, by peer, the oldest first; no queue is empty.
@@ -104,10 +92,6 @@ pub(crate) struct Core {
     pub finished_rendezvous: Vec<(u64, bool)>,
     /// Regions to revoke.
     pub revokes: Vec<u32>,
-    /// Peer states whose window may move.
-    pub blocked_peers: Vec<u32>,
-    /// Sends that receivers took out of windows.
-    pub pulled_sends: VecDeque<u32>,
     /// Peers that hold envelopes back, as far as known.
     pub blocking_peers: u32,
     /// Peer states with a message that comes in fragments and that nobody asked for yet.
@@ -135,11 +119,7 @@ pub(crate) struct Core {
     pub bounce: BounceBuffer,
     /// Tracer that hears of operations and transfers; see `tracer`.
     pub tracer: Option<Arc<dyn OperationTracer>>,
-    /// Strategy plugin that is asked in which order messages leave; see `plan`.
-    pub plugin: Option<Arc<CheckedPlugin>>,
-    /// In which order messages leave where that does not say.
-    pub ordering: OrderPolicy,
-    pub priorities: PriorityTable,
+    pub send_order: SendOrder,
 }
 
 impl Core {
@@ -159,17 +139,14 @@ impl Core {
             matcher: Matcher::new(),
             requests: RequestTable::new(),
             unexpected: UnexpectedMessages::new(),
-            window: KeyedQueues::new(),
-            outbox: VecDeque::with_capacity(OUTBOX),
-            deferred_control: VecDeque::new(),
+            windows: SendWindows::new(),
+            control: ControlQueues::new(),
             reads: VecDeque::new(),
             cts_sends: BTreeMap::new(),
             rtr_sends: VecDeque::new(),
             early_rtr: EarlyRtrState::default(),
             finished_rendezvous: Vec::new(),
             revokes: Vec::new(),
-            blocked_peers: Vec::new(),
-            pulled_sends: VecDeque::new(),
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,
@@ -185,9 +162,7 @@ impl Core {
             tally: None,
             bounce: BounceBuffer::new(),
             tracer: None,
-            plugin: None,
-            ordering: OrderPolicy::default(),
-            priorities: PriorityTable::default(),
+            send_order: SendOrder::default(),
         }
     }
 
@@ -216,7 +191,7 @@ impl Core {
         bytes: ControlPayload,
     ) {
         header.len = bytes.len as u32;
-        self.outbox.push_back(ControlPacket {
+        self.control.push(ControlPacket {
             peer,
             header,
             bytes,
@@ -602,8 +577,7 @@ impl Core {
         if !matches!(why, Error::Unreached(_)) {
             self.note(EventKind::Gone, peer, 0, 0, 0);
         }
-        self.outbox.retain(|control| control.peer != peer);
-        self.deferred_control.retain(|control| control.peer != peer);
+        self.control.drop_peer(peer);
         self.cts_sends.remove(&peer);
         let hit = self
             .requests

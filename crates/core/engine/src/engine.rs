@@ -513,22 +513,12 @@ impl<R: Transport> Engine<R> {
     /// Puts aside the control packets for peers that will not look at them, as `left` says, so that
     /// they are no work any more.
     pub fn defer_control(&mut self, left: impl Fn(Peer) -> bool) {
-        for control in std::mem::take(&mut self.core.outbox) {
-            let side = if left(control.peer) {
-                &mut self.core.deferred_control
-            } else {
-                &mut self.core.outbox
-            };
-            side.push_back(control);
-        }
+        self.core.control.defer(left);
     }
 
     /// Queues again what was put aside.
     pub fn resume_control(&mut self) {
-        while let Some(control) = self.core.deferred_control.pop_back() {
-            self.core.outbox.push_front(control);
-            self.core.has_work = true;
-        }
+        self.core.has_work |= self.core.control.resume();
     }
 
     /// Shows from now on in `tally` (three words, 8 bytes each) messages sent, bytes sent and
@@ -566,9 +556,9 @@ impl<R: Transport> Engine<R> {
         core.requests.alive() == 0
             && core.unexpected.alive() == 0
             && core.matcher.is_empty()
-            && core.window.is_empty()
+            && core.windows.is_empty()
             && core.unmatched_fragmented == 0
-            && core.outbox.is_empty()
+            && core.control.is_empty()
     }
 
     /// Messages kept because nobody asked for them yet.

@@ -137,7 +137,7 @@ impl<R: Transport> Engine<R> {
         // What is longer than a packet travels with its envelope where there is room for all of its
         // pieces now.
         let pieces = prefix(operation) == 0
-            && may_flow(operation, &self.core.priorities)
+            && may_flow(operation, self.core.send_order.priorities())
             && len <= (flow_max as u64).min(FRAGMENTED_MAX);
         if self.uses_early_write(operation.peer, operation.context, operation.tag, len) {
             eager_max = eager_max.min(EARLY_RTR_FROM.into());
@@ -237,7 +237,7 @@ impl<R: Transport> Engine<R> {
                 .send_inline(operation.peer, &header, operation.data.mem)?;
         } else if prefix == 0
             && flags == 0
-            && may_flow(operation, &self.core.priorities)
+            && may_flow(operation, self.core.send_order.priorities())
             && len as u64 <= FRAGMENTED_MAX
             && let Fragmentation::Fragments(first, piece) =
                 self.transport.fragmentation(operation.peer, len)
@@ -388,7 +388,7 @@ impl<R: Transport> Engine<R> {
     /// credits: the call is over, and whoever polls next may do so much later.
     #[inline]
     pub(crate) fn flush_answers(&mut self) {
-        if !self.core.outbox.is_empty() {
+        if !self.core.control.is_empty() {
             self.flush_control();
         }
     }
@@ -397,8 +397,8 @@ impl<R: Transport> Engine<R> {
     pub(crate) fn flush_control(&mut self) -> bool {
         let mut moved = false;
         let mut full: Vec<Peer> = Vec::new();
-        for _ in 0..self.core.outbox.len() {
-            let Some(control) = self.core.outbox.pop_front() else {
+        for _ in 0..self.core.control.len() {
+            let Some(control) = self.core.control.pop() else {
                 break;
             };
             let claimed = if full.contains(&control.peer) {
@@ -419,7 +419,7 @@ impl<R: Transport> Engine<R> {
                 }
                 Err(ClaimError::Full) => {
                     full.push(control.peer);
-                    self.core.outbox.push_back(control);
+                    self.core.control.push(control);
                     self.core.has_work = true;
                 }
                 Err(ClaimError::Gone) => {
@@ -436,8 +436,8 @@ impl<R: Transport> Engine<R> {
     /// Sends envelopes that receivers took out of sequence: they need no credits.
     fn progress_pulled(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.core.pulled_sends.len() {
-            let Some(index) = self.core.pulled_sends.pop_front() else {
+        for _ in 0..self.core.windows.pulled_len() {
+            let Some(index) = self.core.windows.pop_pulled() else {
                 break;
             };
             let operation = self.core.requests.peek(index);
@@ -459,7 +459,7 @@ impl<R: Transport> Engine<R> {
             match self.send_envelope(index, step, FLAG_TAKEN) {
                 EmitResult::Sent => moved = true,
                 EmitResult::Later => {
-                    self.core.pulled_sends.push_back(index);
+                    self.core.windows.push_pulled(index);
                     self.core.has_work = true;
                 }
                 EmitResult::Gone => self.peer_unusable(gate),

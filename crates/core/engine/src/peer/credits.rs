@@ -80,13 +80,10 @@ impl Core {
         self.publish_tally();
         // Credits that found no room yet take these along: a peer that reads nothing is owed one
         // packet, however many messages come.
-        let unsent = self.outbox.iter_mut().find(|control| {
-            control.peer == peer && control.header.kind == PacketKind::Credit as u8
-        });
-        match unsent {
+        match self.control.unsent_credit(peer) {
             Some(unsent) => {
-                unsent.header.context += header.context;
-                unsent.header.source += header.source;
+                unsent.context += header.context;
+                unsent.source += header.source;
             }
             None => self.queue_control(peer, header, ControlPayload::new()),
         }
@@ -119,10 +116,6 @@ impl Core {
 
     /// Returns whether an answer of one of these kinds to a peer is still queued.
     pub(crate) fn owes_answer(&self, peer: Peer, kinds: &[PacketKind]) -> bool {
-        let is_one = |header: &PacketHeader| kinds.iter().any(|kind| *kind as u8 == header.kind);
-        let waiting = self.outbox.iter().chain(&self.deferred_control);
-        waiting
-            .filter(|control| control.peer == peer)
-            .any(|control| is_one(&control.header))
+        self.control.owes(peer, kinds)
     }
 }

@@ -392,7 +392,7 @@ impl<R: Transport> Engine<R> {
     fn try_offer_early(&mut self, index: u32) -> Option<()> {
         // The offer counts from the next envelope on: sequences must know all that was taken.
         self.core.settle_recv_channels();
-        if !self.core.outbox.is_empty() {
+        if !self.core.control.is_empty() {
             self.flush_control();
         }
         let operation = self.core.requests.peek(index);
@@ -402,7 +402,7 @@ impl<R: Transport> Engine<R> {
             operation.state == OpState::Posted && !operation.exposed && source.peer != self.core.me;
         // Nor is anything added to what found no room.
         let room = self.core.early_rtr.offered_receives.len() < EARLY_OFFERS_SENT
-            && self.core.outbox.is_empty();
+            && self.core.control.is_empty();
         if !fits || !self.limits.ordered || !room {
             return None;
         }

@@ -1,5 +1,6 @@
 //! Protocols between two engines: packet formats, and how a message of each size travels.
 
+pub(crate) mod control;
 pub(crate) mod dispatch;
 pub(crate) mod early_rtr;
 pub(crate) mod fragments;

@@ -12,9 +12,8 @@
 //! receives missed in the same epoch, so a hit never jumps over the receive that posting order
 //! entitles to it. Bounded by the sends and receives that the two programs leave pending.
 
-use crate::api::{Message, Pattern, Peer, Status, TypeDigest};
+use crate::api::{Message, Pattern, Status, TypeDigest};
 use crate::core::{Core, IncomingPayload};
-use crate::key_map::TableKey;
 use crate::limits::ORDER_LOOK_AHEAD;
 use crate::matching::matcher::Envelope;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody};
@@ -27,25 +26,8 @@ use crate::requests::OpState;
 use crate::schedule::order::WindowEntry;
 use crate::transport::{PacketHeader, PacketKind};
 
-/// Links of a blocked send: by (context, tag), by context, and in the whole window.
-const LINKS: u32 = 3;
-/// Second word of a key: any tag.
-const ANY_TAG: u64 = 1 << 32;
-/// Second word of a key: the whole window of a peer.
-const WHOLE: u64 = 2 << 32;
 /// Patterns of probes remembered as denied per epoch; a probe beyond them asks again.
 const DENIED_MAX: usize = 64;
-
-fn tag_key(context: u32, peer: Peer, tag: Option<i32>) -> TableKey {
-    TableKey(
-        u64::from(context) << 32 | u64::from(peer),
-        tag.map_or(ANY_TAG, |tag| u64::from(tag as u32)),
-    )
-}
-
-fn whole_key(peer: Peer) -> TableKey {
-    TableKey(u64::from(peer), WHOLE)
-}
 
 impl Core {
     // The sender's side.
@@ -60,17 +42,13 @@ impl Core {
             operation.tag,
             operation.data.len,
         );
-        self.window
-            .push(tag_key(context, peer, Some(tag)), index * LINKS);
-        self.window
-            .push(tag_key(context, peer, None), index * LINKS + 1);
-        self.window.push(whole_key(peer), index * LINKS + 2);
+        self.windows.push(index, context, peer, tag);
         self.note(EventKind::Blocked, peer, context, tag, len);
         let entry = &mut self.peers[gate as usize];
         entry.close_batch();
         entry.window_len += 1;
         if entry.window_len == 1 {
-            self.blocked_peers.push(gate);
+            self.windows.activate(gate);
             self.has_work = true;
         }
         if entry.probe_missed {
@@ -82,18 +60,16 @@ impl Core {
 
     /// Takes a blocked send out of its window's lists.
     fn unlink(&mut self, gate: u32, index: u32) {
-        for link in 0..LINKS {
-            self.window.remove(index * LINKS + link);
-        }
+        self.windows.remove(index);
         self.peers[gate as usize].window_len -= 1;
     }
 
     /// A blocked send ends without being sent.
     pub(crate) fn leave_unsent(&mut self, index: u32) {
-        self.pulled_sends.retain(|&taken| taken != index);
+        self.windows.forget_pulled(index);
         let peer = self.requests.peek(index).peer;
         if let Some(gate) = self.peer_index(peer)
-            && self.window.linked(index * LINKS)
+            && self.windows.contains(index)
         {
             self.unlink(gate, index);
         }
@@ -101,39 +77,36 @@ impl Core {
 
     /// The head of a window left it.
     pub(crate) fn left_window(&mut self, gate: u32, index: u32) {
-        if self.window.linked(index * LINKS) {
+        if self.windows.contains(index) {
             self.unlink(gate, index);
         }
     }
 
     /// The oldest send in a window.
     pub(crate) fn window_head(&self, gate: u32) -> Option<u32> {
-        self.window
-            .head(whole_key(self.peers[gate as usize].peer))
-            .map(|link| link / LINKS)
+        self.windows.head(self.peers[gate as usize].peer)
     }
 
     /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
     pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<WindowEntry>) {
         let (mut indices, mut chunks) = (Vec::new(), Vec::new());
-        let mut at = self.window.head(whole_key(self.peers[gate as usize].peer));
-        while let Some(link) = at.filter(|_| indices.len() < ORDER_LOOK_AHEAD) {
-            let operation = self.requests.peek(link / LINKS);
-            indices.push(link / LINKS);
+        let sends = self.windows.iter(self.peers[gate as usize].peer);
+        for index in sends.take(ORDER_LOOK_AHEAD) {
+            let operation = self.requests.peek(index);
+            indices.push(index);
             chunks.push(WindowEntry {
                 context: operation.context,
                 tag: operation.tag,
                 len: operation.data.len,
-                priority: self.priorities.of(operation.context),
+                priority: self.send_order.priorities().of(operation.context),
             });
-            at = self.window.next(link);
         }
         (indices, chunks)
     }
 
     /// Returns whether a send is in a window.
     pub(crate) fn is_in_window(&self, index: u32) -> bool {
-        self.window.linked(index * LINKS)
+        self.windows.contains(index)
     }
 
     /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is
@@ -185,7 +158,7 @@ impl Core {
         } else {
             None
         };
-        let Some(link) = self.window.head(tag_key(header.context, peer, tag)) else {
+        let Some(index) = self.windows.matching(header.context, peer, tag).next() else {
             entry.probe_missed = true;
             let answer = PacketHeader {
                 kind: PacketKind::ProbeMiss as u8,
@@ -194,12 +167,9 @@ impl Core {
             };
             return self.queue_control(peer, answer, ControlPayload::new());
         };
-        let first = self
-            .window
-            .head(tag_key(header.context, peer, None))
-            .unwrap_or(link);
-        let sent_before = self.requests.peek(first / LINKS).sequence;
-        let operation = self.requests.peek(link / LINKS);
+        let first = self.windows.matching(header.context, peer, None).next();
+        let sent_before = self.requests.peek(first.unwrap_or(index)).sequence;
+        let operation = self.requests.peek(index);
         let offer = ProbeHit {
             len: operation.data.len,
             sent_before,
@@ -219,18 +189,14 @@ impl Core {
     /// A receiver takes a blocked envelope. One that is no longer held is on its way already.
     fn on_pull(&mut self, gate: u32, header: &PacketHeader) {
         let peer = self.peers[gate as usize].peer;
-        let mut at = self
-            .window
-            .head(tag_key(header.context, peer, Some(header.tag)));
-        while let Some(link) = at {
-            let index = link / LINKS;
-            if self.requests.peek(index).sequence == header.sequence {
-                self.unlink(gate, index);
-                self.pulled_sends.push_back(index);
-                self.has_work = true;
-                return;
-            }
-            at = self.window.next(link);
+        let found = self
+            .windows
+            .matching(header.context, peer, Some(header.tag))
+            .find(|&index| self.requests.peek(index).sequence == header.sequence);
+        if let Some(index) = found {
+            self.unlink(gate, index);
+            self.windows.push_pulled(index);
+            self.has_work = true;
         }
     }
 

@@ -11,3 +11,4 @@ pub mod plugin;
 pub mod plugin_check;
 pub mod priority;
 pub mod stripe;
+pub(crate) mod window;

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::limits::ORDER_PATIENCE;
 use crate::schedule::order::{self, OrderPolicy, WindowEntry};
 use crate::schedule::plugin::{CheckedPlugin, WindowView};
-use crate::schedule::priority::Priority;
+use crate::schedule::priority::{Priority, PriorityTable};
 use crate::transport::Transport;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,35 +23,54 @@ pub(crate) struct CachedPlan {
     order: Option<Vec<usize>>,
 }
 
+/// What decides in which order the messages of windows leave.
+///
+/// Owned by the core; set once by the engine's owner, priorities also later, by communicator.
+#[derive(Debug, Default)]
+pub(crate) struct SendOrder {
+    /// Strategy plugin that is asked first.
+    plugin: Option<Arc<CheckedPlugin>>,
+    /// Order where the plugin does not say.
+    policy: OrderPolicy,
+    priorities: PriorityTable,
+}
+
+impl SendOrder {
+    /// Returns the priorities of contexts.
+    #[inline]
+    pub(crate) fn priorities(&self) -> &PriorityTable {
+        &self.priorities
+    }
+}
+
 impl<R: Transport> Engine<R> {
     /// From now on messages leave in this order, where no other strategy decides.
     pub fn set_order(&mut self, ordering: OrderPolicy) {
-        self.core.ordering = ordering;
+        self.core.send_order.policy = ordering;
     }
 
     /// From now on this strategy is asked in which order messages leave. The transport is told
     /// separately.
     pub fn set_plugin(&mut self, loaded: Arc<CheckedPlugin>) {
-        self.core.plugin = loaded.decides().order.then_some(loaded);
+        self.core.send_order.plugin = loaded.decides().order.then_some(loaded);
     }
 
     /// From now on messages of these contexts have this priority.
     pub fn set_priority(&mut self, contexts: Range<ContextId>, priority: Priority) {
-        self.core.priorities.set(contexts, priority);
+        self.core.send_order.priorities.set(contexts, priority);
         self.transport
-            .yield_to_small(self.core.priorities.any_low());
+            .yield_to_small(self.core.send_order.priorities.any_low());
     }
 
     pub(crate) fn progress_windows(&mut self) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while at < self.core.blocked_peers.len() {
-            let gate = self.core.blocked_peers[at];
+        while let Some(gate) = self.core.windows.active(at) {
             moved |= self.progress_window(gate);
             if self.core.update_blocked(gate) {
                 at += 1;
             } else {
-                self.core.blocked_peers.swap_remove(at);
+                self.core.windows.deactivate(at);
             }
         }
         moved
@@ -88,19 +107,22 @@ impl<R: Transport> Engine<R> {
         if entry.window_len == 1 || entry.overtaken >= ORDER_PATIENCE {
             return true;
         }
-        if self.core.plugin.is_some() {
+        if self.core.send_order.plugin.is_some() {
             // Without credit nothing leaves, and nothing is asked.
             entry.close_batch();
             return entry.envelopes == 0;
         }
-        let (head, priorities) = (self.core.requests.peek(head), &self.core.priorities);
+        let (head, priorities) = (
+            self.core.requests.peek(head),
+            self.core.send_order.priorities(),
+        );
         let priority = priorities.of(head.context);
-        let ordering = self.core.ordering;
+        let ordering = self.core.send_order.policy;
         ordering.leads(head.data.len, priority, priorities.are_usual())
     }
 
     fn planned(&mut self, gate: u32, chunks: &[WindowEntry]) -> Vec<usize> {
-        if let Some(loaded) = &self.core.plugin {
+        if let Some(loaded) = &self.core.send_order.plugin {
             // Of one context there is one order only.
             if chunks
                 .iter()
@@ -132,7 +154,7 @@ impl<R: Transport> Engine<R> {
                 return order;
             }
         }
-        let order = order::plan(self.core.ordering, chunks);
+        let order = order::plan(self.core.send_order.policy, chunks);
         assert!(
             order::check(chunks, &order),
             "a plan breaks the order of envelopes"
