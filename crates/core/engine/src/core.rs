@@ -24,6 +24,7 @@ use crate::peer::sequences::{stream_key, widen};
 use crate::peer::state::PeerState;
 use crate::protocol::control::{ControlPacket, ControlQueues};
 use crate::protocol::early_rtr::EarlyRtrState;
+use crate::protocol::transfers::Transfers;
 use crate::protocol::wire::{ControlPayload, Cts, Fin, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, RequestTable, from_wire};
 use crate::schedule::plan::SendOrder;
@@ -32,7 +33,6 @@ use crate::transport::{PacketHeader, PacketKind, PeerCapabilities};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -79,19 +79,9 @@ pub(crate) struct Core {
     pub unexpected: UnexpectedMessages,
     pub windows: SendWindows,
     pub control: ControlQueues,
-    /// Receives that read their sender's region.
-    pub reads: VecDeque<u32>,
-    /// Sends that were cleared to send by packets, by peer, the oldest first; no queue is empty.
-    pub cts_sends: BTreeMap<Peer, VecDeque<u32>>,
-    /// Sends that may write to their receivers' memory.
-    pub rtr_sends: VecDeque<u32>,
+    pub transfers: Transfers,
     /// See `early_rtr`.
     pub early_rtr: EarlyRtrState,
-    /// Receives whose fetch is over, for the transport to learn from: their names, and whether the
-    /// way could be gone.
-    pub finished_rendezvous: Vec<(u64, bool)>,
-    /// Regions to revoke.
-    pub revokes: Vec<u32>,
     /// Peers that hold envelopes back, as far as known.
     pub blocking_peers: u32,
     /// Peer states with a message that comes in fragments and that nobody asked for yet.
@@ -141,12 +131,8 @@ impl Core {
             unexpected: UnexpectedMessages::new(),
             windows: SendWindows::new(),
             control: ControlQueues::new(),
-            reads: VecDeque::new(),
-            cts_sends: BTreeMap::new(),
-            rtr_sends: VecDeque::new(),
+            transfers: Transfers::default(),
             early_rtr: EarlyRtrState::default(),
-            finished_rendezvous: Vec::new(),
-            revokes: Vec::new(),
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,
@@ -447,16 +433,14 @@ impl Core {
     /// that ended while it was named here had the slot before: of what the transport reads by
     /// itself all is asked for at the first turn, and a second one would take that for the end.
     pub(crate) fn queue_read(&mut self, receive: u32) {
-        if !self.reads.contains(&receive) {
-            self.reads.push_back(receive);
-        }
+        self.transfers.reads.push_once(receive);
         self.has_work = true;
     }
 
     /// Asks the sender for the message by packets. Once: both sides may find out that another way
     /// fails, and packets that begin anew would be counted twice.
     pub(crate) fn send_cts(&mut self, receive: u32) {
-        self.reads.retain(|&pull| pull != receive);
+        self.transfers.reads.remove(receive);
         if self.requests.peek(receive).has(OpFlag::DataRequested) {
             return;
         }
@@ -578,7 +562,7 @@ impl Core {
             self.note(EventKind::Gone, peer, 0, 0, 0);
         }
         self.control.drop_peer(peer);
-        self.cts_sends.remove(&peer);
+        self.transfers.packets.drop_peer(peer);
         let hit = self
             .requests
             .select(|operation| match (operation.side, operation.state) {
@@ -600,7 +584,7 @@ impl Core {
                 OpState::InWindow => self.leave_unsent(index),
                 _ => {}
             }
-            self.rtr_sends.retain(|&send| send != index);
+            self.transfers.writes.remove(index);
             self.end_operation(index, Some(why.clone()));
         }
         // Who looks for a message of its hears that none will come.

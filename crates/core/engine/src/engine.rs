@@ -466,17 +466,18 @@ impl<R: Transport> Engine<R> {
     /// Polls the transport without moving what may be long.
     pub fn poll_only(&mut self) -> PollOutcome {
         let told = self.transport.poll(POLL_BUDGET, &mut self.core);
-        let left = |index: &u32| {
-            let operation = self.core.requests.peek(*index);
+        let left = |index: u32| {
+            let operation = self.core.requests.peek(index);
             operation.data.len.saturating_sub(operation.moved)
         };
         let core = &self.core;
         let bytes = if core.has_work {
             let moving = core
+                .transfers
                 .reads
                 .iter()
-                .chain(&core.rtr_sends)
-                .chain(core.cts_sends.values().flatten());
+                .chain(core.transfers.writes.iter())
+                .chain(core.transfers.packets.iter());
             moving
                 .map(left)
                 .fold(core.early_write_bytes(), u64::saturating_add)
@@ -502,7 +503,7 @@ impl<R: Transport> Engine<R> {
 
     /// Messages that are being fetched.
     pub fn transfers_in_progress(&self) -> usize {
-        self.core.reads.len()
+        self.core.transfers.reads.len()
     }
 
     /// Operations are open.

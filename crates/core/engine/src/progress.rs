@@ -364,7 +364,7 @@ impl<R: Transport> Engine<R> {
         moved |= self.progress_data(copies);
         moved |= self.progress_revokes();
         moved |= self.flush_control();
-        for (token, worked) in std::mem::take(&mut self.core.finished_rendezvous) {
+        for (token, worked) in self.core.transfers.take_finished() {
             self.transport.rendezvous_done(token, worked);
         }
         moved
@@ -471,7 +471,7 @@ impl<R: Transport> Engine<R> {
     /// A few pieces of the messages that were cleared to be sent by packets.
     fn progress_data(&mut self, copies: CopyPolicy) -> bool {
         let (mut moved, mut next) = (false, 0);
-        while let Some((&peer, _)) = self.core.cts_sends.range(next..).next() {
+        while let Some(peer) = self.core.transfers.packets.next_peer(next) {
             next = peer + 1;
             match self.send_data_to(peer, copies) {
                 Ok(sent) => moved |= sent,
@@ -489,13 +489,7 @@ impl<R: Transport> Engine<R> {
     /// ask in vain, and there may be thousands.
     fn send_data_to(&mut self, peer: Peer, copies: CopyPolicy) -> Result<bool, ClaimError> {
         let (mut moved, mut full, mut place) = (false, false, 0);
-        while !full
-            && let Some(&index) = self
-                .core
-                .cts_sends
-                .get(&peer)
-                .and_then(|queue| queue.get(place))
-        {
+        while !full && let Some(index) = self.core.transfers.packets.get(peer, place) {
             let operation = self.core.requests.peek(index);
             // One that ended while the peer had no room may have left its place to another.
             let goes_on = operation.state == OpState::Active
@@ -511,17 +505,12 @@ impl<R: Transport> Engine<R> {
                 place += 1;
                 continue;
             }
-            if let Some(queue) = self.core.cts_sends.get_mut(&peer) {
-                queue.remove(place);
-                if queue.is_empty() {
-                    self.core.cts_sends.remove(&peer);
-                }
-            }
+            self.core.transfers.packets.remove(peer, place);
             if goes_on {
                 self.core.end_operation(index, None);
             }
         }
-        self.core.has_work |= self.core.cts_sends.contains_key(&peer);
+        self.core.has_work |= self.core.transfers.packets.has(peer);
         Ok(moved)
     }
 
@@ -591,7 +580,7 @@ impl<R: Transport> Engine<R> {
     /// memory any more.
     fn progress_revokes(&mut self) -> bool {
         let mut moved = false;
-        while let Some(index) = self.core.revokes.pop() {
+        while let Some(index) = self.core.transfers.pop_revoke() {
             // A peer that repeats itself must not end an operation twice.
             if !self.core.requests.peek(index).exposed {
                 continue;

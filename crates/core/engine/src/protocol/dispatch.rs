@@ -334,11 +334,11 @@ impl Core {
         operation.remote = clear.recv;
         operation.moved = 0;
         operation.region = None;
-        self.rtr_sends.retain(|&push| push != index);
+        self.transfers.writes.remove(index);
         // A peer that repeats itself must not have it twice among them.
         if !operation.has(OpFlag::DataRequested) {
             operation.set(OpFlag::DataRequested);
-            self.cts_sends.entry(peer).or_default().push_back(index);
+            self.transfers.packets.push(peer, index);
         }
         self.has_work = true;
         Some(())

@@ -10,4 +10,5 @@ pub(crate) mod remote_probe;
 pub(crate) mod remote_window;
 pub(crate) mod rendezvous;
 pub mod select;
+pub(crate) mod transfers;
 pub(crate) mod wire;

@@ -92,8 +92,8 @@ impl Core {
     /// region is revoked.
     pub(crate) fn end_operation(&mut self, index: u32, error: Option<Error>) {
         // Nor is it fetched any more: the next receive in its slot would be taken for it.
-        if !self.reads.is_empty() {
-            self.reads.retain(|&pull| pull != index);
+        if !self.transfers.reads.is_empty() {
+            self.transfers.reads.remove(index);
         }
         let operation = self.requests.at(index);
         if operation.exposed || operation.copies > 0 {
@@ -105,7 +105,7 @@ impl Core {
             if operation.copies > 0 {
                 operation.set(OpFlag::Ending);
             } else {
-                self.revokes.push(index);
+                self.transfers.push_revoke(index);
                 self.has_work = true;
             }
         } else {
@@ -139,7 +139,9 @@ impl Core {
 
     /// Copies wait that are to be lifted.
     pub(crate) fn has_copies(&self) -> bool {
-        !self.reads.is_empty() || !self.rtr_sends.is_empty() || self.early_rtr.has_writes()
+        !self.transfers.reads.is_empty()
+            || !self.transfers.writes.is_empty()
+            || self.early_rtr.has_writes()
     }
 }
 
@@ -188,8 +190,8 @@ impl<R: Transport> Engine<R> {
     }
 
     fn offload_read(&mut self) -> Option<CopyJob> {
-        for _ in 0..self.core.reads.len() {
-            let index = self.core.reads.pop_front()?;
+        for _ in 0..self.core.transfers.reads.len() {
+            let index = self.core.transfers.reads.pop()?;
             let NextTransfer::Read(from, len) = self.next_transfer(index) else {
                 continue;
             };
@@ -229,26 +231,26 @@ impl<R: Transport> Engine<R> {
     }
 
     fn offload_rtr_send(&mut self) -> Option<CopyJob> {
-        for _ in 0..self.core.rtr_sends.len() {
-            let index = *self.core.rtr_sends.front()?;
+        for _ in 0..self.core.transfers.writes.len() {
+            let index = self.core.transfers.writes.first()?;
             let operation = self.core.requests.peek(index);
             let goes_on = operation.state == OpState::Active
                 && operation.side == OpSide::Send
                 && operation.region.is_some()
                 && !operation.has(OpFlag::Ending);
             if !goes_on {
-                self.core.rtr_sends.pop_front();
+                self.core.transfers.writes.pop();
                 continue;
             }
             let ahead = operation.has(OpFlag::EarlyWrite);
             match self.offload_part(index, OffloadKind::Part, None) {
                 Ok(OffloadResult::Copy(step, load)) => {
                     // Others' turn, but for one that was begun unasked.
-                    self.core.rtr_sends.pop_front();
+                    self.core.transfers.writes.pop();
                     match (step.last, ahead) {
                         (true, _) => {}
-                        (false, true) => self.core.rtr_sends.push_front(index),
-                        (false, false) => self.core.rtr_sends.push_back(index),
+                        (false, true) => self.core.transfers.writes.push_first(index),
+                        (false, false) => self.core.transfers.writes.push(index),
                     }
                     let mut flight = self.detach(index, OffloadKind::Part, (step, load));
                     flight.more = ahead && !step.last;
@@ -259,13 +261,13 @@ impl<R: Transport> Engine<R> {
                     return None;
                 }
                 Ok(OffloadResult::Nothing) => {
-                    self.core.rtr_sends.pop_front();
+                    self.core.transfers.writes.pop();
                     if self.core.requests.peek(index).copies == 0 {
                         self.end_rtr_send(index, true);
                     }
                 }
                 Err(_) => {
-                    self.core.rtr_sends.pop_front();
+                    self.core.transfers.writes.pop();
                     self.end_rtr_send(index, false);
                 }
             }
@@ -302,7 +304,7 @@ impl<R: Transport> Engine<R> {
                     operation.moved = 0;
                     operation.region = Some(Box::new(expect.region));
                     if !step.last {
-                        self.core.rtr_sends.push_front(index);
+                        self.core.transfers.writes.push_first(index);
                         self.core.has_work = true;
                     }
                     let mut flight = self.detach(index, OffloadKind::Ahead, (step, load));
@@ -381,11 +383,11 @@ impl<R: Transport> Engine<R> {
             return;
         }
         if result.is_err() {
-            self.core.rtr_sends.retain(|&push| push != index);
+            self.core.transfers.writes.remove(index);
             return self.end_rtr_send(index, false);
         }
         operation.moved += step.bytes;
-        if operation.copies == 0 && !self.core.rtr_sends.contains(&index) {
+        if operation.copies == 0 && !self.core.transfers.writes.contains(index) {
             self.end_rtr_send(index, true);
         }
     }

@@ -33,7 +33,7 @@ impl Core {
         operation.clear(OpFlag::ModeUnasked);
         if operation.mode.take().is_some() && chosen {
             let name = self.wire_name(index);
-            self.finished_rendezvous.push((name, worked));
+            self.transfers.push_finished(name, worked);
             self.has_work = true;
         }
     }
@@ -57,9 +57,7 @@ impl Core {
         operation.remote = push.recv;
         operation.moved = 0;
         operation.region = Some(Box::new(push.region));
-        if !self.rtr_sends.contains(&index) {
-            self.rtr_sends.push_back(index);
-        }
+        self.transfers.writes.push_once(index);
         self.has_work = true;
         Some(())
     }
@@ -132,8 +130,8 @@ impl<R: Transport> Engine<R> {
     /// Does one bulk read for every rendezvous receive.
     pub(crate) fn progress_reads(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.core.reads.len() {
-            let Some(index) = self.core.reads.pop_front() else {
+        for _ in 0..self.core.transfers.reads.len() {
+            let Some(index) = self.core.transfers.reads.pop() else {
                 break;
             };
             moved |= match self.next_transfer(index) {
@@ -277,11 +275,11 @@ impl<R: Transport> Engine<R> {
             .capabilities(operation.peer)
             .map_or(0, |reach| reach.read_chunk);
         let mut done = len;
-        while done < most && self.core.reads.back() == Some(&index) {
+        while done < most && self.core.transfers.reads.pop_last(index) {
             if self.core.requests.peek(index).mode != Some(RendezvousMode::Share) {
+                self.core.transfers.reads.push(index);
                 break;
             }
-            self.core.reads.pop_back();
             let NextTransfer::Read(from, len) = self.next_transfer(index) else {
                 break;
             };
@@ -325,8 +323,8 @@ impl<R: Transport> Engine<R> {
     /// Writes one part of every message that this side may write to its receiver's memory.
     pub(crate) fn progress_rtr_sends(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.core.rtr_sends.len() {
-            let Some(index) = self.core.rtr_sends.pop_front() else {
+        for _ in 0..self.core.transfers.writes.len() {
+            let Some(index) = self.core.transfers.writes.pop() else {
                 break;
             };
             let watch = self.core.stopwatch();
@@ -349,7 +347,7 @@ impl<R: Transport> Engine<R> {
                 operation.moved += step.bytes;
                 watch.moved(token, operation.peer, step.bytes);
                 if !step.last {
-                    self.core.rtr_sends.push_back(index);
+                    self.core.transfers.writes.push(index);
                     self.core.has_work = true;
                     continue;
                 }
