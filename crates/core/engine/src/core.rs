@@ -21,7 +21,7 @@ use crate::peer::credits::CreditQuotas;
 use crate::peer::routes::RouteCache;
 use crate::peer::sequences::Sequences;
 use crate::peer::sequences::{stream_key, widen};
-use crate::peer::state::PeerState;
+use crate::peer::table::PeerTable;
 use crate::protocol::control::{ControlPacket, ControlQueues};
 use crate::protocol::early_rtr::EarlyRtrState;
 use crate::protocol::transfers::Transfers;
@@ -56,12 +56,8 @@ pub(crate) enum IncomingPayload {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub me: Peer,
-    pub world: u32,
     pub quotas: CreditQuotas,
-    /// By peer: the number of its peer state in `gates`, counted from 1; 0 is none. Zeros that were
-    /// never written cost no memory, and most peers are never spoken to.
-    peer_slots: Vec<u32>,
-    pub peers: Vec<PeerState>,
+    pub peers: PeerTable,
     /// Tells other processes where to read what the peer states have counted.
     pub counters: ExportedCounters,
     pub sequences: Sequences,
@@ -88,12 +84,6 @@ pub(crate) struct Core {
     pub unmatched_fragmented: u32,
     /// Something is queued that a pump can work on.
     pub has_work: bool,
-    /// A peer is gone: who wants to receive must ask which.
-    pub any_lost: bool,
-    /// Which of them the transport was not told of yet.
-    pub lost_peers: Vec<Peer>,
-    /// Peers were heard of that the transport was not asked about yet.
-    pub stale_capabilities: bool,
     /// Send channels may be used (see `fast::send_channel`).
     pub slot_batches_allowed: bool,
     /// Completions so far; changes tell waiters to look.
@@ -116,10 +106,8 @@ impl Core {
     pub(crate) fn new(me: Peer, world: u32, quotas: CreditQuotas) -> Self {
         Self {
             me,
-            world,
             quotas,
-            peer_slots: vec![0; world as usize],
-            peers: Vec::new(),
+            peers: PeerTable::new(world),
             counters: ExportedCounters::new(&quotas),
             sequences: Sequences::new(),
             send_channels: Vec::new(),
@@ -136,9 +124,6 @@ impl Core {
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,
-            any_lost: false,
-            lost_peers: Vec::new(),
-            stale_capabilities: false,
             slot_batches_allowed: false,
             completions: 0,
             completion_events: CompletionEvents::default(),
@@ -155,18 +140,16 @@ impl Core {
     /// Returns the index of the state of `peer`, if there is one.
     #[inline]
     pub(crate) fn peer_index(&self, peer: Peer) -> Option<u32> {
-        self.peer_slots.get(peer as usize)?.checked_sub(1)
+        self.peers.find(peer)
     }
 
     /// Opens the state of `peer`, a process of the job.
     #[cold]
     pub(crate) fn open_peer(&mut self, peer: Peer, reach: PeerCapabilities) -> u32 {
-        let gate = self.peers.len() as u32;
         self.counters.hide();
-        self.peers.push(PeerState::new(peer, reach, self.quotas));
-        self.counters.show(&self.peers);
-        self.peer_slots[peer as usize] = gate + 1;
-        gate
+        let index = self.peers.open(peer, reach, self.quotas);
+        self.counters.show(self.peers.states());
+        index
     }
 
     /// Queues a control packet.
@@ -312,7 +295,7 @@ impl Core {
     pub(crate) fn publish_tally(&self) {
         let Some(tally) = &self.tally else { return };
         let (mut messages, mut bytes) = (0u64, 0u64);
-        for gate in &self.peers {
+        for gate in self.peers.states() {
             let sent = gate.sent(&self.quotas);
             (messages, bytes) = (messages + sent.0, bytes + sent.1);
         }
@@ -528,7 +511,12 @@ impl Core {
     /// A peer is dead or broke the format: everything that depends on it ends with an error.
     #[cold]
     pub(crate) fn fail_peer(&mut self, gate: u32, what: &'static str) {
-        if let Some(peer) = self.peers.get(gate as usize).map(|entry| entry.peer) {
+        if let Some(peer) = self
+            .peers
+            .states()
+            .get(gate as usize)
+            .map(|entry| entry.peer)
+        {
             self.fail_peer_with(gate, Error::Peer { peer, what });
         }
     }
@@ -537,7 +525,7 @@ impl Core {
     /// this error.
     #[cold]
     pub(crate) fn fail_peer_with(&mut self, gate: u32, why: Error) {
-        let Some(entry) = self.peers.get_mut(gate as usize) else {
+        let Some(entry) = self.peers.states_mut().get_mut(gate as usize) else {
             return;
         };
         if entry.gone {
@@ -545,7 +533,6 @@ impl Core {
         }
         entry.gone = true;
         entry.cause = Some(Box::new(why.clone()));
-        self.any_lost = true;
         entry.close_batch();
         entry.batch = None;
         self.counters.note_run(gate, None);
@@ -554,7 +541,7 @@ impl Core {
         self.blocking_peers -= u32::from(entry.remote_window.blocked);
         entry.remote_window = Default::default();
         let peer = entry.peer;
-        self.lost_peers.push(peer);
+        self.peers.push_lost(peer);
         self.has_work = true;
         self.drop_fragmented(gate);
         self.early_rtr.forget_peer(peer);

@@ -19,6 +19,7 @@ use crate::transport::{Transport, TransportLimits};
 use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of what [`Engine::set_tally`] shows.
@@ -64,6 +65,19 @@ impl<R: Transport> Engine<R> {
         self.core.area = Some(area);
     }
 
+    /// Adds `count` peers to those that may be named, as another world that this process is
+    /// connected to, and returns their numbers: those after all that are known. The transport
+    /// must reach them by these numbers.
+    ///
+    /// # Errors
+    /// `Resource` when numbers run out.
+    pub fn add_peers(&mut self, count: u32) -> Result<Range<Peer>, Error> {
+        self.core
+            .peers
+            .add(count)
+            .ok_or(Error::Resource("no numbers are left for more peers"))
+    }
+
     /// The transport, for what concerns only it (arming, wake source).
     pub fn rail(&mut self) -> &mut R {
         &mut self.transport
@@ -84,7 +98,7 @@ impl<R: Transport> Engine<R> {
             mode,
             origin,
         } = send;
-        if peer >= self.core.world {
+        if !self.core.peers.has(peer) {
             return Err(Error::Misuse(
                 "the destination is not a process of this job",
             ));
@@ -153,10 +167,10 @@ impl<R: Transport> Engine<R> {
 
     /// Asks the transport about peers that were heard of before they were spoken to.
     pub(crate) fn refresh_capabilities(&mut self) {
-        if !std::mem::take(&mut self.core.stale_capabilities) {
+        if !self.core.peers.take_stale() {
             return;
         }
-        for gate in &mut self.core.peers {
+        for gate in self.core.peers.states_mut() {
             if let Some(reach) = self.transport.capabilities(gate.peer) {
                 gate.capabilities = reach;
             }
@@ -256,7 +270,7 @@ impl<R: Transport> Engine<R> {
             return Ok(self.start_outcome(index));
         }
         if peer != u32::MAX && peer != self.core.me {
-            if peer >= self.core.world {
+            if !self.core.peers.has(peer) {
                 return Err(Error::Misuse("the source is not a process of this job"));
             }
             self.check_sender(&pattern)?;

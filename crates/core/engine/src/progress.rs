@@ -345,7 +345,7 @@ impl<R: Transport> Engine<R> {
     #[inline(never)]
     pub(crate) fn progress_pass(&mut self, copies: CopyPolicy) -> bool {
         self.core.has_work = false;
-        for peer in std::mem::take(&mut self.core.lost_peers) {
+        for peer in self.core.peers.take_lost() {
             self.transport.peer_lost(peer);
         }
         self.refresh_capabilities();

@@ -347,7 +347,7 @@ impl Core {
     /// was lost.
     #[inline(always)]
     fn may_receive_from(&self, peer: Peer) -> bool {
-        peer < self.world && !self.any_lost
+        self.peers.has(peer) && !self.peers.any_lost()
     }
 
     /// Nobody looks for the expected message any more. What has come of it is kept like that of any

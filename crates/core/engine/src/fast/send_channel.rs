@@ -192,7 +192,7 @@ impl<R: Transport> Engine<R> {
     /// Taking that back ends all runs.
     pub fn allow_slot_batches(&mut self, allowed: bool) {
         self.core.slot_batches_allowed = allowed;
-        for gate in &mut self.core.peers {
+        for gate in self.core.peers.states_mut() {
             gate.close_batch();
         }
     }

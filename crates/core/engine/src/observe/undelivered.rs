@@ -18,7 +18,7 @@ impl<R: Transport> Engine<R> {
 
     /// The peers that this one has spoken with so far, itself among them if it has.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.core.peers.iter().map(|gate| gate.peer)
+        self.core.peers.states().iter().map(|gate| gate.peer)
     }
 
     /// Returns the callers in this process that may have made the send `sent`, each once, as far as

@@ -5,3 +5,4 @@ pub(crate) mod reorder;
 pub(crate) mod routes;
 pub(crate) mod sequences;
 pub(crate) mod state;
+pub(crate) mod table;

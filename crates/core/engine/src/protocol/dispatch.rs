@@ -24,7 +24,7 @@ use garonne_sync::copy::stores_for_message;
 use garonne_sync::user::UserMem;
 
 /// Capabilities assumed of a peer until the transport was asked.
-const UNKNOWN: PeerCapabilities = PeerCapabilities {
+pub(crate) const UNKNOWN: PeerCapabilities = PeerCapabilities {
     eager_max: 0,
     fragmented_max: 0,
     can_read: false,
@@ -138,8 +138,8 @@ impl Core {
     fn peer_of_packet(&mut self, peer: Peer) -> Option<u32> {
         match self.peer_index(peer) {
             Some(gate) => (!self.peers[gate as usize].gone).then_some(gate),
-            None if peer < self.world => {
-                self.stale_capabilities = true;
+            None if self.peers.has(peer) => {
+                self.peers.mark_stale();
                 Some(self.open_peer(peer, UNKNOWN))
             }
             None => None,

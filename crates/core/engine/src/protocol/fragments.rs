@@ -275,7 +275,7 @@ impl Core {
         }
         // Those that are out of turn go to the oldest receive when all of them is here, and this
         // one is before all that are to come.
-        for gate in &mut self.peers {
+        for gate in self.peers.states_mut() {
             if let Some(flow) = gate.fragmented.as_mut().filter(|flow| matches(&flow.meta)) {
                 flow.in_turn = false;
             }

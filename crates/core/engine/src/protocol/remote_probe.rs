@@ -345,7 +345,7 @@ impl Core {
     /// Peer states whose peer holds envelopes back and may satisfy `pattern`.
     fn peers_blocking(&self, pattern: &Pattern) -> Vec<u32> {
         let accepts = |peer| pattern.source.is_none_or(|source| source.peer == peer);
-        let gates = self.peers.iter().enumerate();
+        let gates = self.peers.states().iter().enumerate();
         gates
             .filter(|(_, gate)| gate.remote_window.blocked && !gate.gone && accepts(gate.peer))
             .map(|(gate, _)| gate as u32)
