@@ -5,16 +5,16 @@
 //! transport's polls call it through `PollSink`. Packets to send leave its queues when the engine
 //! makes progress. Bounded by requests, credits and peers.
 
-use crate::api::{ContextId, Error, Peer, Status, TypeDigest};
+use crate::api::{Error, Peer, Status, TypeDigest};
 use crate::copy::{BounceBuffer, copy_between, copy_in};
 use crate::fast::recv::ExpectedRecv;
 use crate::fast::recv_channel::RecvChannels;
+use crate::fast::send_channel::SendChannels;
 use crate::limits::SELF_CREDIT;
 use crate::matching::matcher::{Envelope, Matcher};
 pub(crate) use crate::matching::unexpected::mismatch;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody, UnexpectedMessages};
 use crate::observe::completion_events::CompletionEvents;
-use crate::observe::counters::ExportedCounters;
 use crate::observe::events::{EventKind, EventLog};
 use crate::observe::tracer::OperationTracer;
 use crate::peer::credits::CreditQuotas;
@@ -30,7 +30,6 @@ use crate::requests::{OpFlag, OpSide, OpState, RequestTable, from_wire};
 use crate::schedule::plan::SendOrder;
 use crate::schedule::window::SendWindows;
 use crate::transport::{PacketHeader, PacketKind, PeerCapabilities};
-use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::Segment;
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
@@ -58,12 +57,8 @@ pub(crate) struct Core {
     pub me: Peer,
     pub quotas: CreditQuotas,
     pub peers: PeerTable,
-    /// Tells other processes where to read what the peer states have counted.
-    pub counters: ExportedCounters,
     pub sequences: Sequences,
-    /// Sequences that have a send channel and their contexts, in the order in which their send logs
-    /// are linked, the newest last.
-    pub send_channels: Vec<(ContextId, u32)>,
+    pub send_channels: SendChannels,
     /// Cache of the peers and sequences used lately.
     pub routes: RouteCache,
     /// See `fast::recv`.
@@ -84,16 +79,10 @@ pub(crate) struct Core {
     pub unmatched_fragmented: u32,
     /// Something is queued that a pump can work on.
     pub has_work: bool,
-    /// Send channels may be used (see `fast::send_channel`).
-    pub slot_batches_allowed: bool,
-    /// Completions so far; changes tell waiters to look.
-    pub completions: u64,
     /// Completions and arrivals since the host last told its waiting threads.
     pub completion_events: CompletionEvents,
     pub self_credit: u64,
     pub events: EventLog,
-    /// Memory of the event log and the send channels, readable after death; see `post_mortem`.
-    pub area: Option<Arc<PostMortemArea>>,
     /// Shared words for messages sent, bytes sent and unexpected messages.
     pub tally: Option<Segment>,
     pub bounce: BounceBuffer,
@@ -107,10 +96,9 @@ impl Core {
         Self {
             me,
             quotas,
-            peers: PeerTable::new(world),
-            counters: ExportedCounters::new(&quotas),
+            peers: PeerTable::new(world, &quotas),
             sequences: Sequences::new(),
-            send_channels: Vec::new(),
+            send_channels: SendChannels::default(),
             routes: RouteCache::new(),
             expected_recv: ExpectedRecv::none(),
             recv_channels: RecvChannels::new(),
@@ -124,12 +112,9 @@ impl Core {
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,
-            slot_batches_allowed: false,
-            completions: 0,
             completion_events: CompletionEvents::default(),
             self_credit: SELF_CREDIT,
             events: EventLog::new(None),
-            area: None,
             tally: None,
             bounce: BounceBuffer::new(),
             tracer: None,
@@ -146,10 +131,7 @@ impl Core {
     /// Opens the state of `peer`, a process of the job.
     #[cold]
     pub(crate) fn open_peer(&mut self, peer: Peer, reach: PeerCapabilities) -> u32 {
-        self.counters.hide();
-        let index = self.peers.open(peer, reach, self.quotas);
-        self.counters.show(self.peers.states());
-        index
+        self.peers.open(peer, reach, self.quotas)
     }
 
     /// Queues a control packet.
@@ -176,8 +158,7 @@ impl Core {
         operation.region = None;
         let fetched = operation.mode.is_some();
         operation.error = error;
-        self.completions += 1;
-        operation.finished = self.completions;
+        operation.finished = self.completion_events.count_one();
         if fetched {
             self.rendezvous_over(index, true);
         }
@@ -270,7 +251,7 @@ impl Core {
     pub(crate) fn publish_unexpected(&mut self, envelope: &Envelope, item: u32) {
         self.matcher.keep(envelope, item);
         self.completion_events.message_kept(envelope);
-        self.completions += 1;
+        self.completion_events.count_one();
     }
 
     /// Makes incoming bytes ours to keep.
@@ -535,12 +516,12 @@ impl Core {
         entry.cause = Some(Box::new(why.clone()));
         entry.close_batch();
         entry.batch = None;
-        self.counters.note_run(gate, None);
         // Spares the quick send a look at `gone`.
         entry.envelopes = 0;
         self.blocking_peers -= u32::from(entry.remote_window.blocked);
         entry.remote_window = Default::default();
         let peer = entry.peer;
+        self.peers.note_batch(gate);
         self.peers.push_lost(peer);
         self.has_work = true;
         self.drop_fragmented(gate);
@@ -576,6 +557,6 @@ impl Core {
         }
         // Who looks for a message of its hears that none will come.
         self.completion_events.any_message_kept();
-        self.completions += 1;
+        self.completion_events.count_one();
     }
 }

@@ -61,8 +61,7 @@ impl<R: Transport> Engine<R> {
     /// Has what happens from now on recorded in this area, for readers after the process's death
     /// ([`crate::observe::post_mortem`]). To be called before anything else.
     pub fn record_in(&mut self, area: Arc<PostMortemArea>) {
-        self.core.events = EventLog::new(Some(&area));
-        self.core.area = Some(area);
+        self.core.events = EventLog::new(Some(area));
     }
 
     /// Adds `count` peers to those that may be named, as another world that this process is
@@ -507,7 +506,7 @@ impl<R: Transport> Engine<R> {
     /// Completions and arrivals so far: unchanged means that nobody needs to look again.
     #[inline]
     pub fn completions(&self) -> u64 {
-        self.core.completions
+        self.core.completion_events.count()
     }
 
     /// Work is queued that needs further calls of `progress` even if nothing arrives.
@@ -546,7 +545,7 @@ impl<R: Transport> Engine<R> {
     /// Returns the fixed address of the counters that other processes may read
     /// ([`crate::observe::counters::read`]).
     pub fn counters_address(&self) -> usize {
-        self.core.counters.address()
+        self.core.peers.counters_address()
     }
 
     /// Shows them now.

@@ -290,8 +290,7 @@ impl Core {
         operation.total = meta.len;
         // A receive that was only posted has neither region nor error.
         operation.state = OpState::Complete;
-        self.completions += 1;
-        operation.finished = self.completions;
+        operation.finished = self.completion_events.count_one();
     }
 
     /// Gives a message to the expected receive, which accepts it.

@@ -274,9 +274,8 @@ impl<R: Transport> Engine<R> {
         }
         let caught = self.try_recv_now(catch, site)?;
         let core = &mut self.core;
-        core.completions += 1;
-        core.requests
-            .open_ended(catch.context, caught, core.completions)
+        let number = core.completion_events.count_one();
+        core.requests.open_ended(catch.context, caught, number)
     }
 
     /// Receives at once if a matching small message was kept, or is the next thing that arrives

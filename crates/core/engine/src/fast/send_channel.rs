@@ -22,7 +22,7 @@ use crate::observe::events::{EventLog, peer_context};
 use crate::peer::routes::PeerRoute;
 use crate::transport::{PacketKind, Transport};
 use garonne_sync::mailbox::INLINE_MAX;
-use garonne_sync::post_mortem::{PostMortemArc, PostMortemArea};
+use garonne_sync::post_mortem::PostMortemArc;
 use garonne_sync::slot_batch::{HeaderWords, SlotBatch};
 use garonne_sync::user::UserMem;
 use std::ops::Range;
@@ -127,7 +127,7 @@ const _: () = assert!(
 fn new_channel(
     run: &Arc<SlotBatch>,
     numbers: Range<u64>,
-    (events, area): (&EventLog, Option<&Arc<PostMortemArea>>),
+    events: &EventLog,
     small: &FastSend,
 ) -> PostMortemArc<SendChannel> {
     let next = numbers.end;
@@ -140,7 +140,7 @@ fn new_channel(
             events.newest_send_log(),
         ),
     };
-    let track = PostMortemArc::new(area, track);
+    let track = PostMortemArc::new(events.area(), track);
     let past = numbers.start.max(next.saturating_sub(EARLY_LOG))..next;
     for (number, tag) in past.rev().zip(events.tags(small.peer, small.context)) {
         track.log.note_other(number, tag);
@@ -149,19 +149,32 @@ fn new_channel(
     track
 }
 
+/// The send channels of one engine: which sequences have one, and whether they may be used.
+///
+/// Owned by the core. The channels themselves lie with their sequences.
+#[derive(Debug, Default)]
+pub(crate) struct SendChannels {
+    /// Sequences that have a send channel and their contexts, in the order in which their send logs
+    /// are linked, the newest last.
+    open: Vec<(ContextId, u32)>,
+    allowed: bool,
+}
+
 impl Core {
     /// Ends the send channels in these contexts.
     pub(crate) fn end_send_channels(&mut self, contexts: &Range<ContextId>) {
         let Some(first) = self
             .send_channels
+            .open
             .iter()
             .position(|(context, _)| contexts.contains(context))
         else {
             return;
         };
-        let later = self.send_channels.split_off(first);
+        let later = self.send_channels.open.split_off(first);
         let mut older = self
             .send_channels
+            .open
             .last()
             .map_or(0, |&(_, stream)| self.log_address(stream));
         // They lie where they did until nobody is led there.
@@ -173,7 +186,7 @@ impl Core {
                 if let Some(track) = &self.sequences.get(stream).channel {
                     track.log.relink(older);
                 }
-                self.send_channels.push((context, stream));
+                self.send_channels.open.push((context, stream));
                 older = self.log_address(stream);
             }
         }
@@ -191,7 +204,7 @@ impl<R: Transport> Engine<R> {
     /// Says whether send channels may be used: while one thread at a time calls, as it promised.
     /// Taking that back ends all runs.
     pub fn allow_slot_batches(&mut self, allowed: bool) {
-        self.core.slot_batches_allowed = allowed;
+        self.core.send_channels.allowed = allowed;
         for gate in self.core.peers.states_mut() {
             gate.close_batch();
         }
@@ -217,7 +230,7 @@ impl<R: Transport> Engine<R> {
     /// state if that may be; `false`: nothing happened.
     #[inline(always)]
     pub(crate) fn send_on_channel(&mut self, small: &FastSend, route: PeerRoute) -> bool {
-        self.core.slot_batches_allowed
+        self.core.send_channels.allowed
             && small.len <= RUN_PAYLOAD_MAX
             && small.origin.digest == TypeDigest::NONE
             && self.try_channel(small, route)
@@ -226,21 +239,21 @@ impl<R: Transport> Engine<R> {
     #[inline(never)]
     fn try_channel(&mut self, small: &FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
-        let gate = &mut core.peers[route.gate as usize];
+        let (gate, counters) = core.peers.with_counters(route.gate);
         // A peer that is gone has no credits.
         if gate.window_len != 0 || gate.capabilities.eager_max < RUN_PAYLOAD_MAX {
             return false;
         }
         if gate.batch.is_none() {
             gate.batch = self.transport.slot_batch(small.peer);
-            core.counters.note_run(route.gate, gate.batch.as_deref());
+            counters.note_run(route.gate, gate.batch.as_deref());
         }
         let Some(run) = &gate.batch else { return false };
         let stream = core.sequences.get_mut(route.stream);
         let numbers = stream.unlogged_below..stream.next_tx();
         let track = stream.channel.get_or_insert_with(|| {
-            core.send_channels.push((small.context, route.stream));
-            new_channel(run, numbers, (&core.events, core.area.as_ref()), small)
+            core.send_channels.open.push((small.context, route.stream));
+            new_channel(run, numbers, &core.events, small)
         });
         let data = (small.mem, small.len as u32);
         let site = |word: &AtomicU64| word.store(small.origin.site, Ordering::Relaxed);

@@ -25,6 +25,8 @@ pub fn pattern_hash(pattern: &Pattern) -> u64 {
 /// Completions and arrivals that the host has not told its waiting threads yet.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionEvents {
+    /// Completions so far; changes tell waiters to look.
+    count: u64,
     /// Messages that are kept, by the words of the patterns that accept them.
     kept: Vec<[u64; KINDS]>,
     /// Any message may have come, or have become impossible.
@@ -35,6 +37,19 @@ pub(crate) struct CompletionEvents {
 }
 
 impl CompletionEvents {
+    /// Counts one more completion, and returns its number.
+    #[inline(always)]
+    pub(crate) fn count_one(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// Returns the number of completions so far.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// A message is kept.
     #[inline]
     pub(crate) fn message_kept(&mut self, envelope: &Envelope) {

@@ -172,22 +172,34 @@ impl EventRing {
 
 /// The ring as its owner sees it.
 #[derive(Debug)]
-pub struct EventLog(PostMortemArc<EventRing>);
+pub struct EventLog {
+    ring: PostMortemArc<EventRing>,
+    /// Memory of the ring and of send logs, readable after death; see `post_mortem`.
+    area: Option<Arc<PostMortemArea>>,
+}
 
 impl EventLog {
     /// No events so far; their ring lies in this area, if there is one and it has room.
-    pub(crate) fn new(area: Option<&Arc<PostMortemArea>>) -> Self {
-        Self(PostMortemArc::zeroed(area))
+    pub(crate) fn new(area: Option<Arc<PostMortemArea>>) -> Self {
+        Self {
+            ring: PostMortemArc::zeroed(area.as_ref()),
+            area,
+        }
+    }
+
+    /// Returns the area in which the ring lies, for what is to be readable beside it.
+    pub(crate) fn area(&self) -> Option<&Arc<PostMortemArea>> {
+        self.area.as_ref()
     }
 
     /// Address of the newest send log; 0 if there is none.
     pub(crate) fn newest_send_log(&self) -> u64 {
-        self.0.newest.load(Ordering::Relaxed)
+        self.ring.newest.load(Ordering::Relaxed)
     }
 
     /// A send log was made. It knows the one that was the newest before.
     pub(crate) fn link_send_log(&self, address: u64) {
-        self.0.newest.store(address, Ordering::Relaxed);
+        self.ring.newest.store(address, Ordering::Relaxed);
     }
 
     /// Tags of the sends of a sequence that are among the events, newest first.
@@ -212,7 +224,7 @@ impl EventLog {
     /// Writes one event over the oldest.
     #[inline(always)]
     pub(crate) fn push(&self, event: Event) {
-        self.0.push(event);
+        self.ring.push(event);
     }
 
     /// Notes that a receive from any source got a message.
@@ -234,19 +246,19 @@ impl EventLog {
     /// Returns the fixed address of the ring in this process, for readers of its memory
     /// ([`find_senders`]).
     pub fn address(&self) -> usize {
-        self.0.ring.as_ptr().addr()
+        self.ring.ring.as_ptr().addr()
     }
 
     /// Number of the next event.
     pub fn next(&self) -> u64 {
-        self.0.at.load(Ordering::Relaxed) / EVENT_BYTES as u64
+        self.ring.at.load(Ordering::Relaxed) / EVENT_BYTES as u64
     }
 
     /// The events still remembered, oldest first, with their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, Event)> {
         let next = self.next();
         let first = next.saturating_sub(EVENTS as u64);
-        (first..next).map(|number| (number, self.0.event(number)))
+        (first..next).map(|number| (number, self.ring.event(number)))
     }
 }
 

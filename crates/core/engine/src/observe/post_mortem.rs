@@ -168,7 +168,7 @@ mod tests {
     fn the_last_events_are_read_with_their_numbers() {
         let (area, file) = PostMortemArea::new(&header(), &slots()).unwrap();
         assert_eq!(read(&bytes(&file), 9), Some(RecordedEvents::default()));
-        let events = EventLog::new(Some(&area));
+        let events = EventLog::new(Some(area.clone()));
         let event = |len| Event {
             len,
             site: 77,

@@ -5,6 +5,7 @@
 //! were spoken to only, so a world of a million costs what its neighbours cost.
 
 use crate::api::Peer;
+use crate::observe::counters::ExportedCounters;
 use crate::peer::credits::CreditQuotas;
 use crate::peer::state::PeerState;
 use crate::transport::PeerCapabilities;
@@ -24,17 +25,20 @@ pub(crate) struct PeerTable {
     /// Lost peers that the transport was not told of yet.
     lost: Vec<Peer>,
     stale_capabilities: bool,
+    /// Tells other processes where to read what the states have counted.
+    counters: ExportedCounters,
 }
 
 impl PeerTable {
     /// A table of `count` peers, none of them spoken to.
-    pub(crate) fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32, quotas: &CreditQuotas) -> Self {
         Self {
             slots: vec![0; count as usize],
             states: Vec::new(),
             any_lost: false,
             lost: Vec::new(),
             stale_capabilities: false,
+            counters: ExportedCounters::new(quotas),
         }
     }
 
@@ -66,9 +70,28 @@ impl PeerTable {
         quotas: CreditQuotas,
     ) -> u32 {
         let index = self.states.len() as u32;
+        self.counters.hide();
         self.states.push(PeerState::new(peer, capabilities, quotas));
+        self.counters.show(&self.states);
         self.slots[peer as usize] = index + 1;
         index
+    }
+
+    /// Returns a state beside the counters that readers outside see.
+    #[inline(always)]
+    pub(crate) fn with_counters(&mut self, index: u32) -> (&mut PeerState, &mut ExportedCounters) {
+        (&mut self.states[index as usize], &mut self.counters)
+    }
+
+    /// Tells readers outside of the slot batch that the state has now, or that it has none.
+    pub(crate) fn note_batch(&mut self, index: u32) {
+        let batch = self.states[index as usize].batch.as_deref();
+        self.counters.note_run(index, batch);
+    }
+
+    /// Returns the fixed address of the counters that other processes may read.
+    pub(crate) fn counters_address(&self) -> usize {
+        self.counters.address()
     }
 
     /// Returns the number of states.
@@ -137,7 +160,7 @@ mod tests {
     #[test]
     fn peers_of_another_world_get_the_numbers_after_those_that_are_known() {
         let quotas = CreditQuotas::for_world(2);
-        let mut peers = PeerTable::new(2);
+        let mut peers = PeerTable::new(2, &quotas);
         let capabilities = crate::protocol::dispatch::UNKNOWN;
         assert_eq!(peers.open(1, capabilities, quotas), 0);
         assert_eq!(peers.add(1000), Some(2..1002));

@@ -305,7 +305,7 @@ impl Core {
         asking.epoch = epoch;
         asking.misses.clear();
         asking.probes = questions;
-        self.completions += 1;
+        self.completion_events.count_one();
         self.send_next_probe(gate);
     }
 
@@ -419,7 +419,7 @@ impl Core {
             _ if !fresh => asking.probes.push_front(question),
             ProbeAsker::Probe => {
                 asking.hits.push((question.tag, held));
-                self.completions += 1;
+                self.completion_events.count_one();
             }
             ProbeAsker::Receive(receive, generation) => {
                 let operation = self.requests.at(receive);
