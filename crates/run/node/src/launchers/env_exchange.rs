@@ -27,7 +27,7 @@ use super::consistency::{
 };
 use super::exchange_table::{ExchangeTable, decode, encode, refusal};
 use super::key_file;
-use super::local_socket::{self, is_own_user};
+use super::local_socket::{self, SocketOwner, is_own_user};
 use super::{LauncherExchange, RankAndSize};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -232,11 +232,14 @@ impl EnvExchange {
                     );
                     // Asked for once: calls that it does not take fill its queue, and then it
                     // cannot be asked.
-                    stranger = stranger.or_else(|| {
-                        thorough
-                            .then(|| local_socket::foreign_owner(&point))
-                            .flatten()
-                    });
+                    if thorough && stranger.is_none() {
+                        match local_socket::owner(&point) {
+                            // Rank 0 has come since, and counts this call.
+                            SocketOwner::Own(line) => return Ok(ExchangeConnection::Near(line)),
+                            SocketOwner::Foreign(process) => stranger = Some(process),
+                            SocketOwner::Nobody => {}
+                        }
+                    }
                     doubts.report_mismatch(
                         foreign_socket_mismatch(stranger.as_deref(), self.standing.rank),
                         Instant::now(),

@@ -510,7 +510,7 @@ const ALONE: &str = "GARONNE_TEST_ALONE";
 fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
     if std::env::var_os(ALONE).is_none() {
         let name =
-            "tcp::relay::tests::a_host_between_without_descriptors_rests_and_takes_the_call_later";
+            "relay::tests::a_host_between_without_descriptors_rests_and_takes_the_call_later";
         let this = std::env::current_exe().unwrap();
         let mut alone = std::process::Command::new(this);
         let ended = alone
