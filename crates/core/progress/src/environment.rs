@@ -105,8 +105,27 @@ pub enum ProgressThreadEvent {
     Leaves,
 }
 
+/// Hears what the threads of a locked engine do, for those who watch a rank from outside.
+pub trait WaitObserver {
+    /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those
+    /// who watch from outside. Called by one thread at a time.
+    fn note_long_wait(&self, _waiting: Option<&PendingReport>) {}
+
+    /// There is a communicator of this number, name and members now, or no more
+    /// ([`GroupMembers::Gone`]): for those who watch from outside.
+    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
+
+    /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from
+    /// outside.
+    fn note_sleep(&self, _asleep: bool) {}
+
+    /// What becomes of the thread that releases ownership. For those who watch from outside. Called
+    /// by one thread at a time.
+    fn note_progress_thread(&self, _news: ProgressThreadEvent) {}
+}
+
 /// The services that a locked engine gets from the process, thread or simulation in which it runs.
-pub trait Environment: Send + Sync {
+pub trait Environment: WaitObserver + Send + Sync {
     /// How patient a waiter may be at the moment.
     fn spin_budget(&self) -> SpinBudget;
 
@@ -130,14 +149,6 @@ pub trait Environment: Send + Sync {
     fn retry_interval(&self) -> Option<Duration> {
         Some(Duration::from_micros(200))
     }
-
-    /// The rank sleeps for a while already and waits for this; `None`: it is awake again. For those
-    /// who watch from outside. Called by one thread at a time.
-    fn note_long_wait(&self, _waiting: Option<&PendingReport>) {}
-
-    /// There is a communicator of this number, name and members now, or no more
-    /// ([`GroupMembers::Gone`]): for those who watch from outside.
-    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
 
     /// How long what was left open is left to the program before its progress thread looks after
     /// it: for where the progress thread would take its core from somebody who computes. `None`:
@@ -168,14 +179,6 @@ pub trait Environment: Send + Sync {
     fn progress_thread_rest(&self) -> Duration {
         REST
     }
-
-    /// The calling thread is about to sleep, or (`false`) awake again. For those who watch from
-    /// outside.
-    fn note_sleep(&self, _asleep: bool) {}
-
-    /// What becomes of the thread that releases ownership. For those who watch from outside. Called
-    /// by one thread at a time.
-    fn note_progress_thread(&self, _news: ProgressThreadEvent) {}
 
     /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
     fn process_of(&self, _peer: Peer) -> Option<u32> {

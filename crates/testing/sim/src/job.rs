@@ -10,7 +10,7 @@ use crate::transport::{MemoryAccess, SimTransport};
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::Peer;
 use garonne_engine::engine::Engine;
-use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver, YieldOutcome};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,6 +44,8 @@ pub struct SimEnvironment {
     fabric: Arc<SimFabric>,
     me: u32,
 }
+
+impl WaitObserver for SimEnvironment {}
 
 impl Environment for SimEnvironment {
     fn spin_budget(&self) -> SpinBudget {

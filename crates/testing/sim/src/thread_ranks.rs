@@ -8,7 +8,7 @@ use crate::local::{Fabric, LocalTransport};
 use garonne_engine::CreditQuotas;
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
-use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
 use garonne_progress::sharded::ShardedEngine;
@@ -36,6 +36,8 @@ pub struct ThreadWorld {
 pub struct ThreadEnvironment {
     started: Instant,
 }
+
+impl WaitObserver for ThreadEnvironment {}
 
 impl Environment for ThreadEnvironment {
     fn spin_budget(&self) -> SpinBudget {
@@ -66,6 +68,8 @@ pub struct AsyncEnvironment {
     /// See [`Environment::progress_spin_time`].
     pub vigil: Duration,
 }
+
+impl WaitObserver for AsyncEnvironment {}
 
 impl Environment for AsyncEnvironment {
     fn spin_budget(&self) -> SpinBudget {

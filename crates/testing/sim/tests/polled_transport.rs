@@ -7,7 +7,7 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
+use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sim::local::{Fabric, LocalTransport};
@@ -24,6 +24,8 @@ const GIVE_UP: Duration = Duration::from_secs(20);
 /// A rank whose helper stays.
 #[derive(Clone)]
 struct Stays;
+
+impl WaitObserver for Stays {}
 
 impl Environment for Stays {
     fn spin_budget(&self) -> SpinBudget {
@@ -52,6 +54,14 @@ impl Environment for Stays {
 #[derive(Clone, Default)]
 struct Crowded(Arc<AtomicU32>);
 
+impl WaitObserver for Crowded {
+    fn note_progress_thread(&self, what: ProgressThreadEvent) {
+        if matches!(what, ProgressThreadEvent::Leaves) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
 impl Environment for Crowded {
     fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
@@ -69,12 +79,6 @@ impl Environment for Crowded {
     /// rank may learn that async progress does not pay.
     fn releases_always(&self) -> bool {
         true
-    }
-
-    fn note_progress_thread(&self, what: ProgressThreadEvent) {
-        if matches!(what, ProgressThreadEvent::Leaves) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

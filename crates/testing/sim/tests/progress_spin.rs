@@ -7,7 +7,7 @@ use garonne_engine::api::{
     in_shard,
 };
 use garonne_engine::engine::Engine;
-use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget};
+use garonne_progress::environment::{Environment, ProgressThreadEvent, SpinBudget, WaitObserver};
 use garonne_progress::limits::FORK_WAITS;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, WaitTarget};
@@ -35,6 +35,15 @@ const GIVE_UP: Duration = Duration::from_secs(10);
 /// Environment in which a progress thread stays awake for so long, and its turns are counted.
 struct Idle(Duration, Arc<AtomicU32>);
 
+impl WaitObserver for Idle {
+    fn note_progress_thread(&self, news: ProgressThreadEvent) {
+        self.1.fetch_add(
+            u32::from(news == ProgressThreadEvent::Called),
+            Ordering::SeqCst,
+        );
+    }
+}
+
 impl Environment for Idle {
     fn spin_budget(&self) -> SpinBudget {
         SpinBudget {
@@ -55,13 +64,6 @@ impl Environment for Idle {
 
     fn releases_always(&self) -> bool {
         true
-    }
-
-    fn note_progress_thread(&self, news: ProgressThreadEvent) {
-        self.1.fetch_add(
-            u32::from(news == ProgressThreadEvent::Called),
-            Ordering::SeqCst,
-        );
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

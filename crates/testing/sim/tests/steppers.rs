@@ -6,7 +6,7 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sim::local::{Fabric, LocalTransport};
@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const MANY: u32 = 1000;
 
 struct Quiet;
+
+impl WaitObserver for Quiet {}
 
 impl Environment for Quiet {
     fn spin_budget(&self) -> SpinBudget {

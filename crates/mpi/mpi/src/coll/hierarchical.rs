@@ -16,7 +16,7 @@ use super::algo::{
 use super::blocks::{Blocks, CountArray};
 use super::calls::{bcast_in_group, plan_allgather};
 use super::node_map::NodeMap;
-use super::plan::Plan;
+use super::plan::{Plan, PlanScratch};
 use super::reductions::{allreduce_in_group, reduce_in_group};
 use super::sub_plan::SubPlan;
 use super::typed_buffer::{ByteElements, TypedBuffer, slice};

@@ -99,7 +99,10 @@ pub trait Plan {
             data,
         )
     }
+}
 
+/// Scratch memory of plans by elements.
+pub trait PlanScratch: Plan {
     /// Scratch room for `count` elements of `shape`; the address is that of element 0.
     fn scratch_for(&mut self, shape: &dyn ElementLayout, count: u64) -> Result<UserMem> {
         let (low, len) = typed_buffer::span(shape, count);
@@ -114,6 +117,8 @@ pub trait Plan {
         ))
     }
 }
+
+impl<P: Plan + ?Sized> PlanScratch for P {}
 
 /// Allocates scratch memory, or says that there is none.
 pub fn scratch(len: u64) -> Result<Scratch> {

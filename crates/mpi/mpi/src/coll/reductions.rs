@@ -9,7 +9,7 @@ use super::call_signature::CallSignature;
 use super::call_tag::CollectiveKind;
 use super::choose::{Algorithm, ChoiceInput, choose};
 use super::hierarchical;
-use super::plan::Plan;
+use super::plan::{Plan, PlanScratch};
 use super::role;
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};

@@ -6,11 +6,13 @@ use crate::p2p::bsend_buffer::BsendMemory;
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, TestBytes};
 use garonne_engine::api::CallOrigin;
-use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver, YieldOutcome};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 struct PlainEnvironment;
+impl WaitObserver for PlainEnvironment {}
+
 impl Environment for PlainEnvironment {
     fn spin_budget(&self) -> SpinBudget {
         SpinBudget {

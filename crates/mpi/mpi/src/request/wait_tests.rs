@@ -5,7 +5,7 @@ use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::testing::{self, TestBytes};
 use garonne_engine::api::CallOrigin;
 use garonne_engine::observe::events::PendingReport;
-use garonne_progress::environment::{Environment, SpinBudget, YieldOutcome};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver, YieldOutcome};
 use garonne_progress::messaging::WaitTarget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,6 +19,15 @@ struct CountingEnvironment {
     on: Arc<Mutex<Duration>>,
     /// How often it told that it waits for long, and whether it still says so.
     told: Arc<(AtomicU32, AtomicBool)>,
+}
+
+impl WaitObserver for CountingEnvironment {
+    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
+        self.told
+            .0
+            .fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
+        self.told.1.store(waiting.is_some(), Ordering::Relaxed);
+    }
 }
 
 impl Environment for CountingEnvironment {
@@ -37,13 +46,6 @@ impl Environment for CountingEnvironment {
 
     fn extended_yield(&self) -> Duration {
         *self.on.lock().unwrap()
-    }
-
-    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
-        self.told
-            .0
-            .fetch_add(u32::from(waiting.is_some()), Ordering::Relaxed);
-        self.told.1.store(waiting.is_some(), Ordering::Relaxed);
     }
 
     fn abort(&self, code: i32, message: &str) -> ! {

@@ -16,6 +16,7 @@ use garonne_links::process_memory::memory_of;
 use garonne_links::sys;
 use garonne_progress::environment::{
     CommunicatorInfo, Environment, GroupMembers, PossibleSenders, ProgressThreadEvent, SpinBudget,
+    WaitObserver,
 };
 use garonne_trace::record::RecordKind;
 use std::io::Write;
@@ -104,6 +105,48 @@ impl RankEnvironment {
     }
 }
 
+impl WaitObserver for RankEnvironment {
+    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
+        if let Some(shown) = &self.shown {
+            shown.waits(self.shard, waiting);
+        }
+    }
+
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+        if let Some(shown) = &self.shown {
+            shown.wait_report.show_communicator(number, known);
+        }
+        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, GroupMembers::Gone)) {
+            tracer.named(number, known.name);
+        }
+    }
+
+    fn note_sleep(&self, asleep: bool) {
+        self.record(if asleep {
+            RecordKind::SleepBegin
+        } else {
+            RecordKind::SleepEnd
+        });
+    }
+
+    fn note_progress_thread(&self, news: ProgressThreadEvent) {
+        let Some(client) = self.client() else { return };
+        let card = client.rank_block(client.world().rank);
+        match news {
+            ProgressThreadEvent::Started if self.grace.is_some() => {
+                card.set_async_progress(AsyncProgressState::Late)
+            }
+            ProgressThreadEvent::Started => card.set_async_progress(AsyncProgressState::Helper),
+            ProgressThreadEvent::Refused(errno) => {
+                card.set_async_progress(AsyncProgressState::Refused(errno))
+            }
+            ProgressThreadEvent::Worked => card.count_helper_turn(),
+            ProgressThreadEvent::Called => self.record(RecordKind::TurnBegin),
+            ProgressThreadEvent::Leaves => self.record(RecordKind::TurnEnd),
+        }
+    }
+}
+
 impl Environment for RankEnvironment {
     fn spin_budget(&self) -> SpinBudget {
         self.patience
@@ -131,46 +174,6 @@ impl Environment for RankEnvironment {
     fn retry_interval(&self) -> Option<Duration> {
         // Readers ring writers that found no room; this only bounds what a lost ring would cost.
         Some(limits::ROOM_RETRY)
-    }
-
-    fn note_long_wait(&self, waiting: Option<&PendingReport>) {
-        if let Some(shown) = &self.shown {
-            shown.waits(self.shard, waiting);
-        }
-    }
-
-    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
-        if let Some(shown) = &self.shown {
-            shown.wait_report.show_communicator(number, known);
-        }
-        if let (Some(tracer), false) = (&self.tracer, matches!(known.members, GroupMembers::Gone)) {
-            tracer.named(number, known.name);
-        }
-    }
-
-    fn note_progress_thread(&self, news: ProgressThreadEvent) {
-        let Some(client) = self.client() else { return };
-        let card = client.rank_block(client.world().rank);
-        match news {
-            ProgressThreadEvent::Started if self.grace.is_some() => {
-                card.set_async_progress(AsyncProgressState::Late)
-            }
-            ProgressThreadEvent::Started => card.set_async_progress(AsyncProgressState::Helper),
-            ProgressThreadEvent::Refused(errno) => {
-                card.set_async_progress(AsyncProgressState::Refused(errno))
-            }
-            ProgressThreadEvent::Worked => card.count_helper_turn(),
-            ProgressThreadEvent::Called => self.record(RecordKind::TurnBegin),
-            ProgressThreadEvent::Leaves => self.record(RecordKind::TurnEnd),
-        }
-    }
-
-    fn note_sleep(&self, asleep: bool) {
-        self.record(if asleep {
-            RecordKind::SleepBegin
-        } else {
-            RecordKind::SleepEnd
-        });
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {

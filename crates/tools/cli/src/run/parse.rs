@@ -32,6 +32,17 @@ use super::{
     batch_allocation, host_list, local_aliases, metrics, option_values, stdin_ranks, timeout,
 };
 
+/// On which hosts the ranks run, as far as options have said.
+#[derive(Default)]
+struct HostOptions {
+    hosts: Vec<HostSpec>,
+    mapping: HostOrder,
+    /// Ranks per host.
+    per_node: Option<u32>,
+    /// Command that starts agents on other hosts.
+    launcher: Option<String>,
+}
+
 /// Parser of one command line. It takes words from the front, collects options for the job and for
 /// one program after the other, and becomes a [`LaunchRequest`] at the end.
 struct CommandLineParser<'a> {
@@ -55,10 +66,7 @@ struct CommandLineParser<'a> {
     tracing: TraceOptions,
     stamps: OutputTimes,
     streams: StderrMode,
-    hosts: Vec<HostSpec>,
-    mapping: HostOrder,
-    per_node: Option<u32>,
-    launcher: Option<String>,
+    on: HostOptions,
     joining: JoinSettings,
     /// The option that took the word before the next one as its value, and that value.
     taken: Option<(String, String)>,
@@ -97,10 +105,7 @@ pub fn parse(words: Vec<OsString>, facts: &SystemFacts) -> Result<LaunchRequest,
         tracing: TraceOptions::default(),
         stamps: OutputTimes::None,
         streams: StderrMode::Apart,
-        hosts: Vec::new(),
-        mapping: HostOrder::default(),
-        per_node: None,
-        launcher: None,
+        on: HostOptions::default(),
         joining: JoinSettings::default(),
         taken: None,
     };
@@ -179,26 +184,29 @@ impl CommandLineParser<'_> {
         let named = self.cpus.as_ref().map(|cpus| cpus.len() as u32);
         let cores = named.map_or(self.facts.cores, |named| self.facts.cores.min(named));
         let allocation = batch_allocation::of(self.facts)?;
-        if let (true, Some(given)) = (self.hosts.is_empty(), &allocation) {
-            self.hosts.clone_from(&given.hosts);
+        if let (true, Some(given)) = (self.on.hosts.is_empty(), &allocation) {
+            self.on.hosts.clone_from(&given.hosts);
         }
         if let Some(file) = &mut self.rank_file {
-            self.hosts = file.settle(&self.hosts, &self.facts.host_names)?;
+            self.on.hosts = file.settle(&self.on.hosts, &self.facts.host_names)?;
             // Each host has as many slots as the file gives it ranks.
-            self.per_node = None;
+            self.on.per_node = None;
         }
-        local_aliases::mark(&mut self.hosts, self.launcher.as_deref(), self.facts);
-        if let Some(per_node) = self.per_node {
-            self.hosts.iter_mut().for_each(|host| host.slots = per_node);
+        local_aliases::mark(&mut self.on.hosts, self.on.launcher.as_deref(), self.facts);
+        if let Some(per_node) = self.on.per_node {
+            self.on
+                .hosts
+                .iter_mut()
+                .for_each(|host| host.slots = per_node);
         }
         self.joining.settle(
-            self.per_node,
+            self.on.per_node,
             self.programs.iter().all(|program| program.ranks == 0) && !several,
         );
-        if self.joining.is_wanted() && !self.hosts.iter().any(|host| host.own) {
+        if self.joining.is_wanted() && !self.on.hosts.iter().any(|host| host.own) {
             let name = self.facts.host_names.last().cloned().unwrap_or_default();
-            let slots = self.per_node.unwrap_or(cores);
-            self.hosts.insert(
+            let slots = self.on.per_node.unwrap_or(cores);
+            self.on.hosts.insert(
                 0,
                 HostSpec {
                     name,
@@ -208,17 +216,18 @@ impl CommandLineParser<'_> {
             );
         }
         let slots = self
+            .on
             .hosts
             .iter()
             .fold(0u32, |sum, host| sum.saturating_add(host.slots));
-        let ranks = match (slots, self.per_node) {
+        let ranks = match (slots, self.on.per_node) {
             (0, Some(per_node)) => per_node,
             (0, None) => cores,
             (slots, _) => slots,
         };
         for program in &mut self.programs {
             if program.ranks == 0 {
-                program.ranks = match self.per_node.filter(|_| several) {
+                program.ranks = match self.on.per_node.filter(|_| several) {
                     Some(per_node) => per_node,
                     None if several => 1,
                     None => ranks,
@@ -262,8 +271,7 @@ impl CommandLineParser<'_> {
             tracing,
             rank_file,
             json,
-            hosts,
-            mapping,
+            on: HostOptions { hosts, mapping, .. },
             joining,
             ..
         } = self;
@@ -287,8 +295,8 @@ impl CommandLineParser<'_> {
 
     /// Returns the command that starts agents on other hosts; empty: ssh.
     fn starter(&self, allocation: Option<BatchAllocation>) -> Result<Vec<String>, UsageError> {
-        let mut others = self.hosts.iter().filter(|host| !host.own).peekable();
-        match (&self.launcher, allocation) {
+        let mut others = self.on.hosts.iter().filter(|host| !host.own).peekable();
+        match (&self.on.launcher, allocation) {
             _ if others.peek().is_none() => Ok(Vec::new()),
             (Some(launcher), _) => host_list::launcher(launcher),
             // A batch system starts processes on its hosts only.
@@ -394,7 +402,7 @@ impl CommandLineParser<'_> {
                 draft.ranks = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?)
             }
             OptionAction::PerNode => {
-                self.per_node = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?);
+                self.on.per_node = Some(positive(&text).ok_or_else(|| bad("a number of ranks"))?);
             }
             OptionAction::CoresPerRank => {
                 self.policy.cores_per_rank =
@@ -455,7 +463,7 @@ impl CommandLineParser<'_> {
             OptionAction::MapBy => map_by(
                 &text,
                 &mut self.policy,
-                (&mut self.mapping, &mut self.per_node),
+                (&mut self.on.mapping, &mut self.on.per_node),
             )
             .ok_or_else(|| bad("core, numa, socket, l3cache, slot or node"))?,
             OptionAction::Timeout => {
@@ -491,9 +499,10 @@ impl CommandLineParser<'_> {
             }
             OptionAction::Output => text.split(',').try_for_each(|kind| self.output(kind))?,
             OptionAction::Hosts => self
+                .on
                 .hosts
                 .extend(host_list::of_list(&text, &self.facts.host_names)?),
-            OptionAction::Launcher => self.launcher = Some(text),
+            OptionAction::Launcher => self.on.launcher = Some(text),
             OptionAction::Hostfile => self.hostfile(&value)?,
             OptionAction::Join(part) => self.joining.option(part, &text).map_err(bad)?,
             _ => {}
@@ -585,7 +594,7 @@ impl CommandLineParser<'_> {
     }
 
     fn hostfile(&mut self, path: &OsStr) -> Result<(), UsageError> {
-        self.hosts.extend(host_list::of_file(path, self.facts)?);
+        self.on.hosts.extend(host_list::of_file(path, self.facts)?);
         Ok(())
     }
 }

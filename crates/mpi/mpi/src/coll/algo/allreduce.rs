@@ -1,7 +1,7 @@
 //! Reductions whose result every rank of the own group gets.
 
 use super::{Reduction, len, minus, part, parts, plus, power_below, reduce_scatter, run};
-use crate::coll::plan::Plan;
+use crate::coll::plan::{Plan, PlanScratch};
 use crate::coll::typed_buffer::TypedBuffer;
 use crate::error::Result;
 

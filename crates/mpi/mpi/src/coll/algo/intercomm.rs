@@ -5,7 +5,7 @@
 
 use super::{Reduction, barrier, bcast, gather, reduce};
 use crate::coll::blocks::Blocks;
-use crate::coll::plan::{GroupSide, Plan, PlanPeer};
+use crate::coll::plan::{GroupSide, Plan, PlanPeer, PlanScratch};
 use crate::error::Result;
 use garonne_sync::user::Data;
 

@@ -1,7 +1,7 @@
 //! Reductions to one rank of the own group.
 
 use super::{BinomialTree, Reduction, minus, part, plus, reduce_scatter, run};
-use crate::coll::plan::Plan;
+use crate::coll::plan::{Plan, PlanScratch};
 use crate::error::Result;
 use garonne_sync::user::UserMem;
 

@@ -1,7 +1,7 @@
 //! Reductions whose result is divided among the ranks of the own group.
 
 use super::{Reduction, len, minus, plus, run};
-use crate::coll::plan::{Plan, TransferId};
+use crate::coll::plan::{Plan, PlanScratch, TransferId};
 use crate::coll::typed_buffer::TypedBuffer;
 use crate::error::Result;
 use garonne_sync::user::UserMem;

@@ -1,7 +1,7 @@
 //! Prefix reductions over the ranks of the own group.
 
 use super::Reduction;
-use crate::coll::plan::Plan;
+use crate::coll::plan::{Plan, PlanScratch};
 use crate::error::Result;
 
 /// Whether a rank's own contribution is part of its result.

@@ -5,7 +5,7 @@ use crate::coll::*;
 use crate::process::{Process, ProcessConfig, ThreadLevel};
 use garonne_engine::CreditQuotas;
 use garonne_engine::engine::Engine;
-use garonne_progress::environment::{Environment, SpinBudget};
+use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::Messaging;
 use garonne_shm::{ShmTransport, ThreadPeers};
@@ -23,6 +23,8 @@ struct Impatient {
 
 /// No looks before giving way: ranks meet at a gate. A few: a small number of ranks meets by flags.
 pub(super) const STYLES: [u32; 2] = [0, 3];
+
+impl WaitObserver for Impatient {}
 
 impl Environment for Impatient {
     fn spin_budget(&self) -> SpinBudget {
