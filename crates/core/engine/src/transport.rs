@@ -340,64 +340,8 @@ pub trait WakeSource: Send + Sync {
     fn stop_polling(&self) {}
 }
 
-/// A transport: reaches peers with packets and bulk reads and writes.
-///
-/// Owned by one [`crate::engine::Engine`], which calls it through `&mut`. A send is `claim` then
-/// `commit` (or `send_inline`). A large transfer is `expose` at the owner, `read` or `write` at the
-/// peer, then `revoke`. `poll` delivers whatever arrived. A host that sleeps calls `arm`, polls
-/// once more, sleeps on `wake_source`, and calls `disarm`.
-pub trait Transport {
-    /// Returns the size limits.
-    fn limits(&self) -> TransportLimits;
-
-    /// Returns the capabilities towards `peer`; `None` if the transport does not reach it.
-    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities>;
-
-    /// Returns how `len` bytes should follow their envelope.
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        let _ = (peer, len);
-        Fragmentation::None
-    }
-
-    /// Sends a whole message of contiguous bytes in the pieces that `fragmentation` said, where the
-    /// transport has a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing
-    /// happened.
-    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
-        let _ = (pieces, mem);
-        Ok(false)
-    }
-
-    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no transport
-    /// leads to it.
-    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
-        let _ = peer;
-        None
-    }
-
-    /// Lends room for a packet with `len` bytes of payload.
-    fn claim(
-        &mut self,
-        peer: Peer,
-        len: usize,
-        class: PacketClass,
-    ) -> Result<PacketBuffer, ClaimError>;
-
-    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if
-    /// it is armed.
-    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader);
-
-    /// Gives room back unused.
-    fn abandon(&mut self, room: PacketBuffer);
-
-    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes
-    /// (`header.len`), class Data.
-    fn send_inline(
-        &mut self,
-        peer: Peer,
-        header: &PacketHeader,
-        bytes: UserMem,
-    ) -> Result<(), ClaimError>;
-
+/// The shortest ways for small packets. A transport without them keeps the defaults.
+pub trait FastPath {
     /// Returns the slot batch for small plain packets to `peer`, which then go without a call of
     /// the transport. [`Transport::open_slot_batch`] opens it; any other packet to the peer closes
     /// it. `None`: not supported towards the peer, or not yet.
@@ -420,10 +364,6 @@ pub trait Transport {
         false
     }
 
-    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the
-    /// sink.
-    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32;
-
     /// Shows the next packet, if it lies where a look costs next to nothing, and takes it out
     /// instead of delivering it if it is accepted.
     fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
@@ -443,7 +383,27 @@ pub trait Transport {
     fn is_idle(&self) -> bool {
         false
     }
+}
 
+/// Messages of medium length that follow their envelope in fragments.
+pub trait FragmentedSends {
+    /// Returns how `len` bytes should follow their envelope.
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        let _ = (peer, len);
+        Fragmentation::None
+    }
+
+    /// Sends a whole message of contiguous bytes in the pieces that `fragmentation` said, where the
+    /// transport has a shorter way than a claim for each. `Ok(false)`: it has none now, and nothing
+    /// happened.
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+        let _ = (pieces, mem);
+        Ok(false)
+    }
+}
+
+/// Regions of memory that peers read and write by descriptor.
+pub trait RemoteMemory {
     /// Lets `peer` read and write `data` by descriptor until revoked.
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult;
 
@@ -455,23 +415,10 @@ pub trait Transport {
 
     /// Starts to copy from local data to a peer's region.
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
+}
 
-    /// Chooses how to transfer `len` bytes that `peer` exposed, for the receive `token`.
-    /// [`Transport::rendezvous_done`] reports the outcome, so that a transport may learn.
-    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
-        let _ = (token, len);
-        match self.capabilities(peer) {
-            Some(reach) if reach.can_read => RendezvousMode::Read,
-            _ => RendezvousMode::Data,
-        }
-    }
-
-    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
-    /// gone.
-    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
-        let _ = (token, worked);
-    }
-
+/// Copies that both sides of a message share, and copies that need no lock of the engine.
+pub trait SharedCopy {
     /// Lets `peer` write to `data` until revoked, part by part with [`Transport::write_part`]; this
     /// side takes parts with [`Transport::take_part`], and none is given twice. `None`: not this
     /// data, or never. A transport that shares ends its reads at once.
@@ -530,27 +477,10 @@ pub trait Transport {
         let _ = peer;
         true
     }
+}
 
-    /// The engine counts this peer as gone, for what came from it or for want of memory for that:
-    /// as if it had died. Bulk operations with it are to end and to be told of soon, since those
-    /// that they are for end after them.
-    fn peer_lost(&mut self, peer: Peer) {
-        let _ = peer;
-    }
-
-    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's
-    /// word. Returns the word's value to sleep on. The caller polls once more before it sleeps.
-    fn arm(&mut self) -> u32;
-
-    /// The owner is awake again.
-    fn disarm(&mut self);
-
-    /// Returns the object on which the owner sleeps.
-    fn wake_source(&self) -> Arc<dyn WakeSource>;
-
-    /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
-    fn wake_peer(&mut self, peer: Peer);
-
+/// Waking the progress threads of peers that compute, and leaving the own program its time.
+pub trait AsyncProgress {
     /// Wakes the progress thread of `peer` for a packet just sent, if `peer` has registered one for
     /// this reason. Never called for small messages on the fast path.
     fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
@@ -588,7 +518,10 @@ pub trait Transport {
     fn arm_progress(&mut self) -> Option<Duration> {
         None
     }
+}
 
+/// Memory of the ranks of one node, beside messages.
+pub trait NodeMemory {
     /// Memory that `owner` offers to all processes this transport reaches, for what they do
     /// together beside messages; zeroed when the job began. `None`: this transport has none.
     fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
@@ -601,4 +534,91 @@ pub trait Transport {
         let _ = peer;
         None
     }
+}
+
+/// A transport: reaches peers with packets and bulk reads and writes.
+///
+/// Owned by one [`crate::engine::Engine`], which calls it through `&mut`. A send is `claim` then
+/// `commit` (or `send_inline`). A large transfer is `expose` at the owner, `read` or `write` at the
+/// peer, then `revoke`. `poll` delivers whatever arrived. A host that sleeps calls `arm`, polls
+/// once more, sleeps on `wake_source`, and calls `disarm`.
+pub trait Transport:
+    FastPath + FragmentedSends + RemoteMemory + SharedCopy + AsyncProgress + NodeMemory
+{
+    /// Returns the size limits.
+    fn limits(&self) -> TransportLimits;
+
+    /// Returns the capabilities towards `peer`; `None` if the transport does not reach it.
+    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities>;
+
+    /// Why claims towards a peer that lives answer `Gone`. `None`: it is dead, or no transport
+    /// leads to it.
+    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
+        let _ = peer;
+        None
+    }
+
+    /// Lends room for a packet with `len` bytes of payload.
+    fn claim(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        class: PacketClass,
+    ) -> Result<PacketBuffer, ClaimError>;
+
+    /// Sends a packet: the header and the first `header.len` bytes of the room. Wakes the peer if
+    /// it is armed.
+    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader);
+
+    /// Gives room back unused.
+    fn abandon(&mut self, room: PacketBuffer);
+
+    /// Claim, copy and commit in one for payloads of at most `limits().inline_max` bytes
+    /// (`header.len`), class Data.
+    fn send_inline(
+        &mut self,
+        peer: Peer,
+        header: &PacketHeader,
+        bytes: UserMem,
+    ) -> Result<(), ClaimError>;
+
+    /// Delivers up to `budget` packets and whatever else ended. Returns how many things it told the
+    /// sink.
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32;
+
+    /// Chooses how to transfer `len` bytes that `peer` exposed, for the receive `token`.
+    /// [`Transport::rendezvous_done`] reports the outcome, so that a transport may learn.
+    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
+        let _ = (token, len);
+        match self.capabilities(peer) {
+            Some(reach) if reach.can_read => RendezvousMode::Read,
+            _ => RendezvousMode::Data,
+        }
+    }
+
+    /// The fetch of the receive `token` is over. `false`: the way that was answered could not be
+    /// gone.
+    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
+        let _ = (token, worked);
+    }
+
+    /// The engine counts this peer as gone, for what came from it or for want of memory for that:
+    /// as if it had died. Bulk operations with it are to end and to be told of soon, since those
+    /// that they are for end after them.
+    fn peer_lost(&mut self, peer: Peer) {
+        let _ = peer;
+    }
+
+    /// Declares that the owner is about to sleep: from now on arrivals change the wake source's
+    /// word. Returns the word's value to sleep on. The caller polls once more before it sleeps.
+    fn arm(&mut self) -> u32;
+
+    /// The owner is awake again.
+    fn disarm(&mut self);
+
+    /// Returns the object on which the owner sleeps.
+    fn wake_source(&self) -> Arc<dyn WakeSource>;
+
+    /// Wakes `peer` if it sleeps, for things that need its hands without a packet.
+    fn wake_peer(&mut self, peer: Peer);
 }

@@ -6,9 +6,10 @@ use garonne_engine::api::*;
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::FastRecv;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, PacketBuffer,
-    PacketClass, PacketHeader, PacketKind, PartWritten, PeerCapabilities, PollSink,
-    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    Fragmentation, FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
+    PacketKind, PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory,
+    RendezvousMode, SharedCopy, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -104,12 +105,6 @@ impl Transport for Mouth {
         sink.on_packet(1, header, memory.mem(), bytes.len());
         1
     }
-    fn fragmentation(&mut self, _: Peer, len: usize) -> Fragmentation {
-        match len {
-            ..=100 => Fragmentation::None,
-            _ => Fragmentation::Fragments(100, 100),
-        }
-    }
     fn choose_rendezvous(&mut self, token: BulkToken, _: Peer, len: u64) -> RendezvousMode {
         if self.slow {
             return RendezvousMode::Read;
@@ -122,6 +117,53 @@ impl Transport for Mouth {
             RendezvousMode::ShareLater,
         ][(token ^ len) as usize % 5]
     }
+    fn arm(&mut self) -> u32 {
+        0
+    }
+    fn disarm(&mut self) {}
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        Arc::new(Bed)
+    }
+    fn wake_peer(&mut self, _: Peer) {}
+}
+
+impl FastPath for Mouth {}
+
+impl FragmentedSends for Mouth {
+    fn fragmentation(&mut self, _: Peer, len: usize) -> Fragmentation {
+        match len {
+            ..=100 => Fragmentation::None,
+            _ => Fragmentation::Fragments(100, 100),
+        }
+    }
+}
+
+impl RemoteMemory for Mouth {
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
+    }
+
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Done
+    }
+
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        if self.slow {
+            self.reads.push(bulk.token);
+            Ok(BulkStatus::Pending)
+        } else if bulk.descriptor.cookie.is_multiple_of(2) {
+            Ok(BulkStatus::Done)
+        } else {
+            Err(Error::Resource("the region is gone"))
+        }
+    }
+
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+}
+
+impl SharedCopy for Mouth {
     fn share_region(
         &mut self,
         _: BulkToken,
@@ -134,11 +176,13 @@ impl Transport for Mouth {
             .then(|| RegionDescriptor::new(8, &[1; 16]))
             .flatten()
     }
+
     fn take_part(&mut self, _: BulkToken, _: u64) -> Result<Option<(u64, u64)>, Error> {
         let take = self.left.min(1000);
         self.left -= take;
         Ok((take > 0).then_some((self.left, take)))
     }
+
     fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         match bulk.descriptor.cookie % 3 {
             0 => Ok(PartWritten {
@@ -152,34 +196,11 @@ impl Transport for Mouth {
             _ => Err(Error::Resource("it cannot be written")),
         }
     }
-    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
-        ExposeResult::Unable
-    }
-    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Done
-    }
-    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        if self.slow {
-            self.reads.push(bulk.token);
-            Ok(BulkStatus::Pending)
-        } else if bulk.descriptor.cookie.is_multiple_of(2) {
-            Ok(BulkStatus::Done)
-        } else {
-            Err(Error::Resource("the region is gone"))
-        }
-    }
-    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Resource("nothing can be written here"))
-    }
-    fn arm(&mut self) -> u32 {
-        0
-    }
-    fn disarm(&mut self) {}
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        Arc::new(Bed)
-    }
-    fn wake_peer(&mut self, _: Peer) {}
 }
+
+impl AsyncProgress for Mouth {}
+
+impl NodeMemory for Mouth {}
 
 /// Small numbers, so that they often name something that exists.
 fn small() -> impl Strategy<Value = u32> {

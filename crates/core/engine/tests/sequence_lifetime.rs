@@ -7,8 +7,9 @@ use garonne_engine::api::{
 };
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
-    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities,
+    PollSink, RemoteMemory, SharedCopy, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -127,18 +128,6 @@ impl Transport for Pipe {
         }
         told
     }
-    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
-        ExposeResult::Unable
-    }
-    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Done
-    }
-    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Resource("nothing can be read here"))
-    }
-    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Resource("nothing can be written here"))
-    }
     fn arm(&mut self) -> u32 {
         0
     }
@@ -148,6 +137,34 @@ impl Transport for Pipe {
     }
     fn wake_peer(&mut self, _: Peer) {}
 }
+
+impl FastPath for Pipe {}
+
+impl FragmentedSends for Pipe {}
+
+impl RemoteMemory for Pipe {
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
+    }
+
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Done
+    }
+
+    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Resource("nothing can be read here"))
+    }
+
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+}
+
+impl SharedCopy for Pipe {}
+
+impl AsyncProgress for Pipe {}
+
+impl NodeMemory for Pipe {}
 
 fn ranks() -> Vec<Engine<Pipe>> {
     let quotas = CreditQuotas {

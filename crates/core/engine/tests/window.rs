@@ -12,8 +12,9 @@ use garonne_engine::schedule::plugin::{
 };
 use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
-    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities,
+    PollSink, RemoteMemory, SharedCopy, Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -95,18 +96,6 @@ impl Transport for Narrow {
     fn poll(&mut self, _: u32, _: &mut impl PollSink) -> u32 {
         0
     }
-    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
-        ExposeResult::Unable
-    }
-    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
-        BulkStatus::Done
-    }
-    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Resource("nothing can be read here"))
-    }
-    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Resource("nothing can be written here"))
-    }
     fn arm(&mut self) -> u32 {
         0
     }
@@ -116,6 +105,34 @@ impl Transport for Narrow {
     }
     fn wake_peer(&mut self, _: Peer) {}
 }
+
+impl FastPath for Narrow {}
+
+impl FragmentedSends for Narrow {}
+
+impl RemoteMemory for Narrow {
+    fn expose(&mut self, _: BulkToken, _: Peer, _: &Data) -> ExposeResult {
+        ExposeResult::Unable
+    }
+
+    fn revoke(&mut self, _: BulkToken) -> BulkStatus {
+        BulkStatus::Done
+    }
+
+    fn read(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Resource("nothing can be read here"))
+    }
+
+    fn write(&mut self, _: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Resource("nothing can be written here"))
+    }
+}
+
+impl SharedCopy for Narrow {}
+
+impl AsyncProgress for Narrow {}
+
+impl NodeMemory for Narrow {}
 
 /// Has context 1 leave after all others.
 #[derive(Debug)]

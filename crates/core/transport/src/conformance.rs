@@ -11,7 +11,8 @@ use garonne_engine::api::{Error, Peer};
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketClass, PacketHeader,
-    PartWritten, PollSink, RegionDescriptor, RendezvousMode, Transport, WithdrawResult,
+    PartWritten, PollSink, RegionDescriptor, RemoteMemory, RendezvousMode, SharedCopy, Transport,
+    WithdrawResult,
 };
 use garonne_sync::user::{Data, Scratch, UserMem};
 

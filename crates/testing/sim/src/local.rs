@@ -9,8 +9,9 @@
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, PacketBuffer, PacketClass,
-    PacketHeader, PeerCapabilities, PollSink, Transport, TransportLimits, WakeReason, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities,
+    PollSink, RemoteMemory, SharedCopy, Transport, TransportLimits, WakeReason, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::futex;
@@ -268,25 +269,6 @@ impl Transport for LocalTransport {
         self.shake();
     }
 
-    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
-        if self.fabric.looks.is_none()
-            && let Some(words) = self.words(peer)
-        {
-            ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
-                WakeReason::Answer => WakeupScope::Transfers,
-                WakeReason::Look => WakeupScope::Everything,
-            });
-        }
-    }
-
-    fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
-        self.words(peer)
-    }
-
-    fn arm_progress(&mut self) -> Option<Duration> {
-        self.fabric.looks
-    }
-
     fn abandon(&mut self, room: PacketBuffer) {
         self.claimed.remove(&room.token);
         if room.token & 1 == 1
@@ -345,22 +327,6 @@ impl Transport for LocalTransport {
         told
     }
 
-    fn expose(&mut self, _token: BulkToken, _peer: Peer, _data: &Data) -> ExposeResult {
-        ExposeResult::Unable
-    }
-
-    fn revoke(&mut self, _token: BulkToken) -> BulkStatus {
-        BulkStatus::Done
-    }
-
-    fn read(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Misuse("queues between threads have no regions"))
-    }
-
-    fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Misuse("queues between threads have no regions"))
-    }
-
     fn arm(&mut self) -> u32 {
         self.fabric.boxes[self.me as usize]
             .bell
@@ -379,3 +345,50 @@ impl Transport for LocalTransport {
         }
     }
 }
+
+impl FastPath for LocalTransport {}
+
+impl FragmentedSends for LocalTransport {}
+
+impl RemoteMemory for LocalTransport {
+    fn expose(&mut self, _token: BulkToken, _peer: Peer, _data: &Data) -> ExposeResult {
+        ExposeResult::Unable
+    }
+
+    fn revoke(&mut self, _token: BulkToken) -> BulkStatus {
+        BulkStatus::Done
+    }
+
+    fn read(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Misuse("queues between threads have no regions"))
+    }
+
+    fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        Err(Error::Misuse("queues between threads have no regions"))
+    }
+}
+
+impl SharedCopy for LocalTransport {}
+
+impl AsyncProgress for LocalTransport {
+    fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
+        if self.fabric.looks.is_none()
+            && let Some(words) = self.words(peer)
+        {
+            ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4)).ring(match need {
+                WakeReason::Answer => WakeupScope::Transfers,
+                WakeReason::Look => WakeupScope::Everything,
+            });
+        }
+    }
+
+    fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
+        self.words(peer)
+    }
+
+    fn arm_progress(&mut self) -> Option<Duration> {
+        self.fabric.looks
+    }
+}
+
+impl NodeMemory for LocalTransport {}

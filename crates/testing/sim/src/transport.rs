@@ -10,9 +10,10 @@ use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
 use garonne_engine::reliable::Packet;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, Fragments,
-    PacketBuffer, PacketClass, PacketHeader, PacketKind, PartWritten, PeerCapabilities, PollSink,
-    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeSource, WithdrawResult,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
+    PacketKind, PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory,
+    RendezvousMode, SharedCopy, Transport, TransportLimits, WakeSource, WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -215,24 +216,6 @@ impl Transport for SimTransport {
         })
     }
 
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        let Some(link) = self.lines.link(peer) else {
-            return Fragmentation::None;
-        };
-        let room = link.has_room(PacketClass::Data);
-        // Not always: engines must do without.
-        if len > FLOW_MAX || self.fabric.draw(4) != 0 {
-            return Fragmentation::None;
-        }
-        if !room {
-            return Fragmentation::Later;
-        }
-        let pieces = 1 + self.fabric.draw(4) as usize;
-        self.promised = pieces + 1;
-        let piece = len.div_ceil(pieces).max(1);
-        Fragmentation::Fragments(1 + self.fabric.draw(piece as u64) as usize, piece)
-    }
-
     fn claim(
         &mut self,
         peer: Peer,
@@ -314,6 +297,65 @@ impl Transport for SimTransport {
         self.found(told)
     }
 
+    fn choose_rendezvous(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
+        match self.memory {
+            MemoryAccess::Apart => RendezvousMode::Data,
+            MemoryAccess::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Data,
+            MemoryAccess::Asked => RendezvousMode::Read,
+            MemoryAccess::Reached => {
+                let ways = [
+                    RendezvousMode::Read,
+                    RendezvousMode::Write,
+                    RendezvousMode::Share,
+                    RendezvousMode::ShareLater,
+                    RendezvousMode::Data,
+                ];
+                ways[self.fabric.draw(ways.len() as u64) as usize]
+            }
+        }
+    }
+
+    fn arm(&mut self) -> u32 {
+        self.fabric.word(self.me)
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        Arc::new(SimWakeSource {
+            me: self.me,
+            fabric: self.fabric.clone(),
+        })
+    }
+
+    fn wake_peer(&mut self, peer: Peer) {
+        self.fabric.wake(peer);
+    }
+}
+
+impl FastPath for SimTransport {}
+
+impl FragmentedSends for SimTransport {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        let Some(link) = self.lines.link(peer) else {
+            return Fragmentation::None;
+        };
+        let room = link.has_room(PacketClass::Data);
+        // Not always: engines must do without.
+        if len > FLOW_MAX || self.fabric.draw(4) != 0 {
+            return Fragmentation::None;
+        }
+        if !room {
+            return Fragmentation::Later;
+        }
+        let pieces = 1 + self.fabric.draw(4) as usize;
+        self.promised = pieces + 1;
+        let piece = len.div_ceil(pieces).max(1);
+        Fragmentation::Fragments(1 + self.fabric.draw(piece as u64) as usize, piece)
+    }
+}
+
+impl RemoteMemory for SimTransport {
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         if self.memory == MemoryAccess::Apart {
             return ExposeResult::Unable;
@@ -347,25 +389,9 @@ impl Transport for SimTransport {
     fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("the simulated medium writes by parts only"))
     }
+}
 
-    fn choose_rendezvous(&mut self, _token: BulkToken, _peer: Peer, _len: u64) -> RendezvousMode {
-        match self.memory {
-            MemoryAccess::Apart => RendezvousMode::Data,
-            MemoryAccess::Asked if self.fabric.draw(3) == 0 => RendezvousMode::Data,
-            MemoryAccess::Asked => RendezvousMode::Read,
-            MemoryAccess::Reached => {
-                let ways = [
-                    RendezvousMode::Read,
-                    RendezvousMode::Write,
-                    RendezvousMode::Share,
-                    RendezvousMode::ShareLater,
-                    RendezvousMode::Data,
-                ];
-                ways[self.fabric.draw(ways.len() as u64) as usize]
-            }
-        }
-    }
-
+impl SharedCopy for SimTransport {
     fn share_region(
         &mut self,
         token: BulkToken,
@@ -449,24 +475,11 @@ impl Transport for SimTransport {
     fn is_polling(&self, _peer: Peer) -> bool {
         self.memory != MemoryAccess::Reached || self.fabric.draw(2) == 0
     }
-
-    fn arm(&mut self) -> u32 {
-        self.fabric.word(self.me)
-    }
-
-    fn disarm(&mut self) {}
-
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        Arc::new(SimWakeSource {
-            me: self.me,
-            fabric: self.fabric.clone(),
-        })
-    }
-
-    fn wake_peer(&mut self, peer: Peer) {
-        self.fabric.wake(peer);
-    }
 }
+
+impl AsyncProgress for SimTransport {}
+
+impl NodeMemory for SimTransport {}
 
 /// Wake source of a simulated rank: sleeping gives the baton away.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
 };
 use garonne_engine::engine::Engine;
-use garonne_engine::transport::Transport;
+use garonne_engine::transport::AsyncProgress;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
 use garonne_progress::messaging::{Messaging, Stepper};

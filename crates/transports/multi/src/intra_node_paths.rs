@@ -10,7 +10,7 @@
 use crate::{MultiTransport, RemotePart, lock};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
+    BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, RemoteMemory,
 };
 use garonne_shm::ShmTransport;
 use garonne_sync::user::Data;

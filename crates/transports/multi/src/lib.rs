@@ -20,9 +20,10 @@ mod socket_watcher;
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, Fragments,
-    PacketAcceptor, PacketBuffer, PacketClass, PacketHeader, PartWritten, PeekResult,
-    PeerCapabilities, PollSink, RegionDescriptor, RendezvousMode, Transport, TransportLimits,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketAcceptor, PacketBuffer,
+    PacketClass, PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink,
+    RegionDescriptor, RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits,
     WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_shm::ShmTransport;
@@ -320,19 +321,6 @@ impl Transport for MultiTransport {
         })
     }
 
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        of!(self, peer, rail => rail.fragmentation(peer, len))
-    }
-
-    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
-        match &mut self.far {
-            Some(far) if !far.is_near(pieces.peer) => {
-                far.send(|tcp| tcp.send_fragments(pieces, mem))
-            }
-            _ => self.shm.send_fragments(pieces, mem),
-        }
-    }
-
     #[inline]
     fn claim(
         &mut self,
@@ -367,6 +355,78 @@ impl Transport for MultiTransport {
         }
     }
 
+    #[inline]
+    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
+        let Some(far) = &mut self.far else {
+            return self.shm.poll(budget, sink);
+        };
+        if far.tcp_in > 0 && !far.copies {
+            far.tcp_in -= 1;
+            return self.shm.poll(budget, sink);
+        }
+        // First, or much traffic of the node would leave it no budget; and not in every poll, or
+        // the other way round.
+        let (mut told, copies) = (far.poll(budget, sink), far.copies);
+        if copies {
+            told += self.copy_some();
+        }
+        if told > 0 && !copies && self.shm.is_idle() {
+            return told;
+        }
+        told + self.shm.poll(budget.saturating_sub(told), sink)
+    }
+
+    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
+        if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
+            return self.shm.fetch_beside();
+        }
+        of!(self, peer, rail => rail.choose_rendezvous(token, peer, len))
+    }
+
+    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
+        // Only shared memory learns from it.
+        self.shm.rendezvous_done(token, worked);
+    }
+
+    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
+        // The way to other nodes knows no such thing.
+        self.shm.unreachable_cause(peer)
+    }
+
+    fn peer_lost(&mut self, peer: Peer) {
+        // What is read of a peer of this node ends by itself: its memory is always there, or known
+        // not to be.
+        of!(self, peer, rail => rail.peer_lost(peer));
+    }
+
+    fn arm(&mut self) -> u32 {
+        let ticket = self.shm.arm();
+        if let Some(far) = &mut self.far {
+            far.arm();
+        }
+        ticket
+    }
+
+    fn disarm(&mut self) {
+        self.shm.disarm();
+        if let Some(far) = &mut self.far {
+            lock(&far.tcp).disarm();
+        }
+    }
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        match &self.far {
+            Some(far) => far.wake.clone(),
+            None => self.shm.wake_source(),
+        }
+    }
+
+    fn wake_peer(&mut self, peer: Peer) {
+        of!(self, peer, rail => rail.wake_peer(peer));
+    }
+}
+
+impl FastPath for MultiTransport {
     fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         if self.is_near(peer) {
             self.shm.slot_batch(peer)
@@ -389,27 +449,6 @@ impl Transport for MultiTransport {
         self.is_near(peer) && self.shm.try_send_inline(peer, header, bytes)
     }
 
-    #[inline]
-    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
-        let Some(far) = &mut self.far else {
-            return self.shm.poll(budget, sink);
-        };
-        if far.tcp_in > 0 && !far.copies {
-            far.tcp_in -= 1;
-            return self.shm.poll(budget, sink);
-        }
-        // First, or much traffic of the node would leave it no budget; and not in every poll, or
-        // the other way round.
-        let (mut told, copies) = (far.poll(budget, sink), far.copies);
-        if copies {
-            told += self.copy_some();
-        }
-        if told > 0 && !copies && self.shm.is_idle() {
-            return told;
-        }
-        told + self.shm.poll(budget.saturating_sub(told), sink)
-    }
-
     #[inline(always)]
     fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
         self.shm.try_take_ready(accept)
@@ -425,7 +464,24 @@ impl Transport for MultiTransport {
         // Of sockets nobody knows without asking the system.
         self.far.is_none() && self.shm.is_idle()
     }
+}
 
+impl FragmentedSends for MultiTransport {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        of!(self, peer, rail => rail.fragmentation(peer, len))
+    }
+
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+        match &mut self.far {
+            Some(far) if !far.is_near(pieces.peer) => {
+                far.send(|tcp| tcp.send_fragments(pieces, mem))
+            }
+            _ => self.shm.send_fragments(pieces, mem),
+        }
+    }
+}
+
+impl RemoteMemory for MultiTransport {
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         match &mut self.far {
             Some(far) if far.joins(peer, data.len) => {
@@ -460,19 +516,9 @@ impl Transport for MultiTransport {
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         of!(self, bulk.peer, rail => rail.write(bulk))
     }
+}
 
-    fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
-        if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
-            return self.shm.fetch_beside();
-        }
-        of!(self, peer, rail => rail.choose_rendezvous(token, peer, len))
-    }
-
-    fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
-        // Only shared memory learns from it.
-        self.shm.rendezvous_done(token, worked);
-    }
-
+impl SharedCopy for MultiTransport {
     fn share_region(
         &mut self,
         token: BulkToken,
@@ -522,47 +568,12 @@ impl Transport for MultiTransport {
         of!(self, bulk.peer, rail => rail.offload(bulk, what))
     }
 
-    fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
-        // The way to other nodes knows no such thing.
-        self.shm.unreachable_cause(peer)
-    }
-
-    fn peer_lost(&mut self, peer: Peer) {
-        // What is read of a peer of this node ends by itself: its memory is always there, or known
-        // not to be.
-        of!(self, peer, rail => rail.peer_lost(peer));
-    }
-
     fn is_polling(&self, peer: Peer) -> bool {
         !self.is_near(peer) || self.shm.is_polling(peer)
     }
+}
 
-    fn arm(&mut self) -> u32 {
-        let ticket = self.shm.arm();
-        if let Some(far) = &mut self.far {
-            far.arm();
-        }
-        ticket
-    }
-
-    fn disarm(&mut self) {
-        self.shm.disarm();
-        if let Some(far) = &mut self.far {
-            lock(&far.tcp).disarm();
-        }
-    }
-
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        match &self.far {
-            Some(far) => far.wake.clone(),
-            None => self.shm.wake_source(),
-        }
-    }
-
-    fn wake_peer(&mut self, peer: Peer) {
-        of!(self, peer, rail => rail.wake_peer(peer));
-    }
-
+impl AsyncProgress for MultiTransport {
     fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
         of!(self, peer, rail => rail.wake_progress(peer, need));
     }
@@ -583,15 +594,15 @@ impl Transport for MultiTransport {
         self.far.as_deref().is_some_and(far)
     }
 
-    fn yield_to_small(&mut self, yields: bool) {
-        if let Some(far) = &self.far {
-            lock(&far.tcp).yield_to_small(yields);
-        }
-    }
-
     fn poll_in_background(&mut self, patient: bool) {
         if let Some(far) = &self.far {
             lock(&far.tcp).be_patient(patient);
+        }
+    }
+
+    fn yield_to_small(&mut self, yields: bool) {
+        if let Some(far) = &self.far {
+            lock(&far.tcp).yield_to_small(yields);
         }
     }
 
@@ -609,7 +620,9 @@ impl Transport for MultiTransport {
         }
         far.wake.sockets.limit_if(watched)
     }
+}
 
+impl NodeMemory for MultiTransport {
     fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         if self.is_near(owner) {
             self.shm.coll_heap(owner)

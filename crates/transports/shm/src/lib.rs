@@ -39,9 +39,10 @@ use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, Fragmentation, PacketAcceptor,
-    PacketBuffer, PacketClass, PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink,
-    RegionDescriptor, RendezvousMode, Transport, TransportLimits, WakeReason, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
+    Fragmentation, FragmentedSends, NodeMemory, PacketAcceptor, PacketBuffer, PacketClass,
+    PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink, RegionDescriptor,
+    RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits, WakeReason, WakeSource,
     WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
@@ -319,22 +320,6 @@ impl Transport for ShmTransport {
         self.unreached.of(peer).cloned()
     }
 
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        if len < FLOW_FROM {
-            return Fragmentation::None;
-        }
-        let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
-        let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
-        let Ok(out) = self.out(peer) else {
-            return Fragmentation::None;
-        };
-        // A mailbox has other writers, who may take the room between two pieces.
-        match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
-            true => Fragmentation::Fragments(piece, piece),
-            false => Fragmentation::None,
-        }
-    }
-
     #[inline]
     fn claim(
         &mut self,
@@ -419,27 +404,6 @@ impl Transport for ShmTransport {
         self.send_small(peer, header.to_words(), (bytes, header.len as usize))
     }
 
-    #[inline(always)]
-    fn try_send_inline(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
-        let len = header.len as usize;
-        match self.outs.get_mut(peer as usize) {
-            Some(Some(out)) if len <= SLOT_MAX => out.send_inline(header.to_words(), bytes, len),
-            Some(Some(out)) => out.send_beside(header.to_words(), bytes, len),
-            _ => false,
-        }
-    }
-
-    fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
-        self.outs.get_mut(peer as usize)?.as_mut()?.run()
-    }
-
-    fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
-        match self.outs.get_mut(peer as usize) {
-            Some(Some(out)) => out.open_run(records),
-            _ => 0,
-        }
-    }
-
     #[inline]
     fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = self.inbox.poll(budget, sink);
@@ -459,60 +423,6 @@ impl Transport for ShmTransport {
             self.wake.moved();
         }
         told
-    }
-
-    #[inline(always)]
-    fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
-        let found = self.inbox.take_ready(accept);
-        if let PeekResult::Taken(_) = found {
-            self.wake.moved();
-            if self.inbox.is_starving() {
-                self.inbox.take_starving();
-                self.ring_starving();
-            }
-        }
-        found
-    }
-
-    #[inline(always)]
-    fn poll_one(&mut self, sink: &mut impl PollSink) -> bool {
-        if !self.inbox.take_one(sink) {
-            return false;
-        }
-        if self.inbox.take_starving() {
-            self.ring_starving();
-        }
-        self.wake.moved();
-        true
-    }
-
-    #[inline(always)]
-    fn is_idle(&self) -> bool {
-        self.inbox.is_empty() && !self.any_gone && !self.regions.busy() && self.untold.is_empty()
-    }
-
-    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
-        self.regions.expose(token, peer, data)
-    }
-
-    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
-        self.regions.revoke(token)
-    }
-
-    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        self.regions.transfer(
-            &*self.neighbours,
-            bulk,
-            garonne_transport::iovec::CopyDirection::Read,
-        )
-    }
-
-    fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        self.regions.transfer(
-            &*self.neighbours,
-            bulk,
-            garonne_transport::iovec::CopyDirection::Write,
-        )
     }
 
     fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
@@ -544,6 +454,138 @@ impl Transport for ShmTransport {
         self.paces.end(token, worked);
     }
 
+    fn arm(&mut self) -> u32 {
+        if self.wake.is_quiet() {
+            for peer in 0..self.gone.len() as Peer {
+                if self.neighbours.is_gone(peer) {
+                    self.peer_gone(peer);
+                }
+            }
+        }
+        let armed = Doorbell::new(&self.bell).arm();
+        // After arming: who says it later rings. What is found here is told by the poll before the
+        // sleep.
+        self.untold.extend(self.unreached.found(&*self.neighbours));
+        self.wake.armed();
+        self.armed = Some(armed);
+        armed.ticket()
+    }
+
+    fn disarm(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            Doorbell::new(&self.bell).disarm(armed);
+        }
+    }
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        self.wake.clone()
+    }
+
+    fn wake_peer(&mut self, peer: Peer) {
+        if let Some(bell) = self.neighbours.doorbell(peer) {
+            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
+        }
+    }
+}
+
+impl FastPath for ShmTransport {
+    fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
+        self.outs.get_mut(peer as usize)?.as_mut()?.run()
+    }
+
+    fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
+        match self.outs.get_mut(peer as usize) {
+            Some(Some(out)) => out.open_run(records),
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn try_send_inline(&mut self, peer: Peer, header: PacketHeader, bytes: UserMem) -> bool {
+        let len = header.len as usize;
+        match self.outs.get_mut(peer as usize) {
+            Some(Some(out)) if len <= SLOT_MAX => out.send_inline(header.to_words(), bytes, len),
+            Some(Some(out)) => out.send_beside(header.to_words(), bytes, len),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
+    fn try_take_ready<A: PacketAcceptor>(&mut self, accept: A) -> PeekResult<A::Taken> {
+        let found = self.inbox.take_ready(accept);
+        if let PeekResult::Taken(_) = found {
+            self.wake.moved();
+            if self.inbox.is_starving() {
+                self.inbox.take_starving();
+                self.ring_starving();
+            }
+        }
+        found
+    }
+
+    #[inline(always)]
+    fn poll_one(&mut self, sink: &mut impl PollSink) -> bool {
+        if !self.inbox.take_one(sink) {
+            return false;
+        }
+        if self.inbox.take_starving() {
+            self.ring_starving();
+        }
+        self.wake.moved();
+        true
+    }
+
+    #[inline(always)]
+    fn is_idle(&self) -> bool {
+        self.inbox.is_empty() && !self.any_gone && !self.regions.busy() && self.untold.is_empty()
+    }
+}
+
+impl FragmentedSends for ShmTransport {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        if len < FLOW_FROM {
+            return Fragmentation::None;
+        }
+        let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
+        let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
+        let Ok(out) = self.out(peer) else {
+            return Fragmentation::None;
+        };
+        // A mailbox has other writers, who may take the room between two pieces.
+        match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
+            true => Fragmentation::Fragments(piece, piece),
+            false => Fragmentation::None,
+        }
+    }
+}
+
+impl RemoteMemory for ShmTransport {
+    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
+        self.regions.expose(token, peer, data)
+    }
+
+    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
+        self.regions.revoke(token)
+    }
+
+    fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        self.regions.transfer(
+            &*self.neighbours,
+            bulk,
+            garonne_transport::iovec::CopyDirection::Read,
+        )
+    }
+
+    fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        self.regions.transfer(
+            &*self.neighbours,
+            bulk,
+            garonne_transport::iovec::CopyDirection::Write,
+        )
+    }
+}
+
+impl SharedCopy for ShmTransport {
     fn share_region(
         &mut self,
         token: BulkToken,
@@ -581,40 +623,9 @@ impl Transport for ShmTransport {
     fn is_polling(&self, peer: Peer) -> bool {
         self.regions.looks(&*self.neighbours, peer)
     }
+}
 
-    fn arm(&mut self) -> u32 {
-        if self.wake.is_quiet() {
-            for peer in 0..self.gone.len() as Peer {
-                if self.neighbours.is_gone(peer) {
-                    self.peer_gone(peer);
-                }
-            }
-        }
-        let armed = Doorbell::new(&self.bell).arm();
-        // After arming: who says it later rings. What is found here is told by the poll before the
-        // sleep.
-        self.untold.extend(self.unreached.found(&*self.neighbours));
-        self.wake.armed();
-        self.armed = Some(armed);
-        armed.ticket()
-    }
-
-    fn disarm(&mut self) {
-        if let Some(armed) = self.armed.take() {
-            Doorbell::new(&self.bell).disarm(armed);
-        }
-    }
-
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        self.wake.clone()
-    }
-
-    fn wake_peer(&mut self, peer: Peer) {
-        if let Some(bell) = self.neighbours.doorbell(peer) {
-            Doorbell::new(bell.atomic_u32(0)).ring_fenced();
-        }
-    }
-
+impl AsyncProgress for ShmTransport {
     fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
         if let Some(Some(out)) = self.outs.get(peer as usize) {
             out.nudge(match need {
@@ -627,7 +638,9 @@ impl Transport for ShmTransport {
     fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
         self.neighbours.hands(peer)
     }
+}
 
+impl NodeMemory for ShmTransport {
     fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         let all = self
             .commons

@@ -4,8 +4,8 @@
 use garonne_engine::api::Error;
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    BulkStatus, BulkTransfer, ExposeResult, PartWritten, RegionDescriptor, RendezvousMode,
-    Transport, WithdrawResult,
+    BulkStatus, BulkTransfer, ExposeResult, PartWritten, RegionDescriptor, RemoteMemory,
+    RendezvousMode, SharedCopy, Transport, WithdrawResult,
 };
 use garonne_shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
 use garonne_sync::shm::Segment;

@@ -5,7 +5,7 @@
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, PacketHeader, PollSink, RegionDescriptor,
-    Transport,
+    RemoteMemory, Transport,
 };
 use garonne_sync::user::{Data, Scratch, UserMem};
 use garonne_tcp::{LocalIdentity, PeerDirectory, ProcessId, Secret, TcpTransport, listen};

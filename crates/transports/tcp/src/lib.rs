@@ -89,9 +89,10 @@ use crate::timers::TimerResult;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
-    BulkStatus, BulkToken, BulkTransfer as BulkCopy, ClaimError, ExposeResult, Fragmentation,
-    Fragments, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities, PollSink,
-    RegionDescriptor, Transport, TransportLimits, WakeSource,
+    AsyncProgress, BulkStatus, BulkToken, BulkTransfer as BulkCopy, ClaimError, ExposeResult,
+    FastPath, Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketBuffer, PacketClass,
+    PacketHeader, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory, SharedCopy,
+    Transport, TransportLimits, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -380,14 +381,6 @@ impl Transport for TcpTransport {
         })
     }
 
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        self.flow_of(peer, len)
-    }
-
-    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
-        self.send_from(pieces, mem)
-    }
-
     fn claim(
         &mut self,
         peer: Peer,
@@ -507,6 +500,47 @@ impl Transport for TcpTransport {
         told.max(std::mem::take(&mut self.sliced).into())
     }
 
+    fn peer_lost(&mut self, peer: Peer) {
+        self.lose(peer);
+    }
+
+    fn arm(&mut self) -> u32 {
+        let ticket = self.wake.word();
+        self.let_go();
+        self.before_sleep();
+        ticket
+    }
+
+    fn disarm(&mut self) {}
+
+    fn wake_source(&self) -> Arc<dyn WakeSource> {
+        self.wake.clone()
+    }
+
+    fn wake_peer(&mut self, peer: Peer) {
+        if self.remote(peer).is_err() {
+            return;
+        }
+        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
+            remote.link.send_word(&mut self.blocks, FrameKind::Ring);
+            self.added(peer);
+        }
+    }
+}
+
+impl FastPath for TcpTransport {}
+
+impl FragmentedSends for TcpTransport {
+    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
+        self.flow_of(peer, len)
+    }
+
+    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
+        self.send_from(pieces, mem)
+    }
+}
+
+impl RemoteMemory for TcpTransport {
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
         if self.regions.len() >= TCP_REGIONS {
             return ExposeResult::Unable;
@@ -582,43 +616,22 @@ impl Transport for TcpTransport {
         Ok(BulkStatus::Pending)
     }
 
-    fn peer_lost(&mut self, peer: Peer) {
-        self.lose(peer);
-    }
-
     fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse(
             "regions of ranks on other hosts are not written",
         ))
     }
+}
 
+impl SharedCopy for TcpTransport {}
+
+impl AsyncProgress for TcpTransport {
     fn yield_to_small(&mut self, yields: bool) {
         self.brisk.yields(yields);
     }
-
-    fn arm(&mut self) -> u32 {
-        let ticket = self.wake.word();
-        self.let_go();
-        self.before_sleep();
-        ticket
-    }
-
-    fn disarm(&mut self) {}
-
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        self.wake.clone()
-    }
-
-    fn wake_peer(&mut self, peer: Peer) {
-        if self.remote(peer).is_err() {
-            return;
-        }
-        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-            remote.link.send_word(&mut self.blocks, FrameKind::Ring);
-            self.added(peer);
-        }
-    }
 }
+
+impl NodeMemory for TcpTransport {}
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use crate::support;
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::CoalescePolicy;
-use garonne_engine::transport::{PacketClass, Transport};
+use garonne_engine::transport::{AsyncProgress, PacketClass, Transport};
 use garonne_multi::MultiTransport;
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::futex::{self, Wake};

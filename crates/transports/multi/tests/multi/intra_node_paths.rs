@@ -5,7 +5,7 @@ use crate::proxy::{self, Ends, Weather};
 use crate::support::{self, Book, house, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, Transport};
+use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, RemoteMemory, Transport};
 use garonne_multi::MultiTransport;
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, Scratch};

@@ -6,7 +6,7 @@ use crate::ofi_path::ofi_paths::STREAM;
 use crate::{LocalIdentity, OfiSetting, PeerDirectory, ProcessId, Secret, TcpTransport, listen};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{
-    BulkStatus, BulkTransfer, ExposeResult, RegionDescriptor, Transport,
+    BulkStatus, BulkTransfer, ExposeResult, RegionDescriptor, RemoteMemory, Transport,
 };
 use garonne_ofi::library::Library;
 use garonne_sync::user::{Data, Scratch};

@@ -3,8 +3,8 @@
 use crate::support;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
-    BulkToken, Fragmentation, Fragments, PacketClass, PacketHeader, PacketKind, PollSink,
-    RegionDescriptor, Transport,
+    BulkToken, Fragmentation, FragmentedSends, Fragments, PacketClass, PacketHeader, PacketKind,
+    PollSink, RegionDescriptor, Transport,
 };
 use garonne_sync::user::{Scratch, UserMem};
 use garonne_tcp::TcpTransport;

@@ -3,7 +3,9 @@
 use crate::support;
 use crate::traffic;
 use garonne_engine::api::Peer;
-use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, PacketClass, Transport};
+use garonne_engine::transport::{
+    BulkStatus, BulkTransfer, ExposeResult, PacketClass, RemoteMemory, Transport,
+};
 use garonne_sync::user::{Data, Scratch};
 use garonne_tcp::TcpTransport;
 use garonne_transport::conformance::{RecordedEvents, World, check_all, send};
