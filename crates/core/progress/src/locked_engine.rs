@@ -43,7 +43,10 @@ use crate::backoff::Backoff;
 use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::facade::lock;
 use crate::limits::ANY_OF_FEW;
-use crate::messaging::{AnyOfWaiter, Messaging, Stepper, WaitKey, WaitTarget, current_waiter};
+use crate::messaging::{
+    AnyOfWaiter, BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging, Stepper,
+    WaitKey, WaitTarget, Waiting, current_waiter,
+};
 use async_progress::AsyncProgress;
 use external_waits::ExternalWaits;
 use garonne_engine::api::{
@@ -364,6 +367,65 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.with(|shard| shard.send(send))
     }
 
+    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
+        self.note_open_in_shard();
+        self.with(|shard| shard.recv(recv))
+    }
+
+    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
+        self.progress();
+        let found = self.with(|shard| shard.probe(pattern))?;
+        if found.is_none() {
+            self.note_unused_test();
+        }
+        Ok(found)
+    }
+
+    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
+        self.progress();
+        let found = self.with(|shard| shard.mprobe(pattern))?;
+        if found.is_none() {
+            self.note_unused_test();
+        }
+        Ok(found)
+    }
+
+    fn mrecv(
+        &self,
+        message: Message,
+        data: Data,
+        origin: CallOrigin,
+    ) -> Result<StartOutcome, Error> {
+        self.note_open_in_shard();
+        self.with(|shard| shard.mrecv(message, data, origin))
+    }
+
+    fn cancel(&self, request: Request) -> Result<(), Error> {
+        self.with(|shard| shard.cancel(request))
+    }
+
+    fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
+        self.lock_engine().peek(request)
+    }
+
+    fn take(&self, request: Request) -> Result<Option<Status>, Error> {
+        self.lock_engine().take(request)
+    }
+
+    fn abandon(&self, request: Request) -> Result<(), Error> {
+        self.lock_engine().abandon(request)
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        self.surroundings.abort(code, message)
+    }
+
+    fn wtime(&self) -> f64 {
+        self.surroundings.wtime()
+    }
+}
+
+impl<R: Transport + std::marker::Send, S: Environment> FastMessaging for LockedEngine<R, S> {
     #[inline(always)]
     fn send_small(&self, small: &FastSend) -> bool {
         LockedEngine::send_small(self, small)
@@ -404,59 +466,12 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.lock_engine().full_name(name)
     }
 
-    fn pending(&self, name: Request) -> Option<PendingOperation> {
-        self.lock_engine().pending(name)
-    }
-
-    fn contexts_in_use(&self) -> ContextsInUse {
-        self.lock_engine().contexts_in_use()
-    }
-
-    fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
-        self.note_open_in_shard();
-        self.with(|shard| shard.recv(recv))
-    }
-
     fn offer_early_rtr(&self, name: Request) {
         self.with(|shard| shard.offer_early(name));
     }
+}
 
-    fn probe(&self, pattern: Pattern) -> Result<Option<Status>, Error> {
-        self.progress();
-        let found = self.with(|shard| shard.probe(pattern))?;
-        if found.is_none() {
-            self.note_unused_test();
-        }
-        Ok(found)
-    }
-
-    fn mprobe(&self, pattern: Pattern) -> Result<Option<(Message, Status)>, Error> {
-        self.progress();
-        let found = self.with(|shard| shard.mprobe(pattern))?;
-        if found.is_none() {
-            self.note_unused_test();
-        }
-        Ok(found)
-    }
-
-    fn mrecv(
-        &self,
-        message: Message,
-        data: Data,
-        origin: CallOrigin,
-    ) -> Result<StartOutcome, Error> {
-        self.note_open_in_shard();
-        self.with(|shard| shard.mrecv(message, data, origin))
-    }
-
-    fn cancel(&self, request: Request) -> Result<(), Error> {
-        self.with(|shard| shard.cancel(request))
-    }
-
-    fn peek(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.lock_engine().peek(request)
-    }
-
+impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<R, S> {
     fn completed_at(&self, request: Request) -> Option<u64> {
         self.lock_engine().completion_number(request)
     }
@@ -465,20 +480,8 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.lock_engine().completions()
     }
 
-    fn take(&self, request: Request) -> Result<Option<Status>, Error> {
-        self.lock_engine().take(request)
-    }
-
-    fn abandon(&self, request: Request) -> Result<(), Error> {
-        self.lock_engine().abandon(request)
-    }
-
     fn progress(&self) -> bool {
         self.advance(ProgressCaller::Program, LockPolicy::IfFree)
-    }
-
-    fn progress_for_test(&self) -> bool {
-        self.progress() || (self.yield_core(0) && self.progress()) || self.note_unused_test()
     }
 
     #[inline(never)]
@@ -497,6 +500,10 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
             self.surroundings.yield_core();
         }
         due
+    }
+
+    fn progress_for_test(&self) -> bool {
+        self.progress() || (self.yield_core(0) && self.progress()) || self.note_unused_test()
     }
 
     #[inline]
@@ -561,7 +568,9 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.announce(|_| false);
         self.wake_source.wake();
     }
+}
 
+impl<R: Transport + std::marker::Send, S: Environment> BackgroundWork for LockedEngine<R, S> {
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         let site = stepper.call_site();
         self.attach_awaited_stepper(stepper);
@@ -584,13 +593,14 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         self.step_new(ProgressCaller::Program);
     }
 
-    #[inline]
-    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
-        self.current_tracer()
-    }
-
     fn leave_pending(&self, request: Request) {
         self.leave_request_open(request);
+    }
+}
+
+impl<R: Transport + std::marker::Send, S: Environment> CommunicatorSupport for LockedEngine<R, S> {
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+        self.surroundings.publish_communicator(number, known);
     }
 
     fn forget_contexts(&self, contexts: Range<ContextId>) {
@@ -602,8 +612,19 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
         Ok(())
     }
 
-    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
-        self.surroundings.publish_communicator(number, known);
+    fn contexts_in_use(&self) -> ContextsInUse {
+        self.lock_engine().contexts_in_use()
+    }
+}
+
+impl<R: Transport + std::marker::Send, S: Environment> Diagnosis for LockedEngine<R, S> {
+    fn pending(&self, name: Request) -> Option<PendingOperation> {
+        self.lock_engine().pending(name)
+    }
+
+    #[inline]
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
+        self.current_tracer()
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
@@ -612,13 +633,5 @@ impl<R: Transport + std::marker::Send, S: Environment> Messaging for LockedEngin
 
     fn possible_senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         self.surroundings.possible_senders(sent)
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        self.surroundings.abort(code, message)
-    }
-
-    fn wtime(&self) -> f64 {
-        self.surroundings.wtime()
     }
 }

@@ -292,8 +292,215 @@ pub trait NodeShared {
     fn note_external_wait(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
+/// The shortest ways for small messages, and receives that need no object. A host without them keeps
+/// the defaults.
+pub trait FastMessaging {
+    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
+    /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
+    /// called.
+    fn send_small(&self, _small: &FastSend) -> bool {
+        false
+    }
+
+    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
+    /// happened and `recv` is to be called.
+    fn fast_recv(&self, _catch: &FastRecv) -> Option<ReceivedMessage> {
+        None
+    }
+
+    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
+    /// is to be called. The name is asked after with `test_plain_recv`, or as any other.
+    fn post_plain_recv(&self, _catch: &FastRecv) -> Option<Request> {
+        None
+    }
+
+    /// Ends a receive that `post_plain_recv` started, if it is over; without making progress. Of
+    /// the name's generation only the low bits need to be right.
+    fn test_plain_recv(&self, _name: Request) -> PlainRecvStatus {
+        PlainRecvStatus::Otherwise
+    }
+
+    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
+    /// name counts as over.
+    fn plain_recv_completed_at(&self, _name: Request) -> Option<u64> {
+        Some(0)
+    }
+
+    /// The whole name and the context of a living operation of which the low bits of the generation
+    /// are known.
+    fn full_request(&self, _name: Request) -> Option<(Request, ContextId)> {
+        None
+    }
+
+    /// The caller of a receive just started goes on without waiting for it: its memory may be
+    /// offered to the sender of its message.
+    fn offer_early_rtr(&self, _name: Request) {}
+}
+
+/// Progress, and how threads wait for what it brings about.
+pub trait Waiting {
+    /// The place of a complete operation among this rank's completions; `None` while it goes on.
+    fn completed_at(&self, request: Request) -> Option<u64>;
+
+    /// The number of completions so far where messages of this context complete.
+    fn completions(&self, context: ContextId) -> u64;
+
+    /// Polls the transports once, advances engine and steppers. `true` if anything moved.
+    fn progress(&self) -> bool;
+
+    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing.
+    /// Programs call it again and again, so where a rank or thread that could answer may be waiting
+    /// for this very core, the core is given away for a moment. `true`: it was, and another look is
+    /// worth it.
+    fn yield_core(&self, _context: ContextId) -> bool {
+        false
+    }
+
+    /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
+    /// `true` if anything moved.
+    fn progress_for_test(&self) -> bool {
+        self.progress() || (self.yield_core(0) && self.progress())
+    }
+
+    /// Whether who looks for the one looks for the other as well.
+    fn share_a_shard(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
+        true
+    }
+
+    /// Makes the progress that a test of `awaits` makes.
+    fn progress_for(&self, awaits: WaitTarget) -> bool {
+        let _ = awaits;
+        self.progress_for_test()
+    }
+
+    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is
+    /// asked again after whatever could have changed it (a completion, a stepper's move, `wake`),
+    /// and never again after it said yes: it may have taken what it found.
+    ///
+    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever
+    /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
+    fn wait_until(&self, done: &mut dyn FnMut() -> bool);
+
+    /// Waits as [`Messaging::wait_until`] does, for a thread that can name its target and need not
+    /// be woken for anything else. `awaits` is called after each `false` of `done`.
+    fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
+        let _ = awaits;
+        self.wait_until(done);
+    }
+
+    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
+    /// one of them before it has come: operations, of whose names' generations the low bits count,
+    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something
+    /// else may end the wait. The engine is not in hand while they are asked for.
+    ///
+    /// To be asked after `done` said no. What is over already is to be found by the next `done`,
+    /// before which there was news.
+    fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
+        let _ = parts;
+        WaitTarget::Anything
+    }
+
+    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
+    /// alone or as `waiter`.
+    fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
+        let _ = (awaits, waiter);
+        self.wake();
+    }
+
+    /// Waits for memory that other processes write, after which they ring this rank's doorbell if
+    /// it is armed. Any thread of this rank may call `come`, which only reads memory, calls nothing
+    /// of this engine and takes no lock.
+    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
+        self.wait_until(&mut || come());
+    }
+
+    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
+    /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
+    /// a stepper while somebody waits for it.
+    fn is_single_threaded(&self) -> bool {
+        false
+    }
+
+    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made
+    /// outside the engine).
+    fn wake(&self);
+}
+
+/// Work that goes on after the call that began it.
+pub trait BackgroundWork {
+    /// Advances `stepper` on every later progress until it is finished; steps it once now.
+    fn attach_stepper(&self, stepper: Arc<dyn Stepper>);
+
+    /// Attaches a stepper for which the caller waits at once.
+    fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
+        self.attach_stepper(stepper);
+    }
+
+    /// The call that started this operation is about to return while it goes on, and it may need
+    /// hands (a large message): from now on it advances also while no thread of the program is in
+    /// the library, where the host can arrange that. Steppers need no such word.
+    fn leave_pending(&self, _request: Request) {}
+}
+
+/// What a communicator tells the engines of its messages.
+pub trait CommunicatorSupport {
+    /// There is a communicator of this number, name and members now, or (`None`) no more: for those
+    /// who watch from outside.
+    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
+
+    /// The communicator of these contexts is gone with all its operations, here and soon on all its
+    /// members, and nobody uses a track of its again: what was kept for it is given back.
+    fn forget_contexts(&self, _contexts: Range<ContextId>) {}
+
+    /// From now on messages of these contexts have this priority.
+    ///
+    /// # Errors
+    /// As for messages on them.
+    fn prioritise(&self, _contexts: Range<ContextId>, _priority: Priority) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The contexts in which operations are alive.
+    fn contexts_in_use(&self) -> ContextsInUse {
+        ContextsInUse::default()
+    }
+}
+
+/// What may be told of operations and peers, for traces and error texts.
+pub trait Diagnosis {
+    /// What may be told of an operation that is not over; `None`: it is.
+    fn pending(&self, _name: Request) -> Option<PendingOperation> {
+        None
+    }
+
+    /// Who is told what happens, if anybody is: for a trace.
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
+        None
+    }
+
+    /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
+    fn process_of(&self, _peer: Peer) -> Option<u32> {
+        None
+    }
+
+    /// Who made a send, as far as that can be found out from here: for putting an error into words.
+    fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
+        None
+    }
+}
+
 /// The communication of one rank, as the MPI layer sees it.
-pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
+pub trait Messaging:
+    FastMessaging
+    + Waiting
+    + BackgroundWork
+    + CommunicatorSupport
+    + Diagnosis
+    + NodeShared
+    + MessageAudit
+    + std::marker::Send
+    + Sync
+{
     /// This process's index in the job's world.
     fn me(&self) -> Peer;
     /// Processes in the job's world.
@@ -307,48 +514,6 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
 
     /// Starts a send.
     fn send(&self, send: SendArgs) -> Result<StartOutcome, Error>;
-    /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
-    /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
-    /// called.
-    fn send_small(&self, _small: &FastSend) -> bool {
-        false
-    }
-    /// Receives a small message that is there or comes while it is worth looking; `None`: nothing
-    /// happened and `recv` is to be called.
-    fn fast_recv(&self, _catch: &FastRecv) -> Option<ReceivedMessage> {
-        None
-    }
-    /// Starts a receive of contiguous bytes the shortest way; `None`: nothing happened and `recv`
-    /// is to be called. The name is asked after with `test_plain_recv`, or as any other.
-    fn post_plain_recv(&self, _catch: &FastRecv) -> Option<Request> {
-        None
-    }
-    /// Ends a receive that `post_plain_recv` started, if it is over; without making progress. Of
-    /// the name's generation only the low bits need to be right.
-    fn test_plain_recv(&self, _name: Request) -> PlainRecvStatus {
-        PlainRecvStatus::Otherwise
-    }
-    /// The place of such a receive among this rank's completions; `None` while it goes on. A stale
-    /// name counts as over.
-    fn plain_recv_completed_at(&self, _name: Request) -> Option<u64> {
-        Some(0)
-    }
-    /// The whole name and the context of a living operation of which the low bits of the generation
-    /// are known.
-    fn full_request(&self, _name: Request) -> Option<(Request, ContextId)> {
-        None
-    }
-    /// What may be told of an operation that is not over; `None`: it is.
-    fn pending(&self, _name: Request) -> Option<PendingOperation> {
-        None
-    }
-    /// The contexts in which operations are alive.
-    fn contexts_in_use(&self) -> ContextsInUse {
-        ContextsInUse::default()
-    }
-    /// The caller of a receive just started goes on without waiting for it: its memory may be
-    /// offered to the sender of its message.
-    fn offer_early_rtr(&self, _name: Request) {}
     /// Starts a receive.
     fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error>;
     /// Looks for a message without receiving it. Makes progress once.
@@ -369,123 +534,8 @@ pub trait Messaging: NodeShared + MessageAudit + std::marker::Send + Sync {
     fn peek(&self, request: Request) -> Result<Option<Status>, Error>;
     /// The status if complete, without making progress; the name is gone then.
     fn take(&self, request: Request) -> Result<Option<Status>, Error>;
-    /// The place of a complete operation among this rank's completions; `None` while it goes on.
-    fn completed_at(&self, request: Request) -> Option<u64>;
-    /// The number of completions so far where messages of this context complete.
-    fn completions(&self, context: ContextId) -> u64;
     /// Lets the operation finish on its own and forgets its name (`MPI_Request_free`).
     fn abandon(&self, request: Request) -> Result<(), Error>;
-
-    /// Polls the transports once, advances engine and steppers. `true` if anything moved.
-    fn progress(&self) -> bool;
-    /// A call that must not wait (`MPI_Test`, `MPI_Iprobe`) made progress once and found nothing.
-    /// Programs call it again and again, so where a rank or thread that could answer may be waiting
-    /// for this very core, the core is given away for a moment. `true`: it was, and another look is
-    /// worth it.
-    fn yield_core(&self, _context: ContextId) -> bool {
-        false
-    }
-    /// The progress that such a call makes: once, and once more if it gave way after nothing moved.
-    /// `true` if anything moved.
-    fn progress_for_test(&self) -> bool {
-        self.progress() || (self.yield_core(0) && self.progress())
-    }
-    /// Whether who looks for the one looks for the other as well.
-    fn share_a_shard(&self, _one: WaitTarget, _other: WaitTarget) -> bool {
-        true
-    }
-    /// Makes the progress that a test of `awaits` makes.
-    fn progress_for(&self, awaits: WaitTarget) -> bool {
-        let _ = awaits;
-        self.progress_for_test()
-    }
-    /// Makes progress until `done` says so: spins by the measured budget, then sleeps. `done` is
-    /// asked again after whatever could have changed it (a completion, a stepper's move, `wake`),
-    /// and never again after it said yes: it may have taken what it found.
-    ///
-    /// What `done` looks at is changed by operations of the engine, by steppers, or by whoever
-    /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
-    fn wait_until(&self, done: &mut dyn FnMut() -> bool);
-    /// Waits as [`Messaging::wait_until`] does, for a thread that can name its target and need not
-    /// be woken for anything else. `awaits` is called after each `false` of `done`.
-    fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
-        let _ = awaits;
-        self.wait_until(done);
-    }
-    /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
-    /// one of them before it has come: operations, of whose names' generations the low bits count,
-    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something
-    /// else may end the wait. The engine is not in hand while they are asked for.
-    ///
-    /// To be asked after `done` said no. What is over already is to be found by the next `done`,
-    /// before which there was news.
-    fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
-        let _ = parts;
-        WaitTarget::Anything
-    }
-    /// What `awaits` names has come, outside the engine and the steppers: wakes who waits for it,
-    /// alone or as `waiter`.
-    fn signal(&self, awaits: WaitTarget, waiter: &AnyOfWaiter) {
-        let _ = (awaits, waiter);
-        self.wake();
-    }
-    /// Waits for memory that other processes write, after which they ring this rank's doorbell if
-    /// it is armed. Any thread of this rank may call `come`, which only reads memory, calls nothing
-    /// of this engine and takes no lock.
-    fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
-        self.wait_until(&mut || come());
-    }
-    /// Whether a thread that waits asks `done` itself whenever it may have been rung for: no other
-    /// thread of this rank polls for it. Otherwise what looks at memory that others write is to be
-    /// a stepper while somebody waits for it.
-    fn is_single_threaded(&self) -> bool {
-        false
-    }
-    /// Wakes the threads in `wait_until` so that they ask `done` again (for completions made
-    /// outside the engine).
-    fn wake(&self);
-    /// Advances `stepper` on every later progress until it is finished; steps it once now.
-    fn attach_stepper(&self, stepper: Arc<dyn Stepper>);
-    /// Attaches a stepper for which the caller waits at once.
-    fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
-        self.attach_stepper(stepper);
-    }
-
-    /// There is a communicator of this number, name and members now, or (`None`) no more: for those
-    /// who watch from outside.
-    fn publish_communicator(&self, _number: u32, _known: &CommunicatorInfo<'_>) {}
-
-    /// The communicator of these contexts is gone with all its operations, here and soon on all its
-    /// members, and nobody uses a track of its again: what was kept for it is given back.
-    fn forget_contexts(&self, _contexts: Range<ContextId>) {}
-
-    /// From now on messages of these contexts have this priority.
-    ///
-    /// # Errors
-    /// As for messages on them.
-    fn prioritise(&self, _contexts: Range<ContextId>, _priority: Priority) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// The call that started this operation is about to return while it goes on, and it may need
-    /// hands (a large message): from now on it advances also while no thread of the program is in
-    /// the library, where the host can arrange that. Steppers need no such word.
-    fn leave_pending(&self, _request: Request) {}
-
-    /// Who is told what happens, if anybody is: for a trace.
-    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
-        None
-    }
-
-    /// The process of a peer, by its id as seen from here; `None`: it cannot be named from here.
-    fn process_of(&self, _peer: Peer) -> Option<u32> {
-        None
-    }
-
-    /// Who made a send, as far as that can be found out from here: for putting an error into words.
-    fn possible_senders(&self, _sent: &SentMessage) -> Option<PossibleSenders> {
-        None
-    }
 
     /// Ends the job with this exit code; the agent prints `message`. Does not return.
     fn abort(&self, code: i32, message: &str) -> !;

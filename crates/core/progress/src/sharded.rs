@@ -13,7 +13,10 @@ use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::limits::ANY_OF_FEW;
 use crate::locked_engine::LockedEngine;
 use crate::locked_engine::other_shards::ShardSet;
-use crate::messaging::{AnyOfWaiter, Messaging, NodeShared, Stepper, WaitTarget, current_waiter};
+use crate::messaging::{
+    AnyOfWaiter, BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging,
+    NodeShared, Stepper, WaitTarget, Waiting, current_waiter,
+};
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SHARDS_MAX, SendArgs,
     StartOutcome, Status, in_shard, shard_of, without_shard,
@@ -328,34 +331,6 @@ where
         Ok(with_shard_index(shard, started))
     }
 
-    #[inline]
-    fn send_small(&self, small: &FastSend) -> bool {
-        self.engine_of(small.context)
-            .is_ok_and(|host| host.send_small(small))
-    }
-
-    fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        self.engine_of(catch.context).ok()?.fast_recv(catch)
-    }
-
-    fn pending(&self, name: Request) -> Option<PendingOperation> {
-        let (host, name) = self.split_request(name).ok()?;
-        host.pending(name)
-    }
-
-    fn contexts_in_use(&self) -> ContextsInUse {
-        let known = (0..self.count).filter_map(|shard| self.known(shard));
-        known.fold(ContextsInUse::default(), |all, host| {
-            all.and(host.contexts_in_use())
-        })
-    }
-
-    fn offer_early_rtr(&self, name: Request) {
-        if let Ok((host, name)) = self.split_request(name) {
-            Messaging::offer_early_rtr(host, name);
-        }
-    }
-
     fn recv(&self, recv: RecvArgs) -> Result<StartOutcome, Error> {
         let context = recv.pattern.context;
         let started = self.engine_of(context)?.recv(recv)?;
@@ -401,6 +376,47 @@ where
         host.take(name)
     }
 
+    fn abandon(&self, request: Request) -> Result<(), Error> {
+        let (host, name) = self.split_request(request)?;
+        host.abandon(name)
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        self.first.abort(code, message)
+    }
+
+    fn wtime(&self) -> f64 {
+        self.first.wtime()
+    }
+}
+
+impl<R, S> FastMessaging for ShardedEngine<R, S>
+where
+    R: Transport + std::marker::Send + 'static,
+    S: Environment + 'static,
+{
+    #[inline]
+    fn send_small(&self, small: &FastSend) -> bool {
+        self.engine_of(small.context)
+            .is_ok_and(|host| host.send_small(small))
+    }
+
+    fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
+        self.engine_of(catch.context).ok()?.fast_recv(catch)
+    }
+
+    fn offer_early_rtr(&self, name: Request) {
+        if let Ok((host, name)) = self.split_request(name) {
+            FastMessaging::offer_early_rtr(host, name);
+        }
+    }
+}
+
+impl<R, S> Waiting for ShardedEngine<R, S>
+where
+    R: Transport + std::marker::Send + 'static,
+    S: Environment + 'static,
+{
     fn completed_at(&self, request: Request) -> Option<u64> {
         // Shards count for themselves: of operations of several the standard lets any be first.
         let (host, name) = self.split_request(request).ok()?;
@@ -410,11 +426,6 @@ where
     fn completions(&self, context: ContextId) -> u64 {
         self.engine_of(context)
             .map_or(0, |host| host.completions(context))
-    }
-
-    fn abandon(&self, request: Request) -> Result<(), Error> {
-        let (host, name) = self.split_request(request)?;
-        host.abandon(name)
     }
 
     fn progress(&self) -> bool {
@@ -524,17 +535,19 @@ where
     fn wake(&self) {
         self.first.wake();
     }
+}
 
+impl<R, S> BackgroundWork for ShardedEngine<R, S>
+where
+    R: Transport + std::marker::Send + 'static,
+    S: Environment + 'static,
+{
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         self.first.attach_stepper(stepper);
     }
 
     fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
         self.first.attach_awaited_stepper(stepper);
-    }
-
-    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
-        self.first.tracer()
     }
 
     fn leave_pending(&self, request: Request) {
@@ -545,6 +558,16 @@ where
             (_, Some(host)) => self.first.leave_open_in_other_shard(host, name),
             _ => {}
         }
+    }
+}
+
+impl<R, S> CommunicatorSupport for ShardedEngine<R, S>
+where
+    R: Transport + std::marker::Send + 'static,
+    S: Environment + 'static,
+{
+    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
+        self.first.publish_communicator(number, known);
     }
 
     fn forget_contexts(&self, contexts: Range<ContextId>) {
@@ -558,8 +581,26 @@ where
             .prioritise(contexts, priority)
     }
 
-    fn publish_communicator(&self, number: u32, known: &CommunicatorInfo<'_>) {
-        self.first.publish_communicator(number, known);
+    fn contexts_in_use(&self) -> ContextsInUse {
+        let known = (0..self.count).filter_map(|shard| self.known(shard));
+        known.fold(ContextsInUse::default(), |all, host| {
+            all.and(host.contexts_in_use())
+        })
+    }
+}
+
+impl<R, S> Diagnosis for ShardedEngine<R, S>
+where
+    R: Transport + std::marker::Send + 'static,
+    S: Environment + 'static,
+{
+    fn pending(&self, name: Request) -> Option<PendingOperation> {
+        let (host, name) = self.split_request(name).ok()?;
+        host.pending(name)
+    }
+
+    fn tracer(&self) -> Option<Arc<dyn OperationTracer>> {
+        self.first.tracer()
     }
 
     fn process_of(&self, peer: Peer) -> Option<u32> {
@@ -569,13 +610,5 @@ where
     fn possible_senders(&self, sent: &SentMessage) -> Option<PossibleSenders> {
         // The ring of events that others can read is that of the first shard.
         (shard_of(sent.context) == 0).then(|| self.first.possible_senders(sent))?
-    }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        self.first.abort(code, message)
-    }
-
-    fn wtime(&self) -> f64 {
-        self.first.wtime()
     }
 }

@@ -27,7 +27,7 @@ use garonne_engine::fast::send::FastSend;
 use garonne_engine::fast::send_channel::SendChannel;
 use garonne_mpi::datatype::{kind_of, run_bytes};
 use garonne_progress::limits::HANDS_FROM;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::BackgroundWork;
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::post_mortem::PostMortemArc;
 use std::ffi::c_int;

@@ -27,7 +27,7 @@ use garonne_engine::transport::Transport;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
 use garonne_node::rank::RankHost;
-use garonne_progress::messaging::{Messaging, WaitTarget};
+use garonne_progress::messaging::{FastMessaging, WaitTarget, Waiting};
 use std::cell::Cell;
 use std::ffi::c_int;
 

@@ -16,7 +16,7 @@ use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{RecvArgs, ReplaceArgs, SendArgs, SendMode, SmallBuffer};
 use garonne_mpi::request::Request;
 use garonne_progress::limits::HANDS_FROM;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::FastMessaging;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
 

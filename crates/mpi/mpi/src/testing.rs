@@ -10,7 +10,10 @@ use garonne_engine::engine::Engine;
 use garonne_progress::audit::MessageAudit;
 use garonne_progress::environment::Environment;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::{Messaging, NodeShared, Stepper};
+use garonne_progress::messaging::{
+    BackgroundWork, CommunicatorSupport, Diagnosis, FastMessaging, Messaging, NodeShared, Stepper,
+    Waiting,
+};
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::{Data, UserMem};
 use std::cell::RefCell;
@@ -286,16 +289,6 @@ impl Messaging for NaiveHost {
             .ok_or(Error::Misuse("stale request"))
     }
 
-    fn completed_at(&self, request: Request) -> Option<u64> {
-        // The model does not keep the order of completions: any answer of a complete request is
-        // legal.
-        matches!(self.peek(request), Ok(Some(_))).then_some(0)
-    }
-
-    fn completions(&self, _context: ContextId) -> u64 {
-        0
-    }
-
     fn take(&self, request: Request) -> Result<Option<Status>, Error> {
         let status = self.peek(request)?;
         if status.is_some() {
@@ -308,6 +301,28 @@ impl Messaging for NaiveHost {
 
     fn abandon(&self, _: Request) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn abort(&self, code: i32, message: &str) -> ! {
+        panic!("aborted with {code}: {message}")
+    }
+
+    fn wtime(&self) -> f64 {
+        0.0
+    }
+}
+
+impl FastMessaging for NaiveHost {}
+
+impl Waiting for NaiveHost {
+    fn completed_at(&self, request: Request) -> Option<u64> {
+        // The model does not keep the order of completions: any answer of a complete request is
+        // legal.
+        matches!(self.peek(request), Ok(Some(_))).then_some(0)
+    }
+
+    fn completions(&self, _context: ContextId) -> u64 {
+        0
     }
 
     fn progress(&self) -> bool {
@@ -351,21 +366,19 @@ impl Messaging for NaiveHost {
     fn wake(&self) {
         self.changed(&mut self.state());
     }
+}
 
+impl BackgroundWork for NaiveHost {
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         if !stepper.step(self) {
             self.steppers.lock().unwrap().push(stepper);
         }
     }
-
-    fn abort(&self, code: i32, message: &str) -> ! {
-        panic!("aborted with {code}: {message}")
-    }
-
-    fn wtime(&self) -> f64 {
-        0.0
-    }
 }
+
+impl CommunicatorSupport for NaiveHost {}
+
+impl Diagnosis for NaiveHost {}
 
 /// Runs `program` as a job of `size` ranks between init and finalize, over the naive model and then
 /// over the real engine; panics if any rank does.

@@ -41,7 +41,7 @@ use garonne_engine::schedule::plugin::CheckedPlugin;
 use garonne_multi::MultiTransport;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::Waiting;
 use garonne_progress::tasks;
 use garonne_shm::cost_model::CostModel;
 use garonne_shm::{ShmTransport, ThreadPeers};

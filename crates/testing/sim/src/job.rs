@@ -12,7 +12,7 @@ use garonne_engine::api::Peer;
 use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget, WaitObserver, YieldOutcome};
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{Messaging, Waiting};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;

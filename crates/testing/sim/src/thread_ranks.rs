@@ -10,7 +10,7 @@ use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
 use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{Messaging, Waiting};
 use garonne_progress::sharded::ShardedEngine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -10,7 +10,7 @@ use garonne_engine::api::{
     CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
     Status,
 };
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{FastMessaging, Messaging, Waiting};
 use garonne_sync::user::{Data, Scratch};
 use std::collections::HashMap;
 

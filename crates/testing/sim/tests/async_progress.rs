@@ -10,7 +10,7 @@ use garonne_engine::engine::Engine;
 use garonne_engine::transport::AsyncProgress;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_progress::messaging::{BackgroundWork, Messaging, Stepper, Waiting};
 use garonne_progress::tasks::{Keypoint, TaskSettings, Tasks};
 use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::{AsyncEnvironment, leave_together, seeds};

@@ -9,7 +9,7 @@ use garonne_engine::api::{
 use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::{Messaging, Stepper};
+use garonne_progress::messaging::{BackgroundWork, Messaging, Stepper, Waiting};
 use garonne_sim::AsyncEnvironment;
 use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sync::user::{Data, Scratch};

@@ -8,7 +8,7 @@ use garonne_engine::api::{
 };
 use garonne_engine::observe::tracer::{OperationTracer, TracedOperation};
 use garonne_engine::protocol::offload::CopyJob;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{FastMessaging, Messaging, Waiting};
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{SimHost, SimJob, run};

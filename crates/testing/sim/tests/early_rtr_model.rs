@@ -10,7 +10,7 @@ use garonne_engine::api::{
     CallOrigin, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome, Status,
 };
 use garonne_engine::protocol::offload::CopyJob;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{FastMessaging, Messaging, Waiting};
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{SimHost, SimJob, check};

@@ -6,7 +6,7 @@ use garonne_engine::api::{
     Status,
 };
 use garonne_engine::transport::Transport;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{Messaging, Waiting};
 use garonne_sim::{ThreadWorld, threads, threads_with};
 use garonne_sync::user::{Data, Scratch};
 

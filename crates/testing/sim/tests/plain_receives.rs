@@ -3,7 +3,7 @@
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{CallOrigin, Pattern, SendArgs, SendCompletion, Source, StartOutcome};
 use garonne_engine::fast::recv::{FastRecv, PlainRecvStatus};
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{Messaging, Waiting};
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{SimHost, SimJob, check};

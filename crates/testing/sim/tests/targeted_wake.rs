@@ -9,7 +9,9 @@ use garonne_engine::api::{
 use garonne_engine::engine::Engine;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_progress::messaging::{
+    AnyOfWaiter, BackgroundWork, Messaging, Stepper, WaitTarget, Waiting,
+};
 use garonne_progress::sharded::ShardedEngine;
 use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::{AsyncEnvironment, leave_sharded, leave_together};

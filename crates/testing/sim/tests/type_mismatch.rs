@@ -6,7 +6,7 @@ use garonne_engine::api::{
     CallOrigin, Error, Pattern, RecvArgs, SendArgs, SendCompletion, Source, StartOutcome,
     TypeDigest,
 };
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{FastMessaging, Messaging, Waiting};
 use garonne_sim::MemoryAccess;
 use garonne_sim::faults::Faults;
 use garonne_sim::job::{SimHost, SimJob, check};

@@ -14,7 +14,7 @@ use crate::limits::{
     PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
     YIELDS_IN_VAIN,
 };
-use crate::messaging::{Messaging, WaitTarget};
+use crate::messaging::{WaitTarget, Waiting};
 use crate::tasks::{self, Keypoint, KeypointOutcome};
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};

@@ -7,6 +7,7 @@
 
 use super::*;
 use crate::request::find_operation;
+use garonne_progress::messaging::Waiting;
 use smallvec::SmallVec;
 
 /// Number of complete requests whose completion times a call compares at most. Most programs have

@@ -1,6 +1,7 @@
 //! When a blocking receive of one of several threads looks for its message before it is posted.
 
 use super::*;
+use garonne_progress::messaging::{BackgroundWork, Waiting};
 
 /// Returns whether a message of so many bytes that lies ready is received without being posted,
 /// into so much room.

@@ -16,7 +16,7 @@ use garonne_engine::fast::recv::FastRecv;
 use garonne_engine::transport::Transport;
 use garonne_progress::environment::SpinBudget;
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget};
+use garonne_progress::messaging::{AnyOfWaiter, Messaging, Stepper, WaitTarget, Waiting};
 use garonne_progress::sharded::ShardedEngine;
 use garonne_sim::local::{Fabric, LocalTransport};
 use garonne_sim::random::Random;

@@ -7,7 +7,7 @@ use garonne_engine::CreditQuotas;
 use garonne_engine::engine::Engine;
 use garonne_progress::environment::{Environment, SpinBudget, WaitObserver};
 use garonne_progress::locked_engine::LockedEngine;
-use garonne_progress::messaging::Messaging;
+use garonne_progress::messaging::{Messaging, Waiting};
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::user::Scratch;
 use std::sync::Arc;
