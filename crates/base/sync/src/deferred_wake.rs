@@ -11,7 +11,7 @@ use crate::futex;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// Wake-ups put off at most: one look at a rail rings a few doorbells.
+/// Wake-ups put off at most: one look at a transport rings a few doorbells.
 #[cfg(not(loom))]
 const WAKES_MAX: usize = 16;
 #[cfg(loom)]

@@ -193,8 +193,8 @@ pub mod coll {
     pub const BCAST_PIECE: u64 = 32 << 10;
 
     /// From this length on, what only one rank wants from another may go as a message, whose way
-    /// the rail chooses by what it measured: the blocks of gathers and scatters do, broadcasts on
-    /// two ranks where that is quicker. A lane copies twice, a message of this length once.
+    /// the transport chooses by what it measured: the blocks of gathers and scatters do, broadcasts
+    /// on two ranks where that is quicker. A lane copies twice, a message of this length once.
     pub const SINGLE_COPY: u64 = 32 << 10;
 
     /// Blocks from this length on may be read from where they lie, where all members can read each
@@ -289,7 +289,7 @@ pub mod coll {
 }
 
 /// Bytes up to which a send asks the engine for its shortest way, which refuses what does not fit
-/// the rail: above this no rail sends in line, and asking would be in vain.
+/// the transport: above this no transport sends in line, and asking would be in vain.
 pub const SMALL_LEN_MAX: u64 = 64 * 1024;
 
 /// Freed requests that may lie about before the finished ones are sorted out: a handful of cache

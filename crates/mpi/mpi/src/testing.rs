@@ -435,7 +435,7 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
         .collect()
 }
 
-/// Runs `program` as the only rank, over the real engine and its rail, in these surroundings.
+/// Runs `program` as the only rank, over the real engine and its transport, in these surroundings.
 pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOnce(&Comm)) {
     let neighbours = ThreadPeers::new(1).unwrap().pop().unwrap();
     let rail = ShmTransport::new(Arc::new(neighbours)).unwrap();

@@ -1,9 +1,9 @@
 //! Brings up the engine of this process: in the job it was started in, or as a world of one.
 //!
-//! Owned by the C edge, which enters once and leaves once per process. What the shared-memory rail
-//! and the engine's host need to know of their surroundings (inboxes, doorbells, patience, how to
-//! end the job) is answered here from the [`AgentClient`]; a world of one answers it from plain
-//! memory and never meets an agent.
+//! Owned by the C edge, which enters once and leaves once per process. What the shared-memory
+//! transport and the engine's host need to know of their surroundings (inboxes, doorbells,
+//! patience, how to end the job) is answered here from the [`AgentClient`]; a world of one answers
+//! it from plain memory and never meets an agent.
 
 mod environment;
 mod idle_cores;

@@ -1,5 +1,5 @@
-//! A rail made of locked queues between threads of one process: plain, bounded, correct. For tests
-//! of what stands above.
+//! A transport made of locked queues between threads of one process: plain, bounded, correct. For
+//! tests of what stands above.
 //!
 //! One [`Fabric`] per world, one [`LocalTransport`] per rank. Queue depth bounds data packets, so
 //! back-pressure happens; control packets have room of their own. No bulk operations: large
@@ -124,7 +124,7 @@ impl Fabric {
         })
     }
 
-    /// The rail of rank `me`.
+    /// The transport of rank `me`.
     pub fn rail(self: &Arc<Self>, me: Peer) -> LocalTransport {
         LocalTransport {
             me,

@@ -1,9 +1,10 @@
 //! Which of several ways to a peer a frame takes.
 //!
-//! Owned by a rank's rail, one [`Paths`] per peer. What had to be sent again is held against the
-//! way that it went first, and what comes by a way speaks for it; a way with too much against it
-//! carries only a try now and then. Answers go the way that was heard from last. Among the others
-//! the engine's strategy chooses by what each still has under way. Bounded by what is under way.
+//! Owned by a rank's transport, one [`Paths`] per peer. What had to be sent again is held against
+//! the way that it went first, and what comes by a way speaks for it; a way with too much against
+//! it carries only a try now and then. Answers go the way that was heard from last. Among the
+//! others the engine's strategy chooses by what each still has under way. Bounded by what is under
+//! way.
 
 use garonne_engine::schedule::stripe::{self, RailEstimate};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Copies between simulated ranks' memories, each under a lease on the region of one of them.
 //!
-//! Made by a rank's rail, carried out by it or by whoever took the copy out of the engine; around
-//! its bytes any other rank may run. Dropping one gives the lease back.
+//! Made by a rank's transport, carried out by it or by whoever took the copy out of the engine;
+//! around its bytes any other rank may run. Dropping one gives the lease back.
 
 use crate::fabric::SimFabric;
 use crate::regions::{RegionAccess, RegionLease};

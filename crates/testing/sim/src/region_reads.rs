@@ -1,9 +1,9 @@
 //! Reads of peers' memory by asking for it: pieces over several ways, each asked for again, by
 //! another way, until it is there.
 //!
-//! Owned by a rank's rail. The owner of a region answers what it is asked and keeps nothing; the
-//! reader keeps what it asked for, so what comes twice, late or changed is passed over, and no byte
-//! is written after the read's end was told. Bounded by [`AT_ONCE`] pieces of each read.
+//! Owned by a rank's transport. The owner of a region answers what it is asked and keeps nothing;
+//! the reader keeps what it asked for, so what comes twice, late or changed is passed over, and no
+//! byte is written after the read's end was told. Bounded by [`AT_ONCE`] pieces of each read.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::reliable::{open, seal};

@@ -1,5 +1,5 @@
-//! Memory that simulated ranks expose to each other: what a rail with direct access does, one step
-//! of a rank at a time.
+//! Memory that simulated ranks expose to each other: what a transport with direct access does, one
+//! step of a rank at a time.
 //!
 //! Owned by the fabric, used by the ranks' rails. Every access has a moment between its permission
 //! and its bytes in which any other rank may run, revoke, withdraw or die; a rank that dies there

@@ -1,5 +1,5 @@
-//! The rail of a simulated rank: the engine's packets over reliability links over the ways of the
-//! simulated medium.
+//! The transport of a simulated rank: the engine's packets over reliability links over the ways of
+//! the simulated medium.
 
 use crate::fabric::SimFabric;
 use crate::links::PeerLinks;
@@ -61,7 +61,7 @@ pub struct SimTransport {
 }
 
 impl SimTransport {
-    /// The rail of rank `me`.
+    /// The transport of rank `me`.
     pub fn new(fabric: Arc<SimFabric>, me: Peer, memory: MemoryAccess) -> Self {
         Self {
             me,

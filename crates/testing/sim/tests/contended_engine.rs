@@ -1,6 +1,6 @@
 //! An engine that is taken whenever somebody wants it: the last look before sleep is one all the
 //! same, and what others do in a thread's place wakes who waits for it. Another thread holds the
-//! engine nearly all the time, and never looks at the rail itself.
+//! engine nearly all the time, and never looks at the transport itself.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -150,7 +150,7 @@ fn a_helper_that_finds_the_engine_taken_does_not_sleep_before_it_has_looked() {
     for tag in 0..ROUNDS {
         let expects = Expects::new(tag);
         rank.attach_stepper(expects.clone());
-        // The program goes on without a look at the rail.
+        // The program goes on without a look at the transport.
         held(&rank, || {
             assert!(matches!(
                 message(&sender, 1, tag, &memory),

@@ -1,6 +1,6 @@
-//! A rail for which nobody calls a rank's helper, but which says by when it is to be looked at:
-//! what a program leaves open comes about all the same, also where the helper slept when that was
-//! lent.
+//! A transport for which nobody calls a rank's helper, but which says by when it is to be looked
+//! at: what a program leaves open comes about all the same, also where the helper slept when that
+//! was lent.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// By when the rail is to be looked at.
+/// By when the transport is to be looked at.
 const LOOKS: Duration = Duration::from_millis(2);
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(20);
@@ -188,7 +188,7 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
     let surroundings = Crowded::default();
     let [own, other] = ranks(&fabric, &surroundings);
     for tag in 0..5 {
-        // The helper finds nothing to do, and sleeps until the rail wants to be looked at.
+        // The helper finds nothing to do, and sleeps until the transport wants to be looked at.
         let before = surroundings.0.load(Ordering::SeqCst);
         let waited_for = takes(&*own, 10 + tag);
         own.attach_stepper(waited_for.clone());

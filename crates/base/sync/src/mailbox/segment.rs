@@ -104,7 +104,7 @@ impl RingSegment {
     /// Where the payload of a slot begins that shares it with the header.
     #[inline(always)]
     pub(super) fn inline_room(at: SlotAddress) -> UserMem {
-        // SAFETY: the end of a slot of the ring, which the rail keeps while the room is out.
+        // SAFETY: the end of a slot of the ring, which the transport keeps while the room is out.
         unsafe { UserMem::new(at.0.wrapping_add(8 + PLACE_WORD * 8)) }
     }
 
@@ -130,8 +130,8 @@ impl RingSegment {
                 INLINE_MAX,
             )
         };
-        // SAFETY: within the mapping by the masks above; the rail keeps the ring while the room is
-        // out.
+        // SAFETY: within the mapping by the masks above; the transport keeps the ring while the
+        // room is out.
         (unsafe { UserMem::new(at) }, len)
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum DataPath {
     Lanes(LaneCopies),
     /// Read from where it lies.
     Direct,
-    /// By messages, whose way the rail chooses.
+    /// By messages, whose way the transport chooses.
     Messages,
 }
 

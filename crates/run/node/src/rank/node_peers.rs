@@ -1,4 +1,4 @@
-//! The ranks of this node as the shared-memory rail of a shard meets them: inboxes, bells,
+//! The ranks of this node as the shared-memory transport of a shard meets them: inboxes, bells,
 //! processes.
 
 use crate::client::AgentClient;

@@ -114,8 +114,8 @@ impl OfferRecord {
             OfferRecord::Refused => {}
             OfferRecord::Lent { len, descriptor } => {
                 let blob = descriptor.blob();
-                // A blob of another rail that is too long is none that this node's processes can
-                // read.
+                // A blob of another transport that is too long is none that this node's processes
+                // can read.
                 if let Some(place) = bytes[BLOB_AT..].get_mut(..blob.len()) {
                     place.copy_from_slice(blob);
                     bytes[0] = 1;

@@ -1,6 +1,6 @@
 //! Persistent collectives: what their numbers promise, and that each rank may start what it has in
 //! an order of its own, many times, in rounds or by messages. Ranks are threads over the
-//! shared-memory rail; tests/c/persistent.c has more of it, from C.
+//! shared-memory transport; tests/c/persistent.c has more of it, from C.
 
 use super::shm_nonblocking::seeds;
 use super::thread_world::{WordBuffer, word, world, world_that_ends};

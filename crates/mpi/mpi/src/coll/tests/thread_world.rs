@@ -1,5 +1,5 @@
-//! Worlds whose ranks are threads over the shared-memory rail, and buffers of words of which each
-//! says whose it is.
+//! Worlds whose ranks are threads over the shared-memory transport, and buffers of words of which
+//! each says whose it is.
 
 use crate::coll::*;
 use crate::process::{Process, ProcessConfig, ThreadLevel};
