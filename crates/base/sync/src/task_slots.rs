@@ -335,7 +335,7 @@ impl<C> TaskQueues<C> {
     fn mark(&self, rack: usize) {
         let bit = 1 << (rack % 64);
         let marked = &self.nonempty_hints[rack / 64];
-        // SeqCst with `marked_racks`: either it sees the task or we see the mark gone.
+        // SeqCst with `for_each_nonempty`: either it sees the task or we see the mark gone.
         // SYNC(rack-marked).
         if marked.load(Ordering::SeqCst) & bit == 0 {
             marked.fetch_or(bit, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Chores in racks, with real threads: what may be put where, what withdrawing and dropping mean,
-//! and a crowd doing all at once.
+//! Task nodes in task slots, with real threads: what may be put where, what withdrawing and
+//! dropping mean, and a crowd doing all at once.
 
 use garonne_sync::task_node::{
     Cancellation, EnqueueError, Enqueued, RunOutcome, TaskNode, TaskState,

@@ -1,11 +1,11 @@
 //! The transport: how the engine reaches peers.
 //!
-//! Owns the trait, the types that cross it, and the packet header. Implemented by `rails` and
-//! `sim`; called only by the engine that owns the transport, always through `&mut`, so an
-//! implementation needs no lock of its own towards its user. A transport never blocks and never
-//! aborts the process. It calls up only through the [`PollSink`] of the poll that is running.
-//! [`ClaimError::Full`] is back-pressure, not an error: the engine keeps what did not fit and tries
-//! again.
+//! Owns the trait, the types that cross it, and the packet header. Implemented by the crates in
+//! `crates/transports` and `sim`; called only by the engine that owns the transport, always through
+//! `&mut`, so an implementation needs no lock of its own towards its user. A transport never blocks
+//! and never aborts the process. It calls up only through the [`PollSink`] of the poll that is
+//! running. [`ClaimError::Full`] is back-pressure, not an error: the engine keeps what did not fit
+//! and tries again.
 //!
 //! Packets between two engines arrive in the order they were committed on transports that say so
 //! ([`TransportLimits::ordered`]); on others they may overtake. Every packet arrives once, or its

@@ -1,5 +1,5 @@
-//! Many large messages at once by packets: what is asked of the rail does not grow with how many
-//! are open.
+//! Many large messages at once by packets: what is asked of the transport does not grow with how
+//! many are open.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -27,7 +27,7 @@ type Packet = (Peer, PacketHeader, Vec<u8>);
 /// Packets that arrived at each rank and were not taken yet.
 type Inboxes = Arc<Mutex<Vec<VecDeque<Packet>>>>;
 
-/// A rail with room for so many packets of data to each peer.
+/// A transport with room for so many packets of data to each peer.
 struct Pipe {
     me: Peer,
     inboxes: Inboxes,

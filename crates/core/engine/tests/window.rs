@@ -1,5 +1,5 @@
-//! The order in which a window leaves by a rail that has room for few packets at a time, with and
-//! without a strategy of somebody else's.
+//! The order in which a window leaves by a transport that has room for few packets at a time, with
+//! and without a strategy of somebody else's.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{CallOrigin, Error, Peer, SendArgs, SendCompletion};

@@ -1,4 +1,4 @@
-//! An examined process in words.
+//! Formats an examined process as text: its threads, stacks and system calls.
 
 use std::fmt::{Display, Formatter, Result};
 

@@ -1,6 +1,6 @@
 //! What agents of several hosts say to each other (docs/reference/job.md, clauses D1 to D16): the
-//! errand that an agent finds on its standard input, orders from the first agent (the launcher's)
-//! to the others, and their reports.
+//! errand ([`AgentBootstrap`]) that an agent finds on its standard input, commands of the first
+//! agent (the launcher's) to the others, and their reports.
 //!
 //! Owns the encoding, which is that of [`crate::rank_messages`]. Whoever sends these has proved the
 //! job's secret, but nothing here trusts a length.

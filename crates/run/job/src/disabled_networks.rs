@@ -4,8 +4,8 @@
 //! The node's agent writes it, ranks and tools read it at any time: a number that is odd while it
 //! is written, and changes with it. Bounded by [`DRAINED_MAX`].
 //!
-//! No two hosts are to lose each other by it ([`crate::reachability`]): their ranks would go on
-//! using what they have in common, whatever they were told.
+//! No two hosts are to lose each other by it (`garonne_links::reachability`): their ranks would go
+//! on using what they have in common, whatever they were told.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

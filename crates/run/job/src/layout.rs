@@ -3,9 +3,9 @@
 //!
 //! Owns the byte layout (docs/reference/job.md, clauses B1 to B10, says the same in words) and the
 //! views that read and write it. The agent makes the file and fills in the header; each rank writes
-//! only its own card, the areas that the rails give it, and the doorbells of others. Everything is
-//! zero at first, and zero is a valid state of every field, so a rank may write to a peer that has
-//! not started. Sizes in the header are checked before anything is mapped.
+//! only its own card, the areas that the transports give it, and the doorbells of others.
+//! Everything is zero at first, and zero is a valid state of every field, so a rank may write to a
+//! peer that has not started. Sizes in the header are checked before anything is mapped.
 
 mod active_strategy;
 mod async_progress;

@@ -10,7 +10,7 @@ pub const MESSAGE_BYTES_MAX: usize = 32 * 1024;
 pub const KEY_BYTES_MAX: usize = 256;
 
 /// Bytes of a value in the exchange of blobs: addresses and small descriptors fit, bulk data
-/// belongs on a rail.
+/// belongs on a transport.
 pub const VALUE_BYTES_MAX: usize = 16 * 1024;
 
 /// Ranks of one job on one node. Cards and inboxes are virtual until touched; this bounds a

@@ -1,4 +1,5 @@
-//! Ways of a job's ranks through hosts between, as a table in the board of each node.
+//! Relay routes of a job: which host passes on the connections of ranks that do not reach each
+//! other, as a table in the memory that the ranks of a node share.
 //!
 //! The node's agent adds to it, ranks and tools read it at any time: the number of entries that
 //! there have been is stored behind them, and the newest take the places of the oldest. So a way

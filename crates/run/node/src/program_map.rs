@@ -1,5 +1,5 @@
-//! What a rank leaves of its program in front of its journal, for whoever names its call sites when
-//! it is gone: the name that it was called by, and where its objects are mapped.
+//! What a rank leaves of its program in front of its trace ring, for whoever names its call sites
+//! when it is gone: the name that it was called by, and where its objects are mapped.
 //!
 //! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the
 //! same user, who take it for words that may be wrong. Bounded by [`layout::NOTES_BYTES`].

@@ -1,10 +1,10 @@
-//! What this rank records while somebody traces it: a journal in the world's shared memory, which
-//! outlives the process.
+//! What this rank records while somebody traces it: a trace ring in the world's shared memory,
+//! which outlives the process.
 //!
 //! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program
 //! touched, until the board asks for it ([`TraceRecorder::is_wanted`]): a word that is not zero,
 //! and a time until which it counts. Whoever traces moves that time on, so a tracer that was killed
-//! is forgotten by itself. Called by any thread of the rank; never waits. Bounded by the journal
+//! is forgotten by itself. Called by any thread of the rank; never waits. Bounded by the ring
 //! ([`garonne_trace::limits::RECORDS`]).
 
 use std::cell::Cell;

@@ -1,6 +1,6 @@
-//! Hands lent by a helper, under random schedules: what ranks leave open comes about while none of
-//! them is in the library, nothing is lost or done twice, and nobody sleeps for ever. Each seed
-//! gives every thread other moments to give way at.
+//! Async progress by a progress thread, under random schedules: what ranks leave open comes about
+//! while none of them is in the library, nothing is lost or done twice, and nobody sleeps for ever.
+//! Each seed gives every thread other moments to give way at.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{

@@ -1,5 +1,5 @@
-//! Announced receives against a naive model of matching: random programs, schedules and faults,
-//! with wildcards, cancels and probes.
+//! Early RTR against a naive model of matching: random programs, schedules and faults, with
+//! wildcards, cancels and probes.
 //!
 //! Every rank sends and receives. What it posted and what came of it is compared with what the
 //! standard says of the order of messages, and every byte of every buffer with what it must be,

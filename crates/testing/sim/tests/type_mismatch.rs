@@ -1,5 +1,5 @@
-//! Announced receives and messages of other elements than they wait for: an error on one side,
-//! which the other cannot know of when it writes.
+//! Early RTR and messages of other elements than the receives wait for: an error on one side, which
+//! the other cannot know of when it writes.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{

@@ -1,4 +1,4 @@
-//! The paces from all peers, and the clock that measures them.
+//! The protocol tuners of all peers, and the clock that measures for them.
 //!
 //! Owned by the transport. One fetch at a time is measured, and only if no other runs beside it:
 //! two would slow each other. The clock is read twice for each message that is measured. What is

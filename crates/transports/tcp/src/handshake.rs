@@ -7,8 +7,8 @@
 //! So is what versions it speaks; the version that each side finds to be the highest of both it
 //! tells the other under seal, so nobody on the way makes them use an older one. Both sides add
 //! fresh keys: a replayed call gets an answer that its replayer cannot use, and no connection
-//! counts before the caller's proof. Used by the transport's lines and its door. Bounded: a message
-//! has at most [`frame::OPENING_MAX`] bytes, and each is read once.
+//! counts before the caller's proof. Used by the transport's connectors and its listener. Bounded:
+//! a message has at most [`frame::OPENING_MAX`] bytes, and each is read once.
 
 use crate::agent_channel::AGENTS;
 use crate::frame::{

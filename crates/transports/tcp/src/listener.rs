@@ -1,4 +1,4 @@
-//! The listening port: strangers come in, prove who they are, or leave.
+//! The listener: the port at which unauthenticated callers come in, prove who they are, or leave.
 //!
 //! Owned by the transport. Strangers are bounded in number, bytes and time, and the kernel's queue
 //! before them too: a flood costs the job no more than the turns of [`TCP_ACCEPTS_PER_POLL`]. Who

@@ -1,4 +1,4 @@
-//! The ways of large data between a pair: one connection that every pair has, one for each further
+//! The paths of large data between a pair: one connection that every pair has, one for each further
 //! network that both hosts are on, and one by libfabric; or, of two ranks of one host, one
 //! connection and the memory that both reach.
 //!

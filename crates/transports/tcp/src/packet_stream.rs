@@ -1,9 +1,10 @@
-//! Stream 0 of a pair: packets in order, each once, over one connection after another.
+//! The packet stream of a pair (stream 0): packets in order, each once, over one connection after
+//! another.
 //!
 //! Owned by the transport, one per peer that was ever spoken to. Numbers live here, above the
-//! sockets: what was not acknowledged is kept in the [`Log`] and sent again on the next connection,
-//! what comes twice is passed over. Bounded by the log and the receive buffer; a peer that does not
-//! read makes the log full, which is the sender's back-pressure.
+//! sockets: what was not acknowledged is kept in the [`ReplayLog`] and sent again on the next
+//! connection, what comes twice is passed over. Bounded by the log and the receive buffer; a peer
+//! that does not read makes the log full, which is the sender's back-pressure.
 
 mod fragments;
 

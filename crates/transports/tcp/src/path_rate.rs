@@ -1,6 +1,6 @@
-//! How fast a way of large data is, from what it has moved so far.
+//! The rate of a path for large data, estimated from what it has moved so far.
 //!
-//! Owned by the way. Time is an argument.
+//! Owned by the path. Time is an argument.
 
 use garonne_transport::limits::{
     TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY, TCP_TUNED_COUNTS,

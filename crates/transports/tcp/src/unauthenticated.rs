@@ -1,4 +1,4 @@
-//! One who calls, until it has proved who it is: whoever came in by the door, or whom a host
+//! One who calls, until it has proved who it is: whoever came in by the listener, or whom a host
 //! between has led to this side's own call.
 //!
 //! Owned by the door, or by the line. It keeps at most two openings of what came; how long it may

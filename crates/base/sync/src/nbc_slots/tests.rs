@@ -1,4 +1,4 @@
-//! Rounds in memory, with members that move in any order.
+//! Nonblocking slots in memory, with members that move in any order.
 
 use super::*;
 use crate::shm::Segment;

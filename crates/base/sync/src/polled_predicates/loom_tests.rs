@@ -1,4 +1,4 @@
-//! A look that is lent, taken and taken back, in every order.
+//! A predicate that a waiter registers, the leader takes, and the waiter withdraws, in every order.
 
 use super::*;
 use crate::facade::{Cell, Notify};

@@ -1,4 +1,4 @@
-//! Lent hands under every order of their steps.
+//! Release, claim and reclaim of a progress owner, in every order of their steps.
 
 use super::*;
 use crate::try_lock::{SingleThreaded, TryLock};

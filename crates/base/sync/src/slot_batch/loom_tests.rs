@@ -1,5 +1,5 @@
-//! Runs over the cells that stand for a ring under loom, with the ring's own writer and reader:
-//! what a run takes is one order with the rest of its lane.
+//! Slot batches over the cells that stand for a ring under loom, with the ring's own writer and
+//! reader: what a run takes is one order with the rest of its lane.
 
 use super::*;
 use crate::ring::RingKind;

@@ -1,5 +1,5 @@
-//! Fast paths: a small send that nothing hinders, a blocking receive of the next message to come,
-//! and a plain nonblocking receive.
+//! Fast paths of receives: a blocking receive of the next message to come, and a plain nonblocking
+//! receive.
 //!
 //! These are guards in front of the general paths of `engine`. If anything is not plain they say
 //! so, having changed nothing, and the caller takes the general path. Owned by the engine; an

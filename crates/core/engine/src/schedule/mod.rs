@@ -1,5 +1,4 @@
-//! Scheduling of sends: in which order messages leave, together with which, and over which
-//! transports.
+//! Scheduling of sends: in which order messages leave, together with which, and over which rails.
 //!
 //! A strategy decides; [`builtin`] names those of the library, [`plugin`] calls one of a user.
 

@@ -81,8 +81,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
     }
 
-    /// Works as `work_turn` does, but leaves to the program what was released since the last poll,
-    /// until the next.
+    /// Works as [`Self::work`] does, but leaves to the program what was released since the last
+    /// poll, until the next.
     fn work_after_delay(&self, grace: Duration) -> WorkerAction {
         self.async_progress.release_counter.resume_polling();
         let times = self.async_progress.release_counter.times();

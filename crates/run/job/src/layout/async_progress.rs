@@ -1,4 +1,4 @@
-//! Whether what a rank has left open advances while it computes, as its card says it.
+//! Whether what a rank has left open advances while it computes, as its rank block says it.
 
 /// Whether a rank's communication advances while it computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! What the board has of a rank's further shards: a card each, behind the cards of all ranks, with
-//! the bell of who waits there and what was sent.
+//! Blocks of a rank's further shards, behind the rank blocks: each has the doorbell of who waits
+//! there, and what was sent.
 
 use super::{CARD_BYTES, HEADER_BYTES, RankBlock, WorldShape};
 use garonne_sync::shm::Segment;

@@ -1,4 +1,4 @@
-//! Which rails carry large data between ranks of one host: `GARONNE_RAILS`.
+//! Which transports carry large data between ranks of one host: `GARONNE_RAILS`.
 //!
 //! Pure but for the environment and the word in the board that shows what the first rank of a host
 //! has read there. Ranks ask, and the agent of a job on one host, which opens ports for them only

@@ -1,5 +1,5 @@
-//! What threads of a rank ask for again and again without waiting (`MPI_Test`, `MPI_Iprobe`),
-//! behind the communicators of a book.
+//! Part of a rank's wait report: threads that poll, that is, ask again and again without waiting
+//! (`MPI_Test`, `MPI_Iprobe`).
 //!
 //! A thread that has asked in vain for a while has a place here until it is answered. It tells what
 //! it asks for now and then, and counts its looks at each of them: a reader that sees the count

@@ -1,6 +1,6 @@
-//! One agent's line to another: messages, signs of life, and the agent's epoll told what to watch.
+//! One agent's link to another: messages, signs of life, and the agent's epoll told what to watch.
 //!
-//! It outlives its connection: when the way there fails, the outer agent makes another
+//! It outlives its connection: when the way there fails, the child agent makes another
 //! (`reconnect`), and both sides go on where they were.
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! This program once more, started by the agent for what is not to keep the agent: it reads the job
-//! as a user's command would, and writes what it finds into a pipe.
+//! A helper process of the agent: the `garonne` program once more, for work that would block the
+//! agent. It reads the job as a user's command would, and writes what it finds into a pipe.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! The surroundings of a rank's engines in a real process: how patient they are, and what they show
-//! to others.
+//! The environment of a rank's engines in a real process: how long they spin, and what they show to
+//! others.
 //!
 //! One [`RankEnvironment`] for each shard; what others see of the rank is one, whatever shard it is
 //! about ([`PublishedState`]).

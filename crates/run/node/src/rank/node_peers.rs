@@ -1,4 +1,4 @@
-//! The ranks of this node as the shared-memory transport of a shard meets them: inboxes, bells,
+//! The ranks of this node as the shared-memory transport of a shard meets them: inboxes, doorbells,
 //! processes.
 
 use crate::client::AgentClient;

@@ -1,7 +1,7 @@
-//! What of large data leaves, and comes, before anybody asks for it, on the one way of a pair that
-//! has no other.
+//! The eager prefix of large data on a pair with a single path: what leaves, and comes, before
+//! anybody asks for it.
 //!
-//! Part of [`Paths`]; the bytes are `bulk::eager_prefix`'s.
+//! Part of [`Multipath`]; the bytes are `bulk::eager_prefix`'s.
 
 use super::{Multipath, ReadResult};
 use crate::bulk::eager_prefix::PrefixTarget;

@@ -1,7 +1,7 @@
-//! What ways of large data begin with, where that was found another time, and what they are found
-//! to give now.
+//! Rates of a pair's paths: those measured at another time, with which paths begin, and those found
+//! now.
 //!
-//! Part of [`Paths`].
+//! Part of [`Multipath`].
 
 use super::Multipath;
 use crate::TcpTransport;

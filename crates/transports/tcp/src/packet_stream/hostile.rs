@@ -1,5 +1,5 @@
-//! Anything that a peer may send to a [`Link`], in any parts and over one connection after another,
-//! while this side sends, too.
+//! Anything that a peer may send to a [`PacketStream`], in any parts and over one connection after
+//! another, while this side sends, too.
 
 use super::*;
 use crate::frame::HEADER;

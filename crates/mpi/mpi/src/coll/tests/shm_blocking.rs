@@ -1,4 +1,4 @@
-//! Collectives over boards: ranks are threads over the shared-memory transport.
+//! Blocking collectives in shared segments: ranks are threads over the shared-memory transport.
 
 use super::thread_world::{STYLES, WordBuffer, ranks_of, word, world, world_of};
 use crate::coll::*;

@@ -1,5 +1,6 @@
-//! Nonblocking collectives in rounds: ranks are threads over the shared-memory transport, each with
-//! many open at once, waited for in an order of its own, between blocking collectives and messages.
+//! Nonblocking collectives in shared slots: ranks are threads over the shared-memory transport,
+//! each with many open at once, waited for in an order of its own, between blocking collectives and
+//! messages.
 
 use super::nonblocking_acts::{StartedCall, TestCall, elements, start};
 use super::thread_world::{WordBuffer, word, world, world_of, world_that_lends};
