@@ -34,8 +34,8 @@ const PATIENCE: SpinBudget = SpinBudget {
     spinners: 1,
 };
 
-/// With a core to spare, with one on which the helper stays awake (for longer than anything here
-/// takes, for a moment), and without.
+/// With a core to spare, with one on which the progress thread stays awake (for longer than
+/// anything here takes, for a moment), and without.
 const SPARE: [(Option<Duration>, Duration); 4] = [
     (None, Duration::ZERO),
     (None, Duration::from_millis(2)),
@@ -319,8 +319,8 @@ fn world_of(
                 let host = Arc::new(LockedEngine::new(shard, me, WORLD, lending));
                 host.enable_async_progress(None);
                 if threads == Threads::One {
-                    // SAFETY: one thread of this test uses the host, and its helper keeps to the
-                    // gate.
+                    // SAFETY: one thread of this test uses the host, and its progress thread keeps
+                    // to the gate.
                     host.elide(unsafe { SingleThreaded::promise() });
                 }
                 program(&host);

@@ -1,6 +1,6 @@
-//! A transport for which nobody calls a rank's helper, but which says by when it is to be looked
-//! at: what a program leaves open comes about all the same, also where the helper slept when that
-//! was lent.
+//! A transport for which nobody calls a rank's progress thread, but which says by when it is to be
+//! looked at: what a program leaves open comes about all the same, also where the progress thread
+//! slept when that was lent.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -21,7 +21,7 @@ const LOOKS: Duration = Duration::from_millis(2);
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// A rank whose helper stays.
+/// A rank whose progress thread stays.
 #[derive(Clone)]
 struct Stays;
 
@@ -49,8 +49,8 @@ impl Environment for Stays {
     }
 }
 
-/// A rank with no core to spare: its helper looks by itself now and then. Counts how often it has
-/// been at work.
+/// A rank with no core to spare: its progress thread looks by itself now and then. Counts how often
+/// it has been at work.
 #[derive(Clone, Default)]
 struct Crowded(Arc<AtomicU32>);
 
@@ -92,7 +92,7 @@ impl Environment for Crowded {
 
 type Rank<S> = LockedEngine<LocalTransport, S>;
 
-/// Two ranks, the first with a helper.
+/// Two ranks, the first with a progress thread.
 fn ranks<S: Environment + Clone + 'static>(
     fabric: &Arc<Fabric>,
     surroundings: &S,
@@ -175,7 +175,8 @@ fn a_helper_that_slept_when_hands_were_lent_looks_when_the_rail_wants_that() {
         comes(&format!("message {tag}"), || {
             left.over.load(Ordering::SeqCst)
         });
-        // The program has come back, and nothing is lent for so long that the helper sleeps.
+        // The program has come back, and nothing is lent for so long that the progress thread
+        // sleeps.
         own.wait_until(&mut || true);
         std::thread::sleep(5 * LOOKS);
     }
@@ -188,7 +189,8 @@ fn a_helper_that_looks_by_itself_goes_on_although_the_rail_would_not_be_looked_a
     let surroundings = Crowded::default();
     let [own, other] = ranks(&fabric, &surroundings);
     for tag in 0..5 {
-        // The helper finds nothing to do, and sleeps until the transport wants to be looked at.
+        // The progress thread finds nothing to do, and sleeps until the transport wants to be
+        // looked at.
         let before = surroundings.0.load(Ordering::SeqCst);
         let waited_for = takes(&*own, 10 + tag);
         own.attach_stepper(waited_for.clone());

@@ -1,5 +1,5 @@
-//! A helper that stays awake is in nobody's way: it takes no turns for as long as another thread of
-//! its rank waits, which does the work, and ends one for a program that forks.
+//! A progress thread that stays awake is in nobody's way: it takes no turns for as long as another
+//! thread of its rank waits, which does the work, and ends one for a program that forks.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -26,8 +26,8 @@ const WORLD: u32 = 2;
 const LARGE: usize = 60_000;
 /// Duration of a wait: thousands of turns of a progress thread.
 const WAITS: Duration = Duration::from_millis(50);
-/// Turns of the helper meanwhile at most: one that has begun, and one that finds the other thread
-/// there.
+/// Turns of the progress thread meanwhile at most: one that has begun, and one that finds the other
+/// thread there.
 const TURNS: u32 = 2;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ fn wait(host: &dyn Messaging, request: Option<Request>) {
     }
 }
 
-/// A rank whose helper stays awake to the end, and that one's turns.
+/// A rank whose progress thread stays awake to the end, and that one's turns.
 fn rank_of(
     fabric: &Arc<Fabric>,
     me: u32,
@@ -135,7 +135,7 @@ fn rank_of(
     (host, turns)
 }
 
-/// Until the helper of these turns has begun.
+/// Until the progress thread of these turns has begun.
 fn begins(turns: &AtomicU32) {
     let until = Instant::now() + GIVE_UP;
     while turns.load(Ordering::SeqCst) == 0 {
@@ -282,7 +282,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
             let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
             let expected = recv(&*host, (0, 0), &large);
             std::thread::sleep(WAITS / 10);
-            // When this wait is over the helper is awake, and nobody is asked to call it.
+            // When this wait is over the progress thread is awake, and nobody is asked to call it.
             let first = recv(&*host, (0, 1), &small);
             wait(&*host, first);
             let awaited = recv(&*host, (1, 1), &small);

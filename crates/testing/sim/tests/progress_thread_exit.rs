@@ -1,6 +1,6 @@
-//! A helper goes when nothing is open any more, also where the program found everything done and
-//! took nothing back, and another comes for what is left open afterwards. Alone in its process: it
-//! counts threads.
+//! A progress thread goes when nothing is open any more, also where the program found everything
+//! done and took nothing back, and another comes for what is left open afterwards. Alone in its
+//! process: it counts threads.
 
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{
@@ -98,8 +98,8 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
                     let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
                     let host = Arc::new(LockedEngine::new(shard, me, 2, lending));
                     host.enable_async_progress(None);
-                    // SAFETY: one thread of this test uses the host, and its helper keeps to the
-                    // gate.
+                    // SAFETY: one thread of this test uses the host, and its progress thread keeps
+                    // to the gate.
                     host.elide(unsafe { SingleThreaded::promise() });
                     let meet = |round: u32, step: u32| {
                         ready.fetch_add(1, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose helper does,
-//! and rings when one is ready.
+//! The thread that watches the sockets of a rank that sleeps on a doorbell, or whose progress
+//! thread does, and rings when one is ready.
 //!
 //! Owned by [`MultiTransport`](super::MultiTransport), which starts it at the first sleep or when
 //! hands are first lent. It also sees to it that what is kept, or what a socket did not take at
@@ -35,7 +35,7 @@ impl Doorbells {
     }
 }
 
-/// The thread that rings the doorbell when a socket is ready, or calls the helper.
+/// The thread that rings the doorbell when a socket is ready, or calls the progress thread.
 #[derive(Debug)]
 pub(super) struct SocketWatcher {
     /// Holds the epoll of the sockets, armed for one event at a time.

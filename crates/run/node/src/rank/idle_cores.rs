@@ -2,8 +2,8 @@
 //! awake on them.
 //!
 //! Whole cores count, not hardware threads: what runs on the second thread of a core slows down who
-//! computes on the first. Decided once, by the helper when it first has something to do, since
-//! reading what the machine is like takes a tenth of a millisecond for each CPU.
+//! computes on the first. Decided once, by the progress thread when it first has something to do,
+//! since reading what the machine is like takes a tenth of a millisecond for each CPU.
 
 use garonne_job::limits;
 use garonne_topology::CpuSet;
