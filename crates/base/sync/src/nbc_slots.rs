@@ -54,7 +54,7 @@ pub enum SlotDemand {
     No,
     /// Members that wait, or poll by themselves, must be told.
     Waits,
-    /// Their helpers as well, if they compute.
+    /// Their progress threads as well, if they compute.
     Computes,
 }
 
@@ -80,7 +80,7 @@ impl SlotDemand {
 }
 
 /// The word in which members ask for numbers that are not free. Who asks and goes away to compute
-/// looks once more after it has asked, and after its helper may be called.
+/// looks once more after it has asked, and after its progress thread may be called.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotWaiters<'a>(&'a AtomicU32);
 

@@ -90,8 +90,8 @@ pub struct BindingInput<'a> {
 pub struct BindingPlan {
     /// CPUs of each rank; empty if nobody is bound.
     pub sets: Vec<CpuSet>,
-    /// CPUs of the free cores of each rank's NUMA node that no rank has, for its helper; empty if
-    /// there is none.
+    /// CPUs of the free cores of each rank's NUMA node that no rank has, for its progress thread;
+    /// empty if there is none.
     pub spare: Vec<CpuSet>,
     /// Why, in a few words.
     pub reason: String,
@@ -195,8 +195,8 @@ fn scattered(
         .collect()
 }
 
-/// For each rank the cores to which Algorithm 2 may send its helper: all of its node that are free
-/// and no rank's. Which of them is idle the kernel knows best.
+/// For each rank the cores to which Algorithm 2 may send its progress thread: all of its node that
+/// are free and no rank's. Which of them is idle the kernel knows best.
 fn spare(machine: &Machine, free: &[CpuSet], sets: &[CpuSet]) -> Vec<CpuSet> {
     let busy = sets.iter().fold(CpuSet::new(), |sum, set| sum.union(set));
     let left = |node: &CpuSet| {

@@ -97,9 +97,9 @@ pub struct PlacementOptions {
     /// Per rank the CPUs it is bound to, as words of a mask; empty: not bound. No entries: nobody
     /// is bound.
     pub masks: Vec<Vec<u64>>,
-    /// Per rank, if ranks are bound, the CPUs on which its helper may run, as a list: the cores of
-    /// its NUMA node that nobody has; if there is none, those of the job's ranks and those that
-    /// nobody has anywhere. Empty: where its rank may.
+    /// Per rank, if ranks are bound, the CPUs on which its progress thread may run, as a list: the
+    /// cores of its NUMA node that nobody has; if there is none, those of the job's ranks and those
+    /// that nobody has anywhere. Empty: where its rank may.
     pub helpers: Vec<String>,
     /// Processor time that the job may use, in thousandths of a core.
     pub cpus_milli: u32,

@@ -389,8 +389,8 @@ impl RankBlock {
         self.at.atomic_u32(card::SLEEPERS)
     }
 
-    /// Whether the rank's communication advances while it computes, and how often its helper was
-    /// called and moved something.
+    /// Whether the rank's communication advances while it computes, and how often its progress
+    /// thread was called and moved something.
     pub fn async_progress(&self) -> (AsyncProgressState, u32) {
         let turns = self.at.atomic_u32(card::HELPER_TURNS).load(Relaxed);
         let code = self.at.atomic_u32(card::HELPER).load(Relaxed);
@@ -404,7 +404,7 @@ impl RankBlock {
             .store(background.code(), Relaxed);
     }
 
-    /// The helper moved something. Called by it.
+    /// The progress thread moved something. Called by it.
     pub fn count_helper_turn(&self) {
         let turns = self.at.atomic_u32(card::HELPER_TURNS);
         turns.store(turns.load(Relaxed).wrapping_add(1), Relaxed);

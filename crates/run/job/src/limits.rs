@@ -139,10 +139,10 @@ pub const SPINS_FAR: u32 = 4 * SPINS;
 pub const GRACE: Duration = Duration::from_millis(4);
 /// The longest such time, in times of the shortest: a quarter of a second.
 pub const GRACES_MAX: u64 = 64;
-/// How long a helper stays awake after it was last needed, where whole cores are idle: several
-/// times what waking it takes (5 to 50 µs in a virtual machine), so that it is awake in a program
-/// that leaves messages open every few ten microseconds, and a tenth of a core in one that does
-/// every millisecond.
+/// How long a progress thread stays awake after it was last needed, where whole cores are idle:
+/// several times what waking it takes (5 to 50 µs in a virtual machine), so that it is awake in a
+/// program that leaves messages open every few ten microseconds, and a tenth of a core in one that
+/// does every millisecond.
 pub const VIGIL: Duration = Duration::from_micros(100);
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a
 /// partner on the same core answer without a sleep and a wake-up.

@@ -29,7 +29,7 @@ pub const ENV_SIZE: &str = "GARONNE_SIZE";
 /// Variable with the number of the process's program in the job, and how many ranks run it:
 /// `index:ranks`.
 pub const ENV_PROGRAM: &str = "GARONNE_PROGRAM";
-/// The CPUs on which the helper of a bound rank may run, as a list.
+/// The CPUs on which the progress thread of a bound rank may run, as a list.
 pub const ENV_HELPERS: &str = "GARONNE_HELPERS";
 
 /// The jobs that run on this machine (in this network namespace), oldest first.

@@ -125,8 +125,8 @@ pub fn place_ranks(ranks: u32, policy: &Policy) -> PlacementClaim {
     )
 }
 
-/// Ranks that somebody has placed, each on these CPUs; their helpers run where nobody was placed,
-/// or anywhere.
+/// Ranks that somebody has placed, each on these CPUs; their progress threads run where nobody was
+/// placed, or anywhere.
 pub(crate) fn pin_ranks(sets: Vec<CpuSet>) -> PlacementClaim {
     let machine = Machine::discover();
     let threads = machine.pus.len() as u32 * 1000;

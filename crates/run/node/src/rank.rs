@@ -395,7 +395,8 @@ fn computing_threads() -> u32 {
 }
 
 /// How long what a rank left open is left to it where its ranks' threads leave no core to the
-/// helper: longer where more ranks share a core, so that all helpers together look as often.
+/// progress thread: longer where more ranks share a core, so that all progress threads together
+/// look as often.
 fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
     let (wanted, there) = (threads * 1000, u64::from(cpus_milli.max(1)));
     let share = wanted.div_ceil(there).clamp(1, limits::GRACES_MAX);

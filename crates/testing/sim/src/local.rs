@@ -52,11 +52,11 @@ struct Mailslot {
 #[derive(Debug)]
 pub struct Fabric {
     boxes: Vec<Arc<Mailslot>>,
-    /// The words that call each rank's helper; `None`: there was no memory for them.
+    /// The words that call each rank's progress thread; `None`: there was no memory for them.
     hands: Option<Segment>,
     /// Not zero: threads give way at random.
     seed: u64,
-    /// Nobody calls helpers, which are to look after this time.
+    /// Nobody calls progress threads, which are to look after this time.
     looks: Option<Duration>,
     dead: Mutex<Vec<Peer>>,
     deaths: AtomicUsize,
@@ -92,13 +92,13 @@ impl Fabric {
         Self::of(world, seed, None)
     }
 
-    /// A fabric in which nobody calls a rank's helper: it is to look after this time, each time
-    /// that it is armed.
+    /// A fabric in which nobody calls a rank's progress thread: it is to look after this time, each
+    /// time that it is armed.
     pub fn muted(world: u32, looks: Duration) -> Arc<Self> {
         Self::of(world, 0, Some(looks))
     }
 
-    /// A fabric for another shard of the same ranks, which have one helper each for all.
+    /// A fabric for another shard of the same ranks, which have one progress thread each for all.
     pub fn beside(&self, seed: u64) -> Arc<Self> {
         Self::with_hands(self.boxes.len() as u32, seed, None, self.hands.clone())
     }

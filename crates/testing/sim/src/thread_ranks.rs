@@ -94,7 +94,7 @@ impl Environment for AsyncEnvironment {
     }
 
     fn progress_thread_rest(&self) -> Duration {
-        // So that helpers go and come all the time.
+        // So that progress threads go and come all the time.
         Duration::from_micros(100)
     }
 

@@ -51,7 +51,7 @@ struct RemotePart {
     watcher: Option<SocketWatcher>,
     /// Processors that it lives on; none: those of the thread that starts it.
     watcher_cpus: Vec<u32>,
-    /// The words by which this rank's helper is called.
+    /// The words by which this rank's progress thread is called.
     hands: Option<(SharedWord, SharedWord)>,
     tcp: Arc<Mutex<TcpTransport>>,
     /// By peer: it is on this node.

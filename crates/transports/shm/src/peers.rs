@@ -52,8 +52,8 @@ pub trait NodePeers: Send + Sync {
     fn write_unmapped(&self, _peer: Peer, _at: usize, _word: u32) {}
     /// The doorbell word of a rank: a segment of four bytes. `None`: no such rank.
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
-    /// The two words by which a rank's helper is called (`garonne_sync::progress_owner`): a segment
-    /// of eight bytes. `None`: it never has one.
+    /// The two words by which a rank's progress thread is called (`garonne_sync::progress_owner`):
+    /// a segment of eight bytes. `None`: it never has one.
     fn hands(&self, _peer: Peer) -> Option<Segment> {
         None
     }
@@ -67,7 +67,7 @@ pub trait NodePeers: Send + Sync {
 }
 
 /// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program,
-/// or its helper if that waits for such things.
+/// or its progress thread if that waits for such things.
 #[cold]
 pub(crate) fn wake(neighbours: &dyn NodePeers, peer: Peer, what: WakeupScope) {
     if let Some(bell) = neighbours.doorbell(peer) {
@@ -89,7 +89,7 @@ pub(crate) struct Sender {
     held: u32,
     /// The bell of the peer.
     bell: SharedWord,
-    /// The words that call the peer's helper.
+    /// The words that call the peer's progress thread.
     hands: Option<(SharedWord, SharedWord)>,
     /// The lane that the peer grants to this rank.
     grant: SharedWord,
@@ -269,7 +269,7 @@ pub struct ThreadPeers {
 /// Bytes between two doorbells of [`ThreadPeers`], so that no two share a cache line.
 const BELL_BYTES: usize = 128;
 
-/// Where the words for a helper lie behind a doorbell.
+/// Where the words for a progress thread lie behind a doorbell.
 const HANDS_AT: usize = 8;
 
 impl ThreadPeers {

@@ -296,8 +296,8 @@ impl TcpTransport {
         SocketSet::new(self.wake.clone())
     }
 
-    /// Does what is due with sockets, and delivers nothing: what a helper does for a rank that
-    /// computes.
+    /// Does what is due with sockets, and delivers nothing: what a progress thread does for a rank
+    /// that computes.
     pub fn drive(&mut self) {
         self.let_go();
         self.look();

@@ -5,10 +5,10 @@
 pub enum AsyncProgressState {
     /// Nothing needed it so far.
     Unneeded,
-    /// The rank's helper does it.
+    /// The rank's progress thread does it.
     Helper,
-    /// The rank's helper does what the rank left alone for a time slice or two: no core is to
-    /// spare.
+    /// The rank's progress thread does what the rank left alone for a time slice or two: no core is
+    /// to spare.
     Late,
     /// Asynchronous progress is switched off (`GARONNE_BACKGROUND`).
     Off,

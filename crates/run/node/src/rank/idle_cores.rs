@@ -1,5 +1,5 @@
-//! Whether cores of this machine are idle while the job's ranks compute, so that helpers may stay
-//! awake on them.
+//! Whether cores of this machine are idle while the job's ranks compute, so that progress threads
+//! may stay awake on them.
 //!
 //! Whole cores count, not hardware threads: what runs on the second thread of a core slows down who
 //! computes on the first. Decided once, by the progress thread when it first has something to do,

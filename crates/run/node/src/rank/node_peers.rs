@@ -120,7 +120,7 @@ impl NodePeers for SegmentPeers {
         }
     }
 
-    // A rank has one helper, whatever shard it is called for.
+    // A rank has one progress thread, whatever shard it is called for.
     fn hands(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size).then(|| self.board.part(garonne_job::layout::hands_offset(peer), 8))
     }

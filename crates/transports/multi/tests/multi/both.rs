@@ -151,7 +151,8 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
     });
 }
 
-/// Waits as a helper does: it is called for what came, whether that came before it armed or after.
+/// Waits as a progress thread does: it is called for what came, whether that came before it armed
+/// or after.
 fn await_call(rail: &mut MultiTransport, me: Peer) -> Peer {
     let words = rail.progress_words(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering as Memory};
 /// well.
 struct Impatient {
     spins: u32,
-    /// What is left open has a helper at once, always.
+    /// What is left open has a progress thread at once, always.
     lends: bool,
 }
 
