@@ -292,8 +292,8 @@ pub trait NodeShared {
     fn note_external_wait(&self, _context: ContextId, _meeting: Option<ExternalWait>) {}
 }
 
-/// The shortest ways for small messages, and receives that need no object. A host without them keeps
-/// the defaults.
+/// The shortest ways for small messages, and receives that need no object. A host without them
+/// keeps the defaults.
 pub trait FastMessaging {
     /// Sends a small contiguous message if the shortest way is free: nothing queued, the engine
     /// idle, room and credit. It is complete then; on `false` nothing happened and `send` is to be
