@@ -422,7 +422,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Returns whether the operation needs this rank to poll, because its peer cannot wake it
-    /// ([`Transport::needs_polling`]).
+    /// ([`crate::transport::AsyncProgress::needs_polling`]).
     pub fn needs_polling(&self, request: Request) -> bool {
         let Some(index) = self.core.requests.find(request) else {
             return false;

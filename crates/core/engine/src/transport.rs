@@ -116,7 +116,7 @@ pub struct PeerCapabilities {
     /// Payloads up to this length travel with their envelope.
     pub eager_max: usize,
     /// Payloads up to this length follow their envelope in fragments, if
-    /// [`Transport::fragmentation`] says in which; 0: none.
+    /// [`FragmentedSends::fragmentation`] says in which; 0: none.
     pub fragmented_max: usize,
     /// This side may read regions that the peer exposed.
     pub can_read: bool,
@@ -129,7 +129,7 @@ pub struct PeerCapabilities {
     pub read_chunk: u64,
 }
 
-/// Fragmentation of a message behind its envelope ([`Transport::fragmentation`]).
+/// Fragmentation of a message behind its envelope ([`FragmentedSends::fragmentation`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragmentation {
     /// No fragments: one packet, if the message fits, or a rendezvous serves better.
@@ -343,7 +343,7 @@ pub trait WakeSource: Send + Sync {
 /// The shortest ways for small packets. A transport without them keeps the defaults.
 pub trait FastPath {
     /// Returns the slot batch for small plain packets to `peer`, which then go without a call of
-    /// the transport. [`Transport::open_slot_batch`] opens it; any other packet to the peer closes
+    /// the transport. [`FastPath::open_slot_batch`] opens it; any other packet to the peer closes
     /// it. `None`: not supported towards the peer, or not yet.
     fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
         let _ = peer;
@@ -419,9 +419,9 @@ pub trait RemoteMemory {
 
 /// Copies that both sides of a message share, and copies that need no lock of the engine.
 pub trait SharedCopy {
-    /// Lets `peer` write to `data` until revoked, part by part with [`Transport::write_part`]; this
-    /// side takes parts with [`Transport::take_part`], and none is given twice. `None`: not this
-    /// data, or never. A transport that shares ends its reads at once.
+    /// Lets `peer` write to `data` until revoked, part by part with [`SharedCopy::write_part`];
+    /// this side takes parts with [`SharedCopy::take_part`], and none is given twice. `None`: not
+    /// this data, or never. A transport that shares ends its reads at once.
     fn share_region(
         &mut self,
         token: BulkToken,
@@ -447,7 +447,7 @@ pub trait SharedCopy {
         Err(Error::Misuse("this rail writes no regions"))
     }
 
-    /// Takes back shared data that its peer may write with [`Transport::write_early`] unasked.
+    /// Takes back shared data that its peer may write with [`SharedCopy::write_early`] unasked.
     /// `Withdrawn` revokes it, too; `InUse`: its peer took a part already.
     fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
         let _ = token;

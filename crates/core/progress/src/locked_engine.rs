@@ -271,7 +271,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     }
 
     /// The track of a stream that small messages took before, while one thread at a time is in MPI.
-    /// It is of use until [`Messaging::forget_contexts`] is told of its context.
+    /// It is of use until [`CommunicatorSupport::forget_contexts`] is told of its context.
     #[cold]
     pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
         self.shard.try_lock_unshared()?.send_channel(context, peer)

@@ -121,7 +121,7 @@ pub enum WaitTarget {
     /// The end of the receive, of this pattern, in which the thread's own call is blocked. That
     /// receive is concurrent with those of other threads.
     Receive(Request, Pattern),
-    /// The end of one of those that were named to [`Messaging::register_any_of`], which gave this:
+    /// The end of one of those that were named to [`Waiting::register_any_of`], which gave this:
     /// all are seen to in one shard.
     AnyOf(u32),
     /// The end of one of several operations that may end in any shard.
@@ -130,7 +130,7 @@ pub enum WaitTarget {
     Message(Pattern),
     /// The end of a stepper that was attached, or is when it ends ([`WaitTarget::stepper_end`]).
     Stepper(usize),
-    /// A call of [`Messaging::signal`] for the object at this address.
+    /// A call of [`Waiting::signal`] for the object at this address.
     Signal(usize),
     /// What a look at memory sees that it lent, by the name of the look.
     Memory(u32),
@@ -381,7 +381,7 @@ pub trait Waiting {
     /// calls `wake` afterwards; for memory that other processes write there is `wait_for_memory`.
     fn wait_until(&self, done: &mut dyn FnMut() -> bool);
 
-    /// Waits as [`Messaging::wait_until`] does, for a thread that can name its target and need not
+    /// Waits as [`Waiting::wait_until`] does, for a thread that can name its target and need not
     /// be woken for anything else. `awaits` is called after each `false` of `done`.
     fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
         let _ = awaits;
@@ -390,7 +390,7 @@ pub trait Waiting {
 
     /// What the calling thread waits for if it waits for any of these, and nobody else waits so for
     /// one of them before it has come: operations, of whose names' generations the low bits count,
-    /// and what has noted the thread ([`AnyOfWaiter::note`]). Anything else among them: something
+    /// and what has noted the thread (`AnyOfWaiter::note`). Anything else among them: something
     /// else may end the wait. The engine is not in hand while they are asked for.
     ///
     /// To be asked after `done` said no. What is over already is to be found by the next `done`,

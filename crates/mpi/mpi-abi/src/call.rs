@@ -44,7 +44,7 @@ impl CallId {
         }
     }
 
-    /// Returns [`Call::origin`] with the type of the data that the call sends or receives.
+    /// Returns `Call::origin` with the type of the data that the call sends or receives.
     #[inline(always)]
     pub fn origin_of(self, count: MPI_Count, datatype: MPI_Datatype) -> CallOrigin {
         CallOrigin {

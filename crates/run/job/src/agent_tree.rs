@@ -12,7 +12,7 @@ use crate::limits::{FAN_OUT, FAN_OUT_MAX};
 /// How many agents report to one, where it is not to be [`FAN_OUT`].
 pub const ENV_FAN_OUT: &str = "GARONNE_FAN_OUT";
 
-/// Value of [`ENV_DEADLOCK`].
+/// Value of `ENV_DEADLOCK`.
 ///
 /// # Errors
 /// It is no such number.

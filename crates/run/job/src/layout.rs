@@ -486,7 +486,7 @@ impl RankBlock {
             .store(agent_is_parent.into(), Relaxed);
     }
 
-    /// Whether the rank has crashed, and whether it may end (futex, shared; [`crate::crash`]). The
+    /// Whether the rank has crashed, and whether it may end (futex, shared; `crash`). The
     /// rank writes that it stands, the agent that it may end.
     pub fn crash(&self) -> &AtomicU32 {
         self.at.atomic_u32(card::CRASH)

@@ -126,7 +126,7 @@ pub struct DetailedSnapshot {
 pub struct CollectivesEntered {
     /// The communicator's number.
     pub number: u32,
-    /// By what they are ([`garonne_progress::environment::CounterValues`]).
+    /// By what they are (`CollectiveCounts`).
     pub counts: [u32; 4],
 }
 

@@ -94,7 +94,7 @@ pub enum CollectiveCounters {
 pub enum CommGroup {
     /// Not told.
     Untold,
-    /// Members at equal distances, as in [`CommMembers::Strided`].
+    /// Members at equal distances, as in `CommMembers::Strided`.
     Strided {
         /// Process of rank 0.
         first: u32,

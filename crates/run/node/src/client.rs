@@ -306,7 +306,7 @@ impl AgentClient {
     }
 
     /// Returns the words in which this thread of this rank stores the latest MPI call that it
-    /// entered: see [`last_calls::place`].
+    /// entered: see `last_calls::place`.
     pub fn own_last_call(&self, thread: u32) -> &LastCall {
         last_calls::call_slot(&self.board, &self.shape, thread, self.rank)
     }

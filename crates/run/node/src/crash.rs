@@ -2,7 +2,7 @@
 //! that its agent has it examined from outside before it ends.
 //!
 //! The rank installs a handler in MPI_Init for signals that nobody handles (`crash/sys.rs`). The
-//! thread that gets one sends a [`CrashReport`] to the agent, waits for at most
+//! thread that gets one sends a `CrashReport` to the agent, waits for at most
 //! [`CRASH_WAIT`](garonne_job::limits::CRASH_WAIT), and lets the signal end the process as without
 //! a handler. Nothing is installed in processes without an agent, nor where [`ENV_BACKTRACE`] is 0.
 

@@ -145,10 +145,10 @@ fn in_time(mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
 }
 
 /// Whether a host of the job has an address in that network, once all hosts have had the time to
-/// look again: [`drain`] has them do so.
+/// look again: `drain` has them do so.
 ///
 /// # Errors
-/// As [`endpoints`].
+/// As `endpoints`.
 pub fn gets_network(visit: &QueryClient, network: &IpNet) -> Result<bool> {
     in_time(|| Ok(is_on(&host_endpoints(visit)?, network)))
 }

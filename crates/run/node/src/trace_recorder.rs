@@ -2,7 +2,7 @@
 //! which outlives the process.
 //!
 //! Owned by the rank. Nothing is recorded, and none of this memory but the notes about the program
-//! touched, until the board asks for it ([`TraceRecorder::is_wanted`]): a word that is not zero,
+//! touched, until the board asks for it (`TraceRecorder::is_wanted`): a word that is not zero,
 //! and a time until which it counts. Whoever traces moves that time on, so a tracer that was killed
 //! is forgotten by itself. Called by any thread of the rank; never waits. Bounded by the ring
 //! ([`garonne_trace::limits::RECORDS`]).

@@ -153,8 +153,8 @@ impl ShmTransport {
         self.paces.seed(costs);
     }
 
-    /// The address of the table of paces that [`paces::read_shown`] reads; it stays as long as the
-    /// transport lives.
+    /// The address of the table of paces that `protocol_tuners::read_shown` reads; it stays as long
+    /// as the transport lives.
     pub fn paces_at(&self) -> usize {
         self.paces.shown_at()
     }

@@ -140,8 +140,8 @@ impl Default for RegionRequest {
 /// Something that came, for the transport.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BulkEvent {
-    /// The peer asks; the transport answers with [`BulkTransfer::serve`] or
-    /// [`BulkTransfer::refuse`].
+    /// The peer asks; the transport answers with [`BulkConnection::serve`] or
+    /// [`BulkConnection::refuse`].
     Asks(u32, ReadRequest),
     /// A request of this side is served.
     Done(RequestedRange),
@@ -152,7 +152,7 @@ pub(crate) enum BulkEvent {
     /// Data that were to come unasked do not.
     Unsent(Vec<RequestedRange>),
     /// Data that nobody reads yet and nobody asked for are there; the transport answers with
-    /// [`BulkTransfer::keep`].
+    /// [`BulkConnection::keep`].
     Unread(u32),
     /// Nothing can be.
     Unused(NotUsedReason),

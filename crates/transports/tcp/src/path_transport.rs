@@ -170,7 +170,7 @@ impl PathTransport {
         linked!(self, one => one.refuse(number), ());
     }
 
-    /// Memory of this region is not touched any more, but for what [`Fabric::lends`] tells of.
+    /// Memory of this region is not touched any more, but for what `Fabric::lends` tells of.
     /// `true`: the connection has to end.
     #[must_use]
     pub(crate) fn revoke(&mut self, cookie: u64) -> bool {

@@ -22,11 +22,11 @@ use crate::transport::{PartWritten, RendezvousMode, Transport};
 /// For what a copy is offloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffloadKind {
-    /// A copy of [`Transport::read`].
+    /// A copy of [`crate::transport::RemoteMemory::read`].
     Read,
-    /// A copy of [`Transport::write_part`].
+    /// A copy of [`crate::transport::SharedCopy::write_part`].
     Part,
-    /// A copy of [`Transport::write_early`].
+    /// A copy of [`crate::transport::SharedCopy::write_early`].
     Ahead,
 }
 

@@ -101,7 +101,7 @@ pub(super) fn heap_part(heap: &Segment, place: usize, len: usize) -> Option<Segm
     (end <= heap.len()).then(|| heap.part(offset, len))
 }
 
-/// Both in memory of [`bytes`].
+/// Both in memory of `bytes`.
 pub(super) fn split_segment(
     memory: &Segment,
     members: u32,

@@ -105,7 +105,7 @@ pub trait Completion: Send + Sync {
     }
 
     /// Returns the wait target of a thread that waits for this among others, for
-    /// [`Messaging::register_any_of`](garonne_progress::messaging::Host::any_of). It may change
+    /// [`Waiting::register_any_of`](garonne_progress::messaging::Host::any_of). It may change
     /// whenever some of that has come.
     fn awaits_among(&self) -> WaitTarget {
         WaitTarget::Anything

@@ -3,7 +3,7 @@
 //!
 //! Whoever is asked passes the change to the first agent, which keeps the list, and tells all; each
 //! agent writes it into its own board and rings its ranks. Before the first leaves a network alone
-//! it asks all hosts what they have, and leaves be what would part two of them ([`reach`]); who has
+//! it asks all hosts what they have, and leaves be what would part two of them (`reach`); who has
 //! asked is told. A host that does not answer keeps a network in use: who asks waits
 //! [`NETWORK_WAIT`], and what is answered later changes nothing. Bounded by [`DRAINS_MAX`]
 //! questions at a time, here and at the first.

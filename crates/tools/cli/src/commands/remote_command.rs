@@ -2,7 +2,7 @@
 //! or on a host that has none, such as the login node that the job was started from.
 //!
 //! The agents of those hosts run the same command there, and its words come back
-//! ([`Query::RemoteCommand`]). One of them that does not answer within [`LOOK_WAIT`] is named.
+//! (`Query::RemoteCommand`). One of them that does not answer within [`LOOK_WAIT`] is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 

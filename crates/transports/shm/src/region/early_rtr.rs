@@ -2,7 +2,7 @@
 //! come.
 //!
 //! Part of the regions. The data is a shared region of which the owner takes nothing as long as it
-//! is offered, and all of it or nothing when it withdraws ([`CopySplit::withdraw_region`]). So
+//! is offered, and all of it or nothing when it withdraws (`CopySplit::withdraw_region`). So
 //! exactly one of both sides gets it, whatever each knows of the other; a writer whose offer was
 //! withdrawn, revoked or given to somebody else finds that out before it moves a byte. Bounded by
 //! the region table.

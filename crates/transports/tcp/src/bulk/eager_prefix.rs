@@ -1,6 +1,6 @@
 //! The beginning of large data, which leaves before anybody asks for it.
 //!
-//! Part of [`BulkTransfer`]. Who announces a region has its first bytes follow at once, on the
+//! Part of [`BulkConnection`]. Who announces a region has its first bytes follow at once, on the
 //! connection on which they would be asked for; the announcement says how many. So nobody waits for
 //! a request, and who computes finds them in its system when it looks. A read that begins takes
 //! them to where they belong, whether they are there or still to come. What comes before its read

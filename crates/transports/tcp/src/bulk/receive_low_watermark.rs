@@ -1,6 +1,6 @@
 //! Waiting for much of what comes, where every look takes its time from a program that computes.
 //!
-//! Part of [`BulkTransfer`]. The kernel tells of a socket only when so many bytes are there, and
+//! Part of [`BulkConnection`]. The kernel tells of a socket only when so many bytes are there, and
 //! gives them room; never of more than surely comes, so nothing is waited for in vain.
 
 use super::BulkConnection;

@@ -1,6 +1,6 @@
 //! How much of large data a socket takes before it leaves.
 //!
-//! Part of [`BulkTransfer`]. What waits there has left the caches when it leaves; but it leaves
+//! Part of [`BulkConnection`]. What waits there has left the caches when it leaves; but it leaves
 //! without anybody's help. So a socket holds little of it only while somebody polls who would fill
 //! it again at once.
 
