@@ -1,7 +1,7 @@
 //! How ranks that another launcher started get an agent: the first of them on a host starts
 //! `garonne agent --adopt`, which detaches itself, serves all of them there and ends with them.
 //!
-//! Owned by `launchers::meeting` on the rank's side and by [`serve`] on the
+//! Owned by `launchers::wireup` on the rank's side and by [`serve`] on the
 //! agent's. Between them is a private socket, the agent's standard input, with messages: the rank
 //! says whom to adopt, the agent where it is, the rank where the agent is that this one reports to.
 //! Its end tells the agent of a rank that died before it registered.

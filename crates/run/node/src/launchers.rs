@@ -2,7 +2,7 @@
 //! and brought together under agents of ours.
 //!
 //! A launcher that is understood offers an [`LauncherExchange`]: which rank this is, and a table
-//! that all ranks write and read. What they do with it is in `relay_rendezvous`. Ranks of
+//! that all ranks write and read. What they do with it is in [`wireup`]. Ranks of
 //! launchers that are not understood are refused, instead of becoming N worlds of one.
 
 pub(crate) mod abort_via_launcher;
