@@ -53,18 +53,11 @@ def tracked():
     return [path for path in listed.splitlines() if (ROOT / path).is_file()]
 
 
-def code_lines(text):
-    """Rust source without comments and string contents: rough, but the same every time."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
-    return re.sub(r"//.*", "", text)
-
-
 def unsafe_counts(files):
     counts = {}
     for path in files:
         if path.startswith("crates/") and path.endswith(".rs"):
-            count = len(re.findall(r"\bunsafe\b(?!_)", code_lines((ROOT / path).read_text())))
+            count = len(re.findall(r"\bunsafe\b(?!_)", readability.without_comments((ROOT / path).read_text())))
             if count:
                 counts[path] = count
     return counts

@@ -22,6 +22,7 @@ IMPL = re.compile(r"^impl\b(?:<[^{]*?>)?\s+(?:[^{;]*?\bfor\s+)?(?:&\s*(?:mut\s+)
 
 
 def without_comments(text):
+    """Rust source without comments and string contents."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     return re.sub(r"//.*", "", text)

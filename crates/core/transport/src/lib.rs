@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod conformance;
+pub mod fuzz_seeds;
 pub mod iovec;
 pub mod limits;
 pub mod sys;

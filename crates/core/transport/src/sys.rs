@@ -1,6 +1,16 @@
-//! Signal masks of new threads. The only unsafe code of this crate.
+//! Signal masks of new threads, and results of system calls. The only unsafe code of this crate.
 
 #![allow(unsafe_code)]
+
+/// Returns the number of bytes that a system call moved, or its error.
+///
+/// # Errors
+/// The call's, as the thread's `errno` has it, if what the call returned is negative.
+pub fn moved(returned: impl TryInto<usize>) -> std::io::Result<usize> {
+    returned
+        .try_into()
+        .map_err(|_| std::io::Error::last_os_error())
+}
 
 /// Starts a thread that takes no signals of the program: they are blocked in the calling thread
 /// while `start` runs, which a new thread inherits.

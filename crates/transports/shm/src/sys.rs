@@ -9,6 +9,7 @@
 use garonne_sync::copy::copy_mem;
 use garonne_sync::user::UserMem;
 use garonne_transport::iovec::{BLOCKS_PER_CALL, CopyDirection, IoBlock};
+use garonne_transport::sys::moved;
 use std::io::{Error, Result};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -44,11 +45,6 @@ pub fn move_between(
         }
     };
     moved(returned)
-}
-
-/// Returns the number of bytes that a system call moved, or its error.
-fn moved(returned: impl TryInto<usize>) -> Result<usize> {
-    returned.try_into().map_err(|_| Error::last_os_error())
 }
 
 /// Reads `out.len()` blocks that lie as an array at `addr` in process `pid`.

@@ -5,6 +5,7 @@
 use garonne_ofi::endpoint::{Endpoint, Region};
 use garonne_sync::user::UserMem;
 use garonne_transport::iovec::{BLOCKS_PER_CALL, CopyDirection, IoBlock};
+use garonne_transport::sys::moved;
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -67,11 +68,6 @@ pub fn recv(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
             0usize,
         )
     })
-}
-
-/// Returns the number of bytes that a system call moved, or its error.
-fn moved(returned: impl TryInto<usize>) -> Result<usize> {
-    returned.try_into().map_err(|_| Error::last_os_error())
 }
 
 /// Has a TCP socket take no more while so many bytes wait in it to be sent; `None`: while it has

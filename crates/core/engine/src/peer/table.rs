@@ -42,7 +42,8 @@ impl PeerTable {
         }
     }
 
-    /// Adds `count` peers, and returns their numbers. `None`: more than numbers can name.
+    /// Adds `count` peers, and returns their numbers. `None`: more than numbers can name. The table
+    /// of numbers is copied, 4 bytes for each peer that is known.
     pub(crate) fn add(&mut self, count: u32) -> Option<Range<Peer>> {
         let first = self.slots.len() as u32;
         let end = first.checked_add(count)?;
