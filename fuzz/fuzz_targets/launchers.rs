@@ -4,5 +4,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    garonne_node::read_any_launcher(bytes);
+    garonne_launchers::read_any_launcher(bytes);
 });

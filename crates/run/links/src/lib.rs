@@ -4,7 +4,8 @@
 //! [`agent_discovery`] is how a process finds its agent, and [`trusted_peer`] whom it believes.
 //! [`addresses`], [`allowed_networks`] and [`reachability`] say by which networks hosts reach each
 //! other, and [`connect`] connects to an agent of another host. [`memory_file`] makes and verifies
-//! the file that ranks map. [`sys`] has the system calls that safe wrappers do not offer.
+//! the file that ranks map, and [`capabilities`] tries what the machine permits. [`sys`] has the
+//! system calls that safe wrappers do not offer.
 
 #![deny(unsafe_code)]
 #![deny(
@@ -16,10 +17,12 @@
 pub mod addresses;
 pub mod agent_discovery;
 pub mod allowed_networks;
+pub mod capabilities;
 pub mod connect;
 pub mod local_host;
 pub mod memory_file;
 pub mod out_of_memory;
+pub mod output_pipe;
 pub mod process_memory;
 pub mod process_tree;
 pub mod reachability;

@@ -15,8 +15,6 @@ use garonne_tcp::{Secret, Versions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::capabilities;
-use crate::launchers::{self, LauncherExchange, abort_via_launcher, wireup};
 use garonne_job::codes;
 use garonne_job::crash_report::CrashReport;
 use garonne_job::error::{Error, Result};
@@ -25,13 +23,15 @@ use garonne_job::layout::last_calls::{self, LastCall};
 use garonne_job::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::{self, ToAgent, ToRank, truncate};
+use garonne_launchers::{self as launchers, LauncherExchange};
 use garonne_links::agent_discovery::JobEnvironment;
+use garonne_links::capabilities;
 use garonne_links::memory_file;
 use garonne_links::process_tree;
 use garonne_links::socket_pair::private_pair;
 use garonne_links::sys;
 
-pub use crate::launchers::abort_via_launcher::abort_job;
+pub use garonne_launchers::abort_job;
 
 /// Facts about a world that its agent tells a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl AgentClient {
         mut exchange: Box<dyn LauncherExchange>,
         version: (&str, Versions),
     ) -> Result<Option<Self>> {
-        let registered = wireup::exchange_agents(exchange.as_mut()).and_then(|met| {
+        let registered = launchers::exchange_agents(exchange.as_mut()).and_then(|met| {
             let client = Self::register(&met.invitation, version);
             drop(met.line);
             client.map_err(Error::with_host)
@@ -139,7 +139,7 @@ impl AgentClient {
                 ..client
             })),
             Err(error) => {
-                abort_via_launcher::keep_exchange(exchange);
+                launchers::keep_exchange(exchange);
                 Err(error)
             }
         }

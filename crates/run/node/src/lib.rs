@@ -16,7 +16,6 @@
 
 pub mod adoption;
 pub mod agent;
-pub mod capabilities;
 pub mod client;
 pub mod cpu_claims;
 pub mod crash;
@@ -24,7 +23,6 @@ mod elf;
 pub mod flight_recorder;
 pub mod join;
 pub mod launcher;
-mod launchers;
 pub mod measured_networks;
 mod program_map;
 pub mod query_client;
@@ -35,6 +33,3 @@ pub mod sent_counters;
 pub mod strategy;
 pub mod trace_reader;
 pub mod trace_recorder;
-
-#[cfg(fuzzing)]
-pub use launchers::read_any_launcher;

@@ -26,7 +26,6 @@ use super::agent_link::LinkLoss;
 use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
 use super::output_source::OutputSource;
 use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, rank_start};
-use crate::launchers::abort_via_launcher::wait_for_output;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
@@ -37,6 +36,7 @@ use garonne_job::rank_messages::LIBRARY_VERSION;
 use garonne_job::registration_secret::draw_job_id;
 use garonne_links::addresses;
 use garonne_links::agent_discovery;
+use garonne_links::output_pipe::wait_for_output;
 use garonne_links::process_tree;
 use garonne_links::sys;
 

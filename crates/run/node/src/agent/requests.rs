@@ -8,13 +8,13 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::{Agent, EpollToken, RegisteredProcess};
-use crate::launchers::abort_via_launcher::wait_for_output;
 use garonne_job::agent_messages::ReverseConnectRequest;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::{RankBlock, RankState};
 use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_links::agent_discovery::{ENV_AGENT, ENV_JOB};
+use garonne_links::output_pipe::wait_for_output;
 use garonne_links::process_tree;
 use garonne_links::sys::{self, ReceivedMessage};
 use garonne_links::trusted_peer;

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use comfy_table::Table;
 use garonne_job::limits;
-use garonne_node::{capabilities, cpu_claims};
+use garonne_links::capabilities;
+use garonne_node::cpu_claims;
 use garonne_topology::{Machine, quota};
 use serde::Serialize;
 

@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 
 use garonne_links::addresses;
-use garonne_node::capabilities;
 use rustix::process::{Resource, getrlimit};
 
 use super::{CheckResult, CheckStatus, finding};
@@ -73,7 +72,7 @@ pub(super) fn ssh() -> CheckResult {
 }
 
 pub(super) fn pmix() -> CheckResult {
-    let found = match capabilities::pmix() {
+    let found = match garonne_launchers::pmix_library() {
         Ok(place) => format!(
             "{}: ranks of prterun and `srun --mpi=pmix` can join",
             place.display()

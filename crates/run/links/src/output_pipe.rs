@@ -1,40 +1,14 @@
-//! A rank of another launcher's that could not join its job: the launcher is asked to end the job,
-//! whose other ranks would wait for this one.
+//! Pipes by which a process writes its output to whoever started it.
 
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FileType;
-
-use super::LauncherExchange;
 use garonne_job::limits::LAST_WORDS_WAIT;
-
-/// The launcher of this process, if registering failed.
-static STRANDED: Mutex<Option<Box<dyn LauncherExchange>>> = Mutex::new(None);
-
-/// Registering failed.
-pub(crate) fn keep_exchange(exchange: Box<dyn LauncherExchange>) {
-    *STRANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(exchange);
-}
-
-/// Tells the other launcher that started this process, if there is one and
-/// [`AgentClient::from_env`](crate::client::AgentClient::from_env) has failed, that the job is to
-/// end. It may end this process, too; what the process has to say is written before.
-pub fn abort_job(code: i32) {
-    let stranded = STRANDED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(mut exchange) = stranded {
-        wait_for_output(std::io::stderr().as_fd());
-        exchange.abort(code);
-    }
-}
+use rustix::fs::FileType;
 
 /// Waits until a pipe has been read empty, not for ever: launchers that are asked to abort do not
 /// look for last words.
-pub(crate) fn wait_for_output(pipe: BorrowedFd<'_>) {
+pub fn wait_for_output(pipe: BorrowedFd<'_>) {
     let is_pipe = rustix::fs::fstat(pipe)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
     let until = Instant::now() + LAST_WORDS_WAIT;
@@ -50,6 +24,7 @@ pub(crate) fn wait_for_output(pipe: BorrowedFd<'_>) {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
+    use std::os::fd::AsFd;
 
     #[test]
     fn last_words_are_waited_for_until_they_were_read() {

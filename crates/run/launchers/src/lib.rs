@@ -1,75 +1,104 @@
-//! Ranks that another launcher started: they are found out by what it left in their environment,
-//! and brought together under agents of ours.
+//! Ranks that another launcher started (Slurm, PRRTE, hydra, or whoever sets variables for each
+//! rank): who that is, read from what it left in their environment, and how such ranks come
+//! together under agents of Garonne.
 //!
-//! A launcher that is understood offers an [`LauncherExchange`]: which rank this is, and a table
-//! that all ranks write and read. What they do with it is in [`wireup`]. Ranks of
-//! launchers that are not understood are refused, instead of becoming N worlds of one.
+//! Used by the rank's side (`garonne-rank`) alone, once, where no agent of Garonne started the
+//! process. A launcher that is understood offers a [`LauncherExchange`] ([`exchange`]): which rank
+//! this is, and a table that all ranks write and read. [`exchange_agents`] starts an agent per host
+//! and exchanges where the agents are. Ranks of launchers that are not understood are refused,
+//! instead of becoming N worlds of one.
 
-pub(crate) mod abort_via_launcher;
+#![deny(unsafe_code)]
+#![deny(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic where the stream cannot be written"
+)]
+
+mod abort_via_launcher;
+mod agent_start;
 mod consistency;
 mod detect_launcher;
 mod env_exchange;
 mod exchange_table;
 mod fork_check;
-pub(crate) mod key_file;
+mod key_file;
 mod local_socket;
 mod pmi;
-pub(crate) mod pmix;
+mod pmix;
 mod process_mapping;
-pub(crate) mod wireup;
+mod wireup;
 
 use std::fmt::Debug;
 
+pub use abort_via_launcher::{abort_job, keep_exchange};
 use detect_launcher::{ExchangeMethod, detect, refusal};
 use env_exchange::EnvExchange;
 use garonne_job::error::Result;
 use pmi::PmiClient;
 use pmix::PmixClient;
+pub use pmix::pmix_library;
+pub use wireup::{LocatedAgent, exchange_agents};
 
 /// Number of a rank, and how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RankAndSize {
+pub struct RankAndSize {
+    /// Rank of this process.
     pub rank: u32,
+    /// Number of ranks.
     pub size: u32,
 }
 
 /// A launcher's key-value exchange between the ranks that it started. A rank puts values, calls the
 /// fence once, gets values of other ranks, and finishes.
-pub(crate) trait LauncherExchange: Debug + Send {
+pub trait LauncherExchange: Debug + Send {
     /// Returns the launcher's name, for messages.
     fn launcher(&self) -> &str;
 
     /// Returns number of this rank and of all ranks.
     fn rank_and_size(&self) -> RankAndSize;
 
-    /// The node of each rank, by any numbers; `None`: it does not say.
+    /// Returns the node of each rank, by any numbers; `None` if the launcher does not say.
+    ///
+    /// # Errors
+    /// The launcher does not answer.
     fn nodes(&mut self) -> Result<Option<Vec<u32>>>;
 
     /// Stores a value (letters and digits) under a key that no other rank uses. Others may read it
     /// after a fence of all.
+    ///
+    /// # Errors
+    /// The launcher does not take it.
     fn put(&mut self, key: &str, value: &str) -> Result<()>;
 
     /// Waits until all ranks have called it.
+    ///
+    /// # Errors
+    /// The launcher or another rank is gone.
     fn fence(&mut self) -> Result<()>;
 
-    /// The value that rank `of` has stored before the last fence.
+    /// Returns the value that rank `of` has stored before the last fence.
+    ///
+    /// # Errors
+    /// There is none, or the launcher does not answer.
     fn get(&mut self, key: &str, of: u32) -> Result<String>;
 
-    /// All that is to be exchanged has been.
+    /// Tells the exchange that all that is to be exchanged has been.
     fn wired_up(&mut self) {}
 
-    /// The rank needs its launcher no more, and may end as it likes.
+    /// Tells the launcher that the rank needs it no more, and may end as it likes.
     fn finish(&mut self);
 
-    /// The job is to end with this exit code.
+    /// Asks the launcher to end the job with this exit code.
     fn abort(&mut self, code: i32);
 }
 
-/// The launcher of this process, if that is another than ours and has started several ranks.
+/// Returns the exchange of the launcher of this process, if another than ours has started several
+/// ranks.
 ///
 /// # Errors
 /// It is not understood, or does not answer.
-pub(crate) fn exchange() -> Result<Option<Box<dyn LauncherExchange>>> {
+pub fn exchange() -> Result<Option<Box<dyn LauncherExchange>>> {
     let var = |name: &str| std::env::var(name).ok();
     let Some(told) = detect(&var, &socket) else {
         return Ok(None);

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use garonne_sync::shm::MapAccess;
-
 use garonne_job::error::Result;
 use garonne_job::layout::{JobId, WorldShape};
-use garonne_links::memory_file;
-use garonne_links::process_tree;
-use garonne_links::sys;
+use garonne_sync::shm::MapAccess;
+
+use crate::memory_file;
+use crate::process_tree;
+use crate::sys;
 
 /// Makes, seals, verifies and maps shared memory as a job does.
 pub fn shared_memory() -> Result<()> {
@@ -28,14 +28,6 @@ pub fn shared_memory() -> Result<()> {
     };
     let (file, _board) = memory_file::create(&shape)?;
     memory_file::open(file.as_fd(), MapAccess::ReadWrite).map(drop)
-}
-
-/// The library by which ranks of PRRTE and of `srun --mpi=pmix` join their job.
-///
-/// # Errors
-/// Why it cannot be loaded.
-pub fn pmix() -> std::result::Result<std::path::PathBuf, String> {
-    crate::launchers::pmix::found()
 }
 
 /// Opens a descriptor of a process, as the agent does for ranks behind wrappers.

@@ -7,15 +7,12 @@
 //! launcher's own, which gave each rank its place and is trusted with as much. Who cannot start an
 //! agent puts why, so that the others say it too instead of waiting.
 
-use garonne_job::adoption_messages::AdoptionRequest;
-use garonne_job::adoption_messages::AgentLocation;
-use garonne_job::adoption_messages::ChildListener;
-use garonne_job::adoption_messages::RootAgent;
+use garonne_job::adoption_messages::{AdoptionRequest, AgentLocation, ChildListener, RootAgent};
 use std::fmt::Write;
 use std::os::fd::OwnedFd;
 
 use super::{LauncherExchange, RankAndSize};
-use crate::adoption::{self, StartedAgent};
+use crate::agent_start::{self, StartedAgent};
 use garonne_job::agent_tree::{AgentTree, ENV_FAN_OUT, fan_out_from_environment};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -36,7 +33,7 @@ fn key_of_listener(node: u32) -> String {
 
 /// A rank that knows where its agent is.
 #[derive(Debug)]
-pub(crate) struct LocatedAgent {
+pub struct LocatedAgent {
     /// How the rank finds its agent.
     pub invitation: JobEnvironment,
     /// The line to the agent that this rank has started; to be kept until it has registered.
@@ -44,7 +41,10 @@ pub(crate) struct LocatedAgent {
 }
 
 /// Brings this rank to its agent. All ranks of the job must call it.
-pub(crate) fn exchange_agents(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> {
+///
+/// # Errors
+/// A rank could not start its agent, or ranks do not fit together.
+pub fn exchange_agents(exchange: &mut dyn LauncherExchange) -> Result<LocatedAgent> {
     let RankAndSize { rank, size } = exchange.rank_and_size();
     if size > RANKS_MAX {
         let text = format!("{size} ranks: a job has 1 to {RANKS_MAX}");
@@ -135,7 +135,7 @@ fn start_agent(
 ) -> Result<StartedAgent> {
     let RankAndSize { rank, .. } = exchange.rank_and_size();
     let program = std::env::args_os().next().unwrap_or_default();
-    let started = adoption::start(&AdoptionRequest {
+    let started = agent_start::start(&AdoptionRequest {
         launcher: exchange.launcher().to_owned(),
         program: program.to_string_lossy().chars().take(1024).collect(),
         parent: std::os::unix::process::parent_id(),

@@ -85,8 +85,11 @@ fn standing(rank: u32, size: Option<u32>) -> Option<RankAndSize> {
     Some(RankAndSize { rank, size })
 }
 
-/// Returns the path of the library that a rank would load, or why it cannot be loaded.
-pub(crate) fn found() -> std::result::Result<PathBuf, String> {
+/// Returns the path of the PMIx library that a rank would load.
+///
+/// # Errors
+/// Why none can be loaded.
+pub fn pmix_library() -> std::result::Result<PathBuf, String> {
     let mut why = String::from("not found");
     for place in places() {
         match Library::open(&place) {
