@@ -4,5 +4,5 @@
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     garonne_shm::cost_model::read_anything(bytes);
-    garonne_node::measured_networks::read_anything(bytes);
+    garonne_rank::measured_networks::read_anything(bytes);
 });

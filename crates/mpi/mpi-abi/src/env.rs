@@ -182,7 +182,7 @@ pub(crate) fn end_job(process: Option<&Process>, code: c_int, message: &str) -> 
     let _ = writeln!(std::io::stderr(), "{message}");
     let status = if code & 0xff == 0 { 1 } else { code };
     if !init_state::is_forked_child() {
-        garonne_node::client::abort_job(status);
+        garonne_rank::client::abort_job(status);
     }
     // SAFETY: ends the process; exit handlers of a program in an unknown state do not run.
     unsafe { libc::_exit(status) }

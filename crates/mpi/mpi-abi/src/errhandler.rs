@@ -9,9 +9,9 @@ use crate::handle::*;
 use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
 use crate::session::{find_session, session};
 use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
+use garonne_job::settings;
 use garonne_mpi::errhandler::{Errhandler, ErrhandlerKind, UserHandler};
 use garonne_mpi::error::{Class, Error};
-use garonne_node::rank;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -89,8 +89,8 @@ fn initial_or_fatal() -> Errhandler {
 /// # Errors
 /// The setting names none.
 pub(crate) fn initial_from_env() -> Result<Errhandler, garonne_job::Error> {
-    let said = std::env::var_os(rank::ENV_INITIAL_ERRHANDLER).unwrap_or_default();
-    Ok(match rank::initial_errhandler(&said)? {
+    let said = std::env::var_os(settings::ENV_INITIAL_ERRHANDLER).unwrap_or_default();
+    Ok(match settings::initial_errhandler(&said)? {
         1 => Errhandler::Abort,
         2 => Errhandler::Return,
         _ => Errhandler::Fatal,

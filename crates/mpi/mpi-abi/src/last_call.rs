@@ -15,7 +15,7 @@ use crate::call::CallId;
 use crate::entry::CallSite;
 use crate::tls_word::tls_word;
 use garonne_job::layout::last_calls::{LastCall, named_call};
-use garonne_node::client::AgentClient;
+use garonne_rank::client::AgentClient;
 use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ptr;

@@ -26,8 +26,8 @@ use garonne_engine::limits::SHORT_GENERATION_BITS;
 use garonne_engine::transport::Transport;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::request::{Request, Status};
-use garonne_node::rank::RankHost;
 use garonne_progress::messaging::{FastMessaging, WaitTarget, Waiting};
+use garonne_rank::RankHost;
 use std::cell::Cell;
 use std::ffi::c_int;
 

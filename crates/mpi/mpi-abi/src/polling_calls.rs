@@ -13,7 +13,6 @@ use crate::handle::MPI_Request;
 use crate::request;
 use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 use garonne_job::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
-use garonne_node::rank;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,7 +79,7 @@ pub(crate) fn record_answer() {
 }
 
 fn now_ns() -> u64 {
-    rank::clock_ns()
+    garonne_rank::clock_ns()
 }
 
 #[cold]
@@ -96,7 +95,7 @@ fn publish(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperatio
     let _ = PUBLISHED.try_with(|telling| {
         let PublishedPolls { place, polls } = &mut *telling.borrow_mut();
         if place.is_none() {
-            *place = rank::poll_slot();
+            *place = garonne_rank::poll_slot();
         }
         let Some(place) = place else { return };
         if count.is_power_of_two() || looks.shown.get().is_none() {

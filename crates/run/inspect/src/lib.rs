@@ -1,27 +1,35 @@
-//! Processes examined from outside: their threads, native stacks, system calls and Python frames.
-//! Nothing here knows MPI.
+//! Jobs and processes seen from outside, for tools.
 //!
-//! [`examine`] looks at a process once and gives a value. A sleeping thread is read without being
-//! touched, if its stack can be told so. Any other thread is stopped while its registers and its
-//! stack are copied, some ten to a hundred microseconds; everything else happens after it goes on.
-//! Threads whose system call would end with an error when it is interrupted are never stopped. A
-//! stopped thread goes on when the examining thread ends, in whatever way. Stateless; files and
-//! memory are read, nothing is written. Bounded by the constants in `limits`.
+//! A running job is asked through its agent ([`query_client`]); its world's memory tells what ranks
+//! record ([`trace_reader`]) and what they have sent ([`sent_counters`]). A job that has ended
+//! badly leaves a [`flight_recording`].
+//!
+//! [`examine`] looks at any process once and gives a value; it knows nothing of MPI. A sleeping
+//! thread is read without being touched, if its stack can be told so. Any other thread is stopped
+//! while its registers and its stack are copied, some ten to a hundred microseconds; everything
+//! else happens after it goes on. Threads whose system call would end with an error when it is
+//! interrupted are never stopped. A stopped thread goes on when the examining thread ends, in
+//! whatever way. Stateless; files and memory are read, nothing is written. Bounded by the constants
+//! in `limits`.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("registers are known on x86-64 and AArch64");
 
 mod access_denied;
 mod crashed_thread;
+pub mod flight_recording;
 pub mod limits;
 mod process_memory;
 mod process_report;
 pub mod python;
+pub mod query_client;
 mod registers;
+pub mod sent_counters;
 #[allow(unsafe_code)]
 mod sys;
 mod system_call;
 mod thread;
+pub mod trace_reader;
 mod unwind;
 
 use garonne_sites::SymbolResolver;

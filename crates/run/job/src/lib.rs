@@ -40,6 +40,7 @@ pub mod outcome;
 pub mod output_files;
 pub mod printable;
 pub mod process_exit;
+pub mod program_map;
 pub mod query;
 pub mod rank_messages;
 pub mod registration_secret;

@@ -15,6 +15,7 @@
 )]
 
 pub mod addresses;
+pub mod agent_answer;
 pub mod agent_discovery;
 pub mod allowed_networks;
 pub mod capabilities;

@@ -46,7 +46,7 @@ pub enum LauncherEvent {
         rank: u32,
         /// Process of the rank.
         process: u32,
-        /// The memory file ([`crate::flight_recorder::read`]).
+        /// The memory file, which `garonne-inspect` reads.
         file: OwnedFd,
     },
 }

@@ -1,11 +1,10 @@
-//! The processes of a job on one node: launcher, agent, and the side of a rank.
+//! Launcher and agents: the processes that run a job.
 //!
-//! Three roles share this crate, each in its own process. The **launcher** ([`launcher`]) is the
-//! `garonne run` that the user sees. The **agent** ([`agent`]) starts the ranks, passes their
-//! output on and ends the job at the first failure. The **client** ([`client`]) is the part of the
-//! MPI library that registers with the agent and maps the shared memory; [`rank`] brings the
-//! rank's engine up. What they agree on is in `garonne-job`, how they reach each other in
-//! `garonne-links`.
+//! Used by the command. The **launcher** ([`launcher`]) is the `garonne run` that the user sees.
+//! The **agent** ([`agent`]) of a host starts its ranks, passes their output on and ends the job at
+//! the first failure. Agents of other hosts are started ([`remote_agent`]), join with a key
+//! ([`join`]), or serve ranks that another launcher started ([`adoption`]). [`cpu_claims`] and
+//! [`rank_slots`] decide on which processors ranks run.
 
 #![deny(unsafe_code)]
 #![deny(
@@ -16,20 +15,9 @@
 
 pub mod adoption;
 pub mod agent;
-pub mod client;
 pub mod cpu_claims;
-pub mod crash;
 mod elf;
-pub mod flight_recorder;
 pub mod join;
 pub mod launcher;
-pub mod measured_networks;
-mod program_map;
-pub mod query_client;
-pub mod rank;
 pub mod rank_slots;
 pub mod remote_agent;
-pub mod sent_counters;
-pub mod strategy;
-pub mod trace_reader;
-pub mod trace_recorder;

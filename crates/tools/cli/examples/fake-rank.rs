@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use garonne_job::layout::{RankState, WaitInfo};
 use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS};
-use garonne_node::client::AgentClient;
+use garonne_rank::client::AgentClient;
 use garonne_tcp::Versions;
 
 fn main() {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use garonne_engine::observe::events::{Event, EventKind};
 use garonne_engine::observe::post_mortem::RecordedEvents;
+use garonne_inspect::flight_recording::{self, FlightRecording};
 use garonne_job::bounded_read;
 use garonne_job::call_names;
 use garonne_job::printable::line;
-use garonne_node::flight_recorder::{self, FlightRecording};
 use garonne_node::launcher;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::{communicator_of, has_tag};
@@ -74,7 +74,7 @@ impl FlightRecords {
             .ranks
             .iter()
             .filter_map(|(rank, process, file)| {
-                let recorded = flight_recorder::read(file, EVENTS)?;
+                let recorded = flight_recording::read(file, EVENTS)?;
                 let mut names = PlaceNames {
                     places: &mut places,
                     known: HashMap::new(),

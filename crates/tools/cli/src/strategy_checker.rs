@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use garonne_engine::schedule::plugin::{DecisionKind, PluginDecisions, StrategyPlugin};
 use garonne_engine::schedule::plugin_check::{self, PluginReport};
-use garonne_node::strategy::StrategyModule;
+use garonne_rank::strategy::StrategyModule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};

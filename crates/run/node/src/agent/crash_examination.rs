@@ -1,4 +1,5 @@
-//! Ranks that a signal ends and that stand still until they have been examined ([`crate::crash`]).
+//! Ranks that a signal ends and that stand still until they have been examined (`garonne-rank`
+//! reports them).
 //!
 //! The agent has its own program examine the first one (`garonne agent --crash_examination`), which
 //! writes a line for each function; it goes on meanwhile. The rank ends when the program has ended,

@@ -9,9 +9,9 @@ use garonne_sites::SymbolResolver;
 use garonne_sync::shm::MapAccess;
 
 use super::{Agent, RegisteredProcess, WorldState};
-use crate::program_map::{self, ProgramMap};
 use garonne_job::call_names;
 use garonne_job::layout::{self, last_calls};
+use garonne_job::program_map::{self, ProgramMap};
 use garonne_links::memory_file;
 
 /// The calls that do not say which of them they are.

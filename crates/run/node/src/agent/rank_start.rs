@@ -323,12 +323,12 @@ const SETTINGS: [&str; 9] = [
     garonne_job::settings::ENV_KILL_AFTER,
     garonne_job::settings::ENV_BACKGROUND,
     garonne_job::settings::ENV_CHECK,
-    crate::rank::ENV_INITIAL_ERRHANDLER,
+    garonne_job::settings::ENV_INITIAL_ERRHANDLER,
     garonne_job::settings::ENV_STRATEGY,
-    crate::rank::ENV_ENCRYPT,
-    crate::rank::ENV_OFI,
-    crate::rank::ENV_RAILS,
-    crate::rank::ENV_SHARDS,
+    garonne_job::settings::ENV_ENCRYPT,
+    garonne_job::settings::ENV_OFI,
+    garonne_job::settings::ENV_RAILS,
+    garonne_job::settings::ENV_SHARDS,
 ];
 
 /// Returns the variables that a host which joins receives: those that all ranks must agree about.
@@ -370,7 +370,7 @@ impl PreparedProgram {
         let said = self
             .env
             .iter()
-            .find(|(name, _)| name == crate::rank::ENV_RAILS);
+            .find(|(name, _)| name == garonne_job::settings::ENV_RAILS);
         said.is_some_and(|(_, said)| {
             matches!(BulkTransports::parse(said), Ok(BulkTransports::Both))
         })

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::CompletionCandidate;
 use comfy_table::{Table, presets};
+use garonne_inspect::query_client::{self, QueryClient};
+use garonne_inspect::sent_counters;
 use garonne_job::Error;
 use garonne_job::layout::{RankBlock, RankState};
 pub use garonne_job::snapshot::RankSnapshot;
 use garonne_links::agent_discovery;
 use garonne_links::process_tree;
 use garonne_links::trusted_peer;
-use garonne_node::query_client::{self, QueryClient};
-use garonne_node::sent_counters;
 
 /// A job as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::ValueHint;
 use clap_complete::engine::ArgValueCandidates;
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::query::RemoteCommand;
-use garonne_node::query_client::QueryClient;
 use garonne_topology::machine;
 use hwlocality::Topology;
 use hwlocality::object::TopologyObject;

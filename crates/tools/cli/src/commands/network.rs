@@ -5,12 +5,13 @@
 use clap::error::{ContextKind, ContextValue};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
+use garonne_inspect::query_client;
 use garonne_job::disabled_networks;
 use garonne_job::layout::{RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
+use garonne_job::settings;
 use garonne_links::addresses;
 use garonne_links::process_memory::memory_of;
-use garonne_node::{query_client, rank};
 use garonne_sync::shm::Segment;
 use garonne_tcp::connection_table::{self, ConnectionEntry};
 use garonne_tcp::{MEMORY, StreamNumber};
@@ -195,7 +196,7 @@ fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
             1 => "1 connection".to_owned(),
             count => format!("{count} connections"),
         },
-        rank::ENV_RAILS
+        settings::ENV_RAILS
     );
     outln!("one rank: garonne why gate N");
     0

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use garonne_engine::api::SendCompletion;
-use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
+use garonne_rank::{Rank, RankHost};
 use garonne_sync::user::{Data, Scratch};
 use serde::{Deserialize, Serialize};
 

@@ -3,9 +3,9 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::job_name::now_s;
 use garonne_job::layout::RankState;
-use garonne_node::query_client::QueryClient;
 use serde_json::{Value, json};
 
 use super::job_lookup;

@@ -3,8 +3,8 @@
 use garonne_engine::api::{
     CallOrigin, Error, Pattern, RecvArgs, Request, SendArgs, SendCompletion, Source, StartOutcome,
 };
-use garonne_node::rank::RankHost;
 use garonne_progress::messaging::{Messaging, Waiting};
+use garonne_rank::RankHost;
 use garonne_sync::user::Data;
 
 /// A context that no communicator has: there is none in such a job.

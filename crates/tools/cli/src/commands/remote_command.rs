@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::limits::LOOK_WAIT;
 use garonne_job::query::{OutputFormat, Query, RemoteCommand};
 use garonne_job::snapshot::PAGE_MARKS;
-use garonne_node::query_client::{self, QueryClient};
 use serde_json::{Value, json};
 
 use super::{map, network, why, why_peer};

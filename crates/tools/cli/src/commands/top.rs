@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::Table;
-use garonne_node::query_client::QueryClient;
+use garonne_inspect::query_client::QueryClient;
 use serde_json::json;
 
 use super::job_lookup::{self, RankSnapshot};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::query_client::QueryClient;
-use garonne_node::trace_reader::{ReadFrom, TraceReader};
+use garonne_inspect::query_client::QueryClient;
+use garonne_inspect::trace_reader::{ReadFrom, TraceReader};
 
 use super::job_lookup;
 use crate::flight_recording;

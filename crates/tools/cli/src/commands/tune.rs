@@ -6,7 +6,7 @@ use garonne_shm::cost_model::CostModel;
 use garonne_shm::protocol_tuner::WAYS;
 use garonne_sync::copy::Routine;
 
-use garonne_node::measured_networks::{MeasuredNetwork, MeasuredNetworks};
+use garonne_rank::measured_networks::{MeasuredNetwork, MeasuredNetworks};
 use serde::Serialize;
 
 use super::{tune_networks, tune_ranks};

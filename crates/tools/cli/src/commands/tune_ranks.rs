@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use garonne_engine::api::SendCompletion;
-use garonne_node::rank::{Rank, RankHost};
 use garonne_progress::messaging::Messaging;
+use garonne_rank::{Rank, RankHost};
 use garonne_shm::cost_model::ProtocolCosts;
 use garonne_shm::protocol_tuner::WAYS;
 use garonne_sync::user::{Data, Scratch};

@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 use garonne_engine::schedule::plugin::{DecisionCounts, DecisionKind, counts_bytes, read_counts};
+use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::disabled_networks;
 use garonne_job::layout::ActiveStrategy;
@@ -14,7 +15,6 @@ use garonne_job::settings::ENV_RAILS;
 use garonne_job::settings::ENV_STRATEGY;
 use garonne_links::addresses;
 use garonne_links::process_memory::memory_of;
-use garonne_node::query_client::{self, QueryClient};
 use garonne_shm::protocol_tuners;
 use garonne_sync::shm::Segment;
 use garonne_tcp::connection_table::{self, ConnectionEntry};

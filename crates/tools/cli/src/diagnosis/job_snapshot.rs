@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::rc::Rc;
 
+use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::node_map::listed;
 use garonne_job::query::Query;
 use garonne_job::snapshot::DetailedSnapshot;
-use garonne_node::query_client::{self, QueryClient};
 
 use super::rank_usage;
 use super::rank_waits::{self, RankView, monotonic_ns};

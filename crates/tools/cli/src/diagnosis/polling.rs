@@ -10,12 +10,12 @@ use garonne_links::process_memory::memory_of;
 use std::collections::HashMap;
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::call_names;
 use garonne_job::layout::{RankState, last_calls};
 use garonne_job::snapshot::{PolledOperation, PollingThread};
 use garonne_job::wait_report::{BOOK_BYTES, POLL_PLACES, PollReport, WaitReportCopy};
 use garonne_mpi::coll::call_tag::CollectiveKind;
-use garonne_node::query_client::QueryClient;
 use serde_json::json;
 
 use super::collectives::ActiveCollective;

@@ -8,11 +8,11 @@
 use garonne_links::process_memory::memory_of;
 use std::time::Duration;
 
+use garonne_inspect::query_client::QueryClient;
+use garonne_inspect::sent_counters;
 use garonne_job::layout::{RankState, WaitInfo, last_calls};
 use garonne_job::snapshot::{CollectivesEntered, DetailedSnapshot};
 use garonne_job::wait_report::{BOOK_BYTES, WaitReportCopy};
-use garonne_node::query_client::QueryClient;
-use garonne_node::sent_counters;
 
 use super::collectives;
 use super::polling::PollBaseline;

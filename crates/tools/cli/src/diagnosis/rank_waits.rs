@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use garonne_engine::observe::events::{PendingAction, PendingOperation};
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::call_names;
 use garonne_job::layout::{LAGGARDS, RankState, WaitInfo, last_calls};
 use garonne_job::snapshot::{CommMembers, CommSnapshot, DetailedSnapshot};
 use garonne_job::wait_report::{BOOK_BYTES, CommGroup, PendingOperations, WaitReportCopy};
-use garonne_node::query_client::QueryClient;
 use garonne_sites::SymbolResolver;
 
 use super::call_kinds::{is_blocking, is_probe, names_its_partner};

@@ -1,11 +1,11 @@
 //! Locates ranks of this host by their stacks, read from outside: ranks that are not in MPI, and
 //! ranks of Python. Lines of Python say more than those of the module that calls MPI for them.
 
+use garonne_inspect::query_client::QueryClient;
 use garonne_inspect::{NativeFrame, ProcessSnapshot, PythonFrame, examine};
 use garonne_job::call_names;
 use garonne_job::layout::RankState;
 use garonne_job::snapshot::PollingThread;
-use garonne_node::query_client::QueryClient;
 
 use super::rank_waits::RankView;
 use crate::commands::job_lookup::RankSnapshot;

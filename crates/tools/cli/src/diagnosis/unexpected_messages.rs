@@ -9,8 +9,8 @@ use garonne_links::process_memory::memory_of;
 use std::cell::OnceCell;
 
 use garonne_engine::observe::events::{self, PendingOperation, SentMessage, UnreceivedMessage};
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::layout::RankBlock;
-use garonne_node::query_client::QueryClient;
 
 use super::rank_waits::{CONTEXTS, RankView, number_of};
 

@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use garonne_node::query_client::QueryClient;
-use garonne_node::trace_reader::{ReadFrom, TraceReader};
+use garonne_inspect::query_client::QueryClient;
+use garonne_inspect::trace_reader::{ReadFrom, TraceReader};
 use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 

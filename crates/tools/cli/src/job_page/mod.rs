@@ -11,9 +11,9 @@ pub mod live_server;
 
 use std::time::{Duration, Instant};
 
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::job_name::now_s;
 use garonne_job::layout::RankState;
-use garonne_node::query_client::QueryClient;
 use garonne_trace::traffic::TrafficMatrix;
 use serde_json::{Value, json};
 

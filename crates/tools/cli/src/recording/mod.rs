@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
+use garonne_inspect::trace_reader::{self, TraceReader};
 use garonne_job::layout::RankState;
-use garonne_node::trace_reader::{self, TraceReader};
 use garonne_trace::event::{EventKind, TraceEvent};
 use garonne_trace::event_stream;
 use garonne_trace::overlap::OverlapAnalysis;

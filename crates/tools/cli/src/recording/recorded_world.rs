@@ -1,10 +1,10 @@
 //! One world of a job that is recorded: its ranks on this host, their names for things, and who of
 //! them has died.
 
+use garonne_inspect::trace_reader::TraceReader;
 use garonne_job::layout::{self, RankState};
 use garonne_job::wait_report::{BOOK_BYTES, WaitReportCopy};
 use garonne_links::process_memory::memory_of;
-use garonne_node::trace_reader::TraceReader;
 use garonne_trace::event::{EventKind, ProgressMode, RecordDecoder, TraceEvent};
 use garonne_trace::record::Record;
 

@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use garonne_inspect::query_client::{self, JobAnswers, QueryClient};
+use garonne_inspect::trace_reader::{ReadFrom, now_ns};
 use garonne_job::limits::{CLOCK_ROUNDS, LOOK_WAIT};
 use garonne_job::node_map::listed;
 use garonne_job::query::Query;
-use garonne_node::query_client::{self, JobAnswers, QueryClient};
-use garonne_node::trace_reader::{ReadFrom, now_ns};
 use garonne_trace::event::{EventKind, TraceEvent};
 use garonne_trace::event_stream::EventReader;
 use garonne_trace::timeline::Timeline;

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, Str};
 use clap::{Arg, ArgAction, Command, ValueHint};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 
-use garonne_node::rank;
+use garonne_job::settings;
 
 use super::options::{OPTIONS, OptionAction, OptionSpec, find};
 
@@ -158,7 +158,7 @@ pub fn values(action: OptionAction) -> &'static [&'static str] {
         ],
         OptionAction::Colour => &["auto", "always", "never"],
         OptionAction::Output => &["tag", "rank", "timestamp", "merge"],
-        OptionAction::InitialErrhandler => &rank::INITIAL_ERRHANDLERS,
+        OptionAction::InitialErrhandler => &settings::INITIAL_ERRHANDLERS,
         OptionAction::Record => &RECORD,
         OptionAction::Stdin => &["0", "none"],
         OptionAction::Display => &["bind", "map"],

@@ -11,10 +11,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::call_names;
 use garonne_job::codes;
 use garonne_job::layout::RankState;
-use garonne_node::query_client::QueryClient;
 
 use crate::commands::job_lookup;
 use crate::diagnosis::rank_waits::RankView;

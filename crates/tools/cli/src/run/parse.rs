@@ -12,9 +12,9 @@ use garonne_job::job::{Job, OutputTags, OutputTimes, Program, StderrMode, StdinR
 use garonne_job::job_name;
 use garonne_job::node_map::{HostOrder, HostSpec};
 use garonne_job::output_files::OutputFiles;
+use garonne_job::settings;
 use garonne_job::settings::kill_after;
 use garonne_job::settings::record;
-use garonne_node::rank;
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -442,11 +442,11 @@ impl CommandLineParser<'_> {
             OptionAction::Signals => forwarded(&text)?,
             OptionAction::Directory => draft.dir = Some(value.into()),
             OptionAction::InitialErrhandler => {
-                rank::initial_errhandler(&value)
-                    .map_err(|_| bad(&rank::INITIAL_ERRHANDLERS.join(", ")))?;
+                settings::initial_errhandler(&value)
+                    .map_err(|_| bad(&settings::INITIAL_ERRHANDLERS.join(", ")))?;
                 draft
                     .env
-                    .push((rank::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
+                    .push((settings::ENV_INITIAL_ERRHANDLER.into(), Some(value)));
             }
             OptionAction::BindTo => {
                 self.policy.bind = bind_to(&text)

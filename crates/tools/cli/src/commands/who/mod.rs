@@ -7,7 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
-use garonne_node::query_client::QueryClient;
+use garonne_inspect::query_client::QueryClient;
 
 use super::job_lookup;
 use crate::diagnosis::{Diagnosis, report_text, stack_locations};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use garonne_inspect::query_client::QueryClient;
 use garonne_job::node_map::listed;
-use garonne_node::query_client::QueryClient;
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::pipe;
 

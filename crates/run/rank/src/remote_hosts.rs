@@ -18,9 +18,9 @@ use garonne_tcp::{
 use garonne_topology::device::{self, DeviceLocality};
 use garonne_topology::nuioa;
 
-use super::JobHosts;
 use crate::client::{AgentClient, WorldInfo};
 use crate::measured_networks::MeasuredNetworks as Tuned;
+use crate::rank::JobHosts;
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::codes;
 use garonne_job::disabled_networks;
@@ -33,7 +33,7 @@ use garonne_job::settings::ranks::{fabrics, sealed};
 use garonne_links::addresses::{self, WhichHost};
 
 /// The transports of a rank to the other hosts of its job, as [`RemoteHosts::new`] makes them.
-pub(super) struct RemoteHosts {
+pub(crate) struct RemoteHosts {
     pub transport: TcpTransport,
     /// By rank: it is on this node.
     pub local_ranks: Vec<bool>,

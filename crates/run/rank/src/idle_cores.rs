@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Cores on which progress threads of a node's ranks may run, and how many whole cores each needs
 /// to have one.
 #[derive(Clone, Debug)]
-pub(super) struct IdleCores {
+pub(crate) struct IdleCores {
     cpus: CpuSet,
     wanted: u64,
 }
@@ -24,7 +24,7 @@ impl IdleCores {
     /// much processor time. `helpers`: CPUs for the progress threads, if ranks are bound; else
     /// these run where the ranks do, on `allowed`. `None`: there are none whatever the machine is
     /// like.
-    pub(super) fn of(
+    pub(crate) fn of(
         (ranks, threads): (u32, u32),
         cpus_milli: u32,
         helpers: Option<&CpuSet>,
@@ -41,7 +41,7 @@ impl IdleCores {
     }
 
     /// See `Environment::vigil`.
-    pub(super) fn vigil(&self) -> Duration {
+    pub(crate) fn vigil(&self) -> Duration {
         self.vigil_on(&Machine::read(Path::new("/sys/devices/system"), &self.cpus))
     }
 

@@ -24,6 +24,7 @@ use garonne_job::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldSh
 use garonne_job::limits;
 use garonne_job::rank_messages::{self, ToAgent, ToRank, truncate};
 use garonne_launchers::{self as launchers, LauncherExchange};
+use garonne_links::agent_answer::{decode, refusal, unexpected};
 use garonne_links::agent_discovery::JobEnvironment;
 use garonne_links::capabilities;
 use garonne_links::memory_file;
@@ -623,30 +624,4 @@ fn receive(control: &GuardedFd) -> Result<ToRank> {
     let message = sys::recv(open(control)?, RecvFlags::empty())
         .map_err(|error| Error::system(codes::G0209, "cannot hear the agent of this job", error))?;
     decode(&message)
-}
-
-pub(crate) fn decode(message: &sys::ReceivedMessage) -> Result<ToRank> {
-    if message.bytes.is_empty() {
-        return Err(Error::peer(
-            codes::G0209,
-            "the agent of this job has closed the connection",
-        ));
-    }
-    ToRank::decode(&message.bytes)
-}
-
-pub(crate) fn refusal(code: &str, text: String) -> Error {
-    let code = codes::find(code).map_or(codes::G0209, |code| code.id);
-    if code == codes::G0205 {
-        Error::misuse(code, text)
-    } else {
-        Error::peer(code, text)
-    }
-}
-
-pub(crate) fn unexpected(message: &ToRank) -> Error {
-    Error::peer(
-        codes::G0209,
-        format!("unexpected answer from the agent: {message:?}"),
-    )
 }

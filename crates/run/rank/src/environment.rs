@@ -4,8 +4,8 @@
 //! One [`RankEnvironment`] for each shard; what others see of the rank is one, whatever shard it is
 //! about ([`PublishedState`]).
 
-use super::idle_cores::IdleCores;
 use crate::client::AgentClient;
+use crate::idle_cores::IdleCores;
 use crate::trace_recorder::TraceRecorder;
 use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// The surroundings of the host of one of a rank's shards in a real process.
 #[derive(Clone)]
 pub struct RankEnvironment {
-    pub(super) shard: usize,
-    pub(super) shown: Option<Arc<PublishedState>>,
-    pub(super) tracer: Option<Arc<TraceRecorder>>,
-    pub(super) patience: SpinBudget,
-    pub(super) lends_always: bool,
-    pub(super) grace: Option<Duration>,
-    pub(super) idle: Option<IdleCores>,
+    pub(crate) shard: usize,
+    pub(crate) shown: Option<Arc<PublishedState>>,
+    pub(crate) tracer: Option<Arc<TraceRecorder>>,
+    pub(crate) patience: SpinBudget,
+    pub(crate) lends_always: bool,
+    pub(crate) grace: Option<Duration>,
+    pub(crate) idle: Option<IdleCores>,
 }
 
 /// The book of this process. It stays for those who watch after the rank has finalized.
@@ -47,14 +47,14 @@ pub fn poll_slot() -> Option<PollSlot> {
 /// State that a rank of a job publishes to others, put together from its shards.
 pub struct PublishedState {
     wait_report: &'static WaitReport,
-    pub(super) client: Arc<AgentClient>,
+    pub(crate) client: Arc<AgentClient>,
     /// Operations that threads wait for, by shard.
     waits: Mutex<Vec<(usize, PendingReport)>>,
 }
 
 impl PublishedState {
     /// Nothing so far.
-    pub(super) fn new(client: Arc<AgentClient>) -> Self {
+    pub(crate) fn new(client: Arc<AgentClient>) -> Self {
         Self {
             wait_report: BOOK.get_or_init(WaitReport::default),
             client,
@@ -63,7 +63,7 @@ impl PublishedState {
     }
 
     /// The book.
-    pub(super) fn book(&self) -> &'static WaitReport {
+    pub(crate) fn book(&self) -> &'static WaitReport {
         self.wait_report
     }
 

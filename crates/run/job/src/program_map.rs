@@ -4,22 +4,14 @@
 //! Written by the rank when it joins and when a trace begins, read by the agent and by tools of the
 //! same user, who take it for words that may be wrong. Bounded by [`layout::NOTES_BYTES`].
 
-#[allow(unsafe_code)]
-mod sys;
-
-use std::ffi::OsStr;
-use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use garonne_sync::shm::Segment;
 
-use garonne_job::layout;
+use crate::layout;
 
 /// The text behind its length.
 const TEXT: usize = 8;
-/// By which loaded parts are aligned at least.
-const PAGE: u64 = 4096;
 
 /// The program of a rank: its name, and where its objects are mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,46 +22,13 @@ pub struct ProgramMap {
     pub objects: String,
 }
 
-/// Leaves notes about this process in `area`, which is as long as notes are.
-pub fn write(area: &Segment) {
-    let program = std::env::args_os().next().unwrap_or_default();
-    let text = compose(&program.to_string_lossy(), &objects());
+/// Writes notes about a process to `area`, which is as long as notes are: the program's name, and
+/// lines as in its `maps` file.
+pub fn write(area: &Segment, program: &str, maps: &str) {
+    let text = compose(program, maps);
     area.write(TEXT, text.as_bytes());
     // SYNC(trace-notes): whoever sees the length sees the text.
     area.atomic_u64(0).store(text.len() as u64, Release);
-}
-
-/// Returns what the `maps` file would say of all loaded objects. That file takes the kernel ten
-/// times as long.
-fn objects() -> String {
-    let mut text = String::with_capacity(layout::NOTES_BYTES);
-    for (name, parts) in sys::loaded_objects() {
-        let path = match name.is_empty() {
-            true => std::env::current_exe(),
-            false => std::path::absolute(OsStr::from_bytes(&name)),
-        };
-        let path = path.unwrap_or_default();
-        let path = path.to_string_lossy();
-        if path.contains('\n') {
-            continue;
-        }
-        for part in parts {
-            // Whole pages, as they are mapped.
-            let before = part.range.start % PAGE;
-            let right = |bit, letter| if part.rights & bit != 0 { letter } else { '-' };
-            let _ = writeln!(
-                text,
-                "{:x}-{:x} {}{}{}p {:08x} 00:00 0 {path}",
-                part.range.start - before,
-                part.range.end.next_multiple_of(PAGE),
-                right(libc::PF_R, 'r'),
-                right(libc::PF_W, 'w'),
-                right(libc::PF_X, 'x'),
-                part.offset - before.min(part.offset),
-            );
-        }
-    }
-    text
 }
 
 fn compose(program: &str, maps: &str) -> String {
@@ -123,44 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_by_what_it_left() {
+    fn notes_are_read_as_they_were_written() {
         let area = area();
         assert_eq!(read(&area), ProgramMap::default());
-        write(&area);
+        let code = "1000-2000 r-xp 00000000 00:00 0 /bin/a\n";
+        let data = "2000-3000 rw-p 00001000 00:00 0 /bin/a\n";
+        write(&area, "a", &[code, data].concat());
         let notes = read(&area);
-        let own = std::env::args().next().unwrap();
-        let object = std::env::current_exe().unwrap();
-        assert_eq!(notes.program, own);
-        assert!(
-            notes.objects.contains(&object.display().to_string()),
-            "{notes:?}"
-        );
-    }
-
-    #[test]
-    fn code_is_noted_where_it_lies() {
-        let here = code_is_noted_where_it_lies as fn() as usize as u64;
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let of = |text: &str| {
-            let lines = text
-                .lines()
-                .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-            let mut lines = lines.filter_map(|line| {
-                let (start, end) = line[0].split_once('-')?;
-                let number = |text| u64::from_str_radix(text, 16).unwrap();
-                let holds = number(start) <= here && here < number(end);
-                holds.then(|| {
-                    (
-                        number(start),
-                        line[1].to_owned(),
-                        number(line[2]),
-                        line[5].to_owned(),
-                    )
-                })
-            });
-            lines.next().unwrap()
-        };
-        assert_eq!(of(&objects()), of(&maps));
+        assert_eq!((&*notes.program, &*notes.objects), ("a", code));
     }
 
     #[test]

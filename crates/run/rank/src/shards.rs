@@ -3,10 +3,10 @@
 //! Each is an engine of its own with an inbox and a bell of its own in the world's memory. Between
 //! hosts there are none: ranks of a job on several have one connection to each peer.
 
-use super::RankHost;
-use super::environment::RankEnvironment;
-use super::node_peers::SegmentPeers;
 use crate::client::AgentClient;
+use crate::environment::RankEnvironment;
+use crate::node_peers::SegmentPeers;
+use crate::rank::RankHost;
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
 use garonne_engine::engine::Engine;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub type RankShards = ShardedEngine<MultiTransport, RankEnvironment>;
 
 /// Arguments from which the further shards of a rank are made.
-pub(super) struct ShardFactory {
+pub(crate) struct ShardFactory {
     client: Option<Arc<AgentClient>>,
     place: RankEnvironment,
     built_in: BuiltinStrategy,
@@ -40,7 +40,7 @@ impl ShardFactory {
     ///
     /// # Errors
     /// `Misuse` if the environment wishes for what there is not.
-    pub(super) fn new(
+    pub(crate) fn new(
         client: Option<Arc<AgentClient>>,
         place: RankEnvironment,
         (built_in, loaded): (BuiltinStrategy, Option<Arc<CheckedPlugin>>),
@@ -56,7 +56,7 @@ impl ShardFactory {
     }
 
     /// The rank with all its shards; `None`: it can have no more than one.
-    pub(super) fn around(self, first: Arc<RankHost>) -> Option<Arc<RankShards>> {
+    pub(crate) fn around(self, first: Arc<RankHost>) -> Option<Arc<RankShards>> {
         let count = self
             .client
             .as_ref()

@@ -20,7 +20,7 @@ use garonne_sync::trace_ring;
 use garonne_trace::record::{OperationKind, Record, RecordKind};
 
 use crate::client::AgentClient;
-use crate::program_map;
+use crate::loaded_objects;
 use garonne_job::layout;
 use garonne_job::limits::FRUITLESS_RUN_NS;
 use garonne_job::wait_report::WaitReport;
@@ -89,7 +89,7 @@ impl TraceRecorder {
     /// Leaves word of this process, which may be killed at any moment.
     pub fn publish_program(&self) {
         if let Some((notes, _)) = self.area() {
-            program_map::write(notes);
+            loaded_objects::write(notes);
         }
     }
 
@@ -124,7 +124,7 @@ impl TraceRecorder {
             let Some((notes, _)) = self.area() else {
                 return;
             };
-            program_map::write(notes);
+            loaded_objects::write(notes);
             self.on.store(true, Relaxed);
             for (number, name) in self.book.names() {
                 self.named(number, &name);

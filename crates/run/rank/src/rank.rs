@@ -5,30 +5,6 @@
 //! patience, how to end the job) is answered here from the [`AgentClient`]; a world of one answers
 //! it from plain memory and never meets an agent.
 
-mod environment;
-mod idle_cores;
-mod node_peers;
-mod remote_hosts;
-mod shards;
-pub use environment::{PublishedState, RankEnvironment, poll_slot};
-use garonne_job::layout::ActiveStrategy;
-pub use garonne_job::settings::ENV_ENCRYPT;
-pub use garonne_job::settings::ENV_INITIAL_ERRHANDLER;
-pub use garonne_job::settings::ENV_NETWORKS;
-pub use garonne_job::settings::ENV_OFI;
-pub use garonne_job::settings::ENV_RAILS;
-pub use garonne_job::settings::ENV_SHARDS;
-pub use garonne_job::settings::INITIAL_ERRHANDLERS;
-use garonne_job::settings::async_progress::AsyncProgressSetting;
-use garonne_job::settings::async_progress::async_progress_setting;
-use garonne_job::settings::bulk_transports;
-pub use garonne_job::settings::initial_errhandler;
-use garonne_job::settings::strategy::StrategyChoice;
-use idle_cores::IdleCores;
-use node_peers::SegmentPeers;
-pub use shards::RankShards;
-use shards::ShardFactory;
-
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,13 +26,21 @@ use garonne_topology::machine::allowed;
 
 use crate::client::{AgentClient, WorldInfo};
 use crate::crash;
+use crate::environment::{PublishedState, RankEnvironment};
 use crate::flight_recorder;
+use crate::idle_cores::IdleCores;
+use crate::node_peers::SegmentPeers;
+use crate::remote_hosts;
+use crate::shards::{RankShards, ShardFactory};
 use crate::strategy::StrategyModule;
 use crate::trace_recorder::TraceRecorder;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::layout::{AsyncProgressState, RankState};
+use garonne_job::layout::{ActiveStrategy, AsyncProgressState, RankState};
 use garonne_job::limits;
+use garonne_job::settings::async_progress::{AsyncProgressSetting, async_progress_setting};
+use garonne_job::settings::bulk_transports;
+use garonne_job::settings::strategy::StrategyChoice;
 use garonne_links::agent_discovery::ENV_HELPERS;
 
 /// The engine of a rank of this node, as the layers above use it.

@@ -29,7 +29,7 @@ fn is_left(bytes: usize) -> bool {
 }
 
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
-pub(super) struct SegmentPeers {
+pub(crate) struct SegmentPeers {
     client: Arc<AgentClient>,
     board: Segment,
     me: Peer,
@@ -40,14 +40,14 @@ pub(super) struct SegmentPeers {
 
 impl SegmentPeers {
     /// In the first shard.
-    pub(super) fn new(client: Arc<AgentClient>) -> Self {
+    pub(crate) fn new(client: Arc<AgentClient>) -> Self {
         let own_inbox = client.own_inbox();
         Self::with(client, 0, own_inbox)
     }
 
     /// In a shard. Where its inbox finds no room the other ranks are told that none of them is
     /// reached in it: it is not to be asked for again.
-    pub(super) fn in_shard(client: Arc<AgentClient>, shard: u32) -> Result<Self> {
+    pub(crate) fn in_shard(client: Arc<AgentClient>, shard: u32) -> Result<Self> {
         match client.map_shard_inbox(shard, client.world().rank) {
             Ok(own_inbox) => Ok(Self::with(client, shard, own_inbox)),
             Err(error) => {

@@ -1,42 +1,20 @@
-//! What a rank records for readers after its death, from the rank to the launcher: the area that
-//! its last events lie in.
+//! Recordings of a job that has ended: the last events of its ranks, and the memory of its newest
+//! world.
 //!
-//! A rank makes the area when it joins its job and hands the descriptor to its agent, which keeps
-//! it while the job runs. Where the job ends badly the agent hands those of its host to the
-//! launcher ([`crate::launcher::LauncherEvent`]).
+//! Owned by the command, whose launcher hands it the files of ranks and worlds where a job ends
+//! badly. All that is read was written by processes that are gone: it is copied and bounded.
 
-use garonne_job::settings::ENV_RECORD;
-use garonne_job::settings::record::is_wanted;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 
 use garonne_engine::observe::post_mortem::{self, AREA_BYTES, RecordedEvents};
-use garonne_sync::post_mortem::PostMortemArea;
 use garonne_sync::shm::{MapAccess, Segment};
 
-use crate::client::AgentClient;
-use crate::program_map;
 use garonne_job::error::Result;
 use garonne_job::layout::{self, WaitInfo, WorldShape};
+use garonne_job::program_map;
 use garonne_links::memory_file;
-
-/// The area of this rank, whose file its agent has now; `None` if none is wanted or to be had: the
-/// rank does without.
-///
-/// # Errors
-/// The setting says what it may not.
-pub(crate) fn area_of(client: &AgentClient) -> Result<Option<Arc<PostMortemArea>>> {
-    if !is_wanted(&std::env::var_os(ENV_RECORD).unwrap_or_default())? {
-        return Ok(None);
-    }
-    let made = PostMortemArea::new(&post_mortem::header(), &post_mortem::slots());
-    Ok(made.ok().map(|(area, file)| {
-        client.send_flight_recorder(file.as_fd());
-        area
-    }))
-}
 
 /// The last `most` events of a rank, from its area's file; `None`: it is no such file.
 pub fn read(file: &OwnedFd, most: usize) -> Option<RecordedEvents> {
@@ -101,14 +79,7 @@ impl FlightRecording {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_setting_has_two_words_and_names_them() {
-        assert!(is_wanted("".as_ref()).unwrap() && is_wanted("on".as_ref()).unwrap());
-        assert!(!is_wanted(" off".as_ref()).unwrap());
-        let error = is_wanted("of".as_ref()).unwrap_err().to_string();
-        assert!(error.contains("on, off"), "{error}");
-    }
+    use garonne_sync::post_mortem::PostMortemArea;
 
     #[test]
     fn only_an_area_of_this_format_is_read() {

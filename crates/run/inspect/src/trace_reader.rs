@@ -1,4 +1,4 @@
-//! The other side of [`crate::trace_recorder`]: asks the ranks of a world to record, and reads what
+//! The reader of a job's traces: asks the ranks of a world to record, and reads what
 //! they recorded, also of those that are gone.
 //!
 //! Owned by the launcher or a tool of the same user, which holds the world's memory file and so
@@ -12,10 +12,10 @@ use garonne_sync::shm::{MapAccess, Segment};
 use garonne_sync::trace_ring::TraceRingReader;
 use garonne_trace::record::Record;
 
-use crate::program_map;
 use garonne_job::error::Result;
 use garonne_job::layout::{self, RankBlock, WaitInfo, WorldShape};
 use garonne_job::limits;
+use garonne_job::program_map;
 use garonne_links::memory_file;
 use garonne_links::sys;
 
