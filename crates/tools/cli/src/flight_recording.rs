@@ -10,13 +10,13 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use garonne_agent::launcher;
 use garonne_engine::observe::events::{Event, EventKind};
 use garonne_engine::observe::post_mortem::RecordedEvents;
 use garonne_inspect::flight_recording::{self, FlightRecording};
 use garonne_job::bounded_read;
 use garonne_job::call_names;
 use garonne_job::printable::line;
-use garonne_node::launcher;
 use garonne_sites::SymbolResolver;
 use garonne_trace::event::{communicator_of, has_tag};
 use garonne_trace::trace_file::TraceFile;

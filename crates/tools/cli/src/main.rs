@@ -45,9 +45,9 @@ fn main() {
     let code = match words.get(1).and_then(|word| word.to_str()) {
         _ if as_launcher => run::run(words.split_off(1), &called),
         // Started by a launcher on another host.
-        Some("agent") if words.len() == 2 => garonne_node::remote_agent::serve(),
+        Some("agent") if words.len() == 2 => garonne_agent::remote_agent::serve(),
         // Started by a rank of another launcher's.
-        Some("agent") if words[2..] == ["--adopt"] => garonne_node::adoption::serve(),
+        Some("agent") if words[2..] == ["--adopt"] => garonne_agent::adoption::serve(),
         // Started by an agent, to look at its host's ranks.
         Some("agent") if words.len() == 5 && words[2] == "--look" => {
             diagnosis::job_snapshot::look_for_agent(

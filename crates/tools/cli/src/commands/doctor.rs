@@ -8,9 +8,9 @@ use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
+use garonne_agent::cpu_claims;
 use garonne_job::limits;
 use garonne_links::capabilities;
-use garonne_node::cpu_claims;
 use garonne_topology::{Machine, quota};
 use serde::Serialize;
 

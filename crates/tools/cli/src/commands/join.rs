@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use garonne_agent::join::join_client::{self, JoinEvent};
 use garonne_job::bounded_read;
 use garonne_job::codes;
 use garonne_job::limits;
-use garonne_node::join::join_client::{self, JoinEvent};
 
 /// Exit code for a command line that is not understood.
 const USAGE: i32 = 2;

@@ -3,13 +3,13 @@
 use super::{job_lookup, remote_command};
 use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
+use garonne_agent::cpu_claims;
 use garonne_inspect::query_client::QueryClient;
 use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape};
 use garonne_job::query::RemoteCommand;
 use garonne_job::settings::ENV_BACKGROUND;
 use garonne_job::settings::SETTINGS;
 use garonne_links::process_memory::memory_of;
-use garonne_node::cpu_claims;
 use garonne_shm::{TunerReport, protocol_tuner::WAYS, protocol_tuners};
 use garonne_sync::shm::Segment;
 use garonne_topology::binding::Policy;

@@ -24,10 +24,10 @@ mod wait_text;
 use garonne_job::agent_socket_name::AgentSocketName;
 use std::io::Write;
 
+use garonne_agent::agent::stall_detector;
 use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::codes;
 use garonne_job::layout::RankState;
-use garonne_node::agent::stall_detector;
 use serde_json::json;
 
 use deadlock::HangVerdict;

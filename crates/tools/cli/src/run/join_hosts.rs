@@ -11,12 +11,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use garonne_agent::join::join_listener::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
 use garonne_job::bounded_read::{self, KEY_BYTES_MAX};
 use garonne_job::codes;
 use garonne_job::job::{Job, StdinReaders};
 use garonne_job::limits;
 use garonne_job::node_map::{HostOrder, HostSpec, NodeMap};
-use garonne_node::join::join_listener::{ExpectedHosts, JoinListener, JoinResult, JoinedHosts};
 
 /// An option that says how hosts join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,6 +33,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use garonne_agent::{cpu_claims, rank_slots, remote_agent};
 use garonne_job::agent_tree;
 use garonne_job::bounded_read;
 use garonne_job::codes;
@@ -40,7 +41,6 @@ use garonne_job::job::{Job, TagColour};
 use garonne_job::limits;
 use garonne_job::node_map::{NodeMap, listed};
 use garonne_links::local_host::which_are_local as own_names;
-use garonne_node::{cpu_claims, rank_slots, remote_agent};
 use garonne_topology::{machine, quota};
 
 use crate::flight_recording::FlightRecords;

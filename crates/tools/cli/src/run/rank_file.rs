@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 
+use garonne_agent::rank_slots::{self, is_place};
 use garonne_job::job::Job;
 use garonne_job::node_map::HostSpec;
-use garonne_node::rank_slots::{self, is_place};
 
 use super::host_list;
 use super::launch_request::SystemFacts;

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
+use garonne_agent::join::join_listener::JoinedHosts;
+use garonne_agent::launcher::{self, LauncherEvent};
 use garonne_inspect::trace_reader::{ReadFrom, TraceReader};
 use garonne_job::Result;
 use garonne_job::codes;
 use garonne_job::job::Job;
-use garonne_node::join::join_listener::JoinedHosts;
-use garonne_node::launcher::{self, LauncherEvent};
 
 use super::USAGE;
 use crate::commands::job_lookup;

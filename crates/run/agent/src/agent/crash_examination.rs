@@ -1,7 +1,7 @@
 //! Ranks that a signal ends and that stand still until they have been examined (`garonne-rank`
 //! reports them).
 //!
-//! The agent has its own program examine the first one (`garonne agent --crash_examination`), which
+//! The agent has its own program examine the first one (`garonne agent --crashed`), which
 //! writes a line for each function; it goes on meanwhile. The rank ends when the program has ended,
 //! at the latest after [`CRASH_WAIT`], and what was written is told with its end. Others that crash
 //! meanwhile stand until the job ends by the first, and are not examined.
