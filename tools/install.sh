@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-mpi-abi
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -30,8 +30,8 @@ install_into() {
     say "installing into $prefix"
     place "$built/garonne" "$prefix/bin/garonne" 755
     place "$built/libmpi_abi.so" "$prefix/lib/libmpi_abi.so.1" 755
-    place crates/mpi/mpi-abi/include/mpi.h "$prefix/include/mpi.h" 644
-    for name in tasks strategy; do place "crates/mpi/mpi-abi/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
+    place crates/mpi/abi-std/include/mpi.h "$prefix/include/mpi.h" 644
+    for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done
     for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done

@@ -6,15 +6,15 @@
 use crate::table::Function;
 use std::fmt::Write;
 
-/// Returns the entry points of all functions. The including module has the macro `entry` and the
-/// wrappers `wrap_MPI_X` in scope.
+/// Returns the entry points of all functions. The including module has the macro `entry_point` and
+/// the wrappers `wrap_MPI_X` in scope.
 pub fn entry_points(functions: &[Function]) -> String {
     let mut out = String::new();
     for f in functions {
         for prefix in ["", "P"] {
             writeln!(
                 out,
-                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ entry!(wrap_{0}) }}",
+                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ entry_point!(wrap_{0}) }}",
                 f.name
             )
             .unwrap();

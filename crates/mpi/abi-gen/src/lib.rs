@@ -5,11 +5,11 @@
 //! [`constants`] parse the files. The generators take the parsed table and return text:
 //!
 //! - [`wrappers`]: Rust code of the constants, of the functions' names and of the wrappers, which
-//!   have the C prototypes. The build script of `garonne-mpi-abi` calls it.
+//!   have the C prototypes. The build script of `garonne-bodies` calls it.
 //! - [`entry_points`]: Rust code of the exported symbols, `MPI_X` and `PMPI_X`, which jump to the
-//!   wrappers. The build script calls it, too.
+//!   wrappers. The build script of `garonne-abi-std` calls it.
 //! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
-//!   `garonne-mpi-abi` keeps them equal to the table.
+//!   `garonne-abi-std` keeps them equal to the table.
 //!
 //! The crate reads and writes no file and depends on no other crate. So more libraries, for another
 //! ABI or for Fortran, can be generated from the same table.

@@ -95,7 +95,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\npub(crate) extern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
+            "\npub extern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
              match crate::fast_path::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
@@ -103,7 +103,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     }
     writeln!(
         out,
-        "\n{attribute}pub(crate) extern \"C-unwind\" fn {name}({params}){result} {{"
+        "\n{attribute}pub extern \"C-unwind\" fn {name}({params}){result} {{"
     )
     .unwrap();
     writeln!(out, "    site.note();").unwrap();

@@ -21,7 +21,7 @@ fn agrees(path: PathBuf, expected: &str) {
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "{} is out of date: UPDATE=1 cargo test -p garonne-mpi-abi --test generated",
+        "{} is out of date: UPDATE=1 cargo test -p garonne-abi-std --test generated",
         path.display()
     );
 }

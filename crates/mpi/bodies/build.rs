@@ -1,7 +1,6 @@
-//! Generates the Rust code of constants, wrappers and entry points from the table in
-//! `garonne-abi-gen`, and sets the library's soname and link options.
+//! Generates the Rust code of constants and wrappers from the table in `garonne-abi-gen`.
 
-use garonne_abi_gen::{entry_points, wrappers};
+use garonne_abi_gen::wrappers;
 use std::path::Path;
 use std::{env, fs, process};
 
@@ -12,12 +11,6 @@ fn main() {
     }
     // The table is part of the build script: a change of it runs the script again.
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
-    // The unwinder comes into the library: to load another one takes each rank a tenth of a
-    // millisecond.
-    println!("cargo:rustc-link-lib=dylib:+verbatim=libgcc_eh.a");
-    // Threads and exit handlers of ours may outlive a dlclose.
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }
 
 fn generate() -> Result<(), String> {
@@ -28,6 +21,5 @@ fn generate() -> Result<(), String> {
         fs::write(Path::new(&out).join(name), text).map_err(|e| format!("{name}: {e}"))
     };
     write("constants.rs", wrappers::constants(&constants))?;
-    write("wrappers.rs", wrappers::functions(&functions))?;
-    write("entry_points.rs", entry_points::entry_points(&functions))
+    write("wrappers.rs", wrappers::functions(&functions))
 }

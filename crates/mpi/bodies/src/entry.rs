@@ -23,9 +23,11 @@ global_asm!(
     ".popsection",
 );
 
-/// The whole body of a naked exported function.
+/// The whole body of a naked exported function: passes the return address on and jumps to the
+/// wrapper.
+#[macro_export]
 #[cfg(target_arch = "x86_64")]
-macro_rules! entry {
+macro_rules! entry_point {
     ($wrapper:path) => {
         std::arch::naked_asm!(
             "movsd xmm0, qword ptr [rsp]",
@@ -35,9 +37,11 @@ macro_rules! entry {
     };
 }
 
-/// The whole body of a naked exported function.
+/// The whole body of a naked exported function: passes the return address on and jumps to the
+/// wrapper.
+#[macro_export]
 #[cfg(target_arch = "aarch64")]
-macro_rules! entry {
+macro_rules! entry_point {
     ($wrapper:path) => {
         std::arch::naked_asm!(
             "fmov d0, x30",
@@ -47,13 +51,11 @@ macro_rules! entry {
     };
 }
 
-pub(crate) use entry;
-
 /// A return address as an entry point passes it: its bits in a floating-point register. No code
 /// computes with the floating-point value.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct CallSite(f64);
+pub struct CallSite(f64);
 
 impl CallSite {
     /// The address.

@@ -86,7 +86,7 @@ impl ErrorObject {
 
 /// The reason why a call failed. Boxed, so that the result of a successful call is one word.
 #[derive(Debug)]
-pub(crate) struct CallError(Box<CallErrorParts>);
+pub struct CallError(Box<CallErrorParts>);
 
 struct CallErrorParts {
     error: Error,

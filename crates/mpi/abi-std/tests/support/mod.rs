@@ -133,7 +133,7 @@ pub fn stdout(output: &Output) -> String {
 pub fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
-        .get_or_init(|| built("garonne-mpi-abi").join("libmpi_abi.so"))
+        .get_or_init(|| built("garonne-abi-std").join("libmpi_abi.so"))
         .clone()
 }
 

@@ -16,32 +16,32 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 /// A `void *`: the user's buffer, an attribute value, extra state.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Buf(*mut c_void);
+pub struct Buf(*mut c_void);
 
 /// A `T *` or `T []` that is read or written.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct Ptr<T>(*mut T);
+pub struct Ptr<T>(*mut T);
 
 /// A `const T *` or `const T []`.
 #[repr(transparent)]
 #[derive(Debug)]
-pub(crate) struct ConstPtr<T>(*const T);
+pub struct ConstPtr<T>(*const T);
 
 /// A `const char *` that ends in a zero byte.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StrIn(*const c_char);
+pub struct StrIn(*const c_char);
 
 /// A `char *` with as much room as the standard's constant for the call says.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StrOut(*mut c_char);
+pub struct StrOut(*mut c_char);
 
 /// A function pointer, or one of the small codes that stand for predefined functions.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Callback(*const c_void);
+pub struct Callback(*const c_void);
 
 impl<T> Clone for Ptr<T> {
     fn clone(&self) -> Self {

@@ -15,11 +15,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// `MPI_Aint`.
-pub(crate) type MPI_Aint = isize;
+pub type MPI_Aint = isize;
 /// `MPI_Count`.
-pub(crate) type MPI_Count = i64;
+pub type MPI_Count = i64;
 /// `MPI_Offset`.
-pub(crate) type MPI_Offset = i64;
+pub type MPI_Offset = i64;
 
 /// The first value that is a live object's handle.
 pub(crate) const FIRST_DYNAMIC: usize = 4096;
@@ -41,7 +41,7 @@ macro_rules! handles {
         #[doc = concat!("`", stringify!($name), "` as C passes it.")]
         #[repr(transparent)]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        pub(crate) struct $name(pub usize);
+        pub struct $name(pub usize);
 
         impl Handle for $name {
             fn from_word(word: usize) -> Self {
@@ -62,7 +62,7 @@ handles! {
 /// `MPI_Status` as C sees it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MPI_Status {
+pub struct MPI_Status {
     /// `MPI_SOURCE`.
     pub source: c_int,
     /// `MPI_TAG`.

@@ -1,0 +1,29 @@
+//! Generates the library's entry points from the table in `garonne-abi-gen`, and sets its soname
+//! and link options.
+
+use garonne_abi_gen::entry_points;
+use std::path::Path;
+use std::{env, fs, process};
+
+fn main() {
+    if let Err(error) = generate() {
+        eprintln!("error: {error}");
+        process::exit(1);
+    }
+    // The table is part of the build script: a change of it runs the script again.
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
+    // The unwinder comes into the library: to load another one takes each rank a tenth of a
+    // millisecond.
+    println!("cargo:rustc-link-lib=dylib:+verbatim=libgcc_eh.a");
+    // Threads and exit handlers of ours may outlive a dlclose.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}
+
+fn generate() -> Result<(), String> {
+    let functions = garonne_abi_gen::functions()?;
+    let out = env::var("OUT_DIR").map_err(|e| e.to_string())?;
+    let entry_points = entry_points::entry_points(&functions);
+    fs::write(Path::new(&out).join("entry_points.rs"), entry_points)
+        .map_err(|e| format!("entry_points.rs: {e}"))
+}
