@@ -119,3 +119,68 @@ fn worlds_of_one_that_are_meant_and_what_only_links_with_another_mpi_are_left_al
         assert!(said.code == 0 && said.err.is_empty(), "{words:?}: {said:?}");
     }
 }
+
+#[test]
+fn the_doctor_says_which_mpi_a_program_would_load_and_why() {
+    let place = place();
+    let doctor = |words: &[&str], path: &str| {
+        let mut command = command("doctor");
+        command.args(words).current_dir(place.path());
+        said(command.env("LD_LIBRARY_PATH", path))
+    };
+    let said = doctor(&["./calls"], "");
+    assert_eq!(said.code, 1, "{said:?}");
+    for part in ["MPICH's ABI", "DT_RUNPATH", "another MPI's", "libmpi.so.12"] {
+        assert!(said.out.contains(part), "{part}: {said:?}");
+    }
+    let said = doctor(&["--json", "./tool"], "");
+    assert!(said.out.contains("libtool.so\""), "{said:?}");
+
+    let sources = [
+        ("libmpi_abi.so.1", "int garonne_mark;"),
+        ("libmpi_abi.other", ""),
+    ];
+    for (file, mark) in sources {
+        let init =
+            format!("{mark} int MPI_Init(int *c, char ***v) {{ (void)c; (void)v; return 0; }}");
+        let soname = "-Wl,-soname,libmpi_abi.so.1";
+        compile(place.path(), file, &init, &["-shared", "-fPIC", soname]);
+    }
+    let calls = "int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }";
+    compile(place.path(), "own", calls, &["./libmpi_abi.so.1"]);
+    let said = doctor(&["./own"], "");
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(
+        said.out.contains("does not find libmpi_abi.so.1"),
+        "{said:?}"
+    );
+    let said = doctor(&["./own"], ".");
+    assert_eq!(said.code, 0, "{said:?}");
+    std::fs::rename(
+        place.path().join("libmpi_abi.other"),
+        place.path().join("libmpi_abi.so.1"),
+    )
+    .unwrap();
+    let said = doctor(&["./own"], ".");
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("is another MPI's"), "{said:?}");
+
+    let said = doctor(&["./nowhere"], "");
+    assert!(said.code == 1 && said.err.contains("./nowhere"), "{said:?}");
+    let said = doctor(&["./loads.c"], "");
+    assert!(
+        said.code == 1 && said.err.contains("neither an ELF"),
+        "{said:?}"
+    );
+    compile(
+        place.path(),
+        "alone",
+        "int main(void) { return 0; }",
+        &["-static"],
+    );
+    let said = doctor(&["./alone"], "");
+    assert!(
+        said.code == 0 && said.out.contains("a static program"),
+        "{said:?}"
+    );
+}

@@ -1,10 +1,12 @@
 //! `garonne doctor`: what this machine can do, what is degraded and what that costs, how to mend
-//! it.
+//! it. `garonne doctor PROGRAM`: which MPI a program would load.
 
 mod fabrics;
 mod multi_host;
+mod program;
 
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use comfy_table::Table;
@@ -16,6 +18,8 @@ use serde::Serialize;
 
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
+    /// Say of this program which MPI it was built for, and which library it would load and why
+    program: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -77,6 +81,9 @@ pub fn run(args: &DoctorArgs) -> i32 {
         // Ends when the other side closes our input.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         return 0;
+    }
+    if let Some(word) = &args.program {
+        return program::run(word, args.json);
     }
     let findings = [
         shared_memory(),

@@ -1,0 +1,113 @@
+//! Which MPI's binary interface a program was built for.
+
+use std::path::Path;
+
+use crate::closure::{Closure, LoadedObject};
+use crate::object_file;
+
+/// A binary interface of MPI: handles, constants and layouts that a program was compiled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MpiAbi {
+    /// The standard's own, of MPI 5.0: `libmpi_abi.so.1`.
+    Standard,
+    /// MPICH's, which Intel MPI and MVAPICH share: `libmpi.so.12`, on Debian `libmpich.so.12`.
+    Mpich,
+    /// Open MPI's since version 4: `libmpi.so.40`.
+    OpenMpi,
+}
+
+impl MpiAbi {
+    /// Returns the interface of a C library by its name in a program; `None`: it is none of these.
+    pub fn of_library(name: &str) -> Option<Self> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let (stem, version) = name.split_once(".so.")?;
+        let major = version.split('.').next()?;
+        match (stem, major) {
+            ("libmpi_abi", "1") => Some(Self::Standard),
+            ("libmpi" | "libmpich", "12") => Some(Self::Mpich),
+            ("libmpi", "40") => Some(Self::OpenMpi),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for MpiAbi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Standard => "the MPI 5 standard ABI",
+            Self::Mpich => "MPICH's ABI",
+            Self::OpenMpi => "Open MPI's ABI",
+        })
+    }
+}
+
+/// Prefix of symbols that only libraries of Garonne define.
+const OWN_SYMBOLS: &str = "garonne_";
+
+/// Returns whether a library is Garonne's, whatever its name.
+pub fn is_garonne(path: &Path) -> bool {
+    object_file::defines_prefix(path, OWN_SYMBOLS)
+}
+
+/// A library of MPI that a program loads, or needs and would not find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MpiLibrary {
+    /// The interface it has by its name.
+    pub abi: MpiAbi,
+    /// The needed name.
+    pub name: String,
+    /// Index in [`Closure::objects`] of the library; `None`: there is no such file.
+    pub loaded: Option<usize>,
+    /// Index of the object that needs it first.
+    pub needed_by: Option<usize>,
+}
+
+/// Returns the C libraries of MPI in a program's closure, in the loader's order. More than one:
+/// parts of the program were built for different interfaces.
+pub fn used(closure: &Closure) -> Vec<MpiLibrary> {
+    let name_of = |object: &LoadedObject| {
+        let soname = object.file.soname.clone();
+        soname.unwrap_or_else(|| object.name.clone())
+    };
+    let loaded = closure.objects.iter().enumerate().skip(1);
+    let loaded = loaded.filter_map(|(at, object)| {
+        let name = name_of(object);
+        Some(MpiLibrary {
+            abi: MpiAbi::of_library(&name)?,
+            name,
+            loaded: Some(at),
+            needed_by: object.needed_by,
+        })
+    });
+    let missing = closure.missing.iter().filter_map(|missing| {
+        Some(MpiLibrary {
+            abi: MpiAbi::of_library(&missing.name)?,
+            name: missing.name.clone(),
+            loaded: None,
+            needed_by: Some(missing.needed_by),
+        })
+    });
+    loaded.chain(missing).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_known_by_their_names() {
+        for (name, abi) in [
+            ("libmpi_abi.so.1", Some(MpiAbi::Standard)),
+            ("libmpi.so.12", Some(MpiAbi::Mpich)),
+            ("libmpi.so.12.2.2", Some(MpiAbi::Mpich)),
+            ("/opt/x/libmpich.so.12", Some(MpiAbi::Mpich)),
+            ("libmpi.so.40", Some(MpiAbi::OpenMpi)),
+            ("libmpi.so.20", None),
+            ("libmpi.so", None),
+            ("libmpi_cxx.so.40", None),
+            ("libmpifort_abi.so.1", None),
+        ] {
+            assert_eq!(MpiAbi::of_library(name), abi, "{name}");
+        }
+    }
+}

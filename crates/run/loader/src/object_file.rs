@@ -1,0 +1,131 @@
+//! The dynamic section of one ELF file: what the loader reads of it.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::elf::{
+    DF_1_NODEFLIB, DT_FLAGS_1, DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader32,
+    FileHeader64, SHN_UNDEF, SHT_DYNSYM,
+};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
+use object::{Endianness, FileKind, ReadCache};
+
+/// Machine, word size and byte order of an ELF file. The loader skips objects of another kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Architecture {
+    /// `e_machine`, such as `EM_X86_64`.
+    pub machine: u16,
+    /// True if addresses have 64 bits.
+    pub is_64_bit: bool,
+    /// True if numbers begin with their least significant byte.
+    pub is_little_endian: bool,
+}
+
+/// What the loader reads of an ELF file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// Machine, word size and byte order.
+    pub architecture: Architecture,
+    /// Path of the loader (`PT_INTERP`); `None` in libraries and static programs.
+    pub interpreter: Option<String>,
+    /// True if the file has a dynamic section. A static program has none.
+    pub is_dynamic: bool,
+    /// Names of the objects that it needs (`DT_NEEDED`), in the file's order.
+    pub needed: Vec<String>,
+    /// Name of the object (`DT_SONAME`).
+    pub soname: Option<String>,
+    /// `DT_RPATH`, unexpanded: searched before `LD_LIBRARY_PATH`, also for what its needs need.
+    pub rpath: Option<String>,
+    /// `DT_RUNPATH`, unexpanded: searched after `LD_LIBRARY_PATH`, for its own needs alone.
+    pub runpath: Option<String>,
+    /// True if the system's directories and the loader's cache do not count (`-z nodefaultlib`).
+    pub no_default_dirs: bool,
+}
+
+/// Reads the loader's part of a file. `None`: the file is no ELF file, is damaged, or cannot be
+/// read.
+pub fn read(path: &Path) -> Option<ObjectFile> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf64 => of::<FileHeader64<Endianness>>(&data),
+        FileKind::Elf32 => of::<FileHeader32<Endianness>>(&data),
+        _ => None,
+    }
+}
+
+/// Returns whether a file defines a symbol for other files whose name begins so. False for a file
+/// that is no ELF file.
+pub fn defines_prefix(path: &Path, prefix: &str) -> bool {
+    let read = || {
+        let data = ReadCache::new(File::open(path).ok()?);
+        match FileKind::parse(&data).ok()? {
+            FileKind::Elf64 => defines::<FileHeader64<Endianness>>(&data, prefix),
+            FileKind::Elf32 => defines::<FileHeader32<Endianness>>(&data, prefix),
+            _ => None,
+        }
+    };
+    read().unwrap_or(false)
+}
+
+fn of<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option<ObjectFile> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let interpreter = segments
+        .iter()
+        .find_map(|segment| segment.interpreter(endian, data).ok().flatten())
+        .map(|path| String::from_utf8_lossy(path).into_owned());
+    let mut file = ObjectFile {
+        architecture: Architecture {
+            machine: header.e_machine(endian),
+            is_64_bit: header.is_class_64(),
+            is_little_endian: header.is_little_endian(),
+        },
+        interpreter,
+        is_dynamic: false,
+        needed: Vec::new(),
+        soname: None,
+        rpath: None,
+        runpath: None,
+        no_default_dirs: false,
+    };
+    let sections = header.sections(endian, data).ok()?;
+    let Some((entries, link)) = sections.dynamic(endian, data).ok()? else {
+        return Some(file);
+    };
+    file.is_dynamic = true;
+    let strings = sections.strings(endian, data, link).ok()?;
+    for entry in entries {
+        let text = || {
+            let text = strings.get(entry.val32(endian)?).ok()?;
+            Some(String::from_utf8_lossy(text).into_owned())
+        };
+        match entry.tag32(endian) {
+            Some(DT_NEEDED) => file.needed.extend(text()),
+            Some(DT_SONAME) => file.soname = text(),
+            Some(DT_RPATH) => file.rpath = text(),
+            Some(DT_RUNPATH) => file.runpath = text(),
+            Some(DT_FLAGS_1) => {
+                let flags = entry.val32(endian).unwrap_or(0);
+                file.no_default_dirs = flags & DF_1_NODEFLIB != 0;
+            }
+            _ => {}
+        }
+    }
+    Some(file)
+}
+
+fn defines<Header: FileHeader<Endian = Endianness>>(
+    data: &ReadCache<File>,
+    prefix: &str,
+) -> Option<bool> {
+    let header = Header::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, data).ok()?;
+    let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
+    let begins = |name: &[u8]| name.starts_with(prefix.as_bytes());
+    let mut defined = symbols
+        .iter()
+        .filter(|symbol| symbol.st_shndx(endian) != SHN_UNDEF);
+    Some(defined.any(|symbol| symbol.name(endian, symbols.strings()).is_ok_and(begins)))
+}

@@ -1,0 +1,195 @@
+//! The file that a command names: an executable, or a script and its interpreter.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::object_file::{self, ObjectFile};
+
+/// Scripts whose interpreter is a script that the kernel follows.
+const INTERPRETERS_MAX: usize = 4;
+
+/// Bytes of a script's first line that the kernel reads.
+const FIRST_LINE_MAX: u64 = 256;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+
+/// Why a program's objects cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The file cannot be opened.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The file is neither an ELF file nor a script that names an interpreter.
+    #[error("{0}: neither an ELF executable nor a script that names its interpreter")]
+    NotExecutable(PathBuf),
+    /// The interpreter that a script names cannot be found.
+    #[error("{script}: its interpreter {name} is not there")]
+    NoInterpreter {
+        /// The script.
+        script: PathBuf,
+        /// The name in its first line.
+        name: String,
+    },
+}
+
+/// An ELF executable and how the command leads to it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Path of the executable.
+    pub path: PathBuf,
+    /// What the loader reads of it.
+    pub file: ObjectFile,
+    /// Scripts that led to the executable as their interpreter, the command's own first.
+    pub scripts: Vec<PathBuf>,
+    /// True if the kernel gives the program other rights than its caller's, so that the loader
+    /// ignores `LD_LIBRARY_PATH` and most of `LD_PRELOAD`.
+    pub is_secure: bool,
+}
+
+impl Program {
+    /// Reads the program at a path. Interpreters are followed; `env` is looked through by `lookup`,
+    /// which finds a command's path.
+    ///
+    /// # Errors
+    /// The file or an interpreter is not there, or is no program.
+    pub fn read(
+        path: &Path,
+        lookup: impl Fn(&str) -> Option<PathBuf>,
+    ) -> Result<Self, ProgramError> {
+        let mut scripts = Vec::new();
+        let mut path = path.to_owned();
+        for _ in 0..=INTERPRETERS_MAX {
+            let unreadable = |source| ProgramError::Unreadable {
+                path: path.clone(),
+                source,
+            };
+            let file = File::open(&path).map_err(unreadable)?;
+            if let Some(file) = object_file::read(&path) {
+                let is_secure = is_secure(&path);
+                return Ok(Self {
+                    path,
+                    file,
+                    scripts,
+                    is_secure,
+                });
+            }
+            let Some(words) = first_line(file) else {
+                return Err(ProgramError::NotExecutable(path));
+            };
+            let name = interpreter_of(&words);
+            let Some(interpreter) = resolve(&name, &lookup) else {
+                return Err(ProgramError::NoInterpreter { script: path, name });
+            };
+            scripts.push(std::mem::replace(&mut path, interpreter));
+        }
+        Err(ProgramError::NotExecutable(path))
+    }
+
+    /// Returns whether the program loads no shared objects.
+    pub fn is_static(&self) -> bool {
+        self.file.interpreter.is_none()
+    }
+}
+
+/// Returns the words of a script's first line behind `#!`; `None`: the file is no script.
+fn first_line(file: File) -> Option<Vec<String>> {
+    let mut line = Vec::new();
+    file.take(FIRST_LINE_MAX).read_to_end(&mut line).ok()?;
+    let line = line.strip_prefix(b"#!")?;
+    let end = line.iter().position(|byte| *byte == b'\n');
+    let line = String::from_utf8_lossy(&line[..end.unwrap_or(line.len())]).into_owned();
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// Returns the interpreter that a first line names. `env` is looked through.
+fn interpreter_of(words: &[String]) -> String {
+    let is_env = Path::new(&words[0])
+        .file_name()
+        .is_some_and(|name| name == "env");
+    let is_option = |word: &&String| word.starts_with('-') || word.contains('=');
+    let behind_env = || words[1..].iter().find(|word| !is_option(word));
+    match is_env {
+        true => behind_env().unwrap_or(&words[0]).clone(),
+        false => words[0].clone(),
+    }
+}
+
+fn resolve(name: &str, lookup: &impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return path.is_file().then_some(path);
+    }
+    lookup(name)
+}
+
+/// Returns whether the kernel gives a program other rights than its caller's.
+fn is_secure(path: &Path) -> bool {
+    let mode = path.metadata().map_or(0, |data| data.permissions().mode());
+    let mut value = [0; 64];
+    let capabilities = rustix::fs::getxattr(path, "security.capability", &mut value);
+    mode & (SETUID | SETGID) != 0 || capabilities.is_ok_and(|len| len > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn script(name: &str, text: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("garonne-loader-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn own() -> PathBuf {
+        PathBuf::from("/proc/self/exe").canonicalize().unwrap()
+    }
+
+    #[test]
+    fn a_script_leads_to_its_interpreter() {
+        let own = own();
+        let path = script("plain", &format!("#! {} -x\nrest\n", own.display()));
+        let program = Program::read(&path, |_| None).unwrap();
+        assert_eq!((program.path, program.scripts), (own, vec![path]));
+        assert!(program.file.is_dynamic && !program.is_secure);
+    }
+
+    #[test]
+    fn env_is_looked_through() {
+        let path = script("env", "#!/usr/bin/env -S A=1 python3 -u\n");
+        let lookup = |name: &str| (name == "python3").then(own);
+        assert_eq!(Program::read(&path, lookup).unwrap().path, own());
+    }
+
+    #[test]
+    fn what_is_no_program_is_told_by_name() {
+        let path = script("text", "words\n");
+        let error = Program::read(&path, |_| None).unwrap_err().to_string();
+        assert!(error.contains("text: neither"), "{error}");
+        let path = script("lost", "#!/nowhere/python\n");
+        let error = Program::read(&path, |_| None).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/python is not there"), "{error}");
+        assert!(Program::read(Path::new("/nowhere"), |_| None).is_err());
+    }
+
+    #[test]
+    fn scripts_that_name_each_other_end() {
+        let path = script("self", "");
+        fs::write(&path, format!("#!{}\n", path.display())).unwrap();
+        assert!(matches!(
+            Program::read(&path, |_| None),
+            Err(ProgramError::NotExecutable(_))
+        ));
+    }
+}
