@@ -17,7 +17,8 @@ PAGE_WORDS = {"README.md": 600, "docs/internals/architecture.md": 2800}
 # Pages of figures, and what only grows.
 UNCOUNTED_PAGES = ("docs/benchmarks/", "CHANGELOG.md")
 POINTING = re.compile(r"^(?:The same|It|Its|Of|As|Such|Like|So|Those|These|They|This one|That)\b")
-DEFINITION = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union|type)\s+([A-Z]\w*)", re.M)
+# An indented `type` is an associated one: its name is that of a trait's.
+DEFINITION = re.compile(r"^(?:\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union)|(?:pub(?:\([^)]*\))?\s+)?type)\s+([A-Z]\w*)", re.M)
 IMPL = re.compile(r"^impl\b(?:<[^{]*?>)?\s+(?:[^{;]*?\bfor\s+)?(?:&\s*(?:mut\s+)?)?(?:\w+::)*([A-Z]\w*)", re.M)
 
 

@@ -3,10 +3,11 @@
 //!
 //! Used by [`super::calls`]. They borrow the program's arrays; nothing here allocates.
 
-use super::blocks::{Blocks, CountArray};
-use super::typed_buffer::{TypedBuffer, check_count};
+use super::datatype_layout::check_count;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
+use garonne_coll::blocks::{Blocks, CountArray, EachBlock};
+use garonne_coll::typed_buffer::TypedBuffer;
 use garonne_sync::user::{Data, UserMem};
 
 /// Elements of one datatype in the program's memory. In a buffer of one block per rank, `count` is
@@ -99,13 +100,8 @@ pub struct ElementsW<'a> {
 }
 
 impl<'a> ElementsW<'a> {
-    pub(super) fn blocks(&self) -> Blocks<'a> {
-        Blocks::Each {
-            mem: self.mem,
-            counts: self.counts,
-            displs: self.displs,
-            datatypes: self.datatypes,
-        }
+    pub(super) fn blocks(&self) -> Blocks<'_> {
+        Blocks::Each(self)
     }
 
     pub(super) fn check(&self, ranks: u32) -> Result<()> {
@@ -120,6 +116,21 @@ impl<'a> ElementsW<'a> {
         blocks.try_for_each(|(rank, datatype)| {
             check_count(datatype, self.counts.get(rank).max(0) as u64)
         })
+    }
+}
+
+impl EachBlock for ElementsW<'_> {
+    fn one(&self, rank: u32) -> Data {
+        let Some(datatype) = self.datatypes.get(rank as usize) else {
+            return Data::empty();
+        };
+        let origin = self.mem.offset(self.displs.get(rank) as isize);
+        TypedBuffer::new(origin, datatype).data(0, self.counts.count(rank))
+    }
+
+    fn len(&self, rank: u32) -> u64 {
+        let datatype = self.datatypes.get(rank as usize);
+        datatype.map_or(0, |datatype| datatype.size() * self.counts.count(rank))
     }
 }
 

@@ -6,10 +6,10 @@
 //! one that differs. What two ranks may rightly see differently is not part of a signature: the
 //! blocks of `MPI_Alltoallv`, or a derived type here and its parts there.
 
-use super::call_tag::CollectiveKind;
 use crate::datatype::basic_type::BasicType;
 use crate::datatype::{Datatype, LeafType};
 use crate::op::{Op, PredefinedOp};
+use garonne_coll::call_tag::CollectiveKind;
 use std::fmt;
 
 /// The properties of a collective that must be equal on all its ranks.

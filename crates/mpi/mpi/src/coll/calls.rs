@@ -5,14 +5,8 @@
 //! for a send buffer means `MPI_IN_PLACE`; what is not significant on a process (a receive buffer
 //! that only the root has, say) is `None` as well.
 
-use super::algo::{allgather, alltoall, barrier, bcast, gather, intercomm};
-use super::blocks::Blocks;
 use super::buffers::{Elements, ElementsV, ElementsW};
 use super::call_signature::CallSignature;
-use super::call_tag::CollectiveKind;
-use super::choose::{Algorithm, ChoiceInput, choose};
-use super::hierarchical;
-use super::plan::{GroupSide, Plan};
 use super::role;
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};
@@ -20,10 +14,17 @@ use super::shm_nonblocking::shm_op::{GatherBuffer, ShmOp, StoredElements, Stored
 use super::shm_nonblocking::shm_op_v::ShmOpV;
 use super::shm_small::{self, SmallOp};
 use super::shm_sync::ShmSync;
-use super::typed_buffer;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
+use garonne_coll::algo::{alltoall, barrier, intercomm};
+use garonne_coll::blocks::Blocks;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::choose::{Algorithm, ChoiceInput, choose};
+use garonne_coll::hierarchical;
+use garonne_coll::in_group::{bcast_in_group, plan_allgather};
+use garonne_coll::plan::Plan;
+use garonne_coll::typed_buffer;
 use garonne_sync::user::Data;
 
 /// Blocks for every process that messages come from: the remote group of an intercommunicator.
@@ -66,18 +67,6 @@ fn check_alike(
     }
 }
 
-pub(super) fn ask(p: &impl Plan, bytes: u64, even: bool) -> ChoiceInput {
-    ChoiceInput {
-        ranks: p.size(),
-        bytes,
-        elements: 0,
-        commutative: true,
-        together: p.is_on_node(),
-        spread: p.node_map().map(|spread| spread.grouping()),
-        even,
-    }
-}
-
 /// `MPI_Barrier`.
 pub struct Barrier;
 
@@ -90,12 +79,12 @@ impl Planned for Barrier {
         Ok(())
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         if p.remote_size() > 0 {
             return intercomm::barrier(p);
         }
         match (
-            choose(CollectiveKind::Barrier, ask(p, 0, true)),
+            choose(CollectiveKind::Barrier, ChoiceInput::of_data(p, 0, true)),
             p.node_map(),
         ) {
             (Algorithm::Hierarchical, Some(spread)) => hierarchical::barrier(p, &spread),
@@ -130,7 +119,7 @@ impl Planned for Bcast<'_> {
         self.buffer.check(1)
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         if p.remote_size() > 0 && role(self.root) == intercomm::RootRole::Bystander {
             return Ok(());
         }
@@ -163,23 +152,6 @@ impl Planned for Bcast<'_> {
     }
 }
 
-/// The root's data to all of the own group, by the algorithm that suits.
-pub(super) fn bcast_in_group(p: &mut impl Plan, root: u32, data: &Data) -> Result<()> {
-    match (
-        choose(CollectiveKind::Bcast, ask(p, data.len, true)),
-        p.node_map(),
-    ) {
-        (Algorithm::Hierarchical, Some(spread)) => hierarchical::bcast(p, &spread, root, data),
-        (Algorithm::Chain { segment }, Some(spread)) => {
-            hierarchical::chain(p, &spread, root, data, segment)
-        }
-        (Algorithm::Chain { segment }, None) => bcast::chain(p, root, data, segment),
-        (Algorithm::Flat, _) => bcast::flat(p, root, data),
-        (Algorithm::ScatterAllgather, _) => bcast::scatter_allgather(p, root, data),
-        _ => bcast::binomial(p, root, data),
-    }
-}
-
 /// `MPI_Allgather`.
 pub struct Allgather<'a> {
     /// This process's contribution; `None`: in place.
@@ -200,7 +172,7 @@ impl Planned for Allgather<'_> {
         self.recv.check(comm.peers())
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         let mine = self.send.map(|send| send.data());
         plan_allgather(p, mine, &self.recv.blocks(), self.recv.bytes(), true)
     }
@@ -252,7 +224,7 @@ impl Planned for Allgatherv<'_> {
         self.recv.check(comm.peers())
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         let mine = self.send.map(|send| send.data());
         let blocks = self.recv.blocks();
         let total = (0..p.size()).fold(0u64, |sum, rank| sum.saturating_add(blocks.len(rank)));
@@ -277,43 +249,6 @@ impl Planned for Allgatherv<'_> {
     }
 }
 
-pub(super) fn plan_allgather(
-    p: &mut impl Plan,
-    mine: Option<Data>,
-    blocks: &Blocks<'_>,
-    block: u64,
-    even: bool,
-) -> Result<()> {
-    if p.remote_size() > 0 {
-        let mine = mine.unwrap_or_else(Data::empty);
-        gather::from_all(p, GroupSide::Remote, blocks)?;
-        return gather::each(p, GroupSide::Remote, |p, site| {
-            if mine.len > 0 {
-                p.send_to(site, mine.clone()).map(drop)
-            } else {
-                Ok(())
-            }
-        });
-    }
-    if even && block == 0 {
-        return Ok(());
-    }
-    allgather::own(p, mine.as_ref(), blocks)?;
-    match (
-        choose(CollectiveKind::Allgather, ask(p, block, even)),
-        p.node_map(),
-    ) {
-        _ if p.size() == 1 => Ok(()),
-        (Algorithm::Hierarchical, Some(spread)) => hierarchical::allgather(p, &spread, blocks),
-        (Algorithm::RecursiveDoubling, _) => allgather::recursive_doubling(p, blocks),
-        (Algorithm::Bruck, _) => allgather::bruck(p, blocks),
-        (Algorithm::NeighbourExchange, _) => allgather::neighbour_exchange(p, blocks),
-        (Algorithm::Linear { .. }, _) => allgather::linear(p, blocks),
-        (_, Some(spread)) => hierarchical::ring(p, &spread, blocks),
-        _ => allgather::ring(p, &|rank| blocks.one(rank)),
-    }
-}
-
 /// `MPI_Alltoall`.
 pub struct Alltoall<'a> {
     /// A block for each rank; `None`: in place.
@@ -334,14 +269,17 @@ impl Planned for Alltoall<'_> {
         self.recv.check(comm.peers())
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         let recv = self.recv.blocks();
         let send = self.send.map_or(recv, |send| send.blocks());
         if p.remote_size() > 0 {
             return intercomm::alltoall(p, &send, &recv);
         }
         match (
-            choose(CollectiveKind::Alltoall, ask(p, self.recv.bytes(), true)),
+            choose(
+                CollectiveKind::Alltoall,
+                ChoiceInput::of_data(p, self.recv.bytes(), true),
+            ),
             p.node_map(),
         ) {
             _ if self.recv.bytes() == 0 => Ok(()),
@@ -401,23 +339,23 @@ macro_rules! alltoall_of_blocks {
                 self.recv.check(comm.peers())
             }
 
-            fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+            fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
                 plan_uneven(
                     p,
                     CollectiveKind::$call,
-                    self.send.map(|send| send.blocks()),
+                    self.send.as_ref().map(|send| send.blocks()),
                     self.recv.blocks(),
                 )
             }
 
             fn run_in_shm(&self, sync: &ShmSync<'_>) -> Result<bool> {
                 let recv = self.recv.blocks();
-                let send = self.send.map_or(recv, |send| send.blocks());
+                let send = self.send.as_ref().map_or(recv, |send| send.blocks());
                 shm_large::run(sync, &LargeOp::Uneven(CollectiveKind::$call, send, recv))
             }
 
             fn shm_op(&self, comm: &Comm) -> Option<ShmOp<'_>> {
-                let send = self.send.map(|send| send.blocks());
+                let send = self.send.as_ref().map(|send| send.blocks());
                 Some(ShmOp::Exchange(ShmOpV::exchange(
                     comm.size(),
                     comm.rank(),
@@ -432,19 +370,19 @@ macro_rules! alltoall_of_blocks {
 alltoall_of_blocks!(Alltoallv, ElementsV);
 alltoall_of_blocks!(Alltoallw, ElementsW);
 
-fn plan_uneven(
-    p: &mut impl Plan,
+fn plan_uneven<P: Plan>(
+    p: &mut P,
     kind: CollectiveKind,
     send: Option<Blocks<'_>>,
     recv: Blocks<'_>,
-) -> Result<()> {
+) -> Result<(), P::Error> {
     let Some(send) = send else {
         return alltoall::in_place(p, &recv);
     };
     if p.remote_size() > 0 {
         return intercomm::alltoall(p, &send, &recv);
     }
-    match choose(kind, ask(p, 0, false)) {
+    match choose(kind, ChoiceInput::of_data(p, 0, false)) {
         Algorithm::Linear { batch } => alltoall::linear(p, &send, &recv, batch),
         _ => alltoall::linear(p, &send, &recv, 1),
     }

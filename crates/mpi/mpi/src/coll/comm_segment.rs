@@ -2,21 +2,21 @@
 //!
 //! A communicator owns a [`CommSegment`], which becomes an [`Attachment`] in the communicator's
 //! first collective, whichever that is at each rank ([`super::segment_setup`]). Rank 0 allocates
-//! the segment ([`super::segment_allocator`]). Every blocking collective begins with a barrier in
-//! the segment ([`super::shm_sync`]), also one whose data goes by messages. So ranks that call
-//! different collectives are told of it, instead of waiting for each other. The heap bounds the
-//! segments (`Messaging::coll_heap`): without room there, messages serve.
+//! the segment ([`garonne_coll::segment_allocator`]). Every blocking collective begins with a
+//! barrier in the segment ([`super::shm_sync`]), also one whose data goes by messages. So ranks
+//! that call different collectives are told of it, instead of waiting for each other. The heap
+//! bounds the segments (`Messaging::coll_heap`): without room there, messages serve.
 
-use super::algo;
-use super::autotune::PathTuner;
-use super::call_tag::CallId;
 use super::execute::CollContext;
-use super::segment_allocator::{self, AllocatedSegment, SegmentAllocator};
 use super::segment_setup::SegmentSetup;
 use super::shm_nonblocking::MemberSlots;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::limits::coll as limit;
+use garonne_coll::algo;
+use garonne_coll::autotune::PathTuner;
+use garonne_coll::call_tag::CallId;
+use garonne_coll::segment_allocator::{self, AllocatedSegment, SegmentAllocator};
 use garonne_engine::api::CallOrigin;
 use garonne_engine::observe::events::AwaitedRanks;
 use garonne_progress::messaging::WaitTarget;

@@ -6,13 +6,13 @@
 //! of it instead of waiting for each other, and tools see which members are missing.
 
 use super::call_signature::CallSignature;
-use super::call_tag::{CallSeries, CollectiveKind};
 use super::comm_segment;
 use super::execute::CollContext;
 use super::shm_sync::ShmSync;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::process::Process;
+use garonne_coll::call_tag::{CallSeries, CollectiveKind};
 use garonne_engine::api::CallOrigin;
 use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_progress::environment::CollectiveCounter;

@@ -8,14 +8,14 @@
 
 mod completion;
 
-use super::call_tag::{CallId, TagScope};
-use super::node_map::NodeMap;
-use super::plan::{GroupSide, Plan, PlanPeer, Schedule, ScheduleStep, TransferId};
-use super::temp_buffer::TempBuffer;
-use super::typed_buffer::{self, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Completion, Outcome};
+use garonne_coll::call_tag::{CallId, TagScope};
+use garonne_coll::node_map::NodeMap;
+use garonne_coll::plan::{GroupSide, Plan, PlanPeer, Schedule, ScheduleStep, TransferId};
+use garonne_coll::temp_buffer::TempBuffer;
+use garonne_coll::typed_buffer::{self, ReduceOp};
 use garonne_engine::api::{self, CallOrigin, Pattern, SendCompletion, Source, StartOutcome};
 use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_engine::observe::tracer::{TracedKind, TracedOperation};
@@ -403,6 +403,8 @@ impl<'a> BlockingPlan<'a> {
 }
 
 impl Plan for BlockingPlan<'_> {
+    type Error = Error;
+
     fn me(&self) -> u32 {
         self.ctx.me()
     }

@@ -136,7 +136,7 @@ fn ranks(members: impl Iterator<Item = u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coll::call_tag::CollectiveKind;
+    use garonne_coll::call_tag::CollectiveKind;
 
     #[test]
     fn ranks_are_told_in_ranges() {

@@ -5,51 +5,44 @@
 //! 1. Processes that share a node use a segment of shared memory ([`comm_segment`]): [`shm_small`]
 //!    for short data, [`shm_large`] for long data, [`shm_nonblocking`] for calls that return a
 //!    request.
-//! 2. Otherwise an algorithm of [`algo`] states its steps to a [`Plan`]. [`choose`] names the
-//!    algorithm. A blocking call performs each step at once; a nonblocking call records what it has
-//!    to wait for.
+//! 2. Otherwise an algorithm of [`garonne_coll`] states its steps to a [`Plan`]. [`choose`] names
+//!    the algorithm. A blocking call performs each step at once; a nonblocking call records what it
+//!    has to wait for.
 //! 3. Processes on several nodes combine steps inside nodes with steps between them
-//!    ([`hierarchical`]).
+//!    ([`garonne_coll::hierarchical`]).
 //!
 //! The C edge and the constructors of communicators call the methods of
 //! [`Comm`](crate::comm::Comm). The cost of a call is bounded by the steps that its algorithm
-//! states (see [`algo`]) and by its temporary memory, at most a small multiple of the call's own
-//! data.
+//! states (see [`garonne_coll::algo`]) and by its temporary memory, at most a small multiple of the
+//! call's own data.
 
-mod algo;
-mod autotune;
-pub mod blocks;
 mod buffers;
 mod call_signature;
-pub mod call_tag;
 mod calls;
-pub mod choose;
 pub(crate) mod comm_segment;
 pub(crate) mod constructor_entry;
+mod datatype_layout;
 mod execute;
-mod hierarchical;
 mod mismatch_report;
 mod neighbors;
-pub(crate) mod node_map;
 mod nonblocking;
 mod persistent;
-pub(crate) mod plan;
 mod reductions;
 mod rooted;
 mod scans;
-mod segment_allocator;
 mod segment_setup;
 mod shm_large;
 mod shm_nonblocking;
 mod shm_small;
 mod shm_sync;
-mod sub_plan;
-mod temp_buffer;
-pub(crate) mod typed_buffer;
+mod tuned_call;
 
-pub use blocks::CountArray;
 pub use buffers::{Elements, ElementsV, ElementsW};
 pub use calls::{Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw, Barrier, Bcast};
+pub use garonne_coll::blocks::CountArray;
+pub use garonne_coll::call_tag;
+pub use garonne_coll::choose;
+pub use garonne_coll::segment_allocator::SegmentAllocator;
 pub use neighbors::{
     NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw,
     Neighbors,
@@ -57,25 +50,24 @@ pub use neighbors::{
 pub use reductions::{Allreduce, Reduce, ReduceScatter, ReduceScatterBlock, reduce_local};
 pub use rooted::{Gather, Gatherv, Scatter, Scatterv};
 pub use scans::{Exscan, Scan};
-pub use segment_allocator::SegmentAllocator;
 
 use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::request::{Request, Status};
-use algo::intercomm::RootRole;
 use call_signature::CallSignature;
-use call_tag::{CallId, CallSeries, CollectiveKind};
 use execute::{BlockingPlan, CollContext};
+use garonne_coll::algo::intercomm::RootRole;
+use garonne_coll::call_tag::{CallId, CallSeries, CollectiveKind};
+use garonne_coll::plan::{Plan, PlanRecorder};
+use garonne_coll::temp_buffer::NoMemory;
 use garonne_engine::api::CallOrigin;
+use garonne_progress::environment::CollectiveCounter;
 use nonblocking::{NonblockingPlan, StartOutcome};
-use plan::Plan;
 use shm_nonblocking::shm_op::ShmOp;
 use shm_sync::ShmSync;
 use std::sync::atomic::Ordering;
 
-#[cfg(test)]
-mod schedule_sim;
 #[cfg(test)]
 mod tests;
 
@@ -96,7 +88,7 @@ pub(crate) mod sealed {
         /// Refuses what does not fit the communicator.
         fn check(&self, comm: &Comm) -> Result<()>;
         /// States the steps of the calling process.
-        fn plan<P: Plan>(&self, p: &mut P) -> Result<()>;
+        fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error>;
         /// Returns the properties that must be equal on all ranks.
         fn signature(&self, _comm: &Comm) -> CallSignature {
             CallSignature::of(self.kind())
@@ -207,7 +199,7 @@ impl Comm {
     /// Numbers a collective, from 1: all processes of the communicator call those of a series in
     /// the same order, one thread at a time.
     fn next_call(&self, series: CallSeries, kind: CollectiveKind) -> CallId {
-        let count = &self.0.collective_counts[series.counted() as usize];
+        let count = &self.0.collective_counts[counter_of(series) as usize];
         let number = count.load(Ordering::Relaxed).wrapping_add(1);
         count.store(number, Ordering::Relaxed);
         CallId::new(number, series, kind)
@@ -238,6 +230,32 @@ impl Comm {
         };
         self.error(Class::Root, text)
     }
+}
+
+/// Returns which of a communicator's counters counts the calls of a series.
+pub fn counter_of(series: CallSeries) -> CollectiveCounter {
+    match series {
+        CallSeries::Blocking => CollectiveCounter::Blocking,
+        CallSeries::Nonblocking => CollectiveCounter::Nonblocking,
+        CallSeries::Persistent => CollectiveCounter::Persistent,
+    }
+}
+
+impl From<NoMemory> for Error {
+    fn from(error: NoMemory) -> Self {
+        Error::new(Class::NoMem, error.to_string())
+    }
+}
+
+/// Makes the recorder of the plan of a process of a communicator, after `started` communications.
+fn recorder_on(comm: &Comm, started: u32) -> PlanRecorder {
+    let across = comm.0.remote.as_ref().map_or(0, |group| group.size());
+    let mut recorder = PlanRecorder::new(comm.rank(), comm.size(), across);
+    if !comm.is_on_node() {
+        recorder.spread_over(comm.spread().cloned());
+    }
+    recorder.begin_at(started);
+    recorder
 }
 
 /// The role of the calling process in a rooted call of an intercommunicator; the root was checked.

@@ -6,14 +6,14 @@
 //! processes that are neighbours more than once, blocks are told apart by the order of their
 //! messages.
 
-use super::blocks::Blocks;
 use super::buffers::{Elements, ElementsV, ElementsW};
-use super::call_tag::CollectiveKind;
-use super::plan::Plan;
 use super::sealed::Planned;
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::topo::Topology;
+use garonne_coll::blocks::Blocks;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::plan::Plan;
 use garonne_sync::user::Data;
 
 /// A process's neighbours by rank, in the order of their blocks; `MPI_PROC_NULL` beyond the edge of
@@ -58,12 +58,12 @@ impl Neighbors {
     }
 
     /// Receives a block from each source, sends one to each destination.
-    fn exchange(
+    fn exchange<P: Plan>(
         &self,
-        p: &mut impl Plan,
+        p: &mut P,
         outgoing: impl Fn(u32) -> Data,
         incoming: &Blocks<'_>,
-    ) -> Result<()> {
+    ) -> Result<(), P::Error> {
         for index in self.arrivals() {
             if let Ok(source) = u32::try_from(self.sources[index]) {
                 p.recv(source, incoming.one(index as u32))?;
@@ -103,7 +103,7 @@ macro_rules! neighborhood {
                 self.recv.check(self.neighbors.indegree() as u32)
             }
 
-            fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+            fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
                 let outgoing: fn(&$send<'_>, u32) -> Data = $outgoing;
                 let outgoing = |index| outgoing(&self.send, index);
                 self.neighbors.exchange(p, outgoing, &self.recv.blocks())

@@ -6,14 +6,14 @@
 //! stated, on the caller's thread. From there on they are recorded for the engine's steppers. So a
 //! root whose messages all leave at once, or a rank that has nothing to do, needs no stepper.
 
-use super::Collective;
 use super::execute::{CollContext, InFlight, RunningSchedule};
-use super::node_map::NodeMap;
-use super::plan::{Plan, PlanPeer, PlanRecorder, Schedule, TransferId};
-use super::temp_buffer::TempBuffer;
-use super::typed_buffer::{self, ReduceOp};
+use super::{Collective, recorder_on};
 use crate::comm::Comm;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use garonne_coll::node_map::NodeMap;
+use garonne_coll::plan::{Plan, PlanPeer, PlanRecorder, Schedule, TransferId};
+use garonne_coll::temp_buffer::TempBuffer;
+use garonne_coll::typed_buffer::{self, ReduceOp};
 use garonne_sync::user::{Data, UserMem};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(super) enum StartOutcome {
 
 /// Records the steps of a call, for an operation that performs them later.
 pub(super) fn plan_of(call: &impl Collective, comm: &Comm) -> Result<Schedule> {
-    let mut recorder = PlanRecorder::on(comm, 0);
+    let mut recorder = recorder_on(comm, 0);
     call.plan(&mut recorder)?;
     Ok(recorder.finish())
 }
@@ -78,12 +78,13 @@ impl NonblockingPlan {
     /// The plan for what comes after a step that must wait.
     fn record(&mut self) -> &mut PlanRecorder {
         let (comm, started) = (self.ctx.comm(), self.in_flight.transfers.started());
-        self.rest
-            .get_or_insert_with(|| PlanRecorder::on(comm, started))
+        self.rest.get_or_insert_with(|| recorder_on(comm, started))
     }
 }
 
 impl Plan for NonblockingPlan {
+    type Error = Error;
+
     fn me(&self) -> u32 {
         self.ctx.me()
     }
@@ -106,14 +107,14 @@ impl Plan for NonblockingPlan {
 
     fn send_to(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
-            Some(rest) => rest.send_to(site, data),
+            Some(rest) => Ok(rest.send_to(site, data)?),
             None => Ok(self.in_flight.send(&self.ctx, site, data)),
         }
     }
 
     fn recv_from(&mut self, site: PlanPeer, data: Data) -> Result<TransferId> {
         match &mut self.rest {
-            Some(rest) => rest.recv_from(site, data),
+            Some(rest) => Ok(rest.recv_from(site, data)?),
             None => Ok(self.in_flight.recv(&self.ctx, site, data)),
         }
     }
@@ -121,20 +122,20 @@ impl Plan for NonblockingPlan {
     fn wait(&mut self, token: TransferId) -> Result<()> {
         match self.is_immediate() && self.in_flight.transfers.is_over(&self.ctx, token) {
             true => Ok(()),
-            false => self.record().wait(token),
+            false => Ok(self.record().wait(token)?),
         }
     }
 
     fn fence(&mut self) -> Result<()> {
         match self.is_immediate() && self.in_flight.transfers.all_over(&self.ctx) {
             true => Ok(()),
-            false => self.record().fence(),
+            false => Ok(self.record().fence()?),
         }
     }
 
     fn copy(&mut self, src: Data, dst: Data) -> Result<()> {
         match &mut self.rest {
-            Some(rest) => rest.copy(src, dst),
+            Some(rest) => Ok(rest.copy(src, dst)?),
             None => {
                 typed_buffer::copy(&src, &dst);
                 Ok(())
@@ -150,7 +151,7 @@ impl Plan for NonblockingPlan {
         count: u64,
     ) -> Result<()> {
         match &mut self.rest {
-            Some(rest) => rest.fold(fold, left, into, count),
+            Some(rest) => Ok(rest.fold(fold, left, into, count)?),
             None => {
                 self.in_flight.fold(fold, left, into, count);
                 Ok(())

@@ -11,14 +11,14 @@
 //! schedule and its temporary memory live as long as the request.
 
 use super::Collective;
-use super::call_tag::{CallSeries, NUMBERS};
 use super::execute::{CollContext, InFlight, RunningSchedule};
 use super::nonblocking::plan_of;
-use super::plan::Schedule;
 use super::shm_nonblocking::persistent_slots::{GrantMessage, PersistentSlots};
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::request::Request;
+use garonne_coll::call_tag::{CallSeries, NUMBERS};
+use garonne_coll::plan::Schedule;
 use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::Stepper;
 use std::sync::Arc;

@@ -3,24 +3,25 @@
 //! As in [`super::calls`]: `None` for a contribution means `MPI_IN_PLACE`, `None` for a result that
 //! it is not significant here.
 
-use super::algo::{Reduction, allreduce, intercomm, reduce, reduce_scatter};
-use super::blocks::CountArray;
 use super::call_signature::CallSignature;
-use super::call_tag::CollectiveKind;
-use super::choose::{Algorithm, ChoiceInput, choose};
-use super::hierarchical;
-use super::plan::{Plan, PlanScratch};
+use super::datatype_layout::check_count;
 use super::role;
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};
 use super::shm_nonblocking::shm_op::{ReduceTarget, ShmOp, StoredReduction};
 use super::shm_small::{self, SmallOp};
 use super::shm_sync::ShmSync;
-use super::typed_buffer::{ElementLayout, ReduceOp, check_count};
 use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::op::Op;
+use garonne_coll::algo::{Reduction, intercomm, reduce_scatter};
+use garonne_coll::blocks::CountArray;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::choose::{Algorithm, ChoiceInput, choose};
+use garonne_coll::in_group::{allreduce_in_group, reduce_in_group};
+use garonne_coll::plan::{Plan, PlanScratch};
+use garonne_coll::typed_buffer::{ElementLayout, ReduceOp};
 use garonne_sync::user::UserMem;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -127,18 +128,6 @@ pub(super) fn check(
     check_count(op.1, count)
 }
 
-pub(super) fn ask(p: &impl Plan, r: &Reduction<'_>) -> ChoiceInput {
-    ChoiceInput {
-        ranks: p.size(),
-        bytes: r.shape().size().saturating_mul(r.count),
-        elements: r.count,
-        commutative: r.fold.commutative(),
-        together: p.is_on_node(),
-        spread: p.node_map().map(|spread| spread.grouping()),
-        even: true,
-    }
-}
-
 /// Whether a segment may serve: a predefined datatype, equal on all ranks, and something
 /// to combine. An operation of the program's is applied to whole contributions only, so lanes leave
 /// it to messages.
@@ -238,7 +227,7 @@ impl Planned for Reduce<'_> {
         }
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         if self.count == 0 {
             return Ok(());
         }
@@ -312,7 +301,7 @@ impl Planned for Allreduce<'_> {
         )
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         if self.count == 0 {
             return Ok(());
         }
@@ -342,29 +331,6 @@ impl Planned for Allreduce<'_> {
             (self.op, self.datatype),
             self.count,
         )
-    }
-}
-
-/// Combines what the own group has at one of its ranks, by the algorithm that suits.
-pub(super) fn reduce_in_group(p: &mut impl Plan, root: u32, r: &Reduction<'_>) -> Result<()> {
-    match (choose(CollectiveKind::Reduce, ask(p, r)), p.node_map()) {
-        (Algorithm::Hierarchical, Some(spread)) => hierarchical::reduce(p, &spread, root, r),
-        (Algorithm::Sliced, _) => reduce::sliced(p, root, r),
-        _ => reduce::binomial(p, root, r),
-    }
-}
-
-/// Reduces to all ranks of the own group, by the algorithm that suits.
-pub(super) fn allreduce_in_group(p: &mut impl Plan, r: &Reduction<'_>) -> Result<()> {
-    match (choose(CollectiveKind::Allreduce, ask(p, r)), p.node_map()) {
-        (Algorithm::Hierarchical, Some(spread)) => hierarchical::allreduce(p, &spread, r),
-        (Algorithm::ByNodeInSlices, Some(spread)) => {
-            hierarchical::allreduce_in_slices(p, &spread, r)
-        }
-        (Algorithm::Sliced, _) => allreduce::sliced(p, r),
-        (Algorithm::HalvingDoubling, _) => allreduce::halving_doubling(p, r),
-        (Algorithm::Ring, _) => allreduce::ring(p, r),
-        _ => allreduce::recursive_doubling(p, r),
     }
 }
 
@@ -445,9 +411,10 @@ impl ReduceScatter<'_> {
         )
     }
 
-    fn plan_as<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan_as<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         let (me, n) = (p.me(), p.size());
-        let count = self.total(n)?;
+        // Counted without failing: `check` came first.
+        let count = self.total(n).unwrap_or(0);
         if count == 0 {
             return Ok(());
         }
@@ -457,7 +424,10 @@ impl ReduceScatter<'_> {
         if p.remote_size() > 0 {
             return intercomm::reduce_scatter(p, &r, &counts);
         }
-        if let Algorithm::Sliced = choose(CollectiveKind::ReduceScatter, ask(p, &r)) {
+        if let Algorithm::Sliced = choose(
+            CollectiveKind::ReduceScatter,
+            ChoiceInput::of_reduction(p, &r),
+        ) {
             return self.plan_sliced(p, &r);
         }
         let all = p.scratch_like(&r.output(), count)?;
@@ -490,7 +460,7 @@ impl ReduceScatter<'_> {
             && shm_large::run(sync, &LargeOp::ReduceScatter(&r, &slice))?)
     }
 
-    fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<()> {
+    fn plan_sliced<P: Plan>(&self, p: &mut P, r: &Reduction<'_>) -> Result<(), P::Error> {
         let me = p.me();
         let ends = self.ends(p.size());
         let slice = |rank| slice_of(&ends, rank);
@@ -499,7 +469,7 @@ impl ReduceScatter<'_> {
         }
         // The result goes to the start of the buffer, from which others may still be reading their
         // slices.
-        let count = super::algo::len(&slice(me));
+        let count = garonne_coll::algo::len(&slice(me));
         let mine = p.scratch_like(&r.output(), count)?;
         reduce_scatter::direct(p, r, &slice, mine.mem)?;
         p.fence()?;
@@ -522,7 +492,7 @@ impl Planned for ReduceScatter<'_> {
         self.check_as(comm, CollectiveKind::ReduceScatter)
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         self.plan_as(p)
     }
 
@@ -546,7 +516,7 @@ impl Planned for ReduceScatter<'_> {
         let combined = for_rounds((self.op, self.datatype), (self.send, self.recv), total)?;
         Some(ShmOp::Reduce(
             combined,
-            ReduceTarget::Slice(mine.start, super::algo::len(&mine)),
+            ReduceTarget::Slice(mine.start, garonne_coll::algo::len(&mine)),
         ))
     }
 }
@@ -561,7 +531,7 @@ impl Planned for ReduceScatterBlock<'_> {
             .check_as(comm, CollectiveKind::ReduceScatterBlock)
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         self.general().plan_as(p)
     }
 

@@ -4,14 +4,9 @@
 //! Called as [`super::calls`]. The four calls become a [`RootedCall`], which knows what is
 //! different about them.
 
-use super::algo::{gather, intercomm};
-use super::blocks::Blocks;
 use super::buffers::{Elements, ElementsV};
 use super::call_signature::CallSignature;
-use super::call_tag::CollectiveKind;
-use super::calls::{ask, check_blocks};
-use super::choose::{Algorithm, choose};
-use super::plan::Plan;
+use super::calls::check_blocks;
 use super::role;
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};
@@ -22,6 +17,11 @@ use crate::ROOT;
 use crate::comm::Comm;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
+use garonne_coll::algo::{gather, intercomm};
+use garonne_coll::blocks::Blocks;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::choose::{Algorithm, ChoiceInput, choose};
+use garonne_coll::plan::Plan;
 use garonne_sync::user::Data;
 
 /// `MPI_Gather`.
@@ -188,7 +188,7 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
         self.blocks.map_or(Blocks::None, |blocks| blocks.blocks())
     }
 
-    fn plan(&self, p: &mut impl Plan) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         let (blocks, mine) = (self.its_blocks(), self.mine.map(|mine| mine.data()));
         let gathers = self.gathers();
         if p.remote_size() > 0 {
@@ -204,9 +204,12 @@ impl<'a, B: PerRankBuffer<'a>> RootedCall<'a, B> {
         } else {
             CallerRole::Elsewhere
         };
-        let chosen = self
-            .block(post)
-            .map(|block| (block, choose(self.kind, ask(p, block, true))));
+        let chosen = self.block(post).map(|block| {
+            (
+                block,
+                choose(self.kind, ChoiceInput::of_data(p, block, true)),
+            )
+        });
         match (chosen, gathers) {
             (Some((0, _)), _) => Ok(()),
             (Some((block, Algorithm::Binomial)), true) => {
@@ -295,7 +298,7 @@ macro_rules! rooted {
                 self.rooted().check(comm)
             }
 
-            fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+            fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
                 self.rooted().plan(p)
             }
 

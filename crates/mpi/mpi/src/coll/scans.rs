@@ -2,12 +2,8 @@
 //!
 //! As in [`super::reductions`], whose checks and statements they share.
 
-use super::algo::scan::{self, ScanKind};
 use super::call_signature::CallSignature;
-use super::call_tag::CollectiveKind;
-use super::choose::{Algorithm, choose};
-use super::plan::Plan;
-use super::reductions::{TypedOp, ask, check, for_rounds, said, suits_segment};
+use super::reductions::{TypedOp, check, for_rounds, said, suits_segment};
 use super::sealed::Planned;
 use super::shm_large::{self, LargeOp};
 use super::shm_nonblocking::shm_op::ShmOp;
@@ -17,6 +13,10 @@ use crate::comm::Comm;
 use crate::datatype::Datatype;
 use crate::error::{Class, Result};
 use crate::op::Op;
+use garonne_coll::algo::scan::{self, ScanKind};
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::choose::{Algorithm, ChoiceInput, choose};
+use garonne_coll::plan::Plan;
 use garonne_sync::user::UserMem;
 
 /// `MPI_Scan`.
@@ -83,13 +83,13 @@ impl Scan<'_> {
         )
     }
 
-    fn plan_as<P: Plan>(&self, p: &mut P, own: ScanKind) -> Result<()> {
+    fn plan_as<P: Plan>(&self, p: &mut P, own: ScanKind) -> Result<(), P::Error> {
         if self.count == 0 {
             return Ok(());
         }
         let fold = TypedOp::new(self.op, self.datatype);
         let r = fold.reduction(self.send, self.recv, self.count);
-        match choose(CollectiveKind::Scan, ask(p, &r)) {
+        match choose(CollectiveKind::Scan, ChoiceInput::of_reduction(p, &r)) {
             Algorithm::Chain { segment } => {
                 let elements = segment / r.shape().size().max(1);
                 scan::chain(p, &r, own, elements)
@@ -118,7 +118,7 @@ impl Planned for Scan<'_> {
         self.check_as(comm, CollectiveKind::Scan)
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         self.plan_as(p, ScanKind::Inclusive)
     }
 
@@ -145,7 +145,7 @@ impl Planned for Exscan<'_> {
         self.as_scan().check_as(comm, CollectiveKind::Exscan)
     }
 
-    fn plan<P: Plan>(&self, p: &mut P) -> Result<()> {
+    fn plan<P: Plan>(&self, p: &mut P) -> Result<(), P::Error> {
         self.as_scan().plan_as(p, ScanKind::Exclusive)
     }
 

@@ -7,16 +7,17 @@
 //! their collectives in one order, so all begin with the same messages: one broadcast and one
 //! reduction of a byte.
 
-use super::algo;
-use super::algo::Reduction;
-use super::call_tag::{CallId, CallSeries, CollectiveKind};
 use super::comm_segment::{self, ADDRESS_BYTES, Attachment, SegmentAddress};
 use super::execute::{CollContext, InFlight, RunningSchedule};
-use super::plan::{PlanRecorder, scratch};
-use super::segment_allocator::AllocatedSegment;
-use super::typed_buffer::{ByteElements, ElementLayout, ReduceOp};
 use crate::comm::Comm;
 use crate::error::{Error, Result};
+use garonne_coll::algo;
+use garonne_coll::algo::Reduction;
+use garonne_coll::call_tag::{CallId, CallSeries, CollectiveKind};
+use garonne_coll::plan::PlanRecorder;
+use garonne_coll::segment_allocator::AllocatedSegment;
+use garonne_coll::temp_buffer::{NoMemory, scratch};
+use garonne_coll::typed_buffer::{ByteElements, ElementLayout, ReduceOp};
 use garonne_engine::api::CallOrigin;
 use garonne_progress::messaging::{Messaging, Stepper};
 use garonne_sync::shm::Segment;
@@ -70,7 +71,7 @@ impl std::fmt::Debug for SetupPhase {
 /// Starts a schedule of setup messages.
 pub(super) fn running(
     ctx: &CollContext<'static>,
-    plan: impl FnOnce(&mut PlanRecorder) -> Result<()>,
+    plan: impl FnOnce(&mut PlanRecorder) -> Result<(), NoMemory>,
 ) -> Result<Arc<RunningSchedule>> {
     let mut recorder = PlanRecorder::new(ctx.me(), ctx.size(), 0);
     plan(&mut recorder)?;

@@ -5,14 +5,14 @@
 //! member combines for itself, in the same order. The root of a broadcast waits for nobody and its
 //! readers for the root alone; all other calls pass a barrier of all.
 
-use super::algo::Reduction;
-use super::algo::scan::ScanKind;
 use super::comm_segment::BarrierKind;
 use super::shm_large::{OperandRoom, Operands, is_plain};
 use super::shm_sync::ShmSync;
-use super::typed_buffer;
 use crate::error::Result;
 use crate::limits::coll as limit;
+use garonne_coll::algo::Reduction;
+use garonne_coll::algo::scan::ScanKind;
+use garonne_coll::typed_buffer;
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;

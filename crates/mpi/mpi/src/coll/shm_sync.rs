@@ -15,15 +15,15 @@
 //! A call of several epochs begins with a barrier of all, so after a mismatch every member has
 //! passed as many epochs. A member is ahead of the slowest by less than [`DEPTH`] epochs.
 
-use super::autotune::TunedCall;
 use super::call_signature::{CallSignature, SIGNATURE_BYTES};
-use super::call_tag::{CallId, TagScope};
 use super::comm_segment::{Attachment, BarrierKind};
 use super::execute::COLLECTIVE;
 use super::mismatch_report::{MemberCall, mismatch_error, note_site};
+use super::tuned_call::TunedCall;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
+use garonne_coll::call_tag::{CallId, TagScope};
 use garonne_engine::api::CallOrigin;
 use garonne_engine::observe::events::{AwaitedRanks, ExternalWait};
 use garonne_sync::doorbell::Doorbell;

@@ -8,10 +8,10 @@ use super::constructors::{FromGroup, hash_tag};
 use super::context_agreement::{LeaderBridge, Participants, agree};
 use super::setup_messages::{SetupChannel, SetupTask, word_at};
 use super::{Comm, CommParts, context_ids};
-use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use garonne_coll::call_tag::CollectiveKind;
 use garonne_engine::api::CallOrigin;
 
 /// The other side of `MPI_Intercomm_create`: significant at the local leader only.

@@ -25,7 +25,6 @@ pub use split::SplitType;
 
 use crate::attr::{self, AttrTarget, Attrs};
 use crate::coll::comm_segment::CommSegment;
-use crate::coll::node_map::NodeMap;
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
@@ -35,6 +34,7 @@ use crate::p2p::bsend_buffer::BsendBuffer;
 use crate::process::Process;
 use crate::session::Session;
 use crate::topo::Topology;
+use garonne_coll::node_map::NodeMap;
 use garonne_engine::api::{CallOrigin, ContextId, Peer};
 use garonne_progress::environment::{
     CollectiveCounter, CollectiveCounts, CommunicatorInfo, GroupMembers,

@@ -1,9 +1,9 @@
 //! Cartesian grids: coordinates in row-major order, the last dimension fastest.
 
 use super::Topology;
-use crate::coll::call_tag::CollectiveKind;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
+use garonne_coll::call_tag::CollectiveKind;
 use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! Graph topologies: the whole graph at every process, or each process's neighbours only.
 
 use super::Topology;
-use crate::coll::call_tag::CollectiveKind;
 use crate::coll::constructor_entry::ConstructorEntry;
 use crate::comm::Comm;
 use crate::comm::setup_messages::word_at;
 use crate::error::{Class, Error, Result};
+use garonne_coll::call_tag::CollectiveKind;
 use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 

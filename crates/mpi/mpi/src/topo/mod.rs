@@ -14,10 +14,10 @@ pub use cart::Cart;
 pub use dims::dims_create;
 pub use graph::{AdjacentRanks, DistGraph, Graph, GraphEdges};
 
-use crate::coll::call_tag::CollectiveKind;
 use crate::comm::{Comm, CommParts};
 use crate::error::{Class, Result};
 use crate::group::Group;
+use garonne_coll::call_tag::CollectiveKind;
 use garonne_engine::api::CallOrigin;
 use std::sync::Arc;
 

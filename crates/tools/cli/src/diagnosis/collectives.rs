@@ -90,7 +90,8 @@ impl ActiveCollective {
     fn is_in(&self, counts: &[u32; 4]) -> bool {
         match self.what {
             CollectiveId::Call(call) => {
-                let ahead = counts[call.series.counted() as usize].wrapping_sub(call.number);
+                let ahead = counts[garonne_mpi::coll::counter_of(call.series) as usize]
+                    .wrapping_sub(call.number);
                 ahead % call_tag::NUMBERS < call_tag::NUMBERS / 2
             }
             CollectiveId::Construction(before) => {

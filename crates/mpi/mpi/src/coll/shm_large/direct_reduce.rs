@@ -9,9 +9,9 @@
 use super::direct_read::{ExposedRegion, OfferRecord, ReadOffer, ReadRequest, SHOWN_BYTES};
 use super::lane_reduce::{OperandRoom, Operands};
 use super::{LaneTransfer, pieces};
-use crate::coll::algo::{Reduction, part};
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
+use garonne_coll::algo::{Reduction, part};
 use garonne_sync::user::{Data, UserMem};
 use std::sync::atomic::Ordering;
 

@@ -2,13 +2,13 @@
 
 use super::direct_read::{ReadOffer, ReadRequest};
 use super::{LaneTransfer, pieces, share, suits_alltoall};
-use crate::coll::autotune::{CallClass, TrafficPattern};
-use crate::coll::blocks::Blocks;
-use crate::coll::call_tag::CollectiveKind;
 use crate::coll::comm_segment::BarrierKind;
-use crate::coll::typed_buffer::{self, slice};
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
+use garonne_coll::autotune::{CallClass, TrafficPattern};
+use garonne_coll::blocks::Blocks;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::typed_buffer::{self, slice};
 use garonne_sync::shm_barrier::DEPTH;
 use garonne_sync::user::{Data, UserMem};
 

@@ -1,12 +1,12 @@
 //! Calls that combine what lanes bring.
 
 use super::{LINE, LaneTransfer, pieces};
-use crate::coll::algo::scan::ScanKind;
-use crate::coll::algo::{self, Reduction, part};
-use crate::coll::temp_buffer::TempBuffer;
-use crate::coll::typed_buffer;
 use crate::error::Result;
 use crate::limits::coll as limit;
+use garonne_coll::algo::scan::ScanKind;
+use garonne_coll::algo::{self, Reduction, part};
+use garonne_coll::temp_buffer::TempBuffer;
+use garonne_coll::typed_buffer;
 use garonne_sync::user::{Data, UserMem};
 use std::ops::Range;
 

@@ -7,40 +7,31 @@
 //! passed, and is read before arriving at epoch k + 1.
 //!
 //! [`lane_copy`] moves blocks, [`lane_reduce`] combines them. Where processes can read each other's
-//! memory, [`direct_read`] and [`direct_reduce`] copy from where the data lies. [`super::autotune`]
-//! chooses among these paths by the time that earlier calls took.
+//! memory, [`direct_read`] and [`direct_reduce`] copy from where the data lies.
+//! [`garonne_coll::autotune`] chooses among these paths by the time that earlier calls took.
 
 mod direct_read;
 mod direct_reduce;
 mod lane_copy;
 mod lane_reduce;
 
-use super::algo::scan::ScanKind;
-use super::algo::{Reduction, minus};
-use super::autotune::{
-    AvailablePaths, CallClass, CopyKind, DataPath, LaneCopies, TrafficPattern, TunedCall,
-};
-use super::blocks::Blocks;
-use super::call_tag::CollectiveKind;
 use super::comm_segment::{Attachment, BarrierKind};
 use super::shm_sync::ShmSync;
-use super::typed_buffer;
+use super::tuned_call::TunedCall;
 use crate::error::Result;
 use crate::limits::coll as limit;
-use garonne_sync::shm_barrier::CELL_BYTES;
+use garonne_coll::algo::scan::ScanKind;
+use garonne_coll::algo::{Reduction, minus};
+use garonne_coll::autotune::{
+    AvailablePaths, CallClass, CopyKind, DataPath, LaneCopies, TrafficPattern,
+};
+use garonne_coll::blocks::Blocks;
+use garonne_coll::call_tag::CollectiveKind;
+use garonne_coll::typed_buffer;
 use garonne_sync::user::Data;
 use lane_reduce::slots;
 pub(super) use lane_reduce::{OperandRoom, Operands};
 use std::ops::Range;
-
-/// Bytes of a lane for so many members; 0: too many for lanes.
-pub(super) fn lane_len(members: u32) -> usize {
-    let even = limit::LANES_BYTES / (2 * members.max(1) as usize) / CELL_BYTES * CELL_BYTES;
-    match even.min(limit::LANE_BYTES_MAX) {
-        short if short < limit::LANE_BYTES_MIN => 0,
-        len => len,
-    }
-}
 
 /// A long collective, as lanes carry it out.
 pub(super) enum LargeOp<'a> {

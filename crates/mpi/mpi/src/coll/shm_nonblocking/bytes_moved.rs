@@ -4,7 +4,7 @@
 //! collective of messages.
 
 use super::shm_op::{ReduceTarget, ShmOp};
-use crate::coll::algo::scan::ScanKind;
+use garonne_coll::algo::scan::ScanKind;
 
 /// A phase of a call in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

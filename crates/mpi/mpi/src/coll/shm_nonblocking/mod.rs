@@ -34,19 +34,19 @@ pub(super) mod shm_op;
 pub(super) mod shm_op_v;
 
 use super::Collective;
-use super::autotune::CopyKind;
 use super::call_signature::{CallSignature, SIGNATURE_BYTES};
-use super::call_tag::CallSeries;
 use super::comm_segment::{self, Attachment, BarrierKind, Lookup};
 use super::execute::{CollContext, InFlight, RunningSchedule};
 use super::mismatch_report::{MemberCall, mismatch_error, note_site};
 use super::nonblocking::plan_of;
-use super::segment_allocator;
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
 use crate::limits::coll as limit;
 use crate::request::{Request, Status};
 use bytes_moved::SlotPhase;
+use garonne_coll::autotune::CopyKind;
+use garonne_coll::call_tag::CallSeries;
+use garonne_coll::segment_allocator;
 use garonne_sync::copy::StoreKind;
 use garonne_sync::nbc_slots::{
     ExitWindow, NbcSlots, ROUNDS, SlotDemand, SlotRequests, is_free, is_whole,

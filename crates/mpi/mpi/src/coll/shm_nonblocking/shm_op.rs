@@ -5,19 +5,19 @@
 //! ([`Planned::shm_op`](crate::coll::sealed::Planned::shm_op)). A copy is kept only where the call
 //! returns before it is over. This module copies and combines; it knows no communicator.
 
-use super::super::algo::Reduction;
-use super::super::algo::scan::ScanKind;
-use super::super::autotune::CopyKind;
-use super::super::blocks::{Blocks, CountArray};
 use super::super::buffers::{Elements, ElementsV};
 use super::super::call_signature::CallSignature;
 use super::super::reductions::TypedOp;
 use super::super::shm_large::{self, OperandRoom, Operands};
-use super::super::typed_buffer::{self, TypedBuffer};
 use super::shm_op_v::{LengthMismatch, ShmOpV};
 use crate::datatype::Datatype;
 use crate::limits::coll as limit;
 use crate::op::Op;
+use garonne_coll::algo::Reduction;
+use garonne_coll::algo::scan::ScanKind;
+use garonne_coll::autotune::CopyKind;
+use garonne_coll::blocks::{Blocks, CountArray};
+use garonne_coll::typed_buffer::{self, TypedBuffer};
 use garonne_sync::copy::StoreKind;
 use garonne_sync::nbc_slots::{ROUNDS, WIDE_SETS};
 use garonne_sync::shm_barrier::CELL_BYTES;

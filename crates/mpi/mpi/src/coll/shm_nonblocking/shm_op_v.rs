@@ -6,13 +6,13 @@
 //! so that a receiver that expected another length detects it. The cells of a member bound the
 //! memory.
 
-use super::super::algo::alltoall;
-use super::super::blocks::Blocks;
-use super::super::plan::{PlanRecorder, Schedule};
-use super::super::typed_buffer;
 use super::shm_op::{Dependency, SlotView};
 use crate::error::Result;
 use crate::limits::coll as limit;
+use garonne_coll::algo::alltoall;
+use garonne_coll::blocks::Blocks;
+use garonne_coll::plan::{PlanRecorder, Schedule};
+use garonne_coll::typed_buffer;
 use garonne_sync::shm_barrier::CELL_BYTES;
 use garonne_sync::user::{Data, UserMem};
 

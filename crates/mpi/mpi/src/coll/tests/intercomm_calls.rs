@@ -1,12 +1,12 @@
 //! The calls on an intercommunicator of threads: even ranks face odd ranks.
 
-use super::support::{TestBuffer, TestElements, TestOp, contribution, model};
 use crate::coll::*;
 use crate::comm::PeerLeader;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, PredefinedOp};
 use crate::process::{Process, ProcessConfig, ThreadLevel};
 use crate::request;
+use garonne_coll::testing::elements::{TestBuffer, TestElements, TestOp, contribution, model};
 
 const COUNT: u64 = 50;
 
@@ -69,7 +69,9 @@ impl GroupBuffers {
         let add = |l: Vec<[u32; 2]>, r: Vec<[u32; 2]>| -> Vec<[u32; 2]> {
             l.iter()
                 .zip(&r)
-                .map(|(&l, &r)| super::support::combine(TestOp::Add(TestElements::Dense), l, r))
+                .map(|(&l, &r)| {
+                    garonne_coll::testing::elements::combine(TestOp::Add(TestElements::Dense), l, r)
+                })
                 .collect()
         };
         all.reduce(add).unwrap()

@@ -3,12 +3,12 @@
 
 use super::thread_world::{WordBuffer, word};
 use super::user_operations::{compose, op};
-use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
+use garonne_coll::testing::schedule_sim::SimRandom;
 use garonne_sync::user::Data;
 use std::sync::atomic::AtomicU32;
 

@@ -5,14 +5,14 @@
 use super::shm_nonblocking::seeds;
 use super::thread_world::{WordBuffer, word, world, world_that_ends};
 use super::user_operations::{compose, op};
-use crate::coll::call_tag::NUMBERS;
-use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::error::Class;
 use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request;
+use garonne_coll::call_tag::NUMBERS;
+use garonne_coll::testing::schedule_sim::SimRandom;
 use garonne_progress::environment::CollectiveCounter;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicBool, AtomicU32};

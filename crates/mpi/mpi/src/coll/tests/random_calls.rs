@@ -2,17 +2,17 @@
 //! seeds choose the calls, their types, counts, roots and forms; a naive model says what must come
 //! out.
 
-use super::support::{
-    TestBuffer, TestElements, TestOp, bytes, combine, contribution, element, model, words,
-};
-use crate::coll::schedule_sim::{SimRandom, packed};
-use crate::coll::typed_buffer::{ElementLayout, TypedBuffer};
 use crate::coll::*;
 use crate::datatype::{Constructor, ContentsForm, Datatype, codes};
 use crate::group::Group;
 use crate::op::{Commutativity, Op, PredefinedOp, UserOp};
 use crate::process::{Process, ProcessConfig, ThreadLevel};
 use crate::request;
+use garonne_coll::testing::elements::{
+    TestBuffer, TestElements, TestOp, bytes, combine, contribution, element, model, words,
+};
+use garonne_coll::testing::schedule_sim::{SimRandom, packed};
+use garonne_coll::typed_buffer::{ElementLayout, TypedBuffer};
 use garonne_sync::user::UserMem;
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! What collectives refuse, and what they say then.
 
 use super::random_calls::with_world;
-use super::support::{TestBuffer, TestElements};
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, PredefinedOp};
+use garonne_coll::testing::elements::{TestBuffer, TestElements};
 
 fn elements<'a>(buffer: &TestBuffer, count: u64, datatype: &'a Datatype) -> Elements<'a> {
     Elements {

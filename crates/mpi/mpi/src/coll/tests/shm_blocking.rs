@@ -434,7 +434,7 @@ fn a_root_that_goes_ahead_of_its_readers_spoils_nothing() {
     for n in [2, 3, 5] {
         world(n, |comm| {
             let datatype = &Datatype::predefined(codes::UINT32_T).unwrap();
-            let mut random = schedule_sim::SimRandom::new(u64::from(n));
+            let mut random = garonne_coll::testing::schedule_sim::SimRandom::new(u64::from(n));
             let memory = WordBuffer::new(64, |_| 0);
             for round in 0..30u32 {
                 let (choice, root, count) = (

@@ -4,12 +4,12 @@
 
 use super::nonblocking_acts::{StartedCall, TestCall, elements, start};
 use super::thread_world::{WordBuffer, word, world, world_of, world_that_lends};
-use crate::coll::schedule_sim::SimRandom;
 use crate::coll::*;
 use crate::datatype::{Datatype, codes};
 use crate::op::{Op, PredefinedOp};
 use crate::p2p::{RecvArgs, SendArgs, SendMode};
 use crate::request::{self, Outcome};
+use garonne_coll::testing::schedule_sim::SimRandom;
 use garonne_sync::nbc_slots::ROUNDS;
 use garonne_sync::user::Data;
 use std::sync::atomic::{AtomicU32, Ordering};
