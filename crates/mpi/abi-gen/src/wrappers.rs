@@ -90,12 +90,13 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
             .join(", ")
     };
     let (mut name, mut attribute) = (format!("wrap_{}", f.name), "");
+    let generics = generic_parameter(f).map_or("", Generic::declared);
     if has_fast_path(f) {
         let (quick, arguments) = (body_name(f, twin.is_some()), names());
         let general = format!("other_{}", f.name);
         writeln!(
             out,
-            "\npub extern \"C-unwind\" fn {name}({params}){result} {{\n    last_call::record_site(site);\n    \
+            "\npub extern \"C-unwind\" fn {name}{generics}({params}){result} {{\n    last_call::record_site(site);\n    \
              match crate::fast_path::{quick}(CallId({number}), site, {arguments}) {{ Some(code) => code, None => {general}({arguments}, site) }}\n}}"
         )
         .unwrap();
@@ -103,7 +104,7 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
     }
     writeln!(
         out,
-        "\n{attribute}pub extern \"C-unwind\" fn {name}({params}){result} {{"
+        "\n{attribute}pub extern \"C-unwind\" fn {name}{generics}({params}){result} {{"
     )
     .unwrap();
     writeln!(out, "    site.note();").unwrap();
@@ -330,12 +331,54 @@ fn scalar(base: &str) -> String {
     }
 }
 
+/// The type parameter of a wrapper that is generic over an ABI.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Generic {
+    /// The layout of a status, `S`.
+    Status,
+    /// The ABI of a callback, `A`.
+    Callback,
+}
+
+impl Generic {
+    fn declared(self) -> &'static str {
+        match self {
+            Generic::Status => "<S: StatusLayout>",
+            Generic::Callback => "<A: Abi>",
+        }
+    }
+}
+
+/// Returns the type parameter of the function's wrapper, if it has one.
+pub fn generic_parameter(f: &Function) -> Option<Generic> {
+    let has = |test: fn(&Param) -> bool| f.params.iter().any(test);
+    if has(|p| p.base == "MPI_Status") {
+        return Some(Generic::Status);
+    }
+    has(|p| is_callback(p) && !is_tool_callback(p)).then_some(Generic::Callback)
+}
+
+fn is_callback(p: &Param) -> bool {
+    p.base.ends_with("_function") || p.base.ends_with("_function_c")
+}
+
+/// Callbacks of the tool interface have the types of the standard ABI in every ABI.
+fn is_tool_callback(p: &Param) -> bool {
+    is_callback(p) && p.base.starts_with("MPI_T_")
+}
+
 fn rust_type(p: &Param) -> String {
-    let callback = p.base.ends_with("_function") || p.base.ends_with("_function_c");
-    if callback {
-        return "Callback".into();
+    if is_callback(p) {
+        return if is_tool_callback(p) {
+            "Callback"
+        } else {
+            "Callback<A>"
+        }
+        .into();
     }
     match (p.base.as_str(), p.depth) {
+        ("MPI_Status", 1) if p.constant => "ConstPtr<S>".into(),
+        ("MPI_Status", 1) => "Ptr<S>".into(),
         (_, 0) => scalar(&p.base),
         ("void", 1) => "Buf".into(),
         ("char", 1) if p.constant => "StrIn".into(),

@@ -36,6 +36,7 @@ mod exports {
         reason = "the exported functions are called from outside only"
     )]
 
+    use garonne_bodies::abi::{MPI_Status, StandardAbi};
     use garonne_bodies::entry_point;
     use garonne_bodies::wrappers::*;
 

@@ -1,5 +1,6 @@
 //! Attributes cached on communicators and datatypes, and the predefined ones.
 
+use crate::abi::{Abi, HandleKind};
 use crate::c_args::{Buf, Callback, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::callback::AttributeCallbacks;
@@ -17,7 +18,11 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-fn create(kind: AttrKind, functions: AttributeCallbacks, keyval: Ptr<c_int>) -> Result<()> {
+fn create<A: Abi>(
+    kind: AttrKind,
+    functions: AttributeCallbacks<A>,
+    keyval: Ptr<c_int>,
+) -> Result<()> {
     keyval.set(
         init_state::process()?
             .keyvals
@@ -30,16 +35,17 @@ fn free(kind: AttrKind, keyval: Ptr<c_int>) -> Result<()> {
     keyval.set(MPI_KEYVAL_INVALID)
 }
 
-pub(crate) fn comm_create_keyval(
+pub(crate) fn comm_create_keyval<A: Abi>(
     _: CallId,
-    copy: Callback,
-    delete: Callback,
+    copy: Callback<A>,
+    delete: Callback<A>,
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
     create(
         AttrKind::Comm,
         AttributeCallbacks {
+            kind: HandleKind::Comm,
             copy,
             delete,
             extra,
@@ -48,16 +54,17 @@ pub(crate) fn comm_create_keyval(
     )
 }
 
-pub(crate) fn type_create_keyval(
+pub(crate) fn type_create_keyval<A: Abi>(
     _: CallId,
-    copy: Callback,
-    delete: Callback,
+    copy: Callback<A>,
+    delete: Callback<A>,
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
     create(
         AttrKind::Datatype,
         AttributeCallbacks {
+            kind: HandleKind::Datatype,
             copy,
             delete,
             extra,
@@ -66,16 +73,17 @@ pub(crate) fn type_create_keyval(
     )
 }
 
-pub(crate) fn win_create_keyval(
+pub(crate) fn win_create_keyval<A: Abi>(
     _: CallId,
-    copy: Callback,
-    delete: Callback,
+    copy: Callback<A>,
+    delete: Callback<A>,
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
     create(
         AttrKind::Window,
         AttributeCallbacks {
+            kind: HandleKind::Win,
             copy,
             delete,
             extra,
@@ -123,16 +131,17 @@ pub(crate) fn comm_delete_attr(_: CallId, on: MPI_Comm, keyval: c_int) -> Result
     Ok(comm.delete_attr(keyval)?)
 }
 
-pub(crate) fn keyval_create(
+pub(crate) fn keyval_create<A: Abi>(
     _: CallId,
-    copy: Callback,
-    delete: Callback,
+    copy: Callback<A>,
+    delete: Callback<A>,
     keyval: Ptr<c_int>,
     extra: Buf,
 ) -> Result<()> {
     create(
         AttrKind::Comm,
         AttributeCallbacks {
+            kind: HandleKind::Comm,
             copy,
             delete,
             extra,

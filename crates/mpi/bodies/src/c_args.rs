@@ -6,12 +6,14 @@
 //! carries the caller's promise. This is why every `unsafe` block here is sound, and why the bodies
 //! need none. Each access checks for null and turns null into an error.
 
+use crate::abi::{Abi, StandardAbi};
 use crate::call::{CallError, Result};
 use crate::handle::{MPI_Aint, MPI_Count};
 use garonne_mpi::coll;
 use garonne_mpi::error::Class;
 use garonne_sync::user::UserMem;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
 
 /// A `void *`: the user's buffer, an attribute value, extra state.
 #[repr(transparent)]
@@ -38,10 +40,11 @@ pub struct StrIn(*const c_char);
 #[derive(Clone, Copy, Debug)]
 pub struct StrOut(*mut c_char);
 
-/// A function pointer, or one of the small codes that stand for predefined functions.
+/// A function pointer, or one of the small codes that stand for predefined functions. `A` is the
+/// ABI in which the function expects its arguments.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Callback(*const c_void);
+pub struct Callback<A = StandardAbi>(*const c_void, PhantomData<A>);
 
 impl<T> Clone for Ptr<T> {
     fn clone(&self) -> Self {
@@ -58,9 +61,9 @@ impl<T> Copy for ConstPtr<T> {}
 
 // SAFETY: a callback is code, and an address of the user's is the user's to share: MPI calls it
 // from user threads only.
-unsafe impl Send for Callback {}
+unsafe impl<A> Send for Callback<A> {}
 // SAFETY: as above.
-unsafe impl Sync for Callback {}
+unsafe impl<A> Sync for Callback<A> {}
 // SAFETY: the address is only handed back to the user's own callbacks, as the standard prescribes.
 unsafe impl Send for Buf {}
 // SAFETY: as above.
@@ -298,7 +301,7 @@ impl StrOut {
     }
 }
 
-impl Callback {
+impl<A: Abi> Callback<A> {
     /// The code of `*_NULL_COPY_FN` and of absent functions.
     pub fn is_null(self) -> bool {
         self.0.is_null()
@@ -306,7 +309,7 @@ impl Callback {
 
     /// The code of `*_DUP_FN`.
     pub fn is_dup(self) -> bool {
-        self.0 as usize == 1
+        A::DUP_FN == Some(self.0 as usize)
     }
 
     /// The function itself; `None` for the codes that stand for predefined ones.

@@ -4,12 +4,11 @@
 //! The callback may call MPI. Any callback of a C++ program may throw (see `cpp_exceptions`). An
 //! error handler may also `longjmp` or `exit`, so nothing here keeps state across a call.
 
+use crate::abi::{Abi, HandleCell, HandleKind, StatusLayout};
 use crate::c_args::{Buf, Callback};
 use crate::constants::MPI_ERR_OTHER;
 use crate::cpp_exceptions::{self, Exception, catch_exception, set_pending};
 use crate::datatype_refs::TypeRef;
-use crate::handle::{MPI_Datatype, MPI_Status};
-use crate::status;
 use garonne_mpi::attr::AttrCallbacks;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::op::UserOp;
@@ -20,9 +19,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// `MPI_*_copy_attr_function`: the object's handle is a word for every kind.
-type CopyFn = unsafe extern "C-unwind" fn(
-    usize,
+/// `MPI_*_copy_attr_function`.
+type CopyFn<H> = unsafe extern "C-unwind" fn(
+    H,
     c_int,
     *mut c_void,
     *mut c_void,
@@ -30,16 +29,16 @@ type CopyFn = unsafe extern "C-unwind" fn(
     *mut c_int,
 ) -> c_int;
 /// `MPI_*_delete_attr_function`.
-type DeleteFn = unsafe extern "C-unwind" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
+type DeleteFn<H> = unsafe extern "C-unwind" fn(H, c_int, *mut c_void, *mut c_void) -> c_int;
 /// `MPI_*_errhandler_function`.
-type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...);
+type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut HandleCell, *mut c_int, ...);
 
 /// Calls a function that returns an error code. An exception counts as failure; the enclosing MPI
 /// call throws it again.
-fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
+fn code<A: Abi>(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
     match catch_exception(call) {
         Ok(0) => Ok(()),
-        Ok(error) => Err(error),
+        Ok(error) => Err(A::native_error(error)),
         Err(exception) => {
             set_pending(exception);
             Err(MPI_ERR_OTHER)
@@ -48,49 +47,56 @@ fn code(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
 }
 
 /// The functions of an attribute key.
-pub(crate) struct AttributeCallbacks {
+pub(crate) struct AttributeCallbacks<A> {
+    /// Kind of the objects that have the attribute.
+    pub kind: HandleKind,
     /// Copy function; may be one of the codes of the predefined null and dup functions.
-    pub copy: Callback,
+    pub copy: Callback<A>,
     /// Delete function; may be the code of the predefined null function.
-    pub delete: Callback,
+    pub delete: Callback<A>,
     /// Passed along.
     pub extra: Buf,
 }
 
-impl AttrCallbacks for AttributeCallbacks {
+impl<A: Abi> AttrCallbacks for AttributeCallbacks<A> {
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32> {
         if self.copy.is_dup() {
             return Ok(Some(value));
         }
         // SAFETY: the program gave this callback as a copy function of an attribute key.
-        let Some(copy) = (unsafe { self.copy.function::<CopyFn>() }) else {
+        let Some(copy) = (unsafe { self.copy.function::<CopyFn<A::Handle>>() }) else {
             return Ok(None);
         };
         let mut copied: usize = 0;
         let mut flag: c_int = 0;
         let value = Buf::from_addr(value).raw();
         let (to, flag_at) = ((&raw mut copied).cast(), &raw mut flag);
+        let (owner, keyval) = (A::handle(self.kind, owner), A::keyval(keyval));
         // SAFETY: the program's function, called as its prototype says; both places outlive the
         // call.
-        code(|| unsafe { copy(owner, keyval, self.extra.raw(), value, to, flag_at) })?;
+        code::<A>(|| unsafe { copy(owner, keyval, self.extra.raw(), value, to, flag_at) })?;
         Ok((flag != 0).then_some(copied))
     }
 
     fn delete(&self, owner: usize, keyval: i32, value: usize) -> Result<(), i32> {
         // SAFETY: the program gave this callback as a delete function of an attribute key.
-        let Some(delete) = (unsafe { self.delete.function::<DeleteFn>() }) else {
+        let Some(delete) = (unsafe { self.delete.function::<DeleteFn<A::Handle>>() }) else {
             return Ok(());
         };
         let value = Buf::from_addr(value).raw();
+        let (owner, keyval) = (A::handle(self.kind, owner), A::keyval(keyval));
         // SAFETY: the program's function, called as its prototype says.
-        code(|| unsafe { delete(owner, keyval, value, self.extra.raw()) })
+        code::<A>(|| unsafe { delete(owner, keyval, value, self.extra.raw()) })
     }
 }
 
 /// Wraps a program's error handler.
-pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::ErrhandlerFn {
+pub(crate) fn errhandler<A: Abi>(
+    kind: HandleKind,
+    function: Callback<A>,
+) -> garonne_mpi::errhandler::ErrhandlerFn {
     Box::new(move |object, code| {
-        let (mut object, mut code) = (object, code);
+        let (mut object, mut code) = (A::handle_cell(kind, object), A::error(code));
         // SAFETY: the program gave this callback as an error handler.
         if let Some(handler) = unsafe { function.function::<ErrhandlerFn>() } {
             let (object, code) = (&raw mut object, &raw mut code);
@@ -104,35 +110,35 @@ pub(crate) fn errhandler(function: Callback) -> garonne_mpi::errhandler::Errhand
 }
 
 /// `MPI_Grequest_query_function`.
-type QueryFn = unsafe extern "C-unwind" fn(*mut c_void, *mut MPI_Status) -> c_int;
+type QueryFn<S> = unsafe extern "C-unwind" fn(*mut c_void, *mut S) -> c_int;
 /// `MPI_Grequest_free_function`.
 type FreeFn = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 /// `MPI_Grequest_cancel_function`.
 type CancelFn = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
 /// The functions of a generalised request.
-pub(crate) struct GeneralizedCallbacks {
+pub(crate) struct GeneralizedCallbacks<A> {
     /// Fills in the status.
-    pub query: Callback,
+    pub query: Callback<A>,
     /// Ends the request's use.
-    pub free: Callback,
+    pub free: Callback<A>,
     /// Function that `MPI_Cancel` calls.
-    pub cancel: Callback,
+    pub cancel: Callback<A>,
     /// Passed along.
     pub extra: Buf,
 }
 
-impl GeneralizedFunctions for GeneralizedCallbacks {
+impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
     fn query(&self) -> Result<Status, i32> {
-        let mut status = status::encode(&Status::EMPTY);
+        let mut status = A::Status::encode(&Status::EMPTY);
         // SAFETY: the program gave this callback as a query function.
-        if let Some(query) = unsafe { self.query.function::<QueryFn>() } {
+        if let Some(query) = unsafe { self.query.function::<QueryFn<A::Status>>() } {
             let at = &raw mut status;
             // SAFETY: the program's function, called as its prototype says; the status outlives the
             // call.
-            code(|| unsafe { query(self.extra.raw(), at) })?;
+            code::<A>(|| unsafe { query(self.extra.raw(), at) })?;
         }
-        Ok(status::decode(&status))
+        Ok(status.decode())
     }
 
     fn free(&self) -> Result<(), i32> {
@@ -141,7 +147,7 @@ impl GeneralizedFunctions for GeneralizedCallbacks {
             return Ok(());
         };
         // SAFETY: the program's function, called as its prototype says.
-        code(|| unsafe { free(self.extra.raw()) })
+        code::<A>(|| unsafe { free(self.extra.raw()) })
     }
 
     fn cancel(&self, complete: bool) -> Result<(), i32> {
@@ -150,23 +156,52 @@ impl GeneralizedFunctions for GeneralizedCallbacks {
             return Ok(());
         };
         // SAFETY: the program's function, called as its prototype says.
-        code(|| unsafe { cancel(self.extra.raw(), complete.into()) })
+        code::<A>(|| unsafe { cancel(self.extra.raw(), complete.into()) })
     }
 }
 
 /// `MPI_User_function`.
-type UserFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
+type UserFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut HandleCell);
 /// `MPI_User_function_c`.
-type UserFnLarge =
-    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut MPI_Datatype);
+type UserFnLarge = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut HandleCell);
 
 /// A reduction function of the program's.
 #[derive(Clone, Copy)]
-pub(crate) enum UserFunction {
+pub(crate) struct UserFunction {
+    function: CountedFunction,
+    /// Converts the handle of the datatype for the function.
+    handle_cell: fn(HandleKind, usize) -> HandleCell,
+}
+
+/// A reduction function with the width of its counts.
+#[derive(Clone, Copy)]
+enum CountedFunction {
     /// A function that takes `int` counts.
-    Int(Callback),
+    Int(UserFn),
     /// A function that takes `MPI_Count` counts.
-    Large(Callback),
+    Large(UserFnLarge),
+}
+
+impl UserFunction {
+    /// Wraps a function that takes `int` counts; `None` for a null pointer.
+    pub fn new<A: Abi>(function: Callback<A>) -> Option<Self> {
+        // SAFETY: the program gave this callback as a reduction function.
+        let function = CountedFunction::Int(unsafe { function.function::<UserFn>() }?);
+        Some(Self {
+            function,
+            handle_cell: A::handle_cell,
+        })
+    }
+
+    /// Wraps a function that takes `MPI_Count` counts; `None` for a null pointer.
+    pub fn new_large<A: Abi>(function: Callback<A>) -> Option<Self> {
+        // SAFETY: the program gave this callback as a reduction function with large counts.
+        let function = CountedFunction::Large(unsafe { function.function::<UserFnLarge>() }?);
+        Some(Self {
+            function,
+            handle_cell: A::handle_cell,
+        })
+    }
 }
 
 /// A reduction function of the program's in one reduction.
@@ -228,14 +263,11 @@ impl UserReduction {
 
 impl UserOp for UserReduction {
     fn call(&self, invec: UserMem, inoutvec: UserMem, count: u64, datatype: &Datatype) {
-        let mut handle = self.datatype.handle();
+        let mut handle =
+            (self.function.handle_cell)(HandleKind::Datatype, self.datatype.handle().0);
         let handle = &raw mut handle;
-        match self.function {
-            UserFunction::Int(function) => {
-                // SAFETY: the program gave this callback as a reduction function.
-                let Some(function) = (unsafe { function.function::<UserFn>() }) else {
-                    return;
-                };
+        match self.function.function {
+            CountedFunction::Int(function) => {
                 let mut done = 0;
                 while done < count {
                     let mut len = (count - done).min(c_int::MAX as u64) as c_int;
@@ -248,11 +280,7 @@ impl UserOp for UserReduction {
                     self.run(|| unsafe { function(left, right, len, handle) });
                 }
             }
-            UserFunction::Large(function) => {
-                // SAFETY: the program gave this callback as a reduction function with large counts.
-                let Some(function) = (unsafe { function.function::<UserFnLarge>() }) else {
-                    return;
-                };
+            CountedFunction::Large(function) => {
                 let mut len = count as i64;
                 let (left, right, len) = (at(invec, 0), at(inoutvec, 0), &raw mut len);
                 // SAFETY: the program's function, called as its prototype says on memory the

@@ -1,5 +1,6 @@
 //! Error handlers: raising a fault, classes and codes that the program adds, error strings.
 
+use crate::abi::{Abi, HandleKind};
 use crate::c_args::{Callback, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, ErrorObject, Result, unimplemented_string};
 use crate::callback;
@@ -230,46 +231,57 @@ fn help(class: Class) -> String {
     }
 }
 
-pub(crate) fn comm_create_errhandler(
+pub(crate) fn comm_create_errhandler<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
     create(ErrhandlerKind::Comm, function, out)
 }
 
-pub(crate) fn file_create_errhandler(
+pub(crate) fn file_create_errhandler<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
     create(ErrhandlerKind::File, function, out)
 }
 
-pub(crate) fn session_create_errhandler(
+pub(crate) fn session_create_errhandler<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
     create(ErrhandlerKind::Session, function, out)
 }
 
-pub(crate) fn win_create_errhandler(
+pub(crate) fn win_create_errhandler<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     out: Ptr<MPI_Errhandler>,
 ) -> Result<()> {
     create(ErrhandlerKind::Window, function, out)
 }
 
-fn create(kind: ErrhandlerKind, function: Callback, out: Ptr<MPI_Errhandler>) -> Result<()> {
+fn create<A: Abi>(
+    kind: ErrhandlerKind,
+    function: Callback<A>,
+    out: Ptr<MPI_Errhandler>,
+) -> Result<()> {
     if function.is_null() {
         return Err(CallError::new(
             Class::Arg,
             "the error handler function is a null pointer",
         ));
     }
-    return_errhandler(Errhandler::user(kind, callback::errhandler(function)), out)
+    let object = match kind {
+        ErrhandlerKind::Comm => HandleKind::Comm,
+        ErrhandlerKind::File => HandleKind::File,
+        ErrhandlerKind::Session => HandleKind::Session,
+        ErrhandlerKind::Window => HandleKind::Win,
+    };
+    let function = callback::errhandler(object, function);
+    return_errhandler(Errhandler::user(kind, function), out)
 }
 
 pub(crate) fn comm_set_errhandler(_: CallId, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::gpu_buffers;
 use crate::handle::*;
 use crate::light_request;
 use crate::optional_checks;
-use crate::status::write_if_given;
+use crate::status::{StatusLayout, write_if_given};
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
 use garonne_engine::fast::recv::{ANY_TAG, FastRecv};
@@ -273,7 +273,7 @@ const _: () = assert!(ANY_TAG == MPI_ANY_TAG, "tags are handed on as they are");
 
 /// `MPI_Recv`, as `send`.
 #[inline(always)]
-pub(crate) fn recv(
+pub(crate) fn recv<S: StatusLayout>(
     call: CallId,
     site: CallSite,
     buf: Buf,
@@ -282,7 +282,7 @@ pub(crate) fn recv(
     source: c_int,
     tag: c_int,
     comm: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Option<c_int> {
     let fast_recv = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
     let received = this_rank::engine()?.take_now(&fast_recv, |word| site.store(word))?;

@@ -1,5 +1,6 @@
 //! Generalised requests: operations that the program itself completes.
 
+use crate::abi::Abi;
 use crate::c_args::{Buf, Callback, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::callback::GeneralizedCallbacks;
@@ -12,11 +13,11 @@ use garonne_mpi::request::Completion;
 use garonne_mpi::request::generalized;
 use std::sync::Arc;
 
-pub(crate) fn grequest_start(
+pub(crate) fn grequest_start<A: Abi>(
     _: CallId,
-    query: Callback,
-    free: Callback,
-    cancel: Callback,
+    query: Callback<A>,
+    free: Callback<A>,
+    cancel: Callback<A>,
     extra: Buf,
     out: Ptr<MPI_Request>,
 ) -> Result<()> {

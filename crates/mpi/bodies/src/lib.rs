@@ -25,6 +25,7 @@
     reason = "they panic where the stream cannot be written"
 )]
 
+pub mod abi;
 mod abi_queries;
 mod attr;
 mod buffer;
@@ -83,6 +84,7 @@ pub mod wrappers {
         reason = "scalars of both widths are widened by one rule"
     )]
 
+    use crate::abi::{Abi, StatusLayout};
     use crate::c_args::{Buf, Callback, ConstPtr, CountOut, CountsIn, Ptr, StrIn, StrOut};
     use crate::call::{
         CallId, ErrorObject, raise_in_forked, raise_null_output, raise_unimplemented, return_code,

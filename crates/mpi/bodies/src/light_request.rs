@@ -13,11 +13,11 @@
 use crate::c_args::Ptr;
 use crate::call::{CallId, Result};
 use crate::comm_contexts;
-use crate::constants::{MPI_REQUEST_NULL, MPI_SUCCESS};
+use crate::constants::MPI_REQUEST_NULL;
 use crate::handle::*;
 use crate::objects::comm;
 use crate::request::return_request;
-use crate::status::{encode, write_status};
+use crate::status::{StatusLayout, write_status};
 use crate::{init_state, polling_calls, this_rank};
 use garonne_engine::api::{self, SHARD_SHIFT, SHARDS_MAX};
 use garonne_engine::engine::Engine;
@@ -210,7 +210,7 @@ fn light_at(
 /// Runs `MPI_Wait` on a light request. Returns false, with the handle unchanged, if the general
 /// path must run.
 #[inline(always)]
-pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<bool> {
+pub(crate) fn wait<S: StatusLayout>(place: Ptr<MPI_Request>, status: Ptr<S>) -> Result<bool> {
     let Some((host, handle, mut state)) = light_at(place)? else {
         return Ok(false);
     };
@@ -226,10 +226,10 @@ pub(crate) fn wait(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<b
 /// Runs `MPI_Test` on a light request. Returns whether the request completed, or `None` if the
 /// general path must run.
 #[inline(always)]
-pub(crate) fn test(
+pub(crate) fn test<S: StatusLayout>(
     call: CallId,
     place: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<Option<bool>> {
     let Some((host, handle, mut state)) = light_at(place)? else {
         return Ok(None);
@@ -260,10 +260,10 @@ pub(crate) fn record_poll(
 }
 
 #[inline(always)]
-fn complete_one(
+fn complete_one<S: StatusLayout>(
     state: LightState,
     place: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<bool> {
     let LightState::Complete(ended) = state else {
         return Ok(false);
@@ -276,10 +276,10 @@ fn complete_one(
 /// Runs `MPI_Waitall` over light and null requests. Returns the number of requests completed, from
 /// the first on. The general path completes the rest.
 #[inline]
-pub(crate) fn wait_all(
+pub(crate) fn wait_all<S: StatusLayout>(
     count: usize,
     array_of_requests: Ptr<MPI_Request>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<usize> {
     let mut begun = 0;
     while begun < count && was_complete(array_of_requests.at(begun)?) {
@@ -374,11 +374,11 @@ fn completion_number(host: &RankHost, handle: MPI_Request) -> Option<u64> {
 
 /// Runs `MPI_Testall` over light requests. Returns the number of requests completed if all are
 /// complete, or `None` if one is active.
-pub(crate) fn test_all(
+pub(crate) fn test_all<S: StatusLayout>(
     call: CallId,
     count: usize,
     array_of_requests: Ptr<MPI_Request>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<Option<usize>> {
     let Some(engine) = engine_of_light(count, array_of_requests)? else {
         return Ok(Some(0));
@@ -432,13 +432,13 @@ fn wait_target_of_any(
 
 /// Arguments of `MPI_Waitsome` and `MPI_Testsome`.
 #[derive(Clone, Copy)]
-pub(crate) struct SomeArgs {
+pub(crate) struct SomeArgs<S> {
     pub array_of_requests: Ptr<MPI_Request>,
     pub indices: Ptr<c_int>,
-    pub statuses: Ptr<MPI_Status>,
+    pub statuses: Ptr<S>,
 }
 
-impl SomeArgs {
+impl<S: StatusLayout> SomeArgs<S> {
     /// Refuses a null array of indices, before any request is completed.
     fn check_indices(self, count: usize) -> Result<()> {
         match count {
@@ -527,11 +527,11 @@ impl SomeArgs {
 /// Completes requests from index `next` on. Returns the index of the first request that is active
 /// or not light, and whether waiting is over.
 #[inline(never)]
-fn complete_in_order(
+fn complete_in_order<S: StatusLayout>(
     engine: ShardEngine,
     (mut next, count): (usize, usize),
     array_of_requests: Ptr<MPI_Request>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<(usize, bool)> {
     engine.host.ending(|shard| {
         while next < count {
@@ -562,10 +562,10 @@ fn was_complete(handle: MPI_Request) -> bool {
 /// Completes one of several requests. Returns whether it is complete, or `None` if the general path
 /// must run.
 #[inline(always)]
-fn complete_at<R: Transport>(
+fn complete_at<R: Transport, S: StatusLayout>(
     shard: &mut Engine<R>,
     place: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<Option<bool>> {
     let handle = place.get()?;
     let ended = if was_complete(handle) {
@@ -583,12 +583,10 @@ fn complete_at<R: Transport>(
 
 /// Sets the handle of one of several requests to null, and writes its status.
 #[inline(always)]
-fn consume(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>, ended: &Status) -> Result<()> {
+fn consume<S: StatusLayout>(place: Ptr<MPI_Request>, status: Ptr<S>, ended: &Status) -> Result<()> {
     place.set(MPI_REQUEST_NULL)?;
     if !status.is_null() {
-        let mut filled = encode(ended);
-        filled.error = MPI_SUCCESS;
-        status.set(filled)?;
+        status.set(S::encode(ended))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Reduction operations.
 
+use crate::abi::Abi;
 use crate::c_args::{Buf, Callback, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::callback::{UserFunction, UserReduction};
@@ -55,14 +56,13 @@ fn bind_op(made: &UserOpEntry, datatype: MPI_Datatype) -> ResolvedOp {
     }
 }
 
-fn create(function: UserFunction, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
-    let (UserFunction::Int(code) | UserFunction::Large(code)) = function;
-    if code.is_null() {
-        return Err(CallError::new(
+fn create(function: Option<UserFunction>, commute: c_int, out: Ptr<MPI_Op>) -> Result<()> {
+    let function = function.ok_or_else(|| {
+        CallError::new(
             Class::Arg,
             "the function of the operation is a null pointer",
-        ));
-    }
+        )
+    })?;
     let commutes = if commute != 0 {
         Commutativity::Yes
     } else {
@@ -71,22 +71,22 @@ fn create(function: UserFunction, commute: c_int, out: Ptr<MPI_Op>) -> Result<()
     out.set(publish(&USER_OPS, UserOpEntry { function, commutes })?)
 }
 
-pub(crate) fn op_create(
+pub(crate) fn op_create<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     commute: c_int,
     out: Ptr<MPI_Op>,
 ) -> Result<()> {
-    create(UserFunction::Int(function), commute, out)
+    create(UserFunction::new(function), commute, out)
 }
 
-pub(crate) fn op_create_c(
+pub(crate) fn op_create_c<A: Abi>(
     _: CallId,
-    function: Callback,
+    function: Callback<A>,
     commute: c_int,
     out: Ptr<MPI_Op>,
 ) -> Result<()> {
-    create(UserFunction::Large(function), commute, out)
+    create(UserFunction::new_large(function), commute, out)
 }
 
 /// Frees an operation. Active reductions keep the function.

@@ -6,7 +6,7 @@ use crate::gpu_buffers;
 use crate::handle::*;
 use crate::objects::{comm, committed, find_comm};
 use crate::request::return_request;
-use crate::status::{write_outcome, write_status};
+use crate::status::{StatusLayout, write_outcome, write_status};
 use crate::{fast_path, light_request, this_rank};
 use garonne_engine::api::shard_of;
 use garonne_engine::fast::recv::FastRecv;
@@ -256,7 +256,7 @@ pub(crate) fn send(
 }
 
 /// `MPI_Recv`, as `send`.
-pub(crate) fn recv(
+pub(crate) fn recv<S: StatusLayout>(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
@@ -264,7 +264,7 @@ pub(crate) fn recv(
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     if let Some((_, fast_recv)) = fast_recv_args(call, buf, (count, datatype), (source, tag), on)
         && let Some(host) = this_rank::engine_for(fast_recv.context)
@@ -276,7 +276,7 @@ pub(crate) fn recv(
 }
 
 #[inline(never)]
-fn recv_general(
+fn recv_general<S: StatusLayout>(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
@@ -284,7 +284,7 @@ fn recv_general(
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;
@@ -431,7 +431,7 @@ impl SendrecvArguments {
     }
 }
 
-pub(crate) fn sendrecv(
+pub(crate) fn sendrecv<S: StatusLayout>(
     call: CallId,
     sendbuf: Buf,
     sendcount: MPI_Count,
@@ -444,7 +444,7 @@ pub(crate) fn sendrecv(
     source: c_int,
     recvtag: c_int,
     on: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let comm = comm(on)?;
     let both = SendrecvArguments {
@@ -495,7 +495,7 @@ pub(crate) fn isendrecv(
     return_request(comm.isendrecv(send, recv)?, out)
 }
 
-pub(crate) fn sendrecv_replace(
+pub(crate) fn sendrecv_replace<S: StatusLayout>(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
@@ -505,7 +505,7 @@ pub(crate) fn sendrecv_replace(
     source: c_int,
     recvtag: c_int,
     on: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let comm = comm(on)?;
     let data = data(buf, count, datatype)?;

@@ -7,7 +7,7 @@ use crate::handle::*;
 use crate::objects::{comm, publish, unknown_handle};
 use crate::p2p::data;
 use crate::request::return_request;
-use crate::status::write_status;
+use crate::status::{StatusLayout, write_status};
 use crate::{init_state, polling_calls};
 use garonne_mpi::comm::Comm;
 use garonne_mpi::error::Class;
@@ -17,12 +17,12 @@ use std::ffi::c_int;
 
 static MESSAGES: HandleTable<MatchedMessage> = HandleTable::new();
 
-pub(crate) fn probe(
+pub(crate) fn probe<S: StatusLayout>(
     call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     write_status(status, &comm(on)?.probe(source, tag, call.origin())?)
 }
@@ -37,13 +37,13 @@ fn record_poll(call: CallId, (source, tag): (c_int, c_int), on: &Comm, found: bo
     }
 }
 
-pub(crate) fn iprobe(
+pub(crate) fn iprobe<S: StatusLayout>(
     call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
     flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let on = comm(on)?;
     let found = on.iprobe(source, tag)?;
@@ -59,27 +59,27 @@ fn return_message(message: MatchedMessage, out: Ptr<MPI_Message>) -> Result<()> 
     })
 }
 
-pub(crate) fn mprobe(
+pub(crate) fn mprobe<S: StatusLayout>(
     call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
     message: Ptr<MPI_Message>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let (found, filled) = comm(on)?.mprobe(source, tag, call.origin())?;
     return_message(found, message)?;
     write_status(status, &filled)
 }
 
-pub(crate) fn improbe(
+pub(crate) fn improbe<S: StatusLayout>(
     call: CallId,
     source: c_int,
     tag: c_int,
     on: MPI_Comm,
     flag: Ptr<c_int>,
     message: Ptr<MPI_Message>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let on = comm(on)?;
     let found = on.improbe(source, tag)?;
@@ -112,13 +112,13 @@ fn take(place: Ptr<MPI_Message>) -> Result<MatchedMessage> {
     Ok(taken)
 }
 
-pub(crate) fn mrecv(
+pub(crate) fn mrecv<S: StatusLayout>(
     call: CallId,
     buf: Buf,
     count: MPI_Count,
     datatype: MPI_Datatype,
     message: Ptr<MPI_Message>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let origin = call.origin_of(count, datatype);
     if message.get()? == MPI_MESSAGE_NO_PROC {

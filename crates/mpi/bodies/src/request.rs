@@ -20,7 +20,7 @@ use crate::entry::call_site;
 use crate::handle::*;
 use crate::light_request::record_poll;
 use crate::objects::{publish, unknown_handle};
-use crate::status::{encode, write_empty, write_outcome};
+use crate::status::{StatusLayout, write_empty, write_outcome};
 use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
 use garonne_mpi::comm::Comm;
@@ -192,7 +192,11 @@ fn release_completed(place: Ptr<MPI_Request>) -> Result<()> {
 }
 
 /// Reports one outcome: the status, or the error on the request's communicator.
-fn report_outcome(outcome: Outcome, comm: Option<Comm>, place: Ptr<MPI_Status>) -> Result<()> {
+fn report_outcome<S: StatusLayout>(
+    outcome: Outcome,
+    comm: Option<Comm>,
+    place: Ptr<S>,
+) -> Result<()> {
     write_outcome(place, outcome).map_err(|fault| fault.on_comm(comm))
 }
 
@@ -205,7 +209,11 @@ fn error_comm(request: &Request, outcome: &Outcome) -> Option<Comm> {
     }
 }
 
-pub(crate) fn wait(_: CallId, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+pub(crate) fn wait<S: StatusLayout>(
+    _: CallId,
+    place: Ptr<MPI_Request>,
+    status: Ptr<S>,
+) -> Result<()> {
     if light_request::wait(place, status)? {
         return Ok(());
     }
@@ -213,7 +221,7 @@ pub(crate) fn wait(_: CallId, place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) 
 }
 
 #[inline(never)]
-fn wait_general(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> {
+fn wait_general<S: StatusLayout>(place: Ptr<MPI_Request>, status: Ptr<S>) -> Result<()> {
     let found = resolve(place.get()?)?;
     let Some(request) = found.request() else {
         return write_empty(status);
@@ -224,11 +232,11 @@ fn wait_general(place: Ptr<MPI_Request>, status: Ptr<MPI_Status>) -> Result<()> 
     report_outcome(outcome, comm, status)
 }
 
-pub(crate) fn test(
+pub(crate) fn test<S: StatusLayout>(
     call: CallId,
     place: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     if let Some(over) = light_request::test(call, place, status)? {
         return flag.set(over.into());
@@ -310,9 +318,9 @@ fn bad_count(count: c_int) -> CallError {
 
 /// Outcomes of several requests. Statuses are written in order of arrival or at the index of their
 /// request.
-struct CompletionReport {
+struct CompletionReport<S> {
     call: CallId,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
     /// Index of the request of each outcome.
     indices: SmallVec<[usize; 16]>,
     failed: Option<(Error, Option<Comm>)>,
@@ -320,8 +328,8 @@ struct CompletionReport {
     write_error: Option<CallError>,
 }
 
-impl CompletionReport {
-    fn new(call: CallId, statuses: Ptr<MPI_Status>) -> Self {
+impl<S: StatusLayout> CompletionReport<S> {
+    fn new(call: CallId, statuses: Ptr<S>) -> Self {
         Self {
             call,
             statuses,
@@ -335,13 +343,13 @@ impl CompletionReport {
     fn add(&mut self, list: &RequestList, (index, at): (usize, usize), outcome: Outcome) {
         let outcome = list.reported(index, outcome);
         let (mut status, code) = match &outcome {
-            Ok(status) => (encode(status), MPI_SUCCESS),
+            Ok(status) => (S::encode(status), MPI_SUCCESS),
             Err(error) => (
-                encode(&error.status.unwrap_or(Status::EMPTY)),
+                S::encode(&error.status.unwrap_or(Status::EMPTY)),
                 recent_errors::record(self.call, call_site(), error),
             ),
         };
-        status.error = code;
+        status.set_error(code);
         self.statuses.element(at).set_if(status);
         if let Err(error) = outcome
             && self.failed.is_none()
@@ -373,11 +381,11 @@ impl CompletionReport {
     }
 }
 
-pub(crate) fn waitall(
+pub(crate) fn waitall<S: StatusLayout>(
     call: CallId,
     count: c_int,
     array_of_requests: Ptr<MPI_Request>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     let seen = light_request::wait_all(n, array_of_requests, statuses)?;
@@ -393,12 +401,12 @@ pub(crate) fn waitall(
     report.finish(&list).map(drop)
 }
 
-pub(crate) fn testall(
+pub(crate) fn testall<S: StatusLayout>(
     call: CallId,
     count: c_int,
     array_of_requests: Ptr<MPI_Request>,
     flag: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     let Some(seen) = light_request::test_all(call, n, array_of_requests, statuses)? else {
@@ -418,12 +426,12 @@ pub(crate) fn testall(
     report.finish(&list).map(drop)
 }
 
-pub(crate) fn waitany(
+pub(crate) fn waitany<S: StatusLayout>(
     _: CallId,
     count: c_int,
     array_of_requests: Ptr<MPI_Request>,
     index: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     match light_request::wait_any(n, array_of_requests, status)? {
@@ -443,13 +451,13 @@ pub(crate) fn waitany(
     return_one(&list, (at, outcome), index, status)
 }
 
-pub(crate) fn testany(
+pub(crate) fn testany<S: StatusLayout>(
     call: CallId,
     count: c_int,
     array_of_requests: Ptr<MPI_Request>,
     index: Ptr<c_int>,
     flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(count).map_err(|_| bad_count(count))?;
     match light_request::test_any(call, n, array_of_requests, status)? {
@@ -492,11 +500,11 @@ pub(crate) fn testany(
     }
 }
 
-fn return_one(
+fn return_one<S: StatusLayout>(
     list: &RequestList,
     (at, outcome): (usize, Outcome),
     index: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let outcome = list.reported(at, outcome);
     let comm = list
@@ -515,11 +523,11 @@ struct SomeOutput {
 }
 
 impl SomeOutput {
-    fn write(
+    fn write<S: StatusLayout>(
         self,
         list: &RequestList,
         found: Option<usize>,
-        report: CompletionReport,
+        report: CompletionReport<S>,
     ) -> Result<()> {
         if found.is_none() {
             return self.count.set(MPI_UNDEFINED);
@@ -531,13 +539,13 @@ impl SomeOutput {
     }
 }
 
-pub(crate) fn waitsome(
+pub(crate) fn waitsome<S: StatusLayout>(
     call: CallId,
     incount: c_int,
     array_of_requests: Ptr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
     let several = light_request::SomeArgs {
@@ -559,13 +567,13 @@ pub(crate) fn waitsome(
     SomeOutput { count, indices }.write(&list, found, report)
 }
 
-pub(crate) fn testsome(
+pub(crate) fn testsome<S: StatusLayout>(
     call: CallId,
     incount: c_int,
     array_of_requests: Ptr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let n = usize::try_from(incount).map_err(|_| bad_count(incount))?;
     let several = light_request::SomeArgs {

@@ -1,4 +1,7 @@
 //! Statuses: filling them in, and what programs read from and write into them.
+//!
+//! The layout of a status differs between ABIs. All code that touches a status is generic over
+//! [`StatusLayout`], so that each call writes the layout of its caller directly.
 
 use crate::c_args::{ConstPtr, CountOut, Ptr};
 use crate::call::{CallError, CallId, Result};
@@ -9,21 +12,67 @@ use garonne_mpi::error::Class;
 use garonne_mpi::request::{Outcome, Status};
 use std::ffi::c_int;
 
+/// The layout of a status in one ABI, with that ABI's special ranks, tags and error codes.
+///
+/// Values that go in and out of the methods are those of the standard ABI.
+pub trait StatusLayout: Copy {
+    /// Returns this status in C's form, with success as its error.
+    fn encode(status: &Status) -> Self;
+    /// Returns what a status says except its error.
+    fn decode(&self) -> Status;
+    /// Returns the error code.
+    fn error(&self) -> c_int;
+    /// Stores an error code.
+    fn set_error(&mut self, code: c_int);
+    /// Copies the error code of another status as it is.
+    fn keep_error(&mut self, from: &Self);
+}
+
+impl StatusLayout for MPI_Status {
+    #[inline(always)]
+    fn encode(status: &Status) -> Self {
+        Self::new(status.source, status.tag, status.len, status.cancelled)
+    }
+
+    fn decode(&self) -> Status {
+        Status {
+            source: self.source,
+            tag: self.tag,
+            len: self.bytes(),
+            cancelled: self.cancelled(),
+        }
+    }
+
+    fn error(&self) -> c_int {
+        self.error
+    }
+
+    #[inline(always)]
+    fn set_error(&mut self, code: c_int) {
+        self.error = code;
+    }
+
+    #[inline(always)]
+    fn keep_error(&mut self, from: &Self) {
+        self.error = from.error;
+    }
+}
+
 /// Fills in a status unless the program ignores it. `MPI_ERROR` is left as it was, as the standard
 /// says for calls that complete one operation.
 #[inline]
-pub(crate) fn write_status(place: Ptr<MPI_Status>, status: &Status) -> Result<()> {
+pub(crate) fn write_status<S: StatusLayout>(place: Ptr<S>, status: &Status) -> Result<()> {
     if place.is_null() {
         return Ok(());
     }
-    let mut filled = encode(status);
-    filled.error = place.get()?.error;
+    let mut filled = S::encode(status);
+    filled.keep_error(&place.get()?);
     place.set(filled)
 }
 
 /// Writes the status of an outcome and returns its error. A failed receive whose message arrived
 /// writes its status, too.
-pub(crate) fn write_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<()> {
+pub(crate) fn write_outcome<S: StatusLayout>(place: Ptr<S>, outcome: Outcome) -> Result<()> {
     match outcome {
         Ok(status) => write_status(place, &status),
         Err(error) => {
@@ -37,48 +86,36 @@ pub(crate) fn write_outcome(place: Ptr<MPI_Status>, outcome: Outcome) -> Result<
 
 /// Writes a status unless the program ignores it. Cannot fail.
 #[inline(always)]
-pub(crate) fn write_if_given(place: Ptr<MPI_Status>, status: &Status) {
+pub(crate) fn write_if_given<S: StatusLayout>(place: Ptr<S>, status: &Status) {
     if let Ok(old) = place.get() {
-        let mut filled = encode(status);
-        filled.error = old.error;
+        let mut filled = S::encode(status);
+        filled.keep_error(&old);
         place.set_if(filled);
     }
 }
 
 /// Fills in the empty status, whose error is success.
-pub(crate) fn write_empty(place: Ptr<MPI_Status>) -> Result<()> {
-    place.set_if(encode(&Status::EMPTY));
+pub(crate) fn write_empty<S: StatusLayout>(place: Ptr<S>) -> Result<()> {
+    place.set_if(S::encode(&Status::EMPTY));
     Ok(())
 }
 
-/// The C form of a status, without an error.
-pub(crate) fn encode(status: &Status) -> MPI_Status {
-    MPI_Status::new(status.source, status.tag, status.len, status.cancelled)
-}
-
-/// Reads a status that the program's query function filled in.
-pub(crate) fn decode(status: &MPI_Status) -> Status {
-    Status {
-        source: status.source,
-        tag: status.tag,
-        len: status.bytes(),
-        cancelled: status.cancelled(),
-    }
-}
-
-fn modify(place: Ptr<MPI_Status>, change: impl FnOnce(&mut MPI_Status)) -> Result<()> {
-    let mut status = place.get()?;
+fn modify<S: StatusLayout>(place: Ptr<S>, change: impl FnOnce(&mut Status)) -> Result<()> {
+    let old = place.get()?;
+    let mut status = old.decode();
     change(&mut status);
-    place.set(status)
+    let mut changed = S::encode(&status);
+    changed.keep_error(&old);
+    place.set(changed)
 }
 
-pub(crate) fn get_count(
+pub(crate) fn get_count<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: ConstPtr<S>,
     handle: MPI_Datatype,
     count: CountOut,
 ) -> Result<()> {
-    let (bytes, size) = (status.get()?.bytes(), datatype(handle)?.size());
+    let (bytes, size) = (status.get()?.decode().len, datatype(handle)?.size());
     let whole = match (bytes, size) {
         (0, _) => Some(0),
         (_, 0) => None,
@@ -91,13 +128,13 @@ pub(crate) fn get_count(
     )
 }
 
-pub(crate) fn get_elements(
+pub(crate) fn get_elements<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: ConstPtr<S>,
     handle: MPI_Datatype,
     count: CountOut,
 ) -> Result<()> {
-    let elements = datatype(handle)?.elements_in(status.get()?.bytes());
+    let elements = datatype(handle)?.elements_in(status.get()?.decode().len);
     count.set_or_undefined(
         elements
             .and_then(|n| i64::try_from(n).ok())
@@ -105,9 +142,9 @@ pub(crate) fn get_elements(
     )
 }
 
-pub(crate) fn status_set_elements(
+pub(crate) fn status_set_elements<S: StatusLayout>(
     _: CallId,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
     handle: MPI_Datatype,
     count: MPI_Count,
 ) -> Result<()> {
@@ -121,53 +158,67 @@ pub(crate) fn status_set_elements(
             format!("{count} is no number of elements of {datatype}"),
         )
     })?;
-    modify(status, |status| status.set_bytes(bytes))
+    modify(status, |status| status.len = bytes)
 }
 
-pub(crate) fn status_set_cancelled(_: CallId, status: Ptr<MPI_Status>, flag: c_int) -> Result<()> {
-    modify(status, |status| status.set_cancelled(flag != 0))
-}
-
-pub(crate) fn test_cancelled(
+pub(crate) fn status_set_cancelled<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: Ptr<S>,
+    flag: c_int,
+) -> Result<()> {
+    modify(status, |status| status.cancelled = flag != 0)
+}
+
+pub(crate) fn test_cancelled<S: StatusLayout>(
+    _: CallId,
+    status: ConstPtr<S>,
     flag: Ptr<c_int>,
 ) -> Result<()> {
-    flag.set(status.get()?.cancelled().into())
+    flag.set(status.get()?.decode().cancelled.into())
 }
 
-pub(crate) fn status_get_source(
+pub(crate) fn status_get_source<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: ConstPtr<S>,
     source: Ptr<c_int>,
 ) -> Result<()> {
-    source.set(status.get()?.source)
+    source.set(status.get()?.decode().source)
 }
 
-pub(crate) fn status_get_tag(
+pub(crate) fn status_get_tag<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: ConstPtr<S>,
     tag: Ptr<c_int>,
 ) -> Result<()> {
-    tag.set(status.get()?.tag)
+    tag.set(status.get()?.decode().tag)
 }
 
-pub(crate) fn status_get_error(
+pub(crate) fn status_get_error<S: StatusLayout>(
     _: CallId,
-    status: ConstPtr<MPI_Status>,
+    status: ConstPtr<S>,
     error: Ptr<c_int>,
 ) -> Result<()> {
-    error.set(status.get()?.error)
+    error.set(status.get()?.error())
 }
 
-pub(crate) fn status_set_source(_: CallId, status: Ptr<MPI_Status>, source: c_int) -> Result<()> {
+pub(crate) fn status_set_source<S: StatusLayout>(
+    _: CallId,
+    status: Ptr<S>,
+    source: c_int,
+) -> Result<()> {
     modify(status, |status| status.source = source)
 }
 
-pub(crate) fn status_set_tag(_: CallId, status: Ptr<MPI_Status>, tag: c_int) -> Result<()> {
+pub(crate) fn status_set_tag<S: StatusLayout>(_: CallId, status: Ptr<S>, tag: c_int) -> Result<()> {
     modify(status, |status| status.tag = tag)
 }
 
-pub(crate) fn status_set_error(_: CallId, status: Ptr<MPI_Status>, error: c_int) -> Result<()> {
-    modify(status, |status| status.error = error)
+pub(crate) fn status_set_error<S: StatusLayout>(
+    _: CallId,
+    status: Ptr<S>,
+    error: c_int,
+) -> Result<()> {
+    let mut changed = status.get()?;
+    changed.set_error(error);
+    status.set(changed)
 }

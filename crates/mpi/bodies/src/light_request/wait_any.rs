@@ -110,11 +110,11 @@ fn wait_target_of_any(
 }
 
 /// Runs `MPI_Testany` over light requests. Writes the status and returns the index.
-pub(crate) fn test_any(
+pub(crate) fn test_any<S: StatusLayout>(
     call: CallId,
     count: usize,
     array_of_requests: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<LightOutcome<usize>> {
     let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(LightOutcome::UseGeneralPath);
@@ -134,10 +134,10 @@ pub(crate) fn test_any(
 }
 
 /// Runs `MPI_Waitany` over light requests. Writes the status and returns the index.
-pub(crate) fn wait_any(
+pub(crate) fn wait_any<S: StatusLayout>(
     count: usize,
     array_of_requests: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<LightOutcome<usize>> {
     let Some(engine) = ShardEngine::for_first(count, array_of_requests)? else {
         return Ok(LightOutcome::UseGeneralPath);
@@ -155,11 +155,11 @@ pub(crate) fn wait_any(
     complete_found(host, found?, array_of_requests, status)
 }
 
-fn complete_found(
+fn complete_found<S: StatusLayout>(
     host: &RankHost,
     found: LightOutcome<usize>,
     array_of_requests: Ptr<MPI_Request>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<LightOutcome<usize>> {
     let LightOutcome::Complete(at) = found else {
         return Ok(found);

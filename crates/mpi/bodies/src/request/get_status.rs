@@ -7,7 +7,7 @@ use crate::call::{CallId, Result};
 use crate::constants::*;
 use crate::handle::*;
 use crate::polling_calls;
-use crate::status::write_empty;
+use crate::status::{StatusLayout, write_empty};
 use garonne_mpi::request::{self, TestAny};
 use std::ffi::c_int;
 
@@ -26,11 +26,11 @@ fn record_poll(
     }
 }
 
-pub(crate) fn request_get_status(
+pub(crate) fn request_get_status<S: StatusLayout>(
     call: CallId,
     handle: MPI_Request,
     flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let found = resolve(handle)?;
     let Some(request) = found.request() else {
@@ -47,13 +47,13 @@ pub(crate) fn request_get_status(
     report_outcome(outcome, comm, status)
 }
 
-pub(crate) fn request_get_status_any(
+pub(crate) fn request_get_status_any<S: StatusLayout>(
     call: CallId,
     count: c_int,
     handles: ConstPtr<MPI_Request>,
     index: Ptr<c_int>,
     flag: Ptr<c_int>,
-    status: Ptr<MPI_Status>,
+    status: Ptr<S>,
 ) -> Result<()> {
     let list = RequestList::for_status(count, handles)?;
     let found = request::get_status_any(&list.refs());
@@ -80,12 +80,12 @@ pub(crate) fn request_get_status_any(
     }
 }
 
-pub(crate) fn request_get_status_all(
+pub(crate) fn request_get_status_all<S: StatusLayout>(
     call: CallId,
     count: c_int,
     handles: ConstPtr<MPI_Request>,
     flag: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let list = RequestList::for_status(count, handles)?;
     let mut report = CompletionReport::new(call, statuses);
@@ -97,13 +97,13 @@ pub(crate) fn request_get_status_all(
     report.result().map(drop)
 }
 
-pub(crate) fn request_get_status_some(
+pub(crate) fn request_get_status_some<S: StatusLayout>(
     call: CallId,
     incount: c_int,
     handles: ConstPtr<MPI_Request>,
     count: Ptr<c_int>,
     indices: Ptr<c_int>,
-    statuses: Ptr<MPI_Status>,
+    statuses: Ptr<S>,
 ) -> Result<()> {
     let list = RequestList::for_status(incount, handles)?;
     let mut report = CompletionReport::new(call, statuses);
