@@ -1,7 +1,7 @@
 //! The error codes of Garonne: one table that messages cite and `garonne explain` expands.
 //!
-//! G01xx are errors of MPI calls, G02xx of jobs and the agent, G03xx of resources of this machine.
-//! A code, once published, keeps its meaning.
+//! G01xx are errors of MPI calls, G02xx of jobs and the agent, G03xx of resources of this machine,
+//! G04xx of the Rust interface. A code, once published, keeps its meaning.
 
 /// The long story of one error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,6 +295,22 @@ codes! {
         "`garonne run --metrics` was given an address at which this host cannot listen. Nothing was started.",
         "The line names the address and what the system says: another process has the port, or the address is not this host's.",
         "Name another port (0: any that is free, which is printed), or an address of this host.";
+    G0401: "invalid argument of a call of the Rust interface",
+        "A call of the crate `garonne` got a rank that is not there or its own, a tag above 2^31 - 1, or came in an order that its documentation does not allow.",
+        "The line names the call and the argument.",
+        "Correct the argument at that place.";
+    G0402: "a message is longer than its buffer",
+        "A receive of the crate `garonne` got a message that does not fit its buffer. No byte beyond the buffer was written.",
+        "The line names both lengths and the sender.",
+        "Make the buffer as long as the longest message, or send the length first.";
+    G0403: "the other process is gone",
+        "A process that a call of the crate `garonne` was for has ended, has left, or cannot be reached any more.",
+        "The line names the call, the rank and what is known of its end.",
+        "Let processes leave (`Endpoint::leave`) when nobody wants anything of them any more. If the other process crashed, look at what it printed.";
+    G0404: "no connection came to be",
+        "Two processes that connect by address did not come together: nobody listened or accepted in time, or their keys differ.",
+        "The line names the call and the address.",
+        "Start the side that listens first, let it call `accept`, and give both sides one key.";
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Headings of the page, each with the first two digits of its codes.
-const SECTIONS: [(&str, &str); 3] = [
+const SECTIONS: [(&str, &str); 4] = [
     ("G01", "MPI calls"),
     ("G02", "Jobs and agents"),
     ("G03", "Resources of the machine, and findings"),
+    ("G04", "The Rust interface"),
 ];
 
 /// Returns the page: one row per code, with what happened.

@@ -1,0 +1,180 @@
+#![allow(
+    unsafe_code,
+    reason = "callers' memory becomes a view for the engine here, with the proof that it outlives the operation"
+)]
+//! Memory of this crate's callers on its way to the engine.
+//!
+//! The engine reads and writes through an address, without a borrow. So this module gives an
+//! address away only together with the operation that uses it, and ends the operation before the
+//! memory. [`run`] borrows memory for a call that waits. [`OwnedOperation`] owns memory for an
+//! operation that goes on, and leaks it rather than free what the engine may still write.
+
+use garonne_engine::api::{Error, Request, StartOutcome, Status};
+use garonne_progress::messaging::Messaging;
+use garonne_sync::user::{Data, UserMem};
+
+/// Memory that a call borrows from its caller.
+pub(crate) enum Lent<'a> {
+    /// The engine reads it.
+    Read(&'a [u8]),
+    /// The engine writes it.
+    Write(&'a mut [u8]),
+}
+
+impl Lent<'_> {
+    fn data(&mut self) -> Data {
+        let (base, len) = match self {
+            Lent::Read(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            Lent::Write(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+        };
+        // SAFETY: `run` keeps the borrow until the operation is over. What is lent to be read goes
+        // to sends only, which the callers of `run` in this crate see to.
+        Data::contiguous(unsafe { UserMem::new(base) }, len as u64)
+    }
+}
+
+/// Ends the process if it is dropped: memory would be given back that the engine still uses.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// Starts an operation on borrowed memory, and returns when it is over. `wait` waits until its
+/// argument says so.
+pub(crate) fn run(
+    host: &dyn Messaging,
+    mut lent: Lent<'_>,
+    start: impl FnOnce(Data) -> Result<StartOutcome, Error>,
+    wait: impl Fn(Request, &mut dyn FnMut() -> bool),
+) -> Result<Status, Error> {
+    let guard = AbortOnUnwind;
+    let ended = match start(lent.data()) {
+        Ok(StartOutcome::Done(status)) => Ok(status),
+        Ok(StartOutcome::Pending(request)) => end_of(host, request, wait),
+        Err(error) => Err(error),
+    };
+    std::mem::forget(guard);
+    ended.and_then(without_error)
+}
+
+/// Waits for an operation, whatever `wait` does.
+fn end_of(
+    host: &dyn Messaging,
+    request: Request,
+    wait: impl Fn(Request, &mut dyn FnMut() -> bool),
+) -> Result<Status, Error> {
+    let mut ended = None;
+    loop {
+        wait(request, &mut || take_into(host, request, &mut ended));
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// Whether an operation is over; then how it ended is in `ended`.
+fn take_into(
+    host: &dyn Messaging,
+    request: Request,
+    ended: &mut Option<Result<Status, Error>>,
+) -> bool {
+    if ended.is_none() {
+        *ended = match host.take(request) {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(Ok(status)),
+            Err(error) => Some(Err(error)),
+        };
+    }
+    ended.is_some()
+}
+
+fn without_error(mut status: Status) -> Result<Status, Error> {
+    match status.error.take() {
+        Some(error) => Err(error),
+        None => Ok(status),
+    }
+}
+
+/// An operation that owns its memory. Order of calls: [`OwnedOperation::start`],
+/// [`OwnedOperation::is_over`] or [`OwnedOperation::wait`], [`OwnedOperation::into_bytes`].
+///
+/// Dropped before it is over, it leaks its memory: the engine may still use it.
+#[derive(Debug)]
+pub(crate) struct OwnedOperation {
+    /// Never touched between the start of the operation and its end.
+    bytes: Vec<u8>,
+    /// `None`: the operation was over when it was started.
+    request: Option<Request>,
+    ended: Option<Result<Status, Error>>,
+}
+
+impl OwnedOperation {
+    /// Starts an operation on these bytes.
+    pub(crate) fn start(
+        mut bytes: Vec<u8>,
+        start: impl FnOnce(Data) -> Result<StartOutcome, Error>,
+    ) -> Result<Self, Error> {
+        // SAFETY: the bytes lie where they are, and are not touched, until the operation is over or
+        // for ever: `into_bytes` gives them back only then, and `drop` leaks them otherwise.
+        let mem = unsafe { UserMem::new(bytes.as_mut_ptr()) };
+        let guard = AbortOnUnwind;
+        let started = start(Data::contiguous(mem, bytes.len() as u64));
+        std::mem::forget(guard);
+        let (request, ended) = match started? {
+            StartOutcome::Done(status) => (None, Some(Ok(status))),
+            StartOutcome::Pending(request) => (Some(request), None),
+        };
+        Ok(Self {
+            bytes,
+            request,
+            ended,
+        })
+    }
+
+    /// The operation's name, unless it was over when it was started.
+    pub(crate) fn request(&self) -> Option<Request> {
+        self.request
+    }
+
+    /// Whether it is over. Makes no progress.
+    pub(crate) fn is_over(&mut self, host: &dyn Messaging) -> bool {
+        match self.request {
+            Some(request) => take_into(host, request, &mut self.ended),
+            None => true,
+        }
+    }
+
+    /// Waits until it is over, as [`run`] does.
+    pub(crate) fn wait(
+        &mut self,
+        host: &dyn Messaging,
+        wait: impl Fn(Request, &mut dyn FnMut() -> bool),
+    ) -> Result<Status, Error> {
+        let ended = match (self.request, &self.ended) {
+            (Some(request), None) => end_of(host, request, wait),
+            (_, Some(ended)) => ended.clone(),
+            (None, None) => Err(Error::Misuse("an operation without a name goes on")),
+        };
+        self.ended = Some(ended.clone());
+        ended.and_then(without_error)
+    }
+
+    /// Gives the memory of an operation that is over back.
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        match self.ended {
+            Some(_) => std::mem::take(&mut self.bytes),
+            None => Vec::new(),
+        }
+    }
+}
+
+impl Drop for OwnedOperation {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            std::mem::forget(std::mem::take(&mut self.bytes));
+        }
+    }
+}
