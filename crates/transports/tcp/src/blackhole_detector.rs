@@ -10,15 +10,8 @@
 //! sends by the silence, the other by the reset that ends it. Owned by the transport and, of each
 //! stream, by its calls. Time is an argument.
 
-use crate::TcpTransport;
-use crate::connection::{CloseReason, Connection};
-use crate::frame::StreamNumber;
-use crate::handshake::HandshakeError;
-use crate::peer::TcpPeer;
-use crate::sys;
-use garonne_engine::api::Peer;
 use garonne_transport::limits::{
-    TCP_BRIEF_ADDRESSES, TCP_CARRIED, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX,
+    TCP_BRIEF_ADDRESSES, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -73,6 +66,11 @@ pub(crate) struct BlackholeDetector {
 }
 
 impl BlackholeDetector {
+    /// Returns the peer's ends of the connections that were found silent in a row.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        &self.with
+    }
+
     /// A connection is made.
     pub(crate) fn opened(&mut self, now: Instant) {
         self.since = Some(now);
@@ -144,88 +142,16 @@ impl ShortLivedConnections {
     }
 
     /// Returns whether the address is one of them.
-    fn has(&self, address: IpAddr) -> bool {
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
-}
-
-impl TcpTransport {
-    /// The connection of a stream is about to be closed. Whether the peer is given up for it.
-    pub(super) fn note_end(
-        &mut self,
-        peer: Peer,
-        stream: StreamNumber,
-        silent: bool,
-        now: Instant,
-    ) -> bool {
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return false;
-        };
-        let how = match (silent, how_ended(remote, stream)) {
-            (true, _) => ConnectionEnd::Silent,
-            (false, Some(CloseReason::Reset | CloseReason::Broke)) => ConnectionEnd::Lost,
-            (false, _) => ConnectionEnd::Ended,
-        };
-        let [confirmed, came] = remote.fd(stream).and_then(sys::carried).unwrap_or_default();
-        // Who sends is the one that finds the silence, and what came the other way says nothing of
-        // what it sent.
-        let carried = if how == ConnectionEnd::Silent {
-            confirmed
-        } else {
-            came
-        };
-        let (moved, wanted) = (remote.moved(), remote.is_waiting());
-        let calls = remote.calls(stream);
-        let ended = EndedConnection {
-            how,
-            with: calls.met,
-            carried: carried >= TCP_CARRIED,
-            wanted,
-        };
-        let follows = calls.silences.ended(ended, moved, now);
-        if follows == NextStep::Nothing {
-            return false;
-        }
-        for address in remote.calls(stream).silences.with.clone() {
-            self.brief.add(address);
-        }
-        // Of the others there is a way without it.
-        follows == NextStep::Over
-            && !stream.is_further()
-            && !stream.is_fabric()
-            && !self.is_beside(peer)
-    }
-
-    /// Connections to a peer are made and bring nothing.
-    pub(super) fn give_up_silent(&mut self, peer: Peer) {
-        let fault = HandshakeError::Silent;
-        self.hosts.refused(peer, &fault);
-        self.lose_for(peer, fault.for_good());
-    }
-
-    /// Returns whether an open connection has small segments because longer ones do not arrive.
-    pub(super) fn is_brief(&self, peer: Peer, stream: StreamNumber) -> bool {
-        let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
-        let segment = remote
-            .and_then(|remote| remote.fd(stream))
-            .and_then(sys::segment);
-        let met = remote.and_then(|remote| remote.call_of(stream)?.met);
-        met.is_some_and(|met| self.brief.has(met))
-            && segment.is_some_and(|bytes| bytes <= TCP_SEGMENT)
-    }
-}
-
-fn how_ended(remote: &TcpPeer, stream: StreamNumber) -> Option<CloseReason> {
-    let channel = match stream {
-        StreamNumber::Small => remote.link.channel(),
-        StreamNumber::Bulk(path) => remote.paths.get(path)?.bulk.channel(),
-    };
-    channel.and_then(Connection::end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys;
+    use garonne_transport::limits::TCP_CARRIED;
 
     const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, 1));

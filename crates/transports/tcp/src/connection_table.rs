@@ -4,10 +4,8 @@
 //! Readers are other processes, which copy it and believe nothing. Bounded by its rows: connections
 //! beyond them are not shown.
 
-use crate::TcpTransport;
 use crate::frame::{FABRIC, StreamNumber};
 use crate::ofi_path::hello::NotUsedReason;
-use crate::sys;
 use garonne_engine::api::Peer;
 use garonne_transport::limits::TCP_SHOWN;
 use std::net::{IpAddr, SocketAddr};
@@ -285,51 +283,8 @@ fn octets(address: IpAddr) -> [u8; 16] {
 }
 
 /// An address of IPv4 as such, also at a socket of IPv6.
-fn plain(end: SocketAddr) -> SocketAddr {
+pub(crate) fn plain(end: SocketAddr) -> SocketAddr {
     SocketAddr::new(end.ip().to_canonical(), end.port())
-}
-
-impl TcpTransport {
-    /// The address of the table of connections that [`read_shown`] reads; it stays as long as the
-    /// transport lives.
-    pub fn shown_at(&self) -> usize {
-        self.shown.at()
-    }
-
-    /// Returns the bytes that [`read_shown`] would read now.
-    pub fn shown_table(&self) -> Vec<u8> {
-        self.shown.table()
-    }
-
-    /// Bytes of large data that each way from a peer has brought, the first way first.
-    pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
-        let remote = self.remotes.get(peer as usize).and_then(Option::as_ref);
-        remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
-    }
-
-    /// The own and the peer's end of the connection that packets take, while there is one.
-    pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
-        self.ends(peer, StreamNumber::Small)
-    }
-
-    pub(super) fn show_round_trip(&self, peer: Peer, stream: StreamNumber) {
-        let remote = self.remotes[peer as usize].as_ref();
-        let fd = remote.and_then(|remote| remote.fd(stream));
-        self.shown
-            .round_trip(peer, stream, fd.and_then(sys::round_trip));
-    }
-
-    pub(super) fn ends(
-        &self,
-        peer: Peer,
-        stream: StreamNumber,
-    ) -> Option<(SocketAddr, SocketAddr)> {
-        let remote = self.remotes.get(peer as usize)?.as_ref()?;
-        let socket = remote.fd(stream)?;
-        let own = rustix::net::getsockname(socket).ok()?;
-        let other = rustix::net::getpeername(socket).ok()??;
-        Some((plain(own.try_into().ok()?), plain(other.try_into().ok()?)))
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use crate::TcpTransport;
 use crate::bulk::BulkEvent;
 use crate::connection::IoResult;
 use crate::frame::{ReadRequest, StreamNumber};
-use crate::multipath::{Path, ReadResult};
+use crate::multipath::Path;
 use crate::ofi_path::OfiPath;
 use crate::packet_stream::{SendResult, StreamEvent};
 use crate::path_transport::PathTransport;
 use crate::peer::TcpPeer;
-use garonne_engine::api::{Error, Peer};
+use garonne_engine::api::Peer;
 use garonne_engine::limits::STRIPE_RAILS;
 use garonne_engine::transport::PollSink;
 use garonne_transport::limits::TCP_FILLS_MAX;
@@ -46,26 +46,24 @@ impl TcpTransport {
     /// without.
     #[inline]
     pub(super) fn brings_long(&self, peer: Peer) -> bool {
-        let remote = self.remotes[peer as usize].as_ref();
+        let remote = self.ctx.peers.get(peer);
         remote.is_some_and(|remote| remote.link.brings_long())
     }
 
     /// Takes what came from those that are ready, all sockets having been looked at, and delivers
     /// up to `budget` packets.
     pub(super) fn take_from_ready(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
-        let mut turn = std::mem::take(&mut self.turn);
-        std::mem::swap(&mut turn, &mut self.ready);
-        let (hot, mut told) = (self.hot, 0);
-        for peer in turn.drain(..) {
+        let turn = self.ctx.ready.begin_turn();
+        let (before, mut told) = (self.pacing.last_active(), 0);
+        for &peer in &turn {
             let some = self.take_from((peer, StreamKind::Both), budget.saturating_sub(told), sink);
             if some > 0 {
-                self.hot = Some(peer);
-                self.glance.saw_another(Some(peer) != hot);
+                self.pacing.brought(peer, before);
             }
             told += some;
         }
-        self.turn = turn;
-        self.glance.ended();
+        self.ctx.ready.end_turn(turn);
+        self.pacing.looked();
         told
     }
 
@@ -77,37 +75,39 @@ impl TcpTransport {
         budget: u32,
         sink: &mut impl PollSink,
     ) -> u32 {
-        let Some(mut remote) = self.remotes.get_mut(peer as usize).and_then(Option::take) else {
+        let Some(mut remote) = self.ctx.peers.take(peer) else {
             return 0;
         };
         let mut told = 0;
         let small = self.take_packets(&mut remote, (peer, budget, &mut told), sink);
         let idle = remote.paths.is_idle();
-        let put_off = told > 0 && !idle && self.brisk.goes_first(&mut remote.went_first);
-        if put_off || streams == StreamKind::Wanted && idle && self.recalled.is_empty() {
+        let put_off = told > 0 && !idle && self.ctx.priority.goes_first(&mut remote.went_first);
+        if put_off || streams == StreamKind::Wanted && idle && !self.ctx.regions.has_recalled() {
             let condemned = remote.condemned;
-            self.remotes[peer as usize] = Some(remote);
+            self.ctx.peers.put_back(peer, remote);
             self.took(peer, StreamNumber::Small, small);
             self.go_on(peer, put_off || small == Intake::Some, condemned);
-            self.put_off = put_off;
+            self.pacing.put_bulk_off(put_off);
             return told;
         }
         remote.went_first = false;
         let mut bulk = [Intake::All; STRIPE_RAILS + 1];
         let paths = remote.paths.numbers();
-        let reads_done = self.done.len();
+        let reads_done = self.ctx.notices.reads();
         for path in paths.clone() {
             // Whoever is patient waits for its socket's word.
-            let is_wanted = |path: &Path| path.bulk.is_wanted() && !self.patient;
+            let is_wanted = |path: &Path| path.bulk.is_wanted() && !self.pacing.is_in_background();
             if streams == StreamKind::Both || remote.paths.get(path).is_some_and(is_wanted) {
                 bulk[usize::from(path)] = self.take_bulk(&mut remote, (peer, path));
             }
         }
-        if self.done.len() > reads_done {
+        if self.ctx.notices.reads() > reads_done {
             for path in paths.clone() {
                 let brought = remote.paths.brought(path);
                 if brought != (0, 0) {
-                    self.shown.moved(peer, StreamNumber::Bulk(path), brought);
+                    self.ctx
+                        .table
+                        .moved(peer, StreamNumber::Bulk(path), brought);
                 }
             }
         }
@@ -118,23 +118,23 @@ impl TcpTransport {
         };
         let condemned = remote.condemned;
         let reads_here = remote.paths.fabric().is_some_and(OfiPath::needs_polls);
-        self.remotes[peer as usize] = Some(remote);
+        self.ctx.peers.put_back(peer, remote);
         let mut more = false;
         for (stream, taken) in std::iter::once((StreamNumber::Small, small)).chain(taken()) {
             self.took(peer, stream, taken);
             more |= taken == Intake::Some;
         }
-        if !self.recalled.is_empty() {
-            self.settle_recalls();
+        if self.ctx.regions.has_recalled() {
+            self.ctx.settle_recalls();
         }
         self.go_on(peer, more || reads_here && !condemned, condemned);
         for (stream, taken) in taken() {
             if taken == Intake::Some || self.serves(peer, stream) {
-                self.flush(peer, stream);
+                self.ctx.flush(peer, stream);
             }
         }
-        self.spread(peer);
-        self.sliced |= bulk.contains(&Intake::Some);
+        self.ctx.spread(peer);
+        self.pacing.leave_bulk(bulk.contains(&Intake::Some));
         told
     }
 
@@ -143,8 +143,8 @@ impl TcpTransport {
     fn took(&mut self, peer: Peer, stream: StreamNumber, taken: Intake) {
         match taken {
             Intake::Some | Intake::All => {}
-            Intake::Over => self.broke(peer, stream),
-            Intake::Wrong => self.lose(peer),
+            Intake::Over => self.connections.broke(&mut self.ctx, peer, stream),
+            Intake::Wrong => self.connections.lose(&mut self.ctx, peer),
         }
     }
 
@@ -153,15 +153,15 @@ impl TcpTransport {
     #[inline]
     fn go_on(&mut self, peer: Peer, more: bool, condemned: bool) {
         if more {
-            self.mark_ready(peer);
-            self.must_look = true;
+            self.ctx.ready.mark(peer);
+            self.ctx.sockets.look_again();
         } else if condemned {
-            self.lose(peer);
+            self.connections.lose(&mut self.ctx, peer);
         }
     }
 
     fn serves(&self, peer: Peer, stream: StreamNumber) -> bool {
-        let Some(remote) = self.remotes[peer as usize].as_ref() else {
+        let Some(remote) = self.ctx.peers.get(peer) else {
             return false;
         };
         let StreamNumber::Bulk(path) = stream else {
@@ -185,10 +185,10 @@ impl TcpTransport {
         let mut fills = 0;
         while *told < budget {
             let before = *told;
-            match remote.link.next(&mut self.blocks) {
+            match remote.link.next(self.ctx.rooms.blocks()) {
                 Ok(StreamEvent::Packet(header, payload, len)) => {
                     *told += 1;
-                    self.brisk.small(&header);
+                    self.ctx.priority.small(&header);
                     sink.on_packet(peer, header, payload, len);
                 }
                 Ok(StreamEvent::Rest(offset, left))
@@ -245,11 +245,9 @@ impl TcpTransport {
         }
         // Who has just been given something may answer, and need not be kept from it.
         if remote.link.is_due() && *told > 0 && !remote.link.is_late() {
-            if !self.owing.contains(&peer) {
-                self.owing.push(peer);
-            }
+            self.ctx.ready.owe(peer);
         } else if remote.link.is_due() {
-            self.unconfirmed = true;
+            self.ctx.timers.expect_confirmation();
             if remote.link.acknowledge() == SendResult::Over {
                 result = Intake::Over;
             }
@@ -260,25 +258,25 @@ impl TcpTransport {
     /// Acknowledges what was put off, unless something that was sent meanwhile has.
     #[cold]
     pub(super) fn acknowledge_late(&mut self) {
-        while let Some(peer) = self.owing.pop() {
-            let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
+        while let Some(peer) = self.ctx.ready.next_owed() {
+            let Some(remote) = self.ctx.peers.get_mut(peer) else {
                 continue;
             };
             if remote.link.is_due() {
-                self.unconfirmed = true;
+                self.ctx.timers.expect_confirmation();
                 if remote.link.acknowledge() == SendResult::Over {
-                    self.mark_ready(peer);
+                    self.ctx.ready.mark(peer);
                 }
             }
         }
     }
 
     fn take_bulk(&mut self, remote: &mut TcpPeer, (peer, path): (Peer, u8)) -> Intake {
-        let mut left = self.brisk.slice(Instant::now);
+        let mut left = self.ctx.priority.slice(Instant::now);
         while left > 0 {
             let in_body =
                 |bulk: &mut PathTransport| bulk.socket_mut().is_some_and(|bulk| bulk.is_in_body());
-            let stays = self.patient && in_body(&mut remote.paths.at(path).bulk);
+            let stays = self.pacing.is_in_background() && in_body(&mut remote.paths.at(path).bulk);
             let (got, told) = match remote.paths.at(path).bulk.fill(left) {
                 Ok(step) => step,
                 Err(_) => return Intake::Wrong,
@@ -298,7 +296,7 @@ impl TcpTransport {
                 Some(BulkEvent::Unused(_)) => return Intake::Over,
                 Some(BulkEvent::Unread(number)) => {
                     if let Some(bulk) = remote.paths.at(path).bulk.socket_mut() {
-                        bulk.keep(number, self.keep.take());
+                        bulk.keep(number, self.prefixes.take());
                     }
                     None
                 }
@@ -308,7 +306,7 @@ impl TcpTransport {
                 }
             };
             if let Some(ended) = ended {
-                self.tell_of(peer, ended);
+                self.ctx.tell_of(peer, ended);
             }
             if stays
                 && got != IoResult::Over
@@ -326,43 +324,10 @@ impl TcpTransport {
         Intake::Some
     }
 
-    /// Sets whether large data are left in their sockets until there is much of them.
-    pub fn be_patient(&mut self, patient: bool) {
-        if std::mem::replace(&mut self.patient, patient) && !patient {
-            for peer in &self.open {
-                if let Some(remote) = &mut self.remotes[*peer as usize] {
-                    remote.paths.hurry();
-                }
-            }
-        }
-    }
-
-    /// A read is over.
-    pub(super) fn tell_of(&mut self, peer: Peer, ended: ReadResult) {
-        self.done.push(match ended {
-            ReadResult::Done(token) => (token, Ok(())),
-            ReadResult::Refused(token) => {
-                let what = "it has withdrawn the memory that it had announced";
-                (token, Err(Error::Peer { peer, what }))
-            }
-        });
-    }
-
     fn asked(&self, bulk: &mut PathTransport, peer: Peer, (number, ask): (u32, ReadRequest)) {
-        let region = self
-            .regions
-            .get(&ask.cookie)
-            .filter(|region| region.peer == peer);
-        let within = |len: u64| {
-            ask.len > 0
-                && ask
-                    .offset
-                    .checked_add(ask.len)
-                    .is_some_and(|end| end <= len)
-        };
-        match region {
-            Some(region) if within(region.data.len) => bulk.serve(number, &ask, &region.data),
-            _ => bulk.refuse(number),
+        match self.ctx.regions.requested(peer, &ask) {
+            Some(data) => bulk.serve(number, &ask, data),
+            None => bulk.refuse(number),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The TCP transport: packets and bulk data to ranks of other hosts.
 //!
 //! A [`TcpTransport`] is one rank's transport and belongs to its engine; what surrounds it comes
-//! from [`PeerDirectory`]. A pair's connection is made when it is first used, by whoever needs it,
+//! from [`PeerDirectory`]. Its parts are files of their own (`connections`, `context`, `coalescer`,
+//! `poll_pacing`). A pair's connection is made when it is first used, by whoever needs it,
 //! proved by both ends (`handshake`), and made again when it breaks; numbers and replay live above
 //! the sockets (`packet_stream`, `replay_log`). Packets and bulk data have a connection each, so
 //! that small messages do not stand behind large ones. Large data are asked for by the receiver and
@@ -19,12 +20,11 @@ mod bulk;
 mod coalescer;
 mod connection;
 pub mod connection_table;
+mod connections;
 mod connector;
+mod context;
 mod dispatch;
-mod eager_prefix;
 mod epoll_wake;
-mod extra_networks;
-mod fragments;
 #[cfg(not(fuzzing))]
 pub(crate) mod frame;
 #[cfg(fuzzing)]
@@ -35,23 +35,28 @@ mod handshake;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 mod intra_node_paths;
+mod latency_priority;
 mod listener;
 mod listener_gate;
 mod memory_path;
 mod multipath;
+mod notices;
 mod ofi_path;
+mod packet_rooms;
 mod packet_stream;
 mod path_rate;
 mod path_transport;
 mod peer;
 mod peer_directory;
+mod peer_table;
 mod poll_pacing;
+mod ready_peers;
+mod regions;
 pub mod relay;
 mod relay_protocol;
 mod replay_log;
-mod reverse_connect;
-mod shutdown;
-mod socket_progress;
+mod sockets;
+mod stripe_settings;
 mod sys;
 #[cfg(test)]
 mod test_support;
@@ -59,6 +64,7 @@ mod test_support;
 mod tests;
 mod timer_fd;
 mod timers;
+mod transport;
 mod unauthenticated;
 mod versions;
 
@@ -71,137 +77,69 @@ pub use ofi_path::hello::NotUsedReason;
 pub use peer_directory::PeerDirectory;
 pub use versions::{NoneInCommon, Versions};
 
-use crate::blackhole_detector::ShortLivedConnections;
 use crate::bulk::eager_prefix::PrefixBuffer;
-use crate::coalescer::{Coalescer, LatencyPriority};
+use crate::coalescer::Coalescer;
 use crate::connection_table::ConnectionTable;
+use crate::connections::Connections;
+use crate::context::TransportContext;
 use crate::dispatch::StreamKind;
 use crate::epoll_wake::EpollWake;
 pub use crate::epoll_wake::SocketSet;
-use crate::frame::{FrameKind, HEADER, ReadRequest};
+use crate::frame::{FrameKind, ReadRequest};
+use crate::intra_node_paths::IntraNodeReads;
 pub use crate::intra_node_paths::PendingReads;
+use crate::latency_priority::LatencyPriority;
 use crate::listener::Listener;
-use crate::ofi_path::endpoint_opener::EndpointOpener;
-use crate::peer::TcpPeer;
+use crate::notices::PendingNotices;
+use crate::packet_rooms::PacketRooms;
+use crate::peer_table::PeerTable;
 use crate::poll_pacing::PollPacing;
-use crate::replay_log::{BEFORE, LogBlocks};
-use crate::timers::TimerResult;
+use crate::ready_peers::ReadyPeers;
+use crate::regions::ExposedRegions;
+use crate::sockets::Sockets;
+use crate::stripe_settings::StripeSettings;
+use crate::timers::Timers;
 use garonne_engine::api::{Error, Peer};
-use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
+use garonne_engine::schedule::coalesce::CoalescePolicy;
+use garonne_engine::schedule::plugin::CheckedPlugin;
+use garonne_engine::schedule::stripe::StripePolicy;
 use garonne_engine::transport::{
-    AsyncProgress, BulkStatus, BulkToken, BulkTransfer as BulkCopy, ClaimError, ExposeResult,
-    FastPath, Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketBuffer, PacketClass,
-    PacketHeader, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory, SharedCopy,
-    Transport, TransportLimits, WakeSource,
+    BulkStatus, BulkToken, BulkTransfer, PacketHeader, PollSink, RegionDescriptor,
 };
-use garonne_sync::copy::StoreKind;
-use garonne_sync::user::{Data, Scratch, UserMem};
-use garonne_transport::limits::{
-    TCP_EAGER_MAX, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX, TCP_PACKET_MAX, TCP_REGIONS,
-};
-use std::collections::{HashMap, VecDeque};
-use std::net::TcpListener;
+use garonne_sync::user::UserMem;
+use garonne_transport::limits::TCP_LINGER;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
-
-/// Room that was lent.
-#[derive(Debug)]
-struct ClaimedRoom {
-    room: Scratch,
-}
-
-/// Memory that a peer may ask for.
-#[derive(Debug)]
-struct ExposedData {
-    token: BulkToken,
-    peer: Peer,
-    data: Data,
-}
+use std::time::{Duration, Instant};
 
 /// Reason given for a peer of which nothing else is known.
 const LOST: &str = "it died or cut the connection";
 
-/// Something that the engine is still to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PendingNotice {
-    /// A peer counts as gone, and why.
-    Gone(Peer, &'static str),
-    /// A region that was to be withdrawn is.
-    Revoked(BulkToken),
-}
-
 /// One rank's TCP transport.
+///
+/// Owned by the rank's engine, or by the transport that joins several. Calls come through
+/// [`Transport`](garonne_engine::transport::Transport), and before the first of them settings:
+/// [`TcpTransport::gather`], [`TcpTransport::consult`], [`TcpTransport::set_beside`]. Polls deliver
+/// what came; [`TcpTransport::drive`] moves bytes without delivering any. Dropping it sends what
+/// waits, for a short time; [`TcpTransport::sever`] does not.
+///
+/// What all parts work on is in the context; each other part gets it as an argument.
 pub struct TcpTransport {
-    house: LocalIdentity,
-    hosts: Arc<dyn PeerDirectory>,
-    wake: Arc<EpollWake>,
-    door: Listener,
-    /// By peer; `None`: not spoken to yet.
-    remotes: Vec<Option<Box<TcpPeer>>>,
-    /// Peers that have an entry in `remotes`.
-    open: Vec<Peer>,
-    gone: Vec<bool>,
-    /// Notices that the engine has not been given yet, but for reads.
-    untold: Vec<PendingNotice>,
-    blocks: LogBlocks,
-    claims: Vec<Option<ClaimedRoom>>,
+    ctx: TransportContext,
+    connections: Connections,
+    coalescer: Coalescer,
+    pacing: PollPacing,
+    intra_node: IntraNodeReads,
     /// Where large data wait that came before they were read.
-    keep: Arc<PrefixBuffer>,
-    /// By cookie.
-    regions: HashMap<u64, ExposedData>,
-    next_cookie: u64,
-    /// Bulk reads that ended.
-    done: Vec<(BulkToken, Result<(), Error>)>,
-    /// Peers from which something may be taken.
-    ready: Vec<Peer>,
-    /// Peers of `ready` whose turn it is; empty between two polls.
-    turn: Vec<Peer>,
-    /// Peers for which an acknowledgement was put off.
-    owing: Vec<Peer>,
-    /// The peer that brought something last.
-    hot: Option<Peer>,
-    glance: PollPacing,
-    must_look: bool,
-    /// Bulk data that may be there are left to the next poll, for small messages that were told of.
-    put_off: bool,
-    /// Some sockets tell of much alone.
-    patient: bool,
-    /// The last poll left bulk data to the next. Some may have been read already, so that no socket
-    /// tells of them: who was told nothing would sleep.
-    sliced: bool,
-    deadline: Option<Instant>,
-    /// Since the clock was last asked.
-    worked: TimerResult,
-    /// The last look for silent hosts.
-    listened: Instant,
-    /// Something left since the kernel said last that all that had left was confirmed.
-    unconfirmed: bool,
-    brief: ShortLivedConnections,
-    /// Ways begin with nothing that was found another time.
-    anew: bool,
-    gathering: Coalescer,
-    brisk: LatencyPriority,
-    shown: ConnectionTable,
-    /// Count of changes to disabled networks, as the directory gave it last.
-    drained: u32,
-    fabrics: OfiSetting,
-    /// Why no large data go by libfabric, if that is known.
-    no_fabric: Option<NotUsedReason>,
-    opener: EndpointOpener,
-    /// Regions that are to be withdrawn and of which something is lent: peer, cookie, token.
-    recalled: Vec<(Peer, u64, BulkToken)>,
-    /// By peer; empty: none. See `intra_node_paths`.
-    beside: Vec<bool>,
-    /// Peers of `beside` from which something is read, in turn.
-    copying: VecDeque<Peer>,
+    prefixes: Arc<PrefixBuffer>,
 }
 
 impl std::fmt::Debug for TcpTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TcpTransport")
-            .field("me", &self.house.me.rank)
-            .field("open", &self.open)
+            .field("me", &self.connections.rank())
+            .field("met", &self.ctx.peers.met())
             .finish_non_exhaustive()
     }
 }
@@ -222,419 +160,300 @@ impl TcpTransport {
                 what: "cannot use the listening socket",
                 errno: error.raw_os_error().unwrap_or(0),
             })?;
-        let size = hosts.size() as usize;
-        let fabrics = hosts.fabrics();
-        let rail = Self {
-            no_fabric: fabrics.unused(house.sealed),
-            fabrics,
-            opener: EndpointOpener::default(),
-            recalled: Vec::new(),
-            beside: Vec::new(),
-            copying: VecDeque::new(),
-            wake: Arc::new(EpollWake::new()?),
-            door: Listener::new(OwnedFd::from(listener)),
-            remotes: bytemuck::zeroed_vec(size),
-            open: Vec::new(),
-            gone: vec![false; size],
-            untold: Vec::new(),
-            blocks: LogBlocks::default(),
-            claims: Vec::new(),
-            keep: Arc::default(),
-            regions: HashMap::new(),
-            next_cookie: 1,
-            done: Vec::new(),
-            ready: Vec::new(),
-            turn: Vec::new(),
-            owing: Vec::new(),
-            hot: None,
-            glance: PollPacing::default(),
-            must_look: true,
-            put_off: false,
-            patient: false,
-            sliced: false,
-            deadline: None,
-            worked: TimerResult::begin(),
-            listened: Instant::now(),
-            unconfirmed: false,
-            brief: ShortLivedConnections::default(),
-            anew: false,
-            gathering: Coalescer::default(),
-            brisk: LatencyPriority::default(),
-            shown: ConnectionTable::default(),
-            drained: hosts.drained(),
-            house,
-            hosts,
-        };
-        rail.shown.no_fabric(rail.no_fabric);
-        rail.shown.sealed(rail.house.sealed);
-        rail.watch_own()?;
-        Ok(rail)
+        let world = hosts.size();
+        let listener = Listener::new(OwnedFd::from(listener));
+        let connections = Connections::new(house, hosts, listener);
+        let wake = Arc::new(EpollWake::new()?);
+        let table = ConnectionTable::default();
+        connections.show(&table);
+        Ok(Self {
+            ctx: TransportContext {
+                peers: PeerTable::new(world),
+                sockets: Sockets::new(wake.clone(), connections.listener_fd())?,
+                timers: Timers::new(wake),
+                ready: ReadyPeers::default(),
+                priority: LatencyPriority::default(),
+                notices: PendingNotices::default(),
+                regions: ExposedRegions::default(),
+                rooms: PacketRooms::default(),
+                striping: StripeSettings::default(),
+                table,
+            },
+            connections,
+            coalescer: Coalescer::default(),
+            pacing: PollPacing::default(),
+            intra_node: IntraNodeReads::default(),
+            prefixes: Arc::default(),
+        })
     }
 
     /// Told by the host that a peer died: what came from it is still delivered, then the engine is
     /// told.
     pub fn peer_gone(&mut self, peer: Peer) {
-        if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
-            return;
-        }
-        match &mut self.remotes[peer as usize] {
-            Some(remote) => {
-                remote.condemned = true;
-                self.mark_ready(peer);
-            }
-            None => self.lose(peer),
-        }
+        self.connections.peer_gone(&mut self.ctx, peer);
     }
 
     /// Something lies here that came, of which no socket will tell.
     pub fn has_taken(&self) -> bool {
-        !self.ready.is_empty() || !self.done.is_empty() || !self.untold.is_empty()
+        !self.ctx.ready.is_empty() || !self.ctx.notices.is_empty()
     }
 
     /// Returns the sockets, for a rank that sleeps elsewhere.
     pub fn sockets(&self) -> SocketSet {
-        SocketSet::new(self.wake.clone())
+        SocketSet::new(self.ctx.sockets.wake().clone())
     }
 
     /// Does what is due with sockets, and delivers nothing: what a progress thread does for a rank
     /// that computes.
     pub fn drive(&mut self) {
-        self.let_go();
-        self.look();
+        self.coalescer.release(&mut self.ctx);
+        self.connections.look(&mut self.ctx, &mut self.pacing);
+    }
+
+    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host
+    /// knows of, the time to wake up.
+    pub fn before_sleep(&mut self) {
+        self.connections.before_sleep(&mut self.ctx);
     }
 
     /// Closes every connection and the port at once and without a word, as the end of the process
     /// does.
     pub fn sever(mut self) {
-        for peer in std::mem::take(&mut self.open) {
-            self.remotes[peer as usize] = None;
-        }
+        self.ctx.peers.clear();
     }
 
-    fn remote(&mut self, peer: Peer) -> Result<&mut Box<TcpPeer>, ClaimError> {
-        if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
-            return Err(ClaimError::Gone);
-        }
-        let slot = &mut self.remotes[peer as usize];
-        if slot.is_none() {
-            self.open.push(peer);
-        }
-        let remote = slot.get_or_insert_with(Default::default);
-        if remote.link.heard_bye || remote.condemned {
-            return Err(ClaimError::Gone);
-        }
-        Ok(remote)
+    /// From now on messages may be kept, as the strategy says; [`TcpTransport::nap`] will be
+    /// called.
+    pub fn gather(&mut self, leaving: CoalescePolicy) {
+        self.coalescer.set_policy(leaving);
     }
 
-    /// Sends what was added to the log, or leaves it until there is a connection.
+    /// From now on large data are split like this, where no other strategy decides.
+    pub fn split_by(&mut self, splitting: StripePolicy) {
+        self.ctx.striping.set_policy(splitting);
+    }
+
+    /// From now on this strategy is asked what may wait, if anything may at all, and how large data
+    /// are split.
+    pub fn consult(&mut self, loaded: Arc<CheckedPlugin>) {
+        let decides = loaded.decides();
+        self.coalescer
+            .set_plugin(decides.waiting.then(|| loaded.clone()));
+        self.ctx
+            .striping
+            .set_plugin(decides.pieces.then_some(loaded));
+    }
+
+    /// From now on nothing is kept.
+    pub fn gather_nothing(&mut self) {
+        self.coalescer.keep_nothing();
+    }
+
+    /// Messages that were kept, and times that some were overdue.
+    pub fn gathered(&self) -> (u64, u64) {
+        self.coalescer.counts()
+    }
+
+    /// Returns whether something is kept and nobody has been asked to look after it; asks once.
     #[inline]
-    fn added(&mut self, peer: Peer) {
-        let up = match &self.remotes[peer as usize] {
-            Some(remote) => remote.link.is_up(),
-            None => return,
-        };
-        if up {
-            self.flush(peer, StreamNumber::Small);
-        } else {
-            self.want(peer, StreamNumber::Small);
-        }
+    pub fn wants_naps(&mut self) -> bool {
+        self.coalescer.wants_naps(&self.ctx.peers)
     }
 
-    fn tell(&mut self, sink: &mut impl PollSink) -> u32 {
-        let mut told = 0;
-        for (token, result) in self.done.drain(..) {
-            sink.on_bulk_done(token, result);
-            told += 1;
-        }
-        for what in self.untold.drain(..) {
-            match what {
-                PendingNotice::Gone(peer, why) => sink.on_peer_lost(peer, why),
-                PendingNotice::Revoked(token) => sink.on_revoked(token),
+    /// Returns whether there is room since the last nap that somebody may sleep for.
+    pub fn makes_room(&mut self) -> bool {
+        self.coalescer.makes_room()
+    }
+
+    /// A nap is over: what was kept before it began leaves, and what sockets take now of what they
+    /// did not. How long the next one is; `None`: nothing has been kept for long, and nobody needs
+    /// to look any more until something is.
+    pub fn nap(&mut self) -> Option<Duration> {
+        self.coalescer.nap(&mut self.ctx)
+    }
+
+    /// Returns whether everything sent has reached the other hosts.
+    pub fn has_left(&self) -> bool {
+        self.ctx.has_left()
+    }
+
+    /// The peers that something is still on its way to.
+    pub fn owed(&self) -> Vec<Peer> {
+        self.ctx.owed()
+    }
+
+    /// Sets whether large data are left in their sockets until there is much of them.
+    pub fn be_patient(&mut self, patient: bool) {
+        if self.pacing.set_in_background(patient) && !patient {
+            for at in 0..self.ctx.peers.met().len() {
+                let peer = self.ctx.peers.met()[at];
+                if let Some(remote) = self.ctx.peers.get_mut(peer) {
+                    remote.paths.hurry();
+                }
             }
-            told += 1;
-        }
-        told
-    }
-}
-
-impl Transport for TcpTransport {
-    fn limits(&self) -> TransportLimits {
-        TransportLimits {
-            inline_max: TCP_INLINE_MAX,
-            packet_max: TCP_PACKET_MAX,
-            control_max: CONTROL_PAYLOAD_MAX,
-            ordered: true,
         }
     }
 
-    fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
-        if self.gone.get(peer as usize).is_none_or(|gone| *gone) || peer == self.house.me.rank {
-            return None;
-        }
-        Some(PeerCapabilities {
-            eager_max: TCP_EAGER_MAX,
-            fragmented_max: TCP_FLOW_MAX,
-            can_read: true,
-            can_write: false,
-            pipeline_chunk: TCP_PACKET_MAX,
-            read_chunk: u64::MAX,
-        })
+    /// Peers, by index, whose memory this rank reaches, and to whom only large data go by this
+    /// transport.
+    pub fn set_beside(&mut self, beside: Vec<bool>) {
+        self.connections.set_beside(beside);
     }
 
-    fn claim(
+    /// Reads a region of such a peer: what `memory` names is the same as what the read names.
+    pub fn read_beside(
         &mut self,
-        peer: Peer,
-        len: usize,
-        class: PacketClass,
-    ) -> Result<PacketBuffer, ClaimError> {
-        let remote = self.remote(peer)?;
-        if len > TCP_PACKET_MAX || !remote.link.log.has_room(HEADER + len, class) {
-            self.want(peer, StreamNumber::Small);
-            return Err(ClaimError::Full);
-        }
-        let room = self.blocks.take().ok_or(ClaimError::Full)?;
-        let mem = room.mem().offset(BEFORE as isize);
-        let free = match self.claims.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.claims.push(None);
-                self.claims.len() - 1
-            }
-        };
-        self.claims[free] = Some(ClaimedRoom { room });
-        Ok(PacketBuffer {
-            mem,
-            len,
-            peer,
-            token: free as u64,
-            stores: StoreKind::Cached,
-        })
-    }
-
-    fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
-        let claim = self
-            .claims
-            .get_mut(room.token as usize)
-            .and_then(Option::take);
-        let (Some(claim), len) = (claim, header.len as usize) else {
-            return;
-        };
-        let Some(Some(remote)) = self.remotes.get_mut(room.peer as usize) else {
-            return self.blocks.give(claim.room);
-        };
-        if len > TCP_PACKED_MAX {
-            remote
-                .link
-                .send_block(&mut self.blocks, (claim.room, len), header);
-        } else {
-            let payload = (claim.room.mem().offset(BEFORE as isize), len);
-            if remote.link.send_copy(&mut self.blocks, header, payload) {
-                self.blocks.give(claim.room);
-            } else {
-                // No memory for another block: this one serves.
-                remote
-                    .link
-                    .send_block(&mut self.blocks, (claim.room, len), header);
-            }
-        }
-        self.leaves(room.peer, header);
-    }
-
-    fn abandon(&mut self, room: PacketBuffer) {
-        if let Some(claim) = self
-            .claims
-            .get_mut(room.token as usize)
-            .and_then(Option::take)
-        {
-            self.blocks.give(claim.room);
-        }
-    }
-
-    fn send_inline(
-        &mut self,
-        peer: Peer,
-        header: &PacketHeader,
-        bytes: UserMem,
-    ) -> Result<(), ClaimError> {
-        let remote = self.remote(peer)?;
-        let len = header.len as usize;
-        if !remote.link.log.has_room(HEADER + len, PacketClass::Data) {
-            self.want(peer, StreamNumber::Small);
-            return Err(ClaimError::Full);
-        }
-        let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-            return Err(ClaimError::Gone);
-        };
-        if !remote
-            .link
-            .send_copy(&mut self.blocks, header, (bytes, len))
-        {
-            return Err(ClaimError::Full);
-        }
-        self.leaves(peer, header);
-        Ok(())
-    }
-
-    fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
-        let mut told = 0;
-        self.let_go();
-        let mut is_due = true;
-        self.put_off = false;
-        if let Some(hot) = self.hot
-            && self.ready.is_empty()
-            && !self.brings_long(hot)
-        {
-            told = self.take_from((hot, StreamKind::Wanted), budget, sink);
-            is_due = self.glance.is_due(told, Instant::now);
-        }
-        if !self.put_off && (self.must_look || !self.ready.is_empty() || is_due) {
-            self.look();
-            told += self.take_from_ready(budget.saturating_sub(told), sink);
-        }
-        if !self.done.is_empty() || !self.untold.is_empty() {
-            told += self.tell(sink);
-        }
-        if told == 0 && !self.owing.is_empty() {
-            self.acknowledge_late();
-        }
-        told.max(std::mem::take(&mut self.sliced).into())
-    }
-
-    fn peer_lost(&mut self, peer: Peer) {
-        self.lose(peer);
-    }
-
-    fn arm(&mut self) -> u32 {
-        let ticket = self.wake.word();
-        self.let_go();
-        self.before_sleep();
-        ticket
-    }
-
-    fn disarm(&mut self) {}
-
-    fn wake_source(&self) -> Arc<dyn WakeSource> {
-        self.wake.clone()
-    }
-
-    fn wake_peer(&mut self, peer: Peer) {
-        if self.remote(peer).is_err() {
-            return;
-        }
-        if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-            remote.link.send_word(&mut self.blocks, FrameKind::Ring);
-            self.added(peer);
-        }
-    }
-}
-
-impl FastPath for TcpTransport {}
-
-impl FragmentedSends for TcpTransport {
-    fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        self.flow_of(peer, len)
-    }
-
-    fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
-        self.send_from(pieces, mem)
-    }
-}
-
-impl RemoteMemory for TcpTransport {
-    fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
-        if self.regions.len() >= TCP_REGIONS {
-            return ExposeResult::Unable;
-        }
-        let cookie = self.next_cookie;
-        self.next_cookie += 1;
-        let ahead = self.advance(peer, cookie, data);
-        let data = data.clone();
-        self.regions
-            .insert(cookie, ExposedData { token, peer, data });
-        let blob = ahead.to_le_bytes();
-        match RegionDescriptor::new(cookie, if ahead > 0 { &blob } else { &[] }) {
-            Some(descriptor) => ExposeResult::Ready(descriptor),
-            None => ExposeResult::Unable,
-        }
-    }
-
-    fn revoke(&mut self, token: BulkToken) -> BulkStatus {
-        let found = self
-            .regions
-            .iter()
-            .find(|(_, region)| region.token == token)
-            .map(|(cookie, region)| (*cookie, region.peer));
-        if let Some((cookie, peer)) = found {
-            self.regions.remove(&cookie);
-            if let Some(Some(remote)) = self.remotes.get_mut(peer as usize) {
-                let over = remote.paths.revoke(cookie);
-                let (lends, numbers) = (remote.paths.lends(cookie), remote.paths.numbers());
-                for path in over {
-                    self.broke(peer, StreamNumber::Bulk(path));
-                }
-                for path in numbers {
-                    self.flush(peer, StreamNumber::Bulk(path));
-                }
-                if lends {
-                    self.recall(peer, cookie, token);
-                    return BulkStatus::Pending;
-                }
-            }
-        }
-        BulkStatus::Done
-    }
-
-    fn read(&mut self, bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
+        bulk: &BulkTransfer<'_>,
+        memory: RegionDescriptor,
+    ) -> Result<BulkStatus, Error> {
         let peer = bulk.peer;
-        if bulk
-            .local_offset
-            .checked_add(bulk.len)
-            .is_none_or(|end| end > bulk.local.len)
-        {
-            return Err(Error::Misuse("a read beyond the end of its buffer"));
-        }
         let gone = |_| Error::Peer { peer, what: LOST };
-        let remote = self.remote(peer).map_err(gone)?;
-        if bulk.len == 0 {
-            return Ok(BulkStatus::Done);
-        }
+        let remote = self.connections.remote(&mut self.ctx, peer).map_err(gone)?;
         let ask = ReadRequest {
             cookie: bulk.descriptor.cookie,
             offset: bulk.offset,
             len: bulk.len,
         };
         let local = (bulk.local.clone(), bulk.local_offset);
-        match eager_prefix::ahead_of(bulk.descriptor) {
-            // Of a read that is shorter than what comes unasked nothing is taken from that.
-            Some(ahead) if bulk.offset == 0 && ahead <= bulk.len => {
-                self.read_unasked(peer, (bulk.token, ask, ahead), local);
-            }
-            _ => remote.paths.read(bulk.token, ask, local),
+        remote.paths.read_by_both((bulk.token, ask), memory, local);
+        let is_much = remote.paths.is_much();
+        if self.intra_node.add(peer) {
+            self.ctx.table.opened_once(peer, StreamNumber::Bulk(MEMORY));
         }
-        self.widen(peer);
-        self.spread(peer);
+        if is_much {
+            self.connections
+                .want(&mut self.ctx, peer, StreamNumber::Bulk(0));
+        }
+        self.ctx.spread(peer);
         Ok(BulkStatus::Pending)
     }
 
-    fn write(&mut self, _bulk: BulkCopy<'_>) -> Result<BulkStatus, Error> {
-        Err(Error::Misuse(
-            "regions of ranks on other hosts are not written",
-        ))
+    /// Returns whether anything is read from such peers.
+    pub fn reads_beside(&self) -> bool {
+        !self.intra_node.is_empty()
+    }
+
+    /// Returns what is to be copied next; peers take turns.
+    pub fn next_copy(&mut self) -> Option<PendingReads> {
+        self.intra_node.next(&self.ctx.peers)
+    }
+
+    /// Records how many bytes of the last [`TcpTransport::next_copy`] of this peer were copied, or
+    /// that they cannot be.
+    pub fn copied(&mut self, peer: Peer, result: Result<u64, Error>) {
+        let Some(remote) = self.ctx.peers.get_mut(peer) else {
+            return;
+        };
+        match result {
+            Ok(len) => {
+                if let Some(ended) = remote.paths.copied(len) {
+                    self.ctx.tell_of(peer, ended);
+                }
+            }
+            Err(error) => {
+                let token = remote.paths.fail_copy();
+                if let Some(token) = token {
+                    self.ctx.notices.read_ended(token, Err(error));
+                }
+            }
+        }
+        self.show_ways(peer);
+        self.ctx.spread(peer);
+    }
+
+    fn show_ways(&mut self, peer: Peer) {
+        let Some(remote) = self.ctx.peers.get(peer) else {
+            return;
+        };
+        for path in [0, MEMORY] {
+            self.ctx
+                .table
+                .moved(peer, StreamNumber::Bulk(path), remote.paths.brought(path));
+        }
+    }
+
+    /// The address of the table of connections that [`read_shown`](connection_table::read_shown)
+    /// reads; it stays as long as the transport lives.
+    pub fn shown_at(&self) -> usize {
+        self.ctx.table.at()
+    }
+
+    /// Returns the bytes that [`read_shown`](connection_table::read_shown) would read now.
+    pub fn shown_table(&self) -> Vec<u8> {
+        self.ctx.table.table()
+    }
+
+    /// Bytes of large data that each way from a peer has brought, the first way first.
+    pub fn brought_by(&self, peer: Peer) -> Vec<u64> {
+        let remote = self.ctx.peers.get(peer);
+        remote.map_or_else(Vec::new, |remote| remote.paths.bytes_brought())
+    }
+
+    /// The own and the peer's end of the connection that packets take, while there is one.
+    pub fn ends_of(&self, peer: Peer) -> Option<(SocketAddr, SocketAddr)> {
+        self.ctx.ends(peer, StreamNumber::Small)
+    }
+
+    /// Returns what the sockets for large data from a peer give.
+    pub fn gives(&self, peer: Peer) -> Vec<MeasuredRate> {
+        let Some(remote) = self.ctx.peers.get(peer) else {
+            return Vec::new();
+        };
+        let gives = |number: u8| {
+            let ends = self.ctx.ends(peer, StreamNumber::Bulk(number))?;
+            remote.paths.measured(number, ends)
+        };
+        let sockets = remote
+            .paths
+            .numbers()
+            .filter(|number| !StreamNumber::Bulk(*number).is_fabric());
+        sockets.filter_map(gives).collect()
+    }
+
+    /// From now on nothing is begun with but what this transport finds itself: for who measures. To
+    /// be called before large data come.
+    pub fn measure_anew(&mut self) {
+        self.ctx.striping.measure_anew();
+    }
+
+    /// Says goodbye: everything sent has reached the other hosts, or the time is over.
+    fn leave(&mut self) {
+        let until = Instant::now() + TCP_LINGER;
+        for at in 0..self.ctx.peers.met().len() {
+            let peer = self.ctx.peers.met()[at];
+            if let Some(remote) = self.ctx.peers.get_mut(peer) {
+                // What was never sent needs no goodbye.
+                if remote.link.is_up() || !remote.link.log.is_settled() {
+                    remote
+                        .link
+                        .send_word(self.ctx.rooms.blocks(), FrameKind::Bye);
+                }
+            }
+            self.ctx.flush(peer, StreamNumber::Small);
+        }
+        while Instant::now() < until && !self.ctx.has_left() {
+            self.connections.look(&mut self.ctx, &mut self.pacing);
+            for peer in self.ctx.ready.begin_turn() {
+                self.take_from((peer, StreamKind::Both), u32::MAX, &mut UnreachedPeers);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 }
-
-impl SharedCopy for TcpTransport {}
-
-impl AsyncProgress for TcpTransport {
-    fn yield_to_small(&mut self, yields: bool) {
-        self.brisk.yields(yields);
-    }
-}
-
-impl NodeMemory for TcpTransport {}
 
 impl Drop for TcpTransport {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// Sink of the polls of a transport that leaves: nobody listens any more.
+struct UnreachedPeers;
+
+impl PollSink for UnreachedPeers {
+    fn on_packet(&mut self, _: Peer, _: PacketHeader, _: UserMem, _: usize) {}
+    fn on_exposed(&mut self, _: BulkToken, _: Option<RegionDescriptor>) {}
+    fn on_revoked(&mut self, _: BulkToken) {}
+    fn on_bulk_done(&mut self, _: BulkToken, _: Result<(), Error>) {}
+    fn on_peer_gone(&mut self, _: Peer) {}
 }

@@ -20,11 +20,12 @@ use crate::ofi_path::OfiPath;
 use crate::path_rate::PathRate;
 use crate::path_transport::PathTransport;
 use crate::peer::ConnectAttempts;
+use crate::stripe_settings::StripeRule;
 use crate::sys;
 use garonne_engine::api::Peer;
 use garonne_engine::limits::STRIPE_LEAST;
 use garonne_engine::schedule::plugin::{CheckedPlugin, RailView, StripeQuery};
-use garonne_engine::schedule::stripe::{self, RailEstimate, StripePolicy};
+use garonne_engine::schedule::stripe::{self, RailEstimate};
 use garonne_engine::transport::{BulkToken, RegionDescriptor};
 use garonne_sync::user::Data;
 use garonne_transport::limits::{FABRIC_SILENT_LOOKS, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
@@ -83,10 +84,6 @@ pub(crate) struct Multipath {
     /// More ways than the first are there or may be.
     several: bool,
 }
-
-/// How data are split: as the built-in strategy does, or as the one does that was loaded, with the
-/// peer.
-type How<'a> = (StripePolicy, Option<(&'a CheckedPlugin, Peer)>);
 
 impl Multipath {
     pub(crate) fn get(&self, path: u8) -> Option<&Path> {
@@ -365,7 +362,7 @@ impl Multipath {
 
     /// Asks for what nobody is asked for, where there is room, as `how` says. The ways on which
     /// something is to be sent now, as bits.
-    pub(crate) fn spread(&mut self, how: How<'_>) -> u32 {
+    pub(crate) fn spread(&mut self, how: StripeRule<'_>) -> u32 {
         if self.wholes.iter().all(|whole| whole.left.is_empty()) {
             return 0;
         }
@@ -388,7 +385,7 @@ impl Multipath {
         }
     }
 
-    fn spread_over(&mut self, usable: &[usize], (splitting, consult): How<'_>) -> u32 {
+    fn spread_over(&mut self, usable: &[usize], (splitting, consult): StripeRule<'_>) -> u32 {
         let now = Instant::now();
         let fastest = self.fastest(usable);
         for path in usable {

@@ -13,7 +13,6 @@
 
 pub(crate) mod endpoint_opener;
 pub(crate) mod hello;
-pub(crate) mod ofi_paths;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +32,9 @@ use garonne_transport::limits::{
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+/// Stream of the libfabric path.
+pub(crate) const STREAM: StreamNumber = StreamNumber::Bulk(FABRIC);
 
 /// Where a piece lies in the peer's memory.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,14 @@ mod turns;
 mod versions;
 
 use super::*;
+use crate::frame::HEADER;
 use crate::frame::{FrameHeader, HEAD, Opening, RejectReason};
 use crate::handshake::{Initiator, InitiatorStep};
 use crate::test_support::TestDirectory;
+use garonne_engine::transport::{
+    BulkTransfer as BulkCopy, ExposeResult, PacketClass, RemoteMemory, Transport,
+};
+use garonne_sync::user::{Data, Scratch};
 use garonne_transport::conformance::{RecordedEvents, send};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -342,7 +347,10 @@ fn a_replayed_call_and_a_wrong_proof_open_nothing() {
     .encode();
     socket.write_all(&proof).unwrap();
     assert!(stage.is_cut(&mut socket, 100_000));
-    assert!(stage.rail.open.is_empty(), "nobody has proved anything");
+    assert!(
+        stage.rail.ctx.peers.met().is_empty(),
+        "nobody has proved anything"
+    );
     stage.rail.sever();
 }
 
@@ -356,7 +364,7 @@ fn strangers_without_the_secret_are_cut_at_once() {
         socket.write_all(bytes).unwrap();
         assert!(stage.is_cut(&mut socket, 100_000));
     }
-    assert!(stage.rail.open.is_empty());
+    assert!(stage.rail.ctx.peers.met().is_empty());
     stage.rail.sever();
 }
 
@@ -370,7 +378,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     assert!(!stage.is_cut(&mut silent[0], 20));
     // Time is an argument.
     let later = Instant::now() + garonne_transport::limits::TCP_STRANGER_LIMIT;
-    assert_eq!(stage.rail.door.keep_time(later), None);
+    assert_eq!(stage.rail.connections.listener().keep_time(later), None);
     for socket in &mut silent {
         assert!(stage.is_cut(socket, 100_000));
     }

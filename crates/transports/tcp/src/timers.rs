@@ -1,26 +1,20 @@
-//! What the TCP transport does when time has passed, and before its owner sleeps: calls that are
-//! due, hosts that have fallen silent.
+//! When a TCP transport has something to do next: calls that are due, hosts that may have fallen
+//! silent.
 //!
-//! Part of [`TcpTransport`]; called from its looks at the sockets alone. Nothing here delivers to
-//! the engine.
+//! Owned by the transport. Time is an argument, but for the processor time of the process.
 
-use crate::TcpTransport;
-use crate::bulk::BulkConnection;
-use crate::frame::StreamNumber;
-use crate::packet_stream::SendResult;
-use crate::peer::ConnectAttempts;
-use crate::sys;
-use garonne_engine::api::Peer;
-use garonne_transport::limits::{TCP_AWAY, TCP_SILENCE_LOOK, TCP_SILENCE_MAX};
+use crate::epoll_wake::EpollWake;
+use garonne_transport::limits::{TCP_AWAY, TCP_SILENCE_LOOK};
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time that a process has had of its processors since a moment.
 #[derive(Debug)]
-pub(super) struct TimerResult(Duration);
+struct ProcessorTime(Duration);
 
-impl TimerResult {
-    pub(super) fn begin() -> Self {
+impl ProcessorTime {
+    fn begin() -> Self {
         Self(Self::now())
     }
 
@@ -33,157 +27,91 @@ impl TimerResult {
     }
 }
 
-impl TcpTransport {
-    /// To be called before anything else is done in a look: what is due for long could not be done,
-    /// by this side and perhaps by all, who may have been stopped together.
-    pub(super) fn come_back(&mut self, now: Instant) {
-        let Some(time) = self.deadline.map(|due| now.saturating_duration_since(due)) else {
-            return;
-        };
-        // Who computes could have looked.
-        if time < TCP_AWAY || self.worked.elapsed() > time / 2 {
-            return;
-        }
-        for peer in &self.open {
-            let Some(Some(remote)) = self.remotes.get_mut(*peer as usize) else {
-                continue;
-            };
-            for stream in remote.streams() {
-                remote.calls(stream).away(time, now);
-            }
+/// Deadlines of a transport.
+///
+/// Owned by the transport. [`Timers::remind`] sets a deadline. A look asks [`Timers::away`] first,
+/// and where [`Timers::is_due`] calls [`Timers::begin`], does what is due, sets deadlines anew, and
+/// calls [`Timers::end`].
+pub(crate) struct Timers {
+    /// Woken by the earliest deadline.
+    wake: Arc<EpollWake>,
+    deadline: Option<Instant>,
+    /// Since the clock was last asked.
+    worked: ProcessorTime,
+    /// The last look for silent hosts.
+    listened: Instant,
+    /// Something left since the kernel said last that all that had left was confirmed.
+    unconfirmed: bool,
+}
+
+impl Timers {
+    /// Returns timers of which none is set.
+    pub(crate) fn new(wake: Arc<EpollWake>) -> Self {
+        Self {
+            wake,
+            deadline: None,
+            worked: ProcessorTime::begin(),
+            listened: Instant::now(),
+            unconfirmed: false,
         }
     }
 
-    /// Does what is due by the clock.
-    pub(super) fn keep_time(&mut self, now: Instant) {
+    /// Something is to be done at this time.
+    pub(crate) fn remind(&mut self, at: Instant) {
+        if self.deadline.is_none_or(|deadline| at < deadline) {
+            self.deadline = Some(at);
+            // The owner may be about to sleep.
+            self.wake.set_deadline(self.deadline);
+        }
+    }
+
+    /// Returns whether anything is to be done at any time.
+    pub(crate) fn is_set(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// Returns whether something is to be done now.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Returns for how long this process was kept from doing what is due, perhaps together with all
+    /// others. `None`: it was not, or it computed, and could have looked.
+    pub(crate) fn away(&self, now: Instant) -> Option<Duration> {
+        let time = now.saturating_duration_since(self.deadline?);
+        (time >= TCP_AWAY && self.worked.elapsed() <= time / 2).then_some(time)
+    }
+
+    /// What is due is done from now on, and no deadline is set. Returns whether hosts are to be
+    /// looked at for silence.
+    pub(crate) fn begin(&mut self, now: Instant) -> bool {
         self.deadline = None;
         self.wake.set_deadline(None);
-        if let Some(at) = self.door.keep_time(now) {
-            self.remind(at);
-        }
         let listen = now >= self.listened + TCP_SILENCE_LOOK;
         if listen {
             self.listened = now;
         }
-        let mut unconfirmed = false;
-        for peer in self.open.clone() {
-            if listen {
-                self.listen(peer);
-            }
-            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
-                continue;
-            };
-            for stream in remote.streams() {
-                let silence = if listen {
-                    self.silence(peer, stream)
-                } else {
-                    None
-                };
-                unconfirmed |= silence.is_some();
-                if silence.is_some_and(|silence| silence > TCP_SILENCE_MAX) {
-                    self.cut_short(peer, stream);
-                    self.fell_silent(peer, stream, now);
-                }
-                let Some(Some(remote)) = self.remotes.get(peer as usize) else {
-                    break;
-                };
-                let calls = remote.call_of(stream);
-                match calls.and_then(ConnectAttempts::due) {
-                    Some(due) if due > now => self.remind(due),
-                    Some(_) => match calls.and_then(|calls| calls.late(now)) {
-                        Some(failure) => self.failed(peer, stream, failure, now),
-                        None if calls.is_some_and(ConnectAttempts::is_out) => {
-                            self.ask(peer, stream, now)
-                        }
-                        None => self.call(peer, stream, now),
-                    },
-                    None => {}
-                }
-            }
-        }
-        if listen {
-            self.unconfirmed = unconfirmed;
-        }
-        self.listen_again(now);
-        self.worked = TimerResult::begin();
+        listen
     }
 
-    /// While bytes are under way, the hosts they go to are listened for. Of what needs no answer of
-    /// the peer's, such as acknowledgements, the kernel alone knows whether it arrived; as long as
-    /// it has not, the kernel does not probe, and tries for a quarter of an hour.
-    fn listen_again(&mut self, now: Instant) {
-        let waiting = |peer: &Peer| {
-            self.remotes[*peer as usize]
-                .as_ref()
-                .is_some_and(|remote| remote.is_waiting())
-        };
-        if self.unconfirmed || self.open.iter().any(waiting) {
-            self.remind(now + TCP_SILENCE_LOOK);
-        }
+    /// What was due is done.
+    pub(crate) fn end(&mut self) {
+        self.worked = ProcessorTime::begin();
     }
 
-    /// Cuts a connection short: bytes in its socket are not sent any more when it is closed: the
-    /// end of the connection would stand behind it, and the peer would never hear of that where
-    /// only long packets are lost.
-    pub(super) fn cut_short(&self, peer: Peer, stream: StreamNumber) {
-        let remote = self.remotes[peer as usize].as_ref();
-        if let Some(socket) = remote.and_then(|remote| remote.fd(stream)) {
-            let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-        }
+    /// Something leaves, and its arrival is to be confirmed.
+    #[inline]
+    pub(crate) fn expect_confirmation(&mut self) {
+        self.unconfirmed = true;
     }
 
-    /// For how long a peer's host has not confirmed what is under way on a stream; `None`: nothing
-    /// is.
-    fn silence(&self, peer: Peer, stream: StreamNumber) -> Option<Duration> {
-        let remote = self.remotes[peer as usize].as_ref()?;
-        sys::unanswered(remote.fd(stream)?)
+    /// Notes whether the kernel knows of something that was not confirmed.
+    pub(crate) fn set_unconfirmed(&mut self, unconfirmed: bool) {
+        self.unconfirmed = unconfirmed;
     }
 
-    /// Sockets that hold little of large data, since somebody polled who would have filled them
-    /// again, take what they have room for.
-    fn fill_sockets(&mut self) {
-        for at in 0..self.open.len() {
-            let peer = self.open[at];
-            let Some(Some(remote)) = self.remotes.get(peer as usize) else {
-                continue;
-            };
-            for path in remote.paths.numbers() {
-                let Some(Some(remote)) = self.remotes.get_mut(peer as usize) else {
-                    break;
-                };
-                if remote
-                    .paths
-                    .at(path)
-                    .bulk
-                    .socket_mut()
-                    .is_some_and(BulkConnection::is_left)
-                {
-                    self.flush(peer, StreamNumber::Bulk(path));
-                }
-            }
-        }
-    }
-
-    /// Last words before the owner sleeps: acknowledgements that are owed, deaths that the host
-    /// knows of, the time to wake up.
-    pub fn before_sleep(&mut self) {
-        for at in 0..self.open.len() {
-            let peer = self.open[at];
-            if self.hosts.is_gone(peer) {
-                self.peer_gone(peer);
-            }
-            if let Some(remote) = &mut self.remotes[peer as usize]
-                && remote.link.owes()
-            {
-                self.unconfirmed = true;
-                if remote.link.acknowledge() == SendResult::Over {
-                    self.mark_ready(peer);
-                }
-            }
-        }
-        self.fill_sockets();
-        self.watch_fabrics();
-        self.listen_again(Instant::now());
-        self.must_look = true;
+    /// Returns whether something that left may not have been confirmed.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed
     }
 }

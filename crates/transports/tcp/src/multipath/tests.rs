@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::handshake::SessionTerms;
+use garonne_engine::schedule::stripe::StripePolicy;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 #[test]

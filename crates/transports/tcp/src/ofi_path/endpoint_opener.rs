@@ -58,9 +58,16 @@ struct OpenRequests {
     at_work: bool,
 }
 
-/// Opens endpoints of libfabric in a thread, since that takes long. Owned by the transport.
-#[derive(Debug, Default)]
+/// Opens endpoints of libfabric in a thread, since that takes long.
+///
+/// Owned by the transport. [`EndpointOpener::open`] asks for an endpoint, unless
+/// [`EndpointOpener::unused`] says why there are none; [`EndpointOpener::take`] returns it, after
+/// the bell has rung.
+#[derive(Debug)]
 pub(crate) struct EndpointOpener {
+    setting: OfiSetting,
+    /// Why no large data go by libfabric, if that is known.
+    unused: Option<NotUsedReason>,
     desk: Arc<Mutex<OpenRequests>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,13 +77,23 @@ fn lock(desk: &Mutex<OpenRequests>) -> MutexGuard<'_, OpenRequests> {
 }
 
 impl EndpointOpener {
+    /// Returns an opener for networks that the setting allows.
+    pub(crate) fn new(setting: OfiSetting, sealed: bool) -> Self {
+        Self {
+            unused: setting.unused(sealed),
+            setting,
+            desk: Arc::default(),
+            thread: None,
+        }
+    }
+
+    /// Returns why no large data go by libfabric, if that is known.
+    pub(crate) fn unused(&self) -> Option<NotUsedReason> {
+        self.unused
+    }
+
     /// Has an endpoint opened for a peer that this side's address reaches.
-    pub(crate) fn open(
-        &mut self,
-        fabrics: &OfiSetting,
-        wake: &Arc<EpollWake>,
-        (peer, own): (Peer, Option<IpAddr>),
-    ) {
+    pub(crate) fn open(&mut self, wake: &Arc<EpollWake>, (peer, own): (Peer, Option<IpAddr>)) {
         let mut desk = lock(&self.desk);
         desk.wanted.push_back((peer, own));
         if std::mem::replace(&mut desk.at_work, true) {
@@ -86,7 +103,7 @@ impl EndpointOpener {
         if let Some(former) = self.thread.take() {
             let _ = former.join();
         }
-        let (desk, fabrics, wake) = (self.desk.clone(), fabrics.clone(), wake.clone());
+        let (desk, fabrics, wake) = (self.desk.clone(), self.setting.clone(), wake.clone());
         let thread = garonne_transport::sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(String::from("garonne-fabric"))

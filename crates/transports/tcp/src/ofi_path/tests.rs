@@ -2,7 +2,7 @@
 //! breaks in the middle, and memory that is asked back while it is lent.
 
 use crate::frame::FABRIC;
-use crate::ofi_path::ofi_paths::STREAM;
+use crate::ofi_path::STREAM;
 use crate::{LocalIdentity, OfiSetting, PeerDirectory, ProcessId, Secret, TcpTransport, listen};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{
@@ -181,8 +181,11 @@ impl Pair {
     }
 
     fn lends(&mut self) -> bool {
-        let fabric = self.rail(1).remotes[0]
-            .as_ref()
+        let fabric = self
+            .rail(1)
+            .ctx
+            .peers
+            .get(0)
             .and_then(|remote| remote.paths.fabric());
         fabric.is_some_and(super::OfiPath::is_serving)
     }
@@ -191,7 +194,7 @@ impl Pair {
     /// No socket carries any of it before: which way is quicker is not the question.
     fn lend(&mut self) -> u64 {
         let paths = |pair: &mut Self, drained| {
-            let remote = pair.rail(0).remotes[1].as_mut().unwrap();
+            let remote = pair.rail(0).ctx.peers.get_mut(1).unwrap();
             remote.paths.set_drained(0, drained);
         };
         paths(self, true);
@@ -238,13 +241,18 @@ fn any_range_arrives_whole_whichever_side_breaks_the_way_in_the_middle() {
                 pair.poll(1);
             }
             let side = round / 3 % 2;
-            if pair.rail(side).remotes[1 - side]
-                .as_ref()
+            if pair
+                .rail(side)
+                .ctx
+                .peers
+                .get(1 - side as Peer)
                 .unwrap()
                 .fd(STREAM)
                 .is_some()
             {
-                pair.rail(side).broke(1 - side as Peer, STREAM);
+                let rail = pair.rail(side);
+                rail.connections
+                    .broke(&mut rail.ctx, 1 - side as Peer, STREAM);
                 broke += 1;
             }
         }

@@ -54,7 +54,7 @@ impl Stage {
         self.rail.commit(room, &announce);
         (
             descriptor.cookie,
-            eager_prefix::ahead_of(&descriptor).unwrap_or(0),
+            crate::transport::ahead_of(&descriptor).unwrap_or(0),
         )
     }
 
@@ -82,7 +82,8 @@ impl Stage {
     }
 
     fn all_blocks(&self) -> Vec<ReceivedPrefix> {
-        let blocks: Vec<ReceivedPrefix> = std::iter::from_fn(|| self.rail.keep.take()).collect();
+        let blocks: Vec<ReceivedPrefix> =
+            std::iter::from_fn(|| self.rail.prefixes.take()).collect();
         assert_eq!(blocks.len(), ADVANCES_KEPT);
         blocks
     }

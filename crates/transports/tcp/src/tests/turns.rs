@@ -36,12 +36,12 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
         let (mut told, mut left) = (RecordedEvents::default(), 0);
         while told.done.is_empty() {
             // Small messages come and go, so slices are short.
-            stage.rail.brisk.small(&PacketHeader {
+            stage.rail.ctx.priority.small(&PacketHeader {
                 kind: 1,
                 ..PacketHeader::default()
             });
             let said = stage.rail.poll(16, &mut told);
-            let more = !stage.rail.ready.is_empty();
+            let more = !stage.rail.ctx.ready.is_empty();
             assert!(said > 0 || !more, "it may sleep now");
             left += u32::from(more);
         }
@@ -74,7 +74,7 @@ fn a_small_message_is_told_of_before_large_data_move() {
     large
         .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
-    stage.rail.brisk.small(&header);
+    stage.rail.ctx.priority.small(&header);
     for round in 0..3 {
         let before = moved(&stage);
         large.write_all(&[7; 1000]).unwrap();
@@ -121,7 +121,7 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     large
         .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
-    stage.rail.brisk.small(&header);
+    stage.rail.ctx.priority.small(&header);
     stage.polls(10, &mut RecordedEvents::default());
     large.set_nonblocking(true).unwrap();
     let mut sink = vec![0; 1 << 20];
@@ -174,14 +174,14 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
     };
     stage.polls(10, &mut RecordedEvents::default());
     let holds_little = |stage: &mut Stage| {
-        let remote = stage.rail.remotes[1].as_mut().unwrap();
+        let remote = stage.rail.ctx.peers.get_mut(1).unwrap();
         remote.paths.at(0).bulk.socket_mut().unwrap().holds_little()
     };
     for _ in 0..10 {
         drain();
         // The second comes right after the first, unless this thread was put aside.
-        stage.rail.flush(1, StreamNumber::Bulk(0));
-        stage.rail.flush(1, StreamNumber::Bulk(0));
+        stage.rail.ctx.flush(1, StreamNumber::Bulk(0));
+        stage.rail.ctx.flush(1, StreamNumber::Bulk(0));
         if holds_little(&mut stage) {
             break;
         }
@@ -203,7 +203,7 @@ fn of_what_leaves_unasked_a_socket_takes_all_also_right_behind_other_large_data(
     let memory = Scratch::new(LEN).unwrap();
     for token in 0..200 {
         assert_eq!(stage.exposes(token, &memory, LEN).1, LEN as u64);
-        let remote = stage.rail.remotes[1].as_mut().unwrap();
+        let remote = stage.rail.ctx.peers.get_mut(1).unwrap();
         let bulk = remote.paths.at(0).bulk.socket_mut().unwrap();
         assert!(!bulk.is_serving() && !bulk.holds_little());
         stage.rail.revoke(token);

@@ -8,15 +8,14 @@ use crate::handshake::Initiator;
 use crate::relay::{Relay, RelayDirection};
 use crate::relay_protocol;
 use crate::test_support::{ClosedPort, TestDirectory};
-use crate::{LocalIdentity, Secret, listen};
+use crate::{Secret, TcpTransport, listen};
 use garonne_engine::transport::{PacketClass, Transport};
 use garonne_transport::conformance::{RecordedEvents, send};
 use garonne_transport::limits::{
     RELAY_HALF_LIMIT, TCP_ASK_EVERY, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
@@ -195,10 +194,10 @@ fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
     }
     assert!(matches!(ask.look(), ConnectOutcome::Open(_)));
     std::thread::sleep(Duration::from_millis(10));
-    scene.rail.must_look = true;
+    scene.rail.ctx.sockets.look_again();
     scene.rail.poll(16, &mut RecordedEvents::default());
     assert!(
-        scene.rail.ends(1, StreamNumber::Small).is_some(),
+        scene.rail.ctx.ends(1, StreamNumber::Small).is_some(),
         "it was given up"
     );
     scene.rail.sever();
@@ -289,7 +288,10 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
     first
         .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
-    scene.rail.want(1, StreamNumber::Bulk(1));
+    scene
+        .rail
+        .connections
+        .want(&mut scene.rail.ctx, 1, StreamNumber::Bulk(1));
     let (mut further, _) = scene.call();
     further
         .write_all(&relay_protocol::word(RejectReason::Waits))
@@ -298,10 +300,10 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
     while Instant::now() < until {
         scene.poll();
     }
-    scene.rail.must_look = true;
+    scene.rail.ctx.sockets.look_again();
     scene.rail.poll(16, &mut RecordedEvents::default());
     assert!(
-        scene.rail.deadline.is_some_and(|at| at > Instant::now()),
+        scene.rail.ctx.timers.is_set() && !scene.rail.ctx.timers.is_due(Instant::now()),
         "it never rests"
     );
     assert!(!is_over(&mut first) && !is_over(&mut further));
@@ -321,20 +323,23 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
         other.poll(16, &mut told);
         (told.packets.len() == 1).then_some(())
     });
-    let end = |rail: &TcpTransport, peer| rail.ends(peer, StreamNumber::Small).map(|(own, _)| own);
+    let end =
+        |rail: &TcpTransport, peer| rail.ctx.ends(peer, StreamNumber::Small).map(|(own, _)| own);
     let first = end(&scene.rail, 1);
     assert!(first.is_some());
     // Said before it stood, and come late.
     scene.ask();
     assert!(scene.is_calm() && end(&scene.rail, 1) == first);
     // Its way is gone, and nobody tells rank 0, which goes on sending there.
-    let remote = other.remotes[0].as_ref().unwrap();
+    let remote = other.ctx.peers.get(0).unwrap();
     let gone = remote
         .fd(StreamNumber::Small)
         .unwrap()
         .try_clone_to_owned()
         .unwrap();
-    other.broke(0, StreamNumber::Small);
+    other
+        .connections
+        .broke(&mut other.ctx, 0, StreamNumber::Small);
     send(&mut scene.rail, 1, b"more", 0, PacketClass::Data).unwrap();
     scene.wait();
     assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
@@ -408,10 +413,10 @@ impl OneWay {
         while told.packets.is_empty() && begun.elapsed() < Duration::from_secs(30) {
             if begun.elapsed() >= every * looks {
                 looks += 1;
-                zero.must_look = true;
+                zero.ctx.sockets.look_again();
                 zero.poll(16, &mut RecordedEvents::default());
             }
-            one.must_look = true;
+            one.ctx.sockets.look_again();
             one.poll(16, &mut told);
             for (rank, book) in (0..).zip(&books) {
                 let to = 1 - rank;
