@@ -33,11 +33,11 @@ impl PendingWakes {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 thread_local! {
     static OWED: PendingWakes = const { PendingWakes::nothing() };
 }
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 crate::facade::thread_local! {
     static OWED: PendingWakes = PendingWakes::nothing();
 }
@@ -100,7 +100,7 @@ pub fn wake_all(word: &AtomicU32) {
 #[path = "deferred_wake_loom.rs"]
 mod loom_tests;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::time::Duration;

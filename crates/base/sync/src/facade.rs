@@ -17,12 +17,16 @@ pub(crate) use loom::sync::atomic::{
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// What each thread has for itself.
 #[cfg(loom)]
 pub(crate) use loom::thread_local;
+#[cfg(shuttle)]
+pub(crate) use shuttle::thread_local;
 
 /// A thread's sleep until it is called.
 #[cfg(all(test, loom))]
@@ -90,18 +94,12 @@ pub(crate) fn relax() {
     std::hint::spin_loop();
 }
 
-/// This thread, as a number that no other has: an address of its own. 0 under loom, whose threads
-/// share one.
+/// The caller, as a number that no other waiter has. 0 under loom.
 pub(crate) fn me() -> usize {
     #[cfg(loom)]
     return 0;
-    #[cfg(shuttle)]
-    return usize::from(shuttle::current::me()) + 1;
-    #[cfg(not(any(loom, shuttle)))]
-    {
-        thread_local!(static HERE: u8 = const { 0 });
-        HERE.with(|here| std::ptr::from_ref(here) as usize)
-    }
+    #[cfg(not(loom))]
+    crate::waiter::current_id().number()
 }
 
 /// Between a SeqCst write of one word and a SeqCst read of another. Their places in the one order

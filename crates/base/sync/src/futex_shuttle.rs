@@ -45,7 +45,10 @@ fn sleepers() -> shuttle::sync::MutexGuard<'static, Vec<Sleeper>> {
 
 /// Sleeps while `word` is `expected`, at most `timeout` (`None`: until woken).
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Wake {
-    let (address, number) = (std::ptr::from_ref(word) as usize, crate::facade::me());
+    let (address, number) = (
+        std::ptr::from_ref(word) as usize,
+        usize::from(shuttle::current::me()),
+    );
     {
         // The kernel compares and enrols as one.
         let mut sleepers = sleepers();

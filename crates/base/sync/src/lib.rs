@@ -3,7 +3,7 @@
 //! Crates above this one are written without `unsafe`, but for files named `sys.rs` and the C entry
 //! points. Lock-free code takes its atomics from `facade`, so that loom can run it
 //! (`RUSTFLAGS="--cfg loom" cargo test --lib --release`). With `--cfg shuttle` the crate contains
-//! only what tasks need, for the random schedules of `garonne-progress`.
+//! only what tasks and waiters need, for the random schedules of `garonne-progress`.
 
 mod facade;
 
@@ -14,7 +14,6 @@ mod backoff;
 pub mod copy;
 #[cfg(not(shuttle))]
 pub mod copy_split;
-#[cfg(not(shuttle))]
 pub mod deferred_wake;
 #[cfg(not(shuttle))]
 pub mod doorbell;
@@ -64,5 +63,5 @@ pub mod trace_ring;
 pub mod try_lock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod user;
-#[cfg(not(shuttle))]
+pub mod waiter;
 pub mod waiters;

@@ -7,6 +7,10 @@
 //! event has come passes leadership to the thread that parked last ([`Waiters::pass_leadership`]):
 //! to exactly one thread if any is parked.
 //!
+//! A waiter that is no thread ([`crate::waiter`]) is suspended instead: its slot keeps a handle, by
+//! which it is resumed after the word was changed. An owner that saw the changed word by itself has
+//! taken its handle back.
+//!
 //! No wake-up is lost. The notifier increments the event count before it reads the slots. The
 //! waiter publishes its slot before it compares the event count with the value that it read before
 //! its check. So one of the two sees the other: SYNC(seats-news). The same holds for a leadership
@@ -22,9 +26,10 @@
 //! `LockedEngine` owns the waiters of a rank. Bounded by `WAIT_SLOTS_MAX` slots, which are
 //! allocated by rows when first needed. A thread that finds no free slot polls at intervals.
 
-use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Ordering, total_order};
+use crate::facade::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, total_order};
 use crate::pad::CachePadded;
-use std::sync::OnceLock;
+use crate::waiter::{ThreadWaiter, Waiter, WaiterHandle, WaiterId};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 /// Slots of a row: what one word of a bitmap names.
 #[cfg(not(loom))]
@@ -51,11 +56,13 @@ const PROMOTED: u32 = 2;
 const AWAKE: u32 = 3;
 /// A slot's word: its owner is parked, but spins on the word and needs no system call to wake.
 const SPINNING: u32 = 4;
+/// A slot's word: its owner is suspended or about to be, and is resumed through its handle.
+const SUSPENDED: u32 = 5;
 
-/// Tells whether a thread waits in a slot with this word.
+/// Tells whether a waiter waits in a slot with this word.
 #[inline]
 fn waits(word: u32) -> bool {
-    matches!(word, PARKED | SPINNING)
+    matches!(word, PARKED | SPINNING | SUSPENDED)
 }
 
 /// The leader's word: no thread leads.
@@ -63,25 +70,7 @@ const NOBODY: usize = 0;
 /// The leader's word: leadership was passed to a thread that is waking up.
 const IN_TRANSIT: usize = 1;
 /// Bit of the leader's word: the leader is parked on the doorbell.
-const LEADER_ON_BELL: usize = 1 << (usize::BITS - 1);
-
-/// The id of a waiting thread: a number of its own above 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaiterId(usize);
-
-impl WaiterId {
-    /// Makes the id of a thread from a number that no other thread of the same waiters has.
-    ///
-    /// # Panics
-    /// If it is 0 or 1, or has its highest bit.
-    pub fn new(number: usize) -> Self {
-        assert!(
-            number > IN_TRANSIT && number < LEADER_ON_BELL,
-            "these numbers are taken"
-        );
-        Self(number)
-    }
-}
+const LEADER_ON_BELL: usize = WaiterId::END;
 
 /// The reason why a parked thread was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +80,9 @@ pub enum WakeReason {
     /// The caller is the leader now. It passes leadership when it leaves.
     Lead,
 }
+
+/// Handles of a row's owners that are no threads, by slot.
+type SuspendedOwners = [Mutex<Option<Arc<dyn Waiter>>>; ROW];
 
 #[derive(Debug)]
 struct SlotRow {
@@ -102,6 +94,8 @@ struct SlotRow {
     parked_at: [AtomicU32; ROW],
     /// Ids of the owners, for those that park on the doorbell.
     owners: [AtomicUsize; ROW],
+    /// Made when the first waiter comes that is no thread.
+    suspended_owners: OnceLock<Box<SuspendedOwners>>,
     words: [CachePadded<AtomicU32>; ROW],
 }
 
@@ -112,6 +106,7 @@ impl SlotRow {
             awaited_keys: std::array::from_fn(|_| AtomicU64::new(0)),
             parked_at: std::array::from_fn(|_| AtomicU32::new(0)),
             owners: std::array::from_fn(|_| AtomicUsize::new(NOBODY)),
+            suspended_owners: OnceLock::new(),
             words: std::array::from_fn(|_| CachePadded(AtomicU32::new(AWAKE))),
         }
     }
@@ -143,11 +138,40 @@ impl SlotRow {
         if change(SPINNING) {
             return true;
         }
-        let called = change(PARKED);
-        if called {
-            crate::deferred_wake::wake_all(word);
+        if change(PARKED) {
+            ThreadWaiter::unpark(word);
+            return true;
         }
-        called
+        self.suspended_owners.get().is_some() && change(SUSPENDED) && {
+            self.resume(index);
+            true
+        }
+    }
+
+    /// Resumes the owner of a slot whose word was changed. An owner that has seen that and left is
+    /// not missed, and whoever came in its place checks again.
+    #[cold]
+    fn resume(&self, index: usize) {
+        let owner = self.suspended_owner(index, |owner| owner.clone());
+        if let Some(owner) = owner.flatten() {
+            owner.unpark(&self.words[index]);
+        }
+    }
+
+    /// Calls `f` on the handle of a slot's owner, if the row has had owners that are no threads.
+    fn suspended_owner<T>(
+        &self,
+        index: usize,
+        f: impl FnOnce(&mut Option<Arc<dyn Waiter>>) -> T,
+    ) -> Option<T> {
+        let owners = self.suspended_owners.get()?;
+        let mut owner = owners[index].lock().unwrap_or_else(PoisonError::into_inner);
+        Some(f(&mut owner))
+    }
+
+    fn make_suspended_owners(&self) {
+        self.suspended_owners
+            .get_or_init(|| Box::new(std::array::from_fn(|_| Mutex::new(None))));
     }
 }
 
@@ -190,7 +214,9 @@ impl Waiters {
     #[cfg(all(test, loom))]
     fn modelled() -> Self {
         let seats = Self::default();
-        seats.slot_rows[0].set(Box::new(SlotRow::new())).unwrap();
+        let row = SlotRow::new();
+        row.make_suspended_owners();
+        seats.slot_rows[0].set(Box::new(row)).unwrap();
         seats
     }
 
@@ -205,7 +231,7 @@ impl Waiters {
     #[inline]
     pub fn try_lead(&self, who: WaiterId) -> bool {
         self.leader
-            .compare_exchange(NOBODY, who.0, Ordering::SeqCst, Ordering::SeqCst)
+            .compare_exchange(NOBODY, who.number(), Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
@@ -217,7 +243,7 @@ impl Waiters {
         poller & LEADER_ON_BELL != 0
             && self
                 .leader
-                .compare_exchange(poller, who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(poller, who.number(), Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
     }
 
@@ -250,7 +276,7 @@ impl Waiters {
                 .leader
                 .compare_exchange(
                     lies | LEADER_ON_BELL,
-                    who.0,
+                    who.number(),
                     Ordering::SeqCst,
                     Ordering::SeqCst,
                 )
@@ -266,7 +292,7 @@ impl Waiters {
     /// Tells whether this thread leads.
     #[inline]
     pub fn is_led_by(&self, who: WaiterId) -> bool {
-        self.leader.load(Ordering::Relaxed) == who.0
+        self.leader.load(Ordering::Relaxed) == who.number()
     }
 
     /// Returns the number of events so far. To be read before the condition is checked.
@@ -365,7 +391,8 @@ impl Waiters {
     }
 
     /// Takes a free wait slot for the caller, until it is dropped. `None`: there are no more.
-    pub fn take_slot(&self, who: WaiterId) -> Option<WaitSlot<'_>> {
+    pub fn take_slot(&self, who: impl Into<WaiterHandle>) -> Option<WaitSlot<'_>> {
+        let owner = who.into();
         for row in &self.slot_rows {
             let row = row.get_or_init(|| Box::new(SlotRow::new()));
             loop {
@@ -374,12 +401,16 @@ impl Waiters {
                     break;
                 }
                 if row.taken.fetch_or(1 << index, Ordering::SeqCst) >> index & 1 == 0 {
+                    if let WaiterHandle::Logical(waiter) = &owner {
+                        row.make_suspended_owners();
+                        row.suspended_owner(index, |known| *known = Some(waiter.clone()));
+                    }
                     let seats = self;
                     return Some(WaitSlot {
                         seats,
                         row,
                         index,
-                        who,
+                        owner,
                     });
                 }
             }
@@ -388,13 +419,15 @@ impl Waiters {
     }
 }
 
-/// A thread's wait slot, until it is dropped. Its owner parks in it, any number of times.
+/// A waiter's wait slot, until it is dropped. Its owner parks in it, any number of times: by
+/// [`WaitSlot::wait`], or by `begin_wait`, `is_woken` and `end_wait` where it is polled by an
+/// executor.
 #[derive(Debug)]
 pub struct WaitSlot<'a> {
     seats: &'a Waiters,
     row: &'a SlotRow,
     index: usize,
-    who: WaiterId,
+    owner: WaiterHandle,
 }
 
 impl WaitSlot<'_> {
@@ -402,24 +435,63 @@ impl WaitSlot<'_> {
     /// the word for `looks` turns, then sleeps. Returns `Recheck` at once if an event came since
     /// `seen`, which was read before the condition was checked, or if there is no leader.
     pub fn wait(&mut self, key: u64, seen: u64, looks: u32) -> WakeReason {
-        let seats = self.seats;
-        let word = self.enter(key, if looks > 0 { SPINNING } else { PARKED });
-        if seats.event_count() == seen && seats.has_leader() {
+        let asleep = self.asleep();
+        let looks = if asleep == PARKED { looks } else { 0 };
+        let word = self.enter(key, if looks > 0 { SPINNING } else { asleep });
+        if self.stays_parked(seen) {
             if looks > 0 {
                 crate::deferred_wake::flush();
                 look(word, looks);
                 let _ = word.compare_exchange(SPINNING, PARKED, Ordering::SeqCst, Ordering::SeqCst);
             }
-            while word.load(Ordering::SeqCst) == PARKED {
+            while word.load(Ordering::SeqCst) == asleep {
                 crate::deferred_wake::flush();
-                crate::futex::wait(word, PARKED, None);
+                self.owner.park(word, asleep);
             }
         }
+        self.end_wait()
+    }
+
+    /// Parks the owner as [`WaitSlot::wait`] does, but returns before it is woken. `false`: it does
+    /// not stay parked. In either case `end_wait` follows, at the latest when the owner was
+    /// unparked and [`WaitSlot::is_woken`].
+    pub fn begin_wait(&mut self, key: u64, seen: u64) -> bool {
+        self.enter(key, self.asleep());
+        self.stays_parked(seen)
+    }
+
+    /// Ends a wait.
+    #[inline]
+    pub fn end_wait(&mut self) -> WakeReason {
+        let word = &*self.row.words[self.index];
         if word.swap(AWAKE, Ordering::SeqCst) == PROMOTED {
-            seats.leader.store(self.who.0, Ordering::SeqCst);
+            self.seats
+                .leader
+                .store(self.id().number(), Ordering::SeqCst);
             return WakeReason::Lead;
         }
         WakeReason::Recheck
+    }
+
+    /// Tells whether the owner, which has just parked, may sleep.
+    #[inline]
+    fn stays_parked(&self, seen: u64) -> bool {
+        self.seats.event_count() == seen && self.seats.has_leader()
+    }
+
+    #[inline]
+    fn id(&self) -> WaiterId {
+        self.owner.id()
+    }
+
+    /// The word of a slot whose owner sleeps.
+    #[inline]
+    fn asleep(&self) -> u32 {
+        if self.owner.is_logical() {
+            SUSPENDED
+        } else {
+            PARKED
+        }
     }
 
     fn enter(&self, key: u64, how: u32) -> &AtomicU32 {
@@ -431,14 +503,14 @@ impl WaitSlot<'_> {
             .wrapping_add(1);
         self.row.parked_at[self.index].store(stamp, Ordering::Relaxed);
         self.row.awaited_keys[self.index].store(key, Ordering::Relaxed);
-        self.row.owners[self.index].store(self.who.0, Ordering::Relaxed);
+        self.row.owners[self.index].store(self.id().number(), Ordering::Relaxed);
         word.store(how, Ordering::SeqCst);
         // Before the looks that follow: SYNC(seats-news), SYNC(seats-role).
         total_order();
         word
     }
 
-    /// Parks the leader on the doorbell, which it has armed. The caller then sleeps on
+    /// Parks the leader, a thread, on the doorbell, which it has armed. The caller then sleeps on
     /// [`WaitSlot::futex_word`] and on the doorbell, and calls `unpark` when it likes. `false`: an
     /// event came since `seen`, and the caller leads on.
     pub fn park_on_bell(&mut self, key: u64, seen: u64) -> bool {
@@ -447,16 +519,18 @@ impl WaitSlot<'_> {
             word.store(AWAKE, Ordering::SeqCst);
             return false;
         }
-        self.seats.bell_sleeper.store(self.who.0, Ordering::SeqCst);
+        self.seats
+            .bell_sleeper
+            .store(self.id().number(), Ordering::SeqCst);
         self.seats
             .leader
-            .store(self.who.0 | LEADER_ON_BELL, Ordering::SeqCst);
+            .store(self.id().number() | LEADER_ON_BELL, Ordering::SeqCst);
         true
     }
 
-    /// Parks the caller on the doorbell behind another leader, which leaves its leadership there
-    /// when it goes. `Err`: the caller was woken at once, because an event came since `seen`, there
-    /// is no leader, or another thread sleeps there.
+    /// Parks the caller, a thread, on the doorbell behind another leader, which leaves its leadership
+    /// there when it goes. `Err`: the caller was woken at once, because an event came since `seen`,
+    /// there is no leader, or another thread sleeps there.
     ///
     /// # Errors
     /// As said.
@@ -465,7 +539,12 @@ impl WaitSlot<'_> {
         let seats = self.seats;
         let free = seats
             .bell_sleeper
-            .compare_exchange(NOBODY, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+            .compare_exchange(
+                NOBODY,
+                self.id().number(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
             .is_ok();
         if free && seats.event_count() == seen && seats.has_leader() {
             return Ok(());
@@ -479,31 +558,31 @@ impl WaitSlot<'_> {
         (&self.row.words[self.index], PARKED)
     }
 
-    /// Tells whether something has come for the thread that is parked here.
+    /// Tells whether something has come for the waiter that is parked here.
     pub fn is_woken(&self) -> bool {
-        self.row.words[self.index].load(Ordering::SeqCst) != PARKED
+        !waits(self.row.words[self.index].load(Ordering::SeqCst))
     }
 
     /// Tells whether leadership was left on the doorbell for the owner of this slot.
     pub fn has_leadership(&self) -> bool {
-        self.seats.leader.load(Ordering::SeqCst) == self.who.0 | LEADER_ON_BELL
+        self.seats.leader.load(Ordering::SeqCst) == self.id().number() | LEADER_ON_BELL
     }
 
     /// Ends the park on the doorbell. The caller leads if leadership was left there or passed to
     /// it.
     pub fn unpark(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == PROMOTED;
-        self.seats.forget_bell_sleeper(self.who.0);
+        self.seats.forget_bell_sleeper(self.id().number());
         // Before a look at leadership: SYNC(seats-bell).
         total_order();
         let poller = &self.seats.leader;
-        let laid = self.who.0 | LEADER_ON_BELL;
+        let laid = self.id().number() | LEADER_ON_BELL;
         let role = if handed {
-            poller.store(self.who.0, Ordering::SeqCst);
+            poller.store(self.id().number(), Ordering::SeqCst);
             true
         } else {
             poller
-                .compare_exchange(laid, self.who.0, Ordering::SeqCst, Ordering::SeqCst)
+                .compare_exchange(laid, self.id().number(), Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         };
         if role {
@@ -526,6 +605,9 @@ fn look(word: &AtomicU32, looks: u32) {
 
 impl Drop for WaitSlot<'_> {
     fn drop(&mut self) {
+        if self.owner.is_logical() {
+            self.row.suspended_owner(self.index, |known| *known = None);
+        }
         self.row
             .taken
             .fetch_and(!(1 << self.index), Ordering::SeqCst);
@@ -536,7 +618,7 @@ impl Drop for WaitSlot<'_> {
 #[path = "waiters_loom.rs"]
 mod loom_tests;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicUsize};

@@ -2,7 +2,8 @@
 //! lost, and no role is two threads' at once.
 
 use super::*;
-use crate::facade::AtomicBool;
+use crate::facade::{AtomicBool, Notify};
+use crate::waiter::WaiterState;
 use loom::sync::Arc;
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
@@ -47,6 +48,76 @@ fn news_told_while_somebody_sits_down_reach_it() {
         shared.0.notify(|awaited| awaited == 7);
         // The leader stays: only the news can end the wait.
         assert!(!waiter.join().unwrap());
+    });
+}
+
+/// A waiter that is no thread: its executor, a thread of the model, polls it when it was unparked.
+#[derive(Debug)]
+struct Suspended {
+    state: WaiterState,
+    resumed: Resumed,
+}
+
+struct Resumed(Notify);
+
+impl std::fmt::Debug for Resumed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resumed").finish_non_exhaustive()
+    }
+}
+
+impl Waiter for Suspended {
+    fn state(&self) -> &WaiterState {
+        &self.state
+    }
+
+    fn park(&self, _: &AtomicU32, _: u32) {
+        self.resumed.0.wait();
+    }
+
+    fn unpark(&self, _: &AtomicU32) {
+        self.resumed.0.notify();
+    }
+
+    fn yield_now(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_waiter_that_is_no_thread_is_resumed_by_an_event_or_by_leadership() {
+    model(|| {
+        let shared = Arc::new((Waiters::modelled(), AtomicBool::new(false)));
+        assert!(shared.0.try_lead(WaiterId::new(2)));
+        let other = shared.clone();
+        let waiter = loom::thread::spawn(move || {
+            let who = WaiterHandle::Logical(std::sync::Arc::new(Suspended {
+                state: WaiterState::new(),
+                resumed: Resumed(Notify::new()),
+            }));
+            let mut slot = other.0.take_slot(who.clone()).unwrap();
+            loop {
+                let seen = other.0.event_count();
+                if other.1.load(Ordering::Acquire) {
+                    return other.0.is_led_by(who.id());
+                }
+                if other.0.try_lead(who.id()) {
+                    return true;
+                }
+                if slot.wait(7, seen, 1) == WakeReason::Lead {
+                    assert!(other.0.is_led_by(who.id()));
+                    return true;
+                }
+            }
+        });
+        shared.1.store(true, Ordering::Release);
+        shared.0.notify(|awaited| awaited == 7);
+        let passed = shared.0.pass_leadership();
+        let led = waiter.join().unwrap();
+        assert!(
+            led || !passed,
+            "leadership went to a waiter that did not get it"
+        );
     });
 }
 

@@ -26,3 +26,5 @@ pub mod sharded;
 #[cfg_attr(shuttle, path = "sys_shuttle.rs")]
 mod sys;
 pub mod tasks;
+#[cfg(all(test, shuttle))]
+mod waiters_shuttle;

@@ -23,6 +23,7 @@ use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{BulkToken, BulkTransfer, RegionDescriptor};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::Data;
+use garonne_sync::waiter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,14 +102,10 @@ impl AnyOfWaiter {
     }
 }
 
-/// The calling thread, for those that it waits for among others. Numbers come again after some two
-/// hundred million threads, and then one may be woken in vain.
+/// Returns a short number of the calling waiter, for those that it waits for among others. Numbers
+/// come again after some two hundred million waiters, and then one may be woken in vain.
 pub(crate) fn current_waiter() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    thread_local! {
-        static OWN: u32 = without_shard(NEXT.fetch_add(1, Ordering::Relaxed));
-    }
-    OWN.with(|own| *own)
+    without_shard(waiter::current_id().number() as u32)
 }
 
 /// The event that a thread waits for, as far as the leader can tell without asking the thread.

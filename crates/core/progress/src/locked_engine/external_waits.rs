@@ -5,22 +5,18 @@
 //! note afterwards. Bounded by the threads that wait.
 
 use garonne_engine::observe::events::{ExternalWait, PendingReport};
+use garonne_sync::waiter::{self, WaiterId};
 
-/// Notes of waits that the engine does not know, by thread.
+/// Notes of waits that the engine does not know, by waiter.
 #[derive(Debug, Default)]
-pub(super) struct ExternalWaits(Vec<(usize, ExternalWait)>);
-
-thread_local! {
-    /// A byte whose address tells this thread from other living ones.
-    static MARK: u8 = const { 0 };
-}
+pub(super) struct ExternalWaits(Vec<(WaiterId, ExternalWait)>);
 
 impl ExternalWaits {
-    /// The calling thread waits for this now, or for nothing.
+    /// The calling waiter waits for this now, or for nothing.
     pub fn set(&mut self, meeting: Option<ExternalWait>) {
-        let thread = MARK.with(|mark| std::ptr::from_ref(mark).addr());
-        self.0.retain(|(other, _)| *other != thread);
-        self.0.extend(meeting.map(|meeting| (thread, meeting)));
+        let who = waiter::current_id();
+        self.0.retain(|(other, _)| *other != who);
+        self.0.extend(meeting.map(|meeting| (who, meeting)));
     }
 
     /// Adds them to what the engine knows.

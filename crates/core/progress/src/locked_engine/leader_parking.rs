@@ -12,7 +12,6 @@
 //! peer wrote without a fence. So a nap is as short as the first nap of any sleeper, and the parked
 //! leader polls after each nap in which nobody relieved it.
 
-use super::multi_wait::current_waiter_id;
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller};
 use crate::environment::Environment;
@@ -20,6 +19,7 @@ use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
 use crate::messaging::WaitTarget;
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
+use garonne_sync::waiter;
 use garonne_sync::waiters::{WaitSlot, WakeReason};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,7 +55,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// now on.
     #[inline]
     pub(super) fn relieve_parked_leader(&self) -> bool {
-        if !self.waiters.relieve_parked_leader(current_waiter_id()) {
+        if !self.waiters.relieve_parked_leader(waiter::current_id()) {
             return false;
         }
         self.leader_reliefs.fetch_add(1, Ordering::Relaxed);
@@ -94,12 +94,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if self.waiters.event_count() != seen {
                 continue;
             }
-            if !self.waiters.leave_leadership_on_bell(current_waiter_id()) {
+            if !self.waiters.leave_leadership_on_bell(waiter::current_id()) {
                 break;
             }
             // Who lies there may have been rung for while leadership was not there, and sleep on.
             if bell.load(Ordering::SeqCst) == ticket
-                || !self.waiters.relieve_parked_leader(current_waiter_id())
+                || !self.waiters.relieve_parked_leader(waiter::current_id())
             {
                 return true;
             }
@@ -129,7 +129,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return ParkOutcome::Leads;
         };
         let happened = self.waiters.event_count();
-        let Some(mut seat) = self.waiters.take_slot(current_waiter_id()) else {
+        let Some(mut seat) = self.waiters.take_slot(waiter::current_id()) else {
             return ParkOutcome::Leads;
         };
         let ticket = self.lock_engine().rail().arm();
@@ -186,7 +186,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !self.lock_engine().block_in_receive(name, false) {
             return None;
         }
-        let mut seat = self.waiters.take_slot(current_waiter_id())?;
+        let mut seat = self.waiters.take_slot(waiter::current_id())?;
         let reliefs = self.leader_reliefs.load(Ordering::Relaxed);
         let ticket = bell.load(Ordering::SeqCst);
         let called = match seat.park_on_bell_behind_leader(awaits().encode(), seen) {

@@ -18,7 +18,8 @@ use garonne_engine::fast::recv::{FastRecv, ReceivedMessage};
 use garonne_engine::observe::completion_events;
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
-use garonne_sync::waiters::{WaiterId, Waiters, WakeReason};
+use garonne_sync::waiter;
+use garonne_sync::waiters::{Waiters, WakeReason};
 use std::sync::atomic::Ordering;
 
 /// The leadership, held by a thread. Dropping it passes leadership on.
@@ -32,14 +33,6 @@ impl Drop for Leadership<'_> {
 
 /// No word of a pattern: the wait is none of a receive's.
 pub(super) const NO_PATTERN: u64 = u64::MAX;
-
-/// The calling thread: the address of something that each has of its own.
-pub(super) fn current_waiter_id() -> WaiterId {
-    thread_local! {
-        static OWN: u64 = const { 0 };
-    }
-    OWN.with(|own| WaiterId::new(std::ptr::from_ref(own).addr()))
-}
 
 /// The result of looking for a message with the engine locked.
 enum CatchAttempt {
@@ -58,7 +51,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         awaits: &dyn Fn() -> WaitTarget,
         done: &mut dyn FnMut() -> bool,
     ) {
-        let (who, mut seat, mut patient, mut lies) = (current_waiter_id(), None, true, true);
+        let (who, mut seat, mut patient) = (waiter::current(), None, true);
+        // Whoever shares its thread with other waiters parks at once, and lets those run.
+        let (logical, mut lies) = (who.is_logical(), !who.is_logical());
         let mut lingering = self
             .yield_before_park
             .begin_wait(self.surroundings.spin_budget());
@@ -69,8 +64,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 return lingering.succeed();
             }
             self.note_return();
-            let begins = self.waiters.try_lead(who) || patient && self.relieve_parked_leader();
-            if !begins && self.waiters.is_led_by(who) {
+            let begins = self.waiters.try_lead(who.id()) || patient && self.relieve_parked_leader();
+            if !begins && self.waiters.is_led_by(who.id()) {
                 // A callback of the program's waits while its thread polls: nobody else would.
                 self.wait_loop::<true>(done, self.surroundings.spin_budget(), None);
                 return;
@@ -90,13 +85,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                         continue;
                     }
                 }
-            } else if lingering.goes_on() {
+            } else if !logical && lingering.goes_on() {
                 self.surroundings.yield_core();
                 continue;
             } else {
                 self.delegate_open_shards();
                 if seat.is_none() {
-                    seat = self.waiters.take_slot(who);
+                    seat = self.waiters.take_slot(who.clone());
                 }
                 let looks = lingering.looks();
                 match seat
@@ -105,7 +100,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 {
                     Some(WakeReason::Lead) => {
                         seat = None;
-                        if looks == 0 {
+                        if looks == 0 && !logical {
                             // Whoever left goes on, perhaps on this very core.
                             self.surroundings.yield_core();
                         }
@@ -115,7 +110,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                         continue;
                     }
                     None => {
-                        std::thread::sleep(SEATLESS_NAP);
+                        if !who.yield_now() {
+                            std::thread::sleep(SEATLESS_NAP);
+                        }
                         continue;
                     }
                 }
@@ -135,7 +132,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if come() {
             return;
         }
-        if self.waiters.try_lead(current_waiter_id()) {
+        if self.waiters.try_lead(waiter::current_id()) {
             self.note_return();
             // Nobody else could look for it.
             self.lead(&mut || come(), None);
@@ -229,7 +226,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.parked_before.store(sat, Ordering::Relaxed);
             return None;
         }
-        if !self.waiters.try_lead(current_waiter_id()) && !self.relieve_parked_leader() {
+        if !self.waiters.try_lead(waiter::current_id()) && !self.relieve_parked_leader() {
             return None;
         }
         let role = Leadership(&self.waiters);

@@ -12,7 +12,7 @@
 //! which is notified of completions elsewhere. A rank with one shard pays nothing for this.
 
 use super::async_progress::OFF;
-use super::multi_wait::{Leadership, current_waiter_id};
+use super::multi_wait::Leadership;
 use super::open_operations::OpenOperations;
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller, lock};
@@ -24,7 +24,7 @@ use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
 use garonne_sync::pad::CachePadded;
 use garonne_sync::progress_owner::WakeupScope;
-use std::cell::Cell;
+use garonne_sync::waiter;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -55,14 +55,12 @@ pub(super) struct ShardLinks<R, S> {
     covered_first: AtomicBool,
 }
 
-thread_local! {
-    /// Shards, as bits, in which this thread left something open that may not be over.
-    static LEFT: Cell<u32> = const { Cell::new(0) };
-}
+// The marks of a waiter are the shards, as bits, in which it left something open that may not be
+// over.
 
-/// Nothing of the calling thread's is open in this shard any more.
+/// Nothing of the calling waiter's is open in this shard any more.
 fn forget(shard: usize) {
-    LEFT.with(|left| left.set(left.get() & !(1 << shard)));
+    waiter::change_marks(|open| open & !(1 << shard));
 }
 
 /// A thread waits for what may come in any shard.
@@ -114,7 +112,7 @@ impl<R, S> ShardLinks<R, S> {
     /// Other shards in which the calling thread left something open.
     #[inline]
     fn others_of_thread(&self) -> u32 {
-        LEFT.with(Cell::get) & !(1 << self.shard)
+        waiter::marks() & !(1 << self.shard)
     }
 
     /// Whether whoever polls here polls for somebody who waits for what may come anywhere.
@@ -202,7 +200,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline]
     pub(super) fn note_open_in_shard(&self) {
         if let Some(beside) = self.shard_links.get() {
-            LEFT.with(|left| left.set(left.get() | 1 << beside.shard));
+            waiter::change_marks(|open| open | 1 << beside.shard);
         }
     }
 
@@ -393,10 +391,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             forget(beside.shard);
             return None;
         }
-        if !self.waiters.try_lead(current_waiter_id()) {
+        if !self.waiters.try_lead(waiter::current_id()) {
             // Before another look at leadership: who gives it back looks for leaners afterwards.
             beside.dependent_shards.fetch_or(1 << by, Ordering::SeqCst);
-            if self.waiters.has_leader() || !self.waiters.try_lead(current_waiter_id()) {
+            if self.waiters.has_leader() || !self.waiters.try_lead(waiter::current_id()) {
                 return None;
             }
         }

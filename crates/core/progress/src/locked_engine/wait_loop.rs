@@ -18,6 +18,7 @@ use crate::messaging::{WaitTarget, Waiting};
 use crate::tasks::{self, Keypoint, KeypointOutcome};
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
+use garonne_sync::waiter::{self, WaiterHandle};
 use garonne_sync::waiters::Waiters;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -146,6 +147,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             DonePolicy::default(),
             PollBackoff::new(self.shard.acquisitions()),
         );
+        // Whoever shares its thread with other waiters.
+        let who = AMONG.then(waiter::current).filter(WaiterHandle::is_logical);
         let over = loop {
             if AMONG {
                 manners.begin(self.shard.acquisitions());
@@ -160,6 +163,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 self.poll_predicates();
                 let calls = courtesy.calls(&self.waiters);
                 if let Some(awaits) = awaits
+                    && who.is_none()
                     && (self.blocks_woken_thread(calls)
                         || self.only_serves_others(&courtesy, calls)
                         || naps.goes_on(idle))
@@ -206,6 +210,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if AMONG && self.poll_other_shards_after(idle) {
                 asking.again();
                 idle = 0;
+                continue;
+            }
+            if who.as_ref().is_some_and(WaiterHandle::yield_now) {
+                asking.again();
                 continue;
             }
             // Where ranks exceed cores, who looks may not be running.

@@ -35,7 +35,7 @@ mod queue_watchers;
 mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
-mod shuttle_tests;
+pub(crate) mod shuttle_tests;
 mod task_trace;
 mod thread_spawner;
 mod urgent;

@@ -29,7 +29,7 @@ const USUAL: u64 = 500;
 /// Tests of this file set what the machine is like, one at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-fn schedules(timeless: bool, test: fn()) {
+pub(crate) fn schedules(timeless: bool, test: fn()) {
     let _machine = MACHINE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
