@@ -63,7 +63,8 @@ pub fn conformance(functions: &[Function]) -> String {
         out,
         "Generated from `crates/mpi/abi-gen/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
          ABI (and the same under `PMPI_`): {done} are implemented. One that is not yet there raises \
-         `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for.\n",
+         `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for. \
+         The Fortran bindings (`mpif.h`, `mpi`, `mpi_f08`) are missing.\n",
         functions.len()
     )
     .unwrap();

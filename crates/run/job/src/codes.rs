@@ -214,7 +214,7 @@ codes! {
     G0229: "two hosts cannot reach each other",
         "Two ranks have messages for each other, and neither of their hosts reaches the other: not one of their addresses answers, in either direction. One direction would do, or a third host of the job that reaches both, or one that both reach, at ports that the system chooses: there is none, or it has as many connections to pass on as it may.",
         "The line names both hosts and their ranks, and the addresses that were tried; or it says that connections are made and bring nothing: then packets of 1,280 bytes are lost on the way, and longer ones.",
-        "Where connections bring nothing, set the MTU of the hosts' interfaces to what the network between them carries. Else open the ports of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone), or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/user/networks.md, \"Hosts without a common network\").";
+        "Where connections bring nothing, set the MTU of the hosts' interfaces to what the network between them carries. Else open ports: those of one of the two for calls from the other, or those of the job's own host for calls from both (not the port of its key alone). Or add a host to the job that reaches both or that both reach: it passes their connections on, and need not have ranks (docs/user/networks.md, \"Hosts without a common network\").";
     G0230: "a strategy cannot be loaded",
         "GARONNE_STRATEGY names a file that is to decide when, in which order and which way messages leave, and it is no module for this library.",
         "The line names the file and the reason: it is not there (on this host), it is no library, it lacks a library of its own, it exports no garonne_strategy_v1, or it is of another version.",
@@ -224,7 +224,7 @@ codes! {
         "The line names the ranks, the variable, and what it says on each side.",
         "Set it for the whole job: in the environment of `garonne run`, by `-x NAME`, or in the file that the launcher passes to all hosts. A shell's start file on one host that sets it makes the difference, too.";
     G0232: "nothing changes for a network of the job",
-        "`garonne network drain` was asked to leave a network alone that is all that a host has in use, or all that two hosts have in common between which no third host leads, or by which alone an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne network add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
+        "`garonne network drain` was asked to leave a network alone that is needed. It is all that a host has in use, or all that two hosts have in common between which no third host leads. Or it is the only one by which an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne network add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
         "The line names the network and the hosts. Whether routers lead from one network to another is not known beforehand: where both hosts have one, they are taken to reach each other.",
         "Use another network first (`garonne network add`), also one that the hosts have got since the job began; or leave it alone when the job is over.";
     G0240: "a rank runs another MPI",
@@ -296,7 +296,7 @@ codes! {
         "The line names the address and what the system says: another process has the port, or the address is not this host's.",
         "Name another port (0: any that is free, which is printed), or an address of this host.";
     G0401: "invalid argument of a call of the Rust interface",
-        "A call of the crate `garonne` got a rank that is not there or its own, a tag above 2^31 - 1, or came in an order that its documentation does not allow.",
+        "A call of the crate `garonne` got a rank that is not there or its own, or a tag above 2^31 - 1. Or it came in an order that its documentation does not allow.",
         "The line names the call and the argument.",
         "Correct the argument at that place.";
     G0402: "a message is longer than its buffer",
