@@ -176,11 +176,11 @@ impl From<WaiterId> for WaiterHandle {
 
 /// The waiter for which the calling thread acts at the moment.
 struct Current {
-    /// Its id; 0: the thread's own, which has none yet.
+    /// The waiter's id; 0: the thread's own, which has none yet.
     id: Cell<usize>,
-    /// Its marks.
+    /// The waiter's marks.
     marks: Cell<u32>,
-    /// It was entered.
+    /// The waiter was entered.
     is_logical: Cell<bool>,
 }
 

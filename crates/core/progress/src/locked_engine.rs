@@ -13,7 +13,9 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `engine_lock` | taking the lock and giving it back |
+//! | `engine_lock` | the engine, and who waits for its lock |
+//! | `steppers` | steppers, from when they are attached until they are over |
+//! | `leader_state` | hints that leader and followers leave each other |
 //! | `progress` | one progress pass: poll the transport, advance the engine, run steppers |
 //! | `wait_loop` | how the leader waits: spin, yield, run tasks, sleep |
 //! | `multi_wait` | how several threads wait; who leads |
@@ -27,6 +29,7 @@ mod async_progress;
 mod engine_lock;
 mod external_waits;
 mod leader_parking;
+mod leader_state;
 mod multi_wait;
 mod node_shared;
 mod open_operations;
@@ -35,6 +38,7 @@ mod progress;
 mod progress_spin;
 mod progress_turn;
 mod progress_wakeup;
+mod steppers;
 mod tracing;
 mod wait_loop;
 mod yield_before_park;
@@ -48,6 +52,7 @@ use crate::messaging::{
     WaitKey, WaitTarget, Waiting, current_waiter,
 };
 use async_progress::AsyncProgress;
+use engine_lock::{EngineGuard, EngineLock};
 use external_waits::ExternalWaits;
 use garonne_engine::api::{
     CallOrigin, ContextId, Error, Message, Pattern, Peer, RecvArgs, Request, SendArgs,
@@ -64,18 +69,17 @@ use garonne_engine::schedule::priority::Priority;
 use garonne_engine::transport::{Transport, WakeSource};
 use garonne_sync::polled_predicates::PolledPredicates;
 use garonne_sync::post_mortem::PostMortemArc;
-use garonne_sync::single_flight::SingleFlight;
-use garonne_sync::try_lock::{SingleThreaded, TryLock};
+use garonne_sync::try_lock::SingleThreaded;
 use garonne_sync::user::Data;
 use garonne_sync::waiters::Waiters;
-use multi_wait::NO_PATTERN;
+use leader_state::LeaderState;
 use other_shards::ShardLinks;
 use progress::LockPolicy;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use steppers::Steppers;
 use tracing::TraceSwitch;
 use yield_before_park::YieldBeforePark;
 
@@ -86,39 +90,15 @@ use yield_before_park::YieldBeforePark;
 pub struct LockedEngine<R, S> {
     me: Peer,
     world: u32,
-    shard: TryLock<Engine<R>>,
-    /// Threads that found the lock taken and need it.
-    lock_waiters: AtomicU32,
-    /// More than one thread may be in MPI at once.
-    shared: AtomicBool,
+    lock: EngineLock<R>,
     surroundings: S,
     wake_source: Arc<dyn WakeSource>,
-    steppers: SingleFlight<Vec<Arc<dyn Stepper>>>,
-    /// Attached and not yet among `steppers`: attaching must not wait for a stepper that runs.
-    new_steppers: Mutex<VecDeque<Arc<dyn Stepper>>>,
-    /// Attached and not yet finished, wherever they are.
-    open_steppers: AtomicU32,
-    /// Open steppers that poll memory which others write.
-    memory_steppers: AtomicU32,
-    /// Open steppers that may have messages.
-    messaging_steppers: AtomicU32,
+    steppers: Steppers,
     /// Leadership and wait slots of the rank's threads.
     waiters: Waiters,
     /// Predicates of threads that wait for memory which other processes write.
     polled_predicates: PolledPredicates,
-    /// A thread that the leader woke got the leader's core, when that was last asked.
-    core_contended: AtomicBool,
-    /// Number of parks when a thread last received as the only one that waits.
-    parked_before: AtomicU32,
-    /// Times that a thread relieved a leader parked on the doorbell (modulo 2^32).
-    leader_reliefs: AtomicU32,
-    /// Word of the pattern of the blocking receive in which the present or last leader is;
-    /// [`NO_PATTERN`]: it was another wait.
-    leader_pattern: AtomicU64,
-    /// The leader sleeps or is about to: what other threads do must wake it.
-    leader_sleeps: AtomicBool,
-    /// The engine's completions when the steppers last ran.
-    stepped_completions: AtomicU64,
+    leader: LeaderState,
     extended_spin: Backoff,
     /// Yielding of threads that are about to park.
     yield_before_park: YieldBeforePark,
@@ -151,24 +131,13 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         Self {
             me,
             world,
-            shard: TryLock::new(shard),
-            lock_waiters: AtomicU32::new(0),
-            shared: AtomicBool::new(true),
+            lock: EngineLock::new(shard),
             surroundings,
             wake_source,
-            steppers: SingleFlight::default(),
-            new_steppers: Mutex::default(),
-            open_steppers: AtomicU32::new(0),
-            memory_steppers: AtomicU32::new(0),
-            messaging_steppers: AtomicU32::new(0),
+            steppers: Steppers::new(),
             waiters: Waiters::default(),
             polled_predicates: PolledPredicates::default(),
-            core_contended: AtomicBool::new(false),
-            parked_before: AtomicU32::new(0),
-            leader_reliefs: AtomicU32::new(0),
-            leader_pattern: AtomicU64::new(NO_PATTERN),
-            leader_sleeps: AtomicBool::new(false),
-            stepped_completions: AtomicU64::new(0),
+            leader: LeaderState::new(),
             extended_spin: Backoff::default(),
             yield_before_park: YieldBeforePark::default(),
             external_waits: Mutex::default(),
@@ -185,16 +154,90 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// nothing from now on.
     pub fn elide(&self, promise: SingleThreaded) {
         *lock(&self.async_progress.promise) = Some(promise);
-        self.shard.elide(promise);
-        self.shared.store(false, Ordering::Relaxed);
+        self.lock.elide(promise);
+        self.lock.set_shared(false);
         self.lock_engine().allow_slot_batches(true);
     }
 
     /// Several threads may be in MPI from now on. Called while still one is.
     pub fn share(&self) {
         self.lock_engine().allow_slot_batches(false);
-        self.shard.share();
-        self.shared.store(true, Ordering::SeqCst);
+        self.lock.share();
+        self.lock.set_shared(true);
+    }
+
+    /// Tells whether a thread that is woken may get the core of the one that wakes it: a progress
+    /// thread, or any where ranks exceed cores.
+    #[inline]
+    fn may_lose_core(&self) -> bool {
+        !self.async_progress.ownership.owner.is_held_by_program()
+            || self.surroundings.spin_budget().spins == 0
+    }
+
+    /// Takes the engine if it is free.
+    #[inline]
+    fn try_lock(&self) -> Option<EngineGuard<'_, R>> {
+        self.lock.try_lock(|| self.may_lose_core())
+    }
+
+    /// Takes the engine if it is free, for a thread that polls again and again.
+    #[inline]
+    fn try_lock_to_poll(&self) -> Option<EngineGuard<'_, R>> {
+        self.lock.try_lock_to_poll(|| self.may_lose_core())
+    }
+
+    /// Takes the engine. Waits for a holder, which never blocks.
+    #[inline]
+    fn lock_engine(&self) -> EngineGuard<'_, R> {
+        self.lock.lock(|| self.may_lose_core())
+    }
+
+    /// Something happened in the engine: those ask again whose operations are over, or whose
+    /// messages have come, and those who wait for anything. They wake when it is free.
+    fn tell(&self, held: &mut EngineGuard<'_, R>) {
+        held.defer_wakes();
+        let shard = &mut **held;
+        self.waiters
+            .notify(|awaited| match WaitKey::decode(awaited) {
+                WaitKey::Anything => true,
+                WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
+                WaitKey::AnyOf(current_waiter) => shard.may_have_completed_for(current_waiter),
+                WaitKey::Message(word) => shard.message_may_have_come(word),
+                WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
+            });
+        self.notify_any_shard_waiters(shard);
+        // Who is about to sit has asked before and sees that there was news, or will ask with the
+        // engine in hand.
+        shard.clear_completion_events();
+    }
+
+    /// Gives the engine back, and tells waiters if something completed.
+    #[inline]
+    fn unlock_after(&self, shard: EngineGuard<'_, R>, before: u64) {
+        // Work that an operation left queued is news, too: whoever sleeps in the leader's place has
+        // to see to it.
+        let changed = shard.completions() != before || shard.has_work();
+        self.unlock(shard, changed);
+    }
+
+    #[inline]
+    fn unlock(&self, shard: EngineGuard<'_, R>, changed: bool) {
+        if !shard.is_alone() {
+            self.unlock_shared(shard, changed);
+        }
+    }
+
+    #[inline(never)]
+    fn unlock_shared(&self, mut shard: EngineGuard<'_, R>, changed: bool) {
+        if changed {
+            self.tell(&mut shard);
+        }
+        let work = shard.has_work();
+        drop(shard);
+        if changed {
+            self.wake_leader_unless_notified(work || self.has_steppers_with_messages());
+            self.notify_first_shard();
+        }
     }
 
     /// Calls `f` on the engine and tells waiters if that completed something.
@@ -215,7 +258,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
 
     /// Wakes the leader if it sleeps or is about to. The caller has counted an event before.
     fn rouse(&self) {
-        if self.leader_sleeps.load(Ordering::SeqCst) {
+        if self.leader.sleeps() {
             self.wake_source.wake();
         }
     }
@@ -227,7 +270,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
             let awaited = WaitKey::decode(awaited);
             awaited == WaitKey::Anything || is_due(awaited)
         });
-        self.wake_leader_unless_notified(self.open_steppers.load(Ordering::SeqCst) > 0);
+        self.wake_leader_unless_notified(self.steppers.open() > 0);
     }
 
     /// Wakes the leader if it sleeps or is about to, after all parked threads were notified. A
@@ -241,7 +284,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Sends a small contiguous message the shortest way; `false`: use `send`.
     #[inline(always)]
     pub fn send_small(&self, small: &FastSend) -> bool {
-        if let Some(mut shard) = self.shard.try_lock_unshared() {
+        if let Some(mut shard) = self.lock.try_lock_unshared() {
             return shard.send_small(small);
         }
         self.fast_send_shared(*small)
@@ -255,31 +298,31 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         catch: &FastRecv,
         site: impl FnOnce(&AtomicU64),
     ) -> Option<ReceivedMessage> {
-        self.shard.try_lock_unshared()?.try_recv_now(catch, site)
+        self.lock.try_lock_unshared()?.try_recv_now(catch, site)
     }
 
     /// Posts a receive that has a name afterwards, by the fast path; `None`: use `post_plain_recv`
     /// or `recv`.
     #[inline(always)]
     pub fn post_now(&self, catch: &FastRecv, site: impl FnOnce(&AtomicU64)) -> Option<Request> {
-        self.shard.try_lock_unshared()?.post_now(catch, site)
+        self.lock.try_lock_unshared()?.post_now(catch, site)
     }
 
     /// Whether one thread at a time is in MPI.
     pub fn is_alone(&self) -> bool {
-        !self.shared.load(Ordering::Relaxed)
+        !self.lock.is_shared()
     }
 
     /// The track of a stream that small messages took before, while one thread at a time is in MPI.
     /// It is of use until [`CommunicatorSupport::forget_contexts`] is told of its context.
     #[cold]
     pub fn track(&self, context: ContextId, peer: Peer) -> Option<PostMortemArc<SendChannel>> {
-        self.shard.try_lock_unshared()?.send_channel(context, peer)
+        self.lock.try_lock_unshared()?.send_channel(context, peer)
     }
 
     #[inline(never)]
     fn fast_recv_released(&self, catch: FastRecv) -> Option<ReceivedMessage> {
-        if self.shared.load(Ordering::Relaxed) {
+        if self.lock.is_shared() {
             return self.fast_recv_shared(&catch);
         }
         if self.is_traced() {
@@ -308,7 +351,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// completes nothing.
     #[inline(always)]
     pub fn ending<T>(&self, f: impl FnOnce(&mut Engine<R>) -> T) -> T {
-        match self.shard.try_lock_unshared() {
+        match self.lock.try_lock_unshared() {
             Some(mut shard) => f(&mut shard),
             None => f(&mut self.lock_engine()),
         }
@@ -331,7 +374,7 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         shard.publish_tally();
         let mut waiting = shard.waiting();
         drop(shard);
-        waiting.threads = self.shared.load(Ordering::Relaxed);
+        waiting.threads = self.lock.is_shared();
         lock(&self.external_waits).tell(&mut waiting);
         waiting
     }
@@ -433,7 +476,7 @@ impl<R: Transport + std::marker::Send, S: Environment> FastMessaging for LockedE
 
     #[inline(always)]
     fn fast_recv(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        match self.shard.try_lock_unshared() {
+        match self.lock.try_lock_unshared() {
             Some(mut shard) => {
                 shard.recv_blocking_fast(catch, self.surroundings.spin_budget().spins)
             }
@@ -443,7 +486,7 @@ impl<R: Transport + std::marker::Send, S: Environment> FastMessaging for LockedE
 
     #[inline(always)]
     fn post_plain_recv(&self, catch: &FastRecv) -> Option<Request> {
-        match self.shard.try_lock_unshared() {
+        match self.lock.try_lock_unshared() {
             Some(mut shard) => shard.post_plain(catch),
             None => self.post_plain_recv_shared(*catch),
         }
@@ -456,7 +499,7 @@ impl<R: Transport + std::marker::Send, S: Environment> FastMessaging for LockedE
 
     #[inline]
     fn plain_recv_completed_at(&self, name: Request) -> Option<u64> {
-        match self.shard.try_lock_unshared() {
+        match self.lock.try_lock_unshared() {
             Some(shard) => shard.plain_ended_at(name),
             None => self.lock_engine().plain_ended_at(name),
         }
@@ -494,8 +537,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<
                 .fetch_add(1, Ordering::Relaxed)
                 .wrapping_add(1)
         };
-        let due =
-            spins == 0 || self.shared.load(Ordering::Relaxed) && looks().is_multiple_of(spins);
+        let due = spins == 0 || self.lock.is_shared() && looks().is_multiple_of(spins);
         if due {
             self.surroundings.yield_core();
         }
@@ -508,7 +550,7 @@ impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<
 
     #[inline]
     fn wait_until(&self, done: &mut dyn FnMut() -> bool) {
-        if !self.shared.load(Ordering::Relaxed) {
+        if !self.lock.is_shared() {
             return self.wait_unshared(done);
         }
         self.wait_shared(&|| WaitTarget::Anything, done);
@@ -516,14 +558,14 @@ impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<
 
     #[inline]
     fn wait_for(&self, awaits: &dyn Fn() -> WaitTarget, done: &mut dyn FnMut() -> bool) {
-        if !self.shared.load(Ordering::Relaxed) {
+        if !self.lock.is_shared() {
             return self.wait_unshared(done);
         }
         self.wait_shared(awaits, done);
     }
 
     fn register_any_of(&self, parts: &mut dyn Iterator<Item = WaitTarget>) -> WaitTarget {
-        if !self.shared.load(Ordering::Relaxed) {
+        if !self.lock.is_shared() {
             return WaitTarget::Anything;
         }
         // Before the engine is in hand: what gives the names may have locks whose holders ask the
@@ -554,14 +596,14 @@ impl<R: Transport + std::marker::Send, S: Environment> Waiting for LockedEngine<
 
     #[inline]
     fn wait_for_memory(&self, come: &mut (dyn FnMut() -> bool + std::marker::Send)) {
-        if !self.shared.load(Ordering::Relaxed) {
+        if !self.lock.is_shared() {
             return self.wait_unshared(&mut || come());
         }
         self.wait_for_memory_shared(come);
     }
 
     fn is_single_threaded(&self) -> bool {
-        !self.shared.load(Ordering::Relaxed)
+        !self.lock.is_shared()
     }
 
     fn wake(&self) {
@@ -574,7 +616,7 @@ impl<R: Transport + std::marker::Send, S: Environment> BackgroundWork for Locked
     fn attach_stepper(&self, stepper: Arc<dyn Stepper>) {
         let site = stepper.call_site();
         self.attach_awaited_stepper(stepper);
-        let open = self.open_steppers.load(Ordering::SeqCst);
+        let open = self.steppers.open();
         if open > 0 {
             self.leave_steppers_open(site, open);
         }
@@ -582,15 +624,11 @@ impl<R: Transport + std::marker::Send, S: Environment> BackgroundWork for Locked
 
     fn attach_awaited_stepper(&self, stepper: Arc<dyn Stepper>) {
         // Before anybody can finish it.
-        self.memory_steppers
-            .fetch_add(u32::from(stepper.polls_memory()), Ordering::SeqCst);
-        self.messaging_steppers
-            .fetch_add(u32::from(stepper.has_messages()), Ordering::SeqCst);
-        self.open_steppers.fetch_add(1, Ordering::SeqCst);
+        self.steppers.count(&*stepper);
         self.count_interest(1);
         self.note_open_in_shard();
-        lock(&self.new_steppers).push_back(stepper);
-        self.step_new(ProgressCaller::Program);
+        self.steppers.enqueue(stepper);
+        self.steppers.step_new(ProgressCaller::Program, self);
     }
 
     fn leave_pending(&self, request: Request) {

@@ -182,7 +182,7 @@ impl Executor {
 struct Fiber {
     state: WaiterState,
     executor: Arc<Executor>,
-    /// It is among those that are ready.
+    /// The waiter is among those that are ready.
     is_ready: AtomicBool,
     /// What it does, until that has ended.
     body: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,

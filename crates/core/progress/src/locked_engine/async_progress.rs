@@ -234,7 +234,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return;
         };
         let first = open.add(request, |request| shard.is_complete(request));
-        let alone = first && self.open_steppers.load(Ordering::Acquire) == 0;
+        let alone = first && self.steppers.open() == 0;
         if shard.needs_polling(request) {
             self.async_progress
                 .needs_transport_wakeup
@@ -336,7 +336,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         };
         let call = words.call();
-        if self.shared.load(Ordering::Relaxed) {
+        if self.lock.is_shared() {
             // The leader looks at this after it has ceased to be one.
             self.async_progress
                 .leader_relied_on
@@ -347,7 +347,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         } else if kept {
             // Small messages take the lock from now on, as everything does.
             self.lock_engine().allow_slot_batches(false);
-            self.shard.share();
+            self.lock.share();
         }
         // What the progress thread looks at all the time is written only if it changes.
         let cpu = sys::cpu();
@@ -401,7 +401,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let (after, work) = (shard.completions(), shard.has_work());
         self.unlock(shard, after != before);
         // News that were taken here come to nobody else.
-        let told = self.step_unless_many(after);
+        let told = self.steppers.step_unless_many(after, self);
         if work && looked.bytes < HANDED_OVER_FROM {
             self.advance(ProgressCaller::Program, LockPolicy::IfFree);
         }
@@ -443,11 +443,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let kept = self.async_progress.ownership.owner.reclaim();
         self.disarm_wakeup();
         if kept
-            && !self.shared.load(Ordering::Relaxed)
+            && !self.lock.is_shared()
             && !self.is_traced()
             && let Some(promise) = *lock(&self.async_progress.promise)
         {
-            self.shard.elide(promise);
+            self.lock.elide(promise);
             self.lock_engine().allow_slot_batches(true);
         }
         kept
@@ -483,7 +483,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .store(true, Ordering::SeqCst);
         }
         // Another thread may have left something open at this moment, before that was said.
-        if self.shared.load(Ordering::Relaxed)
+        if self.lock.is_shared()
             && let Some(what) = self.open_scope()
         {
             self.left(REOPENED_SITE, what, false);
@@ -495,7 +495,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     pub(super) fn reclaim_if_nothing_open(&self) -> bool {
-        if self.shared.load(Ordering::Relaxed)
+        if self.lock.is_shared()
             || !self
                 .async_progress
                 .ownership
@@ -537,7 +537,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether something was noted as open, and not found to be over. Asks no engine.
     pub(super) fn is_anything_noted(&self) -> bool {
-        self.open_steppers.load(Ordering::SeqCst) > 0
+        self.steppers.open() > 0
             || !lock(&self.async_progress.open_operations).is_empty()
             || !lock(&self.async_progress.open_in_other_shards).is_empty()
     }
@@ -565,7 +565,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// For what the progress thread is to be called, if for anything.
     pub(super) fn open_scope(&self) -> Option<WakeupScope> {
         let any = self.is_request_open();
-        match self.open_steppers.load(Ordering::SeqCst) {
+        match self.steppers.open() {
             0 => any.then_some(WakeupScope::Transfers),
             _ => Some(WakeupScope::Everything),
         }

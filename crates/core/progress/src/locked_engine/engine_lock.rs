@@ -7,17 +7,14 @@
 //! operation. So a thread that finds the lock taken stays away for longer than that, and lets its
 //! holder go on.
 
-use super::LockedEngine;
-use crate::environment::Environment;
 use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
-use crate::messaging::WaitKey;
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
-use garonne_sync::try_lock::{LockHold, TryLock, TryLockGuard};
+use garonne_sync::try_lock::{LockHold, SingleThreaded, TryLock, TryLockGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 /// The engine in a thread's hands.
@@ -30,9 +27,14 @@ pub(super) struct EngineGuard<'a, R> {
 }
 
 impl<R> EngineGuard<'_, R> {
-    /// Whether no other thread can want the engine.
+    /// Tells whether no other thread can want the engine.
     pub(super) fn is_alone(&self) -> bool {
         self.alone
+    }
+
+    /// Defers wake-ups of this thread until the engine is free again.
+    pub(super) fn defer_wakes(&mut self) {
+        self.wakes.get_or_insert_with(DeferredWakes::new);
     }
 }
 
@@ -113,80 +115,132 @@ fn spins_of_turn() -> u32 {
     })
 }
 
-impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
+/// An engine behind its lock. The locked engine owns it. Methods that may fail to take the lock at
+/// once get `may_lose_core`, which tells whether a thread that is woken may get the core of the one
+/// that wakes it; wake-ups are deferred then while the lock is held.
+pub(super) struct EngineLock<R> {
+    engine: TryLock<Engine<R>>,
+    /// Threads that found the lock taken and need it.
+    waiting: AtomicU32,
+    /// More than one thread may be in MPI at once.
+    shared: AtomicBool,
+}
+
+impl<R: Transport> EngineLock<R> {
+    /// Several threads may use `engine`, through a real lock.
+    pub(super) fn new(engine: Engine<R>) -> Self {
+        Self {
+            engine: TryLock::new(engine),
+            waiting: AtomicU32::new(0),
+            shared: AtomicBool::new(true),
+        }
+    }
+
+    /// Makes the lock cost nothing: one thread at a time takes it.
+    pub(super) fn elide(&self, promise: SingleThreaded) {
+        self.engine.elide(promise);
+    }
+
+    /// Makes the lock a real one, for a progress thread or for several threads.
+    pub(super) fn share(&self) {
+        self.engine.share();
+    }
+
+    /// Several threads may be in MPI from now on; or (`false`) one at a time.
+    pub(super) fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::SeqCst);
+    }
+
+    /// Tells whether more than one thread may be in MPI at once.
+    #[inline(always)]
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Takes the engine if it is free and the lock is elided.
+    #[inline(always)]
+    pub(super) fn try_lock_unshared(&self) -> Option<TryLockGuard<'_, Engine<R>>> {
+        self.engine.try_lock_unshared()
+    }
+
+    /// Returns how often several threads took the engine (modulo 2^32). For hints only.
+    #[inline]
+    pub(super) fn acquisitions(&self) -> u32 {
+        self.engine.acquisitions()
+    }
+
     /// Takes the engine if it is free.
     #[inline]
-    pub(super) fn try_lock(&self) -> Option<EngineGuard<'_, R>> {
-        self.try_lock_for(LockHold::Work)
+    pub(super) fn try_lock(
+        &self,
+        may_lose_core: impl FnOnce() -> bool,
+    ) -> Option<EngineGuard<'_, R>> {
+        self.try_lock_for(LockHold::Work, may_lose_core)
     }
 
     /// Takes the engine if it is free, for a thread that polls again and again. It reads the lock
     /// first, since a try takes the lock's line from its holder.
     #[inline]
-    pub(super) fn try_lock_to_poll(&self) -> Option<EngineGuard<'_, R>> {
-        if self.shard.is_held() {
+    pub(super) fn try_lock_to_poll(
+        &self,
+        may_lose_core: impl FnOnce() -> bool,
+    ) -> Option<EngineGuard<'_, R>> {
+        if self.engine.is_held() {
             return None;
         }
-        self.try_lock_for(LockHold::Poll)
+        self.try_lock_for(LockHold::Poll, may_lose_core)
     }
 
     #[inline]
-    fn try_lock_for(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
-        match self.shard.try_lock_unshared() {
+    fn try_lock_for(
+        &self,
+        hold: LockHold,
+        may_lose_core: impl FnOnce() -> bool,
+    ) -> Option<EngineGuard<'_, R>> {
+        match self.engine.try_lock_unshared() {
             Some(shard) => Some(EngineGuard {
                 shard,
                 wakes: None,
                 alone: true,
             }),
-            None => self.try_lock_shared(hold),
+            None => {
+                let wakes = may_lose_core().then(DeferredWakes::new);
+                let shard = self.engine.try_lock_for(hold)?;
+                Some(EngineGuard {
+                    shard,
+                    wakes,
+                    alone: false,
+                })
+            }
         }
-    }
-
-    #[inline]
-    fn try_lock_shared(&self, hold: LockHold) -> Option<EngineGuard<'_, R>> {
-        let wakes = self.may_lose_core().then(DeferredWakes::new);
-        let shard = self.shard.try_lock_for(hold)?;
-        Some(EngineGuard {
-            shard,
-            wakes,
-            alone: false,
-        })
-    }
-
-    /// Whether a thread that is woken may get the core of the one that wakes it: a progress thread,
-    /// or any where ranks exceed cores.
-    #[inline]
-    fn may_lose_core(&self) -> bool {
-        !self.async_progress.ownership.owner.is_held_by_program()
-            || self.surroundings.spin_budget().spins == 0
     }
 
     /// Takes the engine. Waits for a holder, which never blocks.
     #[inline]
-    pub(super) fn lock_engine(&self) -> EngineGuard<'_, R> {
+    pub(super) fn lock(&self, may_lose_core: impl Fn() -> bool) -> EngineGuard<'_, R> {
         // Before a try, which takes the lock's line from its holder.
-        let free = if self.shard.is_held() {
+        let free = if self.engine.is_held() {
             None
         } else {
-            self.try_lock()
+            self.try_lock(&may_lose_core)
         };
-        free.unwrap_or_else(|| self.lock_engine_busy())
+        free.unwrap_or_else(|| self.lock_busy(may_lose_core))
     }
 
     #[cold]
     #[inline(never)]
-    fn lock_engine_busy(&self) -> EngineGuard<'_, R> {
+    fn lock_busy(&self, may_lose_core: impl Fn() -> bool) -> EngineGuard<'_, R> {
         let mut waiting = LockBackoff::default();
-        self.lock_waiters.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         let shard = loop {
-            waiting.pass(&self.shard);
-            if !self.shard.is_held()
-                && let Some(shard) = self.try_lock()
+            waiting.pass(&self.engine);
+            if !self.engine.is_held()
+                && let Some(shard) = self.try_lock(&may_lose_core)
             {
                 break shard;
             }
         };
-        self.lock_waiters.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         if waiting.is_contended() {
             shard.shard.note_contended();
         }
@@ -195,60 +249,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint,
     /// and bounded: they may not be running.
-    pub(super) fn yield_to_lock_waiters(&self) {
+    pub(super) fn yield_to_waiting(&self) {
         for _ in 0..COURTESY_SPINS {
-            if self.lock_waiters.load(Ordering::Relaxed) == 0 {
+            if self.waiting.load(Ordering::Relaxed) == 0 {
                 return;
             }
             std::hint::spin_loop();
-        }
-    }
-
-    /// Something happened in the engine: those ask again whose operations are over, or whose
-    /// messages have come, and those who wait for anything. They wake when it is free.
-    fn tell(&self, held: &mut EngineGuard<'_, R>) {
-        let EngineGuard { shard, wakes, .. } = held;
-        wakes.get_or_insert_with(DeferredWakes::new);
-        self.waiters
-            .notify(|awaited| match WaitKey::decode(awaited) {
-                WaitKey::Anything => true,
-                WaitKey::Operation(request) => shard.plain_ended_at(request).is_some(),
-                WaitKey::AnyOf(current_waiter) => shard.may_have_completed_for(current_waiter),
-                WaitKey::Message(word) => shard.message_may_have_come(word),
-                WaitKey::Stepper(_) | WaitKey::Signal(_) | WaitKey::Memory(_) => false,
-            });
-        self.notify_any_shard_waiters(shard);
-        // Who is about to sit has asked before and sees that there was news, or will ask with the
-        // engine in hand.
-        shard.clear_completion_events();
-    }
-
-    /// Gives the engine back, and tells waiters if something completed.
-    #[inline]
-    pub(super) fn unlock_after(&self, shard: EngineGuard<'_, R>, before: u64) {
-        // Work that an operation left queued is news, too: whoever sleeps in the leader's place has
-        // to see to it.
-        let changed = shard.completions() != before || shard.has_work();
-        self.unlock(shard, changed);
-    }
-
-    #[inline]
-    pub(super) fn unlock(&self, shard: EngineGuard<'_, R>, changed: bool) {
-        if !shard.is_alone() {
-            self.unlock_shared(shard, changed);
-        }
-    }
-
-    #[inline(never)]
-    fn unlock_shared(&self, mut shard: EngineGuard<'_, R>, changed: bool) {
-        if changed {
-            self.tell(&mut shard);
-        }
-        let work = shard.has_work();
-        drop(shard);
-        if changed {
-            self.wake_leader_unless_notified(work || self.has_steppers_with_messages());
-            self.notify_first_shard();
         }
     }
 }

@@ -58,14 +58,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !self.waiters.relieve_parked_leader(waiter::current_id()) {
             return false;
         }
-        self.leader_reliefs.fetch_add(1, Ordering::Relaxed);
+        self.leader.count_relief();
         self.note_awake();
         true
     }
 
     /// Who has leadership does not sleep any more, nor is about to.
     fn note_awake(&self) {
-        self.leader_sleeps.store(false, Ordering::SeqCst);
+        self.leader.set_sleeps(false);
         self.lock_engine().rail().disarm();
     }
 
@@ -90,7 +90,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             if self.retry_limit().is_some() {
                 break;
             }
-            self.leader_sleeps.store(true, Ordering::SeqCst);
+            self.leader.set_sleeps(true);
             if self.waiters.event_count() != seen {
                 continue;
             }
@@ -145,8 +145,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 ParkOutcome::Leads
             };
         }
-        let reliefs = self.leader_reliefs.load(Ordering::Relaxed);
-        self.leader_sleeps.store(true, Ordering::SeqCst);
+        let reliefs = self.leader.reliefs();
+        self.leader.set_sleeps(true);
         if !seat.park_on_bell(awaits().encode(), happened) {
             self.note_awake();
             naps.parked_last = true;
@@ -160,7 +160,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return ParkOutcome::Follows;
         }
         self.note_awake();
-        let relieved = self.leader_reliefs.load(Ordering::Relaxed) != reliefs;
+        let relieved = self.leader.reliefs() != reliefs;
         naps.unrelieved = if relieved { 0 } else { naps.unrelieved + 1 };
         naps.parked_last = naps.unrelieved < NAPS_IN_VAIN;
         ParkOutcome::Leads
@@ -187,7 +187,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return None;
         }
         let mut seat = self.waiters.take_slot(waiter::current_id())?;
-        let reliefs = self.leader_reliefs.load(Ordering::Relaxed);
+        let reliefs = self.leader.reliefs();
         let ticket = bell.load(Ordering::SeqCst);
         let called = match seat.park_on_bell_behind_leader(awaits().encode(), seen) {
             Ok(()) => self.sleep_on_bell(&mut seat, bell, ticket),
@@ -196,8 +196,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if called == WakeReason::Lead {
             self.note_awake();
         }
-        let in_vain =
-            called == WakeReason::Recheck && self.leader_reliefs.load(Ordering::Relaxed) == reliefs;
+        let in_vain = called == WakeReason::Recheck && self.leader.reliefs() == reliefs;
         (!in_vain).then_some(called)
     }
 
@@ -209,7 +208,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         bell: &AtomicU32,
         mut ticket: u32,
     ) -> WakeReason {
-        let (mut naps, mut reliefs) = (0, self.leader_reliefs.load(Ordering::Relaxed));
+        let (mut naps, mut reliefs) = (0, self.leader.reliefs());
         while !seat.is_woken() {
             let begun = bell.load(Ordering::SeqCst);
             if begun != ticket && seat.has_leadership() {
@@ -223,7 +222,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 continue;
             }
             // The time is over, or it is called.
-            let now = self.leader_reliefs.load(Ordering::Relaxed);
+            let now = self.leader.reliefs();
             naps = if now == reliefs { naps + 1 } else { 0 };
             reliefs = now;
             if naps > 0 && (seat.has_leadership() || naps >= NAPS_IN_VAIN) {

@@ -20,7 +20,6 @@ use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
 use garonne_sync::waiter;
 use garonne_sync::waiters::{Waiters, WakeReason};
-use std::sync::atomic::Ordering;
 
 /// The leadership, held by a thread. Dropping it passes leadership on.
 pub(super) struct Leadership<'a>(pub(super) &'a Waiters);
@@ -173,10 +172,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// then.
     fn note_leader_pattern(&self, awaits: Option<&dyn Fn() -> WaitTarget>) {
         let Some(WaitTarget::Receive(name, pattern)) = awaits.map(|awaits| awaits()) else {
-            return self.leader_pattern.store(NO_PATTERN, Ordering::Relaxed);
+            return self.leader.set_pattern(NO_PATTERN);
         };
-        self.leader_pattern
-            .store(completion_events::pattern_hash(&pattern), Ordering::Relaxed);
+        self.leader
+            .set_pattern(completion_events::pattern_hash(&pattern));
         if self.waiters.has_bell_sleeper() {
             self.lock_engine().block_in_receive(name, true);
         }
@@ -185,9 +184,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Tells whether the caller is blocked in a receive of the leader's pattern. The next message
     /// is the leader's then, and the caller had better sleep.
     fn competes_with_leader(&self, awaits: &dyn Fn() -> WaitTarget) -> bool {
-        let served = self.leader_pattern.load(Ordering::Relaxed);
-        served != NO_PATTERN
-            && matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::pattern_hash(&pattern) == served)
+        self.leader.is_blocked_in_receive(|served| {
+            matches!(awaits(), WaitTarget::Receive(_, pattern) if completion_events::pattern_hash(&pattern) == served)
+        })
     }
 
     /// Ends the caller's leadership, which goes to the bell sleeper, or to a parked thread, if
@@ -221,9 +220,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if catch.room > CATCH_ROOM_MAX || self.has_other_duties() {
             return None;
         }
-        let sat = self.waiters.parked_count();
-        if self.parked_before.load(Ordering::Relaxed) != sat {
-            self.parked_before.store(sat, Ordering::Relaxed);
+        if !self
+            .leader
+            .has_nobody_parked_since(self.waiters.parked_count())
+        {
             return None;
         }
         if !self.waiters.try_lead(waiter::current_id()) && !self.relieve_parked_leader() {
@@ -234,15 +234,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let caught = loop {
             match turns.next().map(|_| self.try_fast_recv(catch)) {
                 Some(CatchAttempt::Received(caught)) => break Some(caught),
-                Some(CatchAttempt::NotYet) => self.yield_to_lock_waiters(),
+                Some(CatchAttempt::NotYet) => self.lock.yield_to_waiting(),
                 Some(CatchAttempt::Unsuited) | None => break None,
             }
         };
         if caught.is_some() {
-            self.leader_pattern.store(
-                completion_events::pattern_hash(&catch.pattern()),
-                Ordering::Relaxed,
-            );
+            self.leader
+                .set_pattern(completion_events::pattern_hash(&catch.pattern()));
         }
         self.resign(role);
         caught
@@ -262,7 +260,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Tells whether there are open steppers, operations that may need asynchronous progress, or
     /// released ownership.
     pub(super) fn is_anything_open(&self) -> bool {
-        self.open_steppers.load(Ordering::Relaxed) > 0
+        self.steppers.is_any_open_hint()
             || self.async_progress.is_any_open()
             || !self.async_progress.ownership.owner.is_held_by_program()
     }
@@ -308,7 +306,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .has_cores_for_all(self.surroundings.spin_budget())
         {
             // Nobody needs this core.
-            self.core_contended.store(false, Ordering::Relaxed);
+            self.leader.set_core_contended(false);
             0
         } else {
             calls
@@ -325,7 +323,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // One that needs little time has parked since, perhaps before the core was given
             // away: who is woken may get it at once.
             let taken = given == YieldOutcome::Taken || self.waiters.parked_count() != sat;
-            self.core_contended.store(taken, Ordering::Relaxed);
+            self.leader.set_core_contended(taken);
         }
         courtesy.interval = match given {
             YieldOutcome::Taken => GIVE_WAY_FIRST,
@@ -352,7 +350,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[inline]
     pub(super) fn blocks_woken_thread(&self, calls: u32) -> bool {
         calls == 1
-            && self.core_contended.load(Ordering::Relaxed)
+            && self.leader.is_core_contended()
             && !self
                 .yield_before_park
                 .has_cores_for_all(self.surroundings.spin_budget())

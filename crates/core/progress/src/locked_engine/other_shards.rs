@@ -138,7 +138,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
 
     /// The caller is about to sleep. `false`: it is to look again first.
     pub(super) fn begin_sleep(&self) -> bool {
-        self.host.leader_sleeps.store(true, Ordering::SeqCst);
+        self.host.leader.set_sleeps(true);
         self.host.waiters.event_count() == self.seen
     }
 
@@ -155,7 +155,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
 
 impl<R: Transport + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
-        self.host.leader_sleeps.store(false, Ordering::SeqCst);
+        self.host.leader.set_sleeps(false);
         self.host.lock_engine().rail().disarm();
         drop(Leadership(&self.host.waiters));
         self.host.note_leader_left();
@@ -293,7 +293,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Whether a stepper may have messages, which come in whatever shard they are of.
     #[inline]
     pub(crate) fn has_steppers_with_messages(&self) -> bool {
-        self.messaging_steppers.load(Ordering::SeqCst) > 0
+        self.steppers.have_messages()
     }
 
     /// Tells whether the calling thread, which left operations open itself, must serve other
@@ -419,7 +419,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
 
     /// Whether something may come here that is to be seen to.
     fn needs_progress(&self) -> bool {
-        self.open_steppers.load(Ordering::SeqCst) > 0 || {
+        self.steppers.open() > 0 || {
             let shard = self.lock_engine();
             shard.has_work() || shard.has_open_operations()
         }
@@ -492,10 +492,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     #[cold]
     #[inline(never)]
     fn hear(&self) {
-        if self.open_steppers.load(Ordering::SeqCst) > 0 {
-            self.stepped_completions.store(u64::MAX, Ordering::Release);
+        if self.steppers.open() > 0 {
+            self.steppers.make_due();
             // Whoever this is may be the progress thread, which runs no code of the program's.
-            self.run_steppers(ProgressCaller::Helper);
+            self.steppers.run(ProgressCaller::Helper, self);
         }
         self.announce(|_| false);
     }
@@ -556,8 +556,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .iter()
             .enumerate()
             .all(|(at, (_, others))| at == known || others.is_empty());
-        let nothing_here = lock(&self.async_progress.open_operations).is_empty()
-            && self.open_steppers.load(Ordering::Acquire) == 0;
+        let nothing_here =
+            lock(&self.async_progress.open_operations).is_empty() && self.steppers.open() == 0;
         let alone = first && only && nothing_here;
         drop(open);
         // The progress thread leaves it to whoever polls.

@@ -26,16 +26,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             // Before the lock is a real one, so that nobody elides it again.
             self.trace_switch.on.store(true, Ordering::SeqCst);
             self.lock_engine().allow_slot_batches(false);
-            self.shard.share();
+            self.lock.share();
         }
         *lock(&self.trace_switch.watcher) = watcher.clone();
         self.lock_engine().set_tracer(watcher);
         if !on {
             self.trace_switch.on.store(false, Ordering::SeqCst);
-            let alone = !self.shared.load(Ordering::Relaxed)
-                && self.async_progress.ownership.owner.is_held_by_program();
+            let alone =
+                !self.lock.is_shared() && self.async_progress.ownership.owner.is_held_by_program();
             if alone && let Some(promise) = *lock(&self.async_progress.promise) {
-                self.shard.elide(promise);
+                self.lock.elide(promise);
                 self.lock_engine().allow_slot_batches(true);
             }
         }

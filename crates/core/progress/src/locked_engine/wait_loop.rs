@@ -145,13 +145,13 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             (CoreYield::new(&self.waiters), ParkHistory::default(), None);
         let (mut asking, mut manners) = (
             DonePolicy::default(),
-            PollBackoff::new(self.shard.acquisitions()),
+            PollBackoff::new(self.lock.acquisitions()),
         );
         // Whoever shares its thread with other waiters.
         let who = AMONG.then(waiter::current).filter(WaiterHandle::is_logical);
         let over = loop {
             if AMONG {
-                manners.begin(self.shard.acquisitions());
+                manners.begin(self.lock.acquisitions());
             }
             if !AMONG || asking.is_due(&self.waiters) {
                 if done() {
@@ -186,15 +186,15 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     self.yield_to_woken(&mut courtesy, calls);
                 }
                 // Whom it calls would find it polling, and park, before it stands aside.
-                wakes = (awaits.is_some() && self.core_contended.load(Ordering::Relaxed))
-                    .then(DeferredWakes::new);
+                wakes =
+                    (awaits.is_some() && self.leader.is_core_contended()).then(DeferredWakes::new);
             }
             if AMONG {
                 manners.wait();
             }
             let moved = self.progress();
             if AMONG {
-                manners.end(self.shard.acquisitions(), moved);
+                manners.end(self.lock.acquisitions(), moved);
             }
             if moved {
                 asking.again();
@@ -223,7 +223,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
             if idle == 1
                 && !self.async_progress.ownership.owner.is_held_by_program()
-                && !self.shared.load(Ordering::Relaxed)
+                && !self.lock.is_shared()
             {
                 self.reclaim_late();
             }
@@ -346,14 +346,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let retry = self.retry_limit();
             let others = beside.iter().filter_map(CoveredShard::sleep_limit);
             let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
-            self.leader_sleeps.store(true, Ordering::SeqCst);
+            self.leader.set_sleeps(true);
             let quiet = beside.iter().all(CoveredShard::begin_sleep);
             if self.waiters.event_count() == happened && quiet {
                 self.surroundings.note_sleep(true);
                 self.sleep(ticket, limit, &beside);
                 self.surroundings.note_sleep(false);
             }
-            self.leader_sleeps.store(false, Ordering::SeqCst);
+            self.leader.set_sleeps(false);
         }
         self.lock_engine().rail().disarm();
         over
