@@ -8,8 +8,10 @@
 //! buffer that a peer writes meanwhile (a misused program) yields wrong bytes. It causes no
 //! undefined behaviour of ours beyond what the program itself asked for.
 
+mod atomic;
 mod layout_copy;
 
+pub use atomic::{AtomicOp, AtomicType};
 pub use layout_copy::copy;
 
 use crate::allocator::may_fail;

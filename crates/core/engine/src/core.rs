@@ -10,7 +10,6 @@ use crate::copy::{BounceBuffer, copy_between, copy_in};
 use crate::fast::recv::ExpectedRecv;
 use crate::fast::recv_channel::RecvChannels;
 use crate::fast::send_channel::SendChannels;
-use crate::limits::SELF_CREDIT;
 use crate::matching::matcher::{Envelope, Matcher};
 pub(crate) use crate::matching::unexpected::mismatch;
 use crate::matching::unexpected::{MessageInfo, UnexpectedBody, UnexpectedMessages};
@@ -24,6 +23,7 @@ use crate::peer::sequences::{stream_key, widen};
 use crate::peer::table::PeerTable;
 use crate::protocol::control::{ControlPacket, ControlQueues};
 use crate::protocol::early_rtr::EarlyRtrState;
+use crate::protocol::one_sided::OneSidedState;
 use crate::protocol::transfers::Transfers;
 use crate::protocol::wire::{ControlPayload, Cts, Fin, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, RequestTable, from_wire};
@@ -73,6 +73,7 @@ pub(crate) struct Core {
     pub transfers: Transfers,
     /// See `early_rtr`.
     pub early_rtr: EarlyRtrState,
+    pub one_sided: OneSidedState,
     /// Peers that hold envelopes back, as far as known.
     pub blocking_peers: u32,
     /// Peer states with a message that comes in fragments and that nobody asked for yet.
@@ -81,7 +82,6 @@ pub(crate) struct Core {
     pub has_work: bool,
     /// Completions and arrivals since the host last told its waiting threads.
     pub completion_events: CompletionEvents,
-    pub self_credit: u64,
     pub events: EventLog,
     /// Shared words for messages sent, bytes sent and unexpected messages.
     pub tally: Option<Segment>,
@@ -109,11 +109,11 @@ impl Core {
             control: ControlQueues::new(),
             transfers: Transfers::default(),
             early_rtr: EarlyRtrState::default(),
+            one_sided: OneSidedState::default(),
             blocking_peers: 0,
             unmatched_fragmented: 0,
             has_work: false,
             completion_events: CompletionEvents::default(),
-            self_credit: SELF_CREDIT,
             events: EventLog::new(None),
             tally: None,
             bounce: BounceBuffer::new(),
@@ -531,6 +531,8 @@ impl Core {
         }
         self.control.drop_peer(peer);
         self.transfers.packets.drop_peer(peer);
+        self.one_sided.target.drop_peer(peer);
+        self.one_sided.origin.drop_peer(peer, &self.requests);
         let hit = self
             .requests
             .select(|operation| match (operation.side, operation.state) {

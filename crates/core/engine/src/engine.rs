@@ -146,7 +146,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Opens the state of `peer` and makes sure it is usable.
-    fn ensure_peer(&mut self, peer: Peer) -> Result<u32, Error> {
+    pub(crate) fn ensure_peer(&mut self, peer: Peer) -> Result<u32, Error> {
         let gate = match self.core.peer_index(peer) {
             Some(gate) => gate,
             None => {
@@ -191,14 +191,14 @@ impl<R: Transport> Engine<R> {
         };
         let buffered = !operation.synchronous
             && operation.data.layout.is_none()
-            && meta.len <= SELF_EAGER_MAX.min(self.core.self_credit);
+            && meta.len <= SELF_EAGER_MAX.min(self.core.unexpected.self_credit);
         if buffered {
             let mem = operation.data.mem;
             let kept = self.core.unexpected.alive();
             self.core
                 .deliver(SELF_GATE, meta, IncomingPayload::Payload(mem));
             if self.core.unexpected.alive() > kept {
-                self.core.self_credit -= meta.len;
+                self.core.unexpected.self_credit -= meta.len;
             }
             self.core.complete(index, None);
         } else {
@@ -208,7 +208,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Returns the outcome of an operation just started.
-    fn start_outcome(&mut self, index: u32) -> StartOutcome {
+    pub(crate) fn start_outcome(&mut self, index: u32) -> StartOutcome {
         let operation = self.core.requests.peek(index);
         if operation.state == OpState::Complete {
             let receives = operation.side == OpSide::Recv;
@@ -573,6 +573,7 @@ impl<R: Transport> Engine<R> {
             && core.windows.is_empty()
             && core.unmatched_fragmented == 0
             && core.control.is_empty()
+            && core.one_sided.is_idle()
     }
 
     /// Messages kept because nobody asked for them yet.

@@ -15,6 +15,7 @@ mod key_map;
 pub mod limits;
 mod matching;
 pub mod observe;
+pub mod one_sided;
 mod peer;
 mod progress;
 pub mod protocol;

@@ -89,6 +89,15 @@ pub const POLL_BUDGET: u32 = 32;
 /// the engine.
 pub const BRIEF_BUDGET: u32 = 4;
 
+/// One-sided accesses of one origin that a target may still have to answer: at 0.2 µs each they
+/// fill a network whose answers take 50 µs. Also bounds the answers that a target keeps for a peer
+/// that reads nothing, some 30 KB.
+pub const ACCESSES_IN_FLIGHT: u32 = 256;
+
+/// Bytes of elements that one answer to an atomic access brings back: with its header they fit a
+/// control packet.
+pub const FETCHED_MAX: usize = 64;
+
 /// Bytes of one copy that is carried out without the engine: some twenty microseconds, so that
 /// whoever comes back finds most of a message still to be divided.
 pub const OFFLOAD_MAX: u64 = 256 << 10;

@@ -88,7 +88,7 @@ impl<R: Transport> Engine<R> {
     /// before a sleep only.
     pub fn transfer_polls(&self) -> u32 {
         let moving = |operation: &Operation| match operation.side {
-            OpSide::Send => operation.data.len,
+            OpSide::Send | OpSide::Access => operation.data.len,
             OpSide::Recv => operation.total,
         };
         let active = self
@@ -362,6 +362,7 @@ impl<R: Transport> Engine<R> {
             self.core.has_work |= self.core.has_copies();
         }
         moved |= self.progress_data(copies);
+        moved |= self.one_sided().progress();
         moved |= self.progress_revokes();
         moved |= self.flush_control();
         for (token, worked) in self.core.transfers.take_finished() {

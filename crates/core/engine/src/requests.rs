@@ -38,6 +38,8 @@ pub(crate) enum OpState {
 pub(crate) enum OpSide {
     Send,
     Recv,
+    /// One-sided: an access to a peer's region, a flush, or the end of an own region.
+    Access,
 }
 
 /// A pending operation. The envelope of a receive is that of its message once matched.
@@ -134,7 +136,7 @@ impl Operation {
     pub(crate) fn describe(&self) -> PendingOperation {
         let shown = PendingOperation {
             action: match self.side {
-                OpSide::Send => PendingAction::Send,
+                OpSide::Send | OpSide::Access => PendingAction::Send,
                 OpSide::Recv => PendingAction::Receive,
             },
             context: self.context,

@@ -11,6 +11,8 @@
 //! ([`TransportLimits::ordered`]); on others they may overtake. Every packet arrives once, or its
 //! peer is reported gone (lossy media need a reliability layer).
 
+mod registered_memory;
+
 use crate::api::{Error, Peer, UnreachableCause};
 use crate::limits::{DESCRIPTOR_BLOB_MAX, SHORT_SLEEP};
 use crate::protocol::offload::{OffloadKind, OffloadResult};
@@ -20,6 +22,9 @@ use garonne_sync::copy::StoreKind;
 use garonne_sync::shm::Segment;
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
+pub use registered_memory::{
+    AccessRights, AtomicAccess, AtomicUpdate, RegionMemory, RegisteredMemory,
+};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -268,8 +273,8 @@ pub(crate) fn need_of(header: &PacketHeader) -> Option<WakeReason> {
         EarlyFin if header.flags & (FLAG_FAILED | FLAG_PART) != 0 => Some(WakeReason::Answer),
         Eager | Fin | EarlyFin => Some(WakeReason::Look),
         // The pieces of a medium message: who sends them says when all have left. A receive
-        // offered early waits for a send.
-        FragFirst | FragNext | EarlyRtr => None,
+        // offered early waits for a send. Those who send one-sided packets wake for them.
+        FragFirst | FragNext | EarlyRtr | Put | Get | Atomic | GetData | AccessDone => None,
     }
 }
 
@@ -415,6 +420,12 @@ pub trait RemoteMemory {
 
     /// Starts to copy from local data to a peer's region.
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
+
+    /// Returns the power to access regions that are open to many peers. `None`: this transport has
+    /// none, and the targets' engines carry out such accesses.
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        None
+    }
 }
 
 /// Copies that both sides of a message share, and copies that need no lock of the engine.

@@ -5,6 +5,9 @@ use garonne_engine::CreditQuotas;
 use garonne_engine::api::*;
 use garonne_engine::engine::Engine;
 use garonne_engine::fast::recv::FastRecv;
+use garonne_engine::one_sided::{
+    AccessRights, AtomicArgs, AtomicOp, AtomicType, RegionKey, RegionMemory,
+};
 use garonne_engine::transport::{
     AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
     Fragmentation, FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
@@ -208,7 +211,7 @@ fn small() -> impl Strategy<Value = u32> {
 }
 
 fn packet() -> impl Strategy<Value = (PacketHeader, Vec<u8>)> {
-    let header = (0u8..18, 0u8..4, small(), small(), small(), small());
+    let header = (0u8..25, 0u8..4, small(), small(), small(), small());
     let words = proptest::collection::vec(
         prop_oneof![6 => 0u64..4, 2 => (0u64..4).prop_map(|n| n << 32), 1 => any::<u64>()],
         0..13,
@@ -260,6 +263,32 @@ proptest! {
             let send = SendArgs { context: 0, peer: 1, source: 0, tag: 1, data, mode: SendCompletion::Synchronous, origin: CallOrigin::default() };
             shard.send(send).expect("started");
         }
+        // Accesses to a region of the peer's, and a region that the peer may access.
+        let region = Scratch::new(96).expect("memory");
+        region.mem().write(0, &[0xee; 96]);
+        let memory = RegionMemory { mem: region.mem().offset(16), len: 64, rights: AccessRights::ALL };
+        shard.one_sided().register_region(memory).expect("registered");
+        let result = Scratch::new(96).expect("memory");
+        result.mem().write(0, &[0xee; 96]);
+        let theirs = shard.one_sided().open_region(1, &key(3)).expect("opened");
+        let mut accesses = Vec::new();
+        for turn in 0..4u64 {
+            let data = Data::contiguous(result.mem().offset(16), 64);
+            let args = AtomicArgs {
+                offset: 8 * turn,
+                kind: AtomicType::U64,
+                op: AtomicOp::Sum,
+                operands: Data::contiguous(payload.mem(), 16),
+                result: Some(result.mem().offset(16)),
+            };
+            let started = [
+                shard.one_sided().get(&theirs, 0, data),
+                shard.one_sided().put(&theirs, 0, Data::contiguous(payload.mem(), 5000)),
+                shard.one_sided().atomic(&theirs, args),
+                shard.one_sided().flush(1),
+            ];
+            accesses.extend(started.map(|started| started.expect("started")));
+        }
         for packet in packets {
             shard.rail().packets.push_back(packet);
             shard.progress();
@@ -269,6 +298,17 @@ proptest! {
         for room in &rooms {
             let intact = room.mem().with(0, 64, |bytes| bytes[..16].iter().chain(&bytes[48..]).all(|byte| *byte == 0xee));
             prop_assert!(intact, "a message wrote beyond its receive");
+        }
+        for guarded in [&region, &result] {
+            let intact = guarded.mem().with(0, 96, |bytes| bytes[..16].iter().chain(&bytes[80..]).all(|byte| *byte == 0xee));
+            prop_assert!(intact, "an access wrote beyond its region or result");
+        }
+        // A packet of no kind makes the peer count as gone, which ends all accesses.
+        shard.rail().packets.push_back((PacketHeader { kind: 99, ..PacketHeader::default() }, Vec::new()));
+        shard.progress();
+        for access in accesses {
+            let StartOutcome::Pending(request) = access else { continue };
+            prop_assert!(shard.is_complete(request), "an access outlived its peer");
         }
         // Whatever happened, talk with oneself still works.
         let data = Data::contiguous(payload.mem(), 8);
@@ -280,6 +320,13 @@ proptest! {
         let whole = matches!(received, Ok(StartOutcome::Done(Status { len: 8, error: None, .. })));
         prop_assert!(whole, "a message to oneself did not arrive");
     }
+}
+
+/// A key of a region of 8000 bytes with this cookie.
+fn key(cookie: u64) -> RegionKey {
+    let mut bytes = [cookie.to_le_bytes(), 8000u64.to_le_bytes()].concat();
+    bytes.extend([AccessRights::ALL.bits(), 0]);
+    RegionKey::decode(&bytes).expect("a key")
 }
 
 /// A packet of a message of 300 bytes in three pieces; byte `i` is `i` modulo 251.
@@ -649,4 +696,41 @@ fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer
     );
     assert!(failed, "{status:?}");
     assert!(shard.is_idle());
+}
+
+#[test]
+fn requests_of_a_peer_that_reads_no_answers_are_bounded() {
+    let quotas = CreditQuotas {
+        envelopes: 4,
+        payload: 256,
+    };
+    let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
+    let region = Scratch::new(64).expect("memory");
+    let memory = RegionMemory {
+        mem: region.mem(),
+        len: 64,
+        rights: AccessRights::READ,
+    };
+    shard.one_sided().register_region(memory).expect("ours");
+    shard.rail().stuffed = true;
+    let get = |turn: u32| {
+        let bytes = [0u64, 0, 8].map(u64::to_le_bytes).concat();
+        let header = PacketHeader {
+            kind: PacketKind::Get as u8,
+            len: bytes.len() as u32,
+            context: turn,
+            ..PacketHeader::default()
+        };
+        (header, bytes)
+    };
+    let alive = |shard: &mut Engine<Mouth>| shard.one_sided().open_region(1, &key(0)).is_ok();
+    for turn in 0..garonne_engine::limits::ACCESSES_IN_FLIGHT {
+        shard.rail().packets.push_back(get(turn));
+        shard.progress();
+        assert!(alive(&mut shard), "after {turn} requests");
+    }
+    shard.rail().packets.push_back(get(0));
+    shard.progress();
+    assert!(!alive(&mut shard), "one too many breaks the format");
+    assert!(!shard.has_work(), "nothing is owed to a peer that is gone");
 }

@@ -9,6 +9,7 @@
 use crate::faults::{self, FOR_EVER, FaultCounts, Faults, FrameFate, SILENCE_NS};
 use crate::random::Random;
 use crate::regions::Regions;
+use crate::registered::RegisteredRegions;
 use garonne_engine::api::Peer;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -116,6 +117,7 @@ struct FabricState {
     faults: Faults,
     hash: u64,
     regions: Regions,
+    registered: RegisteredRegions,
     tally: FaultCounts,
 }
 
@@ -171,6 +173,7 @@ impl SimFabric {
             faults,
             hash: 0xcbf2_9ce4_8422_2325,
             regions: Regions::default(),
+            registered: RegisteredRegions::default(),
             tally: FaultCounts::default(),
         };
         Self {
@@ -216,6 +219,11 @@ impl SimFabric {
     /// Uses what ranks expose to each other.
     pub(crate) fn regions<T>(&self, use_them: impl FnOnce(&mut Regions) -> T) -> T {
         use_them(&mut self.lock().regions)
+    }
+
+    /// Uses the regions that ranks registered.
+    pub(crate) fn registered<T>(&self, use_them: impl FnOnce(&mut RegisteredRegions) -> T) -> T {
+        use_them(&mut self.lock().registered)
     }
 
     /// Lets others run for a moment, if chance has it.
@@ -551,6 +559,7 @@ impl FabricState {
                 );
                 self.stand(rank, RankState::Dead);
                 self.regions.died(rank);
+                self.registered.died(rank);
                 self.farewell();
                 for to in 0..self.standing.len() as Peer {
                     if to != rank {

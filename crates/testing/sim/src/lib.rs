@@ -12,6 +12,7 @@ pub mod random;
 mod region_copy;
 mod region_reads;
 mod regions;
+mod registered;
 pub mod seeds;
 pub mod storm;
 mod thread_ranks;

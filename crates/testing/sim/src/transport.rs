@@ -5,6 +5,7 @@ use crate::fabric::SimFabric;
 use crate::links::PeerLinks;
 use crate::region_copy::RegionCopy;
 use crate::regions::RegionAccess;
+use crate::registered::AccessQueue;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{DetachedCopy, OffloadKind, OffloadResult};
@@ -12,8 +13,9 @@ use garonne_engine::reliable::Packet;
 use garonne_engine::transport::{
     AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
     Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
-    PacketKind, PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory,
-    RendezvousMode, SharedCopy, Transport, TransportLimits, WakeSource, WithdrawResult,
+    PacketKind, PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RegisteredMemory,
+    RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits, WakeSource,
+    WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::user::{Data, Scratch, UserMem};
@@ -55,6 +57,7 @@ pub struct SimTransport {
     lines: PeerLinks,
     claimed: HashMap<u64, Scratch>,
     next_token: u64,
+    accesses: AccessQueue,
     /// Pieces of messages for which there is room, whatever else waits.
     promised: usize,
     in_vain: u32,
@@ -67,6 +70,7 @@ impl SimTransport {
             me,
             memory,
             lines: PeerLinks::new(fabric.clone(), me),
+            accesses: AccessQueue::new(me, fabric.clone()),
             fabric,
             claimed: HashMap::new(),
             next_token: 0,
@@ -88,7 +92,7 @@ impl SimTransport {
     /// Every packet sent was acknowledged or its peer is gone, and nothing came that may have to be
     /// answered.
     pub fn is_settled(&self) -> bool {
-        self.lines.is_settled()
+        self.lines.is_settled() && self.accesses.is_empty()
     }
 
     /// Lets others run if this rank polled in vain for a while.
@@ -269,10 +273,10 @@ impl Transport for SimTransport {
     }
 
     fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
+        let mut told = self.accesses.poll(sink);
         if self.lines.dawdles() {
-            return self.found(0);
+            return self.found(told);
         }
-        let mut told = 0;
         while told < budget {
             if let Some((from, packet, done)) = self.lines.came.pop_front() {
                 told += 1;
@@ -316,10 +320,13 @@ impl Transport for SimTransport {
     }
 
     fn arm(&mut self) -> u32 {
+        self.accesses.armed = true;
         self.fabric.word(self.me)
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.accesses.armed = false;
+    }
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
         Arc::new(SimWakeSource {
@@ -388,6 +395,10 @@ impl RemoteMemory for SimTransport {
 
     fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("the simulated medium writes by parts only"))
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        (self.memory == MemoryAccess::Reached).then_some(&mut self.accesses)
     }
 }
 

@@ -6,7 +6,9 @@
 
 use crate::api::{CallOrigin, ContextId, Error, Message, MessageMismatch, Peer, TypeDigest};
 use crate::key_map::NONE;
-use crate::limits::{UNEXPECTED_BUFFER_LOG2_MAX, UNEXPECTED_BUFFERS, UNEXPECTED_INLINE};
+use crate::limits::{
+    SELF_CREDIT, UNEXPECTED_BUFFER_LOG2_MAX, UNEXPECTED_BUFFERS, UNEXPECTED_INLINE,
+};
 use crate::protocol::wire::Rts;
 use garonne_sync::user::{Scratch, UserMem};
 
@@ -62,6 +64,8 @@ pub(crate) struct UnexpectedMessages {
     items: Vec<UnexpectedMessage>,
     free: u32,
     alive: usize,
+    /// Payload in bytes that sends to oneself may still leave here.
+    pub self_credit: u64,
     buffers: Vec<Vec<Scratch>>,
 }
 
@@ -71,6 +75,7 @@ impl UnexpectedMessages {
             items: Vec::new(),
             free: NONE,
             alive: 0,
+            self_credit: SELF_CREDIT,
             buffers: (0..=UNEXPECTED_BUFFER_LOG2_MAX)
                 .map(|_| Vec::new())
                 .collect(),

@@ -195,6 +195,7 @@ impl<R: Transport> Engine<R> {
         for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
             if !matches!(operation.state, OpState::Free | OpState::Complete)
                 && !operation.has(OpFlag::Abandoned)
+                && operation.side != OpSide::Access
             {
                 list.add(operation.describe());
             }

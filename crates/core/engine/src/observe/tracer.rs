@@ -156,7 +156,8 @@ impl Core {
         TracedOperation {
             name: to_wire(self.requests.name(index)),
             does: match operation.side {
-                OpSide::Send => TracedKind::Send,
+                // Accesses are not traced.
+                OpSide::Send | OpSide::Access => TracedKind::Send,
                 OpSide::Recv => TracedKind::Receive,
             },
             peer: met.then_some(operation.peer),

@@ -97,7 +97,7 @@ impl Core {
             0
         };
         if meta.peer == self.me {
-            self.self_credit += payload;
+            self.unexpected.self_credit += payload;
         } else if meta.credited
             && let Some(gate) = self.peer_index(meta.peer)
         {

@@ -77,15 +77,24 @@ impl PollSink for Core {
     }
 
     fn on_revoked(&mut self, token: BulkToken) {
-        if let Some(index) = self.requests.find(from_wire(token)) {
+        let Some(index) = self.requests.find(from_wire(token)) else {
+            return;
+        };
+        if self.requests.peek(index).side == OpSide::Access {
+            // The end of a registered region.
+            self.complete(index, None);
+        } else {
             self.unexposed(index);
         }
     }
 
     fn on_bulk_done(&mut self, token: BulkToken, result: Result<(), Error>) {
-        if let Some(index) = self.requests.find(from_wire(token))
-            && self.copy_is_over(index)
-        {
+        let Some(index) = self.requests.find(from_wire(token)) else {
+            return;
+        };
+        if self.requests.peek(index).side == OpSide::Access {
+            self.direct_access_done(index, result);
+        } else if self.copy_is_over(index) {
             self.bulk_moved(index, result);
         }
     }
@@ -222,6 +231,13 @@ impl Core {
                 self.on_early_fin(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
             }
             PacketKind::Credit => self.on_credit(gate, header.context, header.source)?,
+            PacketKind::Put
+            | PacketKind::Get
+            | PacketKind::Atomic
+            | PacketKind::GetData
+            | PacketKind::AccessDone => {
+                self.on_one_sided(meta.peer, kind, &header, payload, len)?;
+            }
             PacketKind::Blocked
             | PacketKind::Probe
             | PacketKind::ProbeHit

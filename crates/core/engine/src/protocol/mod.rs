@@ -5,6 +5,7 @@ pub(crate) mod dispatch;
 pub(crate) mod early_rtr;
 pub(crate) mod fragments;
 pub mod offload;
+pub(crate) mod one_sided;
 pub(crate) mod packet;
 pub(crate) mod remote_probe;
 pub(crate) mod remote_window;

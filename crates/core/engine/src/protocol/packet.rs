@@ -53,6 +53,17 @@ pub enum PacketKind {
     /// The sender wrote the whole message to a receive that was offered early; `flags`: it began
     /// and failed. Payload: `wire::EarlyFin`.
     EarlyFin = 18,
+    /// Writes to a registered region. Payload: `one_sided::wire::AccessPrefix`, data.
+    Put = 19,
+    /// Reads a registered region; answered by `GetData`. Payload: `AccessPrefix`.
+    Get = 20,
+    /// Updates elements of a registered region. Payload: `AccessPrefix`, `AtomicPrefix`, operands.
+    Atomic = 21,
+    /// A piece of what a `Get` asked for. `context`/`source`: the access's name;
+    /// `tag`/`sequence`: low and high half of the offset.
+    GetData = 22,
+    /// A part of the named access is over. `flags`: how; payload: old values of elements.
+    AccessDone = 23,
 }
 
 impl PacketKind {
@@ -79,6 +90,11 @@ impl PacketKind {
             16 => FragNext,
             17 => EarlyRtr,
             18 => EarlyFin,
+            19 => Put,
+            20 => Get,
+            21 => Atomic,
+            22 => GetData,
+            23 => AccessDone,
             _ => return None,
         })
     }

@@ -314,6 +314,7 @@ pub fn decode_anything(bytes: &[u8]) {
     ProbeHit::decode(&payload)
         .iter()
         .for_each(|offer| same(offer.encode()));
+    crate::protocol::one_sided::wire::decode_anything(rest);
     let sent = crate::observe::events::SentMessage {
         from: 0,
         to: 1,
