@@ -78,7 +78,8 @@ fn adopt_ranks(
     let node = adoption.of_rank[adoption.leader as usize];
     let parent = adoption.parent as i32;
     let mut agent = Agent::new(job, draw_job_id()?, parent, hello, (line, signals))?;
-    agent.node = node;
+    agent.ctx.node = node;
+    agent.ctx.is_adopted = true;
     agent.adopted_role = Some(AdoptedRole {
         launcher: adoption.launcher.clone(),
         first_rank: adoption.leader,
@@ -90,21 +91,21 @@ fn adopt_ranks(
     });
     let done = agent.adopt_and_serve(name);
     match done {
-        Err(error) if agent.child_role.is_some() => Ok(agent.failed_here(&error)),
+        Err(error) if agent.ctx.is_child() => Ok(agent.failed_here(&error)),
         done => done,
     }
 }
 
 impl Agent<'_> {
     fn adopt_and_serve(&mut self, name: AgentSocketName) -> Result<i32> {
-        let several = self.job.nodes.several();
+        let several = self.ctx.job.nodes.several();
         let mut porch = None;
-        if self.node == 0 {
+        if self.ctx.node == 0 {
             let mut first = RootAgent {
                 version: LIBRARY_VERSION.to_owned(),
-                job: self.id.0,
+                job: self.ctx.id.0,
                 secret: None,
-                fan_out: self.job.fan_out,
+                fan_out: self.ctx.job.fan_out,
                 port: 0,
                 addresses: Vec::new(),
             };
@@ -114,7 +115,7 @@ impl Agent<'_> {
                 first.addresses = addresses::to_call();
             }
             self.send_location(&first.encode())?;
-        } else if self.job.tree().has_children(self.node) {
+        } else if self.ctx.job.tree().has_children(self.ctx.node) {
             let (listener, port) = listen_at(0)?;
             let addresses = addresses::to_call();
             self.send_location(&ChildListener { port, addresses }.encode())?;
@@ -131,12 +132,15 @@ impl Agent<'_> {
             .encode(),
         )?;
         let first = self.receive_root_agent()?;
-        self.id = JobId(first.job);
-        self.restart_checkin();
+        self.ctx.id = JobId(first.job);
+        if let Some(below) = self.ctx.links.children_mut() {
+            below.restart_checkin();
+        }
         // Whose end is to be seen also while others are waited for.
-        self.listen(self.launcher_socket.as_fd(), EpollToken::Launcher)?;
+        self.ctx
+            .listen(self.ctx.launcher_socket.as_fd(), EpollToken::Launcher)?;
         if several {
-            let beginning = match self.node {
+            let beginning = match self.ctx.node {
                 0 => AgentStart::Plain,
                 _ => AgentStart::Outer(Box::new(self.connect_to_parent(first, porch)?)),
             };
@@ -153,22 +157,24 @@ impl Agent<'_> {
             adopted.until = Some(Instant::now() + ADOPTED_WAIT);
         }
         // From now on: who came before has waited.
-        self.listen(self.registration_socket.as_fd(), EpollToken::Registration)?;
+        self.ctx
+            .listen(self.registration_socket.as_fd(), EpollToken::Registration)?;
         if let Some(above) = self
             .adopted_role
             .as_ref()
             .and_then(|adopted| adopted.launcher_process.as_ref())
         {
-            self.listen(above.as_fd(), EpollToken::LauncherProcess)?;
+            self.ctx
+                .listen(above.as_fd(), EpollToken::LauncherProcess)?;
         }
-        self.room_for_pidfds =
-            rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(self.job.size());
+        self.room_for_pidfds = rank_start::open_files_limit()
+            >= limits::FDS_OF_AGENT + 4 * u64::from(self.ctx.job.size());
         Ok(self.serve_until(|_| false)?.unwrap_or(0))
     }
 
     fn send_location(&self, message: &[u8]) -> Result<()> {
         sys::send(
-            self.launcher_socket.as_fd(),
+            self.ctx.launcher_socket.as_fd(),
             message,
             &[],
             SendFlags::empty(),
@@ -187,8 +193,8 @@ impl Agent<'_> {
     fn receive_root_agent(&self) -> Result<RootAgent> {
         loop {
             let mut fds = [
-                PollFd::new(self.launcher_socket, PollFlags::IN),
-                PollFd::new(self.signals, PollFlags::IN),
+                PollFd::new(self.ctx.launcher_socket, PollFlags::IN),
+                PollFd::new(self.ctx.signals, PollFlags::IN),
             ];
             match rustix::event::poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -196,12 +202,12 @@ impl Agent<'_> {
                     return Err(Error::system(codes::G0220, "the agent cannot wait", error));
                 }
             }
-            if std::iter::from_fn(|| self.signals.next())
+            if std::iter::from_fn(|| self.ctx.signals.next())
                 .any(|signal| super::shutdown::ends_jobs(signal.number))
             {
                 sys::exit_now(1);
             }
-            match sys::recv(self.launcher_socket.as_fd(), RecvFlags::DONTWAIT) {
+            match sys::recv(self.ctx.launcher_socket.as_fd(), RecvFlags::DONTWAIT) {
                 Ok(message) if !message.bytes.is_empty() => {
                     return RootAgent::decode(&message.bytes);
                 }
@@ -223,11 +229,11 @@ impl Agent<'_> {
                 "the job's first agent has no secret",
             ));
         };
-        let house = agent_channel::house(secret.clone(), first.job.to_ne_bytes(), self.node);
-        let parent = self.job.tree().parent(self.node).unwrap_or(0);
+        let house = agent_channel::house(secret.clone(), first.job.to_ne_bytes(), self.ctx.node);
+        let parent = self.ctx.job.tree().parent(self.ctx.node).unwrap_or(0);
         let whom = garonne_links::connect::ConnectTarget {
             node: parent,
-            name: self.job.nodes.name(parent),
+            name: self.ctx.job.nodes.name(parent),
             port: first.port,
             busy_retry: BUSY_WAIT,
             starter: None,
@@ -235,7 +241,7 @@ impl Agent<'_> {
         let (line, reached) = garonne_links::connect::connect_to(&house, &first.addresses, &whom)?;
         Ok(RootConnection {
             job: JobId(first.job),
-            node: self.node,
+            node: self.ctx.node,
             secret,
             line,
             parent,
@@ -248,9 +254,9 @@ impl Agent<'_> {
 
     /// Places for all ranks of the job; those of this node will register.
     fn adopt_slots(&mut self) {
-        let mut program_of = self.job.program_of_rank().into_iter();
-        for rank in 0..self.job.size() {
-            let node = self.job.nodes.of(rank);
+        let mut program_of = self.ctx.job.program_of_rank().into_iter();
+        for rank in 0..self.ctx.job.size() {
+            let node = self.ctx.job.nodes.of(rank);
             let stream = |kind| {
                 let mut stream =
                     RankStream::new(OutputSource::far(), rank, kind, LineMarks::default());
@@ -263,7 +269,7 @@ impl Agent<'_> {
                 node,
                 pid: 0,
                 program: program_of.next().unwrap_or(0),
-                ended: (node != self.node && self.root_role.is_none())
+                ended: (node != self.ctx.node && self.root_role.is_none())
                     .then_some(ProcessExit::Exit(0)),
                 out,
                 err,
@@ -280,7 +286,7 @@ impl Agent<'_> {
     /// The process of an adopted rank is gone, and with it the rank: nothing else of it is watched.
     /// How it ended is its launcher's business.
     pub(super) fn adopted_over(&mut self, rank: u32) {
-        if self.adopted_role.is_some() {
+        if self.ctx.is_adopted {
             self.slots[rank as usize].ended = Some(ProcessExit::Exit(0));
         }
     }
@@ -322,11 +328,11 @@ impl Agent<'_> {
     pub(super) fn first_rank_disconnected(&mut self) {
         // Nobody has registered while the agents meet: there is nobody to serve, and the other
         // agents see this one's end.
-        if self.waiting_for_agents {
-            self.report_connection_ends();
+        if self.ctx.waiting_for_agents {
+            self.ctx.links.say_end();
             sys::exit_now(1);
         }
-        let _ = epoll::delete(&self.epoll, self.launcher_socket);
+        let _ = epoll::delete(&self.ctx.epoll, self.ctx.launcher_socket);
         let leader = self
             .adopted_role
             .as_ref()
@@ -358,7 +364,7 @@ impl Agent<'_> {
         if let Some(adopted) = &mut self.adopted_role
             && let Some(above) = adopted.launcher_process.take()
         {
-            let _ = epoll::delete(&self.epoll, &above);
+            let _ = epoll::delete(&self.ctx.epoll, &above);
             adopted.orphans_until = Some(Instant::now() + ORPHANS_WAIT);
         }
     }
@@ -408,7 +414,7 @@ impl Agent<'_> {
         let launcher = adopted.launcher.clone();
         let absent = self.slots.iter().zip(0..);
         let absent: Vec<u32> = absent
-            .filter(|(slot, _)| slot.node == self.node && slot.member.is_none())
+            .filter(|(slot, _)| slot.node == self.ctx.node && slot.member.is_none())
             .map(|(_, rank)| rank)
             .collect();
         if let Some(first) = absent.first() {
@@ -426,11 +432,11 @@ impl Agent<'_> {
     /// of its own. One of those that report to the lost one says it, and waits a moment for it to
     /// be read.
     pub(super) fn report_lost_parent(&self, how: LinkLoss) {
-        let tree = self.job.tree();
-        let Some(above) = tree.parent(self.node) else {
+        let tree = self.ctx.job.tree();
+        let Some(above) = tree.parent(self.ctx.node) else {
             return;
         };
-        if self.shutdown.is_some() || tree.children(above).next() != Some(self.node) {
+        if self.shutdown.is_some() || tree.children(above).next() != Some(self.ctx.node) {
             return;
         }
         let line = self.link_failure(above, "", how) + "\n";

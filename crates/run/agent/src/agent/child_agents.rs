@@ -9,24 +9,26 @@
 //! that to the first agent, and the side below ends what runs there.
 
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use garonne_job::agent_checkin::AgentCheckin;
+use garonne_job::agent_messages::{AgentCommand, NodeEndpoints};
+use garonne_job::error::Result;
+use garonne_job::limits;
 use garonne_tcp::Secret;
-use garonne_tcp::agent_channel::{self, ChannelLoss, PendingChannels};
+use garonne_tcp::agent_channel::{self, AgentChannel, ChannelLoss, PendingChannels};
 use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
-use super::{Agent, EpollToken};
-use crate::remote_agent::AgentOrigin;
-use garonne_job::agent_checkin::AgentCheckin;
-use garonne_job::agent_messages::{AgentCommand, AgentReport, NodeEndpoints};
-use garonne_job::codes;
-use garonne_job::error::Result;
-use garonne_job::limits;
-use garonne_job::node_map::listed;
+use super::context::Context;
+use super::epoll_token::EpollToken;
 
-/// Links to the child agents, and what passes over them. Owned by every agent that is no leaf of
-/// the tree.
+/// Links to the child agents, and what passes over them.
+///
+/// Owned by [`TreeLinks`](super::tree_links::TreeLinks) in every agent that is no leaf of the tree.
+/// [`listen`](Self::listen) makes it, before any child is told where to call. Calls are accepted
+/// and read as the epoll tells, [`check`](Self::check) is called when [`due`](Self::due) says so.
 pub(super) struct ChildAgents {
     listener: PendingChannels,
     /// In the order of nodes.
@@ -46,6 +48,37 @@ pub(super) struct ChildAgents {
 /// failed: it has had time to answer, and did not.
 fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool {
     told.map_or(heard, |told| told.max(heard)) + limits::FAR_GRACE <= now
+}
+
+/// What has become of a call to the port of this agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChildCall {
+    /// The caller has not proved who it is, or is nobody.
+    Waits,
+    /// A child has a connection, its first or a new one.
+    Connected(u32),
+    /// A child's new connection cannot be used.
+    Failed(u32),
+}
+
+/// A message of a child, or why there is none.
+#[derive(Debug)]
+pub(super) enum ChildMessage {
+    /// The message.
+    Message(Vec<u8>),
+    /// There is none at the moment.
+    Nothing,
+    /// The link has no connection at the moment.
+    Broken,
+}
+
+/// Children that need something at a check.
+#[derive(Debug, Default)]
+pub(super) struct CheckedChildren {
+    /// Children whose links are over.
+    pub lost: Vec<u32>,
+    /// Children that have not called in time.
+    pub absent: Vec<u32>,
 }
 
 /// An agent that reports to this one.
@@ -77,6 +110,217 @@ impl ChildAgents {
 
     fn open_links(&self) -> impl Iterator<Item = &ChildAgent> {
         self.children.iter().filter(|branch| !branch.done)
+    }
+
+    /// Opens the port at which those call that report to `node`. They are waited for from now on.
+    ///
+    /// # Errors
+    /// The listener cannot be watched.
+    pub fn listen(ctx: &Context<'_>, secret: &Secret, listener: TcpListener) -> Result<Self> {
+        let (tree, node) = (ctx.job.tree(), ctx.node);
+        let identity = agent_channel::house(secret.clone(), ctx.id.0.to_ne_bytes(), node);
+        let listener = PendingChannels::new(identity, listener);
+        ctx.listen(listener.fd(), EpollToken::AgentListener)?;
+        let awaited = |node| ChildAgent::new(node, None);
+        Ok(Self {
+            listener,
+            children: tree.children(node).map(awaited).collect(),
+            checkin_deadline: Some(Instant::now() + limits::GATHER_WAIT),
+            checkin: AgentCheckin::new(tree, node),
+            job: Vec::new(),
+            ended_ranks: Vec::new(),
+            end_ordered_at: None,
+        })
+    }
+
+    /// Waits from now on, since the others have been told where to call only now.
+    pub fn restart_checkin(&mut self) {
+        self.checkin_deadline = Some(Instant::now() + limits::GATHER_WAIT);
+    }
+
+    /// Notes that nodes at and below `from`, a child or the own node, are ready.
+    ///
+    /// # Errors
+    /// They are not that one's to report.
+    pub fn check_in(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
+        self.checkin.check_in(from, seats)
+    }
+
+    /// Takes the nodes that are ready and have not been reported, once all at and below this one
+    /// are.
+    pub fn unreported(&mut self) -> Vec<Vec<NodeEndpoints>> {
+        self.checkin.unreported()
+    }
+
+    /// Notes that nothing runs at and below a child any more, or that it is not waited for.
+    pub fn set_done(&mut self, node: u32) {
+        if let Some(branch) = self.child(node) {
+            branch.done = true;
+        }
+    }
+
+    /// Whether the link to a child has no connection at the moment.
+    pub fn has_broken_link(&self) -> bool {
+        self.links().any(AgentLink::is_down)
+    }
+
+    /// Notes that those below are told to end.
+    pub fn note_end_ordered(&mut self) {
+        self.end_ordered_at.get_or_insert_with(Instant::now);
+    }
+
+    /// Notes ranks below that have ended, to be told above.
+    pub fn add_ended(&mut self, ranks: Vec<u32>) {
+        self.ended_ranks.extend(ranks);
+    }
+
+    /// Accepts calls.
+    pub fn accept(&mut self, epoll: &OwnedFd) {
+        self.listener.open(&mut |place, socket| {
+            epoll::add(
+                epoll,
+                socket,
+                EpollToken::Unauthenticated(place as u32).pack(),
+                epoll::EventFlags::IN,
+            )
+            .is_ok()
+        });
+    }
+
+    /// Reads more of the handshake of a caller. Returns the child and the new connection, once it
+    /// has proved that it is one.
+    fn authenticate(&mut self, place: u32) -> Option<((u32, u32), AgentChannel)> {
+        let branches = &self.children;
+        let expected = |node: u32, turn: u32| {
+            let branch = branches
+                .iter()
+                .find(|branch| branch.node == node && !branch.done)?;
+            match &branch.trunk {
+                None => (turn == 0).then_some(0),
+                Some(trunk) => (turn > trunk.turn()).then(|| trunk.received()),
+            }
+        };
+        self.listener.look_again(place as usize, expected)
+    }
+
+    /// Reads more of the handshake of an unauthenticated caller, and takes its connection once it
+    /// has proved that it is a child. The child is told of the job first, as `job` encodes it.
+    pub fn read_unauthenticated(
+        &mut self,
+        epoll: &OwnedFd,
+        place: u32,
+        job: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> ChildCall {
+        let Some(((node, turn), line)) = self.authenticate(place) else {
+            return ChildCall::Waits;
+        };
+        if let Some(trunk) = self.child(node).and_then(|branch| branch.trunk.as_mut()) {
+            if turn <= trunk.turn() {
+                return ChildCall::Waits;
+            }
+            return match trunk.replace_connection(epoll, (line, turn)) {
+                Ok(()) => ChildCall::Connected(node),
+                Err(_) => ChildCall::Failed(node),
+            };
+        }
+        let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), epoll);
+        if self.job.is_empty() {
+            // Adopted ranks run already, and have told their agent of the job.
+            self.job = job().unwrap_or_default();
+        }
+        let sent = match self.job.is_empty() {
+            true => Ok(()),
+            false => trunk.send(epoll, &self.job),
+        };
+        if let Some(branch) = self.child(node) {
+            branch.trunk = Some(trunk);
+        }
+        match sent {
+            Ok(()) => ChildCall::Connected(node),
+            Err(_) => ChildCall::Failed(node),
+        }
+    }
+
+    /// Returns the next message of a child.
+    ///
+    /// # Errors
+    /// Its link is over.
+    pub fn receive(
+        &mut self,
+        epoll: &OwnedFd,
+        node: u32,
+    ) -> std::result::Result<ChildMessage, ChannelLoss> {
+        let Some(trunk) = self.child(node).and_then(|branch| branch.trunk.as_mut()) else {
+            return Ok(ChildMessage::Nothing);
+        };
+        let _ = trunk.push(epoll);
+        Ok(match trunk.receive(epoll)? {
+            Some(message) => ChildMessage::Message(message),
+            None if trunk.is_down() => ChildMessage::Broken,
+            None => ChildMessage::Nothing,
+        })
+    }
+
+    /// Ends the link to a child. Returns how it was lost, unless the child was done.
+    pub fn close(&mut self, epoll: &OwnedFd, node: u32) -> Option<LinkLoss> {
+        let branch = self.child(node)?;
+        let how = branch.trunk.take().map_or(LinkLoss::Ended, |trunk| {
+            let how = trunk.how_lost();
+            trunk.end(epoll);
+            how
+        });
+        (!std::mem::replace(&mut branch.done, true)).then_some(how)
+    }
+
+    /// Has a message leave to all children that are not done. Returns those whose link is lost.
+    pub fn send_to_all(&mut self, epoll: &OwnedFd, message: &[u8]) -> Vec<u32> {
+        let mut lost = Vec::new();
+        for branch in self.children.iter_mut().filter(|branch| !branch.done) {
+            if let Some(trunk) = &mut branch.trunk
+                && trunk.send(epoll, message).is_err()
+            {
+                lost.push(branch.node);
+            }
+        }
+        lost
+    }
+
+    /// Sends a message to a child, unless it can be left out or there is no link.
+    ///
+    /// # Errors
+    /// The link is over.
+    pub fn send(
+        &mut self,
+        epoll: &OwnedFd,
+        node: u32,
+        message: &[u8],
+    ) -> std::result::Result<(), ChannelLoss> {
+        let trunk = self.child(node).and_then(|branch| branch.trunk.as_mut());
+        match trunk.filter(|trunk| !trunk.leaves_out(message)) {
+            Some(trunk) => trunk.send(epoll, message),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives signs of life, and finds the end of patience.
+    pub fn check(&mut self, epoll: &OwnedFd, now: Instant) -> CheckedChildren {
+        self.listener.keep_time();
+        let is_over = |until: &mut Instant| *until <= now;
+        let late = !self.is_ready() && self.checkin_deadline.take_if(is_over).is_some();
+        let ping = AgentCommand::Ping.encode();
+        let mut checked = CheckedChildren::default();
+        for branch in self.children.iter_mut().filter(|branch| !branch.done) {
+            let alive = branch
+                .trunk
+                .as_mut()
+                .map(|trunk| trunk.keep_alive(epoll, &ping, now));
+            match alive {
+                Some(Err(_)) => checked.lost.push(branch.node),
+                None if late => checked.absent.push(branch.node),
+                _ => {}
+            }
+        }
+        checked
     }
 
     /// All at and below this node are ready.
@@ -149,7 +393,7 @@ impl ChildAgents {
     }
 
     /// Ranks below that have ended since this was last asked.
-    pub fn replace_link(&mut self) -> Vec<u32> {
+    pub fn take_ended(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.ended_ranks)
     }
 
@@ -157,442 +401,6 @@ impl ChildAgents {
         let gather = self.checkin_deadline.filter(|_| !self.is_ready());
         let lines = self.open_links().filter_map(|branch| branch.trunk.as_ref());
         lines.map(AgentLink::due).chain(gather).min()
-    }
-}
-
-impl Agent<'_> {
-    /// Opens the port at which those call that report to this node. They are waited for from now
-    /// on.
-    pub(super) fn listen_for_children(
-        &mut self,
-        secret: &Secret,
-        listener: TcpListener,
-    ) -> Result<()> {
-        let tree = self.job.tree();
-        let house = agent_channel::house(secret.clone(), self.id.0.to_ne_bytes(), self.node);
-        let porch = PendingChannels::new(house, listener);
-        self.listen(porch.fd(), EpollToken::AgentListener)?;
-        let awaited = |node| ChildAgent::new(node, None);
-        self.child_agents = Some(Box::new(ChildAgents {
-            listener: porch,
-            children: tree.children(self.node).map(awaited).collect(),
-            checkin_deadline: Some(Instant::now() + limits::GATHER_WAIT),
-            checkin: AgentCheckin::new(tree, self.node),
-            job: Vec::new(),
-            ended_ranks: Vec::new(),
-            end_ordered_at: None,
-        }));
-        Ok(())
-    }
-
-    /// The others have been told where to call: from now on they are waited for.
-    pub(super) fn restart_checkin(&mut self) {
-        if let Some(below) = &mut self.child_agents {
-            below.checkin_deadline = Some(Instant::now() + limits::GATHER_WAIT);
-        }
-    }
-
-    /// This node is ready.
-    pub(super) fn check_in_self(&mut self, own: NodeEndpoints) {
-        if let Some(what) = &self.job.shortfall {
-            self.report(&AgentReport::Unbound(what.clone()));
-        }
-        match &mut self.child_agents {
-            // Of one's own node, and once.
-            Some(below) => drop(below.checkin.check_in(self.node, vec![own])),
-            None => self.report(&AgentReport::Ready(vec![own])),
-        }
-        self.report_ready();
-    }
-
-    /// Says above that all at and below this node are ready, once they are.
-    fn report_ready(&mut self) {
-        if self.child_role.is_some()
-            && let Some(below) = &mut self.child_agents
-        {
-            for seats in below.checkin.unreported() {
-                self.report(&AgentReport::Ready(seats));
-            }
-        }
-    }
-
-    /// All hosts of the job, at the first agent, when all are ready.
-    pub(super) fn check_in_nodes(&mut self) -> Vec<Vec<NodeEndpoints>> {
-        let below = self.child_agents.as_mut();
-        below.map_or(Vec::new(), |below| below.checkin.unreported())
-    }
-
-    /// Whether a node is known to have an agent that has found its parent.
-    pub(super) fn has_connected(&self, node: u32) -> bool {
-        self.child_agents
-            .as_ref()
-            .is_some_and(|below| below.knows(node))
-    }
-
-    /// A node that reports to this one is not waited for any more.
-    pub(super) fn checkin_failed(&mut self, node: u32) {
-        if let Some(branch) = self
-            .child_agents
-            .as_mut()
-            .and_then(|below| below.child(node))
-        {
-            branch.done = true;
-        }
-    }
-
-    /// Somebody calls.
-    pub(super) fn accept_child(&mut self) {
-        let Some(below) = &mut self.child_agents else {
-            return;
-        };
-        let epoll = &self.epoll;
-        below.listener.open(&mut |place, socket| {
-            epoll::add(
-                epoll,
-                socket,
-                EpollToken::Unauthenticated(place as u32).pack(),
-                epoll::EventFlags::IN,
-            )
-            .is_ok()
-        });
-    }
-
-    /// Reads more of the handshake of an unauthenticated caller.
-    pub(super) fn read_unauthenticated(&mut self, place: u32) {
-        let Some(below) = &mut self.child_agents else {
-            return;
-        };
-        let branches = &below.children;
-        let expected = |node: u32, turn: u32| {
-            let branch = branches
-                .iter()
-                .find(|branch| branch.node == node && !branch.done)?;
-            match &branch.trunk {
-                None => (turn == 0).then_some(0),
-                Some(trunk) => (turn > trunk.turn()).then(|| trunk.received()),
-            }
-        };
-        let Some(((node, turn), line)) = below.listener.look_again(place as usize, expected) else {
-            return;
-        };
-        if let Some(trunk) = below.child(node).and_then(|branch| branch.trunk.as_mut()) {
-            return match turn > trunk.turn() {
-                true if trunk.replace_connection(&self.epoll, (line, turn)).is_err() => {
-                    self.child_lost(node)
-                }
-                true => {
-                    self.share_connection(node);
-                    self.read_child(node);
-                }
-                false => {}
-            };
-        }
-        let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.epoll);
-        let sent = match self.adopted_role {
-            // Its ranks run already, and have told it of the job.
-            Some(_) => Ok(()),
-            None => self.send_job(&mut trunk),
-        };
-        let Some(branch) = self
-            .child_agents
-            .as_mut()
-            .and_then(|below| below.child(node))
-        else {
-            return;
-        };
-        branch.trunk = Some(trunk);
-        self.share_connection(node);
-        match sent {
-            Ok(()) => self.read_child(node),
-            Err(_) => self.child_lost(node),
-        }
-    }
-
-    /// Tells one who has called what is to be run.
-    fn send_job(&mut self, trunk: &mut AgentLink) -> std::result::Result<(), ChannelLoss> {
-        if self
-            .child_agents
-            .as_ref()
-            .is_some_and(|below| below.job.is_empty())
-        {
-            let job = match &self.child_role {
-                // As it was told here.
-                Some(_) => self.job.clone(),
-                None => self.job_for(AgentOrigin::Started),
-            };
-            let job = AgentCommand::Job(Box::new(job)).encode();
-            self.child_agents
-                .iter_mut()
-                .for_each(|below| below.job.clone_from(&job));
-        }
-        let job = self
-            .child_agents
-            .as_ref()
-            .map_or(&[][..], |below| &below.job);
-        trunk.send(&self.epoll, job)
-    }
-
-    /// Messages of one that reports to this agent.
-    pub(super) fn read_child(&mut self, node: u32) {
-        loop {
-            let Some(branch) = self
-                .child_agents
-                .as_mut()
-                .and_then(|below| below.child(node))
-            else {
-                return;
-            };
-            let Some(trunk) = branch.trunk.as_mut() else {
-                return;
-            };
-            let _ = trunk.push(&self.epoll);
-            let message = match trunk.receive(&self.epoll) {
-                Ok(Some(message)) => message,
-                Ok(None) if trunk.is_down() => return self.suspect_link(node),
-                Ok(None) => return,
-                Err(_) => return self.child_lost(node),
-            };
-            let heard = AgentReport::decode(&message)
-                .and_then(|report| self.handle_report(node, report, &message));
-            if heard.is_err() {
-                return self.child_lost(node);
-            }
-        }
-    }
-
-    /// A report has come from a child: obeyed here if this is the first agent, else passed on, but
-    /// for what is between these two.
-    fn handle_report(&mut self, child: u32, report: AgentReport, message: &[u8]) -> Result<()> {
-        let is_first = self.child_role.is_none();
-        match report {
-            AgentReport::Ping => {}
-            AgentReport::Ready(seats) => {
-                if let Some(below) = &mut self.child_agents {
-                    below.checkin.check_in(child, seats)?;
-                }
-                self.report_ready();
-            }
-            AgentReport::Done => {
-                if let Some(branch) = self
-                    .child_agents
-                    .as_mut()
-                    .and_then(|below| below.child(child))
-                {
-                    branch.done = true;
-                }
-                self.output_ended_of(child);
-            }
-            AgentReport::RanksEnded(mut ranks) => {
-                let tree = self.job.tree();
-                ranks.retain(|rank| tree.is_below(child, self.job.nodes.of(*rank)));
-                match (is_first, &mut self.child_agents) {
-                    (false, Some(below)) => below.ended_ranks.extend(ranks),
-                    _ => self.ended_elsewhere(ranks),
-                }
-            }
-            AgentReport::FromNode(node, inner) => {
-                if node == child || !self.job.tree().is_below(child, node) {
-                    return Err(garonne_job::rank_messages::malformed(
-                        "it speaks for a host that is not its own",
-                    ));
-                }
-                match is_first {
-                    true => self.handle_root_report(node, AgentReport::decode(&inner)?),
-                    false => self.report_on(message),
-                }
-            }
-            report if is_first => self.handle_root_report(child, report),
-            _ => self.report(&AgentReport::FromNode(child, message.to_vec())),
-        }
-        Ok(())
-    }
-
-    /// The line to one that reports to this agent is gone.
-    pub(super) fn child_lost(&mut self, node: u32) {
-        let Some(branch) = self
-            .child_agents
-            .as_mut()
-            .and_then(|below| below.child(node))
-        else {
-            return;
-        };
-        let mut how = LinkLoss::Ended;
-        if let Some(trunk) = branch.trunk.take() {
-            how = trunk.how_lost();
-            trunk.end(&self.epoll);
-        }
-        if std::mem::replace(&mut branch.done, true) {
-            return;
-        }
-        let was_ready = !self.waiting_for_agents;
-        self.output_ended_of(node);
-        if !was_ready {
-            return self.not_started(node, "the connection to its agent broke at once");
-        }
-        let more = match self.job.tree().count(node) {
-            1 => String::new(),
-            2 => String::from("; one host more reports through it"),
-            count => format!("; {} hosts more report through it", count - 1),
-        };
-        let line = self.link_failure(node, &more, how);
-        self.fail_as_agent(&line);
-    }
-
-    /// Returns the message about an agent whose link was lost; `more` is about the agents below it.
-    pub(super) fn link_failure(&self, node: u32, more: &str, how: LinkLoss) -> String {
-        let ranks = self.job.ranks_of(node);
-        let here = match ranks.len() {
-            0 => String::from("no ranks"),
-            1 => format!("rank {}", ranks[0]),
-            _ => format!("ranks {}", listed(&ranks)),
-        };
-        let name = self.host_name(node);
-        if let (LinkLoss::Ended, Some(stood)) = (how, self.suspension.explains(Instant::now())) {
-            return format!(
-                "error[{}]: host '{}' stood still for {} s, or its agent was stopped; the agent of host '{name}' ({here}{more}), which waits {} s, has ended what ran there",
-                codes::G0245,
-                self.host_name(self.node),
-                stood.as_secs(),
-                limits::AGENT_SILENCE_MAX.as_secs(),
-            );
-        }
-        format!(
-            "error[{}]: the connection to host '{name}' ({here}{more}) broke: {how}",
-            codes::G0217
-        )
-    }
-
-    /// Something fails that is no rank's: ends the job, if this is the first agent, or has it end
-    /// the job.
-    pub(super) fn fail_as_agent(&mut self, line: &str) {
-        match self.child_role.is_some() {
-            true if self.shutdown.is_none() => self.report(&AgentReport::Failed {
-                rank: None,
-                code: 1,
-                finalized: false,
-                report: String::new(),
-                line: line.to_owned(),
-            }),
-            true => {}
-            false => self.fail_without_rank(1, line),
-        }
-    }
-
-    /// Has a message leave to all that report to this agent, and so to all below.
-    pub(super) fn send_to_child(&mut self, message: &[u8]) {
-        let Some(below) = &mut self.child_agents else {
-            return;
-        };
-        let mut lost = Vec::new();
-        for branch in below.children.iter_mut().filter(|branch| !branch.done) {
-            if let Some(trunk) = &mut branch.trunk
-                && trunk.send(&self.epoll, message).is_err()
-            {
-                lost.push(branch.node);
-            }
-        }
-        lost.into_iter().for_each(|node| self.child_lost(node));
-    }
-
-    /// Sends an order to all other agents: the first does, and one that has lost the way to it to
-    /// those below.
-    pub(super) fn command_all(&mut self, order: &AgentCommand) {
-        // Else it has come from above, and was passed on as it came.
-        if self.child_role.as_ref().is_none_or(|up| up.link.is_none())
-            && let Some(below) = &mut self.child_agents
-        {
-            if matches!(order, AgentCommand::End { .. } | AgentCommand::Finish) {
-                below.end_ordered_at.get_or_insert_with(Instant::now);
-            }
-            self.send_to_child(&order.encode());
-        }
-    }
-
-    /// Sends an order to the agent of a node below.
-    pub(super) fn command(&mut self, node: u32, order: &AgentCommand) {
-        self.forward_command(node, order.encode());
-    }
-
-    /// Sends an encoded command to a node, through the child that leads there.
-    pub(super) fn forward_command(&mut self, node: u32, order: Vec<u8>) {
-        let Some(child) = self.job.tree().next_hop(self.node, node) else {
-            return;
-        };
-        let message = match child == node {
-            true => order,
-            false => AgentCommand::Forward(node, order).encode(),
-        };
-        let Some(branch) = self
-            .child_agents
-            .as_mut()
-            .and_then(|below| below.child(child))
-        else {
-            return;
-        };
-        let trunk = branch.trunk.as_mut();
-        let trunk = trunk.filter(|trunk| !trunk.leaves_out(&message));
-        let sent = trunk.map(|trunk| trunk.send(&self.epoll, &message));
-        if sent.is_some_and(|sent| sent.is_err()) {
-            self.child_lost(child);
-        }
-    }
-
-    /// Bytes that wait to leave towards a node.
-    pub(super) fn waiting_for(&mut self, node: u32) -> usize {
-        if let Some(up) = &self.child_role {
-            return up.link.as_ref().map_or(0, AgentLink::waiting);
-        }
-        let child = self.job.tree().next_hop(self.node, node);
-        let branch = child.and_then(|child| self.child_agents.as_mut()?.child(child));
-        branch
-            .and_then(|branch| branch.trunk.as_ref())
-            .map_or(0, AgentLink::waiting)
-    }
-
-    /// Signs of life, and the end of patience.
-    pub(super) fn check_children(&mut self, now: Instant) {
-        let Some(below) = &mut self.child_agents else {
-            return;
-        };
-        below.listener.keep_time();
-        let is_over = |until: &mut Instant| *until <= now;
-        let late = !below.is_ready() && below.checkin_deadline.take_if(is_over).is_some();
-        let ping = AgentCommand::Ping.encode();
-        let mut lost = Vec::new();
-        let mut absent = Vec::new();
-        for branch in below.children.iter_mut().filter(|branch| !branch.done) {
-            let alive = branch
-                .trunk
-                .as_mut()
-                .map(|trunk| trunk.keep_alive(&self.epoll, &ping, now));
-            match alive {
-                Some(Err(_)) => lost.push(branch.node),
-                None if late => absent.push(branch.node),
-                _ => {}
-            }
-        }
-        lost.into_iter().for_each(|node| self.child_lost(node));
-        for node in absent {
-            let after = limits::GATHER_WAIT.as_secs();
-            self.not_started(node, &format!("it has not called back within {after} s"));
-        }
-    }
-
-    /// Names the hosts of which nobody knows whether something still runs there.
-    pub(super) fn name_missing_hosts(&mut self) {
-        let silent = self
-            .child_agents
-            .iter()
-            .flat_map(|below| below.open_links());
-        let silent: Vec<u32> = silent.map(|branch| branch.node).collect();
-        for node in silent {
-            let name = self.host_name(node).to_owned();
-            self.print_line(&format!(
-                "error[{}]: host '{name}' does not answer; its agent ends what runs there when it finds itself cut off ({} s at most)",
-                codes::G0217,
-                limits::AGENT_SILENCE_MAX.as_secs()
-            ));
-        }
     }
 }
 

@@ -112,9 +112,10 @@ impl Agent<'_> {
 
     fn start_examining(&self, pid: i32, crash: CrashReport) -> Option<ExaminerProcess> {
         let words = ["agent", "--crashed", &pid.to_string(), &crash.word()];
-        let HelperProcess { pid, pipe } = helper_process::start(&words, self.signals)?;
+        let HelperProcess { pid, pipe } = helper_process::start(&words, self.ctx.signals)?;
         let program = ExaminerProcess { pid, pipe };
-        self.listen(program.pipe.as_fd(), EpollToken::CrashExaminer)
+        self.ctx
+            .listen(program.pipe.as_fd(), EpollToken::CrashExaminer)
             .ok()?;
         Some(program)
     }

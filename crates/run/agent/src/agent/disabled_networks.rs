@@ -63,10 +63,12 @@ impl Agent<'_> {
         if self.drain_requests.clients.len() > DRAINS_MAX {
             self.drain_requests.clients.pop_front();
         }
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::DisableNetwork(network, drained, number)),
+        match self.ctx.is_child() {
+            true => self
+                .ctx
+                .report(&AgentReport::DisableNetwork(network, drained, number)),
             false => {
-                let at = self.node;
+                let at = self.ctx.node;
                 self.set_drained(network, drained, QueryId { node: at, number });
             }
         }
@@ -113,28 +115,34 @@ impl Agent<'_> {
             since: Instant::now(),
             answers: BTreeMap::new(),
         });
-        self.command_all(&AgentCommand::ReportAddresses(number));
+        self.ctx.command_all(&AgentCommand::ReportAddresses(number));
         self.report_own_addresses(number);
     }
 
     /// The first agent wants to know what this host has.
     pub(super) fn report_own_addresses(&mut self, question: u32) {
         let own = reachability::own(self.ranks_networks().as_deref());
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::Addresses(question, own)),
-            false => self.take_addresses(self.node, question, own),
+        match self.ctx.is_child() {
+            true => self.ctx.report(&AgentReport::Addresses(question, own)),
+            false => self.take_addresses(self.ctx.node, question, own),
         }
     }
 
     /// Returns the value of `GARONNE_NETWORKS` for the ranks of this host, as far as the job knows
     /// it: those of another launcher's have it from where the agent has its own.
     pub(super) fn ranks_networks(&self) -> Option<String> {
-        let first = self.job.ranks_of(self.node).first().copied().unwrap_or(0);
-        let program = self.job.program_of_rank().get(first as usize).copied();
-        let program = program.and_then(|program| self.job.programs.get(program));
+        let first = self
+            .ctx
+            .job
+            .ranks_of(self.ctx.node)
+            .first()
+            .copied()
+            .unwrap_or(0);
+        let program = self.ctx.job.program_of_rank().get(first as usize).copied();
+        let program = program.and_then(|program| self.ctx.job.programs.get(program));
         let changed =
             program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
-        let said = match (changed, &self.job.env) {
+        let said = match (changed, &self.ctx.job.env) {
             (Some((_, said)), _) => said.clone(),
             (None, Some(all)) => all
                 .iter()
@@ -147,7 +155,7 @@ impl Agent<'_> {
 
     /// A host has answered: for the first agent, which decides when all have.
     pub(super) fn take_addresses(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
-        let count = self.job.nodes.names.len();
+        let count = self.ctx.job.nodes.names.len();
         let questions = &mut self.drain_requests.questions;
         let Some(at) = questions.iter().position(|asked| asked.number == question) else {
             return;
@@ -184,7 +192,7 @@ impl Agent<'_> {
     /// Hosts with what they have, of their addresses those that the job knows: of such as they have
     /// got since each has told before it answered.
     fn hosts_of(&self, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
-        let (places, tree) = (self.endpoints_now(), self.job.tree());
+        let (places, tree) = (self.endpoints_now(), self.ctx.job.tree());
         let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
             let place = places.get(node as usize);
             own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
@@ -246,9 +254,11 @@ impl Agent<'_> {
 
     /// Tells who has asked what became of it; without a word: what was asked for.
     fn finish_drain(&mut self, by: QueryId, text: String) {
-        match by.node == self.node {
+        match by.node == self.ctx.node {
             true => self.send_drain_result(by.number, text),
-            false => self.command(by.node, &AgentCommand::DrainResult(by.number, text)),
+            false => self
+                .ctx
+                .command(by.node, &AgentCommand::DrainResult(by.number, text)),
         }
     }
 
@@ -269,7 +279,7 @@ impl Agent<'_> {
 
     fn send_disabled_networks(&mut self) {
         let order = AgentCommand::DisabledNetworks(self.disabled_networks.clone());
-        self.command_all(&order);
+        self.ctx.command_all(&order);
         self.set_disabled_networks(self.disabled_networks.clone());
     }
 

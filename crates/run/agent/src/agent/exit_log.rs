@@ -72,7 +72,7 @@ impl Agent<'_> {
     pub(super) fn ends_here(&self) -> Vec<RankExit> {
         let here = (0..)
             .zip(&self.slots)
-            .filter(|(_, slot)| slot.node == self.node);
+            .filter(|(_, slot)| slot.node == self.ctx.node);
         let end = |(rank, slot): (u32, &RankSlot)| RankExit {
             rank,
             process: slot.pid,
@@ -85,7 +85,9 @@ impl Agent<'_> {
 
     /// Tells how all ranks ended, when everything that is left has been killed.
     pub(super) fn write_outcome(&self) {
-        let Some(sheet) = &self.job.sheet else { return };
+        let Some(sheet) = &self.ctx.job.sheet else {
+            return;
+        };
         let own = rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -95,14 +97,14 @@ impl Agent<'_> {
         let rank = |rank: u32| {
             let slot = &self.slots[rank as usize];
             let end = ends.get(&rank);
-            let words = &self.job.programs[slot.program].argv;
+            let words = &self.ctx.job.programs[slot.program].argv;
             RankOutcome {
                 rank,
                 program: words
                     .first()
                     .map_or_else(String::new, |word| word.to_string_lossy().into_owned()),
-                host: match self.job.nodes.several() {
-                    true => self.job.nodes.name(slot.node).to_owned(),
+                host: match self.ctx.job.nodes.several() {
+                    true => self.ctx.job.nodes.name(slot.node).to_owned(),
                     false => own.clone(),
                 },
                 process: end.map(|end| end.process),

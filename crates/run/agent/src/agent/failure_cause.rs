@@ -34,26 +34,21 @@ fn is_gone(reset: Instant, (over, how): (Instant, ProcessExit)) -> bool {
 impl Agent<'_> {
     /// Looks whether the line of an agent that this one has started can still be made again.
     pub(super) fn suspect_link(&mut self, node: u32) {
-        let line = self
-            .child_agents
-            .as_ref()
-            .and_then(|below| below.link_to(node));
+        let below = self.ctx.links.children();
+        let line = below.and_then(|below| below.link_to(node));
         let reset = line.and_then(|line| line.reset_since());
         if let (Some(reset), Some(starter)) = (reset, self.starter_ended(node))
             && is_gone(reset, starter)
         {
-            self.child_lost(node);
+            self.ctx.links.lose_child(&self.ctx.epoll, node);
         }
     }
 
     /// Ends the job by a failure: at once, or when it is known of all hosts whether they are there.
     /// Another launcher than ours, which ends the ranks itself, waits for nobody's words.
     pub(super) fn find_cause(&mut self, report: String, failure: JobFailure) {
-        let below = self
-            .child_agents
-            .as_ref()
-            .filter(|_| self.adopted_role.is_none());
-        let unsure = below.is_some_and(|below| below.links().any(|line| line.is_down()));
+        let below = self.ctx.links.children();
+        let unsure = !self.ctx.is_adopted && below.is_some_and(|below| below.has_broken_link());
         match unsure {
             false => self.print_failure(&report, &failure),
             true => drop(

@@ -45,7 +45,7 @@ impl Agent<'_> {
             name.is_some_and(|name| shutdown::is_python(&name))
         };
         let holds = self.slots.iter().any(|slot| slot.err.holds());
-        if self.adopted_role.is_some() || !(holds || self.job.programs.iter().any(of_python)) {
+        if self.ctx.is_adopted || !(holds || self.ctx.job.programs.iter().any(of_python)) {
             return lines.iter().for_each(|line| self.print_line(line));
         }
         lines.iter().for_each(|line| self.exit_log.note_line(line));

@@ -30,7 +30,7 @@ impl Agent<'_> {
             self.drain(rank);
         }
         self.write_tracebacks();
-        if self.child_role.is_some() {
+        if self.ctx.is_child() {
             self.report_done();
             self.report_end_to_joiner();
         } else {
@@ -55,15 +55,16 @@ impl Agent<'_> {
                 return;
             }
             let mut fds = vec![
-                PollFd::new(self.signals, PollFlags::IN),
-                PollFd::new(self.launcher_socket, PollFlags::IN),
+                PollFd::new(self.ctx.signals, PollFlags::IN),
+                PollFd::new(self.ctx.launcher_socket, PollFlags::IN),
             ];
             fds.extend(waiting.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)));
             let _ = rustix::event::poll(&mut fds, None);
             let link_speaks = !fds[1].revents().is_empty();
             drop(fds);
             if (link_speaks && self.launcher_requests_end())
-                || std::iter::from_fn(|| self.signals.next()).any(|signal| ends_jobs(signal.number))
+                || std::iter::from_fn(|| self.ctx.signals.next())
+                    .any(|signal| ends_jobs(signal.number))
             {
                 return;
             }
@@ -79,7 +80,7 @@ impl Agent<'_> {
 
     /// Reads one message of the launcher: whether it passes on a signal that ends jobs, or is gone.
     fn launcher_requests_end(&self) -> bool {
-        match sys::recv(self.launcher_socket.as_fd(), RecvFlags::DONTWAIT)
+        match sys::recv(self.ctx.launcher_socket.as_fd(), RecvFlags::DONTWAIT)
             .map(|message| LauncherMessage::decode(&message.bytes))
         {
             Ok(Ok(LauncherMessage::Signal { signal, .. })) => ends_jobs(signal),
@@ -90,7 +91,7 @@ impl Agent<'_> {
 
     /// Reads all that a rank has written so far and passes it on, unfinished lines too.
     pub(super) fn drain(&mut self, rank: u32) {
-        if self.child_role.is_some() {
+        if self.ctx.is_child() {
             return self.forward_all(rank);
         }
         for kind in [StreamKind::Out, StreamKind::Err] {

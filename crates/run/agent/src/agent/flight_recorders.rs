@@ -36,7 +36,7 @@ impl Agent<'_> {
     /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks.
     pub(super) fn keep_recorder(&mut self, rank: u32, member: u32, file: Option<OwnedFd>) {
         let has_room =
-            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.job.size());
+            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.ctx.job.size());
         if let Some(file) = file.filter(|_| has_room()) {
             self.flight_recorders.files.insert(rank, (member, file));
         }
@@ -45,11 +45,7 @@ impl Agent<'_> {
     /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of
     /// those that are nearest by number to the one to blame.
     pub(super) fn hand_recorders_over(&self) {
-        let Some(cause) = self
-            .flight_recorders
-            .cause
-            .filter(|_| self.adopted_role.is_none())
-        else {
+        let Some(cause) = self.flight_recorders.cause.filter(|_| !self.ctx.is_adopted) else {
             return;
         };
         let epoch = |member: u32| self.processes[member as usize].epoch;
@@ -69,7 +65,7 @@ impl Agent<'_> {
         // A launcher that is stopped takes no more, and does without.
         let tell = |message: &LauncherMessage, file: &OwnedFd| {
             let _ = sys::send(
-                self.launcher_socket.as_fd(),
+                self.ctx.launcher_socket.as_fd(),
                 &message.encode(),
                 &[file.as_fd()],
                 SendFlags::DONTWAIT,

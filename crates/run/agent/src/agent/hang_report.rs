@@ -103,16 +103,17 @@ impl Agent<'_> {
         cause: HangReportReason,
         patience: Duration,
     ) -> bool {
-        let begun =
-            !self.waiting_for_agents && (!self.worlds.is_empty() || self.job.nodes.several());
-        if self.child_role.is_some() || self.adopted_role.is_some() || !begun {
+        let begun = !self.ctx.waiting_for_agents
+            && (!self.worlds.is_empty() || self.ctx.job.nodes.several());
+        if self.ctx.is_child() || self.ctx.is_adopted || !begun {
             return false;
         }
         let Some(name) = agent_discovery::name_of(self.registration_socket.as_fd()) else {
             return false;
         };
         let words = ["agent", "--verdict", &name.0, cause.word()];
-        let Some(HelperProcess { pid, pipe }) = helper_process::start(&words, self.signals) else {
+        let Some(HelperProcess { pid, pipe }) = helper_process::start(&words, self.ctx.signals)
+        else {
             return false;
         };
         let looking = HangReporter {
@@ -123,6 +124,7 @@ impl Agent<'_> {
             until: Instant::now() + patience,
         };
         if self
+            .ctx
             .listen(looking.pipe.as_fd(), EpollToken::HangReport)
             .is_err()
         {

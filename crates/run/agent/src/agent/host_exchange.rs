@@ -9,12 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use garonne_sync::shm::Segment;
 use garonne_tcp::{Secret, listen};
 
-use super::agent_link::AgentLink;
-use super::child_role::ChildRole;
+use super::child_agents::ChildAgents;
 use super::exit_log::start_error_code;
-use super::reconnect::Reconnect;
+use super::parent_link::ParentLink;
 use super::root_role::no_secret;
-use super::{Agent, AgentStart, EpollToken};
+use super::{Agent, AgentStart};
 use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -78,7 +77,7 @@ impl Agent<'_> {
     pub(super) fn is_here(&self, rank: u32) -> bool {
         self.slots
             .get(rank as usize)
-            .is_some_and(|slot| slot.node == self.node)
+            .is_some_and(|slot| slot.node == self.ctx.node)
     }
 
     /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
@@ -89,40 +88,31 @@ impl Agent<'_> {
     ) -> Result<HashMap<u32, TcpListener>> {
         let mut listeners = HashMap::new();
         let mut ports = Vec::new();
-        for rank in self.job.ranks_of(self.node) {
+        for rank in self.ctx.job.ranks_of(self.ctx.node) {
             let (listener, port) = listen_at(0)?;
             listeners.insert(rank, listener);
             ports.push(port);
         }
         match beginning {
-            AgentStart::Plain if self.adopted_role.is_some() => {}
+            AgentStart::Plain if self.ctx.is_adopted => {}
             AgentStart::Plain => self.start_agents(None)?,
             AgentStart::Joined(company) => self.start_agents(Some(*company))?,
             AgentStart::Outer(outer) => {
-                let trunk =
-                    AgentLink::new(outer.line, EpollToken::AgentLink(self.node), &self.epoll);
-                let secret = outer.secret.clone();
-                self.child_role = Some(Box::new(ChildRole {
-                    link: Some(trunk),
-                    secret: outer.secret,
-                    parent: outer.parent,
-                    parent_address: outer.reached,
-                    port: outer.port,
-                    reconnect: Reconnect::default(),
-                    reported: Vec::new(),
-                    start_data: None,
-                    joined: outer.guest,
-                }));
-                self.share_connection(outer.parent);
+                let (secret, parent, joined) = (outer.secret.clone(), outer.parent, outer.guest);
+                let mut outer = *outer;
+                let porch = outer.porch.take();
+                let link = ParentLink::new(outer, self.ctx.node, &self.ctx.epoll);
+                self.ctx.links.set_parent(link);
+                self.ctx.share_connection(parent);
                 let place = HostEndpoint {
-                    joined: outer.guest,
+                    joined,
                     ..own_endpoint()?
                 };
-                self.await_children(&secret, outer.porch)?;
+                self.await_children(&secret, porch)?;
                 // Before this host counts as ready, so that nothing starts anywhere.
                 self.networks()?;
-                let node = self.node;
-                self.check_in_self(NodeEndpoints { node, place, ports });
+                let node = self.ctx.node;
+                self.ctx.check_in_self(NodeEndpoints { node, place, ports });
                 // Orders may have come together with the job, of which the socket tells nothing
                 // more.
                 self.read_parent();
@@ -131,28 +121,31 @@ impl Agent<'_> {
         Ok(listeners)
     }
 
+    /// Opens the port at which those call that report to this node. They are waited for from now
+    /// on.
+    pub(super) fn listen_for_children(
+        &mut self,
+        secret: &Secret,
+        listener: TcpListener,
+    ) -> Result<()> {
+        let children = ChildAgents::listen(&self.ctx, secret, listener)?;
+        self.ctx.links.set_children(children);
+        Ok(())
+    }
+
     /// Waits for those that report to this node, if any do: at a port that they know already, or
     /// are told of by the first agent, which starts them.
     fn await_children(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
         match porch {
             Some(listener) => self.listen_for_children(secret, listener),
-            None if self.job.tree().has_children(self.node) => {
+            None if self.ctx.job.tree().has_children(self.ctx.node) => {
                 let (listener, port) = listen_at(0)?;
                 self.listen_for_children(secret, listener)?;
-                self.report(&AgentReport::Listening(port, addresses::to_call()));
+                self.ctx
+                    .report(&AgentReport::Listening(port, addresses::to_call()));
                 Ok(())
             }
             None => Ok(()),
-        }
-    }
-
-    /// Whether all agents are there, or have said that they are.
-    pub(super) fn agents_are_connected(&self) -> bool {
-        match (&self.child_role, &self.child_agents) {
-            (Some(up), _) => up.start_data.is_some(),
-            // But itself, which is here.
-            (None, Some(below)) => below.others_are_ready(),
-            _ => true,
         }
     }
 
@@ -164,38 +157,37 @@ impl Agent<'_> {
                 .get(rank)
                 .and_then(|listener| listener.local_addr().ok())
         };
-        let ports = self.job.ranks_of(self.node);
+        let ports = self.ctx.job.ranks_of(self.ctx.node);
         let ports = ports
             .iter()
             .map(|rank| port(rank).map_or(0, |address| address.port()))
             .collect();
-        let (mut places, ports) = match self.child_role.as_mut().and_then(|up| up.start_data.take())
-        {
+        let (mut places, ports) = match self.ctx.links.parent_mut().and_then(|up| up.take_start()) {
             Some(told) => {
                 self.check_ways(&told.0)?;
                 told
             }
             None => self.send_start(NodeEndpoints {
-                node: self.node,
+                node: self.ctx.node,
                 place: own_endpoint()?,
                 ports,
             })?,
         };
         addresses::order_all(&mut places);
         // What has answered once is tried first.
-        if let Some(up) = &self.child_role
-            && let Some(above) = places.get_mut(up.parent as usize)
+        if let Some(up) = self.ctx.links.parent()
+            && let Some(above) = places.get_mut(up.node() as usize)
         {
             // It may be one that the first host does not know of, where somebody translates.
-            if up.joined && !above.addresses.contains(&up.parent_address) {
+            if up.has_joined() && !above.addresses.contains(&up.address()) {
                 above
                     .addresses
                     .truncate(garonne_job::limits::ADDRESSES_MAX - 1);
-                above.addresses.push(up.parent_address);
+                above.addresses.push(up.address());
             }
             above
                 .addresses
-                .sort_by_key(|address| *address != up.parent_address);
+                .sort_by_key(|address| *address != up.address());
         }
         self.host_exchange = Some(HostExchange {
             endpoints: places,
@@ -209,7 +201,7 @@ impl Agent<'_> {
     /// Returns the networks that the ranks of this host may use, as far as the job knows. Ranks
     /// would report an error themselves, once all run.
     fn networks(&self) -> Result<AllowedNetworks> {
-        let is_asked = self.adopted_role.is_none() && !self.job.ranks_of(self.node).is_empty();
+        let is_asked = !self.ctx.is_adopted && !self.ctx.job.ranks_of(self.ctx.node).is_empty();
         match self.ranks_networks().filter(|_| is_asked) {
             Some(said) => AllowedNetworks::on_this_host(&said),
             None => Ok(AllowedNetworks::default()),
@@ -223,13 +215,13 @@ impl Agent<'_> {
         if !networks.limits() {
             return Ok(());
         }
-        let own = places.get(self.node as usize);
+        let own = places.get(self.ctx.node as usize);
         let networks = networks.of_host(own.map_or("", |own| &own.name));
-        let with_ranks: BTreeSet<u32> = self.job.nodes.of_rank.iter().copied().collect();
+        let with_ranks: BTreeSet<u32> = self.ctx.job.nodes.of_rank.iter().copied().collect();
         places
             .iter()
             .zip(0..)
-            .filter(|(_, node)| *node != self.node && with_ranks.contains(node))
+            .filter(|(_, node)| *node != self.ctx.node && with_ranks.contains(node))
             .try_for_each(|(place, _)| networks.limit(&mut place.clone()))
     }
 
@@ -244,7 +236,7 @@ impl Agent<'_> {
             )
         };
         let (mut ports, mut listeners) = (Vec::new(), HashMap::new());
-        for rank in 0..self.job.size() {
+        for rank in 0..self.ctx.job.size() {
             let listener = listen((own, 0).into()).map_err(failed)?;
             let address = listener.local_addr();
             let address = address.map_err(|error| {
@@ -280,8 +272,8 @@ impl Agent<'_> {
     pub(super) fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
         let mut all = self.addresses_of(node).to_vec();
         let leads_back = |address: &IpAddr| {
-            self.addresses_of(self.node).contains(address)
-                || self.new_addresses.contains(&(self.node, *address))
+            self.addresses_of(self.ctx.node).contains(address)
+                || self.new_addresses.contains(&(self.ctx.node, *address))
         };
         for (_, address) in self.new_addresses.iter().filter(|(of, _)| *of == node) {
             if !all.contains(address) && !leads_back(address) {
@@ -293,7 +285,7 @@ impl Agent<'_> {
 
     /// Returns the addresses of this node.
     pub(super) fn own_addresses(&self) -> Vec<IpAddr> {
-        self.addresses_of(self.node).to_vec()
+        self.addresses_of(self.ctx.node).to_vec()
     }
 
     /// Returns the addresses of all hosts, with those that they got since the job began.
@@ -337,13 +329,10 @@ impl Agent<'_> {
     /// Returns the name of a host for messages. The user who started the job has named it; in jobs
     /// of other launchers each host says its own name, once all agents are connected.
     pub(super) fn host_name(&self, node: u32) -> &str {
-        let places = self
-            .host_exchange
-            .as_ref()
-            .filter(|_| self.adopted_role.is_some());
+        let places = self.host_exchange.as_ref().filter(|_| self.ctx.is_adopted);
         match places.and_then(|hosts| hosts.endpoints.get(node as usize)) {
             Some(place) => &place.name,
-            None => self.job.nodes.name(node),
+            None => self.ctx.job.nodes.name(node),
         }
     }
 
@@ -355,7 +344,7 @@ impl Agent<'_> {
             .map(|place| place.name.as_str())
             .collect::<Vec<_>>()
             .join("\n");
-        match self.job.nodes.several() && names.len() <= HOST_NAMES_MAX {
+        match self.ctx.job.nodes.several() && names.len() <= HOST_NAMES_MAX {
             true => names,
             false => String::new(),
         }
@@ -363,9 +352,9 @@ impl Agent<'_> {
 
     /// The secret of a job whose ranks use TCP.
     pub(super) fn secret(&self) -> Option<&Secret> {
-        match (&self.root_role, &self.child_role) {
+        match (&self.root_role, self.ctx.links.parent()) {
             (Some(far), _) => Some(far.secret()),
-            (_, Some(up)) => Some(&up.secret),
+            (_, Some(up)) => Some(up.secret()),
             _ => self.host_exchange.as_ref()?.secret.as_ref(),
         }
     }
@@ -375,7 +364,7 @@ impl Agent<'_> {
         if self
             .slots
             .get(rank as usize)
-            .is_some_and(|slot| slot.node != self.node)
+            .is_some_and(|slot| slot.node != self.ctx.node)
         {
             for world in &self.worlds {
                 RankBlock::of(&world.board, rank)
@@ -386,18 +375,15 @@ impl Agent<'_> {
 
     /// A person, or the system, ends this host's part of the job.
     pub(super) fn say_ended_by(&mut self, signal: i32) {
-        if self.child_role.is_some()
-            && self.shutdown.is_none()
-            && super::shutdown::ends_jobs(signal)
-        {
-            let name = self.host_name(self.node).to_owned();
+        if self.ctx.is_child() && self.shutdown.is_none() && super::shutdown::ends_jobs(signal) {
+            let name = self.host_name(self.ctx.node).to_owned();
             let code = codes::G0217;
             let signal_name = garonne_links::process_tree::signal_name(signal);
             let who = match self.has_joined() {
                 true => format!("host '{name}', which had joined, was asked there to end its part"),
                 false => format!("the agent on host '{name}' was asked to end"),
             };
-            self.report(&AgentReport::Failed {
+            self.ctx.report(&AgentReport::Failed {
                 rank: None,
                 code: 128 + signal,
                 finalized: false,
@@ -410,7 +396,7 @@ impl Agent<'_> {
     /// This host's part cannot go on: tells the first agent, and waits for its orders no longer
     /// than for their end.
     pub(super) fn failed_here(&mut self, error: &Error) -> i32 {
-        let name = self.host_name(self.node).to_owned();
+        let name = self.host_name(self.ctx.node).to_owned();
         let code = start_error_code(error);
         let text = error.to_string();
         let line = match text.split_once("]: ") {
@@ -418,7 +404,7 @@ impl Agent<'_> {
             None => text,
         };
         self.report_to_joiner(&line);
-        self.report(&AgentReport::Failed {
+        self.ctx.report(&AgentReport::Failed {
             rank: None,
             code,
             finalized: false,

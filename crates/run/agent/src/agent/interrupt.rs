@@ -63,7 +63,7 @@ impl Agent<'_> {
         } else {
             format!("ranks {}", running.join(", "))
         };
-        let after = self.job.timeout.unwrap_or_default().as_secs_f64();
+        let after = self.ctx.job.timeout.unwrap_or_default().as_secs_f64();
         self.print_line(&format!(
             "error[{}]: the job did not end within {after} s; still running: {shown}",
             codes::G0208
@@ -94,10 +94,10 @@ impl Agent<'_> {
     /// A signal that is for the ranks.
     fn forward_signal(&mut self, signal: i32, broadcast: bool) {
         // The launcher, whom the key would stop as well, goes on, and so does its job.
-        if broadcast && signal == libc::SIGTSTP && !can_be_continued(self.launcher) {
+        if broadcast && signal == libc::SIGTSTP && !can_be_continued(self.ctx.launcher) {
             return;
         }
-        self.command_all(&AgentCommand::Signal(signal));
+        self.ctx.command_all(&AgentCommand::Signal(signal));
         match signal {
             libc::SIGTSTP | libc::SIGCONT => {
                 for pid in process_tree::descendants(rustix::process::getpid().as_raw_pid()) {
@@ -143,7 +143,7 @@ impl Agent<'_> {
     pub(super) fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
         let now = Instant::now();
         let code = self.shutdown.as_ref().map_or(128 + signal, |_| self.code());
-        self.command_all(&AgentCommand::Signal(signal));
+        self.ctx.command_all(&AgentCommand::Signal(signal));
         self.end_by(code, if at_once { now } else { now + self.grace });
         self.signal_ranks(signal, broadcast);
     }

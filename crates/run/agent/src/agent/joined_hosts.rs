@@ -79,68 +79,43 @@ impl Agent<'_> {
             return Ok(());
         };
         let joined = company.guests.len();
-        let first = self.job.nodes.names.len() - joined;
-        let job = AgentCommand::Job(Box::new(self.job_for(AgentOrigin::Joined))).encode();
+        let first = self.ctx.job.nodes.names.len() - joined;
+        let job = AgentCommand::Job(Box::new(job_for(self.ctx.job, AgentOrigin::Joined))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
             let errand = self.bootstrap_for(node, secret.clone(), (port, Vec::new()));
-            let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.epoll);
+            let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.ctx.epoll);
             let errand = ToJoiner::Errand(Box::new(errand)).encode();
-            let sent = trunk.send(&self.epoll, &errand);
-            let sent = sent.and_then(|()| trunk.send(&self.epoll, &job));
-            if let Some(below) = &mut self.child_agents {
+            let sent = trunk.send(&self.ctx.epoll, &errand);
+            let sent = sent.and_then(|()| trunk.send(&self.ctx.epoll, &job));
+            if let Some(below) = self.ctx.links.children_mut() {
                 below.take_endpoints(node, trunk);
             }
-            self.share_connection(node);
+            self.ctx.share_connection(node);
             if sent.is_err() {
                 lost.push(node);
             }
         }
         // All are known before the job ends for one of them, so that the others are told.
-        lost.into_iter().for_each(|node| self.child_lost(node));
-        let epoll = &self.epoll;
+        for node in lost {
+            self.ctx.links.lose_child(&self.ctx.epoll, node);
+        }
+        let epoll = &self.ctx.epoll;
         let gate = LateJoinListener::new(
             (company.porch, company.told),
             joined,
             &mut |place, socket| watch_late(epoll, place, socket),
         );
-        self.listen(gate.fd(), EpollToken::LateJoin)?;
+        self.ctx.listen(gate.fd(), EpollToken::LateJoin)?;
         if let Some(far) = &mut self.root_role {
             far.late_join = Some(gate);
         }
         Ok(())
     }
 
-    /// The job as agents elsewhere are told it: those that we start with our environment, and
-    /// directories that mean the same there; hosts that have joined have their own.
-    pub(super) fn job_for(&self, manner: AgentOrigin) -> Job {
-        let mut job = self.job.clone();
-        if manner == AgentOrigin::Joined {
-            job.env = Some(rank_start::environment_for_guests());
-            return job;
-        }
-        let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
-        for program in &mut job.programs {
-            program.dir = Some(match program.dir.take() {
-                Some(dir) => here.join(dir),
-                None => here.clone(),
-            });
-        }
-        let of_this_host = |name: &OsString| {
-            name.to_str()
-                .is_some_and(|name| rank_start::OF_ONE_HOST.contains(&name))
-        };
-        job.env = Some(
-            std::env::vars_os()
-                .filter(|(name, _)| !of_this_host(name))
-                .collect(),
-        );
-        job
-    }
-
     /// Somebody calls where hosts have joined.
     pub(super) fn accept_late_join(&mut self) {
-        let epoll = &self.epoll;
+        let epoll = &self.ctx.epoll;
         if let Some(gate) = self
             .root_role
             .as_mut()
@@ -163,7 +138,7 @@ impl Agent<'_> {
 
     /// Reads more from a host that came too late.
     pub(super) fn read_late_joiner(&mut self, place: u32) {
-        let epoll = &self.epoll;
+        let epoll = &self.ctx.epoll;
         if let Some(gate) = self
             .root_role
             .as_mut()
@@ -178,7 +153,7 @@ impl Agent<'_> {
 
     /// Whether this host has joined with a key.
     pub(super) fn has_joined(&self) -> bool {
-        self.child_role.as_ref().is_some_and(|up| up.joined)
+        self.ctx.links.parent().is_some_and(|up| up.has_joined())
     }
 
     /// Reports the loss of the root on a host that has joined: nobody else would say why its part
@@ -196,7 +171,8 @@ impl Agent<'_> {
     /// was started.
     pub(super) fn report_end_to_joiner(&mut self) {
         let code = self.code();
-        if code != 0 && self.child_role.as_ref().is_some_and(|up| up.link.is_some()) {
+        let up = self.ctx.links.parent();
+        if code != 0 && up.is_some_and(|up| up.link().is_some()) {
             self.report_to_joiner(&format!(
                 "garonne join: the job ended with exit code {code}; why is printed where it was started"
             ));
@@ -209,6 +185,33 @@ impl Agent<'_> {
             OutputSink::new(StreamKind::Err).write(format!("{line}\n").as_bytes());
         }
     }
+}
+
+/// Returns the job as agents elsewhere are told it: those that we start with our environment, and
+/// directories that mean the same there; hosts that have joined have their own.
+pub(super) fn job_for(job: &Job, manner: AgentOrigin) -> Job {
+    let mut job = job.clone();
+    if manner == AgentOrigin::Joined {
+        job.env = Some(rank_start::environment_for_guests());
+        return job;
+    }
+    let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    for program in &mut job.programs {
+        program.dir = Some(match program.dir.take() {
+            Some(dir) => here.join(dir),
+            None => here.clone(),
+        });
+    }
+    let of_this_host = |name: &OsString| {
+        name.to_str()
+            .is_some_and(|name| rank_start::OF_ONE_HOST.contains(&name))
+    };
+    job.env = Some(
+        std::env::vars_os()
+            .filter(|(name, _)| !of_this_host(name))
+            .collect(),
+    );
+    job
 }
 
 /// Watches one who calls where hosts have joined.

@@ -89,7 +89,7 @@ impl Agent<'_> {
     /// The world that ranks joined last, if some rank will never come to it.
     fn incomplete_world(&self) -> Option<u32> {
         // What ranks of other hosts do is not seen from here.
-        if self.job.nodes.several() {
+        if self.ctx.job.nodes.several() {
             return None;
         }
         let epoch = u32::try_from(self.worlds.len()).ok()?.checked_sub(1)?;

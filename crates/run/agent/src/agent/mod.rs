@@ -10,7 +10,7 @@
 mod adopted;
 mod agent_link;
 mod child_agents;
-mod child_role;
+mod context;
 mod crash_examination;
 mod disabled_networks;
 mod epoll_token;
@@ -31,12 +31,13 @@ mod missing_ranks;
 mod new_networks;
 mod other_mpi;
 mod output;
+mod output_forwarding;
 mod output_routing;
 mod output_source;
+mod parent_link;
 mod rank_description;
 pub(crate) mod rank_start;
 mod reaper;
-mod reconnect;
 mod registered_process;
 mod relay_rendezvous;
 mod relay_search;
@@ -56,6 +57,8 @@ mod suspension;
 mod timers;
 mod timestamp;
 mod traceback;
+mod tree_dispatch;
+mod tree_links;
 mod world_memory;
 
 use garonne_job::agent_socket_name::AgentSocketName;
@@ -63,7 +66,7 @@ use garonne_job::process_exit::ProcessExit;
 pub use garonne_job::settings::ENV_SINGLETONS;
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use garonne_sync::shm::Segment;
@@ -73,8 +76,7 @@ use rustix::net::SendFlags;
 
 use adopted::AdoptedRole;
 pub(crate) use adopted::adopt;
-use child_agents::ChildAgents;
-use child_role::{ChildRole, UnfinishedLine};
+use context::Context;
 use epoll_token::EpollToken;
 use failure_cause::PendingFailure;
 use flight_recorders::FlightRecorders;
@@ -93,6 +95,7 @@ use host_exchange::HostExchange;
 pub(crate) use host_exchange::listen_at;
 pub(crate) use joined_hosts::{AgentStart, RootConnection};
 use output::{LineMarks, OutputSink, RankStream, StreamKind};
+use output_forwarding::UnfinishedLine;
 use output_routing::OutputSinks;
 use output_source::OutputSource;
 use rank_start::{PreparedProgram, RankStarter};
@@ -158,14 +161,9 @@ struct WorldState {
 }
 
 struct Agent<'a> {
-    job: &'a Job,
-    id: JobId,
+    ctx: Context<'a>,
     admission: RegistrationSecret,
-    launcher: i32,
-    epoll: OwnedFd,
     registration_socket: OwnedFd,
-    launcher_socket: &'a OwnedFd,
-    signals: &'a sys::SignalFd,
     lifeline: (OwnedFd, OwnedFd),
     slots: Vec<RankSlot>,
     processes: Vec<RegisteredProcess>,
@@ -187,20 +185,12 @@ struct Agent<'a> {
     last_signal: Option<Instant>,
     /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
     missing_ranks_due: Option<Instant>,
-    /// Node of this agent; 0 is the launcher's.
-    node: u32,
     /// At the first agent of several.
     root_role: Option<Box<RootRole>>,
-    /// At the others: the line to the one above.
-    child_role: Option<Box<ChildRole>>,
-    /// At those with agents below them.
-    child_agents: Option<Box<ChildAgents>>,
     /// State for ranks that another launcher started.
     adopted_role: Option<AdoptedRole>,
     /// Addresses of all hosts, in a job on several.
     host_exchange: Option<HostExchange>,
-    /// Not all agents are there yet: no rank has been started.
-    waiting_for_agents: bool,
     /// Streams of other hosts that may be read again.
     resumed_streams: Vec<(StreamKind, u32)>,
     /// Calls to ranks of this node on behalf of those that wait for theirs.
@@ -275,16 +265,18 @@ fn run_job(
     let name = AgentSocketName::new(launcher as u32, id);
     let (hello, shared) = agent_discovery::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
-    agent.node = beginning.outer().map_or(0, |outer| outer.node);
-    agent.listen(agent.registration_socket.as_fd(), EpollToken::Registration)?;
-    agent.listen(link.as_fd(), EpollToken::Launcher)?;
+    agent.ctx.node = beginning.outer().map_or(0, |outer| outer.node);
+    agent
+        .ctx
+        .listen(agent.registration_socket.as_fd(), EpollToken::Registration)?;
+    agent.ctx.listen(link.as_fd(), EpollToken::Launcher)?;
     let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds =
         rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
-        Err(error) if agent.child_role.is_some() => Ok(agent.failed_here(&error)),
+        Err(error) if agent.ctx.is_child() => Ok(agent.failed_here(&error)),
         done => done,
     }
 }
@@ -298,22 +290,13 @@ impl<'a> Agent<'a> {
         hello: OwnedFd,
         (link, signals): (&'a OwnedFd, &'a sys::SignalFd),
     ) -> Result<Self> {
-        let setup = |what: &'static str| {
-            move |error: rustix::io::Errno| Error::system(codes::G0209, what, error)
-        };
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(setup("cannot make an epoll"))?;
+        let ctx = Context::new(job, id, launcher, (link, signals))?;
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(setup("cannot make the lifeline"))?;
+            .map_err(|error| Error::system(codes::G0209, "cannot make the lifeline", error))?;
         let agent = Self {
-            job,
-            id,
+            ctx,
             admission: RegistrationSecret::draw()?,
-            launcher,
-            epoll,
             registration_socket: hello,
-            launcher_socket: link,
-            signals,
             lifeline: pipe,
             slots: Vec::new(),
             processes: Vec::new(),
@@ -328,13 +311,9 @@ impl<'a> Agent<'a> {
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
             last_signal: None,
             missing_ranks_due: None,
-            node: 0,
             root_role: None,
-            child_role: None,
-            child_agents: None,
             adopted_role: None,
             host_exchange: None,
-            waiting_for_agents: false,
             resumed_streams: Vec::new(),
             reverse_connects: ReverseConnects::default(),
             disabled_networks: Vec::new(),
@@ -351,22 +330,17 @@ impl<'a> Agent<'a> {
             crash_examinations: crash_examination::CrashExaminations::default(),
             failure_output: failure_output::FailureOutput::default(),
         };
-        agent.listen(signals.as_fd(), EpollToken::Signals)?;
+        agent.ctx.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)
-    }
-
-    fn listen(&self, fd: BorrowedFd<'_>, token: EpollToken) -> Result<()> {
-        epoll::add(&self.epoll, fd, token.pack(), epoll::EventFlags::IN)
-            .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
     }
 
     /// Meets the agents of the other hosts. The job's exit code, if it ended before that.
     fn wait_for_agents(&mut self, beginning: AgentStart) -> Result<Option<i32>> {
-        self.waiting_for_agents = true;
+        self.ctx.waiting_for_agents = true;
         let listeners = self.connect_agents(beginning)?;
-        let ended = self.serve_until(|agent| agent.agents_are_connected())?;
+        let ended = self.serve_until(|agent| agent.ctx.links.are_connected())?;
         if ended.is_none() {
-            self.waiting_for_agents = false;
+            self.ctx.waiting_for_agents = false;
             self.exchange_hosts(listeners)?;
         }
         Ok(ended)
@@ -374,7 +348,7 @@ impl<'a> Agent<'a> {
 
     /// Everything from the meeting of the agents, if there are several, to the end.
     fn run_ranks(&mut self, starter: RankStarter<'_>, beginning: AgentStart) -> Result<i32> {
-        if self.job.nodes.several()
+        if self.ctx.job.nodes.several()
             && let Some(code) = self.wait_for_agents(beginning)?
         {
             return Ok(code);
@@ -394,17 +368,19 @@ impl<'a> Agent<'a> {
         self.open_output_files()?;
         self.exit_log.begin();
         let marking = LineMarks {
-            tags: self.job.tags,
-            stamps: self.job.stamps,
-            colour: self.job.colour,
+            tags: self.ctx.job.tags,
+            stamps: self.ctx.job.stamps,
+            colour: self.ctx.job.colour,
         };
         // A program need not be on hosts that run none of its ranks.
-        let of_rank = self.job.program_of_rank();
+        let of_rank = self.ctx.job.program_of_rank();
         let here = |index: usize| {
             let mut ranks = of_rank.iter().zip(0..);
-            ranks.any(|(program, rank)| *program == index && self.job.nodes.of(rank) == self.node)
+            ranks.any(|(program, rank)| {
+                *program == index && self.ctx.job.nodes.of(rank) == self.ctx.node
+            })
         };
-        let programs = self.job.programs.iter().enumerate();
+        let programs = self.ctx.job.programs.iter().enumerate();
         let ready = programs
             .map(|(index, program)| {
                 here(index)
@@ -412,22 +388,23 @@ impl<'a> Agent<'a> {
                     .transpose()
             })
             .collect::<Result<Vec<_>>>()?;
-        if !self.job.nodes.several() && ready.iter().flatten().any(PreparedProgram::uses_both_rails)
+        if !self.ctx.job.nodes.several()
+            && ready.iter().flatten().any(PreparedProgram::uses_both_rails)
         {
             self.exchange_on_one_host()?;
         }
         for (rank, program) in of_rank.into_iter().enumerate() {
             let rank = rank as u32;
-            let node = self.job.nodes.of(rank);
+            let node = self.ctx.job.nodes.of(rank);
             let (pid, out, err) = match &ready[program] {
-                Some(ready) if node == self.node => {
+                Some(ready) if node == self.ctx.node => {
                     let input = self.open_stdin_pipe(rank);
                     let started = starter.start(rank, ready, input)?;
-                    self.listen(
+                    self.ctx.listen(
                         started.stdout.as_fd(),
                         EpollToken::Output(StreamKind::Out, rank),
                     )?;
-                    self.listen(
+                    self.ctx.listen(
                         started.stderr.as_fd(),
                         EpollToken::Output(StreamKind::Err, rank),
                     )?;
@@ -446,10 +423,10 @@ impl<'a> Agent<'a> {
                 pid,
                 program,
                 // Of ranks of other hosts only the first agent hears.
-                ended: (node != self.node && self.root_role.is_none())
+                ended: (node != self.ctx.node && self.root_role.is_none())
                     .then_some(ProcessExit::Exit(0)),
                 out: RankStream::new(out, rank, StreamKind::Out, marking),
-                err: match self.job.files.err {
+                err: match self.ctx.job.files.err {
                     None => err.hold_tracebacks(),
                     Some(_) => err,
                 },
@@ -472,6 +449,7 @@ impl<'a> Agent<'a> {
     /// Serves until the job is over, and gives its code; or until it is time for something else.
     fn serve_until(&mut self, enough: impl Fn(&Self) -> bool) -> Result<Option<i32>> {
         let mut events = Vec::with_capacity(64);
+        self.handle_lost_links();
         loop {
             if let Some(code) = self.exit_code_if_done()? {
                 return Ok(Some(code));
@@ -482,7 +460,7 @@ impl<'a> Agent<'a> {
             let timeout = self.suspension.before_wait(self.next_due());
             events.clear();
             match epoll::wait(
-                &self.epoll,
+                &self.ctx.epoll,
                 rustix::buffer::spare_capacity(&mut events),
                 timeout.as_ref(),
             ) {
@@ -496,6 +474,7 @@ impl<'a> Agent<'a> {
                 }
             }
             self.after_wait();
+            self.handle_lost_links();
             // Deaths before what others say of them.
             let mut tokens: Vec<_> = events
                 .iter()
@@ -504,17 +483,20 @@ impl<'a> Agent<'a> {
             tokens.sort_by_key(|token| !matches!(token, EpollToken::Process(_)));
             for token in tokens {
                 self.handle(token)?;
+                self.handle_lost_links();
             }
             self.read_resumed();
+            self.handle_lost_links();
             self.handle_due()?;
             self.report_ends();
+            self.handle_lost_links();
         }
     }
 
     fn handle(&mut self, token: EpollToken) -> Result<()> {
         match token {
             EpollToken::Registration => self.accept_registration(),
-            EpollToken::Launcher if self.adopted_role.is_some() => self.first_rank_disconnected(),
+            EpollToken::Launcher if self.ctx.is_adopted => self.first_rank_disconnected(),
             EpollToken::Launcher => self.read_launcher(),
             EpollToken::Signals => self.serve_signals(),
             EpollToken::Output(kind, rank) => self.read_output(kind, rank),
@@ -523,7 +505,7 @@ impl<'a> Agent<'a> {
             EpollToken::Sink(kind) => self.flush(kind),
             EpollToken::AgentListener => self.accept_child(),
             EpollToken::Unauthenticated(place) => self.read_unauthenticated(place),
-            EpollToken::AgentLink(node) if node == self.node => self.read_parent(),
+            EpollToken::AgentLink(node) if node == self.ctx.node => self.read_parent(),
             EpollToken::AgentLink(node) => self.read_child(node),
             EpollToken::StarterOutput(node) => self.read_starter_output(node),
             EpollToken::Stdin => self.read_stdin(),
@@ -543,7 +525,7 @@ impl<'a> Agent<'a> {
     }
 
     fn serve_signals(&mut self) {
-        while let Some(signal) = self.signals.next() {
+        while let Some(signal) = self.ctx.signals.next() {
             match signal.number {
                 libc::SIGCHLD => self.reap_children(),
                 // A key on the terminal reaches launcher, agent and ranks alike. It is seen here

@@ -15,18 +15,18 @@ use std::net::IpAddr;
 impl Agent<'_> {
     /// Looks for addresses that this host did not have before.
     pub(super) fn find_new_addresses(&mut self) {
-        if self.host_exchange.is_none() || !self.job.nodes.several() {
+        if self.host_exchange.is_none() || !self.ctx.job.nodes.several() {
             return;
         }
         let known = self.own_addresses();
         let mut found = addresses::own();
         found.retain(|address| {
-            !known.contains(address) && !self.new_addresses.contains(&(self.node, *address))
+            !known.contains(address) && !self.new_addresses.contains(&(self.ctx.node, *address))
         });
         match found.is_empty() {
             true => {}
-            false if self.child_role.is_some() => self.report(&AgentReport::NewAddresses(found)),
-            false => self.report_new_addresses(self.node, &found),
+            false if self.ctx.is_child() => self.ctx.report(&AgentReport::NewAddresses(found)),
+            false => self.report_new_addresses(self.ctx.node, &found),
         }
     }
 
@@ -40,7 +40,8 @@ impl Agent<'_> {
             }
         }
         if self.new_addresses.len() > before {
-            self.command_all(&AgentCommand::NewAddresses(self.new_addresses.clone()));
+            self.ctx
+                .command_all(&AgentCommand::NewAddresses(self.new_addresses.clone()));
             self.publish_new_addresses();
         }
     }

@@ -157,7 +157,7 @@ impl Agent<'_> {
             .zip(0..)
             .filter_map(|(ready, index)| Some((index, ready.as_ref()?)));
         let is_free = here.clone().any(|(_, ready)| ready.may_be_of_any_mpi());
-        if self.job.size() < 2 || is_free || here.clone().next().is_none() {
+        if self.ctx.job.size() < 2 || is_free || here.clone().next().is_none() {
             return;
         }
         let linked = here
@@ -202,7 +202,7 @@ impl Agent<'_> {
 
     fn has_not_registered(&self, rank: u32) -> bool {
         let slot = &self.slots[rank as usize];
-        slot.node == self.node && slot.member.is_none() && slot.ended.is_none()
+        slot.node == self.ctx.node && slot.member.is_none() && slot.ended.is_none()
     }
 
     fn look_at_rank(&mut self, rank: u32, now: Instant) {
@@ -265,7 +265,7 @@ impl Agent<'_> {
             "error[{}]: rank {rank} {}; each of the {} ranks is a world of one",
             codes::G0240,
             self.other_mpi_of(rank, runs),
-            self.job.size()
+            self.ctx.job.size()
         );
         self.rank_refused(rank, &line);
     }

@@ -198,8 +198,8 @@ impl Agent<'_> {
 
     /// At the first agent: opens the files that take what ranks write.
     pub(super) fn open_output_files(&mut self) -> Result<()> {
-        let job = self.job;
-        match self.child_role.is_some() || job.files.are_none() {
+        let job = self.ctx.job;
+        match self.ctx.is_child() || job.files.are_none() {
             true => Ok(()),
             false => self.sinks.open_files(job),
         }
@@ -214,8 +214,8 @@ impl Agent<'_> {
 
     /// A line of the agent itself.
     pub(super) fn print_line(&mut self, line: &str) {
-        if self.child_role.is_some() {
-            return self.report(&AgentReport::Print(line.to_owned()));
+        if self.ctx.is_child() {
+            return self.ctx.report(&AgentReport::Print(line.to_owned()));
         }
         self.exit_log.note_line(line);
         let own = self.sinks.own;
@@ -225,7 +225,7 @@ impl Agent<'_> {
 
     /// Reads what a rank has written, as far as there is any.
     pub(super) fn read_output(&mut self, kind: StreamKind, rank: u32) {
-        if self.child_role.is_some() {
+        if self.ctx.is_child() {
             return self.forward(kind, rank, false);
         }
         let mut buffer = [0; 16 * 1024];
@@ -248,7 +248,7 @@ impl Agent<'_> {
                 Err(rustix::io::Errno::INTR) => {}
                 _ => {
                     if let Some(pipe) = source.pipe() {
-                        let _ = epoll::delete(&self.epoll, pipe);
+                        let _ = epoll::delete(&self.ctx.epoll, pipe);
                     }
                     stream.end(sink);
                 }
@@ -273,7 +273,7 @@ impl Agent<'_> {
     /// Tells the agent of a rank elsewhere that so much of its output was taken.
     fn grant_stream_credit(&mut self, kind: StreamKind, rank: u32, taken: usize) {
         let slot = &mut self.slots[rank as usize];
-        if slot.node == self.node || taken == 0 {
+        if slot.node == self.ctx.node || taken == 0 {
             return;
         }
         let (node, owed) = (slot.node, &mut slot.stream_credit[kind as usize]);
@@ -281,7 +281,7 @@ impl Agent<'_> {
         if *owed >= FAR_ROOM_STEP {
             let order =
                 AgentCommand::StreamCredit(rank, output_stream(kind), std::mem::take(owed) as u32);
-            self.command(node, &order);
+            self.ctx.command(node, &order);
         }
     }
 
@@ -342,7 +342,7 @@ impl Agent<'_> {
         {
             Some((Some(pipe), _)) => {
                 let _ = epoll::modify(
-                    &self.epoll,
+                    &self.ctx.epoll,
                     pipe,
                     EpollToken::Output(kind, rank).pack(),
                     flags,
@@ -364,14 +364,14 @@ impl Agent<'_> {
         let kind = sink.kind();
         if sink.pending_bytes() > 0 || sink.flush() == SinkState::Broken {
             match sink.flush() {
-                SinkState::Free => drop(epoll::delete(&self.epoll, sink.fd())),
+                SinkState::Free => drop(epoll::delete(&self.ctx.epoll, sink.fd())),
                 SinkState::Pending => {
                     let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
                     let token = EpollToken::Sink(kind).pack();
-                    if epoll::modify(&self.epoll, sink.fd(), token, flags).is_err() {
+                    if epoll::modify(&self.ctx.epoll, sink.fd(), token, flags).is_err() {
                         // A regular file cannot be watched, but it never has to be waited for
                         // either.
-                        let _ = epoll::add(&self.epoll, sink.fd(), token, flags);
+                        let _ = epoll::add(&self.ctx.epoll, sink.fd(), token, flags);
                     }
                 }
                 SinkState::Broken if place >= FIRST_FILE => self.file_lost(place),

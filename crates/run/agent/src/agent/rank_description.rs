@@ -29,7 +29,7 @@ impl Agent<'_> {
         if !told.is_empty() {
             return told;
         }
-        let program = &self.job.programs[self.slots[rank as usize].program];
+        let program = &self.ctx.job.programs[self.slots[rank as usize].program];
         program
             .argv
             .first()

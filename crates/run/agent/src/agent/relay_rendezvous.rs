@@ -35,19 +35,19 @@ impl Agent<'_> {
         let Some((from, to)) = self.nodes_of(call) else {
             return;
         };
-        let count = self.job.nodes.names.len() as u32;
+        let count = self.ctx.job.nodes.names.len() as u32;
         let others: Vec<u32> = (0..count)
-            .filter(|node| ![self.node, from, to].contains(node))
+            .filter(|node| ![self.ctx.node, from, to].contains(node))
             .collect();
         for node in of_round(&others, failed) {
-            self.command(node, &AgentCommand::OpenRendezvous(call));
+            self.ctx.command(node, &AgentCommand::OpenRendezvous(call));
         }
     }
 
     /// Whether this node has neither of two ranks, which are on two others.
     fn is_possible_rendezvous(&self, call: ReverseConnectRequest) -> bool {
         self.nodes_of(call)
-            .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.node))
+            .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.ctx.node))
     }
 
     /// Two may meet at this node.
@@ -58,9 +58,9 @@ impl Agent<'_> {
         let Some(port) = self.relay_port() else {
             return;
         };
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::RendezvousOpened(call, port)),
-            false => self.rendezvous_opened(call, (self.node, port)),
+        match self.ctx.is_child() {
+            true => self.ctx.report(&AgentReport::RendezvousOpened(call, port)),
+            false => self.rendezvous_opened(call, (self.ctx.node, port)),
         }
     }
 
@@ -77,16 +77,16 @@ impl Agent<'_> {
     }
 
     fn order_rendezvous_try(&mut self, node: u32, venue: RendezvousPoint) {
-        match node == self.node {
+        match node == self.ctx.node {
             true => self.try_rendezvous(venue),
-            false => self.command(node, &AgentCommand::TryRendezvous(venue)),
+            false => self.ctx.command(node, &AgentCommand::TryRendezvous(venue)),
         }
     }
 
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both
     /// have, and do meet there from now on.
     pub(super) fn try_rendezvous(&mut self, venue: RendezvousPoint) {
-        if venue.via == self.node {
+        if venue.via == self.ctx.node {
             let two = self
                 .nodes_of(venue.call)
                 .filter(|_| self.is_possible_rendezvous(venue.call));
@@ -100,9 +100,9 @@ impl Agent<'_> {
 
     /// This node reaches it, or is it.
     pub(super) fn rendezvous_probe_reached(&mut self, venue: RendezvousPoint) {
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::RendezvousReached(venue)),
-            false => self.rendezvous_reached(venue, self.node),
+        match self.ctx.is_child() {
+            true => self.ctx.report(&AgentReport::RendezvousReached(venue)),
+            false => self.rendezvous_reached(venue, self.ctx.node),
         }
     }
 

@@ -174,17 +174,17 @@ impl Agent<'_> {
         let Some(nodes) = self.nodes_of(call) else {
             return;
         };
-        let count = self.job.nodes.names.len() as u32;
-        if self.child_role.is_some() || nodes.0 == nodes.1 || count < 3 {
+        let count = self.ctx.job.nodes.names.len() as u32;
+        if self.ctx.is_child() || nodes.0 == nodes.1 || count < 3 {
             return;
         }
         match self.relays.search.record_unreachable(nodes, Instant::now()) {
             SearchStep::Nothing => {}
             SearchStep::Caller => {
                 for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
-                    match node == self.node {
+                    match node == self.ctx.node {
                         true => self.probe_relay(call),
-                        false => self.command(node, &AgentCommand::ProbeRelay(call)),
+                        false => self.ctx.command(node, &AgentCommand::ProbeRelay(call)),
                     }
                 }
             }
@@ -198,7 +198,10 @@ impl Agent<'_> {
         let Some(port) = self.port_of(call.to) else {
             return;
         };
-        self.start_probe(ProbeTarget::Rank(call), (self.job.nodes.of(call.to), port));
+        self.start_probe(
+            ProbeTarget::Rank(call),
+            (self.ctx.job.nodes.of(call.to), port),
+        );
     }
 
     /// Tries all addresses of a node at once, at this port.
@@ -215,7 +218,7 @@ impl Agent<'_> {
                 continue;
             };
             let token = EpollToken::Probe(place as u32).pack();
-            if epoll::add(&self.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
+            if epoll::add(&self.ctx.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
                 return;
             }
             let until = now + PROBE_LIMIT;
@@ -245,9 +248,9 @@ impl Agent<'_> {
             ProbeTarget::Rank(call) => {
                 if let Some(port) = self.relay_port() {
                     self.expect_relay_here(call);
-                    match self.child_role.is_some() {
-                        true => self.report(&AgentReport::RelayOpened(call, port)),
-                        false => self.relay_opened(call, (self.node, port)),
+                    match self.ctx.is_child() {
+                        true => self.ctx.report(&AgentReport::RelayOpened(call, port)),
+                        false => self.relay_opened(call, (self.ctx.node, port)),
                     }
                 }
             }
@@ -266,9 +269,9 @@ impl Agent<'_> {
 
     /// Ranks of a node may go this way.
     pub(super) fn announce_route(&mut self, node: u32, way: RelayRoute) {
-        match node == self.node {
+        match node == self.ctx.node {
             true => self.add_route(way),
-            false => self.command(node, &AgentCommand::AddRelayRoute(way)),
+            false => self.ctx.command(node, &AgentCommand::AddRelayRoute(way)),
         }
     }
 
@@ -324,7 +327,7 @@ impl Agent<'_> {
     }
 
     fn set_host_endpoints(&self) {
-        let nodes = 0..self.job.nodes.names.len() as u32;
+        let nodes = 0..self.ctx.job.nodes.names.len() as u32;
         let around = &self.relays.host_endpoints;
         *around.lock().unwrap_or_else(PoisonError::into_inner) = HostEndpoints {
             addresses: nodes.map(|node| self.addresses_now(node)).collect(),
@@ -342,10 +345,15 @@ impl Agent<'_> {
     }
 
     fn relay_at(&self, listener: TcpListener, port: u16) -> Option<OwnRelay> {
-        let relay = Relay::new(listener, self.secret()?.clone(), self.id.0.to_ne_bytes()).ok()?;
+        let relay = Relay::new(
+            listener,
+            self.secret()?.clone(),
+            self.ctx.id.0.to_ne_bytes(),
+        )
+        .ok()?;
         let ready: OwnedFd = relay.fd().try_clone_to_owned().ok()?;
-        let ranks: Vec<(u32, u16)> = (0..self.job.size())
-            .map(|rank| (self.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
+        let ranks: Vec<(u32, u16)> = (0..self.ctx.job.size())
+            .map(|rank| (self.ctx.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
             .collect();
         self.set_host_endpoints();
         let meeting = Arc::<Mutex<PendingPairs>>::default();

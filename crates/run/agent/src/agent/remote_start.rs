@@ -47,14 +47,14 @@ impl Agent<'_> {
         secret: Secret,
         (port, addresses): (u16, Vec<IpAddr>),
     ) -> AgentBootstrap {
-        let parent = self.job.tree().parent(node).unwrap_or(0);
+        let parent = self.ctx.job.tree().parent(node).unwrap_or(0);
         AgentBootstrap {
-            job: self.id.0,
+            job: self.ctx.id.0,
             secret,
             node,
-            name: self.job.nodes.name(node).to_owned(),
+            name: self.ctx.job.nodes.name(node).to_owned(),
             parent,
-            parent_name: self.job.nodes.name(parent).to_owned(),
+            parent_name: self.ctx.job.nodes.name(parent).to_owned(),
             port,
             addresses,
         }
@@ -62,7 +62,7 @@ impl Agent<'_> {
 
     /// Starts the agents of those that report to a node, which takes calls there.
     pub(super) fn start_child_agents(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
-        let children = self.job.tree().children(node);
+        let children = self.ctx.job.tree().children(node);
         let known = |far: &super::RootRole| {
             far.remote_starts
                 .iter()
@@ -87,6 +87,12 @@ impl Agent<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a node is known to have an agent that has found its parent.
+    fn has_connected(&self, node: u32) -> bool {
+        let below = self.ctx.links.children();
+        below.is_some_and(|below| below.knows(node))
     }
 
     fn remote_start(&mut self, node: u32) -> Option<&mut RemoteStart> {
@@ -117,7 +123,7 @@ impl Agent<'_> {
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
                 _ => {
-                    let _ = epoll::delete(&self.epoll, words);
+                    let _ = epoll::delete(&self.ctx.epoll, words);
                     hired.words = None;
                     return;
                 }
@@ -142,7 +148,7 @@ impl Agent<'_> {
             .collect();
         for (node, how) in ended {
             self.suspect_link(node);
-            if !self.waiting_for_agents || self.has_connected(node) {
+            if !self.ctx.waiting_for_agents || self.has_connected(node) {
                 continue;
             }
             self.read_starter_output(node);
@@ -168,7 +174,9 @@ impl Agent<'_> {
 
     /// The agent of a node below is not there.
     pub(super) fn not_started(&mut self, node: u32, why: &str) {
-        self.checkin_failed(node);
+        if let Some(below) = self.ctx.links.children_mut() {
+            below.set_done(node);
+        }
         self.read_starter_output(node);
         let name = self.host_name(node).to_owned();
         let said = self
@@ -187,7 +195,7 @@ impl Agent<'_> {
     /// Stops the commands whose agents have not connected; these would find nobody.
     pub(super) fn stop_unused_starters(&mut self) {
         let absent: Vec<i32> = match &self.root_role {
-            Some(far) if self.waiting_for_agents => {
+            Some(far) if self.ctx.waiting_for_agents => {
                 let absent = far
                     .remote_starts
                     .iter()
@@ -202,7 +210,7 @@ impl Agent<'_> {
         absent
             .into_iter()
             .for_each(|pid| sys::kill(pid, libc::SIGTERM));
-        if let Some(below) = &mut self.child_agents {
+        if let Some(below) = self.ctx.links.children_mut() {
             below.forget_absent();
         }
     }
@@ -221,7 +229,7 @@ impl Agent<'_> {
         rustix::fs::fcntl_setfl(&words, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
         // It fits what a new pipe takes at once.
         rustix::io::write(&errand_end, &errand.encode()).map_err(failed)?;
-        let argv = command(&self.job.starter, &errand.name)?;
+        let argv = command(&self.ctx.job.starter, &errand.name)?;
         let program = argv[0].to_string_lossy().into_owned();
         let path = std::env::var_os("PATH");
         let path =
@@ -257,7 +265,7 @@ impl Agent<'_> {
             own_group: true,
             cpus: &[],
             nofile: None,
-            signals: self.signals,
+            signals: self.ctx.signals,
         };
         let pid = spawn::spawn(&exec).map_err(|error| match error {
             spawn::SpawnError::Fork(error) => {
@@ -273,7 +281,8 @@ impl Agent<'_> {
                 error,
             ),
         })?;
-        self.listen(words.as_fd(), EpollToken::StarterOutput(errand.node))?;
+        self.ctx
+            .listen(words.as_fd(), EpollToken::StarterOutput(errand.node))?;
         Ok(RemoteStart {
             node: errand.node,
             pid,

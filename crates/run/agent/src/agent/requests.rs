@@ -134,7 +134,7 @@ impl Agent<'_> {
         // Where no rank runs tools are the only ones to read a board. Without it they say less.
         if self.worlds.is_empty()
             && self.host_exchange.is_some()
-            && self.job.ranks_of(self.node).is_empty()
+            && self.ctx.job.ranks_of(self.ctx.node).is_empty()
         {
             let _ = self.new_world(0, LIBRARY_VERSION, 0);
         }
@@ -142,12 +142,12 @@ impl Agent<'_> {
             world.reset_absence();
         }
         let message = ToRank::Attached {
-            command: self.job.command.chars().take(4096).collect(),
-            launcher: self.launcher as u32,
+            command: self.ctx.job.command.chars().take(4096).collect(),
+            launcher: self.ctx.launcher as u32,
             ranks: self.slots.len() as u32,
             hosts: self.host_names(),
             name: self.job_name(),
-            started_s: self.job.started_s,
+            started_s: self.ctx.job.started_s,
         };
         let file: Vec<_> = self
             .worlds
@@ -160,9 +160,9 @@ impl Agent<'_> {
 
     /// The job's name; where nobody decided one, what all its agents derive alike.
     fn job_name(&self) -> String {
-        match self.job.name.is_empty() {
-            true => garonne_job::job_name::derived(&self.job.command, self.id.0 as u64),
-            false => self.job.name.clone(),
+        match self.ctx.job.name.is_empty() {
+            true => garonne_job::job_name::derived(&self.ctx.job.command, self.ctx.id.0 as u64),
+            false => self.ctx.job.name.clone(),
         }
     }
 
@@ -200,8 +200,8 @@ impl Agent<'_> {
                     .to_owned();
                 // What the host lacks; other refusals are about the rank.
                 let lacks = [codes::G0209, codes::G0301, codes::G0302].contains(&code.as_str());
-                let text = match lacks && self.job.nodes.several() {
-                    true => format!("host '{}': {text}", self.host_name(self.node)),
+                let text = match lacks && self.ctx.job.nodes.several() {
+                    true => format!("host '{}': {text}", self.host_name(self.ctx.node)),
                     false => text,
                 };
                 reply(
@@ -254,7 +254,7 @@ impl Agent<'_> {
             }
             epoch = holder.epoch + 1;
         }
-        if epoch > 0 && self.job.nodes.several() {
+        if epoch > 0 && self.ctx.job.nodes.several() {
             let text = format!(
                 "rank {rank} is a second MPI program in its place, which jobs on several hosts cannot have yet"
             );
@@ -314,6 +314,7 @@ impl Agent<'_> {
         slot.member = Some(index);
         let world = &self.worlds[epoch as usize];
         let cpu = self
+            .ctx
             .job
             .placement
             .masks
@@ -333,9 +334,9 @@ impl Agent<'_> {
             fds.extend([listener.as_fd(), secret.as_fd()]);
         }
         reply(socket.as_fd(), &message, &fds);
-        let _ = self.listen(socket.as_fd(), EpollToken::Control(index));
+        let _ = self.ctx.listen(socket.as_fd(), EpollToken::Control(index));
         if let Some(pidfd) = &pidfd {
-            let _ = self.listen(pidfd.as_fd(), EpollToken::Process(index));
+            let _ = self.ctx.listen(pidfd.as_fd(), EpollToken::Process(index));
         }
         self.processes.push(RegisteredProcess {
             epoch,
@@ -400,9 +401,9 @@ impl Agent<'_> {
             ToAgent::Resumed => self.processes[index as usize].finalized = false,
             ToAgent::Abort { code, text } => {
                 // Another launcher wants to see it end with that code, not by a signal of ours.
-                self.processes[index as usize].leaves = self.adopted_role.is_some();
+                self.processes[index as usize].leaves = self.ctx.is_adopted;
                 self.aborted(rank, code, &text);
-                if self.adopted_role.is_some() {
+                if self.ctx.is_adopted {
                     wait_for_output(std::io::stderr().as_fd());
                     self.answer(index, &ToRank::Acknowledged);
                 }
@@ -514,7 +515,7 @@ impl Agent<'_> {
         let member = &mut self.processes[index as usize];
         let token = EpollToken::Process(index).pack();
         let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
-            epoll::modify(&self.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
+            epoll::modify(&self.ctx.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
         });
         if !watched {
             member.pidfd = None;
@@ -525,7 +526,7 @@ impl Agent<'_> {
         let told = self.end_reported_by(index);
         if let Some(pidfd) = &self.processes[index as usize].pidfd {
             // It says no more, but can still be asked.
-            let _ = epoll::delete(&self.epoll, pidfd);
+            let _ = epoll::delete(&self.ctx.epoll, pidfd);
         }
         if let (Some(ended), Some(rank)) = (told, self.rank_of(index)) {
             self.wrapped_rank_ended(rank, ended);

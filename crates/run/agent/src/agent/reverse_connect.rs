@@ -41,17 +41,18 @@ impl Agent<'_> {
         self.search_relay(call);
         if self.is_here(call.to) {
             self.connect_to_rank(call);
-        } else if self.child_role.is_some() {
-            self.report(&AgentReport::ReverseConnect(call));
+        } else if self.ctx.is_child() {
+            self.ctx.report(&AgentReport::ReverseConnect(call));
         } else {
-            self.command(called, &AgentCommand::ReverseConnect(call));
+            self.ctx
+                .command(called, &AgentCommand::ReverseConnect(call));
         }
     }
 
     /// The nodes of the rank that is to be called and of the one that is to call, which another
     /// agent names. `None`: there are no such ranks.
     pub(super) fn nodes_of(&self, call: ReverseConnectRequest) -> Option<(u32, u32)> {
-        let (size, nodes) = (self.job.size(), &self.job.nodes);
+        let (size, nodes) = (self.ctx.job.size(), &self.ctx.job.nodes);
         (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
     }
 
@@ -73,7 +74,7 @@ impl Agent<'_> {
             return;
         };
         let house: LocalIdentity =
-            agent_channel::house_of_asking(secret.clone(), self.id.0.to_ne_bytes(), what.from);
+            agent_channel::house_of_asking(secret.clone(), self.ctx.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
             let Ok(call) = ChannelConnect::ask(&house, (address, what.to), what.bulk) else {
@@ -89,7 +90,7 @@ impl Agent<'_> {
             let token = EpollToken::ReverseConnect(place as u32).pack();
             let watched = call
                 .fd()
-                .is_some_and(|fd| epoll::add(&self.epoll, fd, token, flags).is_ok());
+                .is_some_and(|fd| epoll::add(&self.ctx.epoll, fd, token, flags).is_ok());
             if !watched {
                 continue;
             }
@@ -120,7 +121,7 @@ impl Agent<'_> {
                     && let Some(fd) = asking.call.fd()
                 {
                     let token = EpollToken::ReverseConnect(place).pack();
-                    let _ = epoll::modify(&self.epoll, fd, token, epoll::EventFlags::IN);
+                    let _ = epoll::modify(&self.ctx.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
             // The rank knows: nothing more is to be said.
@@ -140,15 +141,15 @@ impl Agent<'_> {
 
     /// A rank of this node says that it does not reach another, nor that one it.
     pub(super) fn ranks_unreachable(&mut self, rank: u32, peer: u32) {
-        if peer >= self.job.size() || self.is_here(peer) {
+        if peer >= self.ctx.job.size() || self.is_here(peer) {
             return;
         }
-        let (here, there) = (self.node, self.job.nodes.of(peer));
+        let (here, there) = (self.ctx.node, self.ctx.job.nodes.of(peer));
         let side = |node: u32| {
             format!(
                 "host '{}' (ranks {})",
                 self.host_name(node),
-                listed(&self.job.ranks_of(node))
+                listed(&self.ctx.job.ranks_of(node))
             )
         };
         let at: Vec<String> = self
@@ -173,10 +174,10 @@ impl Agent<'_> {
 
     /// A rank of this node says why it cannot have a connection to another.
     pub(super) fn connection_refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
-        let Some(code) = codes::find(code).filter(|_| peer < self.job.size()) else {
+        let Some(code) = codes::find(code).filter(|_| peer < self.ctx.job.size()) else {
             return;
         };
-        let host = |rank| self.host_name(self.job.nodes.of(rank));
+        let host = |rank| self.host_name(self.ctx.job.nodes.of(rank));
         let line = format!(
             "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
             code.id,

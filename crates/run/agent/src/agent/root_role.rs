@@ -17,9 +17,7 @@ use super::{Agent, listen_at};
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
 use garonne_job::agent_checkin::{in_parts, name_apart, table};
-use garonne_job::agent_messages::{
-    AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, OutputStream, QueryId, RankExit,
-};
+use garonne_job::agent_messages::{AgentCommand, HostEndpoint, NodeEndpoints, OutputStream};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::node_map::listed;
@@ -63,6 +61,11 @@ impl RootRole {
         &self.secret
     }
 
+    /// Notes what the ranks of a node lack of the binding that was asked for.
+    pub fn note_unbound(&mut self, what: String, node: u32) {
+        self.unbound.entry(what).or_default().push(node);
+    }
+
     /// The port at which those call that report to the first agent.
     pub fn port(&self) -> u16 {
         self.port
@@ -94,68 +97,6 @@ impl Agent<'_> {
         company.map_or(Ok(()), |company| self.joined_host(company))
     }
 
-    /// Handles the report of a node's agent, which may have come through other agents.
-    pub(super) fn handle_root_report(&mut self, node: u32, report: AgentReport) {
-        match report {
-            AgentReport::Output(rank, side, bytes) => {
-                if self.is_of(rank, node) {
-                    let kind = kind(side);
-                    let stream = self.slots[rank as usize].stream_mut(kind);
-                    if let Some(source) = &mut stream.source {
-                        source.feed(&bytes);
-                    }
-                    if stream.reading {
-                        self.read_output(kind, rank);
-                    }
-                }
-            }
-            AgentReport::Failed {
-                rank,
-                code,
-                finalized,
-                report,
-                line,
-            } => self.failed_on_other_host(rank, (code, finalized), &report, &line),
-            AgentReport::StdinTaken(bytes) => self.stdin_taken(node, bytes),
-            AgentReport::Print(line) => self.print_line(&line),
-            AgentReport::Unbound(what) => {
-                if let Some(far) = &mut self.root_role {
-                    far.unbound.entry(what).or_default().push(node);
-                }
-            }
-            AgentReport::RankExits(ends) => {
-                let is_there = |end: &RankExit| self.is_of(end.rank, node);
-                let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
-                self.exit_log.note_elsewhere(ends);
-            }
-            AgentReport::ReverseConnect(call) => self.request_reverse_connect(call),
-            AgentReport::DisableNetwork(network, drained, number) => {
-                self.set_drained(network, drained, QueryId { node, number })
-            }
-            AgentReport::Addresses(question, own) => self.take_addresses(node, question, own),
-            AgentReport::NewAddresses(found) => self.report_new_addresses(node, &found),
-            AgentReport::Query(number, wish) => self.query_all(QueryId { node, number }, wish),
-            AgentReport::QueryResult(asked, look) => self.forward_snapshot(node, asked, look),
-            AgentReport::RelayOpened(call, port) => self.relay_opened(call, (node, port)),
-            AgentReport::RendezvousOpened(call, port) => self.rendezvous_opened(call, (node, port)),
-            AgentReport::RendezvousReached(venue) => self.rendezvous_reached(venue, node),
-            AgentReport::Listening(port, addresses) => {
-                if let Err(error) = self.start_child_agents(node, (port, addresses)) {
-                    self.fail_without_rank(
-                        super::exit_log::start_error_code(&error),
-                        &error.to_string(),
-                    );
-                }
-            }
-            // Between each two only.
-            AgentReport::Ready(_)
-            | AgentReport::RanksEnded(_)
-            | AgentReport::Done
-            | AgentReport::FromNode(..)
-            | AgentReport::Ping => {}
-        }
-    }
-
     /// Ranks of other hosts have ended.
     pub(super) fn ended_elsewhere(&mut self, ranks: Vec<u32>) {
         for rank in &ranks {
@@ -170,7 +111,7 @@ impl Agent<'_> {
     }
 
     /// Whether a started rank is on that node.
-    fn is_of(&self, rank: u32, node: u32) -> bool {
+    pub(super) fn is_of(&self, rank: u32, node: u32) -> bool {
         self.slots
             .get(rank as usize)
             .is_some_and(|slot| slot.node == node)
@@ -178,10 +119,10 @@ impl Agent<'_> {
 
     /// Nothing more comes from the ranks of a node and of those below it.
     pub(super) fn output_ended_of(&mut self, node: u32) {
-        if self.child_role.is_some() {
+        if self.ctx.is_child() {
             return;
         }
-        let tree = self.job.tree();
+        let tree = self.ctx.job.tree();
         for rank in 0..self.slots.len() as u32 {
             if !tree.is_below(node, self.slots[rank as usize].node) {
                 continue;
@@ -206,15 +147,16 @@ impl Agent<'_> {
         &mut self,
         own: NodeEndpoints,
     ) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
-        self.check_in_self(own);
-        let mut seats = self.check_in_nodes().concat();
-        name_apart(&mut seats, &self.job.nodes);
-        let told = table(seats.clone(), &self.job.nodes)?;
+        self.ctx.check_in_self(own);
+        let below = self.ctx.links.children_mut();
+        let mut seats = below.map_or(Vec::new(), |below| below.unreported().concat());
+        name_apart(&mut seats, &self.ctx.job.nodes);
+        let told = table(seats.clone(), &self.ctx.job.nodes)?;
         self.check_ways(&told.0)?;
         for part in in_parts(seats) {
-            self.command_all(&AgentCommand::Hosts(part));
+            self.ctx.command_all(&AgentCommand::Hosts(part));
         }
-        self.command_all(&AgentCommand::StartRanks);
+        self.ctx.command_all(&AgentCommand::StartRanks);
         self.report_unbound();
         Ok(told)
     }
@@ -228,8 +170,8 @@ impl Agent<'_> {
             .map(|far| std::mem::take(&mut far.unbound));
         for (what, mut nodes) in unbound.unwrap_or_default() {
             nodes.sort_unstable();
-            let of_nodes = |rank: &u32| nodes.binary_search(&self.job.nodes.of(*rank)).is_ok();
-            let ranks: Vec<u32> = (0..self.job.size()).filter(of_nodes).collect();
+            let of_nodes = |rank: &u32| nodes.binary_search(&self.ctx.job.nodes.of(*rank)).is_ok();
+            let ranks: Vec<u32> = (0..self.ctx.job.size()).filter(of_nodes).collect();
             let named = nodes
                 .iter()
                 .take(HOSTS_NAMED)
@@ -258,7 +200,7 @@ impl Agent<'_> {
             .map(|far| std::mem::take(&mut far.ended_ranks))
             .unwrap_or_default();
         if !ended.is_empty() {
-            self.command_all(&AgentCommand::Ended(ended));
+            self.ctx.command_all(&AgentCommand::Ended(ended));
         }
     }
 }

@@ -79,8 +79,8 @@ impl Agent<'_> {
             .all(|slot| slot.is_over(gone) && slot.wrapper_deadline.is_none());
         // Elsewhere it is ordered when the job is over.
         let over_everywhere = over
-            && self.child_role.is_none()
-            && !self.waiting_for_agents
+            && !self.ctx.is_child()
+            && !self.ctx.waiting_for_agents
             && self.pending_failure.is_none();
         let code = self.shutdown.as_ref().map_or(0, |ending| ending.code);
         match self.shutdown.as_ref().map(|ending| ending.stage) {
@@ -88,7 +88,7 @@ impl Agent<'_> {
                 self.end_hang_report(false)
             }
             None if over_everywhere => {
-                self.command_all(&AgentCommand::Finish);
+                self.ctx.command_all(&AgentCommand::Finish);
                 self.finish(now + LEFTOVER_GRACE);
             }
             Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
@@ -111,7 +111,7 @@ impl Agent<'_> {
         };
         // Other hosts may have much to say still; whether they live is asked elsewhere.
         let close = close
-            && self.child_agents.as_ref().is_none_or(|below| {
+            && self.ctx.links.children().is_none_or(|below| {
                 below.is_done() || (self.code() != 0 && below.is_hopeless(now))
             });
         Ok(close.then(|| self.close_output()))
@@ -138,7 +138,7 @@ impl Agent<'_> {
         let mut heard = self
             .slots
             .iter()
-            .filter(|slot| self.child_role.is_none() || slot.node == self.node);
+            .filter(|slot| !self.ctx.is_child() || slot.node == self.ctx.node);
         heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none())
             && !process_tree::any_alive()
     }
@@ -298,7 +298,7 @@ impl Agent<'_> {
     /// or the wrapper's word on how it ended. It is the first failure from now on, whoever fails
     /// meanwhile.
     pub(super) fn unfinalized_member_gone(&mut self, rank: u32, index: u32) {
-        if self.adopted_role.is_some() {
+        if self.ctx.is_adopted {
             return self.suspect_adopted(rank, index);
         }
         if self.shutdown.is_none() {
@@ -319,7 +319,7 @@ impl Agent<'_> {
     /// The kernel says how the registered process ended, before its wrapper has.
     pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: ProcessExit) {
         if self.slots[rank as usize].wrapper_deadline.take().is_some() {
-            match self.adopted_role.is_some() {
+            match self.ctx.is_adopted {
                 true => self.fail_adopted(rank, ended),
                 false => self.ended_without_finalize(rank, ended),
             }
@@ -412,7 +412,7 @@ impl Agent<'_> {
             .member
             .map(|index| std::mem::take(&mut self.processes[index as usize].report))
             .unwrap_or_default();
-        if self.child_role.is_some() {
+        if self.ctx.is_child() {
             let JobFailure {
                 code,
                 line,
@@ -420,7 +420,7 @@ impl Agent<'_> {
                 rank: _,
             } = failure;
             let rank = Some(rank);
-            return self.report(&AgentReport::Failed {
+            return self.ctx.report(&AgentReport::Failed {
                 rank,
                 code,
                 finalized,
@@ -436,7 +436,7 @@ impl Agent<'_> {
         let words = [report.trim_end(), &failure.line];
         let from = usize::from(report.is_empty());
         self.print_failure_output(&words[from..]);
-        if failure.finalized || self.adopted_role.is_some() {
+        if failure.finalized || self.ctx.is_adopted {
             // Its peers are most likely about to finalise, too: they may do so and end by
             // themselves. Or another launcher ends them, in its own way.
             self.end_with_grace(failure.code, Instant::now() + FINALIZED_GRACE);
@@ -531,7 +531,7 @@ impl Agent<'_> {
             self.processes[index as usize].direct || self.processes[index as usize].gone
         };
         let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
-            slot.node == self.node
+            slot.node == self.ctx.node
                 && !slot.end_reported
                 && slot.is_over(gone)
                 && slot.wrapper_deadline.is_none()
@@ -557,7 +557,7 @@ impl Agent<'_> {
         self.hang_reports.stop();
         self.shutdown = Some(Shutdown { code, stage });
         let patient = matches!(stage, ShutdownStage::Patience(_));
-        self.command_all(&AgentCommand::End { patient, code });
+        self.ctx.command_all(&AgentCommand::End { patient, code });
         self.let_crashed_end();
         self.stop_unused_starters();
         for world in &self.worlds {

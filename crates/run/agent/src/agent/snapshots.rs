@@ -225,16 +225,18 @@ fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
 impl Agent<'_> {
     /// Somebody wants to know what the ranks of all other hosts show.
     pub(super) fn query_other_hosts(&mut self, socket: OwnedFd, wish: Query) {
-        let nodes: Vec<u8> = (0..self.job.size())
-            .flat_map(|rank| self.job.nodes.of(rank).to_le_bytes())
+        let nodes: Vec<u8> = (0..self.ctx.job.size())
+            .flat_map(|rank| self.ctx.job.nodes.of(rank).to_le_bytes())
             .collect();
         let Some(file) = file_of(&nodes) else { return };
         reply(
             socket.as_fd(),
-            &ToRank::QueryStarted { node: self.node },
+            &ToRank::QueryStarted {
+                node: self.ctx.node,
+            },
             &[file.as_fd()],
         );
-        if !self.job.nodes.several() {
+        if !self.ctx.job.nodes.several() {
             return;
         }
         self.drop_client(QueryConnection::has_left);
@@ -252,10 +254,10 @@ impl Agent<'_> {
     }
 
     fn forward_query(&mut self, number: u32, wish: Query) {
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::Query(number, wish)),
+        match self.ctx.is_child() {
+            true => self.ctx.report(&AgentReport::Query(number, wish)),
             false => {
-                let at = self.node;
+                let at = self.ctx.node;
                 self.query_all(QueryId { node: at, number }, wish);
             }
         }
@@ -270,27 +272,29 @@ impl Agent<'_> {
 
     /// At the first agent: somebody has asked, here or elsewhere.
     pub(super) fn query_all(&mut self, asked: QueryId, wish: Query) {
-        self.command_all(&AgentCommand::Query(asked, wish));
+        self.ctx.command_all(&AgentCommand::Query(asked, wish));
         self.take_query(asked, wish);
     }
 
     /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
     /// himself.
     pub(super) fn take_query(&mut self, asked: QueryId, wish: Query) {
-        if asked.node == self.node {
+        if asked.node == self.ctx.node {
             return;
         }
         match wish {
-            Query::Clock => {
-                self.forward_snapshot(self.node, asked, sys::monotonic_ns().to_le_bytes().to_vec())
-            }
+            Query::Clock => self.forward_snapshot(
+                self.ctx.node,
+                asked,
+                sys::monotonic_ns().to_le_bytes().to_vec(),
+            ),
             Query::Cancel => self.cancel_snapshot(asked),
             _ if self.snapshots.queued.len() >= LOOKERS_MAX => {}
             Query::Records { .. } | Query::All if self.snapshots.streams() >= RECORDERS_MAX => {}
             Query::Records { .. } | Query::All => self.answer_now(wish, vec![asked]),
             // Of one that is not here, or of none, there is nothing to say.
             Query::Command(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
-            Query::Command(..) if self.job.ranks_of(self.node).is_empty() => {}
+            Query::Command(..) if self.ctx.job.ranks_of(self.ctx.node).is_empty() => {}
             Query::State | Query::Load | Query::Command(..) => {
                 self.snapshots.queued.push((asked, wish));
                 self.begin_snapshot();
@@ -344,8 +348,10 @@ impl Agent<'_> {
         by: Vec<QueryId>,
     ) -> Option<SnapshotRequest> {
         let name = agent_discovery::name_of(self.registration_socket.as_fd())?;
-        let HelperProcess { pid, pipe } =
-            helper_process::start(&["agent", "--look", &name.0, &wish.word()], self.signals)?;
+        let HelperProcess { pid, pipe } = helper_process::start(
+            &["agent", "--look", &name.0, &wish.word()],
+            self.ctx.signals,
+        )?;
         let look = SnapshotRequest {
             number,
             wish,
@@ -357,6 +363,7 @@ impl Agent<'_> {
             by,
         };
         if self
+            .ctx
             .listen(look.pipe.as_fd(), EpollToken::SnapshotProcess(number))
             .is_err()
         {
@@ -404,15 +411,15 @@ impl Agent<'_> {
                 Err(NoFrame) => return self.end_snapshot(number, false),
             };
             for asked in &by {
-                self.forward_snapshot(self.node, *asked, frame.clone());
+                self.forward_snapshot(self.ctx.node, *asked, frame.clone());
             }
             if by
                 .iter()
-                .any(|asked| self.waiting_for(asked.node) > RECORDS_WAITING_MAX)
+                .any(|asked| self.ctx.waiting_for(asked.node) > RECORDS_WAITING_MAX)
                 && let Some(look) = self.snapshots.request(number)
             {
                 look.paused = Some(Instant::now() + RECORDS_PAUSE);
-                let _ = epoll::delete(&self.epoll, &look.pipe);
+                let _ = epoll::delete(&self.ctx.epoll, &look.pipe);
             }
         }
     }
@@ -424,14 +431,14 @@ impl Agent<'_> {
         if let Some(place) = looks.iter().position(|look| look.number == number) {
             let look = looks.swap_remove(place);
             if look.paused.is_none() {
-                let _ = epoll::delete(&self.epoll, &look.pipe);
+                let _ = epoll::delete(&self.ctx.epoll, &look.pipe);
             }
             let (stream, said) = (look.wish.is_stream(), look.said);
             // What a stream has said when it ends is half a frame.
             if whole && (stream || said.len() <= LOOK_BYTES_MAX && !said.is_empty()) {
                 let said = if stream { Vec::new() } else { said };
                 for asked in look.by {
-                    self.forward_snapshot(self.node, asked, said.clone());
+                    self.forward_snapshot(self.ctx.node, asked, said.clone());
                 }
             } else if look.pid != 0 {
                 sys::kill(look.pid, libc::SIGKILL);
@@ -442,12 +449,13 @@ impl Agent<'_> {
 
     /// Passes the answer of `node` on to the tool that asked.
     pub(super) fn forward_snapshot(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
-        if asked.node == self.node {
+        if asked.node == self.ctx.node {
             self.deliver_snapshot(node, asked.number, look);
-        } else if self.child_role.is_some() {
-            self.report(&AgentReport::QueryResult(asked, look));
+        } else if self.ctx.is_child() {
+            self.ctx.report(&AgentReport::QueryResult(asked, look));
         } else {
-            self.command(asked.node, &AgentCommand::QueryResult(node, asked, look));
+            self.ctx
+                .command(asked.node, &AgentCommand::QueryResult(node, asked, look));
         }
     }
 
@@ -474,9 +482,14 @@ impl Agent<'_> {
         let watched = match is_behind {
             true => {
                 let token = EpollToken::QueryClient(number).pack();
-                epoll::add(&self.epoll, &asker.socket, token, epoll::EventFlags::OUT)
+                epoll::add(
+                    &self.ctx.epoll,
+                    &asker.socket,
+                    token,
+                    epoll::EventFlags::OUT,
+                )
             }
-            false => epoll::delete(&self.epoll, &asker.socket),
+            false => epoll::delete(&self.ctx.epoll, &asker.socket),
         };
         if watched.is_err() {
             self.drop_client(|asker| asker.number == number);
@@ -517,7 +530,7 @@ impl Agent<'_> {
         };
         look.paused = None;
         let token = EpollToken::SnapshotProcess(number).pack();
-        if epoll::add(&self.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
+        if epoll::add(&self.ctx.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
             self.end_snapshot(number, false);
         }
     }

@@ -46,8 +46,8 @@ impl Agent<'_> {
     /// Looks, if that is due.
     pub(super) fn check_for_stall(&mut self, now: Instant) {
         if self.shutdown.is_some()
-            || self.child_role.is_some()
-            || self.adopted_role.is_some()
+            || self.ctx.is_child()
+            || self.ctx.is_adopted
             || self.hang_reports.is_looking()
         {
             self.hang_reports.stalls.next = None;
@@ -106,7 +106,7 @@ impl Agent<'_> {
     }
 
     fn deadlock_answer(&self) -> DeadlockSetting {
-        answer(&self.job.setting(ENV_DEADLOCK)).unwrap_or_default()
+        answer(&self.ctx.job.setting(ENV_DEADLOCK)).unwrap_or_default()
     }
 
     /// The processor time that the ranks of this host have used; `None` if one runs, or has not

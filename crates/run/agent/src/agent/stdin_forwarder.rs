@@ -59,17 +59,17 @@ struct StdinReader {
 impl Agent<'_> {
     /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
     fn reads_stdin(&self, rank: u32) -> bool {
-        self.job.stdin.is_read_by(rank)
-            && (self.child_role.is_some() || self.job.stdin == StdinReaders::All)
+        self.ctx.job.stdin.is_read_by(rank)
+            && (self.ctx.is_child() || self.ctx.job.stdin == StdinReaders::All)
     }
 
     /// The nodes with ranks that read standard input by a pipe.
     fn stdin_nodes(&self) -> BTreeSet<u32> {
-        let ranks = 0..self.job.size();
-        match self.job.stdin {
-            StdinReaders::All => ranks.map(|rank| self.job.nodes.of(rank)).collect(),
+        let ranks = 0..self.ctx.job.size();
+        match self.ctx.job.stdin {
+            StdinReaders::All => ranks.map(|rank| self.ctx.job.nodes.of(rank)).collect(),
             StdinReaders::Rank(rank) => {
-                let node = self.job.nodes.of(rank);
+                let node = self.ctx.job.nodes.of(rank);
                 (node != 0).then_some(node).into_iter().collect()
             }
             StdinReaders::Nobody => BTreeSet::new(),
@@ -85,7 +85,7 @@ impl Agent<'_> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
         rustix::fs::fcntl_setfl(write.as_fd(), rustix::fs::OFlags::NONBLOCK).ok()?;
         let _ = epoll::add(
-            &self.epoll,
+            &self.ctx.epoll,
             &write,
             EpollToken::StdinPipe.pack(),
             epoll::EventFlags::empty(),
@@ -100,7 +100,7 @@ impl Agent<'_> {
 
     /// At the first agent: begins to pass standard input on, if it is to.
     pub(super) fn open_stdin(&mut self) {
-        if self.child_role.is_some() || self.adopted_role.is_some() {
+        if self.ctx.is_child() || self.ctx.is_adopted {
             return;
         }
         self.stdin.under_way = self
@@ -112,7 +112,7 @@ impl Agent<'_> {
             return;
         }
         let watched = epoll::add(
-            &self.epoll,
+            &self.ctx.epoll,
             rustix::stdio::stdin(),
             EpollToken::Stdin.pack(),
             epoll::EventFlags::IN,
@@ -145,7 +145,7 @@ impl Agent<'_> {
             if got == 0 {
                 self.stdin.state = StdinState::Over;
                 if watched {
-                    let _ = epoll::delete(&self.epoll, rustix::stdio::stdin());
+                    let _ = epoll::delete(&self.ctx.epoll, rustix::stdio::stdin());
                 }
             }
             self.forward_stdin(buffer);
@@ -163,14 +163,14 @@ impl Agent<'_> {
             *under_way += bytes.len();
         }
         for node in &nodes {
-            if *node != self.node {
-                self.command(*node, &AgentCommand::Input(bytes.clone()));
+            if *node != self.ctx.node {
+                self.ctx.command(*node, &AgentCommand::Input(bytes.clone()));
             }
         }
-        if nodes.contains(&self.node) {
+        if nodes.contains(&self.ctx.node) {
             self.stdin.feed.add(&bytes);
-            let taken = self.stdin.feed.push(&self.epoll);
-            self.stdin.let_go(self.node, taken);
+            let taken = self.stdin.feed.push(&self.ctx.epoll);
+            self.stdin.let_go(self.ctx.node, taken);
         }
     }
 
@@ -186,7 +186,7 @@ impl Agent<'_> {
                 true => epoll::EventFlags::empty(),
             };
             let _ = epoll::modify(
-                &self.epoll,
+                &self.ctx.epoll,
                 rustix::stdio::stdin(),
                 EpollToken::Stdin.pack(),
                 flags,
@@ -211,13 +211,13 @@ impl Agent<'_> {
 
     /// Writes it as far as the ranks take it.
     pub(super) fn flush_stdin_pipes(&mut self) {
-        let taken = self.stdin.feed.push(&self.epoll) as u32;
+        let taken = self.stdin.feed.push(&self.ctx.epoll) as u32;
         if taken == 0 {
             return;
         }
-        match self.child_role.is_some() {
-            true => self.report(&AgentReport::StdinTaken(taken)),
-            false => self.stdin_taken(self.node, taken),
+        match self.ctx.is_child() {
+            true => self.ctx.report(&AgentReport::StdinTaken(taken)),
+            false => self.stdin_taken(self.ctx.node, taken),
         }
     }
 }

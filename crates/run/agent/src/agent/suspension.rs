@@ -81,16 +81,14 @@ impl Agent<'_> {
     /// ends are heard first: what its ranks say of their peers comes of those.
     pub(super) fn after_wait(&mut self) {
         let stood = self.suspension.after_wait();
-        if let Some(below) = &mut self.child_agents {
+        if let Some(below) = self.ctx.links.children_mut() {
             below.extend_deadlines(stood);
         }
         if stood < TAKEN_FOR_GONE {
             return;
         }
-        let nodes = self
-            .child_agents
-            .as_ref()
-            .map_or(Vec::new(), |below| below.nodes());
+        let below = self.ctx.links.children();
+        let nodes = below.map_or(Vec::new(), |below| below.nodes());
         nodes.into_iter().for_each(|node| self.read_child(node));
     }
 }

@@ -17,10 +17,7 @@ impl Agent<'_> {
             .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.err.held_due()])
             .flatten();
         let now = Instant::now();
-        let waits_below = self
-            .child_agents
-            .as_ref()
-            .is_some_and(|below| !below.is_done());
+        let waits_below = !self.ctx.links.is_done_below();
         // What is due may have to wait for those below, who tell when they are done.
         let ending = self
             .shutdown
@@ -39,8 +36,8 @@ impl Agent<'_> {
             .chain(self.deadline)
             .chain(self.absence_due())
             .chain(self.other_mpi.due())
-            .chain(self.child_agents.as_ref().and_then(|below| below.due()))
-            .chain(self.child_role_due())
+            .chain(self.ctx.links.due())
+            .chain(self.unfinished_due())
             .chain(self.adopted_due())
             .chain(self.hang_reports_due())
             .chain(self.failure_output.due())
@@ -68,7 +65,7 @@ impl Agent<'_> {
         self.check_late_join(now);
         self.check_children(now);
         self.report_pending_failure();
-        self.check_child_role(now);
+        self.check_parent(now);
         self.check_adopted(now);
         self.check_hang_reports(now);
         Ok(())

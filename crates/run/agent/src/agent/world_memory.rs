@@ -33,34 +33,37 @@ impl Agent<'_> {
                 format!("this job has started {epoch} worlds of MPI programs already"),
             ));
         }
-        let (placement, atlas) = (&self.job.placement, self.host_table());
-        let beside = self.job.ranks_of(self.node).len() as u32;
-        let (size, nodes) = (self.job.size(), self.job.nodes.names.len().max(1) as u32);
+        let (placement, atlas) = (&self.ctx.job.placement, self.host_table());
+        let beside = self.ctx.job.ranks_of(self.ctx.node).len() as u32;
+        let (size, nodes) = (
+            self.ctx.job.size(),
+            self.ctx.job.nodes.names.len().max(1) as u32,
+        );
         let shape = WorldShape {
-            job: self.id,
+            job: self.ctx.id,
             epoch,
             size,
-            coll_bytes: self.job.coll_bytes,
+            coll_bytes: self.ctx.job.coll_bytes,
             inbox_bytes: garonne_shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
             shards: shards(size, nodes),
             cpus_milli: placement.cpus_milli,
             bound: !placement.masks.is_empty(),
             nodes,
-            node: self.node,
+            node: self.ctx.node,
             hosts_bytes: atlas.len() as u64,
         };
         let (file, board) = garonne_links::memory_file::create(&shape)?;
         garonne_links::memory_file::write_atlas(file.as_fd(), &shape, &atlas)?;
-        if self.job.traced {
+        if self.ctx.job.traced {
             // For ever: whoever reads ends with the job.
             layout::trace_until(&board).store(u64::MAX, Relaxed);
             board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
         }
         // Of other hosts the launcher reads nothing itself.
-        if self.job.traced && self.child_role.is_none() && beside > 0 {
+        if self.ctx.job.traced && !self.ctx.is_child() && beside > 0 {
             let message = LauncherMessage::NewWorld.encode();
             sys::send(
-                self.launcher_socket.as_fd(),
+                self.ctx.launcher_socket.as_fd(),
                 &message,
                 &[file.as_fd()],
                 SendFlags::empty(),

@@ -1,0 +1,326 @@
+//! The side of an agent towards the one above it: their link, what the first agent tells before the
+//! start, and the connections by which the link goes on.
+//!
+//! The link goes on by another connection, and by another network if there is one: where the
+//! connection has failed, where nothing was heard for [`LINE_QUIET`], and where its network is to
+//! be left alone (`garonne network drain`). All addresses are called at once, each round with a
+//! higher turn; the first that proves itself is taken, the others are dropped before they have
+//! proved anything. Meanwhile the line before may come to life again, which ends the round. Only
+//! the agent below calls; the one above waits (`child_agents`).
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use garonne_job::agent_checkin::table;
+use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
+use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
+use garonne_job::node_map::NodeMap;
+use garonne_links::addresses;
+use garonne_tcp::agent_channel::{self, ChannelConnect, ChannelLoss, ConnectOutcome};
+use garonne_tcp::{LocalIdentity, Secret};
+use ipnet::IpNet;
+use rustix::event::epoll;
+
+use super::agent_link::{AgentLink, LinkLoss};
+use super::epoll_token::EpollToken;
+use super::joined_hosts::RootConnection;
+
+/// Networks as calls to the agent above use them.
+pub(super) struct ParentNetworks<'a> {
+    /// Addresses of its host that are known now, in the order in which to try them.
+    pub addresses: Vec<IpAddr>,
+    /// Networks that are to be left alone.
+    pub disabled: &'a [IpNet],
+}
+
+/// How a call to the agent above has gone on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReconnectStep {
+    /// The call waits, or has failed.
+    Nothing,
+    /// The link goes on by the new connection.
+    Renewed,
+    /// The agent above does not go on with this link.
+    Lost,
+}
+
+/// Attempts to replace the connection to the parent, at all addresses at once.
+#[derive(Debug, Default)]
+struct Reconnect {
+    turn: u32,
+    calls: Vec<Option<ChannelConnect>>,
+    /// When the last round began.
+    begun: Option<Instant>,
+    /// Rounds that are still to be tried for a network that is to be left alone.
+    moves: u32,
+    /// The last round is one of these.
+    moving: bool,
+}
+
+/// Side of an agent towards the one above it.
+///
+/// Owned by [`TreeLinks`](super::tree_links::TreeLinks), in every agent but the first. Hosts and
+/// the order to start come first ([`add_hosts`](Self::add_hosts),
+/// [`take_start`](Self::take_start)). [`check`](Self::check) and
+/// [`check_connection`](Self::check_connection) are called when [`due`](Self::due) says so.
+pub(super) struct ParentLink {
+    link: Option<AgentLink>,
+    secret: Secret,
+    /// Authenticates calls to the agent above.
+    identity: LocalIdentity,
+    /// The node above.
+    node: u32,
+    /// The address at which its agent was reached, and its port.
+    address: IpAddr,
+    port: u16,
+    reconnect: Reconnect,
+    /// Hosts as they are told of, until all are.
+    reported: Vec<NodeEndpoints>,
+    /// Addresses of all hosts and ports of all ranks, once the root has ordered the start.
+    start_data: Option<(Vec<HostEndpoint>, Vec<u16>)>,
+    /// This host has joined with a key.
+    joined: bool,
+}
+
+impl ParentLink {
+    /// Takes over the connection by which the agent of `node` has reached the one above it.
+    pub fn new(outer: RootConnection, node: u32, epoll: &OwnedFd) -> Self {
+        let identity = agent_channel::house(outer.secret.clone(), outer.job.0.to_ne_bytes(), node);
+        Self {
+            link: Some(AgentLink::new(
+                outer.line,
+                EpollToken::AgentLink(node),
+                epoll,
+            )),
+            secret: outer.secret,
+            identity,
+            node: outer.parent,
+            address: outer.reached,
+            port: outer.port,
+            reconnect: Reconnect::default(),
+            reported: Vec::new(),
+            start_data: None,
+            joined: outer.guest,
+        }
+    }
+
+    /// Returns the link; `None` once it is lost.
+    pub fn link(&self) -> Option<&AgentLink> {
+        self.link.as_ref()
+    }
+
+    /// Returns the node above.
+    pub fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// Returns the address at which the agent above was reached.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Returns the job's secret.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Whether this host has joined with a key.
+    pub fn has_joined(&self) -> bool {
+        self.joined
+    }
+
+    /// Ends the link, and returns how it was lost.
+    pub fn close(&mut self, epoll: &OwnedFd) -> LinkLoss {
+        self.link.take().map_or(LinkLoss::Ended, |link| {
+            let how = link.how_lost();
+            link.end(epoll);
+            how
+        })
+    }
+
+    /// Sends an encoded report, unless it can be left out or there is no link.
+    pub fn send(&mut self, epoll: &OwnedFd, report: &[u8]) -> Result<(), ChannelLoss> {
+        match &mut self.link {
+            Some(link) if !link.leaves_out(report) => link.send(epoll, report),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the next message that is here.
+    pub fn receive(&mut self, epoll: &OwnedFd) -> Result<Option<Vec<u8>>, ChannelLoss> {
+        let Some(link) = &mut self.link else {
+            return Ok(None);
+        };
+        let _ = link.push(epoll);
+        link.receive(epoll)
+    }
+
+    /// Notes hosts that the first agent names before the start, of `count` at most.
+    pub fn add_hosts(&mut self, seats: Vec<NodeEndpoints>, count: usize) {
+        if self.reported.len() + seats.len() <= count {
+            self.reported.extend(seats);
+        }
+    }
+
+    /// Notes that the first agent has ordered the start.
+    ///
+    /// # Errors
+    /// The hosts that it has named are not those of the job.
+    pub fn start(&mut self, nodes: &NodeMap) -> garonne_job::Result<()> {
+        self.start_data = Some(table(std::mem::take(&mut self.reported), nodes)?);
+        Ok(())
+    }
+
+    /// Whether the start is ordered, and what came with the order has not been taken.
+    pub fn has_start_data(&self) -> bool {
+        self.start_data.is_some()
+    }
+
+    /// Takes addresses of all hosts and ports of all ranks.
+    pub fn take_start(&mut self) -> Option<(Vec<HostEndpoint>, Vec<u16>)> {
+        self.start_data.take()
+    }
+
+    /// Returns when to look at the link or at its connection.
+    pub fn due(&self) -> Option<Instant> {
+        let link = self.link.as_ref()?;
+        let again = self.reconnect.begun.map(|begun| begun + RENEWAL_ROUND);
+        let quiet = link.heard() + LINE_QUIET;
+        let reconnect = match link.is_down() || self.reconnect.moves > 0 {
+            true => again.unwrap_or(link.heard()),
+            false => again.map_or(quiet, |again| again.max(quiet)),
+        };
+        Some(reconnect.min(link.due()))
+    }
+
+    /// Gives a sign of life if it is time.
+    ///
+    /// # Errors
+    /// The agent above has been silent, or without a connection, for too long.
+    pub fn check(&mut self, epoll: &OwnedFd, now: Instant) -> Result<(), ChannelLoss> {
+        let ping = AgentReport::Ping.encode();
+        let link = self.link.as_mut();
+        link.map_or(Ok(()), |link| link.keep_alive(epoll, &ping, now))
+    }
+
+    /// Has what waits leave; returns whether all has.
+    ///
+    /// # Errors
+    /// The connection is broken, or the link is over.
+    pub fn push(&mut self, epoll: &OwnedFd) -> Result<bool, ChannelLoss> {
+        self.link
+            .as_mut()
+            .map_or(Err(ChannelLoss::Over), |link| link.push(epoll))
+    }
+
+    /// Leaves networks alone that are to be left alone from now on.
+    pub fn change_networks(
+        &mut self,
+        epoll: &OwnedFd,
+        networks: &ParentNetworks<'_>,
+        now: Instant,
+    ) {
+        let is_out = |address: SocketAddr| addresses::is_of(networks.disabled, address.ip());
+        let ends = self.link.as_ref().and_then(|link| link.ends());
+        let is_there = ends.is_some_and(|(own, other)| is_out(own) || is_out(other));
+        self.reconnect.moves = if is_there { MOVE_ROUNDS } else { 0 };
+        self.reconnect.begun = None;
+        self.check_connection(epoll, networks, now);
+    }
+
+    /// Calls the agent above again where that is due, and no longer where it is not.
+    pub fn check_connection(
+        &mut self,
+        epoll: &OwnedFd,
+        networks: &ParentNetworks<'_>,
+        now: Instant,
+    ) {
+        let Some(link) = &self.link else { return };
+        let is_silent = link.is_down() || now >= link.heard() + LINE_QUIET;
+        let reconnect = &mut self.reconnect;
+        let in_round = reconnect
+            .begun
+            .is_some_and(|begun| now < begun + RENEWAL_ROUND);
+        if in_round && (is_silent || reconnect.moving) {
+            return;
+        }
+        if !is_silent && reconnect.moves == 0 {
+            reconnect.calls.clear();
+            reconnect.begun = None;
+            return;
+        }
+        reconnect.begun = Some(now);
+        reconnect.turn += 1;
+        reconnect.calls.clear();
+        reconnect.moving = !is_silent;
+        if !is_silent {
+            reconnect.moves -= 1;
+        }
+        let identity = agent_channel::house_again(self.identity.clone(), reconnect.turn);
+        let mut addresses = networks.addresses.clone();
+        if addresses.is_empty() {
+            addresses.push(self.address);
+        }
+        let is_out = |address: &IpAddr| addresses::is_of(networks.disabled, *address);
+        // A network that is to be left alone is better than none.
+        if !is_silent || !addresses.iter().all(is_out) {
+            addresses.retain(|address| !is_out(address));
+        }
+        let calls = addresses.into_iter().filter_map(|address| {
+            let at = (SocketAddr::new(address, self.port), self.node);
+            ChannelConnect::begin_again(&identity, at, link.received()).ok()
+        });
+        reconnect.calls = calls.map(Some).collect();
+        for (call, place) in reconnect.calls.iter().flatten().zip(0..) {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+            if let Some(fd) = call.fd() {
+                let _ = epoll::add(epoll, fd, EpollToken::Reconnect(place).pack(), flags);
+            }
+        }
+    }
+
+    /// Number of calls under way in this round.
+    pub fn calls(&self) -> u32 {
+        self.reconnect.calls.len() as u32
+    }
+
+    /// Goes on with a call whose socket is ready.
+    pub fn connection_ready(&mut self, epoll: &OwnedFd, place: u32) -> ReconnectStep {
+        let Some(slot) = self.reconnect.calls.get_mut(place as usize) else {
+            return ReconnectStep::Nothing;
+        };
+        let Some(call) = slot else {
+            return ReconnectStep::Nothing;
+        };
+        let had_called = call.has_called();
+        match call.look() {
+            ConnectOutcome::Waits => {
+                if !had_called
+                    && call.has_called()
+                    && let Some(fd) = call.fd()
+                {
+                    let token = EpollToken::Reconnect(place).pack();
+                    let _ = epoll::modify(epoll, fd, token, epoll::EventFlags::IN);
+                }
+                ReconnectStep::Nothing
+            }
+            ConnectOutcome::Failed(_) | ConnectOutcome::Refused(_) | ConnectOutcome::Cut(_) => {
+                *slot = None;
+                ReconnectStep::Nothing
+            }
+            ConnectOutcome::Open(line) => {
+                let turn = self.reconnect.turn;
+                self.reconnect.calls.clear();
+                (self.reconnect.begun, self.reconnect.moves) = (None, 0);
+                let link = self.link.as_mut();
+                let renewed =
+                    link.is_some_and(|link| link.replace_connection(epoll, (*line, turn)).is_ok());
+                match renewed {
+                    true => ReconnectStep::Renewed,
+                    false => ReconnectStep::Lost,
+                }
+            }
+        }
+    }
+}
