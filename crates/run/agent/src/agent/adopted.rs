@@ -264,7 +264,7 @@ impl Agent<'_> {
                 stream
             };
             let (out, err) = (stream(StreamKind::Out), stream(StreamKind::Err));
-            let listener = self.take_listener(rank);
+            let listener = self.ctx.hosts.take_listener(rank);
             self.slots.push(RankSlot {
                 node,
                 pid: 0,

@@ -1,19 +1,27 @@
 //! What every part of the agent may use: the job, the place of this agent in it, the epoll in which
 //! it waits, its launcher, and its links to other agents.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
-use garonne_job::agent_messages::{AgentCommand, AgentReport, NodeEndpoints};
+use garonne_job::agent_messages::{
+    AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, ReverseConnectRequest,
+};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::allowed_networks::AllowedNetworks;
 use garonne_links::sys;
+use garonne_tcp::Secret;
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
 use super::epoll_token::EpollToken;
+use super::hosts::{self, Hosts};
+use super::parent_link::ParentNetworks;
 use super::tree_links::TreeLinks;
 
 /// Surroundings of the agent, handed to its parts as an argument.
@@ -40,6 +48,12 @@ pub(super) struct Context<'a> {
     pub is_adopted: bool,
     /// Not all agents are there yet: no rank has been started.
     pub waiting_for_agents: bool,
+    /// The job ends: failures do not count any more, and nothing new begins.
+    pub is_ending: bool,
+    /// Secret of a job whose ranks or agents use TCP.
+    pub secret: Option<Secret>,
+    /// Hosts of the job, and the networks between them.
+    pub hosts: Hosts,
     /// Links to the agents above and below this one.
     pub links: TreeLinks,
 }
@@ -64,6 +78,9 @@ impl<'a> Context<'a> {
             epoll,
             is_adopted: false,
             waiting_for_agents: false,
+            is_ending: false,
+            secret: None,
+            hosts: Hosts::default(),
             links: TreeLinks::default(),
         })
     }
@@ -77,6 +94,82 @@ impl<'a> Context<'a> {
     /// Whether this agent reports to another one.
     pub fn is_child(&self) -> bool {
         self.links.parent().is_some()
+    }
+
+    /// Returns the name of a host for messages. The user who started the job has named it; in jobs
+    /// of other launchers each host says its own name, once all agents are connected.
+    pub fn host_name(&self, node: u32) -> &str {
+        let exchanged = self.hosts.exchanged_name(node);
+        match exchanged.filter(|_| self.is_adopted) {
+            Some(name) => name,
+            None => self.job.nodes.name(node),
+        }
+    }
+
+    /// Returns the names of the hosts, a line each; nothing where there is one, or where they are
+    /// too many for a message.
+    pub fn host_names(&self) -> String {
+        match self.job.nodes.several() {
+            true => self.hosts.names(),
+            false => String::new(),
+        }
+    }
+
+    /// Returns the addresses of a node, followed by those that it got since the job began.
+    pub fn addresses_now(&self, node: u32) -> Vec<IpAddr> {
+        self.hosts.addresses_now(node, self.node)
+    }
+
+    /// Returns the nodes of the rank that is to be called and of the one that is to call, which
+    /// another agent names. `None`: there are no such ranks.
+    pub fn nodes_of(&self, call: ReverseConnectRequest) -> Option<(u32, u32)> {
+        let (size, nodes) = (self.job.size(), &self.job.nodes);
+        (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
+    }
+
+    /// Returns the networks that the ranks of this host may use, as far as the job knows.
+    ///
+    /// # Errors
+    /// The setting names no networks of this host.
+    pub fn allowed_networks(&self) -> Result<AllowedNetworks> {
+        match self.is_adopted {
+            true => Ok(AllowedNetworks::default()),
+            false => hosts::allowed_networks(self.job, self.node),
+        }
+    }
+
+    /// Checks that the ranks of this host have a way to each other host with ranks.
+    ///
+    /// # Errors
+    /// The networks that they may use leave them no way; to which host.
+    pub fn check_ways(&self, endpoints: &[HostEndpoint]) -> Result<()> {
+        let networks = self.allowed_networks()?;
+        hosts::check_ways(networks, (self.job, self.node), endpoints)
+    }
+
+    /// Networks by which the agent above can be called now.
+    fn parent_networks(&self) -> ParentNetworks {
+        let up = self.links.parent();
+        ParentNetworks {
+            addresses: up.map_or(Vec::new(), |up| self.addresses_now(up.node())),
+            disabled: self.hosts.disabled().to_vec(),
+        }
+    }
+
+    /// Calls the agent above again where that is due, and no longer where it is not.
+    pub fn check_parent_connection(&mut self, now: Instant) {
+        let networks = self.parent_networks();
+        if let Some(up) = self.links.parent_mut() {
+            up.check_connection(&self.epoll, &networks, now);
+        }
+    }
+
+    /// Takes the link to the agent above off networks that are to be left alone from now on.
+    pub fn move_parent_link(&mut self) {
+        let networks = self.parent_networks();
+        if let Some(up) = self.links.parent_mut() {
+            up.change_networks(&self.epoll, &networks, Instant::now());
+        }
     }
 
     /// Reports to the first agent. Its end is seen where its orders are read.

@@ -16,7 +16,6 @@ use garonne_sync::futex;
 
 use super::helper_process::{self, HelperProcess};
 use super::{Agent, EpollToken};
-use garonne_job::layout::RankBlock;
 use garonne_job::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
 use garonne_job::printable;
 use garonne_links::sys;
@@ -166,8 +165,8 @@ impl Agent<'_> {
         let Some(rank) = self.rank_of(member) else {
             return;
         };
-        let epoch = self.processes[member as usize].epoch as usize;
-        let card = RankBlock::of(&self.worlds[epoch].board, rank);
+        let epoch = self.processes[member as usize].epoch;
+        let card = self.worlds[epoch].rank_block(rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.
         card.crash().store(MAY_END, Release);
         futex::wake(card.crash(), u32::MAX);

@@ -14,20 +14,25 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use garonne_sync::doorbell::Doorbell;
 use ipnet::IpNet;
 
-use super::Agent;
+use super::context::Context;
+use super::hosts::ranks_networks;
+use super::new_networks::{self, NetworkUsers};
 use super::requests::reply;
 use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId};
 use garonne_job::codes;
 use garonne_job::disabled_networks;
-use garonne_job::layout::{RankBlock, RankState};
 use garonne_job::limits::{DRAINED_MAX, DRAINS_MAX, NETWORK_WAIT};
 use garonne_job::rank_messages::ToRank;
 use garonne_links::reachability::{self, DisableEffect, HostNetworks};
 
 /// Requests of tools to take networks out of use or into use again, until they are answered.
+///
+/// Owned by the agent. A tool's request ([`request`](Self::request)) reaches
+/// [`set_drained`](Self::set_drained) at the first agent, which asks all hosts for their addresses
+/// and decides when the last has answered ([`take_addresses`](Self::take_addresses)). The result
+/// goes back to the tool ([`send_result`](Self::send_result)).
 #[derive(Debug, Default)]
 pub(super) struct DrainRequests {
     /// Tools that have asked this agent, by their numbers.
@@ -54,109 +59,112 @@ fn too_many() -> String {
     format!("nothing has changed: {DRAINED_MAX} networks are left alone already (garonne network)")
 }
 
-impl Agent<'_> {
+impl DrainRequests {
     /// Somebody on this host wants a network to be used or not.
-    pub(super) fn request_drain(&mut self, socket: OwnedFd, network: IpNet, drained: bool) {
-        self.drain_requests.number = self.drain_requests.number.wrapping_add(1);
-        let number = self.drain_requests.number;
-        self.drain_requests.clients.push_back((number, socket));
-        if self.drain_requests.clients.len() > DRAINS_MAX {
-            self.drain_requests.clients.pop_front();
+    pub fn request(
+        &mut self,
+        ctx: &mut Context<'_>,
+        users: NetworkUsers<'_>,
+        socket: OwnedFd,
+        (network, drained): (IpNet, bool),
+    ) {
+        self.number = self.number.wrapping_add(1);
+        let number = self.number;
+        self.clients.push_back((number, socket));
+        if self.clients.len() > DRAINS_MAX {
+            self.clients.pop_front();
         }
-        match self.ctx.is_child() {
-            true => self
-                .ctx
-                .report(&AgentReport::DisableNetwork(network, drained, number)),
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::DisableNetwork(network, drained, number)),
             false => {
-                let at = self.ctx.node;
-                self.set_drained(network, drained, QueryId { node: at, number });
+                let at = ctx.node;
+                self.set_drained(ctx, users, (network, drained), QueryId { node: at, number });
             }
         }
     }
 
     /// A network is to be used or not: for the first agent.
-    pub(super) fn set_drained(&mut self, network: IpNet, drained: bool, by: QueryId) {
+    pub fn set_drained(
+        &mut self,
+        ctx: &mut Context<'_>,
+        users: NetworkUsers<'_>,
+        (network, drained): (IpNet, bool),
+        by: QueryId,
+    ) {
         match drained {
-            true if self.disabled_networks.contains(&network) => {
-                return self.finish_drain(by, String::new());
+            true if ctx.hosts.disabled().contains(&network) => {
+                return self.finish(ctx, by, String::new());
             }
-            true if self.disabled_networks.len() >= DRAINED_MAX => {
-                return self.finish_drain(by, too_many());
+            true if ctx.hosts.disabled().len() >= DRAINED_MAX => {
+                return self.finish(ctx, by, too_many());
             }
-            true => return self.ask_all_for_addresses(network, by),
+            true => return self.ask_all_for_addresses(ctx, users, network, by),
             false => {}
         }
-        let text = match disabled_networks::covering(&self.disabled_networks, &network) {
+        let text = match disabled_networks::covering(ctx.hosts.disabled(), &network) {
             Some(wider) => format!(
                 "{network} is in {wider}, which is left alone; nothing has changed: garonne network add {wider} uses all of it"
             ),
             None => {
-                self.disabled_networks.retain(|out| !network.contains(out));
+                let mut left = ctx.hosts.disabled().to_vec();
+                left.retain(|out| !network.contains(out));
                 // Also where nothing changes but what hosts may have got since.
-                self.send_disabled_networks();
+                send_networks(ctx, users, left);
                 String::new()
             }
         };
-        self.finish_drain(by, text);
+        self.finish(ctx, by, text);
     }
 
     /// Has all hosts say what they have.
-    fn ask_all_for_addresses(&mut self, network: IpNet, by: QueryId) {
-        self.drain_requests.next_question = self.drain_requests.next_question.wrapping_add(1);
-        let number = self.drain_requests.next_question;
+    fn ask_all_for_addresses(
+        &mut self,
+        ctx: &mut Context<'_>,
+        users: NetworkUsers<'_>,
+        network: IpNet,
+        by: QueryId,
+    ) {
+        self.next_question = self.next_question.wrapping_add(1);
+        let number = self.next_question;
         // Who has asked so long ago waits no more.
-        if self.drain_requests.questions.len() >= DRAINS_MAX {
-            self.drain_requests.questions.pop_front();
+        if self.questions.len() >= DRAINS_MAX {
+            self.questions.pop_front();
         }
-        self.drain_requests.questions.push_back(DrainQuestion {
+        self.questions.push_back(DrainQuestion {
             number,
             network,
             by,
             since: Instant::now(),
             answers: BTreeMap::new(),
         });
-        self.ctx.command_all(&AgentCommand::ReportAddresses(number));
-        self.report_own_addresses(number);
+        ctx.command_all(&AgentCommand::ReportAddresses(number));
+        self.report_own_addresses(ctx, users, number);
     }
 
     /// The first agent wants to know what this host has.
-    pub(super) fn report_own_addresses(&mut self, question: u32) {
-        let own = reachability::own(self.ranks_networks().as_deref());
-        match self.ctx.is_child() {
-            true => self.ctx.report(&AgentReport::Addresses(question, own)),
-            false => self.take_addresses(self.ctx.node, question, own),
+    pub fn report_own_addresses(
+        &mut self,
+        ctx: &mut Context<'_>,
+        users: NetworkUsers<'_>,
+        question: u32,
+    ) {
+        let own = reachability::own(ranks_networks(ctx.job, ctx.node).as_deref());
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::Addresses(question, own)),
+            false => self.take_addresses(ctx, users, ctx.node, (question, own)),
         }
     }
 
-    /// Returns the value of `GARONNE_NETWORKS` for the ranks of this host, as far as the job knows
-    /// it: those of another launcher's have it from where the agent has its own.
-    pub(super) fn ranks_networks(&self) -> Option<String> {
-        let first = self
-            .ctx
-            .job
-            .ranks_of(self.ctx.node)
-            .first()
-            .copied()
-            .unwrap_or(0);
-        let program = self.ctx.job.program_of_rank().get(first as usize).copied();
-        let program = program.and_then(|program| self.ctx.job.programs.get(program));
-        let changed =
-            program.and_then(|program| program.env.iter().rfind(|(name, _)| name == ENV_NETWORKS));
-        let said = match (changed, &self.ctx.job.env) {
-            (Some((_, said)), _) => said.clone(),
-            (None, Some(all)) => all
-                .iter()
-                .rfind(|(name, _)| name == ENV_NETWORKS)
-                .map(|(_, said)| said.clone()),
-            (None, None) => std::env::var_os(ENV_NETWORKS),
-        };
-        said.map(|said| said.to_string_lossy().into_owned())
-    }
-
     /// A host has answered: for the first agent, which decides when all have.
-    pub(super) fn take_addresses(&mut self, node: u32, question: u32, own: Vec<InterfaceAddress>) {
-        let count = self.ctx.job.nodes.names.len();
-        let questions = &mut self.drain_requests.questions;
+    pub fn take_addresses(
+        &mut self,
+        ctx: &mut Context<'_>,
+        users: NetworkUsers<'_>,
+        node: u32,
+        (question, own): (u32, Vec<InterfaceAddress>),
+    ) {
+        let count = ctx.job.nodes.names.len();
+        let questions = &mut self.questions;
         let Some(at) = questions.iter().position(|asked| asked.number == question) else {
             return;
         };
@@ -170,101 +178,37 @@ impl Agent<'_> {
         if Instant::now() > asked.since + NETWORK_WAIT {
             return;
         }
-        if self.disabled_networks.len() >= DRAINED_MAX {
-            return self.finish_drain(asked.by, too_many());
+        if ctx.hosts.disabled().len() >= DRAINED_MAX {
+            return self.finish(ctx, asked.by, too_many());
         }
         let (network, by) = (asked.network, asked.by);
-        let hosts = self.hosts_of(asked.answers);
+        let hosts = hosts_of(ctx, asked.answers);
         let text =
-            match reachability::loss(&hosts, &self.disabled_networks, &network, by.node as usize) {
-                Some(loss) => self.drain_refusal(&network, loss, (&hosts, by.node)),
+            match reachability::loss(&hosts, ctx.hosts.disabled(), &network, by.node as usize) {
+                Some(loss) => drain_refusal(ctx, &network, loss, (&hosts, by.node)),
                 None => {
-                    if !self.disabled_networks.contains(&network) {
-                        self.disabled_networks.push(network);
+                    let mut networks = ctx.hosts.disabled().to_vec();
+                    if !networks.contains(&network) {
+                        networks.push(network);
                     }
-                    self.send_disabled_networks();
+                    send_networks(ctx, users, networks);
                     String::new()
                 }
             };
-        self.finish_drain(by, text);
-    }
-
-    /// Hosts with what they have, of their addresses those that the job knows: of such as they have
-    /// got since each has told before it answered.
-    fn hosts_of(&self, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
-        let (places, tree) = (self.endpoints_now(), self.ctx.job.tree());
-        let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
-            let place = places.get(node as usize);
-            own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
-            HostNetworks {
-                home: place.map_or(u64::from(node), |place| place.network_id),
-                own,
-                above: tree.parent(node).map(|above| above as usize),
-            }
-        };
-        answers.into_iter().map(host).collect()
-    }
-
-    /// Why a network is not left alone.
-    fn drain_refusal(
-        &self,
-        network: &IpNet,
-        loss: DisableEffect,
-        (hosts, asker): (&[HostNetworks], u32),
-    ) -> String {
-        let named = |node: usize| format!("host '{}'", self.host_name(node as u32));
-        let limited = |node: usize| {
-            hosts
-                .get(node)
-                .is_some_and(|host| host.own.iter().any(|own| !own.usable))
-        };
-        let (what, concerned) = match loss {
-            DisableEffect::Last(node) => {
-                let whose = match node == asker as usize {
-                    true => String::from("this host"),
-                    false => named(node),
-                };
-                (format!("the last network of {whose} in use"), vec![node])
-            }
-            DisableEffect::Parted(one, other) => {
-                let two = format!(
-                    "all that {} and {} have in common, and no third host leads between them",
-                    named(one),
-                    named(other)
-                );
-                (two, vec![one, other])
-            }
-            DisableEffect::Agents(one, other) => {
-                let two = format!(
-                    "all that {} and {} have in common, and the second's agent reports to the first's, which no third host passes on",
-                    named(one),
-                    named(other)
-                );
-                (two, Vec::new())
-            }
-        };
-        let allowed = match concerned.into_iter().any(limited) {
-            true => format!(" ({ENV_NETWORKS} forbids others)"),
-            false => String::new(),
-        };
-        format!(
-            "{network} is {what}{allowed}; nothing has changed: garonne network add another first, also one that hosts have got since"
-        )
+        self.finish(ctx, by, text);
     }
 
     /// Tells who has asked what became of it; without a word: what was asked for.
-    fn finish_drain(&mut self, by: QueryId, text: String) {
-        match by.node == self.ctx.node {
-            true => self.send_drain_result(by.number, text),
-            false => self
-                .ctx
-                .command(by.node, &AgentCommand::DrainResult(by.number, text)),
+    fn finish(&mut self, ctx: &mut Context<'_>, by: QueryId, text: String) {
+        match by.node == ctx.node {
+            true => self.send_result(by.number, text),
+            false => ctx.command(by.node, &AgentCommand::DrainResult(by.number, text)),
         }
     }
 
     /// Sends the result of a drain request to the tool that asked this agent.
-    pub(super) fn send_drain_result(&mut self, number: u32, text: String) {
-        let askers = &mut self.drain_requests.clients;
+    pub fn send_result(&mut self, number: u32, text: String) {
+        let askers = &mut self.clients;
         let at = askers.iter().position(|(known, _)| *known == number);
         let Some((_, socket)) = at.and_then(|at| askers.remove(at)) else {
             return;
@@ -276,38 +220,84 @@ impl Agent<'_> {
         };
         reply(socket.as_fd(), &message, &[]);
     }
+}
 
-    fn send_disabled_networks(&mut self) {
-        let order = AgentCommand::DisabledNetworks(self.disabled_networks.clone());
-        self.ctx.command_all(&order);
-        self.set_disabled_networks(self.disabled_networks.clone());
+/// Tells all agents which networks are not to be used: at the first.
+fn send_networks(ctx: &mut Context<'_>, users: NetworkUsers<'_>, networks: Vec<IpNet>) {
+    ctx.command_all(&AgentCommand::DisabledNetworks(networks.clone()));
+    set_networks(ctx, users, networks);
+}
+
+/// Leaves networks alone from now on, as the first agent says.
+pub(super) fn set_networks(ctx: &mut Context<'_>, users: NetworkUsers<'_>, networks: Vec<IpNet>) {
+    ctx.hosts.set_disabled(networks);
+    for board in users.worlds.boards() {
+        disabled_networks::write(board, ctx.hosts.disabled());
     }
+    users.notify(ctx);
+    new_networks::find(ctx, users);
+    ctx.move_parent_link();
+}
 
-    /// The first agent says which networks are not to be used.
-    pub(super) fn set_disabled_networks(&mut self, networks: Vec<IpNet>) {
-        self.disabled_networks = networks;
-        self.publish_disabled_networks();
-        self.find_new_addresses();
-        self.move_link();
-    }
-
-    fn publish_disabled_networks(&self) {
-        for world in &self.worlds {
-            disabled_networks::write(&world.board, &self.disabled_networks);
+/// Hosts with what they have, of their addresses those that the job knows: of such as they have
+/// got since each has told before it answered.
+fn hosts_of(ctx: &Context<'_>, answers: BTreeMap<u32, Vec<InterfaceAddress>>) -> Vec<HostNetworks> {
+    let (places, tree) = (ctx.hosts.endpoints_now(), ctx.job.tree());
+    let host = |(node, mut own): (u32, Vec<InterfaceAddress>)| {
+        let place = places.get(node as usize);
+        own.retain(|own| place.is_some_and(|place| place.addresses.contains(&own.at.addr())));
+        HostNetworks {
+            home: place.map_or(u64::from(node), |place| place.network_id),
+            own,
+            above: tree.parent(node).map(|above| above as usize),
         }
-        self.update_host_endpoints();
-        self.wake_ranks();
-    }
+    };
+    answers.into_iter().map(host).collect()
+}
 
-    /// Has the ranks of this host look at what was changed on their boards.
-    pub(super) fn wake_ranks(&self) {
-        for world in &self.worlds {
-            for rank in 0..world.shape.size {
-                let card = RankBlock::of(&world.board, rank);
-                if self.is_here(rank) && card.state() == RankState::Running {
-                    Doorbell::new(card.doorbell()).ring_fenced();
-                }
-            }
+/// Why a network is not left alone.
+fn drain_refusal(
+    ctx: &Context<'_>,
+    network: &IpNet,
+    loss: DisableEffect,
+    (hosts, asker): (&[HostNetworks], u32),
+) -> String {
+    let named = |node: usize| format!("host '{}'", ctx.host_name(node as u32));
+    let limited = |node: usize| {
+        hosts
+            .get(node)
+            .is_some_and(|host| host.own.iter().any(|own| !own.usable))
+    };
+    let (what, concerned) = match loss {
+        DisableEffect::Last(node) => {
+            let whose = match node == asker as usize {
+                true => String::from("this host"),
+                false => named(node),
+            };
+            (format!("the last network of {whose} in use"), vec![node])
         }
-    }
+        DisableEffect::Parted(one, other) => {
+            let two = format!(
+                "all that {} and {} have in common, and no third host leads between them",
+                named(one),
+                named(other)
+            );
+            (two, vec![one, other])
+        }
+        DisableEffect::Agents(one, other) => {
+            let two = format!(
+                "all that {} and {} have in common, and the second's agent reports to the first's, which no third host passes on",
+                named(one),
+                named(other)
+            );
+            (two, Vec::new())
+        }
+    };
+    let allowed = match concerned.into_iter().any(limited) {
+        true => format!(" ({ENV_NETWORKS} forbids others)"),
+        false => String::new(),
+    };
+    format!(
+        "{network} is {what}{allowed}; nothing has changed: garonne network add another first, also one that hosts have got since"
+    )
 }

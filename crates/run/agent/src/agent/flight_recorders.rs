@@ -54,7 +54,7 @@ impl Agent<'_> {
         let Some(newest) = kept().map(|(_, (member, _))| epoch(*member)).max() else {
             return;
         };
-        let Some(world) = self.worlds.get(newest as usize) else {
+        let Some(world) = self.worlds.get(newest) else {
             return;
         };
         let mut ranks: Vec<_> = kept()
@@ -73,7 +73,7 @@ impl Agent<'_> {
         };
         tell(
             &LauncherMessage::FlightRecording { rank: cause },
-            &world.file,
+            world.file(),
         );
         for (&rank, (member, file)) in ranks {
             let process = self.processes[*member as usize].pid as u32;

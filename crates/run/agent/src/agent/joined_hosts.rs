@@ -71,11 +71,8 @@ pub(crate) struct RootConnection {
 impl Agent<'_> {
     /// Makes the hosts that have joined the last nodes of the job.
     pub(super) fn joined_host(&mut self, company: JoinedHosts) -> Result<()> {
-        let Some((port, secret)) = self
-            .root_role
-            .as_ref()
-            .map(|far| (far.port(), far.secret().clone()))
-        else {
+        let port = self.root_role.as_ref().map(|far| far.port());
+        let Some((port, secret)) = port.zip(self.ctx.secret.clone()) else {
             return Ok(());
         };
         let joined = company.guests.len();

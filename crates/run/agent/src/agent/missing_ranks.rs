@@ -10,11 +10,9 @@
 use garonne_job::process_exit::ProcessExit;
 use std::time::{Duration, Instant};
 
-use garonne_sync::doorbell::Doorbell;
-
-use super::{Agent, RankSlot, WorldState};
+use super::{Agent, RankSlot};
 use garonne_job::codes;
-use garonne_job::layout::{RankBlock, RankState, ShardBlock, WaitInfo};
+use garonne_job::layout::WaitInfo;
 use garonne_job::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
 use garonne_links::process_tree;
 use garonne_links::sys;
@@ -55,26 +53,6 @@ fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
             _ => None,
         },
         None => Some((absent, parts.iter().position(waits)?)),
-    }
-}
-
-impl WorldState {
-    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
-    /// goes back to sleep, so that short waits do not pay for it.
-    pub(super) fn reset_absence(&self) {
-        for rank in 0..self.shape.size {
-            let card = RankBlock::of(&self.board, rank);
-            if card.state() == RankState::Running
-                && card.wait().is_some_and(|wait| wait.since_ns == 0)
-            {
-                Doorbell::new(card.doorbell()).ring_fenced();
-                for shard in 1..self.shape.shards {
-                    if let Some(card) = ShardBlock::of(&self.board, &self.shape, shard, rank) {
-                        Doorbell::new(card.doorbell()).ring_fenced();
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -124,7 +102,7 @@ impl Agent<'_> {
     }
 
     fn end_if_ranks_missing(&mut self, epoch: u32) {
-        self.worlds[epoch as usize].reset_absence();
+        self.worlds[epoch].reset_absence();
         let now = Duration::from_nanos(sys::monotonic_ns());
         let parts: Vec<Participation> = (0..self.slots.len() as u32)
             .map(|rank| self.participation_of(rank, epoch, now))
@@ -171,7 +149,7 @@ impl Agent<'_> {
         if gone || member.finalized || member.epoch != epoch {
             return Participation::Open;
         }
-        let wait = RankBlock::of(&self.worlds[epoch as usize].board, rank).wait();
+        let wait = self.worlds[epoch].rank_block(rank).wait();
         wait.filter(|wait| {
             wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
         })

@@ -24,10 +24,12 @@ mod hang_report;
 mod heartbeat;
 mod helper_process;
 mod host_exchange;
+mod hosts;
 mod interrupt;
 mod joined_hosts;
 mod launcher_link;
 mod missing_ranks;
+mod networks;
 mod new_networks;
 mod other_mpi;
 mod output;
@@ -59,18 +61,15 @@ mod timestamp;
 mod traceback;
 mod tree_dispatch;
 mod tree_links;
-mod world_memory;
+mod worlds;
 
 use garonne_job::agent_socket_name::AgentSocketName;
 use garonne_job::process_exit::ProcessExit;
 pub use garonne_job::settings::ENV_SINGLETONS;
-use std::collections::HashMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use garonne_sync::shm::Segment;
-use ipnet::IpNet;
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
@@ -83,26 +82,25 @@ use flight_recorders::FlightRecorders;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
-use garonne_job::layout::{JobId, WorldShape};
+use garonne_job::layout::JobId;
 use garonne_job::limits;
-use garonne_job::new_networks::NewAddress;
 use garonne_job::rank_messages::LauncherMessage;
 use garonne_job::registration_secret::{RegistrationSecret, draw_job_id};
 use garonne_links::agent_discovery;
 use garonne_links::process_tree;
 use garonne_links::sys;
-use host_exchange::HostExchange;
 pub(crate) use host_exchange::listen_at;
 pub(crate) use joined_hosts::{AgentStart, RootConnection};
+use networks::Networks;
 use output::{LineMarks, OutputSink, RankStream, StreamKind};
 use output_forwarding::UnfinishedLine;
 use output_routing::OutputSinks;
 use output_source::OutputSource;
 use rank_start::{PreparedProgram, RankStarter};
 use registered_process::RegisteredProcess;
-use reverse_connect::ReverseConnects;
 use root_role::RootRole;
 use shutdown::Shutdown;
+use worlds::Worlds;
 
 /// A rank as started.
 #[derive(Debug)]
@@ -147,19 +145,6 @@ impl RankSlot {
     }
 }
 
-/// The shared memory of one generation of MPI processes, and what they exchange.
-#[derive(Debug)]
-struct WorldState {
-    shape: WorldShape,
-    file: OwnedFd,
-    board: Segment,
-    version: String,
-    creator: u32,
-    in_fence: Vec<u32>,
-    store: HashMap<String, Vec<u8>>,
-    waiting: Vec<(u32, String)>,
-}
-
 struct Agent<'a> {
     ctx: Context<'a>,
     admission: RegistrationSecret,
@@ -167,7 +152,7 @@ struct Agent<'a> {
     lifeline: (OwnedFd, OwnedFd),
     slots: Vec<RankSlot>,
     processes: Vec<RegisteredProcess>,
-    worlds: Vec<WorldState>,
+    worlds: Worlds,
     sinks: OutputSinks,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
@@ -189,18 +174,9 @@ struct Agent<'a> {
     root_role: Option<Box<RootRole>>,
     /// State for ranks that another launcher started.
     adopted_role: Option<AdoptedRole>,
-    /// Addresses of all hosts, in a job on several.
-    host_exchange: Option<HostExchange>,
     /// Streams of other hosts that may be read again.
     resumed_streams: Vec<(StreamKind, u32)>,
-    /// Calls to ranks of this node on behalf of those that wait for theirs.
-    reverse_connects: ReverseConnects,
-    /// Networks that ranks are not to use.
-    disabled_networks: Vec<IpNet>,
-    drain_requests: disabled_networks::DrainRequests,
-    /// Addresses that hosts have got since the job began.
-    new_addresses: Vec<NewAddress>,
-    relays: relays::Relays,
+    networks: Networks,
     snapshots: snapshots::Snapshots,
     other_mpi: other_mpi::OtherMpiDetector,
     stdin: stdin_forwarder::StdinForwarder,
@@ -300,7 +276,7 @@ impl<'a> Agent<'a> {
             lifeline: pipe,
             slots: Vec::new(),
             processes: Vec::new(),
-            worlds: Vec::new(),
+            worlds: Worlds::default(),
             sinks: OutputSinks::new(job.streams),
             room_for_pidfds: true,
             output_paused: false,
@@ -313,13 +289,8 @@ impl<'a> Agent<'a> {
             missing_ranks_due: None,
             root_role: None,
             adopted_role: None,
-            host_exchange: None,
             resumed_streams: Vec::new(),
-            reverse_connects: ReverseConnects::default(),
-            disabled_networks: Vec::new(),
-            drain_requests: disabled_networks::DrainRequests::default(),
-            new_addresses: Vec::new(),
-            relays: relays::Relays::default(),
+            networks: Networks::default(),
             snapshots: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
             stdin: stdin_forwarder::StdinForwarder::default(),
@@ -417,7 +388,7 @@ impl<'a> Agent<'a> {
                 _ => (0, OutputSource::far(), OutputSource::far()),
             };
             let err = RankStream::new(err, rank, StreamKind::Err, marking);
-            let listener = self.take_listener(rank);
+            let listener = self.ctx.hosts.take_listener(rank);
             self.slots.push(RankSlot {
                 node,
                 pid,
@@ -513,9 +484,14 @@ impl<'a> Agent<'a> {
             EpollToken::LauncherProcess => self.launcher_exited(),
             EpollToken::LateJoin => self.accept_late_join(),
             EpollToken::LateJoiner(place) => self.read_late_joiner(place),
-            EpollToken::ReverseConnect(place) => self.reverse_connect_ready(place),
+            EpollToken::ReverseConnect(place) => {
+                self.networks.reverse_connect_ready(&self.ctx, place)
+            }
             EpollToken::Reconnect(place) => self.reconnect_ready(place),
-            EpollToken::Probe(place) => self.probe_ready(place),
+            EpollToken::Probe(place) => {
+                self.networks
+                    .probe_ready(&mut self.ctx, &self.worlds, place)
+            }
             EpollToken::SnapshotProcess(number) => self.read_snapshot(number),
             EpollToken::QueryClient(number) => self.client_ready(number),
             EpollToken::HangReport => self.read_hang_report(),

@@ -5,58 +5,68 @@
 //! into its own board and rings its ranks, and goes by these networks itself where it has to call
 //! another host.
 
-use super::Agent;
-use garonne_job::agent_messages::{AgentCommand, AgentReport};
-use garonne_job::limits::ADDED_MAX;
-use garonne_job::new_networks::{self, NewAddress};
-use garonne_links::addresses;
 use std::net::IpAddr;
 
-impl Agent<'_> {
-    /// Looks for addresses that this host did not have before.
-    pub(super) fn find_new_addresses(&mut self) {
-        if self.host_exchange.is_none() || !self.ctx.job.nodes.several() {
-            return;
-        }
-        let known = self.own_addresses();
-        let mut found = addresses::own();
-        found.retain(|address| {
-            !known.contains(address) && !self.new_addresses.contains(&(self.ctx.node, *address))
-        });
-        match found.is_empty() {
-            true => {}
-            false if self.ctx.is_child() => self.ctx.report(&AgentReport::NewAddresses(found)),
-            false => self.report_new_addresses(self.ctx.node, &found),
-        }
-    }
+use garonne_job::agent_messages::{AgentCommand, AgentReport};
+use garonne_job::new_networks::{self, NewAddress};
+use garonne_links::addresses;
 
-    /// A host has got these addresses: for the first agent.
-    pub(super) fn report_new_addresses(&mut self, node: u32, found: &[IpAddr]) {
-        let before = self.new_addresses.len();
-        for address in found {
-            let entry = (node, *address);
-            if self.new_addresses.len() < ADDED_MAX && !self.new_addresses.contains(&entry) {
-                self.new_addresses.push(entry);
-            }
-        }
-        if self.new_addresses.len() > before {
-            self.ctx
-                .command_all(&AgentCommand::NewAddresses(self.new_addresses.clone()));
-            self.publish_new_addresses();
-        }
-    }
+use super::context::Context;
+use super::relays::Relays;
+use super::worlds::Worlds;
 
-    /// The first agent says which addresses there are besides those of the beginning.
-    pub(super) fn set_new_addresses(&mut self, list: Vec<NewAddress>) {
-        self.new_addresses = list;
-        self.publish_new_addresses();
-    }
+/// Those who go by the networks of hosts: ranks, by their boards, and the relay of this node.
+#[derive(Clone, Copy)]
+pub(super) struct NetworkUsers<'a> {
+    /// Worlds of the ranks.
+    pub worlds: &'a Worlds,
+    /// Relay of this node.
+    pub relays: &'a Relays,
+}
 
-    fn publish_new_addresses(&self) {
-        for world in &self.worlds {
-            new_networks::show(&world.board, &self.new_addresses);
-        }
-        self.update_host_endpoints();
-        self.wake_ranks();
+impl NetworkUsers<'_> {
+    /// Has them look at what was changed.
+    pub fn notify(self, ctx: &Context<'_>) {
+        self.relays.update_host_endpoints(ctx);
+        self.worlds.wake_ranks(ctx);
     }
+}
+
+/// Looks for addresses that this host did not have before.
+pub(super) fn find(ctx: &mut Context<'_>, users: NetworkUsers<'_>) {
+    if !ctx.hosts.are_known() || !ctx.job.nodes.several() {
+        return;
+    }
+    let known = ctx.hosts.addresses_of(ctx.node);
+    let mut found = addresses::own();
+    found.retain(|address| {
+        !known.contains(address) && !ctx.hosts.new_addresses().contains(&(ctx.node, *address))
+    });
+    match found.is_empty() {
+        true => {}
+        false if ctx.is_child() => ctx.report(&AgentReport::NewAddresses(found)),
+        false => add(ctx, users, ctx.node, &found),
+    }
+}
+
+/// Notes addresses that a host has got, and tells all: at the first agent.
+pub(super) fn add(ctx: &mut Context<'_>, users: NetworkUsers<'_>, node: u32, found: &[IpAddr]) {
+    if ctx.hosts.add_new_addresses(node, found) {
+        let list = ctx.hosts.new_addresses().to_vec();
+        ctx.command_all(&AgentCommand::NewAddresses(list));
+        publish(ctx, users);
+    }
+}
+
+/// Takes the list of addresses that there are besides those of the beginning from the first agent.
+pub(super) fn set(ctx: &mut Context<'_>, users: NetworkUsers<'_>, list: Vec<NewAddress>) {
+    ctx.hosts.set_new_addresses(list);
+    publish(ctx, users);
+}
+
+fn publish(ctx: &Context<'_>, users: NetworkUsers<'_>) {
+    for board in users.worlds.boards() {
+        new_networks::show(board, ctx.hosts.new_addresses());
+    }
+    users.notify(ctx);
 }

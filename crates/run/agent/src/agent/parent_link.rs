@@ -17,8 +17,8 @@ use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
 use garonne_job::node_map::NodeMap;
 use garonne_links::addresses;
+use garonne_tcp::LocalIdentity;
 use garonne_tcp::agent_channel::{self, ChannelConnect, ChannelLoss, ConnectOutcome};
-use garonne_tcp::{LocalIdentity, Secret};
 use ipnet::IpNet;
 use rustix::event::epoll;
 
@@ -27,11 +27,11 @@ use super::epoll_token::EpollToken;
 use super::joined_hosts::RootConnection;
 
 /// Networks as calls to the agent above use them.
-pub(super) struct ParentNetworks<'a> {
+pub(super) struct ParentNetworks {
     /// Addresses of its host that are known now, in the order in which to try them.
     pub addresses: Vec<IpAddr>,
     /// Networks that are to be left alone.
-    pub disabled: &'a [IpNet],
+    pub disabled: Vec<IpNet>,
 }
 
 /// How a call to the agent above has gone on.
@@ -66,7 +66,6 @@ struct Reconnect {
 /// [`check_connection`](Self::check_connection) are called when [`due`](Self::due) says so.
 pub(super) struct ParentLink {
     link: Option<AgentLink>,
-    secret: Secret,
     /// Authenticates calls to the agent above.
     identity: LocalIdentity,
     /// The node above.
@@ -86,14 +85,13 @@ pub(super) struct ParentLink {
 impl ParentLink {
     /// Takes over the connection by which the agent of `node` has reached the one above it.
     pub fn new(outer: RootConnection, node: u32, epoll: &OwnedFd) -> Self {
-        let identity = agent_channel::house(outer.secret.clone(), outer.job.0.to_ne_bytes(), node);
+        let identity = agent_channel::house(outer.secret, outer.job.0.to_ne_bytes(), node);
         Self {
             link: Some(AgentLink::new(
                 outer.line,
                 EpollToken::AgentLink(node),
                 epoll,
             )),
-            secret: outer.secret,
             identity,
             node: outer.parent,
             address: outer.reached,
@@ -118,11 +116,6 @@ impl ParentLink {
     /// Returns the address at which the agent above was reached.
     pub fn address(&self) -> IpAddr {
         self.address
-    }
-
-    /// Returns the job's secret.
-    pub fn secret(&self) -> &Secret {
-        &self.secret
     }
 
     /// Whether this host has joined with a key.
@@ -215,13 +208,8 @@ impl ParentLink {
     }
 
     /// Leaves networks alone that are to be left alone from now on.
-    pub fn change_networks(
-        &mut self,
-        epoll: &OwnedFd,
-        networks: &ParentNetworks<'_>,
-        now: Instant,
-    ) {
-        let is_out = |address: SocketAddr| addresses::is_of(networks.disabled, address.ip());
+    pub fn change_networks(&mut self, epoll: &OwnedFd, networks: &ParentNetworks, now: Instant) {
+        let is_out = |address: SocketAddr| addresses::is_of(&networks.disabled, address.ip());
         let ends = self.link.as_ref().and_then(|link| link.ends());
         let is_there = ends.is_some_and(|(own, other)| is_out(own) || is_out(other));
         self.reconnect.moves = if is_there { MOVE_ROUNDS } else { 0 };
@@ -230,12 +218,7 @@ impl ParentLink {
     }
 
     /// Calls the agent above again where that is due, and no longer where it is not.
-    pub fn check_connection(
-        &mut self,
-        epoll: &OwnedFd,
-        networks: &ParentNetworks<'_>,
-        now: Instant,
-    ) {
+    pub fn check_connection(&mut self, epoll: &OwnedFd, networks: &ParentNetworks, now: Instant) {
         let Some(link) = &self.link else { return };
         let is_silent = link.is_down() || now >= link.heard() + LINE_QUIET;
         let reconnect = &mut self.reconnect;
@@ -262,7 +245,7 @@ impl ParentLink {
         if addresses.is_empty() {
             addresses.push(self.address);
         }
-        let is_out = |address: &IpAddr| addresses::is_of(networks.disabled, *address);
+        let is_out = |address: &IpAddr| addresses::is_of(&networks.disabled, *address);
         // A network that is to be left alone is better than none.
         if !is_silent || !addresses.iter().all(is_out) {
             addresses.retain(|address| !is_out(address));

@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use garonne_sites::SymbolResolver;
 use garonne_sync::shm::MapAccess;
 
-use super::{Agent, RegisteredProcess, WorldState};
+use super::worlds::World;
+use super::{Agent, RegisteredProcess};
 use garonne_job::call_names;
 use garonne_job::layout::{self, last_calls};
 use garonne_job::program_map::{self, ProgramMap};
@@ -44,7 +45,7 @@ impl Agent<'_> {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
         };
-        let calls = last_calls::latest_call(&world.board, &world.shape, rank);
+        let calls = last_calls::latest_call(world.board(), world.shape(), rank);
         let objects = self.program_map_of(rank).objects;
         let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
             let name = call.and_then(|call| call_names::name(call.into()));
@@ -66,16 +67,16 @@ impl Agent<'_> {
     }
 
     /// The process that is the rank, and its world.
-    fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &WorldState)> {
+    fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &World)> {
         let member = &self.processes[self.slots[rank as usize].member? as usize];
-        Some((member, self.worlds.get(member.epoch as usize)?))
+        Some((member, self.worlds.get(member.epoch)?))
     }
 
     fn program_map_of(&self, rank: u32) -> ProgramMap {
         let area = self.joined(rank).and_then(|(_, world)| {
-            let at = world.shape.trace_offset(rank);
+            let at = world.shape().trace_offset(rank);
             memory_file::map(
-                world.file.as_fd(),
+                world.file().as_fd(),
                 at,
                 layout::NOTES_BYTES as u64,
                 MapAccess::Read,

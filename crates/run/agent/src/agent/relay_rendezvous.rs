@@ -11,106 +11,147 @@
 
 use std::time::Instant;
 
-use super::Agent;
+use super::context::Context;
 use super::relay_search::RelaySearch;
-use super::relays::ProbeTarget;
+use super::relays::{ProbeTarget, Relays};
+use super::worlds::Worlds;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
 use garonne_job::limits::VENUES_MAX;
 
-impl Agent<'_> {
+impl Relays {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.
-    pub(super) fn search_rendezvous_at_root(&mut self, call: ReverseConnectRequest, failed: u32) {
-        match self.is_possible_rendezvous(call) {
-            true => self.offer_rendezvous(call),
-            false => self.search_rendezvous_elsewhere(call, failed),
+    pub fn search_rendezvous_at_root(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        call: ReverseConnectRequest,
+        failed: u32,
+    ) {
+        match self.is_possible_rendezvous(ctx, call) {
+            true => self.offer_rendezvous(ctx, worlds, call),
+            false => self.search_rendezvous_elsewhere(ctx, call, failed),
         }
     }
 
     /// Looks for a rendezvous at hosts other than the root's. The two do not reach that one, or it
     /// is one of theirs. Others are asked, in each round that came to nothing those behind the ones
     /// of the round before.
-    pub(super) fn search_rendezvous_elsewhere(&mut self, call: ReverseConnectRequest, failed: u32) {
-        let Some((from, to)) = self.nodes_of(call) else {
+    pub fn search_rendezvous_elsewhere(
+        &mut self,
+        ctx: &mut Context<'_>,
+        call: ReverseConnectRequest,
+        failed: u32,
+    ) {
+        let Some((from, to)) = ctx.nodes_of(call) else {
             return;
         };
-        let count = self.ctx.job.nodes.names.len() as u32;
+        let count = ctx.job.nodes.names.len() as u32;
         let others: Vec<u32> = (0..count)
-            .filter(|node| ![self.ctx.node, from, to].contains(node))
+            .filter(|node| ![ctx.node, from, to].contains(node))
             .collect();
         for node in of_round(&others, failed) {
-            self.ctx.command(node, &AgentCommand::OpenRendezvous(call));
+            ctx.command(node, &AgentCommand::OpenRendezvous(call));
         }
     }
 
     /// Whether this node has neither of two ranks, which are on two others.
-    fn is_possible_rendezvous(&self, call: ReverseConnectRequest) -> bool {
-        self.nodes_of(call)
-            .is_some_and(|(from, to)| from != to && ![from, to].contains(&self.ctx.node))
+    fn is_possible_rendezvous(&self, ctx: &Context<'_>, call: ReverseConnectRequest) -> bool {
+        ctx.nodes_of(call)
+            .is_some_and(|(from, to)| from != to && ![from, to].contains(&ctx.node))
     }
 
     /// Two may meet at this node.
-    pub(super) fn offer_rendezvous(&mut self, call: ReverseConnectRequest) {
-        if !self.is_possible_rendezvous(call) {
+    pub fn offer_rendezvous(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        call: ReverseConnectRequest,
+    ) {
+        if !self.is_possible_rendezvous(ctx, call) {
             return;
         }
-        let Some(port) = self.relay_port() else {
+        let Some(port) = self.relay_port(ctx) else {
             return;
         };
-        match self.ctx.is_child() {
-            true => self.ctx.report(&AgentReport::RendezvousOpened(call, port)),
-            false => self.rendezvous_opened(call, (self.ctx.node, port)),
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::RendezvousOpened(call, port)),
+            false => self.rendezvous_opened(ctx, worlds, call, (ctx.node, port)),
         }
     }
 
     /// Two may meet at a node: for the first agent, which has the first of them try whether it
     /// reaches that.
-    pub(super) fn rendezvous_opened(
+    pub fn rendezvous_opened(
         &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
         call: ReverseConnectRequest,
         (via, port): (u32, u16),
     ) {
-        if let Some((from, _)) = self.nodes_of(call) {
-            self.order_rendezvous_try(from, RendezvousPoint { call, via, port });
+        if let Some((from, _)) = ctx.nodes_of(call) {
+            self.order_rendezvous_try(ctx, worlds, from, RendezvousPoint { call, via, port });
         }
     }
 
-    fn order_rendezvous_try(&mut self, node: u32, venue: RendezvousPoint) {
-        match node == self.ctx.node {
-            true => self.try_rendezvous(venue),
-            false => self.ctx.command(node, &AgentCommand::TryRendezvous(venue)),
+    fn order_rendezvous_try(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        node: u32,
+        venue: RendezvousPoint,
+    ) {
+        match node == ctx.node {
+            true => self.try_rendezvous(ctx, worlds, venue),
+            false => ctx.command(node, &AgentCommand::TryRendezvous(venue)),
         }
     }
 
     /// Tries whether this node reaches the one where two may meet; if it is that one itself, both
     /// have, and do meet there from now on.
-    pub(super) fn try_rendezvous(&mut self, venue: RendezvousPoint) {
-        if venue.via == self.ctx.node {
-            let two = self
+    pub fn try_rendezvous(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        venue: RendezvousPoint,
+    ) {
+        if venue.via == ctx.node {
+            let two = ctx
                 .nodes_of(venue.call)
-                .filter(|_| self.is_possible_rendezvous(venue.call));
-            if two.is_some_and(|two| self.expect_rendezvous_here(two)) {
-                self.rendezvous_probe_reached(venue);
+                .filter(|_| self.is_possible_rendezvous(ctx, venue.call));
+            if two.is_some_and(|two| self.expect_rendezvous_here(ctx, two)) {
+                self.rendezvous_probe_reached(ctx, worlds, venue);
             }
             return;
         }
-        self.start_probe(ProbeTarget::Venue(venue), (venue.via, venue.port));
+        self.start_probe(ctx, ProbeTarget::Venue(venue), (venue.via, venue.port));
     }
 
     /// This node reaches it, or is it.
-    pub(super) fn rendezvous_probe_reached(&mut self, venue: RendezvousPoint) {
-        match self.ctx.is_child() {
-            true => self.ctx.report(&AgentReport::RendezvousReached(venue)),
-            false => self.rendezvous_reached(venue, self.ctx.node),
+    pub fn rendezvous_probe_reached(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        venue: RendezvousPoint,
+    ) {
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::RendezvousReached(venue)),
+            false => self.rendezvous_reached(ctx, worlds, venue, ctx.node),
         }
     }
 
     /// A node reaches the one where two may meet, or is that one and expects them: for the first
     /// agent.
-    pub(super) fn rendezvous_reached(&mut self, venue: RendezvousPoint, node: u32) {
+    pub fn rendezvous_reached(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        venue: RendezvousPoint,
+        node: u32,
+    ) {
         let (call, via, port) = (venue.call, venue.via, venue.port);
-        let Some((from, to)) = self.nodes_of(call) else {
+        let Some((from, to)) = ctx.nodes_of(call) else {
             return;
         };
         match next(
@@ -119,11 +160,11 @@ impl Agent<'_> {
             (from, to),
             Instant::now(),
         ) {
-            RendezvousStep::Second => self.order_rendezvous_try(to, venue),
-            RendezvousStep::Expect => self.order_rendezvous_try(via, venue),
+            RendezvousStep::Second => self.order_rendezvous_try(ctx, worlds, to, venue),
+            RendezvousStep::Expect => self.order_rendezvous_try(ctx, worlds, via, venue),
             RendezvousStep::Tell => {
                 for (node, to) in [(from, to), (to, from)] {
-                    self.announce_route(node, RelayRoute { to, via, port });
+                    self.announce_route(ctx, worlds, node, RelayRoute { to, via, port });
                 }
             }
             RendezvousStep::Nothing => {}

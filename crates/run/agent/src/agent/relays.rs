@@ -22,9 +22,11 @@ use garonne_tcp::relay::{ReachProbe, Relay, RelayDirection};
 use ipnet::IpNet;
 use rustix::event::epoll;
 
+use super::EpollToken;
+use super::context::Context;
 use super::host_exchange::listen_at;
 use super::relay_search::{RelaySearch, SearchStep};
-use super::{Agent, EpollToken};
+use super::worlds::Worlds;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
@@ -33,6 +35,11 @@ use garonne_job::relay_routes::RelayRoutes;
 use garonne_links::addresses;
 
 /// Relays between hosts without a common network: the search for them, and the one of this node.
+///
+/// Owned by the agent. [`search_relay`](Self::search_relay) begins a search at the first agent, when
+/// a rank asks for a call. Probes of this node are decided as the epoll tells
+/// ([`probe_ready`](Self::probe_ready)), and the route that is found is shown to the ranks
+/// ([`add_route`](Self::add_route)). `relay_rendezvous` has the steps of a rendezvous.
 #[derive(Debug, Default)]
 pub(super) struct Relays {
     /// Pairs of nodes that do not reach each other; used at the root.
@@ -166,59 +173,74 @@ fn left_of(all: &[IpAddr], alone: &[IpNet]) -> Vec<IpAddr> {
     }
 }
 
-impl Agent<'_> {
+impl Relays {
     /// A rank wants to be called by another, whom it does not reach: for the first agent, which has
     /// both led through a third host if that goes on.
-    pub(super) fn search_relay(&mut self, call: ReverseConnectRequest) {
+    pub fn search_relay(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        call: ReverseConnectRequest,
+    ) {
         // Whoever asks for a call has failed to call itself.
-        let Some(nodes) = self.nodes_of(call) else {
+        let Some(nodes) = ctx.nodes_of(call) else {
             return;
         };
-        let count = self.ctx.job.nodes.names.len() as u32;
-        if self.ctx.is_child() || nodes.0 == nodes.1 || count < 3 {
+        let count = ctx.job.nodes.names.len() as u32;
+        if ctx.is_child() || nodes.0 == nodes.1 || count < 3 {
             return;
         }
-        match self.relays.search.record_unreachable(nodes, Instant::now()) {
+        match self.search.record_unreachable(nodes, Instant::now()) {
             SearchStep::Nothing => {}
             SearchStep::Caller => {
                 for node in (0..count).filter(|node| ![nodes.0, nodes.1].contains(node)) {
-                    match node == self.ctx.node {
-                        true => self.probe_relay(call),
-                        false => self.ctx.command(node, &AgentCommand::ProbeRelay(call)),
+                    match node == ctx.node {
+                        true => self.probe_relay(ctx, call),
+                        false => ctx.command(node, &AgentCommand::ProbeRelay(call)),
                     }
                 }
             }
-            SearchStep::VenueHere(failed) => self.search_rendezvous_at_root(call, failed),
-            SearchStep::VenueElsewhere(failed) => self.search_rendezvous_elsewhere(call, failed),
+            SearchStep::VenueHere(failed) => {
+                self.search_rendezvous_at_root(ctx, worlds, call, failed)
+            }
+            SearchStep::VenueElsewhere(failed) => {
+                self.search_rendezvous_elsewhere(ctx, call, failed)
+            }
         }
     }
 
     /// Tries whether this node reaches a rank.
-    pub(super) fn probe_relay(&mut self, call: ReverseConnectRequest) {
-        let Some(port) = self.port_of(call.to) else {
+    pub fn probe_relay(&mut self, ctx: &mut Context<'_>, call: ReverseConnectRequest) {
+        let Some(port) = ctx.hosts.port_of(call.to) else {
             return;
         };
         self.start_probe(
+            ctx,
             ProbeTarget::Rank(call),
-            (self.ctx.job.nodes.of(call.to), port),
+            (ctx.job.nodes.of(call.to), port),
         );
     }
 
     /// Tries all addresses of a node at once, at this port.
-    pub(super) fn start_probe(&mut self, tried: ProbeTarget, (node, port): (u32, u16)) {
+    pub fn start_probe(
+        &mut self,
+        ctx: &mut Context<'_>,
+        tried: ProbeTarget,
+        (node, port): (u32, u16),
+    ) {
         let now = Instant::now();
-        for slot in &mut self.relays.probes {
+        for slot in &mut self.probes {
             slot.take_if(|probing| now >= probing.until);
         }
-        for address in left_of(&self.addresses_now(node), &self.disabled_networks) {
-            let Some(place) = place_for(&tried, &self.relays.probes) else {
+        for address in left_of(&ctx.addresses_now(node), ctx.hosts.disabled()) {
+            let Some(place) = place_for(&tried, &self.probes) else {
                 return;
             };
             let Some(probe) = ReachProbe::begin(SocketAddr::new(address, port)) else {
                 continue;
             };
             let token = EpollToken::Probe(place as u32).pack();
-            if epoll::add(&self.ctx.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
+            if epoll::add(&ctx.epoll, probe.fd(), token, epoll::EventFlags::OUT).is_err() {
                 return;
             }
             let until = now + PROBE_LIMIT;
@@ -227,16 +249,16 @@ impl Agent<'_> {
                 probe,
                 until,
             });
-            match self.relays.probes.get_mut(place) {
+            match self.probes.get_mut(place) {
                 Some(slot) => *slot = probing,
-                None => self.relays.probes.push(probing),
+                None => self.probes.push(probing),
             }
         }
     }
 
     /// A try is decided.
-    pub(super) fn probe_ready(&mut self, place: u32) {
-        let slot = self.relays.probes.get_mut(place as usize);
+    pub fn probe_ready(&mut self, ctx: &mut Context<'_>, worlds: &Worlds, place: u32) {
+        let slot = self.probes.get_mut(place as usize);
         let Some(RelayProbe { tried, probe, .. }) = slot.and_then(Option::take) else {
             return;
         };
@@ -244,13 +266,13 @@ impl Agent<'_> {
             return;
         }
         match tried {
-            ProbeTarget::Venue(venue) => self.rendezvous_probe_reached(venue),
+            ProbeTarget::Venue(venue) => self.rendezvous_probe_reached(ctx, worlds, venue),
             ProbeTarget::Rank(call) => {
-                if let Some(port) = self.relay_port() {
-                    self.expect_relay_here(call);
-                    match self.ctx.is_child() {
-                        true => self.ctx.report(&AgentReport::RelayOpened(call, port)),
-                        false => self.relay_opened(call, (self.ctx.node, port)),
+                if let Some(port) = self.relay_port(ctx) {
+                    self.expect_relay_here(ctx, call);
+                    match ctx.is_child() {
+                        true => ctx.report(&AgentReport::RelayOpened(call, port)),
+                        false => self.relay_opened(ctx, worlds, call, (ctx.node, port)),
                     }
                 }
             }
@@ -259,50 +281,62 @@ impl Agent<'_> {
 
     /// A node reaches the one that is called, and passes calls on: for the first agent, which tells
     /// the caller's node.
-    pub(super) fn relay_opened(&mut self, call: ReverseConnectRequest, (via, port): (u32, u16)) {
-        let Some((from, to)) = self.nodes_of(call) else {
+    pub fn relay_opened(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        call: ReverseConnectRequest,
+        (via, port): (u32, u16),
+    ) {
+        let Some((from, to)) = ctx.nodes_of(call) else {
             return;
         };
-        self.relays.search.record_found((from, to));
-        self.announce_route(from, RelayRoute { to, via, port });
+        self.search.record_found((from, to));
+        self.announce_route(ctx, worlds, from, RelayRoute { to, via, port });
     }
 
     /// Ranks of a node may go this way.
-    pub(super) fn announce_route(&mut self, node: u32, way: RelayRoute) {
-        match node == self.ctx.node {
-            true => self.add_route(way),
-            false => self.ctx.command(node, &AgentCommand::AddRelayRoute(way)),
+    pub fn announce_route(
+        &mut self,
+        ctx: &mut Context<'_>,
+        worlds: &Worlds,
+        node: u32,
+        way: RelayRoute,
+    ) {
+        match node == ctx.node {
+            true => self.add_route(worlds, way),
+            false => ctx.command(node, &AgentCommand::AddRelayRoute(way)),
         }
     }
 
     /// For which a way is looked for, at the first agent.
-    pub(super) fn advance_relay_search(&mut self) -> &mut RelaySearch {
-        &mut self.relays.search
+    pub fn advance_relay_search(&mut self) -> &mut RelaySearch {
+        &mut self.search
     }
 
     /// Ranks of this node may go another way, which is tried before all others.
-    pub(super) fn add_route(&mut self, way: RelayRoute) {
-        if self.relays.routes.tell(way) {
-            for world in &self.worlds {
-                self.relays.routes.show(&world.board);
+    pub fn add_route(&mut self, worlds: &Worlds, way: RelayRoute) {
+        if self.routes.tell(way) {
+            for board in worlds.boards() {
+                self.routes.show(board);
             }
         }
     }
 
     /// Shows ranks of a world that begins the ways that there are.
-    pub(super) fn publish_routes(&self, board: &Segment) {
-        self.relays.routes.show(board);
+    pub fn publish_routes(&self, board: &Segment) {
+        self.routes.show(board);
     }
 
     /// The port where this node passes calls on. None: it cannot.
-    pub(super) fn relay_port(&mut self) -> Option<u16> {
-        self.open_relay().map(|open| open.port)
+    pub fn relay_port(&mut self, ctx: &mut Context<'_>) -> Option<u16> {
+        self.open_relay(ctx).map(|open| open.port)
     }
 
     /// Ranks of two nodes meet at this one: their calls are kept until both are there. Whether they
     /// are expected from now on.
-    pub(super) fn expect_rendezvous_here(&mut self, two: (u32, u32)) -> bool {
-        let Some(open) = self.open_relay() else {
+    pub fn expect_rendezvous_here(&mut self, ctx: &mut Context<'_>, two: (u32, u32)) -> bool {
+        let Some(open) = self.open_relay(ctx) else {
             return false;
         };
         let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -311,8 +345,8 @@ impl Agent<'_> {
 
     /// This node reaches the one that is called, and passes such calls on from now on where it had
     /// them wait.
-    fn expect_relay_here(&mut self, call: ReverseConnectRequest) {
-        if let (Some(nodes), Some(open)) = (self.nodes_of(call), &self.relays.own_relay) {
+    fn expect_relay_here(&mut self, ctx: &Context<'_>, call: ReverseConnectRequest) {
+        if let (Some(nodes), Some(open)) = (ctx.nodes_of(call), &self.own_relay) {
             let mut meeting = open.meeting.lock().unwrap_or_else(PoisonError::into_inner);
             meeting.pass(nodes);
         }
@@ -320,45 +354,40 @@ impl Agent<'_> {
 
     /// Hosts have other addresses now, or networks are to be left alone: calls are passed on by
     /// what there is.
-    pub(super) fn update_host_endpoints(&self) {
-        if self.relays.own_relay.is_some() {
-            self.set_host_endpoints();
+    pub fn update_host_endpoints(&self, ctx: &Context<'_>) {
+        if self.own_relay.is_some() {
+            self.set_host_endpoints(ctx);
         }
     }
 
-    fn set_host_endpoints(&self) {
-        let nodes = 0..self.ctx.job.nodes.names.len() as u32;
-        let around = &self.relays.host_endpoints;
+    fn set_host_endpoints(&self, ctx: &Context<'_>) {
+        let nodes = 0..ctx.job.nodes.names.len() as u32;
+        let around = &self.host_endpoints;
         *around.lock().unwrap_or_else(PoisonError::into_inner) = HostEndpoints {
-            addresses: nodes.map(|node| self.addresses_now(node)).collect(),
-            alone: self.disabled_networks.clone(),
+            addresses: nodes.map(|node| ctx.addresses_now(node)).collect(),
+            alone: ctx.hosts.disabled().to_vec(),
         };
     }
 
     /// Returns the relay of this node, opened if it was not. `None`: the node cannot relay.
-    fn open_relay(&mut self) -> Option<&OwnRelay> {
-        if self.relays.own_relay.is_none() {
+    fn open_relay(&mut self, ctx: &mut Context<'_>) -> Option<&OwnRelay> {
+        if self.own_relay.is_none() {
             let (listener, port) = listen_at(0).ok()?;
-            self.relays.own_relay = Some(self.relay_at(listener, port)?);
+            self.own_relay = Some(self.relay_at(ctx, listener, port)?);
         }
-        self.relays.own_relay.as_ref()
+        self.own_relay.as_ref()
     }
 
-    fn relay_at(&self, listener: TcpListener, port: u16) -> Option<OwnRelay> {
-        let relay = Relay::new(
-            listener,
-            self.secret()?.clone(),
-            self.ctx.id.0.to_ne_bytes(),
-        )
-        .ok()?;
+    fn relay_at(&self, ctx: &Context<'_>, listener: TcpListener, port: u16) -> Option<OwnRelay> {
+        let relay = Relay::new(listener, ctx.secret.clone()?, ctx.id.0.to_ne_bytes()).ok()?;
         let ready: OwnedFd = relay.fd().try_clone_to_owned().ok()?;
-        let ranks: Vec<(u32, u16)> = (0..self.ctx.job.size())
-            .map(|rank| (self.ctx.job.nodes.of(rank), self.port_of(rank).unwrap_or(0)))
+        let ranks: Vec<(u32, u16)> = (0..ctx.job.size())
+            .map(|rank| (ctx.job.nodes.of(rank), ctx.hosts.port_of(rank).unwrap_or(0)))
             .collect();
-        self.set_host_endpoints();
+        self.set_host_endpoints(ctx);
         let meeting = Arc::<Mutex<PendingPairs>>::default();
         let meets = Arc::clone(&meeting);
-        let around = Arc::clone(&self.relays.host_endpoints);
+        let around = Arc::clone(&self.host_endpoints);
         let lead = move |from: u32, to: u32| {
             let of = |rank: u32| ranks.get(rank as usize).copied();
             let (Some((from, _)), Some((to, port))) = (of(from), of(to)) else {

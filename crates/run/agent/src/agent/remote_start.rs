@@ -68,12 +68,8 @@ impl Agent<'_> {
                 .iter()
                 .any(|hired| children.contains(&hired.node))
         };
-        let Some(secret) = self
-            .root_role
-            .as_ref()
-            .filter(|far| !known(far))
-            .map(|far| far.secret().clone())
-        else {
+        let is_new = self.root_role.as_ref().is_some_and(|far| !known(far));
+        let Some(secret) = self.ctx.secret.clone().filter(|_| is_new) else {
             return Ok(());
         };
         if self.shutdown.is_some() {
@@ -178,7 +174,7 @@ impl Agent<'_> {
             below.set_done(node);
         }
         self.read_starter_output(node);
-        let name = self.host_name(node).to_owned();
+        let name = self.ctx.host_name(node).to_owned();
         let said = self
             .remote_start(node)
             .map(|hired| String::from_utf8_lossy(&hired.said).trim_end().to_owned());

@@ -7,11 +7,11 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::{Agent, EpollToken, RegisteredProcess};
+use super::{Agent, EpollToken, RegisteredProcess, reverse_connect};
 use garonne_job::agent_messages::ReverseConnectRequest;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::layout::{RankBlock, RankState};
+use garonne_job::layout::RankState;
 use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_links::agent_discovery::{ENV_AGENT, ENV_JOB};
 use garonne_links::output_pipe::wait_for_output;
@@ -102,7 +102,8 @@ impl Agent<'_> {
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
             Ok(ToAgent::DisableNetwork { network, drained }) => {
-                self.request_drain(socket, network, drained)
+                self.networks
+                    .request_drain(&mut self.ctx, &self.worlds, socket, (network, drained))
             }
             Ok(ToAgent::Query(wish)) => self.query_other_hosts(socket, wish),
             // A tool of another version is told so.
@@ -133,29 +134,36 @@ impl Agent<'_> {
     fn attach(&mut self, socket: &OwnedFd) {
         // Where no rank runs tools are the only ones to read a board. Without it they say less.
         if self.worlds.is_empty()
-            && self.host_exchange.is_some()
+            && self.ctx.hosts.are_known()
             && self.ctx.job.ranks_of(self.ctx.node).is_empty()
         {
             let _ = self.new_world(0, LIBRARY_VERSION, 0);
         }
-        if let Some(world) = self.worlds.last() {
+        if let Some(world) = self.worlds.newest() {
             world.reset_absence();
         }
         let message = ToRank::Attached {
             command: self.ctx.job.command.chars().take(4096).collect(),
             launcher: self.ctx.launcher as u32,
             ranks: self.slots.len() as u32,
-            hosts: self.host_names(),
+            hosts: self.ctx.host_names(),
             name: self.job_name(),
             started_s: self.ctx.job.started_s,
         };
         let file: Vec<_> = self
             .worlds
-            .last()
-            .map(|world| world.file.as_fd())
+            .newest()
+            .map(|world| world.file().as_fd())
             .into_iter()
             .collect();
         reply(socket.as_fd(), &message, &file);
+    }
+
+    /// Makes the world of this number, whose first rank loaded the library's `version`.
+    fn new_world(&mut self, epoch: u32, version: &str, creator: u32) -> Result<()> {
+        let world = self.worlds.add(&self.ctx, (epoch, version, creator))?;
+        self.networks.publish_routes(world.board());
+        Ok(())
     }
 
     /// The job's name; where nobody decided one, what all its agents derive alike.
@@ -201,7 +209,7 @@ impl Agent<'_> {
                 // What the host lacks; other refusals are about the rank.
                 let lacks = [codes::G0209, codes::G0301, codes::G0302].contains(&code.as_str());
                 let text = match lacks && self.ctx.job.nodes.several() {
-                    true => format!("host '{}': {text}", self.host_name(self.ctx.node)),
+                    true => format!("host '{}': {text}", self.ctx.host_name(self.ctx.node)),
                     false => text,
                 };
                 reply(
@@ -263,12 +271,11 @@ impl Agent<'_> {
         if epoch as usize >= self.worlds.len() {
             self.new_world(epoch, version, *rank)?;
         }
-        let world = &self.worlds[epoch as usize];
-        if world.version != *version {
-            let text = format!(
-                "rank {rank} loaded Garonne {version}, rank {} loaded {}",
-                world.creator, world.version
-            );
+        let world = &self.worlds[epoch];
+        let (other, creator) = world.version();
+        if other != version {
+            let text =
+                format!("rank {rank} loaded Garonne {version}, rank {creator} loaded {other}");
             return Err(Error::peer(codes::G0203, text));
         }
         Ok(RegistrationResult::Join { epoch, protocol })
@@ -312,7 +319,7 @@ impl Agent<'_> {
         };
         let index = self.processes.len() as u32;
         slot.member = Some(index);
-        let world = &self.worlds[epoch as usize];
+        let world = &self.worlds[epoch];
         let cpu = self
             .ctx
             .job
@@ -320,14 +327,18 @@ impl Agent<'_> {
             .masks
             .get(request.rank as usize)
             .and_then(|mask| first_cpu(mask));
-        RankBlock::of(&world.board, request.rank).set_place(cpu, direct);
+        world.rank_block(request.rank).set_place(cpu, direct);
         let message = ToRank::Welcome {
             protocol,
             rank: request.rank,
         };
-        let mut fds = vec![world.file.as_fd(), lifeline.as_fd()];
+        let mut fds = vec![world.file().as_fd(), lifeline.as_fd()];
         // What it needs to speak to other hosts: the port that others know of it, and the secret.
-        let secret = self.secret().and_then(|secret| secret.lay_down().ok());
+        let secret = self
+            .ctx
+            .secret
+            .as_ref()
+            .and_then(|secret| secret.lay_down().ok());
         if let (Some(listener), Some(secret)) =
             (&self.slots[request.rank as usize].listener, &secret)
         {
@@ -395,7 +406,7 @@ impl Agent<'_> {
     }
 
     fn handle_process_message(&mut self, index: u32, rank: u32, message: ToAgent) {
-        let epoch = self.processes[index as usize].epoch as usize;
+        let epoch = self.processes[index as usize].epoch;
         match message {
             ToAgent::Finalized => self.processes[index as usize].finalized = true,
             ToAgent::Resumed => self.processes[index as usize].finalized = false,
@@ -410,46 +421,45 @@ impl Agent<'_> {
             }
             ToAgent::Report { text } => self.processes[index as usize].report = text,
             ToAgent::Put { key, value } => {
-                let world = &mut self.worlds[epoch];
-                let (ready, waiting) = world
-                    .waiting
-                    .drain(..)
-                    .partition(|(_, wanted)| *wanted == key);
-                world.waiting = waiting;
-                let ready: Vec<(u32, String)> = ready;
-                for (member, _) in ready {
-                    self.answer(
-                        member,
-                        &ToRank::Value {
-                            value: value.clone(),
-                        },
-                    );
-                }
-                self.worlds[epoch].store.entry(key).or_insert(value);
+                let world = self.worlds.get_mut(epoch);
+                let waited = world.map_or(Vec::new(), |world| world.put(key, value.clone()));
+                let message = ToRank::Value { value };
+                waited
+                    .into_iter()
+                    .for_each(|member| self.answer(member, &message));
             }
-            ToAgent::Get { key } => match self.worlds[epoch].store.get(&key).cloned() {
-                Some(value) => self.answer(index, &ToRank::Value { value }),
-                None => self.worlds[epoch].waiting.push((index, key)),
-            },
-            ToAgent::Fence => {
-                let world = &mut self.worlds[epoch];
-                world.in_fence.push(index);
-                if world.in_fence.len() == world.shape.size as usize {
-                    for member in std::mem::take(&mut world.in_fence) {
-                        self.answer(member, &ToRank::Fenced);
-                    }
+            ToAgent::Get { key } => {
+                let world = self.worlds.get_mut(epoch);
+                if let Some(value) = world.and_then(|world| world.get(index, key)) {
+                    self.answer(index, &ToRank::Value { value });
                 }
+            }
+            ToAgent::Fence => {
+                let world = self.worlds.get_mut(epoch);
+                world
+                    .map_or(Vec::new(), |world| world.fence(index))
+                    .into_iter()
+                    .for_each(|member| self.answer(member, &ToRank::Fenced));
             }
             ToAgent::ReverseConnect { peer, bulk } => {
-                self.request_reverse_connect(ReverseConnectRequest {
+                let call = ReverseConnectRequest {
                     from: rank,
                     to: peer,
                     bulk,
-                })
+                };
+                self.networks
+                    .request_reverse_connect(&mut self.ctx, &self.worlds, call)
             }
-            ToAgent::Unreachable { peer } => self.ranks_unreachable(rank, peer),
+            ToAgent::Unreachable { peer } => {
+                if let Some(line) = reverse_connect::unreachable(&self.ctx, peer) {
+                    self.rank_refused(rank, &line);
+                }
+            }
             ToAgent::ConnectionRefused { peer, code, text } => {
-                self.connection_refused((rank, peer), &code, &text)
+                let failure = reverse_connect::refused(&self.ctx, (rank, peer), &code, &text);
+                if let Some(line) = failure {
+                    self.rank_refused(rank, &line);
+                }
             }
             ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
             ToAgent::Register { .. }
@@ -474,8 +484,8 @@ impl Agent<'_> {
         let Some(rank) = self.rank_of(index) else {
             return;
         };
-        let epoch = self.processes[index as usize].epoch as usize;
-        if RankBlock::of(&self.worlds[epoch].board, rank).state() == RankState::Finalized {
+        let epoch = self.processes[index as usize].epoch;
+        if self.worlds[epoch].rank_block(rank).state() == RankState::Finalized {
             self.processes[index as usize].finalized = true;
         }
     }
@@ -544,7 +554,8 @@ impl Agent<'_> {
             .member
             .map(|index| &self.processes[index as usize])
         {
-            RankBlock::of(&self.worlds[member.epoch as usize].board, rank)
+            self.worlds[member.epoch]
+                .rank_block(rank)
                 .set_state(RankState::Gone);
         }
     }

@@ -12,13 +12,17 @@ use garonne_tcp::LocalIdentity;
 use garonne_tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
 use rustix::event::epoll;
 
-use super::{Agent, EpollToken};
-use garonne_job::agent_messages::{AgentCommand, AgentReport, ReverseConnectRequest};
+use super::EpollToken;
+use super::context::Context;
+use garonne_job::agent_messages::ReverseConnectRequest;
 use garonne_job::codes;
 use garonne_job::limits::CALLBACKS_MAX;
 use garonne_job::node_map::listed;
 
 /// Connections that this node's agent opens to its own ranks on behalf of ranks of other hosts.
+///
+/// Owned by the agent. [`connect_to_rank`](Self::connect_to_rank) opens one, and
+/// [`ready`](Self::ready) goes on with it as the epoll tells.
 #[derive(Debug, Default)]
 pub(super) struct ReverseConnects {
     pending: Vec<Option<PendingRequest>>,
@@ -32,65 +36,45 @@ struct PendingRequest {
     remaining_addresses: Vec<IpAddr>,
 }
 
-impl Agent<'_> {
-    /// Has `call.to` call `call.from`, wherever it is.
-    pub(super) fn request_reverse_connect(&mut self, call: ReverseConnectRequest) {
-        let Some((_, called)) = self.nodes_of(call).filter(|_| self.shutdown.is_none()) else {
-            return;
-        };
-        self.search_relay(call);
-        if self.is_here(call.to) {
-            self.connect_to_rank(call);
-        } else if self.ctx.is_child() {
-            self.ctx.report(&AgentReport::ReverseConnect(call));
-        } else {
-            self.ctx
-                .command(called, &AgentCommand::ReverseConnect(call));
-        }
-    }
-
-    /// The nodes of the rank that is to be called and of the one that is to call, which another
-    /// agent names. `None`: there are no such ranks.
-    pub(super) fn nodes_of(&self, call: ReverseConnectRequest) -> Option<(u32, u32)> {
-        let (size, nodes) = (self.ctx.job.size(), &self.ctx.job.nodes);
-        (call.from < size && call.to < size).then(|| (nodes.of(call.from), nodes.of(call.to)))
-    }
-
-    fn connect_to_rank(&mut self, what: ReverseConnectRequest) {
-        let under_way = self.reverse_connects.pending.iter().flatten();
+impl ReverseConnects {
+    /// Calls a rank of this host on behalf of one of another, unless that is under way or too many
+    /// are.
+    pub fn connect_to_rank(&mut self, ctx: &Context<'_>, what: ReverseConnectRequest) {
+        let under_way = self.pending.iter().flatten();
         if under_way.clone().any(|asking| asking.request == what)
             || under_way.count() >= CALLBACKS_MAX
         {
             return;
         }
-        let mut left = self.own_addresses();
+        let mut left = ctx.hosts.addresses_of(ctx.node).to_vec();
         left.reverse();
-        self.connect_at(what, left);
+        self.connect_at(ctx, what, left);
     }
 
     /// Calls the rank at the next address.
-    fn connect_at(&mut self, what: ReverseConnectRequest, mut left: Vec<IpAddr>) {
-        let (Some(secret), Some(port)) = (self.secret(), self.port_of(what.to)) else {
+    fn connect_at(
+        &mut self,
+        ctx: &Context<'_>,
+        what: ReverseConnectRequest,
+        mut left: Vec<IpAddr>,
+    ) {
+        let (Some(secret), Some(port)) = (&ctx.secret, ctx.hosts.port_of(what.to)) else {
             return;
         };
         let house: LocalIdentity =
-            agent_channel::house_of_asking(secret.clone(), self.ctx.id.0.to_ne_bytes(), what.from);
+            agent_channel::house_of_asking(secret.clone(), ctx.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
             let Ok(call) = ChannelConnect::ask(&house, (address, what.to), what.bulk) else {
                 continue;
             };
-            let free = self
-                .reverse_connects
-                .pending
-                .iter()
-                .position(Option::is_none);
-            let place = free.unwrap_or(self.reverse_connects.pending.len());
+            let free = self.pending.iter().position(Option::is_none);
+            let place = free.unwrap_or(self.pending.len());
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
             let token = EpollToken::ReverseConnect(place as u32).pack();
             let watched = call
                 .fd()
-                .is_some_and(|fd| epoll::add(&self.ctx.epoll, fd, token, flags).is_ok());
+                .is_some_and(|fd| epoll::add(&ctx.epoll, fd, token, flags).is_ok());
             if !watched {
                 continue;
             }
@@ -100,16 +84,16 @@ impl Agent<'_> {
                 remaining_addresses: left,
             });
             match free {
-                Some(place) => self.reverse_connects.pending[place] = asking,
-                None => self.reverse_connects.pending.push(asking),
+                Some(place) => self.pending[place] = asking,
+                None => self.pending.push(asking),
             }
             return;
         }
     }
 
-    /// A call to a rank of this node goes on.
-    pub(super) fn reverse_connect_ready(&mut self, place: u32) {
-        let Some(slot) = self.reverse_connects.pending.get_mut(place as usize) else {
+    /// Goes on with a call to a rank of this node.
+    pub fn ready(&mut self, ctx: &Context<'_>, place: u32) {
+        let Some(slot) = self.pending.get_mut(place as usize) else {
             return;
         };
         let Some(asking) = slot else { return };
@@ -121,7 +105,7 @@ impl Agent<'_> {
                     && let Some(fd) = asking.call.fd()
                 {
                     let token = EpollToken::ReverseConnect(place).pack();
-                    let _ = epoll::modify(&self.ctx.epoll, fd, token, epoll::EventFlags::IN);
+                    let _ = epoll::modify(&ctx.epoll, fd, token, epoll::EventFlags::IN);
                 }
             }
             // The rank knows: nothing more is to be said.
@@ -133,57 +117,58 @@ impl Agent<'_> {
                     ..
                 }) = slot.take()
                 {
-                    self.connect_at(what, left);
+                    self.connect_at(ctx, what, left);
                 }
             }
         }
     }
+}
 
-    /// A rank of this node says that it does not reach another, nor that one it.
-    pub(super) fn ranks_unreachable(&mut self, rank: u32, peer: u32) {
-        if peer >= self.ctx.job.size() || self.is_here(peer) {
-            return;
-        }
-        let (here, there) = (self.ctx.node, self.ctx.job.nodes.of(peer));
-        let side = |node: u32| {
-            format!(
-                "host '{}' (ranks {})",
-                self.host_name(node),
-                listed(&self.ctx.job.ranks_of(node))
-            )
-        };
-        let at: Vec<String> = self
-            .addresses_now(there)
-            .iter()
-            .map(IpAddr::to_string)
-            .collect();
-        let tried = match at.is_empty() {
-            true => String::from("has no address to call"),
-            false => format!("reaches nobody at {}", at.join(", ")),
-        };
-        let line = format!(
-            "error[{}]: {} and {} cannot reach each other: '{}' {tried}, and no call comes from '{}'",
-            codes::G0229,
-            side(here),
-            side(there),
-            self.host_name(here),
-            self.host_name(there),
-        );
-        self.rank_refused(rank, &line);
+/// Returns the failure of a rank of this node that does not reach another, nor that one it.
+pub(super) fn unreachable(ctx: &Context<'_>, peer: u32) -> Option<String> {
+    if peer >= ctx.job.size() || ctx.job.nodes.of(peer) == ctx.node {
+        return None;
     }
+    let (here, there) = (ctx.node, ctx.job.nodes.of(peer));
+    let side = |node: u32| {
+        format!(
+            "host '{}' (ranks {})",
+            ctx.host_name(node),
+            listed(&ctx.job.ranks_of(node))
+        )
+    };
+    let at: Vec<String> = ctx
+        .addresses_now(there)
+        .iter()
+        .map(IpAddr::to_string)
+        .collect();
+    let tried = match at.is_empty() {
+        true => String::from("has no address to call"),
+        false => format!("reaches nobody at {}", at.join(", ")),
+    };
+    Some(format!(
+        "error[{}]: {} and {} cannot reach each other: '{}' {tried}, and no call comes from '{}'",
+        codes::G0229,
+        side(here),
+        side(there),
+        ctx.host_name(here),
+        ctx.host_name(there),
+    ))
+}
 
-    /// A rank of this node says why it cannot have a connection to another.
-    pub(super) fn connection_refused(&mut self, (rank, peer): (u32, u32), code: &str, text: &str) {
-        let Some(code) = codes::find(code).filter(|_| peer < self.ctx.job.size()) else {
-            return;
-        };
-        let host = |rank| self.host_name(self.ctx.job.nodes.of(rank));
-        let line = format!(
-            "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
-            code.id,
-            host(rank),
-            host(peer)
-        );
-        self.rank_refused(rank, &line);
-    }
+/// Returns the failure of a rank of this node that cannot have a connection to another.
+pub(super) fn refused(
+    ctx: &Context<'_>,
+    (rank, peer): (u32, u32),
+    code: &str,
+    text: &str,
+) -> Option<String> {
+    let code = codes::find(code).filter(|_| peer < ctx.job.size())?;
+    let host = |rank| ctx.host_name(ctx.job.nodes.of(rank));
+    Some(format!(
+        "error[{}]: rank {rank} on host '{}' cannot have a connection to rank {peer} on host '{}': {text}",
+        code.id,
+        host(rank),
+        host(peer)
+    ))
 }

@@ -25,7 +25,6 @@ use garonne_links::addresses;
 
 /// State of the root agent: the launcher's own, which decides how the job ends.
 pub(super) struct RootRole {
-    secret: Secret,
     /// The port at which those call that report to this agent.
     port: u16,
     /// The commands that start agents.
@@ -56,11 +55,6 @@ pub(super) fn kind(side: OutputStream) -> StreamKind {
 }
 
 impl RootRole {
-    /// The secret that ranks of several hosts prove to each other.
-    pub fn secret(&self) -> &Secret {
-        &self.secret
-    }
-
     /// Notes what the ranks of a node lack of the binding that was asked for.
     pub fn note_unbound(&mut self, what: String, node: u32) {
         self.unbound.entry(what).or_default().push(node);
@@ -79,8 +73,8 @@ impl Agent<'_> {
         let secret = Secret::generate().map_err(no_secret)?;
         let (listener, port) = listen_at(0)?;
         self.listen_for_children(&secret, listener)?;
+        self.ctx.secret = Some(secret.clone());
         self.root_role = Some(Box::new(RootRole {
-            secret: secret.clone(),
             port,
             remote_starts: Vec::new(),
             late_join: None,
@@ -103,7 +97,7 @@ impl Agent<'_> {
             if let Some(slot) = self.slots.get_mut(*rank as usize) {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
-            self.mark_ended_elsewhere(*rank);
+            self.worlds.mark_ended_elsewhere(&self.ctx, *rank);
         }
         if let Some(far) = &mut self.root_role {
             far.ended_ranks.extend(ranks);
@@ -152,7 +146,7 @@ impl Agent<'_> {
         let mut seats = below.map_or(Vec::new(), |below| below.unreported().concat());
         name_apart(&mut seats, &self.ctx.job.nodes);
         let told = table(seats.clone(), &self.ctx.job.nodes)?;
-        self.check_ways(&told.0)?;
+        self.ctx.check_ways(&told.0)?;
         for part in in_parts(seats) {
             self.ctx.command_all(&AgentCommand::Hosts(part));
         }
@@ -175,7 +169,7 @@ impl Agent<'_> {
             let named = nodes
                 .iter()
                 .take(HOSTS_NAMED)
-                .map(|node| self.host_name(*node));
+                .map(|node| self.ctx.host_name(*node));
             let mut hosts = named.collect::<Vec<_>>().join(",");
             if let more @ 1.. = nodes.len().saturating_sub(HOSTS_NAMED) {
                 hosts += &format!(" and {more} more");

@@ -5,14 +5,12 @@
 //! and soon ended.
 
 use garonne_job::process_exit::ProcessExit;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::{Agent, RankSlot};
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::Result;
-use garonne_job::layout;
 use garonne_job::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
 use garonne_links::process_tree::{self, signal_name};
 use garonne_links::sys;
@@ -511,6 +509,7 @@ impl Agent<'_> {
             self.hang_reports.stop();
             let stage = ShutdownStage::Leftovers(until);
             self.shutdown = Some(Shutdown { code: 0, stage });
+            self.ctx.is_ending = true;
         }
     }
 
@@ -556,13 +555,12 @@ impl Agent<'_> {
         self.deadline = None;
         self.hang_reports.stop();
         self.shutdown = Some(Shutdown { code, stage });
+        self.ctx.is_ending = true;
         let patient = matches!(stage, ShutdownStage::Patience(_));
         self.ctx.command_all(&AgentCommand::End { patient, code });
         self.let_crashed_end();
         self.stop_unused_starters();
-        for world in &self.worlds {
-            layout::ending(&world.board).store(1, Relaxed);
-        }
+        self.worlds.mark_ending();
     }
 
     /// Sends a signal to the process that is the rank: the registered one, else what was started.

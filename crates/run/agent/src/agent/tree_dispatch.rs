@@ -5,7 +5,6 @@
 //! that is not below it. The first agent decides on them. Where a link is lost, the side above
 //! reports that to the first agent, and the side below ends what runs there.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId, RankExit};
@@ -20,7 +19,7 @@ use super::Agent;
 use super::agent_link::LinkLoss;
 use super::child_agents::{ChildCall, ChildMessage};
 use super::joined_hosts::job_for;
-use super::parent_link::{ParentNetworks, ReconnectStep};
+use super::parent_link::ReconnectStep;
 use super::root_role::kind;
 use super::tree_links::LostLink;
 use crate::remote_agent::AgentOrigin;
@@ -82,23 +81,24 @@ impl Agent<'_> {
             AgentCommand::Input(bytes) => self.write_stdin(&bytes),
             AgentCommand::Ended(ranks) => ranks
                 .into_iter()
-                .for_each(|rank| self.mark_ended_elsewhere(rank)),
-            AgentCommand::ReverseConnect(call) => self.request_reverse_connect(call),
-            AgentCommand::DisabledNetworks(networks) => self.set_disabled_networks(networks),
-            AgentCommand::ReportAddresses(question) => self.report_own_addresses(question),
-            AgentCommand::DrainResult(number, text) => self.send_drain_result(number, text),
-            AgentCommand::NewAddresses(list) => self.set_new_addresses(list),
-            AgentCommand::ProbeRelay(call) if call.from.max(call.to) < self.ctx.job.size() => {
-                self.probe_relay(call)
+                .for_each(|rank| self.worlds.mark_ended_elsewhere(&self.ctx, rank)),
+            order @ (AgentCommand::ReverseConnect(_)
+            | AgentCommand::DisabledNetworks(_)
+            | AgentCommand::ReportAddresses(_)
+            | AgentCommand::DrainResult(..)
+            | AgentCommand::NewAddresses(_)
+            | AgentCommand::ProbeRelay(_)
+            | AgentCommand::AddRelayRoute(_)
+            | AgentCommand::OpenRendezvous(_)
+            | AgentCommand::TryRendezvous(_)) => {
+                self.networks
+                    .take_command(&mut self.ctx, &self.worlds, order)
             }
-            AgentCommand::AddRelayRoute(way) => self.add_route(way),
-            AgentCommand::OpenRendezvous(call) => self.offer_rendezvous(call),
-            AgentCommand::TryRendezvous(venue) => self.try_rendezvous(venue),
             AgentCommand::Query(asked, wish) => self.take_query(asked, wish),
             AgentCommand::QueryResult(node, asked, look) => {
                 self.forward_snapshot(node, asked, look)
             }
-            AgentCommand::Job(_) | AgentCommand::Ping | AgentCommand::ProbeRelay(_) => {}
+            AgentCommand::Job(_) | AgentCommand::Ping => {}
         }
     }
 
@@ -250,17 +250,18 @@ impl Agent<'_> {
                 let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
                 self.exit_log.note_elsewhere(ends);
             }
-            AgentReport::ReverseConnect(call) => self.request_reverse_connect(call),
-            AgentReport::DisableNetwork(network, drained, number) => {
-                self.set_drained(network, drained, QueryId { node, number })
+            report @ (AgentReport::ReverseConnect(_)
+            | AgentReport::DisableNetwork(..)
+            | AgentReport::Addresses(..)
+            | AgentReport::NewAddresses(_)
+            | AgentReport::RelayOpened(..)
+            | AgentReport::RendezvousOpened(..)
+            | AgentReport::RendezvousReached(_)) => {
+                self.networks
+                    .take_report(&mut self.ctx, &self.worlds, node, report)
             }
-            AgentReport::Addresses(question, own) => self.take_addresses(node, question, own),
-            AgentReport::NewAddresses(found) => self.report_new_addresses(node, &found),
             AgentReport::Query(number, wish) => self.query_all(QueryId { node, number }, wish),
             AgentReport::QueryResult(asked, look) => self.forward_snapshot(node, asked, look),
-            AgentReport::RelayOpened(call, port) => self.relay_opened(call, (node, port)),
-            AgentReport::RendezvousOpened(call, port) => self.rendezvous_opened(call, (node, port)),
-            AgentReport::RendezvousReached(venue) => self.rendezvous_reached(venue, node),
             AgentReport::Listening(port, addresses) => {
                 if let Err(error) = self.start_child_agents(node, (port, addresses)) {
                     self.fail_without_rank(
@@ -302,12 +303,12 @@ impl Agent<'_> {
             1 => format!("rank {}", ranks[0]),
             _ => format!("ranks {}", listed(&ranks)),
         };
-        let name = self.host_name(node);
+        let name = self.ctx.host_name(node);
         if let (LinkLoss::Ended, Some(stood)) = (how, self.suspension.explains(Instant::now())) {
             return format!(
                 "error[{}]: host '{}' stood still for {} s, or its agent was stopped; the agent of host '{name}' ({here}{more}), which waits {} s, has ended what ran there",
                 codes::G0245,
-                self.host_name(self.ctx.node),
+                self.ctx.host_name(self.ctx.node),
                 stood.as_secs(),
                 limits::AGENT_SILENCE_MAX.as_secs(),
             );
@@ -354,7 +355,7 @@ impl Agent<'_> {
     pub(super) fn name_missing_hosts(&mut self) {
         let below = self.ctx.links.children();
         for node in below.map_or(Vec::new(), |below| below.nodes()) {
-            let name = self.host_name(node).to_owned();
+            let name = self.ctx.host_name(node).to_owned();
             self.print_line(&format!(
                 "error[{}]: host '{name}' does not answer; its agent ends what runs there when it finds itself cut off ({} s at most)",
                 codes::G0217,
@@ -424,40 +425,12 @@ impl Agent<'_> {
         if up.is_some_and(|up| up.check(&self.ctx.epoll, now).is_err()) {
             return self.ctx.links.lose_parent(&self.ctx.epoll);
         }
-        self.check_connection(now);
-    }
-
-    /// Calls the agent above again where that is due, and no longer where it is not.
-    fn check_connection(&mut self, now: Instant) {
-        let networks = ParentNetworks {
-            addresses: self.parent_addresses(),
-            disabled: &self.disabled_networks,
-        };
-        if let Some(up) = self.ctx.links.parent_mut() {
-            up.check_connection(&self.ctx.epoll, &networks, now);
-        }
-    }
-
-    /// Leaves networks alone that are to be left alone from now on.
-    pub(super) fn move_link(&mut self) {
-        let networks = ParentNetworks {
-            addresses: self.parent_addresses(),
-            disabled: &self.disabled_networks,
-        };
-        if let Some(up) = self.ctx.links.parent_mut() {
-            up.change_networks(&self.ctx.epoll, &networks, Instant::now());
-        }
-    }
-
-    /// Addresses at which the agent above can be called now.
-    fn parent_addresses(&self) -> Vec<IpAddr> {
-        let up = self.ctx.links.parent();
-        up.map_or(Vec::new(), |up| self.addresses_now(up.node()))
+        self.ctx.check_parent_connection(now);
     }
 
     /// Connects to the parent again where no epoll tells when a socket is ready.
     fn reconnect_now(&mut self) {
-        self.check_connection(Instant::now());
+        self.ctx.check_parent_connection(Instant::now());
         let calls = self.ctx.links.parent().map_or(0, |up| up.calls());
         (0..calls).for_each(|place| self.reconnect_ready(place));
     }

@@ -1,0 +1,274 @@
+//! Worlds: the shared memory that the ranks of one generation of MPI processes get, and what they
+//! exchange through their agent.
+//!
+//! A world is made when the first of its ranks registers; on a host without ranks, when a tool
+//! looks at it. A script that runs MPI programs one after the other has several.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+
+use garonne_engine::api::SHARDS_MAX;
+use garonne_job::codes;
+use garonne_job::error::{Error, Result};
+use garonne_job::layout::{self, RankBlock, RankState, ShardBlock, WorldShape};
+use garonne_job::limits;
+use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::{memory_file, sys};
+use garonne_sync::doorbell::Doorbell;
+use garonne_sync::shm::Segment;
+use rustix::net::SendFlags;
+
+use super::context::Context;
+
+/// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
+/// on several hosts the memory of each has room for all ranks of the job.
+fn shards(ranks: u32, nodes: u32) -> u32 {
+    match nodes {
+        1 => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
+        _ => 1,
+    }
+}
+
+/// Shared memory of one generation of MPI processes, and what they exchange.
+#[derive(Debug)]
+pub(super) struct World {
+    shape: WorldShape,
+    file: OwnedFd,
+    board: Segment,
+    /// Version of the library that its ranks have loaded.
+    version: String,
+    /// Rank that registered first.
+    creator: u32,
+    /// Registered processes that wait in the fence.
+    in_fence: Vec<u32>,
+    store: HashMap<String, Vec<u8>>,
+    /// Registered processes that wait for a value, and its key.
+    waiting: Vec<(u32, String)>,
+}
+
+impl World {
+    /// Makes the memory of a world; its rank `creator` has loaded the library's `version`.
+    ///
+    /// # Errors
+    /// There have been too many worlds, or there is no memory for it.
+    fn new(ctx: &Context<'_>, epoch: u32, version: &str, creator: u32) -> Result<Self> {
+        if epoch >= limits::WORLDS_MAX {
+            return Err(Error::resource(
+                codes::G0302,
+                format!("this job has started {epoch} worlds of MPI programs already"),
+            ));
+        }
+        let (job, atlas) = (ctx.job, ctx.hosts.table());
+        let beside = job.ranks_of(ctx.node).len() as u32;
+        let (size, nodes) = (job.size(), job.nodes.names.len().max(1) as u32);
+        let shape = WorldShape {
+            job: ctx.id,
+            epoch,
+            size,
+            coll_bytes: job.coll_bytes,
+            inbox_bytes: garonne_shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
+            shards: shards(size, nodes),
+            cpus_milli: job.placement.cpus_milli,
+            bound: !job.placement.masks.is_empty(),
+            nodes,
+            node: ctx.node,
+            hosts_bytes: atlas.len() as u64,
+        };
+        let (file, board) = memory_file::create(&shape)?;
+        memory_file::write_atlas(file.as_fd(), &shape, &atlas)?;
+        if job.traced {
+            // For ever: whoever reads ends with the job.
+            layout::trace_until(&board).store(u64::MAX, Relaxed);
+            board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
+        }
+        // Of other hosts the launcher reads nothing itself.
+        if job.traced && !ctx.is_child() && beside > 0 {
+            let message = LauncherMessage::NewWorld.encode();
+            sys::send(
+                ctx.launcher_socket.as_fd(),
+                &message,
+                &[file.as_fd()],
+                SendFlags::empty(),
+            )
+            .map_err(|error| {
+                Error::system(codes::G0209, "cannot hand a world to the launcher", error)
+            })?;
+        }
+        Ok(Self {
+            shape,
+            file,
+            board,
+            version: version.to_owned(),
+            creator,
+            in_fence: vec![],
+            store: HashMap::new(),
+            waiting: vec![],
+        })
+    }
+
+    /// Returns the shape of the memory.
+    pub fn shape(&self) -> &WorldShape {
+        &self.shape
+    }
+
+    /// Returns the memory file.
+    pub fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Returns the board: header and rank blocks.
+    pub fn board(&self) -> &Segment {
+        &self.board
+    }
+
+    /// Returns the version of the library that its ranks have loaded, and the rank that registered
+    /// first.
+    pub fn version(&self) -> (&str, u32) {
+        (&self.version, self.creator)
+    }
+
+    /// Returns the block of a rank.
+    pub fn rank_block(&self, rank: u32) -> RankBlock {
+        RankBlock::of(&self.board, rank)
+    }
+
+    /// Stores a value, unless its key has one. Returns the processes that waited for it.
+    pub fn put(&mut self, key: String, value: Vec<u8>) -> Vec<u32> {
+        let (ready, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|(_, wanted)| *wanted == key);
+        self.waiting = waiting;
+        self.store.entry(key).or_insert(value);
+        ready.into_iter().map(|(process, _)| process).collect()
+    }
+
+    /// Returns the value of a key; the process waits if there is none.
+    pub fn get(&mut self, process: u32, key: String) -> Option<Vec<u8>> {
+        let value = self.store.get(&key).cloned();
+        if value.is_none() {
+            self.waiting.push((process, key));
+        }
+        value
+    }
+
+    /// Lets a process wait in the fence. Returns all that waited once the last one has come.
+    pub fn fence(&mut self, process: u32) -> Vec<u32> {
+        self.in_fence.push(process);
+        match self.in_fence.len() == self.shape.size as usize {
+            true => std::mem::take(&mut self.in_fence),
+            false => Vec::new(),
+        }
+    }
+
+    /// Wakes ranks that sleep and have not said what they wait for: a rank says it only when it
+    /// goes back to sleep, so that short waits do not pay for it.
+    pub fn reset_absence(&self) {
+        for rank in 0..self.shape.size {
+            let card = self.rank_block(rank);
+            if card.state() == RankState::Running
+                && card.wait().is_some_and(|wait| wait.since_ns == 0)
+            {
+                Doorbell::new(card.doorbell()).ring_fenced();
+                for shard in 1..self.shape.shards {
+                    if let Some(card) = ShardBlock::of(&self.board, &self.shape, shard, rank) {
+                        Doorbell::new(card.doorbell()).ring_fenced();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Worlds of the job, by their numbers.
+///
+/// Owned by the agent. [`add`](Self::add) makes the next one when its first rank registers; worlds
+/// stay to the end of the job.
+#[derive(Debug, Default)]
+pub(super) struct Worlds(Vec<World>);
+
+impl Worlds {
+    /// Makes the world of this number, which is the next.
+    ///
+    /// # Errors
+    /// See [`World::new`].
+    pub fn add(
+        &mut self,
+        ctx: &Context<'_>,
+        (epoch, version, creator): (u32, &str, u32),
+    ) -> Result<&World> {
+        let world = World::new(ctx, epoch, version, creator)?;
+        let nodes = (0..ctx.job.size()).map(|rank| ctx.job.nodes.of(rank));
+        ctx.hosts.publish(&world.board, nodes);
+        self.0.push(world);
+        Ok(&self.0[self.0.len() - 1])
+    }
+
+    /// Number of worlds.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no rank has registered yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the newest world.
+    pub fn newest(&self) -> Option<&World> {
+        self.0.last()
+    }
+
+    /// Returns a world by its number.
+    pub fn get(&self, epoch: u32) -> Option<&World> {
+        self.0.get(epoch as usize)
+    }
+
+    /// Like [`get`](Self::get), to exchange values.
+    pub fn get_mut(&mut self, epoch: u32) -> Option<&mut World> {
+        self.0.get_mut(epoch as usize)
+    }
+
+    /// Boards of all worlds.
+    pub fn boards(&self) -> impl Iterator<Item = &Segment> {
+        self.0.iter().map(World::board)
+    }
+
+    /// Shows ranks that a rank of another host, which an agent names, has ended well.
+    pub fn mark_ended_elsewhere(&self, ctx: &Context<'_>, rank: u32) {
+        if rank >= ctx.job.size() || ctx.job.nodes.of(rank) == ctx.node {
+            return;
+        }
+        for board in self.boards() {
+            RankBlock::of(board, rank).set_state(RankState::Finalized);
+        }
+    }
+
+    /// Shows ranks that the job ends.
+    pub fn mark_ending(&self) {
+        for board in self.boards() {
+            layout::ending(board).store(1, Relaxed);
+        }
+    }
+
+    /// Has the ranks of this host look at what was changed on their boards.
+    pub fn wake_ranks(&self, ctx: &Context<'_>) {
+        for world in &self.0 {
+            for rank in 0..world.shape.size {
+                let card = world.rank_block(rank);
+                if ctx.job.nodes.of(rank) == ctx.node && card.state() == RankState::Running {
+                    Doorbell::new(card.doorbell()).ring_fenced();
+                }
+            }
+        }
+    }
+}
+
+impl std::ops::Index<u32> for Worlds {
+    type Output = World;
+
+    /// Returns the world of a registered process, which there is.
+    fn index(&self, epoch: u32) -> &World {
+        &self.0[epoch as usize]
+    }
+}
