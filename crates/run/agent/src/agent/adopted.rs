@@ -157,8 +157,10 @@ impl Agent<'_> {
             adopted.until = Some(Instant::now() + ADOPTED_WAIT);
         }
         // From now on: who came before has waited.
-        self.ctx
-            .listen(self.registration_socket.as_fd(), EpollToken::Registration)?;
+        self.ctx.listen(
+            self.ctx.registration_socket.as_fd(),
+            EpollToken::Registration,
+        )?;
         if let Some(above) = self
             .adopted_role
             .as_ref()

@@ -8,11 +8,13 @@ use std::time::Instant;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, HostEndpoint, NodeEndpoints, ReverseConnectRequest,
 };
+use garonne_job::agent_socket_name::AgentSocketName;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
 use garonne_job::rank_messages::LauncherMessage;
+use garonne_links::agent_discovery;
 use garonne_links::allowed_networks::AllowedNetworks;
 use garonne_links::sys;
 use garonne_tcp::Secret;
@@ -40,6 +42,8 @@ pub(super) struct Context<'a> {
     pub launcher: i32,
     /// Socket to the launcher; for adopted ranks, to the rank that started this agent.
     pub launcher_socket: &'a OwnedFd,
+    /// Socket that everybody on this host can reach, by which processes and tools find this agent.
+    pub registration_socket: OwnedFd,
     /// Signals of this process.
     pub signals: &'a sys::SignalFd,
     /// The epoll in which the agent waits.
@@ -64,6 +68,7 @@ impl<'a> Context<'a> {
         job: &'a Job,
         id: JobId,
         launcher: i32,
+        registration_socket: OwnedFd,
         (launcher_socket, signals): (&'a OwnedFd, &'a sys::SignalFd),
     ) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
@@ -74,6 +79,7 @@ impl<'a> Context<'a> {
             node: 0,
             launcher,
             launcher_socket,
+            registration_socket,
             signals,
             epoll,
             is_adopted: false,
@@ -91,9 +97,19 @@ impl<'a> Context<'a> {
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
     }
 
+    /// Returns the name by which processes of this host find this agent.
+    pub fn socket_name(&self) -> Option<AgentSocketName> {
+        agent_discovery::name_of(self.registration_socket.as_fd())
+    }
+
     /// Whether this agent reports to another one.
     pub fn is_child(&self) -> bool {
         self.links.parent().is_some()
+    }
+
+    /// Whether a rank, which another process names, runs on this host.
+    pub fn is_here(&self, rank: u32) -> bool {
+        rank < self.job.size() && self.job.nodes.of(rank) == self.node
     }
 
     /// Returns the name of a host for messages. The user who started the job has named it; in jobs

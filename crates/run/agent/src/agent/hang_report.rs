@@ -13,7 +13,6 @@ use super::helper_process::{self, HelperProcess};
 use super::stall_detector::StallDetector;
 use super::{Agent, EpollToken};
 use garonne_job::limits::VERDICT_BYTES_MAX;
-use garonne_links::agent_discovery;
 use garonne_links::sys;
 
 /// Why a verdict is wanted, and so what comes after it.
@@ -108,7 +107,7 @@ impl Agent<'_> {
         if self.ctx.is_child() || self.ctx.is_adopted || !begun {
             return false;
         }
-        let Some(name) = agent_discovery::name_of(self.registration_socket.as_fd()) else {
+        let Some(name) = self.ctx.socket_name() else {
             return false;
         };
         let words = ["agent", "--verdict", &name.0, cause.word()];
@@ -175,7 +174,7 @@ impl Agent<'_> {
 
     /// Ends programs that take longer than they may.
     pub(super) fn check_hang_reports(&mut self, now: Instant) {
-        self.check_snapshots(now);
+        self.snapshots.check_snapshots(&mut self.ctx, now);
         self.check_examinations(now);
         if self.hang_reports.due().is_some_and(|due| due <= now) {
             self.end_hang_report(false);

@@ -148,7 +148,6 @@ impl RankSlot {
 struct Agent<'a> {
     ctx: Context<'a>,
     admission: RegistrationSecret,
-    registration_socket: OwnedFd,
     lifeline: (OwnedFd, OwnedFd),
     slots: Vec<RankSlot>,
     processes: Vec<RegisteredProcess>,
@@ -242,9 +241,10 @@ fn run_job(
     let (hello, shared) = agent_discovery::bind(&name)?;
     let mut agent = Agent::new(job, id, launcher, hello, (link, signals))?;
     agent.ctx.node = beginning.outer().map_or(0, |outer| outer.node);
-    agent
-        .ctx
-        .listen(agent.registration_socket.as_fd(), EpollToken::Registration)?;
+    agent.ctx.listen(
+        agent.ctx.registration_socket.as_fd(),
+        EpollToken::Registration,
+    )?;
     agent.ctx.listen(link.as_fd(), EpollToken::Launcher)?;
     let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
     agent.room_for_pidfds =
@@ -266,13 +266,12 @@ impl<'a> Agent<'a> {
         hello: OwnedFd,
         (link, signals): (&'a OwnedFd, &'a sys::SignalFd),
     ) -> Result<Self> {
-        let ctx = Context::new(job, id, launcher, (link, signals))?;
+        let ctx = Context::new(job, id, launcher, hello, (link, signals))?;
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| Error::system(codes::G0209, "cannot make the lifeline", error))?;
         let agent = Self {
             ctx,
             admission: RegistrationSecret::draw()?,
-            registration_socket: hello,
             lifeline: pipe,
             slots: Vec::new(),
             processes: Vec::new(),
@@ -326,7 +325,7 @@ impl<'a> Agent<'a> {
         }
         self.start_ranks(&starter)?;
         drop(starter);
-        self.open_stdin();
+        self.stdin.open_stdin(&mut self.ctx);
         // Orders may have come together with the one to start.
         self.read_parent();
         match self.serve_until(|_| false)? {
@@ -369,7 +368,7 @@ impl<'a> Agent<'a> {
             let node = self.ctx.job.nodes.of(rank);
             let (pid, out, err) = match &ready[program] {
                 Some(ready) if node == self.ctx.node => {
-                    let input = self.open_stdin_pipe(rank);
+                    let input = self.stdin.open_stdin_pipe(&self.ctx, rank);
                     let started = starter.start(rank, ready, input)?;
                     self.ctx.listen(
                         started.stdout.as_fd(),
@@ -479,8 +478,8 @@ impl<'a> Agent<'a> {
             EpollToken::AgentLink(node) if node == self.ctx.node => self.read_parent(),
             EpollToken::AgentLink(node) => self.read_child(node),
             EpollToken::StarterOutput(node) => self.read_starter_output(node),
-            EpollToken::Stdin => self.read_stdin(),
-            EpollToken::StdinPipe => self.flush_stdin_pipes(),
+            EpollToken::Stdin => self.stdin.read_stdin(&mut self.ctx),
+            EpollToken::StdinPipe => self.stdin.flush_stdin_pipes(&mut self.ctx),
             EpollToken::LauncherProcess => self.launcher_exited(),
             EpollToken::LateJoin => self.accept_late_join(),
             EpollToken::LateJoiner(place) => self.read_late_joiner(place),
@@ -492,8 +491,10 @@ impl<'a> Agent<'a> {
                 self.networks
                     .probe_ready(&mut self.ctx, &self.worlds, place)
             }
-            EpollToken::SnapshotProcess(number) => self.read_snapshot(number),
-            EpollToken::QueryClient(number) => self.client_ready(number),
+            EpollToken::SnapshotProcess(number) => {
+                self.snapshots.read_snapshot(&mut self.ctx, number)
+            }
+            EpollToken::QueryClient(number) => self.snapshots.client_ready(&mut self.ctx, number),
             EpollToken::HangReport => self.read_hang_report(),
             EpollToken::CrashExaminer => self.read_examiner(),
         }

@@ -66,7 +66,9 @@ fn refuse_without_admission(socket: BorrowedFd<'_>) {
 impl Agent<'_> {
     /// Messages on the socket that everybody can reach.
     pub(super) fn accept_registration(&mut self) {
-        while let Ok(received) = sys::recv(self.registration_socket.as_fd(), RecvFlags::DONTWAIT) {
+        while let Ok(received) =
+            sys::recv(self.ctx.registration_socket.as_fd(), RecvFlags::DONTWAIT)
+        {
             self.handle_registration_message(received);
         }
     }
@@ -105,7 +107,10 @@ impl Agent<'_> {
                 self.networks
                     .request_drain(&mut self.ctx, &self.worlds, socket, (network, drained))
             }
-            Ok(ToAgent::Query(wish)) => self.query_other_hosts(socket, wish),
+            Ok(ToAgent::Query(wish)) => {
+                self.snapshots
+                    .query_other_hosts(&mut self.ctx, socket, wish)
+            }
             // A tool of another version is told so.
             Err(Error::Peer { code, text }) if code == codes::G0203 => {
                 let code = code.to_owned();

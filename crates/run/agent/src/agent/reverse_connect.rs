@@ -126,7 +126,7 @@ impl ReverseConnects {
 
 /// Returns the failure of a rank of this node that does not reach another, nor that one it.
 pub(super) fn unreachable(ctx: &Context<'_>, peer: u32) -> Option<String> {
-    if peer >= ctx.job.size() || ctx.job.nodes.of(peer) == ctx.node {
+    if peer >= ctx.job.size() || ctx.is_here(peer) {
         return None;
     }
     let (here, there) = (ctx.node, ctx.job.nodes.of(peer));

@@ -24,9 +24,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fs::MemfdFlags;
 use rustix::net::SendFlags;
 
+use super::EpollToken;
+use super::context::Context;
 use super::helper_process::{self, HelperProcess};
 use super::requests::reply;
-use super::{Agent, EpollToken};
 use garonne_job::agent_messages::{AgentCommand, AgentReport, Query, QueryId};
 use garonne_job::limits::{
     LOOK_BYTES_MAX, LOOK_WAIT, LOOK_WAITING_MAX, LOOKERS_MAX, RECORDERS_MAX, RECORDS_GRACE,
@@ -34,11 +35,15 @@ use garonne_job::limits::{
 };
 use garonne_job::query::RemoteCommand;
 use garonne_job::rank_messages::ToRank;
-use garonne_links::agent_discovery;
 use garonne_links::sys;
 
 /// Queries about the ranks of all hosts: the tools that asked, and the programs that answer for
 /// this host.
+///
+/// Owned by the agent. A tool's query ([`query_other_hosts`](Self::query_other_hosts)) reaches all
+/// agents ([`query_all`](Self::query_all), [`take_query`](Self::take_query)). Programs and tools go
+/// on as the epoll tells; [`check_snapshots`](Self::check_snapshots) is called when
+/// [`due`](Self::due) says so.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     /// Tools that have asked this agent.
@@ -222,88 +227,86 @@ fn file_of(bytes: &[u8]) -> Option<OwnedFd> {
     Some(file.into())
 }
 
-impl Agent<'_> {
+impl Snapshots {
     /// Somebody wants to know what the ranks of all other hosts show.
-    pub(super) fn query_other_hosts(&mut self, socket: OwnedFd, wish: Query) {
-        let nodes: Vec<u8> = (0..self.ctx.job.size())
-            .flat_map(|rank| self.ctx.job.nodes.of(rank).to_le_bytes())
+    pub fn query_other_hosts(&mut self, ctx: &mut Context<'_>, socket: OwnedFd, wish: Query) {
+        let nodes: Vec<u8> = (0..ctx.job.size())
+            .flat_map(|rank| ctx.job.nodes.of(rank).to_le_bytes())
             .collect();
         let Some(file) = file_of(&nodes) else { return };
         reply(
             socket.as_fd(),
-            &ToRank::QueryStarted {
-                node: self.ctx.node,
-            },
+            &ToRank::QueryStarted { node: ctx.node },
             &[file.as_fd()],
         );
-        if !self.ctx.job.nodes.several() {
+        if !ctx.job.nodes.several() {
             return;
         }
-        self.drop_client(QueryConnection::has_left);
-        self.snapshots.number = self.snapshots.number.wrapping_add(1);
-        let number = self.snapshots.number;
-        if self.snapshots.clients.len() >= LOOKERS_MAX
-            && let Some(oldest) = self.snapshots.clients.pop_front()
+        self.drop_client(ctx, QueryConnection::has_left);
+        self.number = self.number.wrapping_add(1);
+        let number = self.number;
+        if self.clients.len() >= LOOKERS_MAX
+            && let Some(oldest) = self.clients.pop_front()
         {
-            self.cancel_query(&oldest);
+            self.cancel_query(ctx, &oldest);
         }
-        self.snapshots
-            .clients
+        self.clients
             .push_back(QueryConnection::new(number, socket, wish));
-        self.forward_query(number, wish);
+        self.forward_query(ctx, number, wish);
     }
 
-    fn forward_query(&mut self, number: u32, wish: Query) {
-        match self.ctx.is_child() {
-            true => self.ctx.report(&AgentReport::Query(number, wish)),
+    fn forward_query(&mut self, ctx: &mut Context<'_>, number: u32, wish: Query) {
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::Query(number, wish)),
             false => {
-                let at = self.ctx.node;
-                self.query_all(QueryId { node: at, number }, wish);
+                let at = ctx.node;
+                self.query_all(ctx, QueryId { node: at, number }, wish);
             }
         }
     }
 
     /// Nobody tells this one anything any more.
-    fn cancel_query(&mut self, asker: &QueryConnection) {
+    fn cancel_query(&mut self, ctx: &mut Context<'_>, asker: &QueryConnection) {
         if asker.stream {
-            self.forward_query(asker.number, Query::Cancel);
+            self.forward_query(ctx, asker.number, Query::Cancel);
         }
     }
 
     /// At the first agent: somebody has asked, here or elsewhere.
-    pub(super) fn query_all(&mut self, asked: QueryId, wish: Query) {
-        self.ctx.command_all(&AgentCommand::Query(asked, wish));
-        self.take_query(asked, wish);
+    pub fn query_all(&mut self, ctx: &mut Context<'_>, asked: QueryId, wish: Query) {
+        ctx.command_all(&AgentCommand::Query(asked, wish));
+        self.take_query(ctx, asked, wish);
     }
 
     /// Looks at the ranks of this host, unless it is here that somebody has asked, who looks
     /// himself.
-    pub(super) fn take_query(&mut self, asked: QueryId, wish: Query) {
-        if asked.node == self.ctx.node {
+    pub fn take_query(&mut self, ctx: &mut Context<'_>, asked: QueryId, wish: Query) {
+        if asked.node == ctx.node {
             return;
         }
         match wish {
             Query::Clock => self.forward_snapshot(
-                self.ctx.node,
+                ctx,
+                ctx.node,
                 asked,
                 sys::monotonic_ns().to_le_bytes().to_vec(),
             ),
-            Query::Cancel => self.cancel_snapshot(asked),
-            _ if self.snapshots.queued.len() >= LOOKERS_MAX => {}
-            Query::Records { .. } | Query::All if self.snapshots.streams() >= RECORDERS_MAX => {}
-            Query::Records { .. } | Query::All => self.answer_now(wish, vec![asked]),
+            Query::Cancel => self.cancel_snapshot(ctx, asked),
+            _ if self.queued.len() >= LOOKERS_MAX => {}
+            Query::Records { .. } | Query::All if self.streams() >= RECORDERS_MAX => {}
+            Query::Records { .. } | Query::All => self.answer_now(ctx, wish, vec![asked]),
             // Of one that is not here, or of none, there is nothing to say.
-            Query::Command(RemoteCommand::Gate(rank), _) if !self.is_here(rank) => {}
-            Query::Command(..) if self.ctx.job.ranks_of(self.ctx.node).is_empty() => {}
+            Query::Command(RemoteCommand::Gate(rank), _) if !ctx.is_here(rank) => {}
+            Query::Command(..) if ctx.job.ranks_of(ctx.node).is_empty() => {}
             Query::State | Query::Load | Query::Command(..) => {
-                self.snapshots.queued.push((asked, wish));
-                self.begin_snapshot();
+                self.queued.push((asked, wish));
+                self.begin_snapshot(ctx);
             }
         }
     }
 
-    fn begin_snapshot(&mut self) {
-        let looks = &mut self.snapshots;
+    fn begin_snapshot(&mut self, ctx: &mut Context<'_>) {
+        let looks = &mut *self;
         if looks.requests.len() > looks.streams() {
             return;
         }
@@ -313,29 +316,23 @@ impl Agent<'_> {
         let by = looks.queued.iter().filter(|(_, other)| *other == wish);
         let by = by.map(|(asked, _)| *asked).collect();
         looks.queued.retain(|(_, other)| *other != wish);
-        self.answer_now(wish, by);
+        self.answer_now(ctx, wish, by);
     }
 
-    fn answer_now(&mut self, wish: Query, by: Vec<QueryId>) {
+    fn answer_now(&mut self, ctx: &mut Context<'_>, wish: Query, by: Vec<QueryId>) {
         // An agent that ends has other things to do, and what it could tell would be out of date at
         // once.
-        if self.shutdown.is_none() {
-            self.snapshots.begun = self.snapshots.begun.wrapping_add(1);
-            let look = self.start_snapshot(self.snapshots.begun, wish, by);
-            self.snapshots.requests.extend(look);
+        if !ctx.is_ending {
+            self.begun = self.begun.wrapping_add(1);
+            let look = self.start_snapshot(ctx, self.begun, wish, by);
+            self.requests.extend(look);
         }
     }
 
-    fn cancel_snapshot(&mut self, asked: QueryId) {
+    fn cancel_snapshot(&mut self, ctx: &mut Context<'_>, asked: QueryId) {
         let of = |look: &&SnapshotRequest| look.wish.is_stream() && look.by.contains(&asked);
-        if let Some(number) = self
-            .snapshots
-            .requests
-            .iter()
-            .find(of)
-            .map(|look| look.number)
-        {
-            self.end_snapshot(number, false);
+        if let Some(number) = self.requests.iter().find(of).map(|look| look.number) {
+            self.end_snapshot(ctx, number, false);
         }
     }
 
@@ -343,15 +340,14 @@ impl Agent<'_> {
     /// this host.
     fn start_snapshot(
         &self,
+        ctx: &Context<'_>,
         number: u32,
         wish: Query,
         by: Vec<QueryId>,
     ) -> Option<SnapshotRequest> {
-        let name = agent_discovery::name_of(self.registration_socket.as_fd())?;
-        let HelperProcess { pid, pipe } = helper_process::start(
-            &["agent", "--look", &name.0, &wish.word()],
-            self.ctx.signals,
-        )?;
+        let name = ctx.socket_name()?;
+        let HelperProcess { pid, pipe } =
+            helper_process::start(&["agent", "--look", &name.0, &wish.word()], ctx.signals)?;
         let look = SnapshotRequest {
             number,
             wish,
@@ -362,8 +358,7 @@ impl Agent<'_> {
             paused: None,
             by,
         };
-        if self
-            .ctx
+        if ctx
             .listen(look.pipe.as_fd(), EpollToken::SnapshotProcess(number))
             .is_err()
         {
@@ -374,107 +369,107 @@ impl Agent<'_> {
     }
 
     /// The program that looks says something, or has ended.
-    pub(super) fn read_snapshot(&mut self, number: u32) {
+    pub fn read_snapshot(&mut self, ctx: &mut Context<'_>, number: u32) {
         let mut buffer = [0; 16 * 1024];
-        while let Some(look) = self
-            .snapshots
-            .request(number)
-            .filter(|look| look.paused.is_none())
-        {
+        while let Some(look) = self.request(number).filter(|look| look.paused.is_none()) {
             match rustix::io::read(&look.pipe, &mut buffer) {
-                Ok(0) => return self.end_snapshot(number, true),
+                Ok(0) => return self.end_snapshot(ctx, number, true),
                 Ok(n) if look.said.len() + n <= LOOK_BYTES_MAX + 4 + buffer.len() => {
                     look.said.extend_from_slice(&buffer[..n]);
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_snapshot(number, false),
+                Ok(_) | Err(_) => return self.end_snapshot(ctx, number, false),
             }
             if self
-                .snapshots
                 .request(number)
                 .is_some_and(|look| look.wish.is_stream())
             {
-                self.pass_frames(number);
+                self.pass_frames(ctx, number);
             }
         }
     }
 
     /// Passes on what a stream has said, and leaves the rest in its pipe for a while if the line is
     /// behind.
-    fn pass_frames(&mut self, number: u32) {
-        while let Some(look) = self.snapshots.request(number) {
+    fn pass_frames(&mut self, ctx: &mut Context<'_>, number: u32) {
+        while let Some(look) = self.request(number) {
             let by = look.by.clone();
             let frame = match take_frame(&mut look.said) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return,
-                Err(NoFrame) => return self.end_snapshot(number, false),
+                Err(NoFrame) => return self.end_snapshot(ctx, number, false),
             };
             for asked in &by {
-                self.forward_snapshot(self.ctx.node, *asked, frame.clone());
+                self.forward_snapshot(ctx, ctx.node, *asked, frame.clone());
             }
             if by
                 .iter()
-                .any(|asked| self.ctx.waiting_for(asked.node) > RECORDS_WAITING_MAX)
-                && let Some(look) = self.snapshots.request(number)
+                .any(|asked| ctx.waiting_for(asked.node) > RECORDS_WAITING_MAX)
+                && let Some(look) = self.request(number)
             {
                 look.paused = Some(Instant::now() + RECORDS_PAUSE);
-                let _ = epoll::delete(&self.ctx.epoll, &look.pipe);
+                let _ = epoll::delete(&ctx.epoll, &look.pipe);
             }
         }
     }
 
     /// The look is over; what it saw goes to those for whom it was, and of a stream that it is
     /// over.
-    fn end_snapshot(&mut self, number: u32, whole: bool) {
-        let looks = &mut self.snapshots.requests;
+    fn end_snapshot(&mut self, ctx: &mut Context<'_>, number: u32, whole: bool) {
+        let looks = &mut self.requests;
         if let Some(place) = looks.iter().position(|look| look.number == number) {
             let look = looks.swap_remove(place);
             if look.paused.is_none() {
-                let _ = epoll::delete(&self.ctx.epoll, &look.pipe);
+                let _ = epoll::delete(&ctx.epoll, &look.pipe);
             }
             let (stream, said) = (look.wish.is_stream(), look.said);
             // What a stream has said when it ends is half a frame.
             if whole && (stream || said.len() <= LOOK_BYTES_MAX && !said.is_empty()) {
                 let said = if stream { Vec::new() } else { said };
                 for asked in look.by {
-                    self.forward_snapshot(self.ctx.node, asked, said.clone());
+                    self.forward_snapshot(ctx, ctx.node, asked, said.clone());
                 }
             } else if look.pid != 0 {
                 sys::kill(look.pid, libc::SIGKILL);
             }
         }
-        self.begin_snapshot();
+        self.begin_snapshot(ctx);
     }
 
     /// Passes the answer of `node` on to the tool that asked.
-    pub(super) fn forward_snapshot(&mut self, node: u32, asked: QueryId, look: Vec<u8>) {
-        if asked.node == self.ctx.node {
-            self.deliver_snapshot(node, asked.number, look);
-        } else if self.ctx.is_child() {
-            self.ctx.report(&AgentReport::QueryResult(asked, look));
+    pub fn forward_snapshot(
+        &mut self,
+        ctx: &mut Context<'_>,
+        node: u32,
+        asked: QueryId,
+        look: Vec<u8>,
+    ) {
+        if asked.node == ctx.node {
+            self.deliver_snapshot(ctx, node, asked.number, look);
+        } else if ctx.is_child() {
+            ctx.report(&AgentReport::QueryResult(asked, look));
         } else {
-            self.ctx
-                .command(asked.node, &AgentCommand::QueryResult(node, asked, look));
+            ctx.command(asked.node, &AgentCommand::QueryResult(node, asked, look));
         }
     }
 
     /// Hands it to who has asked here.
-    fn deliver_snapshot(&mut self, node: u32, number: u32, look: Vec<u8>) {
-        if let Some(asker) = self.snapshots.client(number) {
+    fn deliver_snapshot(&mut self, ctx: &mut Context<'_>, node: u32, number: u32, look: Vec<u8>) {
+        if let Some(asker) = self.client(number) {
             asker.keep(node, look);
-            self.client_ready(number);
+            self.client_ready(ctx, number);
         }
     }
 
     /// Hands what there is to who has asked here, as far as it takes that.
-    pub(super) fn client_ready(&mut self, number: u32) {
-        let Some(asker) = self.snapshots.client(number) else {
+    pub fn client_ready(&mut self, ctx: &mut Context<'_>, number: u32) {
+        let Some(asker) = self.client(number) else {
             return;
         };
         let is_behind = !asker.hand_over();
         if asker.gone {
-            return self.drop_client(|asker| asker.number == number);
+            return self.drop_client(ctx, |asker| asker.number == number);
         }
         if is_behind == std::mem::replace(&mut asker.watched, is_behind) {
             return;
@@ -482,56 +477,49 @@ impl Agent<'_> {
         let watched = match is_behind {
             true => {
                 let token = EpollToken::QueryClient(number).pack();
-                epoll::add(
-                    &self.ctx.epoll,
-                    &asker.socket,
-                    token,
-                    epoll::EventFlags::OUT,
-                )
+                epoll::add(&ctx.epoll, &asker.socket, token, epoll::EventFlags::OUT)
             }
-            false => epoll::delete(&self.ctx.epoll, &asker.socket),
+            false => epoll::delete(&ctx.epoll, &asker.socket),
         };
         if watched.is_err() {
-            self.drop_client(|asker| asker.number == number);
+            self.drop_client(ctx, |asker| asker.number == number);
         }
     }
 
     /// Drops the tools for which the predicate holds.
-    fn drop_client(&mut self, of: impl Fn(&QueryConnection) -> bool) {
-        let (gone, left) = std::mem::take(&mut self.snapshots.clients)
-            .into_iter()
-            .partition(of);
-        self.snapshots.clients = left;
+    fn drop_client(&mut self, ctx: &mut Context<'_>, of: impl Fn(&QueryConnection) -> bool) {
+        let (gone, left) = std::mem::take(&mut self.clients).into_iter().partition(of);
+        self.clients = left;
         let gone: VecDeque<QueryConnection> = gone;
-        gone.iter().for_each(|asker| self.cancel_query(asker));
+        gone.iter().for_each(|asker| self.cancel_query(ctx, asker));
     }
 
     /// Drops tools whose time is over, and stops snapshots that take longer.
-    pub(super) fn check_snapshots(&mut self, now: Instant) {
-        self.drop_client(|asker| asker.until <= now);
+    pub fn check_snapshots(&mut self, ctx: &mut Context<'_>, now: Instant) {
+        self.drop_client(ctx, |asker| asker.until <= now);
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let looks = self.snapshots.requests.iter();
+        let looks = self.requests.iter();
         let numbers: Vec<(u32, bool)> = looks
             .filter(|look| due(look.until) || due(look.paused))
             .map(|look| (look.number, due(look.until)))
             .collect();
         for (number, over) in numbers {
             match over {
-                true => self.end_snapshot(number, false),
-                false => self.read_on(number),
+                true => self.end_snapshot(ctx, number, false),
+                false => self.read_on(ctx, number),
             }
         }
     }
 
     /// Reads a stream again that had to wait.
-    fn read_on(&mut self, number: u32) {
-        let Some(look) = self.snapshots.request(number) else {
+    fn read_on(&mut self, ctx: &mut Context<'_>, number: u32) {
+        let Some(look) = self.request(number) else {
             return;
         };
         look.paused = None;
         let token = EpollToken::SnapshotProcess(number).pack();
-        if epoll::add(&self.ctx.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
-            self.end_snapshot(number, false);
+        if epoll::add(&ctx.epoll, &look.pipe, token, epoll::EventFlags::IN).is_err() {
+            self.end_snapshot(ctx, number, false);
         }
     }
 }

@@ -13,12 +13,17 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::{Agent, EpollToken};
+use super::EpollToken;
+use super::context::Context;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::job::StdinReaders;
 use garonne_job::limits::FAR_WINDOW;
 
 /// State of the launcher's standard input at one agent.
+///
+/// Owned by the agent. [`open_stdin_pipe`](Self::open_stdin_pipe) comes before a rank starts,
+/// [`open_stdin`](Self::open_stdin) once all ranks have, at the first agent. Then input is read and
+/// written as the epoll tells.
 #[derive(Debug, Default)]
 pub(super) struct StdinForwarder {
     /// At the first agent, by node with readers: bytes on their way.
@@ -56,20 +61,19 @@ struct StdinReader {
     watched: bool,
 }
 
-impl Agent<'_> {
+impl StdinForwarder {
     /// Whether a rank of this host reads the launcher's input by a pipe of this agent's.
-    fn reads_stdin(&self, rank: u32) -> bool {
-        self.ctx.job.stdin.is_read_by(rank)
-            && (self.ctx.is_child() || self.ctx.job.stdin == StdinReaders::All)
+    fn reads_stdin(ctx: &Context<'_>, rank: u32) -> bool {
+        ctx.job.stdin.is_read_by(rank) && (ctx.is_child() || ctx.job.stdin == StdinReaders::All)
     }
 
     /// The nodes with ranks that read standard input by a pipe.
-    fn stdin_nodes(&self) -> BTreeSet<u32> {
-        let ranks = 0..self.ctx.job.size();
-        match self.ctx.job.stdin {
-            StdinReaders::All => ranks.map(|rank| self.ctx.job.nodes.of(rank)).collect(),
+    fn stdin_nodes(ctx: &Context<'_>) -> BTreeSet<u32> {
+        let ranks = 0..ctx.job.size();
+        match ctx.job.stdin {
+            StdinReaders::All => ranks.map(|rank| ctx.job.nodes.of(rank)).collect(),
             StdinReaders::Rank(rank) => {
-                let node = self.ctx.job.nodes.of(rank);
+                let node = ctx.job.nodes.of(rank);
                 (node != 0).then_some(node).into_iter().collect()
             }
             StdinReaders::Nobody => BTreeSet::new(),
@@ -78,19 +82,19 @@ impl Agent<'_> {
 
     /// The pipe through which a rank of this host gets standard input, if it is to. Returns its
     /// reading end.
-    pub(super) fn open_stdin_pipe(&mut self, rank: u32) -> Option<OwnedFd> {
-        if !self.reads_stdin(rank) {
+    pub fn open_stdin_pipe(&mut self, ctx: &Context<'_>, rank: u32) -> Option<OwnedFd> {
+        if !Self::reads_stdin(ctx, rank) {
             return None;
         }
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).ok()?;
         rustix::fs::fcntl_setfl(write.as_fd(), rustix::fs::OFlags::NONBLOCK).ok()?;
         let _ = epoll::add(
-            &self.ctx.epoll,
+            &ctx.epoll,
             &write,
             EpollToken::StdinPipe.pack(),
             epoll::EventFlags::empty(),
         );
-        self.stdin.feed.readers.push(StdinReader {
+        self.feed.readers.push(StdinReader {
             pipe: write,
             taken: 0,
             watched: false,
@@ -99,40 +103,39 @@ impl Agent<'_> {
     }
 
     /// At the first agent: begins to pass standard input on, if it is to.
-    pub(super) fn open_stdin(&mut self) {
-        if self.ctx.is_child() || self.ctx.is_adopted {
+    pub fn open_stdin(&mut self, ctx: &mut Context<'_>) {
+        if ctx.is_child() || ctx.is_adopted {
             return;
         }
-        self.stdin.under_way = self
-            .stdin_nodes()
+        self.under_way = Self::stdin_nodes(ctx)
             .into_iter()
             .map(|node| (node, 0))
             .collect();
-        if self.stdin.under_way.is_empty() {
+        if self.under_way.is_empty() {
             return;
         }
         let watched = epoll::add(
-            &self.ctx.epoll,
+            &ctx.epoll,
             rustix::stdio::stdin(),
             EpollToken::Stdin.pack(),
             epoll::EventFlags::IN,
         );
         match watched {
-            Ok(()) => self.stdin.state = StdinState::Watched,
+            Ok(()) => self.state = StdinState::Watched,
             Err(_) => {
-                self.stdin.state = StdinState::File;
-                self.read_stdin();
+                self.state = StdinState::File;
+                self.read_stdin(ctx);
             }
         }
     }
 
     /// There is some standard input, or its end.
-    pub(super) fn read_stdin(&mut self) {
+    pub fn read_stdin(&mut self, ctx: &mut Context<'_>) {
         loop {
-            let under_way = self.stdin.under_way.values().max().copied().unwrap_or(0);
+            let under_way = self.under_way.values().max().copied().unwrap_or(0);
             let room = FAR_WINDOW - under_way.min(FAR_WINDOW);
-            if self.stdin.state == StdinState::Over || room == 0 {
-                return self.watch_stdin();
+            if self.state == StdinState::Over || room == 0 {
+                return self.watch_stdin(ctx);
             }
             let mut buffer = vec![0; room.min(FAR_WINDOW / 4)];
             let got = match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
@@ -141,52 +144,48 @@ impl Agent<'_> {
                 Err(_) => 0,
             };
             buffer.truncate(got);
-            let watched = self.stdin.state == StdinState::Watched;
+            let watched = self.state == StdinState::Watched;
             if got == 0 {
-                self.stdin.state = StdinState::Over;
+                self.state = StdinState::Over;
                 if watched {
-                    let _ = epoll::delete(&self.ctx.epoll, rustix::stdio::stdin());
+                    let _ = epoll::delete(&ctx.epoll, rustix::stdio::stdin());
                 }
             }
-            self.forward_stdin(buffer);
+            self.forward_stdin(ctx, buffer);
             // More of what can be watched may not be there: a read would block.
             if watched || got == 0 {
-                return self.watch_stdin();
+                return self.watch_stdin(ctx);
             }
         }
     }
 
     /// Hands some standard input, or with no bytes its end, to each node with readers.
-    fn forward_stdin(&mut self, bytes: Vec<u8>) {
-        let nodes: Vec<u32> = self.stdin.under_way.keys().copied().collect();
-        for under_way in self.stdin.under_way.values_mut() {
+    fn forward_stdin(&mut self, ctx: &mut Context<'_>, bytes: Vec<u8>) {
+        let nodes: Vec<u32> = self.under_way.keys().copied().collect();
+        for under_way in self.under_way.values_mut() {
             *under_way += bytes.len();
         }
         for node in &nodes {
-            if *node != self.ctx.node {
-                self.ctx.command(*node, &AgentCommand::Input(bytes.clone()));
+            if *node != ctx.node {
+                ctx.command(*node, &AgentCommand::Input(bytes.clone()));
             }
         }
-        if nodes.contains(&self.ctx.node) {
-            self.stdin.feed.add(&bytes);
-            let taken = self.stdin.feed.push(&self.ctx.epoll);
-            self.stdin.let_go(self.ctx.node, taken);
+        if nodes.contains(&ctx.node) {
+            self.feed.add(&bytes);
+            let taken = self.feed.push(&ctx.epoll);
+            self.let_go(ctx.node, taken);
         }
     }
 
-    fn watch_stdin(&mut self) {
-        if self.stdin.state == StdinState::Watched {
-            let is_full = self
-                .stdin
-                .under_way
-                .values()
-                .any(|bytes| *bytes >= FAR_WINDOW);
+    fn watch_stdin(&mut self, ctx: &Context<'_>) {
+        if self.state == StdinState::Watched {
+            let is_full = self.under_way.values().any(|bytes| *bytes >= FAR_WINDOW);
             let flags = match is_full {
                 false => epoll::EventFlags::IN,
                 true => epoll::EventFlags::empty(),
             };
             let _ = epoll::modify(
-                &self.ctx.epoll,
+                &ctx.epoll,
                 rustix::stdio::stdin(),
                 EpollToken::Stdin.pack(),
                 flags,
@@ -195,29 +194,29 @@ impl Agent<'_> {
     }
 
     /// All readers of a node have taken so much.
-    pub(super) fn stdin_taken(&mut self, node: u32, bytes: u32) {
-        self.stdin.let_go(node, bytes as usize);
-        match self.stdin.state {
-            StdinState::File => self.read_stdin(),
-            _ => self.watch_stdin(),
+    pub fn stdin_taken(&mut self, ctx: &mut Context<'_>, node: u32, bytes: u32) {
+        self.let_go(node, bytes as usize);
+        match self.state {
+            StdinState::File => self.read_stdin(ctx),
+            _ => self.watch_stdin(ctx),
         }
     }
 
     /// Standard input for ranks of this host; empty: its end.
-    pub(super) fn write_stdin(&mut self, bytes: &[u8]) {
-        self.stdin.feed.add(bytes);
-        self.flush_stdin_pipes();
+    pub fn write_stdin(&mut self, ctx: &mut Context<'_>, bytes: &[u8]) {
+        self.feed.add(bytes);
+        self.flush_stdin_pipes(ctx);
     }
 
     /// Writes it as far as the ranks take it.
-    pub(super) fn flush_stdin_pipes(&mut self) {
-        let taken = self.stdin.feed.push(&self.ctx.epoll) as u32;
+    pub fn flush_stdin_pipes(&mut self, ctx: &mut Context<'_>) {
+        let taken = self.feed.push(&ctx.epoll) as u32;
         if taken == 0 {
             return;
         }
-        match self.ctx.is_child() {
-            true => self.ctx.report(&AgentReport::StdinTaken(taken)),
-            false => self.stdin_taken(self.ctx.node, taken),
+        match ctx.is_child() {
+            true => ctx.report(&AgentReport::StdinTaken(taken)),
+            false => self.stdin_taken(ctx, ctx.node, taken),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Agent<'_> {
                     self.forward(kind(side), rank, false);
                 }
             }
-            AgentCommand::Input(bytes) => self.write_stdin(&bytes),
+            AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
             AgentCommand::Ended(ranks) => ranks
                 .into_iter()
                 .for_each(|rank| self.worlds.mark_ended_elsewhere(&self.ctx, rank)),
@@ -94,9 +94,12 @@ impl Agent<'_> {
                 self.networks
                     .take_command(&mut self.ctx, &self.worlds, order)
             }
-            AgentCommand::Query(asked, wish) => self.take_query(asked, wish),
+            AgentCommand::Query(asked, wish) => {
+                self.snapshots.take_query(&mut self.ctx, asked, wish)
+            }
             AgentCommand::QueryResult(node, asked, look) => {
-                self.forward_snapshot(node, asked, look)
+                self.snapshots
+                    .forward_snapshot(&mut self.ctx, node, asked, look)
             }
             AgentCommand::Job(_) | AgentCommand::Ping => {}
         }
@@ -238,7 +241,7 @@ impl Agent<'_> {
                 report,
                 line,
             } => self.failed_on_other_host(rank, (code, finalized), &report, &line),
-            AgentReport::StdinTaken(bytes) => self.stdin_taken(node, bytes),
+            AgentReport::StdinTaken(bytes) => self.stdin.stdin_taken(&mut self.ctx, node, bytes),
             AgentReport::Print(line) => self.print_line(&line),
             AgentReport::Unbound(what) => {
                 if let Some(far) = &mut self.root_role {
@@ -260,8 +263,14 @@ impl Agent<'_> {
                 self.networks
                     .take_report(&mut self.ctx, &self.worlds, node, report)
             }
-            AgentReport::Query(number, wish) => self.query_all(QueryId { node, number }, wish),
-            AgentReport::QueryResult(asked, look) => self.forward_snapshot(node, asked, look),
+            AgentReport::Query(number, wish) => {
+                self.snapshots
+                    .query_all(&mut self.ctx, QueryId { node, number }, wish)
+            }
+            AgentReport::QueryResult(asked, look) => {
+                self.snapshots
+                    .forward_snapshot(&mut self.ctx, node, asked, look)
+            }
             AgentReport::Listening(port, addresses) => {
                 if let Err(error) = self.start_child_agents(node, (port, addresses)) {
                     self.fail_without_rank(

@@ -236,7 +236,7 @@ impl Worlds {
 
     /// Shows ranks that a rank of another host, which an agent names, has ended well.
     pub fn mark_ended_elsewhere(&self, ctx: &Context<'_>, rank: u32) {
-        if rank >= ctx.job.size() || ctx.job.nodes.of(rank) == ctx.node {
+        if rank >= ctx.job.size() || ctx.is_here(rank) {
             return;
         }
         for board in self.boards() {
@@ -256,7 +256,7 @@ impl Worlds {
         for world in &self.0 {
             for rank in 0..world.shape.size {
                 let card = world.rank_block(rank);
-                if ctx.job.nodes.of(rank) == ctx.node && card.state() == RankState::Running {
+                if ctx.is_here(rank) && card.state() == RankState::Running {
                     Doorbell::new(card.doorbell()).ring_fenced();
                 }
             }
