@@ -5,6 +5,7 @@
 //! thread. Every check begins with a new world. Bounded: each check ends after a fixed number of
 //! polls.
 
+pub mod modules;
 pub mod vector;
 
 use garonne_engine::api::{Error, Peer};

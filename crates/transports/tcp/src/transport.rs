@@ -317,21 +317,21 @@ impl RemoteMemory for TcpTransport {
     }
 
     fn revoke(&mut self, token: BulkToken) -> BulkStatus {
-        if let Some((cookie, peer)) = self.ctx.regions.withdraw(token) {
-            if let Some(remote) = self.ctx.peers.get_mut(peer) {
-                let over = remote.paths.revoke(cookie);
-                let (lends, numbers) = (remote.paths.lends(cookie), remote.paths.numbers());
-                for path in over {
-                    self.connections
-                        .broke(&mut self.ctx, peer, StreamNumber::Bulk(path));
-                }
-                for path in numbers {
-                    self.ctx.flush(peer, StreamNumber::Bulk(path));
-                }
-                if lends {
-                    self.ctx.recall(peer, cookie, token);
-                    return BulkStatus::Pending;
-                }
+        if let Some((cookie, peer)) = self.ctx.regions.withdraw(token)
+            && let Some(remote) = self.ctx.peers.get_mut(peer)
+        {
+            let over = remote.paths.revoke(cookie);
+            let (lends, numbers) = (remote.paths.lends(cookie), remote.paths.numbers());
+            for path in over {
+                self.connections
+                    .broke(&mut self.ctx, peer, StreamNumber::Bulk(path));
+            }
+            for path in numbers {
+                self.ctx.flush(peer, StreamNumber::Bulk(path));
+            }
+            if lends {
+                self.ctx.recall(peer, cookie, token);
+                return BulkStatus::Pending;
             }
         }
         BulkStatus::Done
