@@ -12,8 +12,8 @@ use garonne_engine::transport::{
     AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
     Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketAcceptor, PacketBuffer,
     PacketClass, PacketHeader, PartWritten, PeekResult, PeekedPacket, PeerCapabilities, PollSink,
-    RegionDescriptor, RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits,
-    WakeReason, WakeSource, WithdrawResult,
+    RegionDescriptor, RegisteredMemory, RemoteMemory, RendezvousMode, SharedCopy, Transport,
+    TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_sync::shm::Segment;
 use garonne_sync::slot_batch::SlotBatch;
@@ -490,6 +490,10 @@ impl RemoteMemory for Box<dyn DynTransport> {
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.remote_memory().ok_or(NO_REGIONS)?.write(bulk)
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.remote_memory()?.registered_memory()
     }
 }
 

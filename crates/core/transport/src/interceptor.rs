@@ -9,8 +9,8 @@ use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
     AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
     Fragmentation, FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
-    PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RemoteMemory, RendezvousMode,
-    SharedCopy, Transport, TransportLimits, WakeReason, WakeSource, WithdrawResult,
+    PartWritten, PeerCapabilities, PollSink, RegionDescriptor, RegisteredMemory, RemoteMemory,
+    RendezvousMode, SharedCopy, Transport, TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, UserMem};
@@ -249,6 +249,10 @@ impl<T: Transport, I: Interceptor> RemoteMemory for Intercepted<T, I> {
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.inner.write(bulk)
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        self.inner.registered_memory()
     }
 }
 

@@ -14,8 +14,8 @@ use crate::dynamic::DynTransport;
 use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::protocol::offload::OffloadResult;
 use garonne_engine::transport::{
-    BulkTransfer, ExposeResult, Fragmentation, Fragments, PacketBuffer, PacketHeader, PartWritten,
-    PeekedPacket, PeerCapabilities, RegionDescriptor, TransportLimits,
+    AtomicAccess, BulkTransfer, ExposeResult, Fragmentation, Fragments, PacketBuffer, PacketHeader,
+    PartWritten, PeekedPacket, PeerCapabilities, RegionDescriptor, RegionMemory, TransportLimits,
 };
 use garonne_plugin::{Checksum, Identity, LoadError, LoadedModule};
 use garonne_sync::shm::Segment;
@@ -45,6 +45,8 @@ const LAYOUT: Checksum = Checksum::new(number(env!("GARONNE_TRANSPORT_SOURCES"))
     .layout_of::<PeekedPacket>()
     .layout_of::<BulkTransfer<'static>>()
     .layout_of::<ExposeResult>()
+    .layout_of::<AtomicAccess<'static>>()
+    .layout_of::<RegionMemory>()
     .layout_of::<Option<RegionDescriptor>>()
     .layout_of::<Result<OffloadResult, Error>>()
     .layout_of::<Result<Option<PartWritten>, Error>>()

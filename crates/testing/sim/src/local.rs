@@ -71,6 +71,8 @@ pub struct LocalTransport {
     next_token: u64,
     /// Deaths told to the engine.
     told: usize,
+    /// Peers of which the engine was told that they are dead.
+    gone: Vec<Peer>,
     dice: u64,
 }
 
@@ -132,6 +134,7 @@ impl Fabric {
             claimed: HashMap::new(),
             next_token: 0,
             told: 0,
+            gone: Vec::new(),
             dice: self.seed.wrapping_mul(u64::from(me) + 1),
         }
     }
@@ -173,7 +176,10 @@ impl WakeSource for Mailslot {
 
 impl LocalTransport {
     fn peer(&self, peer: Peer) -> Result<&Arc<Mailslot>, ClaimError> {
-        self.fabric.boxes.get(peer as usize).ok_or(ClaimError::Gone)
+        let target = self.fabric.boxes.get(peer as usize);
+        target
+            .filter(|_| !self.gone.contains(&peer))
+            .ok_or(ClaimError::Gone)
     }
 
     /// Gives way, or does not, or for a while.
@@ -321,6 +327,7 @@ impl Transport for LocalTransport {
             self.told += 1;
             told += 1;
             if dead != self.me {
+                self.gone.push(dead);
                 sink.on_peer_gone(dead);
             }
         }
