@@ -18,15 +18,20 @@
 
 pub mod entry_points;
 pub mod header;
+pub mod parameters;
 pub mod table;
 pub mod wrappers;
 
+use parameters::Parameters;
 use table::{ConstantGroup, Function};
 
 /// Text of `abi/functions.txt`.
 const FUNCTIONS: &str = include_str!("../abi/functions.txt");
 /// Text of `abi/constants.txt`.
 const CONSTANTS: &str = include_str!("../abi/constants.txt");
+
+/// Text of `abi/parameters.txt`.
+const PARAMETERS: &str = include_str!("../abi/parameters.txt");
 
 /// Template of `mpi.h`, for [`header::header`].
 pub const HEADER_TEMPLATE: &str = include_str!("../abi/mpi.h.in");
@@ -45,4 +50,12 @@ pub fn functions() -> Result<Vec<Function>, String> {
 /// The file's name, with number and text of the line that does not parse.
 pub fn constants() -> Result<Vec<ConstantGroup>, String> {
     table::constants(CONSTANTS).map_err(|e| format!("abi/constants.txt: {e}"))
+}
+
+/// Returns what parameters mean beyond their C types.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn parameters() -> Result<Parameters, String> {
+    Parameters::parse(PARAMETERS).map_err(|e| format!("abi/parameters.txt: {e}"))
 }
