@@ -7,8 +7,8 @@ use crate::table::Function;
 use crate::wrappers::{Generic, generic_parameter};
 use std::fmt::Write;
 
-/// Returns the entry points of all functions. The including module has the macro `entry_point` and
-/// the wrappers `wrap_MPI_X` in scope, and `MPI_Status` and `StandardAbi` for those that are
+/// Returns the entry points of the standard ABI. The including module has the macro `entry_point`
+/// and the wrappers `wrap_MPI_X` in scope, and `MPI_Status` and `StandardAbi` for those that are
 /// generic.
 pub fn entry_points(functions: &[Function]) -> String {
     let mut out = String::new();
@@ -18,14 +18,27 @@ pub fn entry_points(functions: &[Function]) -> String {
             Some(Generic::Callback) => "::<StandardAbi>",
             None => "",
         };
-        for prefix in ["", "P"] {
-            writeln!(
-                out,
-                "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{0}() {{ entry_point!(wrap_{0}{arguments}) }}",
-                f.name
-            )
-            .unwrap();
-        }
+        entry_point(&mut out, &f.name, arguments);
     }
     out
+}
+
+/// Returns the entry points of another ABI, whose wrappers are not generic. The including module
+/// has the macro `entry_point` and the wrappers `wrap_MPI_X` in scope.
+pub fn entry_points_of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let mut out = String::new();
+    for name in names {
+        entry_point(&mut out, name, "");
+    }
+    out
+}
+
+fn entry_point(out: &mut String, name: &str, arguments: &str) {
+    for prefix in ["", "P"] {
+        writeln!(
+            out,
+            "#[unsafe(naked)]\n#[unsafe(no_mangle)]\nextern \"C-unwind\" fn {prefix}{name}() {{ entry_point!(wrap_{name}{arguments}) }}"
+        )
+        .unwrap();
+    }
 }

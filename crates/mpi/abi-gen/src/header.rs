@@ -3,9 +3,13 @@
 use crate::table::{ConstantGroup, ConstantValue, Function};
 use std::fmt::Write;
 
-/// Returns the C header: `template` with its two marked places filled in.
+/// Types of callbacks, which are the same text in every ABI's header.
+const CALLBACKS: &str = include_str!("../abi/callbacks.h.in");
+
+/// Returns the C header: `template` with its three marked places filled in.
 pub fn header(template: &str, groups: &[ConstantGroup], functions: &[Function]) -> String {
     template
+        .replace("@callbacks@\n", &format!("{CALLBACKS}\n"))
         .replace("@constants@\n", &constants(groups))
         .replace("@prototypes@\n", &prototypes(functions))
 }

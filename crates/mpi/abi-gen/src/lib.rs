@@ -16,12 +16,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conversions;
 pub mod entry_points;
 pub mod header;
 pub mod parameters;
 pub mod table;
 pub mod wrappers;
 
+use conversions::AbiConstants;
 use parameters::Parameters;
 use table::{ConstantGroup, Function};
 
@@ -30,6 +32,8 @@ const FUNCTIONS: &str = include_str!("../abi/functions.txt");
 /// Text of `abi/constants.txt`.
 const CONSTANTS: &str = include_str!("../abi/constants.txt");
 
+/// Text of `abi/mpich.txt`.
+const MPICH: &str = include_str!("../abi/mpich.txt");
 /// Text of `abi/parameters.txt`.
 const PARAMETERS: &str = include_str!("../abi/parameters.txt");
 
@@ -58,4 +62,13 @@ pub fn constants() -> Result<Vec<ConstantGroup>, String> {
 /// The file's name, with number and text of the line that does not parse.
 pub fn parameters() -> Result<Parameters, String> {
     Parameters::parse(PARAMETERS).map_err(|e| format!("abi/parameters.txt: {e}"))
+}
+
+/// Returns the constants of the MPICH family's ABI beside those of the standard one.
+///
+/// # Errors
+/// The file's name, with the line that does not parse or the constant that is missing.
+pub fn mpich() -> Result<AbiConstants, String> {
+    let groups = table::constants(MPICH).map_err(|e| format!("abi/mpich.txt: {e}"))?;
+    AbiConstants::new(constants()?, groups).map_err(|e| format!("abi/mpich.txt: {e}"))
 }

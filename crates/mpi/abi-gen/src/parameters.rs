@@ -18,6 +18,8 @@ pub enum Kind {
     Buffer,
     /// Weights, or one of the special addresses of weights.
     Weights,
+    /// A place for the address of a buffer, which the call returns.
+    ReturnedBuffer,
     /// An address that is the same in every ABI.
     Address,
     /// An address of a handle whose kind another argument says.
@@ -206,6 +208,7 @@ fn kind(section: &str) -> Option<Kind> {
         "integer of a handle" => Kind::IntegerOfHandle,
         "buffer" => Kind::Buffer,
         "weights" => Kind::Weights,
+        "returned buffer" => Kind::ReturnedBuffer,
         "address" => Kind::Address,
         "object of a variable" => Kind::ObjectOfVariable,
         "bounded string" => Kind::BoundedString,
@@ -265,7 +268,10 @@ mod tests {
                 let fits = match &kind {
                     Kind::Number | Kind::Special(_) | Kind::IntegerOfHandle => p.base == "int",
                     Kind::Weights | Kind::TypeContents => p.base == "int" && p.depth == 1,
-                    Kind::Buffer | Kind::Address | Kind::ObjectOfVariable => p.base == "void",
+                    Kind::Buffer
+                    | Kind::ReturnedBuffer
+                    | Kind::Address
+                    | Kind::ObjectOfVariable => p.base == "void",
                     Kind::BoundedString | Kind::String(_) => p.base == "char",
                     Kind::ChangedHandle | Kind::ReturnedHandle => handle && !p.array && !p.constant,
                     Kind::Handles | Kind::HandlePerProcess | Kind::HandlePerNeighbour => {

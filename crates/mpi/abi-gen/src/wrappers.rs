@@ -18,14 +18,15 @@ pub fn constants(groups: &[ConstantGroup]) -> String {
     for group in groups {
         writeln!(out, "\n// {}.", group.description).unwrap();
         for (name, value) in &group.entries {
-            let ty = if group.ctype == "int" {
-                "c_int".to_string()
-            } else {
-                group.ctype.clone()
+            let address = group.ctype.ends_with('*');
+            let ty = match group.ctype.as_str() {
+                "int" => "c_int",
+                _ if address => "usize",
+                handle => handle,
             };
             let text = match value {
                 ConstantValue::Alias(other) => other.clone(),
-                ConstantValue::Number(number) if group.ctype == "int" => number.clone(),
+                ConstantValue::Number(number) if group.ctype == "int" || address => number.clone(),
                 ConstantValue::Number(number) => format!("{ty}({number})"),
             };
             writeln!(out, "pub const {name}: {ty} = {text};").unwrap();
@@ -207,7 +208,7 @@ fn own_arguments(f: &Function) -> String {
 
 /// Returns whether the result is an error code that is raised on error handlers. Functions of the
 /// tool interface return their codes and call no handler.
-fn returns_error_code(f: &Function) -> bool {
+pub(crate) fn returns_error_code(f: &Function) -> bool {
     f.result == "int" && !f.name.ends_with("_toint") && !f.name.starts_with("MPI_T_")
 }
 
@@ -315,7 +316,7 @@ fn error_object(f: &Function) -> String {
     }
 }
 
-fn rust_name(name: &str) -> String {
+pub(crate) fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "fn" | "mod" | "use") {
         format!("{name}_")
     } else {
@@ -358,7 +359,7 @@ pub fn generic_parameter(f: &Function) -> Option<Generic> {
     has(|p| is_callback(p) && !is_tool_callback(p)).then_some(Generic::Callback)
 }
 
-fn is_callback(p: &Param) -> bool {
+pub(crate) fn is_callback(p: &Param) -> bool {
     p.base.ends_with("_function") || p.base.ends_with("_function_c")
 }
 
@@ -367,7 +368,7 @@ fn is_tool_callback(p: &Param) -> bool {
     is_callback(p) && p.base.starts_with("MPI_T_")
 }
 
-fn rust_type(p: &Param) -> String {
+pub(crate) fn rust_type(p: &Param) -> String {
     if is_callback(p) {
         return if is_tool_callback(p) {
             "Callback"

@@ -431,17 +431,23 @@ typedef struct MPI_Status {
 #define MPI_ABI_VERSION                    1
 #define MPI_ABI_SUBVERSION                 0
 
-/* Special addresses */
+/* Special addresses of buffers */
 #define MPI_BOTTOM                         ((void *)0)
 #define MPI_IN_PLACE                       ((void *)1)
 #define MPI_BUFFER_AUTOMATIC               ((void *)2)
+
+/* Special addresses of weights */
+#define MPI_UNWEIGHTED                     ((int *)10)
+#define MPI_WEIGHTS_EMPTY                  ((int *)11)
+
+/* Special addresses of statuses */
+#define MPI_STATUS_IGNORE                  ((MPI_Status *)0)
+#define MPI_STATUSES_IGNORE                ((MPI_Status *)0)
+
+/* Other special addresses */
 #define MPI_ARGV_NULL                      ((char **)0)
 #define MPI_ARGVS_NULL                     ((char ***)0)
 #define MPI_ERRCODES_IGNORE                ((int *)0)
-#define MPI_STATUS_IGNORE                  ((MPI_Status *)0)
-#define MPI_STATUSES_IGNORE                ((MPI_Status *)0)
-#define MPI_UNWEIGHTED                     ((int *)10)
-#define MPI_WEIGHTS_EMPTY                  ((int *)11)
 #define MPI_DISPLACEMENT_CURRENT           ((MPI_Offset)-1)
 
 /* Types of callbacks */

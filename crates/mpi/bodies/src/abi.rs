@@ -9,11 +9,13 @@ pub use crate::status::StatusLayout;
 use std::ffi::c_int;
 use std::fmt::Debug;
 
+pub mod convert;
+
 pub use crate::c_args::{Callback, ConstPtr, Ptr, StrIn, StrOut};
 pub use crate::entry::CallSite;
 pub use crate::handle::{
-    MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Group, MPI_Info, MPI_Message, MPI_Op,
-    MPI_Request, MPI_Session, MPI_Status, MPI_Win,
+    Handle, MPI_Comm, MPI_Datatype, MPI_Errhandler, MPI_File, MPI_Group, MPI_Info, MPI_Message,
+    MPI_Op, MPI_Request, MPI_Session, MPI_Status, MPI_Win,
 };
 pub use garonne_mpi::request::Status;
 

@@ -5,9 +5,13 @@
 //! passes them. No code outside this module can make such a value from an address, so each value
 //! carries the caller's promise. This is why every `unsafe` block here is sound, and why the bodies
 //! need none. Each access checks for null and turns null into an error.
+//!
+//! The wrapper of another ABI is such a caller, too: it lends places of its own to the call that it
+//! makes ([`Ptr::lent`] and such), and keeps them until the call is over.
 
 use crate::abi::{Abi, StandardAbi};
 use crate::call::{CallError, Result};
+use crate::constants::{MPI_BUFFER_AUTOMATIC, MPI_IN_PLACE};
 use crate::handle::{MPI_Aint, MPI_Count};
 use garonne_mpi::coll;
 use garonne_mpi::error::Class;
@@ -69,15 +73,23 @@ unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
 
+/// Returns `address`, or the address of the standard ABI that a special one of another ABI stands
+/// for. `special` are pairs of the two.
+#[inline(always)]
+fn replaced(address: usize, special: &[(usize, usize)]) -> usize {
+    let found = special.iter().find(|(_, other)| *other == address);
+    found.map_or(address, |(native, _)| *native)
+}
+
 fn null(what: &str) -> CallError {
     CallError::new(Class::Arg, format!("{what} is a null pointer"))
 }
 
 impl Buf {
     /// `MPI_IN_PLACE`.
-    pub const IN_PLACE: usize = 1;
+    pub const IN_PLACE: usize = MPI_IN_PLACE;
     /// `MPI_BUFFER_AUTOMATIC`.
-    pub const AUTOMATIC: usize = 2;
+    pub const AUTOMATIC: usize = MPI_BUFFER_AUTOMATIC;
 
     /// The address as a number.
     #[inline(always)]
@@ -118,6 +130,12 @@ impl Buf {
     /// Returns the raw pointer, to be passed back to C.
     pub fn raw(self) -> *mut c_void {
         self.0
+    }
+
+    /// Returns this address, or the standard ABI's for a special address of another ABI.
+    #[inline(always)]
+    pub fn replaced(self, special: &[(usize, usize)]) -> Self {
+        Self(self.0.with_addr(replaced(self.addr(), special)))
     }
 
     /// An address of our own or of the user's as C sees it.
@@ -213,6 +231,28 @@ impl<T: Copy> Ptr<T> {
         }
     }
 
+    /// Returns this address, or the standard ABI's for a special address of another ABI.
+    #[inline(always)]
+    pub fn replaced(self, special: &[(usize, usize)]) -> Self {
+        Self(self.0.with_addr(replaced(self.addr(), special)))
+    }
+
+    /// A pointer to a place of the caller's, which keeps it until the call is over.
+    pub(crate) fn lent(place: &mut T) -> Self {
+        Self(place)
+    }
+
+    /// A pointer to the first of several places of the caller's, which keeps them until the call is
+    /// over.
+    pub(crate) fn lent_array(places: &mut [T]) -> Self {
+        Self(places.as_mut_ptr())
+    }
+
+    /// The pointer as a `void *`.
+    pub(crate) fn untyped(self) -> Buf {
+        Buf(self.0.cast())
+    }
+
     /// A pointer that ignores what is stored.
     pub fn ignore() -> Self {
         Self(std::ptr::null_mut())
@@ -220,6 +260,22 @@ impl<T: Copy> Ptr<T> {
 }
 
 impl<T: Copy> ConstPtr<T> {
+    /// Returns this address, or the standard ABI's for a special address of another ABI.
+    #[inline(always)]
+    pub fn replaced(self, special: &[(usize, usize)]) -> Self {
+        Self(self.0.with_addr(replaced(self.addr(), special)))
+    }
+
+    /// A null pointer.
+    pub(crate) fn null() -> Self {
+        Self(std::ptr::null())
+    }
+
+    /// A pointer to elements of the caller's, which keeps them until the call is over.
+    pub(crate) fn lent(elements: &[T]) -> Self {
+        Self(elements.as_ptr())
+    }
+
     /// The address as a number (`MPI_UNWEIGHTED` and such are small ones).
     pub fn addr(self) -> usize {
         self.0 as usize
@@ -279,6 +335,16 @@ impl StrIn {
 }
 
 impl StrOut {
+    /// Returns whether the program passed null.
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// A pointer to bytes of the caller's, which keeps them until the call is over.
+    pub(crate) fn lent(bytes: &mut [u8]) -> Self {
+        Self(bytes.as_mut_ptr().cast())
+    }
+
     /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of
     /// text written.
     pub fn write(self, text: &str, room: usize) -> Result<usize> {

@@ -29,7 +29,7 @@ pub(crate) const FIRST_DYNAMIC: usize = 4096;
 pub(crate) const FIRST_LIGHT: usize = FIRST_DYNAMIC + ((GENERATIONS as usize) << INDEX_BITS);
 
 /// A handle of some kind.
-pub(crate) trait Handle: Copy {
+pub trait Handle: Copy {
     /// Wraps a word.
     fn from_word(word: usize) -> Self;
     /// The word.

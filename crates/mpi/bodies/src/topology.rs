@@ -232,16 +232,11 @@ pub(crate) fn graph_neighbors(
     )
 }
 
-/// `MPI_UNWEIGHTED`.
-const UNWEIGHTED: usize = 10;
-/// `MPI_WEIGHTS_EMPTY`.
-const WEIGHTS_EMPTY: usize = 11;
-
 /// The weights of `n` edges; `None` for an unweighted graph.
 fn weights(array: ConstPtr<c_int>, n: usize) -> Result<Option<Vec<c_int>>> {
     match array.addr() {
-        UNWEIGHTED => Ok(None),
-        WEIGHTS_EMPTY => Ok(Some(Vec::new())),
+        MPI_UNWEIGHTED => Ok(None),
+        MPI_WEIGHTS_EMPTY => Ok(Some(Vec::new())),
         _ => array.take(n).map(Some),
     }
 }
@@ -347,7 +342,7 @@ fn write_adjacent(
     weights: Ptr<c_int>,
 ) -> Result<()> {
     fill_up_to(ranks, max, side.ranks.iter().copied())?;
-    if matches!(weights.addr(), UNWEIGHTED | WEIGHTS_EMPTY) {
+    if matches!(weights.addr(), MPI_UNWEIGHTED | MPI_WEIGHTS_EMPTY) {
         return Ok(());
     }
     fill_up_to(weights, max, side.weights.iter().copied())

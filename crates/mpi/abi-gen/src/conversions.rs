@@ -1,0 +1,693 @@
+//! Generator of the library of another ABI: tables of constants, and wrappers that convert.
+//!
+//! A wrapper converts its arguments, calls the wrapper of the standard ABI directly, and converts
+//! results and the error code. Statuses and callbacks need no conversion: the standard wrapper is
+//! generic over their ABI.
+//!
+//! The including module imports `garonne_bodies::abi::convert` and has these items: the type `Abi`
+//! of the ABI, its `Status`, its `ERROR_NUMBERS`, and the module `native` with the wrappers of the
+//! standard ABI. So far every handle but `MPI_File` is a C `int`; that of `MPI_File` is a word.
+
+use crate::parameters::{HANDLES, Kind, Parameters, Special};
+use crate::table::{ConstantGroup, ConstantValue, Function, Param};
+use crate::wrappers::{Generic, generic_parameter, is_callback, returns_error_code, rust_name};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// Constants of another ABI beside those of the standard one.
+#[derive(Debug)]
+pub struct AbiConstants {
+    standard: Vec<ConstantGroup>,
+    other: HashMap<String, i64>,
+    groups: Vec<ConstantGroup>,
+}
+
+impl AbiConstants {
+    /// Joins the constants of the standard ABI with those of another one.
+    ///
+    /// # Errors
+    /// A constant that only one of the two has, a value that is no number, and what no generated
+    /// code could convert: `MPI_UNDEFINED` and `MPI_SUCCESS` must be the same numbers.
+    pub fn new(standard: Vec<ConstantGroup>, groups: Vec<ConstantGroup>) -> Result<Self, String> {
+        let mut other = HashMap::new();
+        for (name, value) in groups.iter().flat_map(|group| &group.entries) {
+            match value {
+                ConstantValue::Number(text) if text == "-" => {}
+                ConstantValue::Number(text) => {
+                    other.insert(name.clone(), number(text)?);
+                }
+                ConstantValue::Alias(_) => {}
+            }
+        }
+        let names = |groups: &[ConstantGroup]| -> Vec<String> {
+            let entries = groups.iter().flat_map(|group| group.entries.clone());
+            entries.map(|(name, _)| name).collect()
+        };
+        if names(&standard) != names(&groups) {
+            return Err("the two ABIs must list the same constants in the same order".into());
+        }
+        let all = Self {
+            standard,
+            other,
+            groups,
+        };
+        for name in ["MPI_UNDEFINED", "MPI_SUCCESS"] {
+            match all.pair(name)? {
+                Some((standard, other)) if standard == other => {}
+                _ => return Err(format!("{name} must be the same number in both ABIs")),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Constants of the other ABI for its header, without those that it lacks and without special
+    /// weights, which are variables there.
+    pub fn header_groups(&self) -> Vec<ConstantGroup> {
+        let mut groups = self.groups.clone();
+        groups.retain(|group| group.ctype != "int *");
+        for group in &mut groups {
+            let absent =
+                |value: &ConstantValue| matches!(value, ConstantValue::Number(n) if n == "-");
+            group.entries.retain(|(_, value)| !absent(value));
+        }
+        groups
+    }
+
+    /// Returns the value of a constant in the other ABI.
+    pub fn other(&self, name: &str) -> Option<i64> {
+        self.other.get(name).copied()
+    }
+
+    fn pair(&self, name: &str) -> Result<Option<(i64, i64)>, String> {
+        Ok(self.standard_value(name)?.zip(self.other(name)))
+    }
+
+    fn standard_value(&self, name: &str) -> Result<Option<i64>, String> {
+        let entries = self.standard.iter().flat_map(|group| &group.entries);
+        match entries.into_iter().find(|(other, _)| other == name) {
+            Some((_, ConstantValue::Number(text))) => number(text).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns value in the standard and in the other ABI of each constant that `test` accepts.
+    fn pairs(
+        &self,
+        test: impl Fn(&ConstantGroup, &str) -> bool,
+    ) -> Result<Vec<(i64, i64)>, String> {
+        let mut pairs = Vec::new();
+        for group in &self.standard {
+            for (name, _) in group.entries.iter().filter(|(name, _)| test(group, name)) {
+                pairs.extend(self.pair(name)?);
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+fn number(text: &str) -> Result<i64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| format!("{text} is no number"))
+}
+
+/// Returns whether a constant belongs to a set.
+fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
+    let prefix = |prefix: &str| name.starts_with(prefix);
+    match special {
+        Special::Rank => ["MPI_ANY_SOURCE", "MPI_PROC_NULL", "MPI_ROOT"].contains(&name),
+        Special::Tag => name == "MPI_ANY_TAG",
+        Special::Error => {
+            group.description == "success and error classes" && name != "MPI_ERR_LASTCODE"
+        }
+        Special::Keyval => group.description == "attribute keys",
+        Special::ThreadLevel => prefix("MPI_THREAD_"),
+        Special::Comparison => group.description == "results of comparisons",
+        Special::Topology => group.description == "kinds of topology",
+        Special::SplitType => prefix("MPI_COMM_TYPE_"),
+        Special::ArrayOrder => prefix("MPI_ORDER_"),
+        Special::Distribution => prefix("MPI_DISTRIBUTE_") && name != "MPI_DISTRIBUTE_DFLT_DARG",
+        Special::DistributionArgument => name == "MPI_DISTRIBUTE_DFLT_DARG",
+        Special::Combiner => prefix("MPI_COMBINER_"),
+        Special::TypeClass => prefix("MPI_TYPECLASS_"),
+        Special::WindowLock => prefix("MPI_LOCK_"),
+        Special::Mode => prefix("MPI_MODE_"),
+        Special::FilePosition => prefix("MPI_SEEK_"),
+        Special::Verbosity => prefix("MPI_T_VERBOSITY_"),
+        Special::ObjectBinding => prefix("MPI_T_BIND_"),
+        Special::Scope => prefix("MPI_T_SCOPE_"),
+        Special::VariableClass => prefix("MPI_T_PVAR_CLASS_"),
+    }
+}
+
+const SPECIALS: [Special; 16] = [
+    Special::Rank,
+    Special::Tag,
+    Special::Error,
+    Special::Keyval,
+    Special::ThreadLevel,
+    Special::Comparison,
+    Special::Topology,
+    Special::SplitType,
+    Special::ArrayOrder,
+    Special::Distribution,
+    Special::DistributionArgument,
+    Special::Combiner,
+    Special::TypeClass,
+    Special::WindowLock,
+    Special::Mode,
+    Special::FilePosition,
+];
+
+/// Returns the Rust code of the tables: pairs of the value in the standard ABI and in the other
+/// one, by kind of handle, set of constants and kind of address; and the functions that convert.
+pub fn tables(constants: &AbiConstants) -> Result<String, String> {
+    let mut out = String::new();
+    for handle in HANDLES {
+        let pairs = constants.pairs(|group, _| group.ctype == handle)?;
+        writeln!(out, "/// Predefined handles of type `{handle}`, to test the functions that convert them.\n#[cfg(test)]").unwrap();
+        writeln!(
+            out,
+            "pub static {}: [(usize, u32); {}] = [",
+            table_of_handle(handle),
+            pairs.len()
+        )
+        .unwrap();
+        for (standard, other) in pairs {
+            writeln!(out, "    ({standard:#x}, {:#010x}),", other as u32).unwrap();
+        }
+        writeln!(out, "];").unwrap();
+    }
+    for special in SPECIALS {
+        let pairs = constants.pairs(|group, name| belongs(special, group, name))?;
+        writeln!(out, "/// Constants of the set {special:?}.").unwrap();
+        writeln!(
+            out,
+            "pub static {}: [(c_int, c_int); {}] = {pairs:?};",
+            table_of_special(special),
+            pairs.len()
+        )
+        .unwrap();
+    }
+    for (ctype, name) in [
+        ("void *", "BUFFERS"),
+        ("int *", "WEIGHTS"),
+        ("MPI_Status *", "STATUSES"),
+    ] {
+        let pairs = constants.pairs(|group, _| group.ctype == ctype)?;
+        writeln!(out, "/// Special addresses of type `{ctype}`.").unwrap();
+        writeln!(
+            out,
+            "pub static {name}: [(usize, usize); {}] = [",
+            pairs.len()
+        )
+        .unwrap();
+        for (standard, other) in pairs {
+            writeln!(
+                out,
+                "    ({standard}_isize as usize, {other}_isize as usize),"
+            )
+            .unwrap();
+        }
+        writeln!(out, "];").unwrap();
+    }
+    lookups(&mut out, constants)?;
+    let last = constants.pair("MPI_ERR_LASTCODE")?;
+    let last = last.ok_or("MPI_ERR_LASTCODE must be a number in both ABIs")?;
+    writeln!(
+        out,
+        "/// `MPI_ERR_LASTCODE` in the standard ABI and in this one.\npub const LAST_ERROR_CODES: (c_int, c_int) = {last:?};"
+    )
+    .unwrap();
+    Ok(out)
+}
+
+/// Functions that look predefined handles up, and that convert each kind of handle and number.
+fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
+    for (name, from, to, doc) in [
+        (
+            "predefined_to_native",
+            "u32",
+            "usize",
+            "Word of the standard ABI",
+        ),
+        (
+            "predefined_from_native",
+            "usize",
+            "u32",
+            "Handle of this ABI",
+        ),
+    ] {
+        writeln!(
+            out,
+            "/// {doc} for a predefined handle.\n#[inline(always)]\npub fn {name}(kind: HandleKind, handle: {from}) -> Option<{to}> {{\n    Some(match kind {{"
+        )
+        .unwrap();
+        for handle in HANDLES {
+            writeln!(
+                out,
+                "        HandleKind::{} => match handle {{",
+                &handle["MPI_".len()..]
+            )
+            .unwrap();
+            for (native, other) in constants.pairs(|group, _| group.ctype == handle)? {
+                let (native, other) = (native as usize, other as u32);
+                match from {
+                    "u32" => writeln!(out, "            {other:#x} => {native:#x},"),
+                    _ => writeln!(out, "            {native:#x} => {other:#x},"),
+                }
+                .unwrap();
+            }
+            writeln!(out, "            _ => return None,\n        }},").unwrap();
+        }
+        writeln!(out, "    }})\n}}").unwrap();
+    }
+    for handle in HANDLES {
+        let (kind, ty) = (&handle["MPI_".len()..], handle_type(handle));
+        writeln!(
+            out,
+            "#[inline(always)]\npub fn native_{}(handle: {ty}) -> {handle} {{ {handle}(<Abi as HandleConversion<{ty}>>::to_native(HandleKind::{kind}, handle)) }}",
+            kind.to_lowercase()
+        )
+        .unwrap();
+    }
+    for special in SPECIALS {
+        let table = table_of_special(special);
+        let (to, from) = match special {
+            Special::Error => (
+                "ERROR_NUMBERS.to_native(".into(),
+                "ERROR_NUMBERS.from_native(".into(),
+            ),
+            Special::Mode => (
+                format!("bits_to_native(&{table}, "),
+                format!("bits_from_native(&{table}, "),
+            ),
+            _ => (
+                format!("int_to_native(&{table}, "),
+                format!("int_from_native(&{table}, "),
+            ),
+        };
+        let name = table.to_lowercase();
+        for (function, call, doc) in [
+            ("native", to, "Number of the standard ABI"),
+            ("own", from, "Number of this ABI"),
+        ] {
+            writeln!(
+                out,
+                "/// {doc} for one of the set {special:?}.\n#[inline]\npub fn {function}_{name}(value: c_int) -> c_int {{ {call}value) }}"
+            )
+            .unwrap();
+        }
+    }
+    Ok(())
+}
+
+fn table_of_handle(handle: &str) -> String {
+    format!("{}_HANDLES", handle["MPI_".len()..].to_uppercase())
+}
+
+fn table_of_special(special: Special) -> String {
+    let mut name = String::new();
+    for (at, letter) in format!("{special:?}").char_indices() {
+        if letter.is_uppercase() && at > 0 {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
+}
+
+/// Returns a function's wrapper for the other ABI.
+///
+/// # Errors
+/// The reason why the function cannot be generated: a parameter that no rule converts. Such a
+/// function must be written by hand, or the library does not have it.
+pub fn wrapper(
+    f: &Function,
+    facts: &Parameters,
+    constants: &AbiConstants,
+) -> Result<String, String> {
+    if f.name.starts_with("MPI_T_") || f.module == "abi_queries" {
+        return Err("the interface differs between ABIs".into());
+    }
+    if f.module == "handle_ints" {
+        return Ok(handle_integer(f));
+    }
+    let mut code = Wrapper::default();
+    for p in &f.params {
+        code.parameter(f, p, facts, constants)
+            .map_err(|why| format!("{}: {why}", p.name))?;
+    }
+    let result = match f.result.as_str() {
+        "int" => " -> c_int".to_string(),
+        "double" => " -> f64".to_string(),
+        "MPI_Aint" => " -> MPI_Aint".to_string(),
+        "void" => String::new(),
+        other => return Err(format!("a result of type {other}")),
+    };
+    let generic = match generic_parameter(f) {
+        Some(Generic::Status) => "::<Status>",
+        Some(Generic::Callback) => "::<Abi>",
+        None => "",
+    };
+    let Wrapper {
+        parameters,
+        before,
+        arguments,
+        after,
+    } = code;
+    let name = &f.name;
+    let mut out = format!(
+        "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite){result} {{\n{before}"
+    );
+    let call = format!("native::wrap_{name}{generic}({arguments}site)");
+    if returns_error_code(f) {
+        writeln!(
+            out,
+            "    let code = {call};\n{after}    own_error(code)\n}}"
+        )
+        .unwrap();
+    } else {
+        writeln!(out, "    {call}\n}}").unwrap();
+    }
+    Ok(out)
+}
+
+/// Returns the wrapper of `MPI_X_toint` or `MPI_X_fromint`. A handle that is an `int` is its own
+/// Fortran integer.
+fn handle_integer(f: &Function) -> String {
+    let (name, to_int) = (&f.name, f.name.ends_with("_toint"));
+    let head = |from: &str, to: &str| {
+        format!(
+            "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}(handle: {from}, site: CallSite) -> {to} {{\n"
+        )
+    };
+    match (name.starts_with("MPI_File_"), to_int) {
+        (false, _) => head("c_int", "c_int") + "    let _ = site;\n    handle\n}\n",
+        (true, true) => {
+            head("usize", "c_int")
+                + "    native::wrap_MPI_File_toint(native_file(handle), site)\n}\n"
+        }
+        (true, false) => {
+            head("c_int", "usize")
+                + "    let file = native::wrap_MPI_File_fromint(handle, site);\n    \
+                   <Abi as HandleConversion<usize>>::from_native(HandleKind::File, file.word())\n}\n"
+        }
+    }
+}
+
+/// The library of another ABI.
+#[derive(Debug)]
+pub struct Library {
+    /// Rust code of tables and wrappers.
+    pub code: String,
+    /// Functions that the library exports: those with a generated wrapper and those written by
+    /// hand.
+    pub functions: Vec<Function>,
+    /// Functions that the library lacks, with the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+/// Generates the library of another ABI. `by_hand` is the Rust code of the wrappers written by
+/// hand, `fn wrap_MPI_X`.
+///
+/// # Errors
+/// A parameter without a kind, or a constant that no code could convert.
+pub fn library(
+    functions: Vec<Function>,
+    facts: &Parameters,
+    constants: &AbiConstants,
+    by_hand: &str,
+) -> Result<Library, String> {
+    let mut library = Library {
+        code: tables(constants)?,
+        functions: Vec::new(),
+        missing: Vec::new(),
+    };
+    for f in functions {
+        if by_hand.contains(&format!("fn wrap_{}(", f.name)) {
+            library.functions.push(f);
+            continue;
+        }
+        match wrapper(&f, facts, constants) {
+            Ok(code) => {
+                library.code.push_str(&code);
+                library.functions.push(f);
+            }
+            Err(why) => library.missing.push((f.name, why)),
+        }
+    }
+    Ok(library)
+}
+
+/// The parts of a wrapper's code.
+#[derive(Default)]
+struct Wrapper {
+    parameters: String,
+    before: String,
+    arguments: String,
+    after: String,
+}
+
+impl Wrapper {
+    fn parameter(
+        &mut self,
+        f: &Function,
+        p: &Param,
+        facts: &Parameters,
+        constants: &AbiConstants,
+    ) -> Result<(), String> {
+        let name = rust_name(&p.name);
+        if p.base == "MPI_Status" {
+            let ty = if p.constant { "ConstPtr" } else { "Ptr" };
+            self.declare(&name, &format!("{ty}<Status>"));
+            return self.argument(match p.constant {
+                true => name,
+                false => format!("{name}.replaced(&STATUSES)"),
+            });
+        }
+        if is_callback(p) {
+            self.declare(&name, "Callback<Abi>");
+            return self.argument(name);
+        }
+        let Some(kind) = facts.kind(f, p)? else {
+            return self.without_kind(p, &name);
+        };
+        match kind {
+            Kind::Number => self.unchanged(p, &name),
+            Kind::Special(special) => self.special(f, p, special, facts),
+            Kind::Buffer => {
+                self.declare(&name, "Buf");
+                self.argument(format!("{name}.replaced(&BUFFERS)"))
+            }
+            Kind::Weights => {
+                let ty = if p.constant { "ConstPtr" } else { "Ptr" };
+                self.declare(&name, &format!("{ty}<c_int>"));
+                self.argument(format!("{name}.replaced(&WEIGHTS)"))
+            }
+            Kind::Address => {
+                self.declare(&name, "Buf");
+                self.argument(name)
+            }
+            Kind::ReturnedBuffer => {
+                self.declare(&name, "Buf");
+                self.place(&name, "BufferPlace", &format!("new({name}, &BUFFERS)"))
+            }
+            Kind::BoundedString => {
+                self.declare(&name, "StrOut");
+                self.argument(name)
+            }
+            Kind::String(limit) => self.string(f, &name, &limit, constants),
+            Kind::ChangedHandle | Kind::ReturnedHandle => {
+                let (ty, native) = (handle_type(&p.base), handle_name(p));
+                self.declare(&name, &format!("Ptr<{ty}>"));
+                let new = match kind {
+                    Kind::ChangedHandle => "changed",
+                    _ => "returned",
+                };
+                let place = format!("HandlePlace::<Abi, {}, {ty}>", p.base);
+                self.place(
+                    &name,
+                    &place,
+                    &format!("{new}(HandleKind::{native}, {name})"),
+                )
+            }
+            Kind::Handles | Kind::ChangedHandles | Kind::ReturnedHandles => {
+                let length = length(f, p, facts)?;
+                self.handles(p, &kind, &length)
+            }
+            Kind::HandlePerProcess | Kind::HandlePerNeighbour => {
+                let of = match (&kind, p.name.as_str()) {
+                    (Kind::HandlePerProcess, _) => "processes",
+                    (_, "sendtypes") => "destinations",
+                    _ => "sources",
+                };
+                let length = match p.name.as_str() {
+                    "sendtypes" => format!(
+                        "unless_in_place(sendbuf.replaced(&BUFFERS), {of}(native_comm(comm)))"
+                    ),
+                    _ => format!("{of}(native_comm(comm))"),
+                };
+                self.handles(p, &Kind::Handles, &length)
+            }
+            Kind::TypeContents => {
+                self.declare(&name, "Ptr<c_int>");
+                let new = format!(
+                    "new(native_datatype(datatype), {name}, \
+                     [own_array_order, own_distribution, own_distribution_argument])"
+                );
+                self.place(&name, "TypeIntegers", &new)
+            }
+            Kind::IntegerOfHandle | Kind::ObjectOfVariable => Err("no rule converts it".into()),
+        }
+    }
+
+    fn declare(&mut self, name: &str, ty: &str) {
+        write!(self.parameters, "{name}: {ty}, ").unwrap();
+    }
+
+    fn argument(&mut self, text: String) -> Result<(), String> {
+        write!(self.arguments, "{text}, ").unwrap();
+        Ok(())
+    }
+
+    /// Adds a local place for a result that is converted after the call.
+    fn place(&mut self, name: &str, ty: &str, new: &str) -> Result<(), String> {
+        writeln!(self.before, "    let mut {name} = {ty}::{new};").unwrap();
+        writeln!(self.after, "    {name}.finish(code);").unwrap();
+        self.argument(format!("{name}.native()"))
+    }
+
+    /// A parameter whose C type says all.
+    fn without_kind(&mut self, p: &Param, name: &str) -> Result<(), String> {
+        if p.depth > 0 || !HANDLES.contains(&p.base.as_str()) {
+            return self.unchanged(p, name);
+        }
+        self.declare(name, handle_type(&p.base));
+        self.argument(format!("native_{}({name})", handle_name(p).to_lowercase()))
+    }
+
+    fn unchanged(&mut self, p: &Param, name: &str) -> Result<(), String> {
+        self.declare(name, &crate::wrappers::rust_type(p));
+        self.argument(name.into())
+    }
+
+    fn special(
+        &mut self,
+        f: &Function,
+        p: &Param,
+        special: Special,
+        facts: &Parameters,
+    ) -> Result<(), String> {
+        let (name, set) = (rust_name(&p.name), table_of_special(special));
+        if !SPECIALS.contains(&special) {
+            return Err("a set of the tool interface".into());
+        }
+        let function = set.to_lowercase();
+        if p.depth == 0 {
+            self.declare(&name, "c_int");
+            return self.argument(format!("native_{function}({name})"));
+        }
+        let functions = format!("native_{function}, own_{function}");
+        if p.array {
+            let length = length(f, p, facts)?;
+            let ty = if p.constant { "ConstPtr" } else { "Ptr" };
+            self.declare(&name, &format!("{ty}<c_int>"));
+            if p.constant {
+                writeln!(
+                    self.before,
+                    "    let {name} = IntsIn::new({name}, {length}, native_{function});"
+                )
+                .unwrap();
+                return self.argument(format!("{name}.native()"));
+            }
+            return self.place(
+                &name,
+                "IntsOut",
+                &format!("new({name}, {length}, {functions})"),
+            );
+        }
+        self.declare(&name, "Ptr<c_int>");
+        let new = match special == Special::Keyval && f.name.contains("_free") {
+            true => "changed",
+            false => "returned",
+        };
+        self.place(&name, "IntPlace", &format!("{new}({name}, {functions})"))
+    }
+
+    fn string(
+        &mut self,
+        f: &Function,
+        name: &str,
+        limit: &str,
+        constants: &AbiConstants,
+    ) -> Result<(), String> {
+        self.declare(name, "StrOut");
+        let pair = constants.pair(limit)?;
+        let (standard, other) = pair.ok_or_else(|| format!("{limit} has no value"))?;
+        if other >= standard {
+            return self.argument(name.into());
+        }
+        let length = f.params.iter().find(|p| p.name == "resultlen");
+        let length = match length {
+            Some(p) => format!("Some({})", rust_name(&p.name)),
+            None => "None".into(),
+        };
+        let new = format!("new({name}, {other})");
+        writeln!(
+            self.before,
+            "    let mut {name} = ShorterString::<{standard}>::{new};"
+        )
+        .unwrap();
+        writeln!(self.after, "    {name}.finish(code, {length});").unwrap();
+        self.argument(format!("{name}.native()"))
+    }
+
+    fn handles(&mut self, p: &Param, kind: &Kind, length: &str) -> Result<(), String> {
+        let (name, ty, native) = (rust_name(&p.name), handle_type(&p.base), handle_name(p));
+        let new = match kind {
+            Kind::Handles => {
+                self.declare(&name, &format!("ConstPtr<{ty}>"));
+                writeln!(
+                    self.before,
+                    "    let {name} = HandlesIn::<{}>::new::<Abi, {ty}>(HandleKind::{native}, {name}, {length});",
+                    p.base
+                )
+                .unwrap();
+                return self.argument(format!("{name}.native()"));
+            }
+            Kind::ChangedHandles => "changed",
+            _ => "returned",
+        };
+        self.declare(&name, &format!("Ptr<{ty}>"));
+        let place = format!("HandlesPlace::<Abi, {}, {ty}>", p.base);
+        self.place(
+            &name,
+            &place,
+            &format!("{new}(HandleKind::{native}, {name}, {length})"),
+        )
+    }
+}
+
+/// Returns the expression for the number of elements of an array.
+fn length(f: &Function, p: &Param, facts: &Parameters) -> Result<String, String> {
+    let name = facts.length(f, p).ok_or("an array without a length")?;
+    match f.params.iter().find(|p| p.name == name) {
+        Some(count) if count.depth == 0 => Ok(format!("length({} as i64)", rust_name(name))),
+        _ => Err(format!("no rule knows its length, {name}")),
+    }
+}
+
+fn handle_type(base: &str) -> &'static str {
+    match base {
+        "MPI_File" => "usize",
+        _ => "c_int",
+    }
+}
+
+/// Name of a handle's type without `MPI_`, as `HandleKind` has it.
+fn handle_name(p: &Param) -> &str {
+    &p.base["MPI_".len()..]
+}

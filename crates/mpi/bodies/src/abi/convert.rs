@@ -1,0 +1,599 @@
+//! Conversion of arguments and results between the standard ABI and another one, for generated
+//! wrappers.
+//!
+//! A wrapper of another ABI makes places of its own for what the call returns, passes them to the
+//! wrapper of the standard ABI, and finishes them after the call: what the call has written is
+//! converted and stored where the program wants it. The call uses these places only while it runs.
+
+use crate::objects;
+use garonne_mpi::coll::Neighbors;
+use garonne_mpi::datatype::{Combiner, Datatype};
+use smallvec::SmallVec;
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+
+pub use super::*;
+pub use crate::c_args::Buf;
+pub use crate::handle::{MPI_Aint, MPI_Count, MPI_Offset};
+
+/// Conversion of handles that C passes as `T`.
+pub trait HandleConversion<T>: Abi {
+    /// Returns the word of the standard ABI. A handle that names nothing becomes a word that names
+    /// nothing, and converts back to the same handle.
+    fn to_native(kind: HandleKind, handle: T) -> usize;
+    /// Returns the handle of a word of the standard ABI.
+    fn from_native(kind: HandleKind, word: usize) -> T;
+}
+
+/// Word that no handle has: the call has not written a result.
+const UNWRITTEN_WORD: usize = usize::MAX;
+/// Number that no call returns.
+const UNWRITTEN_INT: c_int = c_int::MIN + 1;
+/// Number that no set of constants has and that every call refuses.
+const INVALID_INT: c_int = c_int::MIN;
+
+/// Returns the number of the standard ABI for one of the other ABI. A number that means nothing
+/// there and something here becomes one that every call refuses.
+#[inline]
+pub fn int_to_native(constants: &[(c_int, c_int)], value: c_int) -> c_int {
+    if let Some((native, _)) = constants.iter().find(|(_, other)| *other == value) {
+        return *native;
+    }
+    match constants.iter().any(|(native, _)| *native == value) {
+        true => INVALID_INT,
+        false => value,
+    }
+}
+
+/// Returns the number of the other ABI for one of the standard ABI.
+#[inline]
+pub fn int_from_native(constants: &[(c_int, c_int)], value: c_int) -> c_int {
+    let found = constants.iter().find(|(native, _)| *native == value);
+    found.map_or(value, |(_, other)| *other)
+}
+
+/// Converts bits; `from` and `to` choose the sides of the pairs.
+fn bits(
+    pairs: &[(c_int, c_int)],
+    value: c_int,
+    from: fn(&(c_int, c_int)) -> c_int,
+    to: fn(&(c_int, c_int)) -> c_int,
+) -> c_int {
+    let set = pairs.iter().filter(|pair| value & from(pair) != 0);
+    let unknown = value & !pairs.iter().fold(0, |all, pair| all | from(pair));
+    set.fold(0, |all, pair| all | to(pair)) | if unknown == 0 { 0 } else { INVALID_INT }
+}
+
+/// Returns the bits of the standard ABI for bits of the other ABI. Unknown bits become one that
+/// every call refuses.
+pub fn bits_to_native(constants: &[(c_int, c_int)], value: c_int) -> c_int {
+    bits(constants, value, |pair| pair.1, |pair| pair.0)
+}
+
+/// Returns the bits of the other ABI for bits of the standard ABI.
+pub fn bits_from_native(constants: &[(c_int, c_int)], value: c_int) -> c_int {
+    bits(constants, value, |pair| pair.0, |pair| pair.1)
+}
+
+/// Error classes and codes of the other ABI.
+///
+/// Classes are converted by table. The library's own codes lie between the classes and
+/// `MPI_ERR_LASTCODE`, and are moved above the classes of the other ABI. Codes of the program lie
+/// above `MPI_ERR_LASTCODE` in both.
+#[derive(Debug)]
+pub struct ErrorNumbers {
+    /// Classes in the standard ABI and in the other one.
+    pub classes: &'static [(c_int, c_int)],
+    /// `MPI_ERR_LASTCODE` in the standard ABI and in the other one.
+    pub last: (c_int, c_int),
+}
+
+impl ErrorNumbers {
+    /// Distance by which codes of the library are moved.
+    const MOVED: c_int = 0x1_0000;
+
+    /// Returns the number of the other ABI.
+    pub fn from_native(&self, code: c_int) -> c_int {
+        let (last, other_last) = self.last;
+        match self.classes.iter().find(|(native, _)| *native == code) {
+            Some((_, other)) => *other,
+            None if code == last => other_last,
+            None if code > last => (code - last).saturating_add(other_last),
+            None if code > 0 => code + Self::MOVED,
+            None => code.saturating_neg(),
+        }
+    }
+
+    /// Returns the number of the standard ABI. A number that is no class and no code becomes a
+    /// negative one, which is none there, and comes back.
+    pub fn to_native(&self, code: c_int) -> c_int {
+        let (last, other_last) = self.last;
+        match self.classes.iter().find(|(_, other)| *other == code) {
+            Some((native, _)) => *native,
+            None if code == other_last => last,
+            None if code > other_last => code - other_last + last,
+            None if code > Self::MOVED && code < Self::MOVED + last => code - Self::MOVED,
+            None if code > 0 => -code,
+            None => code,
+        }
+    }
+}
+
+/// Number of elements of an array of which the call says the length.
+pub fn length(count: i64) -> usize {
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// Number of processes with which each process exchanges data: the communicator's, or those of the
+/// remote group.
+pub fn processes(comm: MPI_Comm) -> usize {
+    objects::comm(comm).map_or(0, |comm| comm.peers() as usize)
+}
+
+/// Number of neighbours that a process receives from.
+pub fn sources(comm: MPI_Comm) -> usize {
+    let comm = objects::comm(comm).ok();
+    let found = comm.and_then(|comm| Neighbors::of(comm).ok());
+    found.map_or(0, |neighbors| neighbors.indegree())
+}
+
+/// Number of neighbours that a process sends to.
+pub fn destinations(comm: MPI_Comm) -> usize {
+    let comm = objects::comm(comm).ok();
+    let found = comm.and_then(|comm| Neighbors::of(comm).ok());
+    found.map_or(0, |neighbors| neighbors.outdegree())
+}
+
+/// Returns `count`, or 0 where `MPI_IN_PLACE` says that the array means nothing.
+pub fn unless_in_place(buffer: Buf, count: usize) -> usize {
+    match buffer.is_in_place() {
+        true => 0,
+        false => count,
+    }
+}
+
+/// A handle that a call returns or changes.
+#[derive(Debug)]
+pub struct HandlePlace<A, N, T> {
+    kind: HandleKind,
+    place: Ptr<T>,
+    native: N,
+    before: usize,
+    abi: PhantomData<A>,
+}
+
+impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlePlace<A, N, T> {
+    /// A place that the call reads and may change.
+    pub fn changed(kind: HandleKind, place: Ptr<T>) -> Self {
+        let read = place.get().map(|handle| A::to_native(kind, handle));
+        Self::holding(kind, place, read.unwrap_or(UNWRITTEN_WORD))
+    }
+
+    /// A place that the call only writes.
+    pub fn returned(kind: HandleKind, place: Ptr<T>) -> Self {
+        Self::holding(kind, place, UNWRITTEN_WORD)
+    }
+
+    fn holding(kind: HandleKind, place: Ptr<T>, before: usize) -> Self {
+        Self {
+            kind,
+            place,
+            native: N::from_word(before),
+            before,
+            abi: PhantomData,
+        }
+    }
+
+    /// Returns the place for the call; null if the program passed null.
+    pub fn native(&mut self) -> Ptr<N> {
+        match self.place.is_null() {
+            true => Ptr::ignore(),
+            false => Ptr::lent(&mut self.native),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(self, _code: c_int) {
+        let word = self.native.word();
+        if word != self.before {
+            self.place.set_if(A::from_native(self.kind, word));
+        }
+    }
+}
+
+/// Handles that a call returns or changes.
+#[derive(Debug)]
+pub struct HandlesPlace<A, N, T> {
+    kind: HandleKind,
+    place: Ptr<T>,
+    native: SmallVec<[N; 16]>,
+    before: SmallVec<[usize; 16]>,
+    abi: PhantomData<A>,
+}
+
+impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlesPlace<A, N, T> {
+    /// Places that the call reads and may change.
+    pub fn changed(kind: HandleKind, place: Ptr<T>, count: usize) -> Self {
+        let read = (0..count).map(|at| place.at(at).map(|handle| A::to_native(kind, handle)));
+        let before = read.map(|word| word.unwrap_or(UNWRITTEN_WORD)).collect();
+        Self::holding(kind, place, before)
+    }
+
+    /// Places that the call only writes.
+    pub fn returned(kind: HandleKind, place: Ptr<T>, count: usize) -> Self {
+        Self::holding(
+            kind,
+            place,
+            std::iter::repeat_n(UNWRITTEN_WORD, count).collect(),
+        )
+    }
+
+    fn holding(kind: HandleKind, place: Ptr<T>, before: SmallVec<[usize; 16]>) -> Self {
+        Self {
+            kind,
+            place,
+            native: before.iter().map(|word| N::from_word(*word)).collect(),
+            before,
+            abi: PhantomData,
+        }
+    }
+
+    /// Returns the places for the call; null if the program passed null.
+    pub fn native(&mut self) -> Ptr<N> {
+        match self.place.is_null() {
+            true => Ptr::ignore(),
+            false => Ptr::lent_array(&mut self.native),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(self, _code: c_int) {
+        for (at, (native, before)) in self.native.iter().zip(self.before).enumerate() {
+            if native.word() != before {
+                let handle = A::from_native(self.kind, native.word());
+                self.place.element(at).set_if(handle);
+            }
+        }
+    }
+}
+
+/// Handles that a call reads.
+#[derive(Debug)]
+pub struct HandlesIn<N> {
+    /// `None` if the program passed null.
+    native: Option<SmallVec<[N; 16]>>,
+}
+
+impl<N: Handle> HandlesIn<N> {
+    /// Converts the first `count` handles.
+    pub fn new<A: HandleConversion<T>, T: Copy>(
+        kind: HandleKind,
+        place: ConstPtr<T>,
+        count: usize,
+    ) -> Self {
+        let convert = |handle: &T| N::from_word(A::to_native(kind, *handle));
+        let converted = |handles: &[T]| handles.iter().map(convert).collect();
+        Self {
+            native: match place.addr() {
+                0 => None,
+                _ => place.slice(count).ok().map(converted),
+            },
+        }
+    }
+
+    /// Returns the handles for the call.
+    pub fn native(&self) -> ConstPtr<N> {
+        self.native
+            .as_deref()
+            .map_or(ConstPtr::null(), ConstPtr::lent)
+    }
+}
+
+/// Numbers with special values that a call reads.
+#[derive(Debug)]
+pub struct IntsIn {
+    /// `None` if the program passed null.
+    native: Option<SmallVec<[c_int; 16]>>,
+}
+
+impl IntsIn {
+    /// Converts the first `count` numbers.
+    pub fn new(place: ConstPtr<c_int>, count: usize, to_native: fn(c_int) -> c_int) -> Self {
+        let converted = |ints: &[c_int]| ints.iter().copied().map(to_native).collect();
+        Self {
+            native: match place.addr() {
+                0 => None,
+                _ => place.slice(count).ok().map(converted),
+            },
+        }
+    }
+
+    /// Returns the numbers for the call.
+    pub fn native(&self) -> ConstPtr<c_int> {
+        self.native
+            .as_deref()
+            .map_or(ConstPtr::null(), ConstPtr::lent)
+    }
+}
+
+/// Numbers with special values that a call returns.
+#[derive(Debug)]
+pub struct IntsOut {
+    place: Ptr<c_int>,
+    native: SmallVec<[c_int; 16]>,
+    from_native: fn(c_int) -> c_int,
+}
+
+impl IntsOut {
+    /// Makes place for `count` numbers.
+    pub fn new(
+        place: Ptr<c_int>,
+        count: usize,
+        _: fn(c_int) -> c_int,
+        from_native: fn(c_int) -> c_int,
+    ) -> Self {
+        Self {
+            place,
+            native: std::iter::repeat_n(UNWRITTEN_INT, count).collect(),
+            from_native,
+        }
+    }
+
+    /// Returns the places for the call; null if the program passed null.
+    pub fn native(&mut self) -> Ptr<c_int> {
+        match self.place.is_null() {
+            true => Ptr::ignore(),
+            false => Ptr::lent_array(&mut self.native),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(self, _code: c_int) {
+        for (at, value) in self.native.into_iter().enumerate() {
+            if value != UNWRITTEN_INT {
+                self.place.element(at).set_if((self.from_native)(value));
+            }
+        }
+    }
+}
+
+/// Conversions of an array order, of a distribution, and of a distribution's argument.
+pub type TypeConversions = [fn(c_int) -> c_int; 3];
+
+/// Integers of which a datatype was made, which a call returns.
+#[derive(Debug)]
+pub struct TypeIntegers {
+    place: Ptr<c_int>,
+    native: Vec<c_int>,
+    combiner: Option<Combiner>,
+    from_native: TypeConversions,
+}
+
+impl TypeIntegers {
+    /// Makes place for the integers of a datatype.
+    pub fn new(datatype: MPI_Datatype, place: Ptr<c_int>, from_native: TypeConversions) -> Self {
+        let envelope = objects::datatype(datatype).ok().map(Datatype::envelope);
+        let count = envelope.map_or(0, |envelope| envelope.integers as usize);
+        Self {
+            place,
+            native: vec![UNWRITTEN_INT; count],
+            combiner: envelope.map(|envelope| envelope.combiner),
+            from_native,
+        }
+    }
+
+    /// Returns the places for the call; null if the program passed null.
+    pub fn native(&mut self) -> Ptr<c_int> {
+        match self.place.is_null() {
+            true => Ptr::ignore(),
+            false => Ptr::lent_array(&mut self.native),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(mut self, code: c_int) {
+        if code != 0 {
+            return;
+        }
+        self.convert();
+        for (at, value) in self.native.into_iter().enumerate() {
+            self.place.element(at).set_if(value);
+        }
+    }
+
+    /// Converts constants in place. The order of both kinds of arrays comes last. A distributed
+    /// array has distributions, their arguments and the numbers of processes before, as many as
+    /// dimensions; the third integer says how many these are.
+    fn convert(&mut self) {
+        let [order, distribution, argument] = self.from_native;
+        let Some((last, before)) = self.native.split_last_mut() else {
+            return;
+        };
+        match self.combiner {
+            Some(Combiner::Subarray) => *last = order(*last),
+            Some(Combiner::Darray) => {
+                *last = order(*last);
+                let dims = before.get(2).map_or(0, |dims| length((*dims).into()));
+                let Some(start) = before.len().checked_sub(3 * dims) else {
+                    return;
+                };
+                let lists = &mut before[start..];
+                lists[..dims]
+                    .iter_mut()
+                    .for_each(|value| *value = distribution(*value));
+                lists[dims..2 * dims]
+                    .iter_mut()
+                    .for_each(|value| *value = argument(*value));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A number with special values that a call returns or changes.
+#[derive(Debug)]
+pub struct IntPlace {
+    place: Ptr<c_int>,
+    native: c_int,
+    before: c_int,
+    from_native: fn(c_int) -> c_int,
+}
+
+impl IntPlace {
+    /// A place that the call reads and may change.
+    pub fn changed(
+        place: Ptr<c_int>,
+        to_native: fn(c_int) -> c_int,
+        from_native: fn(c_int) -> c_int,
+    ) -> Self {
+        let before = place.get().map_or(UNWRITTEN_INT, to_native);
+        Self {
+            place,
+            native: before,
+            before,
+            from_native,
+        }
+    }
+
+    /// A place that the call only writes.
+    pub fn returned(
+        place: Ptr<c_int>,
+        _: fn(c_int) -> c_int,
+        from_native: fn(c_int) -> c_int,
+    ) -> Self {
+        Self {
+            place,
+            native: UNWRITTEN_INT,
+            before: UNWRITTEN_INT,
+            from_native,
+        }
+    }
+
+    /// Returns the place for the call; null if the program passed null.
+    pub fn native(&mut self) -> Ptr<c_int> {
+        match self.place.is_null() {
+            true => Ptr::ignore(),
+            false => Ptr::lent(&mut self.native),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(self, _code: c_int) {
+        if self.native != self.before {
+            self.place.set_if((self.from_native)(self.native));
+        }
+    }
+}
+
+/// The address of a buffer that a call returns.
+#[derive(Debug)]
+pub struct BufferPlace {
+    place: Buf,
+    native: usize,
+    special: &'static [(usize, usize)],
+}
+
+impl BufferPlace {
+    /// Makes a place for the address. `special` are the addresses that differ between the ABIs.
+    pub fn new(place: Buf, special: &'static [(usize, usize)]) -> Self {
+        Self {
+            place,
+            native: UNWRITTEN_WORD,
+            special,
+        }
+    }
+
+    /// Returns the place for the call; null if the program passed null.
+    pub fn native(&mut self) -> Buf {
+        match self.place.addr() {
+            0 => self.place,
+            _ => Ptr::lent(&mut self.native).untyped(),
+        }
+    }
+
+    /// Stores what the call has written.
+    pub fn finish(self, _code: c_int) {
+        if self.native != UNWRITTEN_WORD {
+            let special = self.special.iter().find(|pair| pair.0 == self.native);
+            let address = special.map_or(self.native, |pair| pair.1);
+            self.place.typed::<usize>().set_if(address);
+        }
+    }
+}
+
+/// A string for which the program has less room than the call may need; `N` bytes hold all.
+#[derive(Debug)]
+pub struct ShorterString<const N: usize> {
+    place: StrOut,
+    room: usize,
+    native: [u8; N],
+}
+
+impl<const N: usize> ShorterString<N> {
+    /// Makes place for the call's string. The program has `room` bytes.
+    pub fn new(place: StrOut, room: usize) -> Self {
+        Self {
+            place,
+            room,
+            native: [0; N],
+        }
+    }
+
+    /// Returns the place for the call; null if the program passed null.
+    pub fn native(&mut self) -> StrOut {
+        match self.place.is_null() {
+            true => self.place,
+            false => StrOut::lent(&mut self.native),
+        }
+    }
+
+    /// Stores as much of the string as fits, and its length.
+    pub fn finish(self, code: c_int, length: Option<Ptr<c_int>>) {
+        let Ok(text) = CStr::from_bytes_until_nul(&self.native) else {
+            return;
+        };
+        let written = self.place.write(&text.to_string_lossy(), self.room);
+        if let (0, Ok(written), Some(length)) = (code, written, length) {
+            length.set_if(written as c_int);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBERS: [(c_int, c_int); 3] = [(-1, -2), (-3, -1), (-4, -3)];
+
+    #[test]
+    fn numbers_convert_both_ways_and_what_means_nothing_is_refused() {
+        for (native, other) in NUMBERS {
+            assert_eq!(int_to_native(&NUMBERS, other), native);
+            assert_eq!(int_from_native(&NUMBERS, native), other);
+        }
+        assert_eq!(int_to_native(&NUMBERS, 7), 7);
+        assert_eq!(int_to_native(&NUMBERS, -4), INVALID_INT);
+    }
+
+    #[test]
+    fn bits_convert_one_by_one() {
+        let modes = [(1, 128), (2, 1), (16, 2)];
+        assert_eq!(bits_to_native(&modes, 128 | 2), 1 | 16);
+        assert_eq!(bits_from_native(&modes, 1 | 16), 128 | 2);
+        assert_eq!(bits_to_native(&modes, 4), INVALID_INT);
+    }
+
+    #[test]
+    fn error_numbers_are_one_to_one() {
+        let numbers = ErrorNumbers {
+            classes: &[(0, 0), (7, 19), (8, 7), (15, 14)],
+            last: (16383, 0x3fff_ffff),
+        };
+        for native in (0..70_000).filter(|code| ![14, 19].contains(code)) {
+            assert_eq!(numbers.to_native(numbers.from_native(native)), native);
+        }
+        assert!(numbers.from_native(16384) > 0x3fff_ffff);
+        assert!(numbers.to_native(333) < 0, "no class and no code");
+        assert_eq!(numbers.from_native(numbers.to_native(333)), 333);
+    }
+}

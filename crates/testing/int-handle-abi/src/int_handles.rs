@@ -1,0 +1,204 @@
+//! The ABI as a type: its handles and numbers.
+
+use crate::status::Status;
+use crate::wrappers::{
+    ERROR, LAST_ERROR_CODES, native_error, own_error, own_keyval, predefined_from_native,
+    predefined_to_native,
+};
+use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
+use std::ffi::c_int;
+
+/// Error classes and codes of this ABI.
+pub(crate) static ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
+    classes: &ERROR,
+    last: LAST_ERROR_CODES,
+};
+
+/// Bit of a handle that names an object of the program's.
+const DYNAMIC: u32 = 1 << 31;
+/// Bit of a word of the standard ABI that stands for a handle that names nothing.
+const UNKNOWN: usize = 1 << 32;
+
+/// An ABI whose handles are `int`. A predefined handle has the number of the MPICH family. Any
+/// other handle is the word of the standard ABI with the highest bit set. A handle of a file is a
+/// pointer: the word itself, or null.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct IntHandles;
+
+impl HandleConversion<c_int> for IntHandles {
+    #[inline]
+    fn to_native(kind: HandleKind, handle: c_int) -> usize {
+        let handle = handle as u32;
+        match predefined_to_native(kind, handle) {
+            Some(word) => word,
+            None if handle & DYNAMIC != 0 => (handle & !DYNAMIC) as usize,
+            None => UNKNOWN | handle as usize,
+        }
+    }
+
+    #[inline]
+    fn from_native(kind: HandleKind, word: usize) -> c_int {
+        match predefined_from_native(kind, word) {
+            Some(handle) => handle as c_int,
+            None if word & UNKNOWN != 0 => word as c_int,
+            None => (word as u32 | DYNAMIC) as c_int,
+        }
+    }
+}
+
+impl HandleConversion<usize> for IntHandles {
+    fn to_native(kind: HandleKind, handle: usize) -> usize {
+        let null = u32::try_from(handle).ok();
+        null.and_then(|null| predefined_to_native(kind, null))
+            .unwrap_or(handle)
+    }
+
+    fn from_native(kind: HandleKind, word: usize) -> usize {
+        predefined_from_native(kind, word).map_or(word, |handle| handle as usize)
+    }
+}
+
+impl Abi for IntHandles {
+    type Status = Status;
+    type Handle = c_int;
+    const DUP_FN: Option<usize> = None;
+
+    fn handle(kind: HandleKind, word: usize) -> c_int {
+        Self::from_native(kind, word)
+    }
+
+    fn handle_cell(kind: HandleKind, word: usize) -> HandleCell {
+        match kind {
+            HandleKind::File => HandleCell::of_word(Self::from_native(kind, word)),
+            _ => HandleCell::of_int(Self::from_native(kind, word)),
+        }
+    }
+
+    fn keyval(native: c_int) -> c_int {
+        own_keyval(native)
+    }
+
+    fn error(native: c_int) -> c_int {
+        own_error(native)
+    }
+
+    fn native_error(code: c_int) -> c_int {
+        native_error(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wrappers::*;
+    use garonne_bodies::abi::convert::HandleConversion;
+
+    /// Every table of predefined handles, with its kind.
+    fn tables() -> [(HandleKind, &'static [(usize, u32)]); 11] {
+        [
+            (HandleKind::Comm, &COMM_HANDLES),
+            (HandleKind::Datatype, &DATATYPE_HANDLES),
+            (HandleKind::Errhandler, &ERRHANDLER_HANDLES),
+            (HandleKind::File, &FILE_HANDLES),
+            (HandleKind::Group, &GROUP_HANDLES),
+            (HandleKind::Info, &INFO_HANDLES),
+            (HandleKind::Message, &MESSAGE_HANDLES),
+            (HandleKind::Op, &OP_HANDLES),
+            (HandleKind::Request, &REQUEST_HANDLES),
+            (HandleKind::Session, &SESSION_HANDLES),
+            (HandleKind::Win, &WIN_HANDLES),
+        ]
+    }
+
+    fn to_native(kind: HandleKind, handle: u32) -> usize {
+        <IntHandles as HandleConversion<c_int>>::to_native(kind, handle as c_int)
+    }
+
+    fn from_native(kind: HandleKind, word: usize) -> u32 {
+        <IntHandles as HandleConversion<c_int>>::from_native(kind, word) as u32
+    }
+
+    #[test]
+    fn every_predefined_handle_converts_both_ways() {
+        let mut count = 0;
+        for (kind, table) in tables() {
+            for (word, handle) in table {
+                assert_eq!(to_native(kind, *handle), *word, "{kind:?} {handle:#x}");
+                assert_eq!(from_native(kind, *word), *handle, "{kind:?} {word:#x}");
+                count += 1;
+            }
+        }
+        assert!(count > 100, "{count} handles");
+    }
+
+    #[test]
+    fn handles_of_objects_and_handles_that_name_nothing_come_back() {
+        for (kind, _) in tables() {
+            for word in [4095, 4096, 4097, (1 << 30) + 5, (1 << 31) - 1] {
+                assert!((from_native(kind, word) as i32) < 0);
+                assert_eq!(to_native(kind, from_native(kind, word)), word);
+            }
+            for garbage in [1_u32, 0x101, 0x7fff_ffff] {
+                let word = to_native(kind, garbage);
+                assert!(word > 1 << 31, "{garbage:#x} names nothing: {word:#x}");
+                assert_eq!(from_native(kind, word), garbage);
+            }
+        }
+    }
+
+    #[test]
+    fn handles_of_files_are_pointers() {
+        type File = IntHandles;
+        let null = <File as HandleConversion<usize>>::to_native(HandleKind::File, 0);
+        assert_eq!(null, 0x118);
+        let back = <File as HandleConversion<usize>>::from_native(HandleKind::File, null);
+        assert_eq!(back, 0);
+        let word = <File as HandleConversion<usize>>::from_native(HandleKind::File, 5000);
+        assert_eq!(word, 5000);
+    }
+
+    type Conversion = fn(c_int) -> c_int;
+
+    #[test]
+    fn every_constant_converts_both_ways() {
+        let sets: [(&[(c_int, c_int)], Conversion, Conversion); 16] = [
+            (&RANK, native_rank, own_rank),
+            (&TAG, native_tag, own_tag),
+            (&ERROR, native_error, own_error),
+            (&KEYVAL, native_keyval, own_keyval),
+            (&THREAD_LEVEL, native_thread_level, own_thread_level),
+            (&COMPARISON, native_comparison, own_comparison),
+            (&TOPOLOGY, native_topology, own_topology),
+            (&SPLIT_TYPE, native_split_type, own_split_type),
+            (&ARRAY_ORDER, native_array_order, own_array_order),
+            (&DISTRIBUTION, native_distribution, own_distribution),
+            (
+                &DISTRIBUTION_ARGUMENT,
+                native_distribution_argument,
+                own_distribution_argument,
+            ),
+            (&COMBINER, native_combiner, own_combiner),
+            (&TYPE_CLASS, native_type_class, own_type_class),
+            (&WINDOW_LOCK, native_window_lock, own_window_lock),
+            (&MODE, native_mode, own_mode),
+            (&FILE_POSITION, native_file_position, own_file_position),
+        ];
+        for (set, native, own) in sets {
+            assert!(!set.is_empty());
+            for (standard, other) in set {
+                assert_eq!((native(*other), own(*standard)), (*standard, *other));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_errors_come_back() {
+        for code in [0, 1, 62, 63, 64, 16382, 16383, 16384, 20000] {
+            assert_eq!(native_error(own_error(code)), code, "{code}");
+        }
+        for code in [0, 14, 19, 99, 333, 0x3fff_ffff, 0x4000_0000] {
+            assert_eq!(own_error(native_error(code)), code, "{code}");
+        }
+    }
+}
