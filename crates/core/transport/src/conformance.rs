@@ -6,6 +6,7 @@
 //! polls.
 
 pub mod modules;
+pub mod one_sided;
 pub mod vector;
 
 use garonne_engine::api::{Error, Peer};

@@ -4,6 +4,7 @@
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{PacketClass, Transport};
 use garonne_shm::{NodePeers, PeerProcess, ShmTransport, ThreadPeers};
+use garonne_transport::conformance::one_sided::check_one_sided;
 use garonne_transport::conformance::{RecordedEvents, World, check_all, send};
 use std::sync::Arc;
 use support::ReachedAs;
@@ -51,6 +52,21 @@ fn the_suite_holds_with_the_system_calls_that_processes_use() {
 #[test]
 fn the_suite_holds_where_no_memory_can_be_reached() {
     check_all(|| Two::new(|threads| ReachedAs(threads, PeerProcess::Unreachable)));
+}
+
+#[test]
+fn one_sided_communication_holds_with_every_access_to_memory() {
+    let process = PeerProcess::Other {
+        pid: std::process::id(),
+        kept: true,
+    };
+    for reached in [PeerProcess::Same, process, PeerProcess::Unreachable] {
+        let two = || Two::new(|threads| ReachedAs(threads, reached)).0;
+        check_one_sided(
+            || two().try_into().unwrap_or_else(|_| panic!("two ranks")),
+            |_| {},
+        );
+    }
 }
 
 #[test]

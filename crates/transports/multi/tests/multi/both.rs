@@ -10,6 +10,7 @@ use garonne_multi::MultiTransport;
 use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::futex::{self, Wake};
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
+use garonne_transport::conformance::one_sided::check_one_sided;
 use garonne_transport::conformance::{RecordedEvents, World, check_all, send};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,6 +85,22 @@ fn the_suite_holds_towards_peers_of_the_node() {
 #[test]
 fn the_suite_holds_towards_peers_of_other_nodes() {
     check_all(|| Two::new(1));
+}
+
+#[test]
+fn one_sided_communication_holds_towards_peers_of_the_node_and_of_others() {
+    for per_node in [1, 2] {
+        check_one_sided(
+            || {
+                let two = ranks(2, per_node, CoalescePolicy::Hold);
+                two.try_into().unwrap_or_else(|_| panic!("two ranks"))
+            },
+            |rail: &mut MultiTransport| {
+                rail.tcp().unwrap().drive();
+                std::thread::yield_now();
+            },
+        );
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use garonne_engine::transport::{
 };
 use garonne_sync::user::{Data, Scratch};
 use garonne_tcp::TcpTransport;
+use garonne_transport::conformance::one_sided::check_one_sided;
 use garonne_transport::conformance::{RecordedEvents, World, check_all, send};
 use std::time::Duration;
 
@@ -55,6 +56,22 @@ fn the_suite_holds_on_loopback() {
 #[test]
 fn the_suite_holds_where_traffic_is_sealed() {
     check_all(|| Two::new(true));
+}
+
+#[test]
+fn one_sided_communication_holds_on_loopback() {
+    for sealed in [false, true] {
+        check_one_sided(
+            || {
+                let two = support::ranks(2, sealed);
+                two.try_into().unwrap_or_else(|_| panic!("two ranks"))
+            },
+            |rail: &mut TcpTransport| {
+                rail.drive();
+                std::thread::yield_now();
+            },
+        );
+    }
 }
 
 #[test]
