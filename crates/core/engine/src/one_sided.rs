@@ -347,12 +347,19 @@ impl<R: Transport> OneSided<'_, R> {
             local_offset: 0,
             len,
         };
-        let told = match (transport.registered_memory(), reads) {
-            (Some(power), true) => power.get(bulk),
-            (Some(power), false) => power.put(bulk),
-            (None, _) => return self.request(index, kind, target),
+        let Some(power) = transport.registered_memory() else {
+            return self.request(index, kind, target);
+        };
+        if power.prefers_request(region.peer, descriptor, len) {
+            return self.request(index, kind, target);
+        }
+        let told = match reads {
+            true => power.get(bulk),
+            false => power.put(bulk),
         };
         match told {
+            // The transport cannot do it any more.
+            Err(Error::Resource(_)) => self.request(index, kind, target),
             Ok(status) => {
                 let due = u32::from(status == BulkStatus::Pending);
                 self.direct(index, target, due, None)
@@ -427,6 +434,7 @@ impl<R: Transport> OneSided<'_, R> {
             match told {
                 Ok(BulkStatus::Done) => {}
                 Ok(BulkStatus::Pending) => due += 1,
+                Err(Error::Resource(_)) if at == 0 => return self.request(index, kind, target),
                 Err(error) => {
                     failure = Some(error);
                     break;

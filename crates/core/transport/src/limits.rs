@@ -74,6 +74,10 @@ pub const LANE_GRANT_AFTER: u32 = 16;
 /// revoked.
 pub const REGIONS: usize = 64;
 
+/// One-sided accesses to unmapped memory of a peer that looks for packets go there as requests
+/// below this length: a system call takes longer than that, and copies more beyond.
+pub const REQUEST_BELOW: u64 = 8 * 1024;
+
 /// Ranks of one node: what sixteen bits of a slot's stamp can name.
 pub const RANKS_MAX: u32 = 1 << 15;
 

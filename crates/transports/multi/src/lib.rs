@@ -23,8 +23,8 @@ use garonne_engine::transport::{
     AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
     Fragmentation, FragmentedSends, Fragments, NodeMemory, PacketAcceptor, PacketBuffer,
     PacketClass, PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink,
-    RegionDescriptor, RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits,
-    WakeReason, WakeSource, WithdrawResult,
+    RegionDescriptor, RegisteredMemory, RemoteMemory, RendezvousMode, SharedCopy, Transport,
+    TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_shm::ShmTransport;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
@@ -515,6 +515,11 @@ impl RemoteMemory for MultiTransport {
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         of!(self, bulk.peer, rail => rail.write(bulk))
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        // It gives no rights to regions of peers of other nodes, whose engines carry accesses out.
+        self.shm.registered_memory()
     }
 }
 

@@ -65,6 +65,7 @@ impl RegionLocation {
 /// Reads any bytes as where a region lies, and walks over it: what a peer says may be anything.
 #[cfg(any(test, fuzzing))]
 pub fn read_anything(bytes: &[u8]) {
+    crate::region::read_registered(bytes);
     let Some(whereabouts) = RegionLocation::read(bytes) else {
         return;
     };

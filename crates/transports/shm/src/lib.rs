@@ -39,11 +39,11 @@ use garonne_engine::api::{Error, Peer, UnreachableCause};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::protocol::offload::{OffloadKind, OffloadResult};
 use garonne_engine::transport::{
-    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
-    Fragmentation, FragmentedSends, NodeMemory, PacketAcceptor, PacketBuffer, PacketClass,
-    PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink, RegionDescriptor,
-    RemoteMemory, RendezvousMode, SharedCopy, Transport, TransportLimits, WakeReason, WakeSource,
-    WithdrawResult,
+    AccessRights, AsyncProgress, AtomicAccess, BulkStatus, BulkToken, BulkTransfer, ClaimError,
+    ExposeResult, FastPath, Fragmentation, FragmentedSends, NodeMemory, PacketAcceptor,
+    PacketBuffer, PacketClass, PacketHeader, PartWritten, PeekResult, PeerCapabilities, PollSink,
+    RegionDescriptor, RegionMemory, RegisteredMemory, RemoteMemory, RendezvousMode, SharedCopy,
+    Transport, TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::doorbell::{ArmTicket, Doorbell};
@@ -59,7 +59,7 @@ use garonne_transport::limits::{
 use inbox::Inbox;
 use peers::Sender;
 use protocol_tuners::ProtocolTuners;
-use region::Regions;
+use region::{Regions, RegisteredAccess};
 use std::sync::Arc;
 use std::time::Instant;
 use unreachable_peers::UnreachablePeers;
@@ -169,6 +169,19 @@ impl ShmTransport {
     pub fn fetch_beside(&mut self) -> RendezvousMode {
         self.paces.begin_unmeasured();
         RendezvousMode::Read
+    }
+
+    /// The registered regions, for one call.
+    fn registered(&mut self) -> RegisteredAccess<'_> {
+        let commons = self
+            .commons
+            .get_or_insert_with(|| self.neighbours.commons())
+            .as_ref();
+        RegisteredAccess {
+            regions: &mut self.regions,
+            neighbours: &*self.neighbours,
+            commons,
+        }
     }
 
     /// Told by the host that a peer died: nothing is sent to it any more, its unfinished records
@@ -582,6 +595,47 @@ impl RemoteMemory for ShmTransport {
             bulk,
             garonne_transport::iovec::CopyDirection::Write,
         )
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        Some(self)
+    }
+}
+
+impl RegisteredMemory for ShmTransport {
+    fn register(&mut self, region: &RegionMemory) -> Option<RegionDescriptor> {
+        self.registered().register(region)
+    }
+
+    fn deregister(&mut self, token: BulkToken, descriptor: &RegionDescriptor) -> BulkStatus {
+        self.registered().deregister(token, descriptor)
+    }
+
+    fn direct_rights(&mut self, peer: Peer, descriptor: &RegionDescriptor) -> AccessRights {
+        self.registered().direct_rights(peer, descriptor)
+    }
+
+    fn prefers_request(&mut self, peer: Peer, descriptor: &RegionDescriptor, len: u64) -> bool {
+        self.registered().prefers_request(peer, descriptor, len)
+    }
+
+    fn get(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        let way = garonne_transport::iovec::CopyDirection::Read;
+        self.registered().transfer(transfer, way)
+    }
+
+    fn put(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        let way = garonne_transport::iovec::CopyDirection::Write;
+        self.registered().transfer(transfer, way)
+    }
+
+    fn fetch_atomic(&mut self, access: AtomicAccess<'_>) -> Result<BulkStatus, Error> {
+        self.registered().fetch_atomic(access)
+    }
+
+    fn flush(&mut self, _token: BulkToken, _peer: Peer) -> Result<BulkStatus, Error> {
+        // Every access is over when its call returns.
+        Ok(BulkStatus::Done)
     }
 }
 

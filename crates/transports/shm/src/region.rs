@@ -11,7 +11,12 @@
 //! may have.
 
 mod early_rtr;
+mod registered;
 mod unlocked_copy;
+
+pub(crate) use registered::RegisteredAccess;
+#[cfg(any(test, fuzzing))]
+pub(crate) use registered::read_registered;
 
 use crate::iovec::{RegionLocation, blocks, worthwhile};
 use crate::layout::{self, REGION_BYTES, REGION_TABLE};
@@ -73,6 +78,23 @@ struct ExposedRegion {
     shared: Option<SharedRegion>,
     /// The blocks of data that is not contiguous; the descriptor carries their address.
     _blocks: Option<Box<[IoBlock]>>,
+}
+
+impl ExposedRegion {
+    /// The record of a region that is open to all peers. It gets its token when it is closed.
+    fn registered() -> Self {
+        Self {
+            token: BulkToken::MAX,
+            peer: Peer::MAX,
+            closing: false,
+            shared: None,
+            _blocks: None,
+        }
+    }
+
+    fn is_registered(&self) -> bool {
+        self.peer == Peer::MAX
+    }
 }
 
 /// Ways in which this process can reach one peer's memory.
@@ -170,14 +192,37 @@ impl Regions {
         }
     }
 
-    pub(crate) fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
-        let index = match self.exposed.iter().position(Option::is_none) {
-            Some(index) => index,
+    /// Returns a free entry of the table.
+    fn free_entry(&mut self) -> Option<usize> {
+        match self.exposed.iter().position(Option::is_none) {
+            Some(index) => Some(index),
             None if self.exposed.len() < REGIONS => {
                 self.exposed.push(None);
-                self.exposed.len() - 1
+                Some(self.exposed.len() - 1)
             }
-            None => return ExposeResult::Unable,
+            None => None,
+        }
+    }
+
+    /// Returns the cookie of the next region in a free entry.
+    fn next_cookie(&self, index: usize) -> u64 {
+        let state = Self::state(&self.own, index);
+        let generation = ((state.load(Ordering::Relaxed) >> 32) as u32)
+            .wrapping_add(1)
+            .max(1);
+        index as u64 | u64::from(generation) << 32
+    }
+
+    /// Opens a free entry for leases, with the cookie that `next_cookie` returned.
+    fn open_entry(&mut self, index: usize, cookie: u64, region: ExposedRegion) {
+        // Release: the data is in place for whoever takes a lease. SYNC(region-open).
+        Self::state(&self.own, index).store(cookie >> 32 << 32, Ordering::Release);
+        self.exposed[index] = Some(region);
+    }
+
+    pub(crate) fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
+        let Some(index) = self.free_entry() else {
+            return ExposeResult::Unable;
         };
         let (whereabouts, blocks) = match &data.layout {
             None => (RegionLocation::One(data.mem.addr(0)), None),
@@ -197,23 +242,18 @@ impl Regions {
                 }
             }
         };
-        let state = Self::state(&self.own, index);
-        let generation = ((state.load(Ordering::Relaxed) >> 32) as u32)
-            .wrapping_add(1)
-            .max(1);
-        let cookie = index as u64 | u64::from(generation) << 32;
+        let cookie = self.next_cookie(index);
         let Some(descriptor) = whereabouts.descriptor(cookie) else {
             return ExposeResult::Unable;
         };
-        // Release: the data is in place for whoever takes a lease. SYNC(region-open).
-        state.store(u64::from(generation) << 32, Ordering::Release);
-        self.exposed[index] = Some(ExposedRegion {
+        let region = ExposedRegion {
             token,
             peer,
             closing: false,
             shared: None,
             _blocks: blocks,
-        });
+        };
+        self.open_entry(index, cookie, region);
         ExposeResult::Ready(descriptor)
     }
 
@@ -360,6 +400,7 @@ impl Regions {
 
     /// The peer is dead: its leases count as returned.
     pub(crate) fn peer_gone(&mut self, peer: Peer) {
+        registered::forget_leases(&self.own, &self.exposed, peer);
         for (index, entry) in self.exposed.iter().enumerate() {
             if entry.as_ref().is_some_and(|entry| entry.peer == peer) {
                 let state = Self::state(&self.own, index);

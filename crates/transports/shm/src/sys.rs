@@ -98,6 +98,14 @@ pub fn own_blocks(addr: usize, out: &mut [IoBlock]) {
     copy_mem(slice, array, size_of_val(out));
 }
 
+/// Memory of a registered region of another rank of this process. To be used while a lease on the
+/// region is held.
+pub fn own_memory(addr: usize) -> UserMem {
+    // SAFETY: the address was put into a descriptor by a rank of this process, which keeps the
+    // memory until no lease is left, and the caller holds one when it accesses the memory.
+    unsafe { UserMem::new(std::ptr::with_exposed_provenance_mut(addr)) }
+}
+
 /// Copies `len` bytes within this process.
 pub fn copy_within(from: usize, to: usize, len: usize) {
     // SAFETY: both addresses come from `Data` of ranks of this process, valid while the region is

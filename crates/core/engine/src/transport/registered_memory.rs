@@ -145,10 +145,19 @@ pub trait RegisteredMemory {
     /// Returns the rights that this side can use towards the region by itself.
     fn direct_rights(&mut self, peer: Peer, descriptor: &RegionDescriptor) -> AccessRights;
 
-    /// Starts to read from a region to local data.
+    /// Returns whether a request to the target's engine serves a read or write of `len` bytes
+    /// better just now, though there is a right.
+    fn prefers_request(&mut self, peer: Peer, descriptor: &RegionDescriptor, len: u64) -> bool {
+        let _ = (peer, descriptor, len);
+        false
+    }
+
+    /// Starts to read from a region to local data. [`Error::Resource`] says that this transport
+    /// cannot carry it out any more, and that a request is to.
     fn get(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
 
     /// Starts to write local data to a region. Its end says that the local data may be reused.
+    /// [`Error::Resource`] means what it means for a read.
     fn put(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error>;
 
     /// Starts an atomic operation.
