@@ -1,10 +1,12 @@
 //! A number travels round all processes of a job, and each adds its rank:
 //! `garonne run -n 4 target/debug/examples/token_ring`
 
-use garonne::{Endpoint, Result};
+use garonne::{Endpoint, RegionKey, Result};
 
 const TOKEN: u32 = 1;
 const LONG: u32 = 2;
+const KEY: u32 = 3;
+const DONE: u32 = 4;
 
 fn main() -> Result<()> {
     let endpoint = Endpoint::join()?;
@@ -30,6 +32,18 @@ fn main() -> Result<()> {
         assert_eq!(received.len, 4 << 20);
         assert!(long.iter().all(|byte| u32::from(*byte) == left.rank()));
         sent.wait()?;
+        // Each reads a part of what the left one exposes.
+        let region = endpoint.expose(vec![rank as u8; 1 << 20])?;
+        endpoint.send(right, KEY, &region.key().to_bytes())?;
+        let mut key = [0; RegionKey::BYTES_MAX];
+        let received = endpoint.recv(left, KEY, &mut key)?;
+        let key = RegionKey::from_bytes(&key[..received.len])?;
+        let mut part = vec![0; 300_000];
+        endpoint.read(left, &key, 700_000, &mut part)?;
+        assert!(part.iter().all(|byte| u32::from(*byte) == left.rank()));
+        endpoint.send(left, DONE, b"")?;
+        endpoint.recv(right, DONE, &mut [])?;
+        region.withdraw()?;
     }
     println!("rank {rank} of {size} is done");
     endpoint.leave()

@@ -4,6 +4,7 @@ use crate::error::{self, misuse};
 use crate::limits::{LEAVE_LIMIT, TAG_MAX};
 use crate::pair::{Key, Pair};
 use crate::peer::{Peer, Received, Source};
+use crate::region::{Region, RegionKey};
 use crate::request::{RecvRequest, SendRequest};
 use crate::sys::{self, Lent, OwnedOperation};
 use garonne_engine::api::{
@@ -103,7 +104,7 @@ impl Endpoint {
         }
     }
 
-    fn host(&self) -> &Host {
+    pub(crate) fn host(&self) -> &Host {
         // Emptied by `leave` and `drop` alone, which end it.
         self.host
             .as_ref()
@@ -221,6 +222,34 @@ impl Endpoint {
         Ok(RecvRequest::new(self, self.left_open(operation)))
     }
 
+    /// Exposes memory to all peers, who may read it as long as the region is there. Send them its
+    /// key.
+    ///
+    /// # Errors
+    /// `Resource`: more regions than can be numbered were exposed.
+    pub fn expose(&self, bytes: impl Into<Box<[u8]>>) -> Result<Region<'_>> {
+        Region::new(self, bytes.into())
+    }
+
+    /// Fills `buffer` from a peer's region, from `offset` on, and waits for it. Where the system
+    /// lets this process read the peer's memory, the peer may compute meanwhile; else it has to be
+    /// inside some call of this crate.
+    ///
+    /// # Errors
+    /// `Misuse`: no such peer, the region was withdrawn, or the range is not in it. `Peer`: the
+    /// peer has left or died.
+    pub fn read(&self, peer: Peer, key: &RegionKey, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(peer)?;
+        let read = sys::run(
+            self.messaging(),
+            Lent::Write(buffer),
+            |data| self.host().get((peer.rank(), key), offset, data),
+            |request, is_over| self.host().wait(request, is_over),
+        );
+        self.reap();
+        read.map(drop).map_err(|error| self.failed("read", error))
+    }
+
     /// The call that started an operation is about to return.
     fn left_open(&self, operation: OwnedOperation) -> OwnedOperation {
         if let Some(request) = operation.request() {
@@ -237,7 +266,7 @@ impl Endpoint {
     }
 
     /// The error of an operation of the engine. `what` names the call.
-    fn failed(&self, what: &str, error: api::Error) -> Error {
+    pub(crate) fn failed(&self, what: &str, error: api::Error) -> Error {
         match (error, self.host()) {
             (api::Error::Peer { peer, .. }, Host::Pair(pair)) if pair.has_left() => {
                 error::left(what, Peer::new(peer))

@@ -10,19 +10,23 @@
 //! Messages have a tag. Messages of one sender with one tag arrive in the order in which they were
 //! sent. [`Endpoint::send`] and [`Endpoint::recv`] wait; [`Endpoint::start_send`] and
 //! [`Endpoint::start_recv`] own their memory until [`SendRequest::wait`] or [`RecvRequest::wait`]
-//! gives it back. Messages move while some thread is inside a call of this crate; in a job a
+//! gives it back. A process can also expose a [`Region`] of its memory, which peers with its
+//! [`RegionKey`] read without its help.
+//!
+//! Messages move while some thread is inside a call of this crate; in a job a
 //! progress thread moves large ones at other times, too.
 //!
 //! # Example
 //! This program starts itself a second time, and the two talk:
 //!
 //! ```standalone_crate
-//! use garonne::{Endpoint, Key, Listener, Source};
+//! use garonne::{Endpoint, Key, Listener, RegionKey, Source};
 //! use std::io::{Read, Write};
 //! use std::process::{Command, Stdio};
 //!
 //! const QUESTION: u32 = 1;
 //! const ANSWER: u32 = 2;
+//! const DONE: u32 = 3;
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     match std::env::var("ASK_AT") {
@@ -46,6 +50,12 @@
 //!     let asked = endpoint.recv(Source::Any, QUESTION, &mut question)?;
 //!     assert_eq!(&question[..asked.len], b"how much is 6 times 7?");
 //!     endpoint.send(asked.peer, ANSWER, b"42")?;
+//!
+//!     let book: Box<[u8]> = b"and here is how it was worked out".as_slice().into();
+//!     let region = endpoint.expose(book)?;
+//!     endpoint.send(asked.peer, ANSWER, &region.key().to_bytes())?;
+//!     endpoint.recv(asked.peer, DONE, &mut [])?;
+//!     drop(region);
 //!     endpoint.leave()?;
 //!     assert!(child.wait()?.success());
 //!     Ok(())
@@ -61,6 +71,14 @@
 //!     endpoint.send(parent, QUESTION, b"how much is 6 times 7?")?;
 //!     let (_, answer) = answer.wait()?;
 //!     assert_eq!(answer, b"42");
+//!
+//!     let mut key = [0; RegionKey::BYTES_MAX];
+//!     let received = endpoint.recv(parent, ANSWER, &mut key)?;
+//!     let key = RegionKey::from_bytes(&key[..received.len])?;
+//!     let mut words = [0; 6];
+//!     endpoint.read(parent, &key, key.len() - 6, &mut words)?;
+//!     assert_eq!(&words, b"ed out");
+//!     endpoint.send(parent, DONE, b"")?;
 //!     endpoint.leave()?;
 //!     Ok(())
 //! }
@@ -78,6 +96,7 @@ mod error;
 mod limits;
 mod pair;
 mod peer;
+mod region;
 mod request;
 mod sys;
 
@@ -85,4 +104,5 @@ pub use endpoint::Endpoint;
 pub use garonne_job::error::{Error, Result};
 pub use pair::{Key, Listener};
 pub use peer::{Peer, Received, Source};
+pub use region::{Region, RegionKey};
 pub use request::{RecvRequest, SendRequest};

@@ -205,6 +205,11 @@ impl Pair {
         Ok(pair)
     }
 
+    /// Calls `f` on the engine.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Engine<TcpTransport>) -> T) -> T {
+        self.host.inspect(f)
+    }
+
     pub(crate) fn messaging(&self) -> &dyn Messaging {
         &*self.host
     }

@@ -7,9 +7,11 @@
 //! The engine reads and writes through an address, without a borrow. So this module gives an
 //! address away only together with the operation that uses it, and ends the operation before the
 //! memory. [`run`] borrows memory for a call that waits. [`OwnedOperation`] owns memory for an
-//! operation that goes on, and leaks it rather than free what the engine may still write.
+//! operation that goes on, and [`ExposedMemory`] memory that peers read. Both leak memory rather
+//! than free what somebody may still use.
 
 use garonne_engine::api::{Error, Request, StartOutcome, Status};
+use garonne_engine::one_sided::{AccessRights, RegionKey, RegionMemory};
 use garonne_progress::messaging::Messaging;
 use garonne_sync::user::{Data, UserMem};
 
@@ -123,15 +125,20 @@ impl OwnedOperation {
         let guard = AbortOnUnwind;
         let started = start(Data::contiguous(mem, bytes.len() as u64));
         std::mem::forget(guard);
-        let (request, ended) = match started? {
+        Ok(Self::started(bytes, started?))
+    }
+
+    /// An operation that was started on these bytes.
+    fn started(bytes: Vec<u8>, started: StartOutcome) -> Self {
+        let (request, ended) = match started {
             StartOutcome::Done(status) => (None, Some(Ok(status))),
             StartOutcome::Pending(request) => (Some(request), None),
         };
-        Ok(Self {
+        Self {
             bytes,
             request,
             ended,
-        })
+        }
     }
 
     /// The operation's name, unless it was over when it was started.
@@ -176,5 +183,53 @@ impl Drop for OwnedOperation {
         if self.ended.is_none() {
             std::mem::forget(std::mem::take(&mut self.bytes));
         }
+    }
+}
+
+/// Memory that peers may read, and nobody writes. Order of calls: [`ExposedMemory::open`],
+/// [`ExposedMemory::close`].
+///
+/// Dropped before it is closed, it leaks its memory: peers may still read it.
+#[derive(Debug)]
+pub(crate) struct ExposedMemory(Vec<u8>);
+
+impl ExposedMemory {
+    /// Exposes these bytes by `register`.
+    pub(crate) fn open(
+        mut bytes: Vec<u8>,
+        register: impl FnOnce(RegionMemory) -> Result<RegionKey, Error>,
+    ) -> Result<(Self, RegionKey), Error> {
+        let region = RegionMemory {
+            // SAFETY: the bytes lie where they are until `close` has ended the region, or for ever:
+            // `drop` leaks them. Peers get the right to read and no other.
+            mem: unsafe { UserMem::new(bytes.as_mut_ptr()) },
+            len: bytes.len() as u64,
+            rights: AccessRights::READ,
+        };
+        let guard = AbortOnUnwind;
+        let registered = register(region);
+        std::mem::forget(guard);
+        Ok((Self(bytes), registered?))
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Closes the region by `deregister`. The operation owns the bytes, and is over when no peer
+    /// reads them any more.
+    pub(crate) fn close(
+        mut self,
+        deregister: impl FnOnce() -> Result<StartOutcome, Error>,
+    ) -> Result<OwnedOperation, Error> {
+        let closed = deregister()?;
+        Ok(OwnedOperation::started(std::mem::take(&mut self.0), closed))
+    }
+}
+
+impl Drop for ExposedMemory {
+    fn drop(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.0));
     }
 }

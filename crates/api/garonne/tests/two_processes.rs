@@ -1,6 +1,6 @@
 //! Two processes that connect by address: each test starts this program again as the other one.
 
-use garonne::{Endpoint, Error, Key, Listener, Peer, Result, Source};
+use garonne::{Endpoint, Error, Key, Listener, Peer, RegionKey, Result, Source};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -126,6 +126,47 @@ fn requests_that_are_dropped_or_forgotten_harm_nobody() {
             endpoint.send(peer, 2, b"into memory that nobody has any more")?;
             endpoint.send(peer, 3, b"")?;
             Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_region_is_read_by_who_has_its_key_until_it_is_withdrawn() {
+    const LEN: usize = 300_000;
+    between(
+        "a_region_is_read_by_who_has_its_key_until_it_is_withdrawn",
+        |endpoint, peer| {
+            let region = endpoint.expose(pattern(LEN))?;
+            endpoint.send(peer, 1, &region.key().to_bytes())?;
+            endpoint.recv(peer, 2, &mut [])?;
+            assert_eq!(region.bytes(), pattern(LEN));
+            assert_eq!(*region.withdraw()?, pattern(LEN));
+            drop(endpoint.expose(pattern(8))?);
+            std::mem::forget(endpoint.expose(pattern(8))?);
+            endpoint.send(peer, 3, b"")?;
+            endpoint.recv(peer, 4, &mut [])?;
+            Ok(())
+        },
+        |endpoint, peer| {
+            let mut key = [0; RegionKey::BYTES_MAX];
+            let received = endpoint.recv(peer, 1, &mut key)?;
+            let key = RegionKey::from_bytes(&key[..received.len])?;
+            assert_eq!(key.len(), LEN as u64);
+            let mut whole = vec![0; LEN];
+            endpoint.read(peer, &key, 0, &mut whole)?;
+            assert_eq!(whole, pattern(LEN));
+            let mut end = [0; 100];
+            endpoint.read(peer, &key, LEN as u64 - 100, &mut end)?;
+            assert_eq!(end[..], pattern(LEN)[LEN - 100..]);
+            endpoint.read(peer, &key, LEN as u64, &mut [])?;
+            let beyond = endpoint.read(peer, &key, LEN as u64 - 99, &mut end);
+            assert_eq!(code(beyond), "G0401");
+            assert_eq!(code(endpoint.read(peer, &key, u64::MAX, &mut end)), "G0401");
+            assert_eq!(code(RegionKey::from_bytes(b"no key")), "G0401");
+            endpoint.send(peer, 2, b"")?;
+            endpoint.recv(peer, 3, &mut [])?;
+            assert_eq!(code(endpoint.read(peer, &key, 0, &mut end)), "G0401");
+            endpoint.send(peer, 4, b"")
         },
     );
 }
