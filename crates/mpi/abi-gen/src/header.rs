@@ -68,7 +68,7 @@ pub fn conformance(functions: &[Function]) -> String {
         "Generated from `crates/mpi/abi-gen/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
          ABI (and the same under `PMPI_`): {done} are implemented. One that is not yet there raises \
          `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for. \
-         The Fortran bindings (`mpif.h`, `mpi`, `mpi_f08`) are missing.\n",
+         The Fortran bindings (`mpif.h`, `mpi`, `mpi_f08`) are missing. (`_c`): also the form with large counts.\n",
         functions.len()
     )
     .unwrap();
@@ -81,10 +81,20 @@ pub fn conformance(functions: &[Function]) -> String {
     for chapter in &chapters {
         writeln!(out, "\n## {chapter}\n\n| | functions |\n|---|---|").unwrap();
         for (title, wanted) in [("implemented", true), ("not yet", false)] {
-            let names: Vec<String> = functions
+            let names: Vec<&str> = functions
                 .iter()
                 .filter(|f| f.chapter == *chapter && f.implemented == wanted)
-                .map(|f| format!("`{}`", f.name))
+                .map(|f| f.name.as_str())
+                .collect();
+            let has_large = |name: &str| names.iter().any(|other| *other == format!("{name}_c"));
+            let names: Vec<String> = names
+                .iter()
+                .filter(|name| {
+                    !name
+                        .strip_suffix("_c")
+                        .is_some_and(|small| names.contains(&small))
+                })
+                .map(|name| format!("`{name}`{}", if has_large(name) { "(`_c`)" } else { "" }))
                 .collect();
             if !names.is_empty() {
                 writeln!(out, "| {title} | {} |", names.join(", ")).unwrap();
