@@ -3,15 +3,17 @@
 //!
 //! One [`Fabric`] per world, one [`LocalTransport`] per rank. Queue depth bounds data packets, so
 //! back-pressure happens; control packets have room of their own. No bulk operations: large
-//! messages travel as pieces. A shaken fabric lets its threads give way at random, by a seed, where
+//! messages travel as pieces. Registered memory is accessed directly in a mapped fabric. A shaken fabric lets its threads give way at random, by a seed, where
 //! they touch it.
 
+use crate::registered::{Access, RegisteredRegions};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::limits::CONTROL_PAYLOAD_MAX;
 use garonne_engine::transport::{
-    AsyncProgress, BulkStatus, BulkToken, BulkTransfer, ClaimError, ExposeResult, FastPath,
-    FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader, PeerCapabilities,
-    PollSink, RemoteMemory, SharedCopy, Transport, TransportLimits, WakeReason, WakeSource,
+    AccessRights, AsyncProgress, AtomicAccess, BulkStatus, BulkToken, BulkTransfer, ClaimError,
+    ExposeResult, FastPath, FragmentedSends, NodeMemory, PacketBuffer, PacketClass, PacketHeader,
+    PeerCapabilities, PollSink, RegionDescriptor, RegionMemory, RegisteredMemory, RemoteMemory,
+    SharedCopy, Transport, TransportLimits, WakeReason, WakeSource,
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::futex;
@@ -58,6 +60,8 @@ pub struct Fabric {
     seed: u64,
     /// Nobody calls progress threads, which are to look after this time.
     looks: Option<Duration>,
+    /// Regions that all threads access directly; `None`: their owners' engines do it.
+    registered: Option<Mutex<RegisteredRegions>>,
     dead: Mutex<Vec<Peer>>,
     deaths: AtomicUsize,
 }
@@ -100,6 +104,18 @@ impl Fabric {
         Self::of(world, 0, Some(looks))
     }
 
+    /// A fabric whose ranks access each other's registered memory directly.
+    pub fn mapped(world: u32) -> Arc<Self> {
+        let fabric = Self::new(world);
+        match Arc::try_unwrap(fabric) {
+            Ok(fabric) => Arc::new(Self {
+                registered: Some(Mutex::default()),
+                ..fabric
+            }),
+            Err(fabric) => fabric,
+        }
+    }
+
     /// A fabric for another shard of the same ranks, which have one progress thread each for all.
     pub fn beside(&self, seed: u64) -> Arc<Self> {
         Self::with_hands(self.boxes.len() as u32, seed, None, self.hands.clone())
@@ -117,6 +133,7 @@ impl Fabric {
         hands: Option<Segment>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            registered: None,
             looks,
             hands,
             seed,
@@ -142,6 +159,9 @@ impl Fabric {
     /// Rank `me` is dead: the others hear of it once they have polled what it sent before.
     pub fn kill(&self, me: Peer) {
         lock(&self.dead).push(me);
+        if let Some(registered) = &self.registered {
+            lock(registered).died(me);
+        }
         self.deaths.fetch_add(1, Ordering::Release);
         self.boxes.iter().for_each(|target| target.ring());
     }
@@ -372,6 +392,58 @@ impl RemoteMemory for LocalTransport {
 
     fn write(&mut self, _bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         Err(Error::Misuse("queues between threads have no regions"))
+    }
+
+    fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        match self.fabric.registered {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+}
+
+impl LocalTransport {
+    /// Uses the regions; none moves or ends meanwhile.
+    fn registered<T>(&self, use_them: impl FnOnce(&mut RegisteredRegions) -> T) -> Option<T> {
+        let regions = self.fabric.registered.as_ref()?;
+        Some(use_them(&mut lock(regions)))
+    }
+
+    fn carry_out(&self, access: &Access) -> Result<BulkStatus, Error> {
+        self.registered(|regions| regions.carry_out(access))
+            .unwrap_or(Err(Error::Resource("nothing is mapped here")))
+            .map(|()| BulkStatus::Done)
+    }
+}
+
+impl RegisteredMemory for LocalTransport {
+    fn register(&mut self, region: &RegionMemory) -> Option<RegionDescriptor> {
+        self.registered(|regions| regions.register(self.me, region))?
+    }
+
+    fn deregister(&mut self, _token: BulkToken, descriptor: &RegionDescriptor) -> BulkStatus {
+        self.registered(|regions| regions.deregister(self.me, descriptor));
+        BulkStatus::Done
+    }
+
+    fn direct_rights(&mut self, _peer: Peer, _descriptor: &RegionDescriptor) -> AccessRights {
+        AccessRights::ALL
+    }
+
+    fn get(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        self.carry_out(&Access::get(&transfer))
+    }
+
+    fn put(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
+        self.carry_out(&Access::put(&transfer))
+    }
+
+    fn fetch_atomic(&mut self, access: AtomicAccess<'_>) -> Result<BulkStatus, Error> {
+        self.carry_out(&Access::atomic(&access))
+    }
+
+    fn flush(&mut self, _token: BulkToken, _peer: Peer) -> Result<BulkStatus, Error> {
+        Ok(BulkStatus::Done)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Registered memory of simulated ranks: regions open to all, accessed as a network's hardware
+//! Registered memory of ranks of one process: regions open to all, accessed as a network's hardware
 //! does it, without the target's engine.
 //!
-//! The fabric owns the [`RegisteredRegions`]; each rank's transport has an [`AccessQueue`] of those
+//! A fabric owns the [`RegisteredRegions`]. Each simulated rank's transport has an [`AccessQueue`] of those
 //! that end only with a later poll, as chance has it. A region is looked up when its bytes move, so
 //! one that was deregistered, or whose owner died meanwhile, is not touched.
 
@@ -15,7 +15,7 @@ use garonne_sync::user::{AtomicType, Data, UserMem};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Registered regions of all ranks of a run.
+/// Registered regions of all ranks of a world.
 #[derive(Debug, Default)]
 pub(crate) struct RegisteredRegions {
     by_cookie: BTreeMap<u64, (Peer, RegionMemory)>,
@@ -23,13 +23,18 @@ pub(crate) struct RegisteredRegions {
 }
 
 impl RegisteredRegions {
-    fn register(&mut self, owner: Peer, region: RegionMemory) -> u64 {
+    pub(crate) fn register(
+        &mut self,
+        owner: Peer,
+        region: &RegionMemory,
+    ) -> Option<RegionDescriptor> {
         self.next += 1;
-        self.by_cookie.insert(self.next, (owner, region));
-        self.next
+        self.by_cookie.insert(self.next, (owner, *region));
+        RegionDescriptor::new(self.next, &[])
     }
 
-    fn deregister(&mut self, owner: Peer, cookie: u64) {
+    pub(crate) fn deregister(&mut self, owner: Peer, descriptor: &RegionDescriptor) {
+        let cookie = descriptor.cookie;
         if self
             .by_cookie
             .get(&cookie)
@@ -62,7 +67,7 @@ impl RegisteredRegions {
         Ok(region.mem.offset(offset as isize))
     }
 
-    fn carry_out(&self, access: &Access) -> Result<(), Error> {
+    pub(crate) fn carry_out(&self, access: &Access) -> Result<(), Error> {
         let Access { peer, cookie, .. } = *access;
         match &access.effect {
             Effect::Get(local, local_offset, offset, len) => {
@@ -100,7 +105,7 @@ fn packed(mem: UserMem, len: u64) -> garonne_sync::user::Packed {
 
 /// An access that its origin asked for.
 #[derive(Debug)]
-struct Access {
+pub(crate) struct Access {
     token: BulkToken,
     peer: Peer,
     cookie: u64,
@@ -120,6 +125,47 @@ enum Effect {
         result: Option<UserMem>,
     },
     Flush,
+}
+
+impl Access {
+    pub(crate) fn get(transfer: &BulkTransfer<'_>) -> Self {
+        Self::moving(transfer, Effect::Get)
+    }
+
+    pub(crate) fn put(transfer: &BulkTransfer<'_>) -> Self {
+        Self::moving(transfer, Effect::Put)
+    }
+
+    fn moving(
+        transfer: &BulkTransfer<'_>,
+        effect: impl FnOnce(Data, u64, u64, u64) -> Effect,
+    ) -> Self {
+        Self {
+            token: transfer.token,
+            peer: transfer.peer,
+            cookie: transfer.descriptor.cookie,
+            effect: effect(
+                transfer.local.clone(),
+                transfer.local_offset,
+                transfer.offset,
+                transfer.len,
+            ),
+        }
+    }
+
+    pub(crate) fn atomic(access: &AtomicAccess<'_>) -> Self {
+        Self {
+            token: access.token,
+            peer: access.peer,
+            cookie: access.descriptor.cookie,
+            effect: Effect::Atomic {
+                offset: access.offset,
+                kind: access.kind,
+                update: access.update,
+                result: access.result,
+            },
+        }
+    }
 }
 
 /// Accesses of one rank that end with a later poll, the oldest first.
@@ -183,15 +229,13 @@ impl AccessQueue {
 
 impl RegisteredMemory for AccessQueue {
     fn register(&mut self, region: &RegionMemory) -> Option<RegionDescriptor> {
-        let cookie = self
-            .fabric
-            .registered(|regions| regions.register(self.me, *region));
-        RegionDescriptor::new(cookie, &[])
+        self.fabric
+            .registered(|regions| regions.register(self.me, region))
     }
 
     fn deregister(&mut self, _token: BulkToken, descriptor: &RegionDescriptor) -> BulkStatus {
         self.fabric
-            .registered(|regions| regions.deregister(self.me, descriptor.cookie));
+            .registered(|regions| regions.deregister(self.me, descriptor));
         BulkStatus::Done
     }
 
@@ -201,45 +245,15 @@ impl RegisteredMemory for AccessQueue {
     }
 
     fn get(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        self.start(Access {
-            token: transfer.token,
-            peer: transfer.peer,
-            cookie: transfer.descriptor.cookie,
-            effect: Effect::Get(
-                transfer.local.clone(),
-                transfer.local_offset,
-                transfer.offset,
-                transfer.len,
-            ),
-        })
+        self.start(Access::get(&transfer))
     }
 
     fn put(&mut self, transfer: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        self.start(Access {
-            token: transfer.token,
-            peer: transfer.peer,
-            cookie: transfer.descriptor.cookie,
-            effect: Effect::Put(
-                transfer.local.clone(),
-                transfer.local_offset,
-                transfer.offset,
-                transfer.len,
-            ),
-        })
+        self.start(Access::put(&transfer))
     }
 
     fn fetch_atomic(&mut self, access: AtomicAccess<'_>) -> Result<BulkStatus, Error> {
-        self.start(Access {
-            token: access.token,
-            peer: access.peer,
-            cookie: access.descriptor.cookie,
-            effect: Effect::Atomic {
-                offset: access.offset,
-                kind: access.kind,
-                update: access.update,
-                result: access.result,
-            },
-        })
+        self.start(Access::atomic(&access))
     }
 
     fn flush(&mut self, token: BulkToken, peer: Peer) -> Result<BulkStatus, Error> {
