@@ -296,7 +296,7 @@ codes! {
         "The line names the address and what the system says: another process has the port, or the address is not this host's.",
         "Name another port (0: any that is free, which is printed), or an address of this host.";
     G0401: "invalid argument of a call of the Rust interface",
-        "A call of the crate `garonne` got a rank that is not there or its own, a tag above 2^31 - 1, or a key or range of which the region is not there. Or it came in an order that its documentation does not allow.",
+        "A call of the crate `garonne` got a rank that is not there or its own, a tag above 2^31 - 1, or a key or range that no region has. Or it came in an order that its documentation does not allow.",
         "The line names the call and the argument.",
         "Correct the argument at that place.";
     G0402: "a message is longer than its buffer",

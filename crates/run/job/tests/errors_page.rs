@@ -13,36 +13,19 @@ const SECTIONS: [(&str, &str); 4] = [
     ("G04", "The Rust interface"),
 ];
 
-/// Returns the page: a heading per code, with what happened in a sentence, and what to do.
+/// Returns the page: a heading per code, with what to do.
 fn page() -> String {
     let mut text = String::from(
-        "# Errors\n\nGenerated from `crates/run/job/src/codes.rs`; do not edit. Each code: what happened, \
-         then what to do. `garonne explain CODE` tells more.\n",
+        "# Errors\n\nGenerated from `crates/run/job/src/codes.rs`; do not edit. Each code, and what to do. \
+         `garonne explain CODE` tells what happened and where to look.\n",
     );
     for (prefix, heading) in SECTIONS {
         let _ = write!(text, "\n## {heading}\n");
         for code in CODES.iter().filter(|code| code.id.starts_with(prefix)) {
-            let _ = write!(
-                text,
-                "\n### {}: {}\n\n{}\n\n{}\n",
-                code.id,
-                code.title,
-                first_sentence(code.what),
-                code.todo
-            );
+            let _ = write!(text, "\n### {}: {}\n\n{}\n", code.id, code.title, code.todo);
         }
     }
     text
-}
-
-/// The text up to the first period before a new sentence.
-fn first_sentence(text: &str) -> &str {
-    let ends = text.match_indices(". ").map(|(at, _)| at);
-    let begins_sentence =
-        |at: &usize| text[at + 2..].starts_with(|first: char| first.is_uppercase() || first == '`');
-    ends.into_iter()
-        .find(begins_sentence)
-        .map_or(text, |at| &text[..=at])
 }
 
 #[test]
