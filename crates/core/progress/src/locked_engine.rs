@@ -17,6 +17,7 @@
 //! | `steppers` | steppers, from when they are attached until they are over |
 //! | `leader_state` | hints that leader and followers leave each other |
 //! | `progress` | one progress pass: poll the transport, advance the engine, run steppers |
+//! | `wait_phases` | the phases of a wait, and which follows which |
 //! | `wait_loop` | how the leader waits: spin, yield, run tasks, sleep |
 //! | `multi_wait` | how several threads wait; who leads |
 //! | `yield_before_park` | what a thread does before it parks |
@@ -41,9 +42,9 @@ mod progress_wakeup;
 mod steppers;
 mod tracing;
 mod wait_loop;
+mod wait_phases;
 mod yield_before_park;
 
-use crate::backoff::Backoff;
 use crate::environment::{CommunicatorInfo, Environment, PossibleSenders};
 use crate::facade::lock;
 use crate::limits::ANY_OF_FEW;
@@ -79,8 +80,10 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use steppers::Steppers;
 use tracing::TraceSwitch;
+use wait_loop::{LeaderWait, WaitHistory};
 use yield_before_park::YieldBeforePark;
 
 /// A rank's engine, or one shard of it, behind its lock, with the threads that wait for it. The
@@ -99,12 +102,11 @@ pub struct LockedEngine<R, S> {
     /// Predicates of threads that wait for memory which other processes write.
     polled_predicates: PolledPredicates,
     leader: LeaderState,
-    extended_spin: Backoff,
+    wait_history: WaitHistory,
     /// Yielding of threads that are about to park.
     yield_before_park: YieldBeforePark,
     /// Waits of the MPI layer that the engine does not know.
     external_waits: Mutex<ExternalWaits>,
-    parks: AtomicU32,
     async_progress: AsyncProgress<R, S>,
     trace_switch: TraceSwitch,
     /// Polls of several threads that brought nothing.
@@ -138,10 +140,9 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
             waiters: Waiters::default(),
             polled_predicates: PolledPredicates::default(),
             leader: LeaderState::new(),
-            extended_spin: Backoff::default(),
+            wait_history: WaitHistory::default(),
             yield_before_park: YieldBeforePark::default(),
             external_waits: Mutex::default(),
-            parks: AtomicU32::new(0),
             async_progress: AsyncProgress::new(),
             trace_switch: TraceSwitch::default(),
             unused_polls: AtomicU32::new(0),
@@ -164,6 +165,30 @@ impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
         self.lock_engine().allow_slot_batches(false);
         self.lock.share();
         self.lock.set_shared(true);
+    }
+
+    /// The wait of a rank's only thread.
+    #[inline]
+    fn wait_unshared(&self, done: &mut dyn FnMut() -> bool) {
+        let open = self.async_progress.is_any_open();
+        if open {
+            self.reclaim_on_return();
+        }
+        LeaderWait::<_, _, false>::new(self, done, None).run();
+        if open {
+            self.release_again();
+        }
+    }
+
+    /// Returns how long to sleep at most: queued work that found no room is tried again even if
+    /// nobody rings.
+    fn retry_limit(&self) -> Option<Duration> {
+        let work = self.lock_engine().has_work();
+        if work {
+            self.surroundings.retry_interval()
+        } else {
+            None
+        }
     }
 
     /// Tells whether a thread that is woken may get the core of the one that wakes it: a progress

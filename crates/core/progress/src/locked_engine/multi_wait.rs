@@ -8,6 +8,7 @@
 //! `garonne_sync::waiters` explains why no wake-up is lost.
 
 use super::LockedEngine;
+use super::wait_loop::LeaderWait;
 use crate::environment::{Environment, YieldOutcome};
 use crate::limits::{
     CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST,
@@ -66,7 +67,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let begins = self.waiters.try_lead(who.id()) || patient && self.relieve_parked_leader();
             if !begins && self.waiters.is_led_by(who.id()) {
                 // A callback of the program's waits while its thread polls: nobody else would.
-                self.wait_loop::<true>(done, self.surroundings.spin_budget(), None);
+                LeaderWait::<_, _, true>::new(self, done, None).run();
                 return;
             }
             if begins {
@@ -154,7 +155,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.disarm_wakeup();
         }
         self.note_leader_pattern(awaits);
-        let over = self.wait_loop::<true>(done, self.surroundings.spin_budget(), awaits);
+        let over = LeaderWait::<_, _, true>::new(self, done, awaits).run();
         if over {
             self.yield_before_park.note_leader_left();
         }

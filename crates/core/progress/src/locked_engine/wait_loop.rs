@@ -1,18 +1,19 @@
 //! How the leader waits: it spins for its budget or yields its core, for longer where that pays,
 //! runs tasks of its process, arms the transport's doorbell, polls once more, and sleeps.
 //!
-//! Part of `locked_engine`, whose documentation says what a wait promises. `multi_wait` describes
-//! how several threads share the waiting.
+//! Part of `locked_engine`, whose documentation says what a wait promises. `wait_phases` has the
+//! phases of a wait and a table of their transitions; this module does what they ask for.
+//! `multi_wait` describes how several threads share the waiting.
 
 use super::leader_parking::{ParkHistory, ParkOutcome};
 use super::multi_wait::CoreYield;
 use super::other_shards::CoveredShard;
-use super::progress::LockPolicy;
+use super::wait_phases::{Phase, PhaseActions, TasksOutcome, WaitPhases};
 use super::{LockedEngine, ProgressCaller};
+use crate::backoff::Backoff;
 use crate::environment::{Environment, SpinBudget, YieldOutcome};
 use crate::limits::{
     PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
-    YIELDS_IN_VAIN,
 };
 use crate::messaging::{WaitTarget, Waiting};
 use crate::tasks::{self, Keypoint, KeypointOutcome};
@@ -20,7 +21,7 @@ use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
 use garonne_sync::waiter::{self, WaiterHandle};
 use garonne_sync::waiters::Waiters;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The pause of a leader between two polls where several threads use the engine: longer each time
@@ -116,271 +117,333 @@ impl DonePolicy {
     }
 }
 
-impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
-    /// The wait of a rank's only thread.
+/// What the leaders of one engine learned from earlier waits. The locked engine owns it.
+#[derive(Debug, Default)]
+pub(super) struct WaitHistory {
+    /// Whether spinning or yielding beyond the budget pays.
+    extended: Backoff,
+    /// Sleeps so far (modulo 2^32).
+    parks: AtomicU32,
+}
+
+/// The wait of one leader, or, not `AMONG` others, of a rank's only thread. The waiting thread owns
+/// it, on its stack: [`LeaderWait::new`], then [`LeaderWait::run`].
+pub(super) struct LeaderWait<'a, R, S, const AMONG: bool> {
+    engine: &'a LockedEngine<R, S>,
+    /// Tells whether the own event has come.
+    done: &'a mut dyn FnMut() -> bool,
+    /// The target, if leadership may be given up to another waiter before it has come.
+    awaits: Option<&'a dyn Fn() -> WaitTarget>,
+    budget: SpinBudget,
+    /// A waiter that shares its thread with others.
+    logical: Option<WaiterHandle>,
+    done_policy: DonePolicy,
+    poll_backoff: PollBackoff,
+    core_yield: CoreYield,
+    park_history: ParkHistory,
+    /// Wake-ups that wait until it is known whether the leader parks.
+    wakes: Option<DeferredWakes>,
+    /// Since when it spins or yields beyond the budget.
+    extended_since: Option<Instant>,
+    /// It was asked, in this row of passes, whether yielding beyond the budget pays.
+    extension_asked: bool,
+    /// Peers were told that the leader polls all the time.
+    polling_told: bool,
+    /// The wait was published as a long one.
+    published: bool,
+}
+
+impl<'a, R: Transport + Send, S: Environment, const AMONG: bool> LeaderWait<'a, R, S, AMONG> {
+    /// A wait of the calling thread's waiter until `done`.
     #[inline]
-    pub(super) fn wait_unshared(&self, done: &mut dyn FnMut() -> bool) {
-        let open = self.async_progress.is_any_open();
-        if open {
-            self.reclaim_on_return();
-        }
-        self.wait_loop::<false>(done, self.surroundings.spin_budget(), None);
-        if open {
-            self.release_again();
+    pub(super) fn new(
+        engine: &'a LockedEngine<R, S>,
+        done: &'a mut dyn FnMut() -> bool,
+        awaits: Option<&'a dyn Fn() -> WaitTarget>,
+    ) -> Self {
+        Self {
+            engine,
+            done,
+            awaits,
+            budget: engine.surroundings.spin_budget(),
+            logical: AMONG.then(waiter::current).filter(WaiterHandle::is_logical),
+            done_policy: DonePolicy::default(),
+            poll_backoff: PollBackoff::new(engine.lock.acquisitions()),
+            core_yield: CoreYield::new(&engine.waiters),
+            park_history: ParkHistory::default(),
+            wakes: None,
+            extended_since: None,
+            extension_asked: false,
+            polling_told: false,
+            published: false,
         }
     }
 
-    /// The wait loop of the leader, until `done`: `true`. `AMONG`: others may be parked and rely on
-    /// it. `awaits`: the target, if the caller may give up leadership to another thread before
-    /// that: `false`.
-    pub(super) fn wait_loop<const AMONG: bool>(
-        &self,
-        done: &mut dyn FnMut() -> bool,
-        patience: SpinBudget,
-        awaits: Option<&dyn Fn() -> WaitTarget>,
-    ) -> bool {
-        let (mut idle, mut parks, mut spins, mut spinning_on) = (0u32, 0u32, patience.spins, None);
-        let (mut looks, mut taken, mut tried, mut told) = (false, 0, false, false);
-        let (mut courtesy, mut naps, mut wakes) =
-            (CoreYield::new(&self.waiters), ParkHistory::default(), None);
-        let (mut asking, mut manners) = (
-            DonePolicy::default(),
-            PollBackoff::new(self.lock.acquisitions()),
-        );
-        // Whoever shares its thread with other waiters.
-        let who = AMONG.then(waiter::current).filter(WaiterHandle::is_logical);
-        let over = loop {
-            if AMONG {
-                manners.begin(self.lock.acquisitions());
-            }
-            if !AMONG || asking.is_due(&self.waiters) {
-                if done() {
-                    break true;
-                }
-                asking.note_not_done(awaits);
-            }
-            if AMONG {
-                self.poll_predicates();
-                let calls = courtesy.calls(&self.waiters);
-                if let Some(awaits) = awaits
-                    && who.is_none()
-                    && (self.blocks_woken_thread(calls)
-                        || self.only_serves_others(&courtesy, calls)
-                        || naps.goes_on(idle))
-                    && !told
-                {
-                    if std::mem::take(&mut looks) {
-                        self.wake_source.stop_polling();
-                    }
-                    spinning_on = None;
-                    match self.park_leader(awaits, done, &mut naps, wakes.take()) {
-                        ParkOutcome::Leads => {
-                            asking.again();
-                            idle = 0;
-                        }
-                        ParkOutcome::Done => break true,
-                        ParkOutcome::Follows => break false,
-                    }
-                } else {
-                    drop(wakes.take());
-                    self.yield_to_woken(&mut courtesy, calls);
-                }
-                // Whom it calls would find it polling, and park, before it stands aside.
-                wakes =
-                    (awaits.is_some() && self.leader.is_core_contended()).then(DeferredWakes::new);
-            }
-            if AMONG {
-                manners.wait();
-            }
-            let moved = self.progress();
-            if AMONG {
-                manners.end(self.lock.acquisitions(), moved);
-            }
-            if moved {
-                asking.again();
-                (idle, parks, spins, taken, tried) = (0, 0, patience.spins, 0, false);
-                self.withdraw_long_wait(&mut told);
-                if let Some(begun) = spinning_on.take() {
-                    self.extended_spin.came(begun);
-                }
-                continue;
-            }
-            wakes = None;
-            idle = idle.saturating_add(1);
-            if AMONG && self.poll_other_shards_after(idle) {
-                asking.again();
-                idle = 0;
-                continue;
-            }
-            if who.as_ref().is_some_and(WaiterHandle::yield_now) {
-                asking.again();
-                continue;
-            }
-            // Where ranks exceed cores, who looks may not be running.
-            if idle == 1 && patience.spins > 0 {
-                looks = true;
-                self.wake_source.start_polling();
-            }
-            if idle == 1
-                && !self.async_progress.ownership.owner.is_held_by_program()
-                && !self.lock.is_shared()
-            {
-                self.reclaim_late();
-            }
-            if idle == patience.spins.saturating_add(1) && patience.spins > 0 {
-                spinning_on = self.extended_spin.begin();
-                let more = if spinning_on.is_some() {
-                    SPIN_ON_POLLS
-                } else {
-                    0
-                };
-                spins = spins.saturating_add(self.lock_engine().transfer_polls().max(more));
-            }
-            if idle <= spins {
-                std::hint::spin_loop();
-            } else if taken < patience.yields && idle <= spins.saturating_add(YIELDS_IN_VAIN) {
-                taken += u32::from(self.surroundings.yield_core() == YieldOutcome::Taken);
-            } else if self.extends_yield(&mut spinning_on, &mut tried) {
-                self.surroundings.yield_core();
-            } else {
-                if spinning_on.take().is_some() {
-                    self.extended_spin.failed();
-                }
-                // Other threads may have begun to wait meanwhile.
-                if parks >= PARKS_BEFORE_TELLING && (!told || AMONG) {
-                    self.surroundings.note_long_wait(Some(&self.waiting()));
-                    told = true;
-                }
-                if std::mem::take(&mut looks) {
-                    self.wake_source.stop_polling();
-                }
-                let most = match tasks::pass(Keypoint::Wait) {
-                    KeypointOutcome::Nothing => None,
-                    // It may have taken long.
-                    KeypointOutcome::Finished => {
-                        asking.again();
-                        continue;
-                    }
-                    KeypointOutcome::Later(limit) => Some(limit),
-                };
-                if AMONG && awaits.is_some() && self.leave_leadership_on_bell() {
-                    break false;
-                }
-                // Unless this brings something, the next look is followed by sleep at once.
-                if self.park::<AMONG>(done, most, parks) {
-                    break true;
-                }
-                asking.again();
-                parks = parks.saturating_add(1);
+    /// Waits. `true`: the event has come, and the caller leads still; `false`: another waiter leads
+    /// now, and the event may not have come.
+    #[inline]
+    pub(super) fn run(mut self) -> bool {
+        let (mut phases, mut phase) = (WaitPhases::new(self.budget), Phase::CheckEvent);
+        let done = loop {
+            phase = phases.step(phase, &mut self);
+            match phase {
+                Phase::Done => break true,
+                Phase::Follows => break false,
+                _ => {}
             }
         };
-        if let Some(begun) = spinning_on {
-            self.extended_spin.came(begun);
+        if let Some(begun) = self.extended_since {
+            self.engine.wait_history.extended.came(begun);
         }
-        if looks {
-            self.wake_source.stop_polling();
-        }
-        self.withdraw_long_wait(&mut told);
-        over
+        self.stop_polling();
+        self.withdraw_long_wait();
+        done
     }
 
-    /// Whether one that gave its core away as often as it is to goes on with that: since when it
-    /// does is `begun`, and `tried` that it asked whether that pays.
-    fn extends_yield(&self, begun: &mut Option<Instant>, tried: &mut bool) -> bool {
-        let most = self.surroundings.extended_yield();
+    /// Tells peers that the leader does not poll all the time any more, if they were told that.
+    #[inline]
+    fn stop_polling(&mut self) {
+        if std::mem::take(&mut self.polling_told) {
+            self.engine.wake_source.stop_polling();
+        }
+    }
+
+    /// Takes back what was published about a long wait, if it was.
+    #[inline]
+    fn withdraw_long_wait(&mut self) {
+        if std::mem::take(&mut self.published) {
+            self.engine.surroundings.note_long_wait(None);
+        }
+    }
+
+    /// Sleeps on the doorbell, and on those of the shards that are covered meanwhile.
+    fn sleep(&self, ticket: u32, limit: Option<Duration>, covered: &[CoveredShard<R, S>]) {
+        deferred_wake::flush();
+        if covered.is_empty() {
+            return self.engine.wake_source.sleep(ticket, limit);
+        }
+        let bells: Vec<_> = covered
+            .iter()
+            .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
+            .collect();
+        self.engine.wake_source.sleep_among(ticket, limit, &bells);
+    }
+}
+
+impl<R: Transport + Send, S: Environment, const AMONG: bool> PhaseActions
+    for LeaderWait<'_, R, S, AMONG>
+{
+    #[inline]
+    fn check_event(&mut self) -> bool {
+        if AMONG {
+            self.poll_backoff.begin(self.engine.lock.acquisitions());
+        }
+        if !AMONG || self.done_policy.is_due(&self.engine.waiters) {
+            if (self.done)() {
+                return true;
+            }
+            self.done_policy.note_not_done(self.awaits);
+        }
+        false
+    }
+
+    #[inline]
+    fn serve_others(&mut self, idle: u32) -> bool {
+        if !AMONG {
+            return false;
+        }
+        let engine = self.engine;
+        engine.poll_predicates();
+        let woken = self.core_yield.calls(&engine.waiters);
+        if self.awaits.is_some()
+            && self.logical.is_none()
+            && (engine.blocks_woken_thread(woken)
+                || engine.only_serves_others(&self.core_yield, woken)
+                || self.park_history.goes_on(idle))
+            && !self.published
+        {
+            return true;
+        }
+        drop(self.wakes.take());
+        engine.yield_to_woken(&mut self.core_yield, woken);
+        false
+    }
+
+    fn park_on_bell(&mut self) -> ParkOutcome {
+        self.stop_polling();
+        self.extended_since = None;
+        let Some(awaits) = self.awaits else {
+            return ParkOutcome::Leads;
+        };
+        let (history, wakes) = (&mut self.park_history, self.wakes.take());
+        let outcome = self.engine.park_leader(awaits, self.done, history, wakes);
+        if outcome == ParkOutcome::Leads {
+            self.done_policy.again();
+        }
+        outcome
+    }
+
+    #[inline]
+    fn poll(&mut self) -> bool {
+        if AMONG {
+            // Whom it calls would find it polling, and park, before it stands aside.
+            let defers = self.awaits.is_some() && self.engine.leader.is_core_contended();
+            self.wakes = defers.then(DeferredWakes::new);
+            self.poll_backoff.wait();
+        }
+        let moved = self.engine.progress();
+        if AMONG {
+            self.poll_backoff
+                .end(self.engine.lock.acquisitions(), moved);
+        }
+        if moved {
+            self.done_policy.again();
+            self.extension_asked = false;
+            self.withdraw_long_wait();
+            if let Some(begun) = self.extended_since.take() {
+                self.engine.wait_history.extended.came(begun);
+            }
+        } else {
+            self.wakes = None;
+        }
+        moved
+    }
+
+    #[inline]
+    fn poll_elsewhere(&mut self, idle: u32) -> bool {
+        if !AMONG {
+            return false;
+        }
+        let came = self.engine.poll_other_shards_after(idle)
+            || self.logical.as_ref().is_some_and(WaiterHandle::yield_now);
+        if came {
+            self.done_policy.again();
+        }
+        came
+    }
+
+    #[inline]
+    fn begin_idle(&mut self) {
+        // Where ranks exceed cores, who looks may not be running.
+        if self.budget.spins > 0 {
+            self.polling_told = true;
+            self.engine.wake_source.start_polling();
+        }
+        if !self
+            .engine
+            .async_progress
+            .ownership
+            .owner
+            .is_held_by_program()
+            && !self.engine.lock.is_shared()
+        {
+            self.engine.reclaim_late();
+        }
+    }
+
+    fn spin_on(&mut self) -> u32 {
+        self.extended_since = self.engine.wait_history.extended.begin();
+        let more = if self.extended_since.is_some() {
+            SPIN_ON_POLLS
+        } else {
+            0
+        };
+        self.engine.lock_engine().transfer_polls().max(more)
+    }
+
+    #[inline]
+    fn spin(&mut self) {
+        std::hint::spin_loop();
+    }
+
+    fn yield_core(&mut self) -> YieldOutcome {
+        self.engine.surroundings.yield_core()
+    }
+
+    fn yields_on(&mut self) -> bool {
+        let most = self.engine.surroundings.extended_yield();
         if most.is_zero() {
             return false;
         }
-        if !std::mem::replace(tried, true) {
-            *begun = self.extended_spin.begin();
+        if !std::mem::replace(&mut self.extension_asked, true) {
+            self.extended_since = self.engine.wait_history.extended.begin();
         }
-        begun.is_some_and(|begun| begun.elapsed() < most)
+        self.extended_since
+            .is_some_and(|begun| begun.elapsed() < most)
     }
 
-    /// Takes back what was told about a long wait, if it was.
-    #[inline]
-    fn withdraw_long_wait(&self, told: &mut bool) {
-        if std::mem::take(told) {
-            self.surroundings.note_long_wait(None);
+    fn run_tasks(&mut self, parks: u32) -> TasksOutcome {
+        if self.extended_since.take().is_some() {
+            self.engine.wait_history.extended.failed();
+        }
+        // Other threads may have begun to wait meanwhile.
+        if parks >= PARKS_BEFORE_TELLING && (!self.published || AMONG) {
+            let surroundings = &self.engine.surroundings;
+            surroundings.note_long_wait(Some(&self.engine.waiting()));
+            self.published = true;
+        }
+        self.stop_polling();
+        match tasks::pass(Keypoint::Wait) {
+            KeypointOutcome::Nothing => TasksOutcome::None(None),
+            KeypointOutcome::Later(limit) => TasksOutcome::None(Some(limit)),
+            KeypointOutcome::Finished => {
+                self.done_policy.again();
+                TasksOutcome::Ran
+            }
         }
     }
 
-    /// Arm, look once more, sleep, for `most` at most, after so many times before. Returns the
-    /// answer of `done`, if it was asked.
-    fn park<const AMONG: bool>(
-        &self,
-        done: &mut dyn FnMut() -> bool,
-        most: Option<Duration>,
-        parks: u32,
-    ) -> bool {
-        let happened = self.waiters.event_count();
-        let beside = if AMONG {
-            self.cover_other_shards()
+    fn hand_over(&mut self) -> bool {
+        AMONG && self.awaits.is_some() && self.engine.leave_leadership_on_bell()
+    }
+
+    /// Arms the doorbell, polls once more, sleeps.
+    fn park(&mut self, limit: Option<Duration>, parks: u32) -> bool {
+        let engine = self.engine;
+        self.done_policy.again();
+        let happened = engine.waiters.event_count();
+        let covered = if AMONG {
+            engine.cover_other_shards()
         } else {
             Vec::new()
         };
-        let ticket = self.lock_engine().rail().arm();
-        let mut moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
-        for other in &beside {
+        let ticket = engine.lock_engine().rail().arm();
+        let mut moved = engine.progress_surely();
+        for other in &covered {
             moved |= other.look();
         }
-        let nap = if AMONG {
-            self.multi_shard_sleep_limit(parks)
+        let shard_limit = if AMONG {
+            engine.multi_shard_sleep_limit(parks)
         } else {
             None
         };
         // After the first: most sleeps are short.
-        moved |= parks > 0 && nap.is_some() && self.poll_other_shards(ProgressCaller::Program);
-        let over = !moved && done();
+        moved |=
+            parks > 0 && shard_limit.is_some() && engine.poll_other_shards(ProgressCaller::Program);
+        let over = !moved && (self.done)();
         if AMONG && !over {
-            self.poll_predicates();
+            engine.poll_predicates();
         }
         if !moved && !over {
-            if self
-                .parks
-                .fetch_add(1, Ordering::Relaxed)
-                .is_multiple_of(PARKS_PER_PUBLICATION)
-            {
-                self.lock_engine().publish_tally();
+            let before = engine.wait_history.parks.fetch_add(1, Ordering::Relaxed);
+            if before.is_multiple_of(PARKS_PER_PUBLICATION) {
+                engine.lock_engine().publish_tally();
             }
-            let retry = self.retry_limit();
-            let others = beside.iter().filter_map(CoveredShard::sleep_limit);
-            let limit = retry.into_iter().chain(most).chain(nap).chain(others).min();
-            self.leader.set_sleeps(true);
-            let quiet = beside.iter().all(CoveredShard::begin_sleep);
-            if self.waiters.event_count() == happened && quiet {
-                self.surroundings.note_sleep(true);
-                self.sleep(ticket, limit, &beside);
-                self.surroundings.note_sleep(false);
+            let retry = engine.retry_limit();
+            let others = covered.iter().filter_map(CoveredShard::sleep_limit);
+            let limits = retry.into_iter().chain(limit).chain(shard_limit);
+            let limit = limits.chain(others).min();
+            engine.leader.set_sleeps(true);
+            let quiet = covered.iter().all(CoveredShard::begin_sleep);
+            if engine.waiters.event_count() == happened && quiet {
+                engine.surroundings.note_sleep(true);
+                self.sleep(ticket, limit, &covered);
+                engine.surroundings.note_sleep(false);
             }
-            self.leader.set_sleeps(false);
+            engine.leader.set_sleeps(false);
         }
-        self.lock_engine().rail().disarm();
+        engine.lock_engine().rail().disarm();
         over
-    }
-
-    /// How long to sleep at most: queued work that found no room is tried again even if nobody
-    /// rings.
-    pub(super) fn retry_limit(&self) -> Option<Duration> {
-        let work = self.lock_engine().has_work();
-        if work {
-            self.surroundings.retry_interval()
-        } else {
-            None
-        }
-    }
-
-    /// Sleeps on the bell, and on those of the shards that are seen to meanwhile.
-    fn sleep(&self, ticket: u32, limit: Option<Duration>, beside: &[CoveredShard<R, S>]) {
-        deferred_wake::flush();
-        if beside.is_empty() {
-            return self.wake_source.sleep(ticket, limit);
-        }
-        let bells: Vec<_> = beside
-            .iter()
-            .filter_map(|other| other.bell().map(|bell| (bell, other.ticket)))
-            .collect();
-        self.wake_source.sleep_among(ticket, limit, &bells);
     }
 }
 
