@@ -32,11 +32,11 @@ def all_orders(context):
 
 
 def random_schedules(context):
-    """Tasks, workers and the thread for events under shuttle: a failure names its seed, and GARONNE_SEED runs that one again."""
+    """Tasks, workers, the thread for events, and waiters under shuttle: a failure names its seed, and GARONNE_SEED runs that one again."""
     env = {"RUSTFLAGS": "--cfg shuttle", "CARGO_TARGET_DIR": str(context.work / "shuttle")}
     if context.soak:
         env["GARONNE_SEEDS"] = "20000"
-    result = context.execute("rust random schedules", ["cargo", "test", "-p", "garonne-progress", "--lib", "shuffled"], timeout=LIMIT_S, env=context.environment(env))
+    result = context.execute("rust random schedules", ["cargo", "test", "-p", "garonne-progress", "--lib", "shuttle"], timeout=LIMIT_S, env=context.environment(env))
     seeds = SEED.findall(result.output)
     if seeds:
         raise Failure(f"seeds {', '.join(seeds)} (log: {result.log})")

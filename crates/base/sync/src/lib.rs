@@ -28,6 +28,7 @@ pub mod leader_follower;
 pub mod local_copy;
 #[cfg(not(any(loom, shuttle)))]
 pub mod mailbox;
+pub mod mutex;
 #[cfg(not(shuttle))]
 pub mod nbc_slots;
 pub mod pad;

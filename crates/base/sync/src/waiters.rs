@@ -528,9 +528,9 @@ impl WaitSlot<'_> {
         true
     }
 
-    /// Parks the caller, a thread, on the doorbell behind another leader, which leaves its leadership
-    /// there when it goes. `Err`: the caller was woken at once, because an event came since `seen`,
-    /// there is no leader, or another thread sleeps there.
+    /// Parks the caller, a thread, on the doorbell behind another leader, which leaves its
+    /// leadership there when it goes. `Err`: the caller was woken at once, because an event came
+    /// since `seen`, there is no leader, or another thread sleeps there.
     ///
     /// # Errors
     /// As said.

@@ -4,13 +4,13 @@
 
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard,
+    Condvar, Mutex,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{
-    Mutex, MutexGuard,
+    Condvar, Mutex,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
 };
 
@@ -20,9 +20,4 @@ pub(crate) use shuttle::thread_local;
 #[cfg(not(shuttle))]
 pub(crate) use std::thread_local;
 
-/// Takes a lock, also one whose holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+pub(crate) use garonne_sync::mutex::lock;

@@ -23,7 +23,9 @@
 //! | `yield_before_park` | what a thread does before it parks |
 //! | `leader_parking` | a leader that parks |
 //! | `async_progress` | progress while the program computes: ownership, open operations |
-//! | `progress_turn`, `progress_wakeup`, `progress_spin` | the progress thread: work, wake-up, spin |
+//! | `progress_turn` | what the progress thread does when it was woken |
+//! | `progress_wakeup` | how the progress thread is woken |
+//! | `progress_spin` | how long the progress thread stays awake |
 //! | `other_shards` | polling shards of the rank in which nobody waits |
 
 mod async_progress;

@@ -287,16 +287,16 @@ fn world(threads: usize, fibers: usize, executor_threads: usize) {
 }
 
 #[test]
-fn shuffled_waiters_of_one_thread_wait_on_the_slots_of_a_rank() {
+fn waiters_of_one_thread_wait_on_the_slots_of_a_rank() {
     schedules(false, || world(0, 4, 1));
 }
 
 #[test]
-fn shuffled_waiters_go_on_in_another_thread_than_they_were_suspended_in() {
+fn waiters_go_on_in_another_thread_than_they_were_suspended_in() {
     schedules(false, || world(0, 3, 2));
 }
 
 #[test]
-fn shuffled_waiters_and_threads_hand_leadership_to_each_other() {
+fn waiters_and_threads_hand_leadership_to_each_other() {
     schedules(false, || world(2, 2, 1));
 }

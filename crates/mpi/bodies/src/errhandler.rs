@@ -15,17 +15,14 @@ use garonne_mpi::errhandler::{Errhandler, ErrhandlerKind, UserHandler};
 use garonne_mpi::error::{Class, Error};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+// No code of the program's runs under these locks.
+use garonne_sync::mutex::lock;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The error handler of `MPI_FILE_NULL`. New files inherit it, and failures to open a file are
 /// raised on it.
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code of the program's runs under these locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Raises `fault` on the error handler of `holder` and returns the error code of the call. Throws
 /// instead if a callback of the program threw.

@@ -8,7 +8,9 @@ use crate::error::{Class, Error, Result};
 use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
 use crate::ordered_map::OrderedMap;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+// No user code runs under these locks and every update is a single insertion or removal.
+use garonne_sync::mutex::lock;
+use std::sync::{Arc, Mutex, Weak};
 
 /// Which kind of object a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +77,6 @@ impl KeyTable {
 /// Keys made by programs are numbered from here: above every predefined key of the ABI (501 to
 /// 605).
 const FIRST_KEYVAL: i32 = 0x1000;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No user code runs under these locks and every update is a single insertion or removal.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Keyvals {
     /// `MPI_*_create_keyval`.

@@ -20,8 +20,10 @@ use crate::unmatched_sends;
 use garonne_engine::api::{self, CallOrigin};
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_progress::messaging::Messaging;
+// No user code runs under these locks; each update leaves a consistent value.
+use garonne_sync::mutex::lock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A type of hardware resource, for `MPI_Get_hw_resource_info` and `MPI_Comm_split_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,11 +183,6 @@ pub enum WorldStage {
     Running,
     /// After `MPI_Finalize`.
     Finalized,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No user code runs under these locks; each update leaves a consistent value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Predefined attribute keys of communicators, with their numbers in the ABI.

@@ -5,6 +5,7 @@
 //! starts no thread, prints nothing and never ends the process itself; the kernel does, when the
 //! agent is gone. In a forked child every call is refused.
 
+use garonne_sync::mutex::lock;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard};
@@ -66,12 +67,6 @@ impl WorldInfo {
     pub fn oversubscribed(&self) -> bool {
         u64::from(self.here) * 1000 > u64::from(self.cpus_milli)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A registered rank.

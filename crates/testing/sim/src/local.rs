@@ -17,12 +17,13 @@ use garonne_engine::transport::{
 };
 use garonne_sync::copy::StoreKind;
 use garonne_sync::futex;
+use garonne_sync::mutex::lock;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::Segment;
 use garonne_sync::user::{Data, Scratch, UserMem};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Data packets that wait at one rank before senders are refused.
@@ -82,10 +83,6 @@ pub struct LocalTransport {
 
 /// Bytes between the words of two ranks.
 const HANDS_BYTES: usize = 64;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Fabric {
     /// A fabric for `world` ranks.

@@ -6,13 +6,13 @@
 //! submit a call. The result is a [`BlockingCall`], which can be waited for, tested, or tied to a
 //! task.
 
-use crate::facade::{AtomicU32, Ordering};
+use crate::facade::{AtomicU32, Condvar, Mutex, Ordering, lock};
 use crate::limits::{BLOCKER_IDLE, BLOCKERS, CALLS, STACK};
 use crate::sys;
 use crate::tasks::{AnyTask, Error, Scheduler, spawn_ordinary};
 use garonne_sync::futex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -36,10 +36,6 @@ struct BlockingState {
     threads: usize,
     idle: usize,
     stopped: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BlockingPool {

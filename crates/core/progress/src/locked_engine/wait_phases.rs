@@ -6,19 +6,23 @@
 //!
 //! | phase | what happens | next phase |
 //! |---|---|---|
-//! | `CheckEvent` | the leader's own condition is checked, if it may have changed | come: `Done`; else `ServeOthers` |
-//! | `ServeOthers` | predicates of parked waiters are polled; a woken thread may get the core | it needs the core for longer: `ParkOnBell`; else `Poll` |
-//! | `ParkOnBell` | the leader parks on doorbell and wait slot at once | it leads: `Poll`; its event came: `Done`; another leads: `Follows` |
-//! | `Poll` | one progress pass | something moved: `CheckEvent`; else `Idle` |
-//! | `Idle` | other shards are polled, other waiters of the thread run; then the budget decides | either did: `CheckEvent`; else `Spin`, `Yield`, `YieldOn` or `RunTasks` |
-//! | `Spin` | a pause of some nanoseconds | `CheckEvent` |
-//! | `Yield` | the core is given away, within the budget | `CheckEvent` |
-//! | `YieldOn` | the core is given away for longer, because that paid before | `CheckEvent` |
-//! | `RunTasks` | a long wait is published, tasks of the process run | some ran: `CheckEvent`; else `HandOver` |
-//! | `HandOver` | leadership is left to a waiter that is parked on the doorbell | left: `Follows`; else `Park` |
-//! | `Park` | the doorbell is armed, polled once more, slept on | own event came: `Done`; else `CheckEvent` |
-//! | `Done` | the leader's event has come, and it leads | |
-//! | `Follows` | another waiter leads; the event may not have come | |
+//! | `CheckEvent` | check the own event, if it may have come | `Done`, `ServeOthers` |
+//! | `ServeOthers` | poll predicates; yield the core to a woken thread | `ParkOnBell`, `Poll` |
+//! | `ParkOnBell` | park on doorbell and slot at once | `Poll`, `Done`, `Follows` |
+//! | `Poll` | make a progress pass | `CheckEvent`, `Idle` |
+//! | `Idle` | poll elsewhere, then ask the budget | `CheckEvent` or one of the next four |
+//! | `Spin` | pause for some nanoseconds | `CheckEvent` |
+//! | `Yield` | yield the core, within the budget | `CheckEvent` |
+//! | `YieldOn` | yield the core for longer, as that paid before | `CheckEvent` |
+//! | `RunTasks` | publish a long wait; run tasks | `CheckEvent`, `HandOver` |
+//! | `HandOver` | leave leadership to a waiter parked on the doorbell | `Follows`, `Park` |
+//! | `Park` | arm the doorbell, poll once more, sleep | `Done`, `CheckEvent` |
+//! | `Done` | the own event has come, and the waiter leads | |
+//! | `Follows` | another waiter leads; the own event may not have come | |
+//!
+//! A pass that moved something begins the row of passes anew, with its spins, yields and sleeps.
+//! What came elsewhere does so too, but keeps the number of sleeps. A sleep in vain begins nothing
+//! anew, so that the next pass in vain is followed by sleep at once.
 
 use super::leader_parking::ParkOutcome;
 use crate::environment::{SpinBudget, YieldOutcome};
@@ -186,7 +190,6 @@ impl WaitPhases {
             },
             Phase::Park(limit) => match actions.park(limit, self.parks) {
                 true => Phase::Done,
-                // Unless this brought something, the next pass in vain is followed by sleep at once.
                 false => {
                     self.parks = self.parks.saturating_add(1);
                     Phase::CheckEvent

@@ -40,6 +40,8 @@ use garonne_progress::environment::{
     CollectiveCounter, CollectiveCounts, CommunicatorInfo, GroupMembers,
 };
 use std::collections::HashSet;
+// Values behind these locks are replaced whole.
+use garonne_sync::mutex::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -236,11 +238,6 @@ const HINTS: [&str; 8] = [
     "mpi_assert_strict_persistent_collective_ordering",
     "mpi_assert_memory_alloc_kinds",
 ];
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Values behind these locks are replaced whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Comm {
     pub(crate) fn build(lease: context_ids::ContextLease, parts: CommParts) -> Self {

@@ -48,6 +48,7 @@ use garonne_coll::autotune::CopyKind;
 use garonne_coll::call_tag::CallSeries;
 use garonne_coll::segment_allocator;
 use garonne_sync::copy::StoreKind;
+use garonne_sync::mutex::lock;
 use garonne_sync::nbc_slots::{
     ExitWindow, NbcSlots, ROUNDS, SlotDemand, SlotRequests, is_free, is_whole,
 };
@@ -57,7 +58,7 @@ use pending::{PendingCollective, PendingState, SlotKind};
 use shm_op::{CombineBuffer, Dependency, ShmOp, SlotView};
 use shm_op_v::LengthMismatch;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 /// A member's use of a row of slots: those of its communicator, or of one persistent collective.
@@ -134,10 +135,6 @@ impl MemberSlots {
         let entry = &mut lock(&self.pending)[(open.number % ROUNDS) as usize];
         std::mem::replace(entry, Arc::downgrade(open)).upgrade()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts `call` in a slot. Returns `None` if messages must serve.
