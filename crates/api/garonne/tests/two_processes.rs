@@ -172,6 +172,27 @@ fn a_region_is_read_by_who_has_its_key_until_it_is_withdrawn() {
 }
 
 #[test]
+fn threads_share_an_endpoint() {
+    const THREADS: u32 = 3;
+    let both = |endpoint: &Endpoint, peer: Peer| {
+        std::thread::scope(|scope| {
+            for tag in 0..THREADS {
+                scope.spawn(move || {
+                    let mut buffer = [0; 64];
+                    for round in 0..200u32 {
+                        endpoint.send(peer, tag, &round.to_le_bytes()).unwrap();
+                        let received = endpoint.recv(peer, tag, &mut buffer).unwrap();
+                        assert_eq!(buffer[..received.len], round.to_le_bytes());
+                    }
+                });
+            }
+        });
+        Ok(())
+    };
+    between("threads_share_an_endpoint", both, both);
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_its_code() {
     between(
         "what_cannot_be_is_refused_with_its_code",
