@@ -97,16 +97,26 @@ pub struct SwapArgs {
 #[derive(Debug)]
 pub struct OneSided<'a, R> {
     engine: &'a mut Engine<R>,
+    origin: CallOrigin,
 }
 
 impl<R: Transport> Engine<R> {
     /// Lends the one-sided calls.
     pub fn one_sided(&mut self) -> OneSided<'_, R> {
-        OneSided { engine: self }
+        OneSided {
+            engine: self,
+            origin: CallOrigin::default(),
+        }
     }
 }
 
 impl<R: Transport> OneSided<'_, R> {
+    /// Notes the program's call for which operations are started, for reports.
+    pub fn with_origin(mut self, origin: CallOrigin) -> Self {
+        self.origin = origin;
+        self
+    }
+
     /// Opens memory of this process to all peers, until
     /// [`deregister_region`](Self::deregister_region).
     ///
@@ -131,22 +141,21 @@ impl<R: Transport> OneSided<'_, R> {
     /// # Errors
     /// `Misuse` for a stale key, `Resource` when no memory is left.
     pub fn deregister_region(&mut self, key: &RegionKey) -> Result<StartOutcome, Error> {
-        let core = &mut self.engine.core;
-        let descriptor = core
-            .one_sided
-            .target
-            .deregister(key)
-            .ok_or(failure_text(AccessFailure::Stale))?;
-        let me = core.me;
-        let (Some(descriptor), Some(power)) =
-            (descriptor, self.engine.transport.registered_memory())
-        else {
-            return Ok(done(0, None));
+        let index = self.open(self.engine.core.me, Data::empty())?;
+        let Engine {
+            core, transport, ..
+        } = &mut *self.engine;
+        let Some(descriptor) = core.one_sided.target.deregister(key) else {
+            core.requests.close(index);
+            return Err(failure_text(AccessFailure::Stale));
         };
-        let index = open(&mut self.engine.core, me, Data::empty())?;
-        let token = self.engine.core.wire_name(index);
-        if power.deregister(token, &descriptor) == BulkStatus::Done {
-            self.engine.core.complete(index, None);
+        let token = core.wire_name(index);
+        let closing = match (descriptor, transport.registered_memory()) {
+            (Some(descriptor), Some(power)) => power.deregister(token, &descriptor),
+            _ => BulkStatus::Done,
+        };
+        if closing == BulkStatus::Done {
+            core.complete(index, None);
         }
         Ok(self.engine.start_outcome(index))
     }
@@ -259,7 +268,7 @@ impl<R: Transport> OneSided<'_, R> {
         if peer != self.engine.core.me {
             self.engine.ensure_peer(peer)?;
         }
-        let index = open(&mut self.engine.core, peer, Data::empty())?;
+        let index = self.open(peer, Data::empty())?;
         let token = self.engine.core.wire_name(index);
         let told = match self.engine.transport.registered_memory() {
             Some(power) => power.flush(token, peer),
@@ -276,6 +285,28 @@ impl<R: Transport> OneSided<'_, R> {
         let ended = core.one_sided.origin.flush(index, peer, direct);
         core.end_accesses(ended);
         Ok(self.engine.start_outcome(index))
+    }
+
+    /// Opens a one-sided operation.
+    fn open(&mut self, peer: Peer, data: Data) -> Result<u32, Error> {
+        let requests = &mut self.engine.core.requests;
+        let index = requests.open(NewOperation {
+            side: OpSide::Access,
+            state: OpState::Active,
+            pattern: Pattern {
+                context: 0,
+                source: None,
+                tag: None,
+            },
+            data,
+            origin: self.origin,
+        })?;
+        let operation = requests.at(index);
+        operation.peer = peer;
+        operation.source = peer;
+        operation.tag = 0;
+        operation.remote = 0;
+        Ok(index)
     }
 
     /// Checks what the key says before anything else happens.
@@ -329,7 +360,7 @@ impl<R: Transport> OneSided<'_, R> {
         if len == 0 {
             return Ok(done(0, None));
         }
-        let index = open(&mut self.engine.core, region.peer, data)?;
+        let index = self.open(region.peer, data)?;
         let (Some(descriptor), true) = (&region.key.descriptor, region.direct.contains(right))
         else {
             return self.request(index, kind, target);
@@ -404,7 +435,7 @@ impl<R: Transport> OneSided<'_, R> {
         if len == 0 {
             return Ok(done(0, None));
         }
-        let index = open(&mut self.engine.core, region.peer, operands)?;
+        let index = self.open(region.peer, operands)?;
         let kind = AccessKind::Atomic { atomic, result };
         let (Some(descriptor), true) = (
             &region.key.descriptor,
@@ -530,27 +561,6 @@ impl<R: Transport> OneSided<'_, R> {
         }
         moved | sent.moved
     }
-}
-
-/// Opens a one-sided operation.
-fn open(core: &mut crate::core::Core, peer: Peer, data: Data) -> Result<u32, Error> {
-    let index = core.requests.open(NewOperation {
-        side: OpSide::Access,
-        state: OpState::Active,
-        pattern: Pattern {
-            context: 0,
-            source: None,
-            tag: None,
-        },
-        data,
-        origin: CallOrigin::default(),
-    })?;
-    let operation = core.requests.at(index);
-    operation.peer = peer;
-    operation.source = peer;
-    operation.tag = 0;
-    operation.remote = 0;
-    Ok(index)
 }
 
 /// The outcome of an operation that is over when its call returns.
