@@ -5,7 +5,7 @@
 //! message), so that a caller who only wants to look gets its turn. What does not fit stays queued
 //! and sets `has_work`.
 
-use crate::api::{Error, Peer, TypeDigest};
+use crate::api::{Error, Peer};
 use crate::copy::{CopyTarget, copy_out};
 use crate::engine::Engine;
 use crate::limits::{
@@ -14,23 +14,14 @@ use crate::limits::{
 };
 use crate::peer::sequences::stream_key;
 use crate::peer::state::GONE;
+use crate::protocol::eager::{may_flow, prefix};
 use crate::protocol::select::{self, SendStep, WindowHead};
-use crate::protocol::wire::{FLAG_REGION, FLAG_TAKEN, Rts};
+use crate::protocol::wire::FLAG_TAKEN;
 use crate::requests::{OpFlag, OpSide, OpState, Operation};
-use crate::schedule::priority::{Priority, PriorityTable};
 use crate::transport::{
-    BulkStatus, ClaimError, ExposeResult, Fragmentation, PacketClass, PacketHeader, PacketKind,
-    PeerCapabilities, Transport, WakeReason, need_of,
+    BulkStatus, ClaimError, Fragmentation, PacketClass, PacketHeader, PacketKind, PeerCapabilities,
+    Transport, WakeReason, need_of,
 };
-
-/// State of a region's exposure, kept in a send's `remote` until the receiver's name takes its
-/// place. 0: the transport was not asked.
-pub(crate) mod exposure {
-    /// The transport answered; the operation's region says how.
-    pub const ANSWERED: u64 = 1;
-    /// The transport will answer.
-    pub const ASKED: u64 = 2;
-}
 
 /// Treatment of long copies in one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +39,6 @@ enum EmitResult {
     /// No room on the transport, or the region is not ready.
     Later,
     Gone,
-}
-
-/// Bytes that an eager envelope puts in front of its payload.
-fn prefix(operation: &Operation) -> usize {
-    // The name that its receiver sends back once it matched.
-    if operation.synchronous { 8 } else { 0 }
-}
-
-/// Returns whether a message may go in fragments. The header of the first fragment has no room for
-/// a type digest, and a message of low priority goes by rendezvous.
-fn may_flow(operation: &Operation, priorities: &PriorityTable) -> bool {
-    operation.origin.digest == TypeDigest::NONE && priorities.of(operation.context) != Priority::Low
 }
 
 impl<R: Transport> Engine<R> {
@@ -211,128 +190,6 @@ impl<R: Transport> Engine<R> {
             Ok(false) | Err(ClaimError::Full) => EmitResult::Later,
             Err(ClaimError::Gone) => EmitResult::Gone,
         }
-    }
-
-    fn send_eager(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
-        let name = self.core.wire_name(index);
-        let operation = self.core.requests.at(index);
-        let len = operation.data.len as usize;
-        let prefix = prefix(operation);
-        let header = PacketHeader {
-            kind: if operation.synchronous {
-                PacketKind::EagerSync
-            } else {
-                PacketKind::Eager
-            } as u8,
-            flags,
-            shard: operation.origin.digest.0,
-            len: (len + prefix) as u32,
-            context: operation.context,
-            source: operation.source,
-            tag: operation.tag,
-            sequence: operation.sequence,
-        };
-        if prefix == 0 && len <= self.limits.inline_max && operation.data.layout.is_none() {
-            self.transport
-                .send_inline(operation.peer, &header, operation.data.mem)?;
-        } else if prefix == 0
-            && flags == 0
-            && may_flow(operation, self.core.send_order.priorities())
-            && len as u64 <= FRAGMENTED_MAX
-            && let Fragmentation::Fragments(first, piece) =
-                self.transport.fragmentation(operation.peer, len)
-        {
-            let (peer, data) = (operation.peer, operation.data.clone());
-            self.send_fragments(peer, header, &data, (first, piece))?;
-        } else {
-            let room = self
-                .transport
-                .claim(operation.peer, len + prefix, PacketClass::Data)?;
-            if prefix != 0 {
-                room.mem.write(0, &name.to_le_bytes());
-            }
-            let target = CopyTarget::room(&room, prefix);
-            copy_out(&operation.data, 0, target, len, &mut self.core.bounce);
-            self.transport.commit(room, &header);
-        }
-        if prefix == 0 {
-            self.core.complete(index, None);
-        } else {
-            self.core.requests.at(index).state = OpState::Active;
-        }
-        Ok(true)
-    }
-
-    /// `Ok(false)`: the region is not ready.
-    fn send_rts(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
-        if !self.expose(index) {
-            return Ok(false);
-        }
-        let send = self.core.wire_name(index);
-        let operation = self.core.requests.at(index);
-        let region = operation.region.as_deref().copied();
-        let announce = Rts {
-            total: operation.data.len,
-            send,
-            region,
-        };
-        let bytes = announce.encode();
-        let header = PacketHeader {
-            kind: PacketKind::Rts as u8,
-            flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
-            shard: operation.origin.digest.0,
-            len: bytes.len as u32,
-            context: operation.context,
-            source: operation.source,
-            tag: operation.tag,
-            sequence: operation.sequence,
-        };
-        let room = self
-            .transport
-            .claim(operation.peer, bytes.len, PacketClass::Data)?;
-        room.mem.write(0, &bytes.bytes[..bytes.len]);
-        self.transport.commit(room, &header);
-        let operation = self.core.requests.at(index);
-        operation.state = OpState::Active;
-        operation.region = None;
-        self.core.on_rts_sent(index);
-        Ok(true)
-    }
-
-    /// Exposes a send's data if reading it may pay. `false`: the transport has not answered yet.
-    fn expose(&mut self, index: u32) -> bool {
-        let token = self.core.wire_name(index);
-        let operation = self.core.requests.at(index);
-        if operation.remote == exposure::ASKED {
-            return false;
-        }
-        if operation.remote == exposure::ANSWERED {
-            return true;
-        }
-        // Whether reading beats packets is for the receiving side to say: it is the one that has
-        // measured both.
-        let readable = self
-            .transport
-            .capabilities(operation.peer)
-            .is_some_and(|reach| reach.can_read);
-        operation.remote = exposure::ANSWERED;
-        if readable {
-            match self
-                .transport
-                .expose(token, operation.peer, &operation.data)
-            {
-                ExposeResult::Ready(descriptor) => {
-                    operation.exposed = true;
-                    operation.region = Some(Box::new(descriptor));
-                }
-                ExposeResult::Pending => {
-                    operation.remote = exposure::ASKED;
-                    return false;
-                }
-                ExposeResult::Unable => {}
-            }
-        }
-        true
     }
 
     /// Makes one pass over everything that is queued. Returns whether anything moved.

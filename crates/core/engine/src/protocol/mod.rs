@@ -2,6 +2,7 @@
 
 pub(crate) mod control;
 pub(crate) mod dispatch;
+pub(crate) mod eager;
 pub(crate) mod early_rtr;
 pub(crate) mod fragments;
 pub mod offload;

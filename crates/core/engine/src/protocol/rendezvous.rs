@@ -1,4 +1,4 @@
-//! Rendezvous of large messages: reading, letting the sender write, or both at once; data packets
+//! Rendezvous of large messages: requests to send, reading, letting the sender write, or both at once; data packets
 //! are sent by `progress`.
 //!
 //! Called by passes of progress on both sides, and by the dispatch of packets. Each pass does one
@@ -8,10 +8,22 @@
 use crate::api::{Error, Peer};
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::protocol::wire::{FLAG_FAILED, FLAG_UNCALLED, Rtr, RtrFin};
+use crate::protocol::wire::{FLAG_FAILED, FLAG_REGION, FLAG_UNCALLED, Rtr, RtrFin, Rts};
 use crate::requests::{OpFlag, OpSide, OpState, from_wire};
-use crate::transport::{BulkStatus, PacketHeader, PacketKind, RendezvousMode, Transport};
+use crate::transport::{
+    BulkStatus, ClaimError, ExposeResult, PacketClass, PacketHeader, PacketKind, RendezvousMode,
+    Transport,
+};
 use garonne_sync::user::Data;
+
+/// State of a region's exposure, kept in a send's `remote` until the receiver's name takes its
+/// place. 0: the transport was not asked.
+pub(crate) mod exposure {
+    /// The transport answered; the operation's region says how.
+    pub const ANSWERED: u64 = 1;
+    /// The transport will answer.
+    pub const ASKED: u64 = 2;
+}
 
 /// Next step of a rendezvous receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +139,78 @@ impl Core {
 }
 
 impl<R: Transport> Engine<R> {
+    /// Sends the envelope of a send as a request to send. `Ok(false)`: the region is not ready.
+    pub(crate) fn send_rts(&mut self, index: u32, flags: u8) -> Result<bool, ClaimError> {
+        if !self.expose(index) {
+            return Ok(false);
+        }
+        let send = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        let region = operation.region.as_deref().copied();
+        let announce = Rts {
+            total: operation.data.len,
+            send,
+            region,
+        };
+        let bytes = announce.encode();
+        let header = PacketHeader {
+            kind: PacketKind::Rts as u8,
+            flags: flags | if region.is_some() { FLAG_REGION } else { 0 },
+            shard: operation.origin.digest.0,
+            len: bytes.len as u32,
+            context: operation.context,
+            source: operation.source,
+            tag: operation.tag,
+            sequence: operation.sequence,
+        };
+        let room = self
+            .transport
+            .claim(operation.peer, bytes.len, PacketClass::Data)?;
+        room.mem.write(0, &bytes.bytes[..bytes.len]);
+        self.transport.commit(room, &header);
+        let operation = self.core.requests.at(index);
+        operation.state = OpState::Active;
+        operation.region = None;
+        self.core.on_rts_sent(index);
+        Ok(true)
+    }
+
+    /// Exposes a send's data if reading it may pay. `false`: the transport has not answered yet.
+    fn expose(&mut self, index: u32) -> bool {
+        let token = self.core.wire_name(index);
+        let operation = self.core.requests.at(index);
+        if operation.remote == exposure::ASKED {
+            return false;
+        }
+        if operation.remote == exposure::ANSWERED {
+            return true;
+        }
+        // Whether reading beats packets is for the receiving side to say: it is the one that has
+        // measured both.
+        let readable = self
+            .transport
+            .capabilities(operation.peer)
+            .is_some_and(|reach| reach.can_read);
+        operation.remote = exposure::ANSWERED;
+        if readable {
+            match self
+                .transport
+                .expose(token, operation.peer, &operation.data)
+            {
+                ExposeResult::Ready(descriptor) => {
+                    operation.exposed = true;
+                    operation.region = Some(Box::new(descriptor));
+                }
+                ExposeResult::Pending => {
+                    operation.remote = exposure::ASKED;
+                    return false;
+                }
+                ExposeResult::Unable => {}
+            }
+        }
+        true
+    }
+
     /// Does one bulk read for every rendezvous receive.
     pub(crate) fn progress_reads(&mut self) -> bool {
         let mut moved = false;
