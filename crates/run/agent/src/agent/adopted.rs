@@ -23,8 +23,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::agent_link::LinkLoss;
-use super::output::{LineMarks, OutputSink, RankStream, StreamKind};
-use super::output_source::OutputSource;
+use super::output::{OutputSink, StreamKind};
 use super::{Agent, AgentStart, EpollToken, RankSlot, RootConnection, listen_at, rank_start};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
@@ -259,13 +258,7 @@ impl Agent<'_> {
         let mut program_of = self.ctx.job.program_of_rank().into_iter();
         for rank in 0..self.ctx.job.size() {
             let node = self.ctx.job.nodes.of(rank);
-            let stream = |kind| {
-                let mut stream =
-                    RankStream::new(OutputSource::far(), rank, kind, LineMarks::default());
-                stream.source = None;
-                stream
-            };
-            let (out, err) = (stream(StreamKind::Out), stream(StreamKind::Err));
+            self.output.add_unread_rank();
             let listener = self.ctx.hosts.take_listener(rank);
             self.slots.push(RankSlot {
                 node,
@@ -273,13 +266,9 @@ impl Agent<'_> {
                 program: program_of.next().unwrap_or(0),
                 ended: (node != self.ctx.node && self.root_role.is_none())
                     .then_some(ProcessExit::Exit(0)),
-                out,
-                err,
                 member: None,
                 wrapper_deadline: None,
                 listener,
-                stream_credit: [0; 2],
-                unfinished_lines: Default::default(),
                 end_reported: false,
             });
         }

@@ -21,8 +21,6 @@ pub(super) struct ExitLog {
     ran: HashMap<u32, Duration>,
     /// The ends of ranks of other hosts, as their agents have told them.
     elsewhere: HashMap<u32, RankExit>,
-    /// The line of the first failure.
-    error: Option<String>,
 }
 
 impl Default for ExitLog {
@@ -31,7 +29,6 @@ impl Default for ExitLog {
             begun: Instant::now(),
             ran: HashMap::new(),
             elsewhere: HashMap::new(),
-            error: None,
         }
     }
 }
@@ -57,13 +54,6 @@ impl ExitLog {
     pub fn note_elsewhere(&mut self, ends: Vec<RankExit>) {
         self.elsewhere
             .extend(ends.into_iter().map(|end| (end.rank, end)));
-    }
-
-    /// A line of the agent's own: the first that has a code says why the job ends.
-    pub fn note_line(&mut self, line: &str) {
-        if self.error.is_none() && line.starts_with("error[") {
-            self.error = Some(line.to_owned());
-        }
     }
 }
 
@@ -121,7 +111,7 @@ impl Agent<'_> {
         };
         sheet.write(&JobOutcome {
             ranks: (0..self.slots.len() as u32).map(rank).collect(),
-            error: self.exit_log.error.clone(),
+            error: self.output.first_error().map(str::to_owned),
         });
     }
 }

@@ -7,9 +7,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 
 use super::Agent;
-use super::output::{OutputSink, StreamKind};
+use super::output::StreamKind;
 use super::shutdown::ends_jobs;
-use garonne_job::limits::DRAIN_READS;
 use garonne_job::rank_messages::LauncherMessage;
 use garonne_links::process_tree;
 use garonne_links::sys;
@@ -21,21 +20,19 @@ impl Agent<'_> {
         self.name_missing_hosts();
         self.write_outcome();
         // The rank whose long line is passing finishes it first.
-        let passing = self
-            .sinks
-            .iter()
-            .filter_map(OutputSink::passes)
-            .collect::<Vec<_>>();
+        let passing = self.output.passing();
         for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
-            self.drain(rank);
+            self.output.drain(&mut self.ctx, rank);
         }
-        self.write_tracebacks();
+        let code = self.code();
+        self.output.write_tracebacks(&mut self.ctx, code);
         if self.ctx.is_child() {
             self.report_done();
             self.report_end_to_joiner();
         } else {
             self.flush_slowly();
-            self.flush(StreamKind::Out);
+            self.output.flush(&self.ctx, StreamKind::Out);
+            self.handle_output_loss();
             self.hand_recorders_over();
         }
         self.code()
@@ -45,12 +42,7 @@ impl Agent<'_> {
     /// to end.
     fn flush_slowly(&mut self) {
         loop {
-            let waiting = self
-                .sinks
-                .iter()
-                .filter(|sink| sink.pending_bytes() > 0)
-                .map(OutputSink::fd)
-                .collect::<Vec<_>>();
+            let waiting = self.output.waiting_descriptors();
             if waiting.is_empty() {
                 return;
             }
@@ -68,13 +60,7 @@ impl Agent<'_> {
             {
                 return;
             }
-            for sink in self
-                .sinks
-                .iter_mut()
-                .filter(|sink| sink.pending_bytes() > 0)
-            {
-                sink.flush();
-            }
+            self.output.push();
         }
     }
 
@@ -86,21 +72,6 @@ impl Agent<'_> {
             Ok(Ok(LauncherMessage::Signal { signal, .. })) => ends_jobs(signal),
             Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
             _ => true,
-        }
-    }
-
-    /// Reads all that a rank has written so far and passes it on, unfinished lines too.
-    pub(super) fn drain(&mut self, rank: u32) {
-        if self.ctx.is_child() {
-            return self.forward_all(rank);
-        }
-        for kind in [StreamKind::Out, StreamKind::Err] {
-            // One reading may stop early to let others finish their lines; all together take what a
-            // pipe holds.
-            for _ in 0..DRAIN_READS {
-                self.read_output(kind, rank);
-            }
-            self.emit(kind, rank);
         }
     }
 }

@@ -17,7 +17,6 @@ mod epoll_token;
 mod executable;
 mod exit_log;
 mod failure_cause;
-mod failure_output;
 mod final_output;
 mod flight_recorders;
 mod hang_report;
@@ -33,7 +32,6 @@ mod networks;
 mod new_networks;
 mod other_mpi;
 mod output;
-mod output_forwarding;
 mod output_routing;
 mod output_source;
 mod parent_link;
@@ -92,9 +90,8 @@ use garonne_links::sys;
 pub(crate) use host_exchange::listen_at;
 pub(crate) use joined_hosts::{AgentStart, RootConnection};
 use networks::Networks;
-use output::{LineMarks, OutputSink, RankStream, StreamKind};
-use output_forwarding::UnfinishedLine;
-use output_routing::OutputSinks;
+use output::{OutputSink, StreamKind};
+use output_routing::Output;
 use output_source::OutputSource;
 use rank_start::{PreparedProgram, RankStarter};
 use registered_process::RegisteredProcess;
@@ -111,8 +108,6 @@ struct RankSlot {
     pid: i32,
     program: usize,
     ended: Option<ProcessExit>,
-    out: RankStream,
-    err: RankStream,
     /// Index in `processes` of the newest process that registered.
     member: Option<u32>,
     /// The registered process disappeared before its wrapper: the wrapper's status is awaited until
@@ -120,29 +115,8 @@ struct RankSlot {
     wrapper_deadline: Option<Instant>,
     /// The port at which other hosts' ranks reach it.
     listener: Option<TcpListener>,
-    /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and
-    /// not yet told of.
-    stream_credit: [usize; 2],
-    /// By stream: the beginning of a line, which the first agent gets with its end.
-    unfinished_lines: [UnfinishedLine; 2],
     /// The first agent knows of its end.
     end_reported: bool,
-}
-
-impl RankSlot {
-    fn stream(&self, kind: StreamKind) -> &RankStream {
-        match kind {
-            StreamKind::Out => &self.out,
-            StreamKind::Err => &self.err,
-        }
-    }
-
-    fn stream_mut(&mut self, kind: StreamKind) -> &mut RankStream {
-        match kind {
-            StreamKind::Out => &mut self.out,
-            StreamKind::Err => &mut self.err,
-        }
-    }
 }
 
 struct Agent<'a> {
@@ -152,11 +126,10 @@ struct Agent<'a> {
     slots: Vec<RankSlot>,
     processes: Vec<RegisteredProcess>,
     worlds: Worlds,
-    sinks: OutputSinks,
+    output: Output,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
     room_for_pidfds: bool,
-    output_paused: bool,
     shutdown: Option<Shutdown>,
     /// Flight recorders of the ranks, for readers after their death.
     flight_recorders: FlightRecorders,
@@ -173,8 +146,6 @@ struct Agent<'a> {
     root_role: Option<Box<RootRole>>,
     /// State for ranks that another launcher started.
     adopted_role: Option<AdoptedRole>,
-    /// Streams of other hosts that may be read again.
-    resumed_streams: Vec<(StreamKind, u32)>,
     networks: Networks,
     snapshots: snapshots::Snapshots,
     other_mpi: other_mpi::OtherMpiDetector,
@@ -185,7 +156,6 @@ struct Agent<'a> {
     suspension: suspension::SuspensionDetector,
     hang_reports: hang_report::HangReports,
     crash_examinations: crash_examination::CrashExaminations,
-    failure_output: failure_output::FailureOutput,
 }
 
 /// Runs the job to its end and returns its exit code. `link` is the socket to the launcher, which
@@ -276,9 +246,8 @@ impl<'a> Agent<'a> {
             slots: Vec::new(),
             processes: Vec::new(),
             worlds: Worlds::default(),
-            sinks: OutputSinks::new(job.streams),
+            output: Output::new(job),
             room_for_pidfds: true,
-            output_paused: false,
             shutdown: None,
             flight_recorders: FlightRecorders::default(),
             unfinalized_rank: None,
@@ -288,7 +257,6 @@ impl<'a> Agent<'a> {
             missing_ranks_due: None,
             root_role: None,
             adopted_role: None,
-            resumed_streams: Vec::new(),
             networks: Networks::default(),
             snapshots: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
@@ -298,7 +266,6 @@ impl<'a> Agent<'a> {
             suspension: suspension::SuspensionDetector::default(),
             hang_reports: hang_report::HangReports::default(),
             crash_examinations: crash_examination::CrashExaminations::default(),
-            failure_output: failure_output::FailureOutput::default(),
         };
         agent.ctx.listen(signals.as_fd(), EpollToken::Signals)?;
         Ok(agent)
@@ -335,13 +302,8 @@ impl<'a> Agent<'a> {
     }
 
     fn start_ranks(&mut self, starter: &RankStarter<'_>) -> Result<()> {
-        self.open_output_files()?;
+        self.output.open_output_files(&self.ctx)?;
         self.exit_log.begin();
-        let marking = LineMarks {
-            tags: self.ctx.job.tags,
-            stamps: self.ctx.job.stamps,
-            colour: self.ctx.job.colour,
-        };
         // A program need not be on hosts that run none of its ranks.
         let of_rank = self.ctx.job.program_of_rank();
         let here = |index: usize| {
@@ -386,7 +348,7 @@ impl<'a> Agent<'a> {
                 }
                 _ => (0, OutputSource::far(), OutputSource::far()),
             };
-            let err = RankStream::new(err, rank, StreamKind::Err, marking);
+            self.output.add_rank(&self.ctx, (out, err));
             let listener = self.ctx.hosts.take_listener(rank);
             self.slots.push(RankSlot {
                 node,
@@ -395,20 +357,9 @@ impl<'a> Agent<'a> {
                 // Of ranks of other hosts only the first agent hears.
                 ended: (node != self.ctx.node && self.root_role.is_none())
                     .then_some(ProcessExit::Exit(0)),
-                out: RankStream::new(out, rank, StreamKind::Out, marking),
-                err: match self.ctx.job.files.err {
-                    None => err.hold_tracebacks(),
-                    Some(_) => err,
-                },
                 member: None,
                 wrapper_deadline: None,
                 listener,
-                stream_credit: [if self.root_role.is_some() {
-                    0
-                } else {
-                    limits::FAR_WINDOW
-                }; 2],
-                unfinished_lines: Default::default(),
                 end_reported: false,
             });
         }
@@ -419,7 +370,7 @@ impl<'a> Agent<'a> {
     /// Serves until the job is over, and gives its code; or until it is time for something else.
     fn serve_until(&mut self, enough: impl Fn(&Self) -> bool) -> Result<Option<i32>> {
         let mut events = Vec::with_capacity(64);
-        self.handle_lost_links();
+        self.handle_losses();
         loop {
             if let Some(code) = self.exit_code_if_done()? {
                 return Ok(Some(code));
@@ -444,7 +395,7 @@ impl<'a> Agent<'a> {
                 }
             }
             self.after_wait();
-            self.handle_lost_links();
+            self.handle_losses();
             // Deaths before what others say of them.
             let mut tokens: Vec<_> = events
                 .iter()
@@ -453,13 +404,13 @@ impl<'a> Agent<'a> {
             tokens.sort_by_key(|token| !matches!(token, EpollToken::Process(_)));
             for token in tokens {
                 self.handle(token)?;
-                self.handle_lost_links();
+                self.handle_losses();
             }
-            self.read_resumed();
-            self.handle_lost_links();
+            self.output.read_resumed(&mut self.ctx);
+            self.handle_losses();
             self.handle_due()?;
             self.report_ends();
-            self.handle_lost_links();
+            self.handle_losses();
         }
     }
 
@@ -469,10 +420,10 @@ impl<'a> Agent<'a> {
             EpollToken::Launcher if self.ctx.is_adopted => self.first_rank_disconnected(),
             EpollToken::Launcher => self.read_launcher(),
             EpollToken::Signals => self.serve_signals(),
-            EpollToken::Output(kind, rank) => self.read_output(kind, rank),
+            EpollToken::Output(kind, rank) => self.output.read_output(&mut self.ctx, kind, rank),
             EpollToken::Control(member) => self.read_process(member),
             EpollToken::Process(member) => self.process_gone(member),
-            EpollToken::Sink(kind) => self.flush(kind),
+            EpollToken::Sink(kind) => self.output.flush(&self.ctx, kind),
             EpollToken::AgentListener => self.accept_child(),
             EpollToken::Unauthenticated(place) => self.read_unauthenticated(place),
             EpollToken::AgentLink(node) if node == self.ctx.node => self.read_parent(),

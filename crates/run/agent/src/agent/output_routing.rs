@@ -5,31 +5,36 @@
 //! wants one stream, all that ranks write goes through the first, so that lines of their two
 //! streams never share a line either. Files that take ranks' output are further sinks.
 
+mod failure_output;
+mod output_forwarding;
+
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll;
 
-use super::output::{OutputSink, RankStream, SinkState, StreamKind};
+use super::output::{LineMarks, OutputSink, RankStream, SinkState, StreamKind};
 use super::output_source::OutputSource;
+use failure_output::FailureOutput;
+use output_forwarding::UnfinishedLine;
+
+use super::EpollToken;
+use super::context::Context;
 use super::root_role::output_stream;
-use super::{Agent, EpollToken};
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, StderrMode};
-use garonne_job::limits::{FAR_ROOM_STEP, OUTPUT_PENDING_BYTES_MAX};
+use garonne_job::limits::{DRAIN_READS, FAR_ROOM_STEP, FAR_WINDOW, OUTPUT_PENDING_BYTES_MAX};
 use garonne_job::output_files::{self, PatternValues};
-
-/// Index of the first file among the sinks; the two descriptors come before.
-const FIRST_FILE: usize = 2;
 
 /// The agent's two descriptors and what goes where.
 #[derive(Debug)]
-pub(super) struct OutputSinks {
+struct OutputSinks {
     all: Vec<OutputSink>,
     /// By rank and stream: the place of its file, if it has one.
     files: Vec<[Option<usize>; 2]>,
@@ -120,11 +125,6 @@ impl OutputSinks {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut OutputSink> {
         self.all.iter_mut()
     }
-
-    /// Why standard output cannot be written any more.
-    pub fn fault(&self) -> Option<rustix::io::Errno> {
-        self.all[0].fault()
-    }
 }
 
 /// Makes a file for output, with the directories above it. A program is not overwritten.
@@ -160,80 +160,249 @@ fn same_file() -> bool {
     out.is_some() && out == err
 }
 
-impl Agent<'_> {
-    /// Nobody reads our output any more: the job ends as a program in a shell's pipeline does. Or
-    /// it cannot be written, which is a failure even of a job that has ended well.
-    fn output_reader_gone(&mut self, kind: StreamKind) {
-        match self.sinks.fault() {
-            _ if kind != StreamKind::Out => {}
-            Some(fault) => self.output_fails(fault),
-            None if self.shutdown.is_none() => self.terminate(128 + libc::SIGPIPE),
-            None => {}
+/// Output of a rank: its two streams.
+#[derive(Debug)]
+struct RankOutput {
+    out: RankStream,
+    err: RankStream,
+    /// By stream: bytes that may still be sent to the first agent; or, there, that were taken and
+    /// not yet told of.
+    credit: [usize; 2],
+    /// By stream: the beginning of a line, which the first agent gets with its end.
+    unfinished: [UnfinishedLine; 2],
+}
+
+impl RankOutput {
+    fn stream(&self, kind: StreamKind) -> &RankStream {
+        match kind {
+            StreamKind::Out => &self.out,
+            StreamKind::Err => &self.err,
         }
     }
 
-    /// Ends the job because the output of ranks cannot be written.
-    fn output_fails(&mut self, fault: rustix::io::Errno) {
-        match (self.shutdown.is_some(), self.code()) {
-            (false, _) => {
-                self.output_lost(fault);
-                self.terminate(1);
-            }
-            (true, 0) => {
-                self.set_code(1);
-                self.output_lost(fault);
-            }
-            (true, _) => {}
+    fn stream_mut(&mut self, kind: StreamKind) -> &mut RankStream {
+        match kind {
+            StreamKind::Out => &mut self.out,
+            StreamKind::Err => &mut self.err,
+        }
+    }
+}
+
+/// Why output of the job cannot be written any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutputLoss {
+    /// Nobody reads standard output any more.
+    ReaderGone,
+    /// The system refuses to write.
+    Fault(rustix::io::Errno),
+}
+
+/// Output of all ranks, and the lines of the agent itself.
+///
+/// Owned by the agent. [`open_output_files`](Self::open_output_files) comes first, then
+/// [`add_rank`](Self::add_rank) for each rank in order. Streams are read and sinks written as the
+/// epoll tells. [`output_due`](Self::output_due) is called when [`due`](Self::due) says so, and
+/// [`read_resumed`](Self::read_resumed) and [`take_loss`](Self::take_loss) after each event. At the
+/// end, [`drain`](Self::drain) reads what ranks have left.
+#[derive(Debug)]
+pub(super) struct Output {
+    sinks: OutputSinks,
+    /// By rank.
+    streams: Vec<RankOutput>,
+    /// Nothing is read, since too much waits for a slow reader.
+    paused: bool,
+    /// Streams of other hosts that may be read again.
+    resumed: Vec<(StreamKind, u32)>,
+    /// Tracebacks and words of a failure.
+    failure: FailureOutput,
+    /// The first line of the agent that says why the job ends.
+    first_error: Option<String>,
+    loss: Option<OutputLoss>,
+}
+
+impl Output {
+    /// Makes the output of a job whose ranks are not there yet.
+    pub fn new(job: &Job) -> Self {
+        Self {
+            sinks: OutputSinks::new(job.streams),
+            streams: Vec::new(),
+            paused: false,
+            resumed: Vec::new(),
+            failure: FailureOutput::default(),
+            first_error: None,
+            loss: None,
         }
     }
 
-    fn output_lost(&mut self, fault: rustix::io::Errno) {
-        let error = std::io::Error::from(fault);
-        let line = format!(
-            "error[{}]: cannot write the job's output: {error}",
-            codes::G0305
-        );
-        self.print_line(&line);
+    /// Adds the output of the next rank: pipes, or streams that another agent fills.
+    pub fn add_rank(&mut self, ctx: &Context<'_>, (out, err): (OutputSource, OutputSource)) {
+        let (job, rank) = (ctx.job, self.streams.len() as u32);
+        let marks = LineMarks {
+            tags: job.tags,
+            stamps: job.stamps,
+            colour: job.colour,
+        };
+        let err = RankStream::new(err, rank, StreamKind::Err, marks);
+        // The first agent of several hosts counts what it takes, the others what they may send.
+        let credit = match job.nodes.several() && !ctx.is_child() {
+            true => 0,
+            false => FAR_WINDOW,
+        };
+        self.streams.push(RankOutput {
+            out: RankStream::new(out, rank, StreamKind::Out, marks),
+            err: match job.files.err {
+                None => err.hold_tracebacks(),
+                Some(_) => err,
+            },
+            credit: [credit; 2],
+            unfinished: Default::default(),
+        });
+    }
+
+    /// Adds the output of the next rank, which nobody reads here: another launcher has it.
+    pub fn add_unread_rank(&mut self) {
+        let rank = self.streams.len() as u32;
+        let stream = |kind| {
+            let mut stream = RankStream::new(OutputSource::far(), rank, kind, LineMarks::default());
+            stream.source = None;
+            stream
+        };
+        self.streams.push(RankOutput {
+            out: stream(StreamKind::Out),
+            err: stream(StreamKind::Err),
+            credit: [0; 2],
+            unfinished: Default::default(),
+        });
+    }
+
+    /// Takes why output cannot be written any more, if that has shown since it was last asked.
+    pub fn take_loss(&mut self) -> Option<OutputLoss> {
+        self.loss.take()
+    }
+
+    fn note_loss(&mut self, place: usize) {
+        let loss = match (place, self.sinks.all[place].fault()) {
+            // An error of standard output alone ends the job.
+            (1, _) => None,
+            (0, None) => Some(OutputLoss::ReaderGone),
+            (_, fault) => fault.map(OutputLoss::Fault),
+        };
+        self.loss = self.loss.or(loss);
+    }
+
+    /// Returns the first line of the agent that says why the job ends.
+    pub fn first_error(&self) -> Option<&str> {
+        self.first_error.as_deref()
+    }
+
+    fn note_line(&mut self, line: &str) {
+        if self.first_error.is_none() && line.starts_with("error[") {
+            self.first_error = Some(line.to_owned());
+        }
+    }
+
+    /// Returns when a stream, or a sink, is due.
+    pub fn due(&self) -> Option<Instant> {
+        let streams = self
+            .streams
+            .iter()
+            .flat_map(|slot| [slot.out.due(), slot.err.due(), slot.err.held_due()])
+            .flatten();
+        let passes = self.sinks.iter().filter_map(OutputSink::pass_due);
+        let lines = streams.chain(passes).filter(|_| !self.paused);
+        let resumed = (!self.resumed.is_empty()).then(Instant::now);
+        lines
+            .chain(self.failure.due())
+            .chain(resumed)
+            .chain(self.unfinished_due())
+            .min()
+    }
+
+    /// Whether the streams of a rank have ended.
+    pub fn has_ended(&self, rank: u32) -> bool {
+        let slot = &self.streams[rank as usize];
+        slot.out.source.is_none() && slot.err.source.is_none()
+    }
+
+    /// Takes bytes of a rank of another host; nothing is the stream's end.
+    pub fn feed(&mut self, ctx: &mut Context<'_>, kind: StreamKind, rank: u32, bytes: &[u8]) {
+        let stream = self.streams[rank as usize].stream_mut(kind);
+        if let Some(source) = &mut stream.source {
+            source.feed(bytes);
+        }
+        if stream.reading {
+            self.read_output(ctx, kind, rank);
+        }
+    }
+
+    /// Returns the ranks whose long lines are passing.
+    pub fn passing(&self) -> Vec<u32> {
+        self.sinks.iter().filter_map(OutputSink::passes).collect()
+    }
+
+    /// Returns the descriptors for whose readers output waits.
+    pub fn waiting_descriptors(&self) -> Vec<BorrowedFd<'static>> {
+        let waiting = self.sinks.iter().filter(|sink| sink.pending_bytes() > 0);
+        waiting.map(OutputSink::fd).collect()
+    }
+
+    /// Writes what waits, as far as readers take it.
+    pub fn push(&mut self) {
+        let waiting = self
+            .sinks
+            .iter_mut()
+            .filter(|sink| sink.pending_bytes() > 0);
+        waiting.for_each(|sink| {
+            let _ = sink.flush();
+        });
+    }
+
+    /// Reads all that a rank has written so far and passes it on, unfinished lines too.
+    pub fn drain(&mut self, ctx: &mut Context<'_>, rank: u32) {
+        if ctx.is_child() {
+            return self.forward_all(ctx, rank);
+        }
+        for kind in [StreamKind::Out, StreamKind::Err] {
+            // One reading may stop early to let others finish their lines; all together take what a
+            // pipe holds.
+            for _ in 0..DRAIN_READS {
+                self.read_output(ctx, kind, rank);
+            }
+            self.emit(ctx, kind, rank);
+        }
     }
 
     /// At the first agent: opens the files that take what ranks write.
-    pub(super) fn open_output_files(&mut self) -> Result<()> {
-        let job = self.ctx.job;
-        match self.ctx.is_child() || job.files.are_none() {
+    pub fn open_output_files(&mut self, ctx: &Context<'_>) -> Result<()> {
+        let job = ctx.job;
+        match ctx.is_child() || job.files.are_none() {
             true => Ok(()),
             false => self.sinks.open_files(job),
         }
     }
 
-    /// A file of ranks' output cannot be written any more.
-    fn file_lost(&mut self, place: usize) {
-        if let Some(fault) = self.sinks.all[place].fault() {
-            self.output_fails(fault);
-        }
-    }
-
     /// A line of the agent itself.
-    pub(super) fn print_line(&mut self, line: &str) {
-        if self.ctx.is_child() {
-            return self.ctx.report(&AgentReport::Print(line.to_owned()));
+    pub fn print_line(&mut self, ctx: &mut Context<'_>, line: &str) {
+        if ctx.is_child() {
+            return ctx.report(&AgentReport::Print(line.to_owned()));
         }
-        self.exit_log.note_line(line);
+        self.note_line(line);
         let own = self.sinks.own;
         self.sinks.all[own].say(line);
-        self.flush_sink(own);
+        self.flush_sink(ctx, own);
     }
 
     /// Reads what a rank has written, as far as there is any.
-    pub(super) fn read_output(&mut self, kind: StreamKind, rank: u32) {
-        if self.ctx.is_child() {
-            return self.forward(kind, rank, false);
+    pub fn read_output(&mut self, ctx: &mut Context<'_>, kind: StreamKind, rank: u32) {
+        if ctx.is_child() {
+            return self.forward(ctx, kind, rank, false);
         }
         let mut buffer = [0; 16 * 1024];
-        let was_full = self.slots[rank as usize].stream(kind).is_full();
+        let was_full = self.streams[rank as usize].stream(kind).is_full();
         let mut taken = 0;
         for _ in 0..8 {
             let (stream, sink) = (
-                self.slots[rank as usize].stream_mut(kind),
+                self.streams[rank as usize].stream_mut(kind),
                 self.sinks.of(kind, rank),
             );
             let Some(source) = &mut stream.source else {
@@ -248,7 +417,7 @@ impl Agent<'_> {
                 Err(rustix::io::Errno::INTR) => {}
                 _ => {
                     if let Some(pipe) = source.pipe() {
-                        let _ = epoll::delete(&self.ctx.epoll, pipe);
+                        let _ = epoll::delete(&ctx.epoll, pipe);
                     }
                     stream.end(sink);
                 }
@@ -258,74 +427,80 @@ impl Agent<'_> {
                 break;
             }
         }
-        self.grant_stream_credit(kind, rank, taken);
-        let stream = self.slots[rank as usize].stream(kind);
+        self.grant_stream_credit(ctx, kind, rank, taken);
+        let stream = self.streams[rank as usize].stream(kind);
         let lying = stream.source.as_ref().map_or(0, OutputSource::lying);
         if lying > 0 && stream.reading {
-            self.resumed_streams.push((kind, rank));
+            self.resumed.push((kind, rank));
         }
         let place = self.sinks.place(kind, rank);
-        self.settle_sinks(place);
-        self.listen_as_wanted(kind, rank);
-        self.flush_sink(place);
+        self.settle_sinks(ctx, place);
+        self.listen_as_wanted(ctx, kind, rank);
+        self.flush_sink(ctx, place);
     }
 
     /// Tells the agent of a rank elsewhere that so much of its output was taken.
-    fn grant_stream_credit(&mut self, kind: StreamKind, rank: u32, taken: usize) {
-        let slot = &mut self.slots[rank as usize];
-        if slot.node == self.ctx.node || taken == 0 {
+    fn grant_stream_credit(
+        &mut self,
+        ctx: &mut Context<'_>,
+        kind: StreamKind,
+        rank: u32,
+        taken: usize,
+    ) {
+        let slot = &mut self.streams[rank as usize];
+        if ctx.is_here(rank) || taken == 0 {
             return;
         }
-        let (node, owed) = (slot.node, &mut slot.stream_credit[kind as usize]);
+        let (node, owed) = (ctx.job.nodes.of(rank), &mut slot.credit[kind as usize]);
         *owed += taken;
         if *owed >= FAR_ROOM_STEP {
             let order =
                 AgentCommand::StreamCredit(rank, output_stream(kind), std::mem::take(owed) as u32);
-            self.ctx.command(node, &order);
+            ctx.command(node, &order);
         }
     }
 
     /// Reads streams of other hosts on again that had to wait.
-    pub(super) fn read_resumed(&mut self) {
-        for (kind, rank) in std::mem::take(&mut self.resumed_streams) {
-            self.read_output(kind, rank);
+    pub fn read_resumed(&mut self, ctx: &mut Context<'_>) {
+        for (kind, rank) in std::mem::take(&mut self.resumed) {
+            self.read_output(ctx, kind, rank);
         }
     }
 
     /// Passes on what a stream has collected, unfinished lines too.
-    pub(super) fn emit(&mut self, kind: StreamKind, rank: u32) {
+    pub fn emit(&mut self, ctx: &Context<'_>, kind: StreamKind, rank: u32) {
         let sink = self.sinks.of(kind, rank);
-        self.slots[rank as usize].stream_mut(kind).emit(sink);
-        self.listen_as_wanted(kind, rank);
+        self.streams[rank as usize].stream_mut(kind).emit(sink);
+        self.listen_as_wanted(ctx, kind, rank);
     }
 
     /// Lets the streams go on that waited for a long line of another, if it has passed.
-    fn settle_sinks(&mut self, place: usize) {
+    fn settle_sinks(&mut self, ctx: &Context<'_>, place: usize) {
         let sink = &mut self.sinks.all[place];
-        if !self.output_paused {
+        if !self.paused {
             sink.look_at_pass(Instant::now());
         }
         if !sink.is_turn_of_others() {
             return;
         }
         sink.waited_for = false;
-        let (count, first) = (self.slots.len(), sink.next_turn as usize);
+        let (count, first) = (self.streams.len(), sink.next_turn as usize);
         for rank in (first..first + count).map(|rank| rank % count) {
             for kind in [StreamKind::Out, StreamKind::Err] {
                 if self.sinks.place(kind, rank as u32) == place {
-                    self.slots[rank]
+                    self.streams[rank]
                         .stream_mut(kind)
                         .resume(&mut self.sinks.all[place]);
-                    self.listen_as_wanted(kind, rank as u32);
+                    self.listen_as_wanted(ctx, kind, rank as u32);
                 }
             }
         }
     }
 
     /// Listens to a stream or not, as its state and that of the reader want it.
-    fn listen_as_wanted(&mut self, kind: StreamKind, rank: u32) {
-        let paused = self.output_paused;
-        let stream = self.slots[rank as usize].stream_mut(kind);
+    fn listen_as_wanted(&mut self, ctx: &Context<'_>, kind: StreamKind, rank: u32) {
+        let paused = self.paused;
+        let stream = self.streams[rank as usize].stream_mut(kind);
         let reading = !paused && !stream.is_full();
         if reading == stream.reading {
             return;
@@ -342,58 +517,57 @@ impl Agent<'_> {
         {
             Some((Some(pipe), _)) => {
                 let _ = epoll::modify(
-                    &self.ctx.epoll,
+                    &ctx.epoll,
                     pipe,
                     EpollToken::Output(kind, rank).pack(),
                     flags,
                 );
             }
-            Some((None, lying)) if reading && lying > 0 => self.resumed_streams.push((kind, rank)),
+            Some((None, lying)) if reading && lying > 0 => self.resumed.push((kind, rank)),
             _ => {}
         }
     }
 
     /// Writes what is pending on one of our descriptors.
-    pub(super) fn flush(&mut self, kind: StreamKind) {
-        self.flush_sink(kind as usize);
+    pub fn flush(&mut self, ctx: &Context<'_>, kind: StreamKind) {
+        self.flush_sink(ctx, kind as usize);
     }
 
     /// Writes pending output; stops reading from ranks while too much waits for a slow reader.
-    fn flush_sink(&mut self, place: usize) {
+    fn flush_sink(&mut self, ctx: &Context<'_>, place: usize) {
         let sink = &mut self.sinks.all[place];
         let kind = sink.kind();
         if sink.pending_bytes() > 0 || sink.flush() == SinkState::Broken {
             match sink.flush() {
-                SinkState::Free => drop(epoll::delete(&self.ctx.epoll, sink.fd())),
+                SinkState::Free => drop(epoll::delete(&ctx.epoll, sink.fd())),
                 SinkState::Pending => {
                     let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
                     let token = EpollToken::Sink(kind).pack();
-                    if epoll::modify(&self.ctx.epoll, sink.fd(), token, flags).is_err() {
+                    if epoll::modify(&ctx.epoll, sink.fd(), token, flags).is_err() {
                         // A regular file cannot be watched, but it never has to be waited for
                         // either.
-                        let _ = epoll::add(&self.ctx.epoll, sink.fd(), token, flags);
+                        let _ = epoll::add(&ctx.epoll, sink.fd(), token, flags);
                     }
                 }
-                SinkState::Broken if place >= FIRST_FILE => self.file_lost(place),
-                SinkState::Broken => self.output_reader_gone(kind),
+                SinkState::Broken => self.note_loss(place),
             }
         }
         let full = self
             .sinks
             .iter()
             .any(|sink| sink.pending_bytes() > OUTPUT_PENDING_BYTES_MAX);
-        if full != self.output_paused {
-            self.output_paused = full;
-            for rank in 0..self.slots.len() as u32 {
-                self.listen_as_wanted(StreamKind::Out, rank);
-                self.listen_as_wanted(StreamKind::Err, rank);
+        if full != self.paused {
+            self.paused = full;
+            for rank in 0..self.streams.len() as u32 {
+                self.listen_as_wanted(ctx, StreamKind::Out, rank);
+                self.listen_as_wanted(ctx, StreamKind::Err, rank);
             }
             // Nobody could finish a line while nothing was read.
             self.sinks
                 .iter_mut()
                 .for_each(|sink| sink.pass_goes_on(None));
             let streams = self
-                .slots
+                .streams
                 .iter_mut()
                 .flat_map(|slot| [&mut slot.out, &mut slot.err]);
             streams.for_each(RankStream::wait_anew);
@@ -402,18 +576,18 @@ impl Agent<'_> {
 
     /// Shows unfinished lines that are due, and lets those go on that have waited for one long
     /// enough.
-    pub(super) fn output_due(&mut self, now: Instant) {
-        for (slot, rank) in self.slots.iter_mut().zip(0..) {
+    pub fn output_due(&mut self, ctx: &Context<'_>, now: Instant) {
+        for (slot, rank) in self.streams.iter_mut().zip(0..) {
             for kind in [StreamKind::Out, StreamKind::Err] {
                 let stream = slot.stream_mut(kind);
-                if !self.output_paused && stream.due().is_some_and(|due| due <= now) {
+                if !self.paused && stream.due().is_some_and(|due| due <= now) {
                     stream.show_part(self.sinks.of(kind, rank));
                 }
             }
         }
         for place in 0..self.sinks.all.len() {
-            self.settle_sinks(place);
-            self.flush_sink(place);
+            self.settle_sinks(ctx, place);
+            self.flush_sink(ctx, place);
         }
     }
 }

@@ -125,13 +125,7 @@ impl Agent<'_> {
                 .ended
                 .get_or_insert(ProcessExit::Signal(libc::SIGKILL));
             for kind in [StreamKind::Out, StreamKind::Err] {
-                let stream = self.slots[rank as usize].stream_mut(kind);
-                if let Some(source) = &mut stream.source {
-                    source.feed(&[]);
-                }
-                if stream.reading {
-                    self.read_output(kind, rank);
-                }
+                self.output.feed(&mut self.ctx, kind, rank, &[]);
             }
         }
     }

@@ -7,6 +7,7 @@
 use garonne_job::process_exit::ProcessExit;
 use std::time::Instant;
 
+use super::output_routing::OutputLoss;
 use super::{Agent, RankSlot};
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
@@ -133,12 +134,9 @@ impl Agent<'_> {
     /// alone, which alone hears it; and no process, of which the commands that started agents end
     /// with these.
     fn nothing_left(&self) -> bool {
-        let mut heard = self
-            .slots
-            .iter()
-            .filter(|slot| !self.ctx.is_child() || slot.node == self.ctx.node);
-        heard.all(|slot| slot.out.source.is_none() && slot.err.source.is_none())
-            && !process_tree::any_alive()
+        let ranks = 0..self.slots.len() as u32;
+        let mut heard = ranks.filter(|rank| !self.ctx.is_child() || self.ctx.is_here(*rank));
+        heard.all(|rank| self.output.has_ended(rank)) && !process_tree::any_alive()
     }
 
     /// A rank's direct child has ended.
@@ -404,8 +402,8 @@ impl Agent<'_> {
         if self.has_cause() || self.unfinalized_rank.is_some_and(|suspect| suspect != rank) {
             return;
         }
-        self.drain(rank);
-        self.failure_output.blame(Some(rank));
+        self.output.drain(&mut self.ctx, rank);
+        self.output.blame(rank);
         let report = self.slots[rank as usize]
             .member
             .map(|index| std::mem::take(&mut self.processes[index as usize].report))
@@ -433,7 +431,8 @@ impl Agent<'_> {
     pub(super) fn print_failure(&mut self, report: &str, failure: &JobFailure) {
         let words = [report.trim_end(), &failure.line];
         let from = usize::from(report.is_empty());
-        self.print_failure_output(&words[from..]);
+        self.output
+            .print_failure_output(&mut self.ctx, &words[from..]);
         if failure.finalized || self.ctx.is_adopted {
             // Its peers are most likely about to finalise, too: they may do so and end by
             // themselves. Or another launcher ends them, in its own way.
@@ -460,8 +459,8 @@ impl Agent<'_> {
             return;
         }
         if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
-            self.drain(rank);
-            self.failure_output.blame(Some(rank));
+            self.output.drain(&mut self.ctx, rank);
+            self.output.blame(rank);
         }
         let failure = JobFailure {
             code: how.0,
@@ -561,6 +560,41 @@ impl Agent<'_> {
         self.let_crashed_end();
         self.stop_unused_starters();
         self.worlds.mark_ending();
+    }
+
+    /// Ends the job where its output cannot be written any more: as a program in a shell's pipeline
+    /// does whose reader has left, or by a failure, even of a job that has ended well.
+    pub(super) fn handle_output_loss(&mut self) {
+        let fault = match self.output.take_loss() {
+            None => return,
+            Some(OutputLoss::Fault(fault)) => fault,
+            Some(OutputLoss::ReaderGone) => {
+                if self.shutdown.is_none() {
+                    self.terminate(128 + libc::SIGPIPE);
+                }
+                return;
+            }
+        };
+        match (self.shutdown.is_some(), self.code()) {
+            (false, _) => {
+                self.output_lost(fault);
+                self.terminate(1);
+            }
+            (true, 0) => {
+                self.set_code(1);
+                self.output_lost(fault);
+            }
+            (true, _) => {}
+        }
+    }
+
+    fn output_lost(&mut self, fault: rustix::io::Errno) {
+        let error = std::io::Error::from(fault);
+        let line = format!(
+            "error[{}]: cannot write the job's output: {error}",
+            codes::G0305
+        );
+        self.print_line(&line);
     }
 
     /// Sends a signal to the process that is the rank: the registered one, else what was started.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use garonne_job::agent_messages::{AgentCommand, AgentReport, QueryId, RankExit};
 use garonne_job::codes;
 use garonne_job::error::Result;
-use garonne_job::limits::{self, AGENT_SILENCE_MAX, FAR_WINDOW, FINALIZED_GRACE, LEFTOVER_GRACE};
+use garonne_job::limits::{self, AGENT_SILENCE_MAX, FINALIZED_GRACE, LEFTOVER_GRACE};
 use garonne_job::node_map::listed;
 use garonne_links::process_tree;
 use garonne_tcp::agent_channel::ChannelLoss;
@@ -72,10 +72,9 @@ impl Agent<'_> {
             AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
             AgentCommand::StreamCredit(rank, side, bytes) => {
                 if self.is_here(rank) {
-                    let room = &mut self.slots[rank as usize].stream_credit[side as usize];
-                    *room = (*room + bytes as usize).min(FAR_WINDOW);
-                    self.slots[rank as usize].unfinished_lines[side as usize].wait_anew();
-                    self.forward(kind(side), rank, false);
+                    let stream = (kind(side), rank);
+                    self.output
+                        .add_credit(&mut self.ctx, stream, bytes as usize);
                 }
             }
             AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
@@ -105,14 +104,24 @@ impl Agent<'_> {
         }
     }
 
-    /// Deals with links that were lost since the last event.
-    pub(super) fn handle_lost_links(&mut self) {
+    /// Deals with links and output that were lost since the last event.
+    pub(super) fn handle_losses(&mut self) {
+        self.handle_lost_links();
+        self.handle_output_loss();
+    }
+
+    fn handle_lost_links(&mut self) {
         while let Some(lost) = self.ctx.links.take_lost() {
             match lost {
                 LostLink::Parent(how) => self.parent_lost(how),
                 LostLink::Child(node, how) => self.child_lost(node, how),
             }
         }
+    }
+
+    /// Prints a line of the agent itself.
+    pub(super) fn print_line(&mut self, line: &str) {
+        self.output.print_line(&mut self.ctx, line);
     }
 
     /// The line to the first agent is gone: nothing may be left here.
@@ -224,14 +233,7 @@ impl Agent<'_> {
         match report {
             AgentReport::Output(rank, side, bytes) => {
                 if self.is_of(rank, node) {
-                    let kind = kind(side);
-                    let stream = self.slots[rank as usize].stream_mut(kind);
-                    if let Some(source) = &mut stream.source {
-                        source.feed(&bytes);
-                    }
-                    if stream.reading {
-                        self.read_output(kind, rank);
-                    }
+                    self.output.feed(&mut self.ctx, kind(side), rank, &bytes);
                 }
             }
             AgentReport::Failed {
@@ -429,7 +431,7 @@ impl Agent<'_> {
         if !self.ctx.is_child() {
             return;
         }
-        self.check_unfinished(now);
+        self.output.check_unfinished(&mut self.ctx, now);
         let up = self.ctx.links.parent_mut();
         if up.is_some_and(|up| up.check(&self.ctx.epoll, now).is_err()) {
             return self.ctx.links.lose_parent(&self.ctx.epoll);

@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use rustix::event::epoll;
 
-use super::output::StreamKind;
-use super::root_role::output_stream;
-use super::{Agent, EpollToken};
+use super::super::EpollToken;
+use super::super::context::Context;
+use super::super::output::StreamKind;
+use super::super::root_role::output_stream;
+use super::Output;
 use garonne_job::agent_messages::AgentReport;
 use garonne_job::limits::{DRAIN_READS, FAR_WINDOW, PARTIAL_LINE_WAIT};
 
@@ -56,15 +58,21 @@ impl UnfinishedLine {
     }
 }
 
-impl Agent<'_> {
+impl Output {
     /// Passes on what a rank has written, as far as there is room for it, or all as last words.
-    pub(super) fn forward(&mut self, kind: StreamKind, rank: u32, last_words: bool) {
+    pub(super) fn forward(
+        &mut self,
+        ctx: &mut Context<'_>,
+        kind: StreamKind,
+        rank: u32,
+        last_words: bool,
+    ) {
         let mut buffer = [0; 16 * 1024];
         for _ in 0..8 {
-            let slot = &mut self.slots[rank as usize];
+            let slot = &mut self.streams[rank as usize];
             let room = match last_words {
                 true => buffer.len(),
-                false => slot.stream_credit[output_stream(kind) as usize].min(buffer.len()),
+                false => slot.credit[output_stream(kind) as usize].min(buffer.len()),
             };
             let stream = slot.stream_mut(kind);
             let Some(source) = &mut stream.source else {
@@ -81,23 +89,21 @@ impl Agent<'_> {
             };
             if got == 0 {
                 if let Some(pipe) = source.pipe() {
-                    let _ = epoll::delete(&self.ctx.epoll, pipe);
+                    let _ = epoll::delete(&ctx.epoll, pipe);
                 }
                 stream.source = None;
             }
             let place = output_stream(kind) as usize;
-            slot.stream_credit[place] = slot.stream_credit[place].saturating_sub(got);
-            if let Some(bytes) = slot.unfinished_lines[place].take(&buffer[..got], last_words) {
-                self.ctx
-                    .report(&AgentReport::Output(rank, output_stream(kind), bytes));
+            slot.credit[place] = slot.credit[place].saturating_sub(got);
+            if let Some(bytes) = slot.unfinished[place].take(&buffer[..got], last_words) {
+                ctx.report(&AgentReport::Output(rank, output_stream(kind), bytes));
             }
             if got == 0 {
-                self.ctx
-                    .report(&AgentReport::Output(rank, output_stream(kind), Vec::new()));
+                ctx.report(&AgentReport::Output(rank, output_stream(kind), Vec::new()));
             }
         }
-        let slot = &mut self.slots[rank as usize];
-        let reading = slot.stream_credit[output_stream(kind) as usize] > 0;
+        let slot = &mut self.streams[rank as usize];
+        let reading = slot.credit[output_stream(kind) as usize] > 0;
         let stream = slot.stream_mut(kind);
         if reading != stream.reading {
             stream.reading = reading;
@@ -107,7 +113,7 @@ impl Agent<'_> {
             };
             if let Some(pipe) = stream.source.as_ref().and_then(|source| source.pipe()) {
                 let _ = epoll::modify(
-                    &self.ctx.epoll,
+                    &ctx.epoll,
                     pipe,
                     EpollToken::Output(kind, rank).pack(),
                     flags,
@@ -117,28 +123,27 @@ impl Agent<'_> {
     }
 
     /// All that a rank has written so far.
-    pub(super) fn forward_all(&mut self, rank: u32) {
+    pub(super) fn forward_all(&mut self, ctx: &mut Context<'_>, rank: u32) {
         for kind in [StreamKind::Out, StreamKind::Err] {
-            (0..DRAIN_READS).for_each(|_| self.forward(kind, rank, true));
-            self.forward_unfinished(kind, rank);
+            (0..DRAIN_READS).for_each(|_| self.forward(ctx, kind, rank, true));
+            self.forward_unfinished(ctx, kind, rank);
         }
     }
 
     /// The beginning of a line that has waited long enough for its end.
-    fn forward_unfinished(&mut self, kind: StreamKind, rank: u32) {
-        let tail = &mut self.slots[rank as usize].unfinished_lines[output_stream(kind) as usize];
+    fn forward_unfinished(&mut self, ctx: &mut Context<'_>, kind: StreamKind, rank: u32) {
+        let tail = &mut self.streams[rank as usize].unfinished[output_stream(kind) as usize];
         if let Some(bytes) = tail.take_all() {
-            self.ctx
-                .report(&AgentReport::Output(rank, output_stream(kind), bytes));
+            ctx.report(&AgentReport::Output(rank, output_stream(kind), bytes));
         }
     }
 
     /// When an unfinished line is to be passed on.
     pub(super) fn unfinished_due(&self) -> Option<Instant> {
         let tails = self
-            .slots
+            .streams
             .iter()
-            .flat_map(|slot| slot.unfinished_lines.iter().zip(slot.stream_credit));
+            .flat_map(|slot| slot.unfinished.iter().zip(slot.credit));
         tails
             .filter_map(|(tail, room)| tail.since.filter(|_| room > 0))
             .min()
@@ -146,18 +151,34 @@ impl Agent<'_> {
     }
 
     /// Passes on those that are due.
-    pub(super) fn check_unfinished(&mut self, now: Instant) {
-        for rank in 0..self.slots.len() as u32 {
+    pub fn check_unfinished(&mut self, ctx: &mut Context<'_>, now: Instant) {
+        for rank in 0..self.streams.len() as u32 {
             for kind in [StreamKind::Out, StreamKind::Err] {
-                let (slot, place) = (&self.slots[rank as usize], output_stream(kind) as usize);
-                let since = slot.unfinished_lines[place]
+                let (slot, place) = (&self.streams[rank as usize], output_stream(kind) as usize);
+                let since = slot.unfinished[place]
                     .since
-                    .filter(|_| slot.stream_credit[place] > 0);
+                    .filter(|_| slot.credit[place] > 0);
                 if since.is_some_and(|since| since + PARTIAL_LINE_WAIT <= now) {
-                    self.forward_unfinished(kind, rank);
+                    self.forward_unfinished(ctx, kind, rank);
                 }
             }
         }
+    }
+
+    /// Lets more of a stream of this host be sent to the first agent.
+    pub fn add_credit(
+        &mut self,
+        ctx: &mut Context<'_>,
+        (kind, rank): (StreamKind, u32),
+        bytes: usize,
+    ) {
+        let (slot, place) = (
+            &mut self.streams[rank as usize],
+            output_stream(kind) as usize,
+        );
+        slot.credit[place] = (slot.credit[place] + bytes).min(FAR_WINDOW);
+        slot.unfinished[place].wait_anew();
+        self.forward(ctx, kind, rank, false);
     }
 }
 
