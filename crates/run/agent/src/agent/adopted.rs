@@ -260,7 +260,7 @@ impl Agent<'_> {
             let node = self.ctx.job.nodes.of(rank);
             self.output.add_unread_rank();
             let listener = self.ctx.hosts.take_listener(rank);
-            self.slots.push(RankSlot {
+            self.ranks.add(RankSlot {
                 node,
                 pid: 0,
                 program: program_of.next().unwrap_or(0),
@@ -278,7 +278,7 @@ impl Agent<'_> {
     /// How it ended is its launcher's business.
     pub(super) fn adopted_over(&mut self, rank: u32) {
         if self.ctx.is_adopted {
-            self.slots[rank as usize].ended = Some(ProcessExit::Exit(0));
+            self.ranks[rank].ended = Some(ProcessExit::Exit(0));
         }
     }
 
@@ -288,8 +288,8 @@ impl Agent<'_> {
         match self.adopted_end(rank) {
             Some(ended) => self.fail_adopted(rank, ended),
             None => {
-                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
-                self.await_reaping(index);
+                self.ranks[rank].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
+                self.ranks.await_reaping(&self.ctx.epoll, index);
             }
         }
     }
@@ -300,7 +300,7 @@ impl Agent<'_> {
     pub(super) fn fail_adopted(&mut self, rank: u32, ended: ProcessExit) {
         match ended {
             ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) => {
-                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + BLAME_WAIT);
+                self.ranks[rank].wrapper_deadline = Some(Instant::now() + BLAME_WAIT);
             }
             _ => self.ended_without_finalize(rank, ended),
         }
@@ -309,9 +309,10 @@ impl Agent<'_> {
     /// How an adopted rank ended, if that is known.
     pub(super) fn adopted_end(&self, rank: u32) -> Option<ProcessExit> {
         self.adopted_role.as_ref()?;
-        let member = self.slots[rank as usize].member?;
-        self.end_reported_by(member)
-            .or_else(|| process_tree::end_unreaped(self.processes[member as usize].pid))
+        let member = self.ranks[rank].member?;
+        self.ranks
+            .end_reported_by(member)
+            .or_else(|| process_tree::end_unreaped(self.ranks.process(member).pid))
     }
 
     /// The rank that asked for this agent says nothing more: its end, before it has registered, is
@@ -329,8 +330,8 @@ impl Agent<'_> {
             .as_ref()
             .map_or(0, |adopted| adopted.first_rank);
         let came = self
-            .slots
-            .get(leader as usize)
+            .ranks
+            .get(leader)
             .is_some_and(|slot| slot.member.is_some());
         if !came {
             // It may have registered with its last breath.
@@ -338,8 +339,8 @@ impl Agent<'_> {
         }
         let came = came
             || self
-                .slots
-                .get(leader as usize)
+                .ranks
+                .get(leader)
                 .is_some_and(|slot| slot.member.is_some());
         if !came {
             self.rank_refused(
@@ -370,8 +371,8 @@ impl Agent<'_> {
         adopted.orphans_until = None;
         let launcher = adopted.launcher.clone();
         // Who has finalized may do as it likes.
-        let orphan = self.slots.iter().position(|slot| {
-            let member = slot.member.map(|index| &self.processes[index as usize]);
+        let orphan = self.ranks.iter().position(|slot| {
+            let member = slot.member.map(|index| self.ranks.process(index));
             member.is_some_and(|member| !member.gone && !member.finalized)
         });
         if let Some(rank) = orphan {
@@ -403,7 +404,7 @@ impl Agent<'_> {
         }
         adopted.until = None;
         let launcher = adopted.launcher.clone();
-        let absent = self.slots.iter().zip(0..);
+        let absent = self.ranks.iter().zip(0..);
         let absent: Vec<u32> = absent
             .filter(|(slot, _)| slot.node == self.ctx.node && slot.member.is_none())
             .map(|(_, rank)| rank)

@@ -93,7 +93,7 @@ impl Agent<'_> {
             return self.crash_examinations.standing.push(member);
         }
         self.unfinalized_rank.get_or_insert(rank);
-        let pid = self.processes[member as usize].pid;
+        let pid = self.ranks.process(member).pid;
         let program = (pid > 0)
             .then(|| self.start_examining(pid, crash))
             .flatten();
@@ -162,11 +162,11 @@ impl Agent<'_> {
     }
 
     fn let_end(&self, member: u32) {
-        let Some(rank) = self.rank_of(member) else {
+        let Some(rank) = self.ranks.rank_of(member) else {
             return;
         };
-        let epoch = self.processes[member as usize].epoch;
-        let card = self.worlds[epoch].rank_block(rank);
+        let epoch = self.ranks.process(member).epoch;
+        let card = self.ranks.worlds()[epoch].rank_block(rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.
         card.crash().store(MAY_END, Release);
         futex::wake(card.crash(), u32::MAX);
@@ -177,7 +177,7 @@ impl Agent<'_> {
     pub(super) fn place_of_crash(&mut self, rank: u32, signal: i32) -> String {
         // What was written before the rank ended counts.
         self.read_examiner();
-        let member = self.slots[rank as usize].member;
+        let member = self.ranks[rank].member;
         let text = member.and_then(|member| self.crash_examinations.found(member, signal));
         let lines = text.iter().flat_map(|text| text.lines());
         lines

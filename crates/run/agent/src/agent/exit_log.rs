@@ -61,7 +61,7 @@ impl Agent<'_> {
     /// The ends of all ranks of this host, when everything that is left has been killed.
     pub(super) fn ends_here(&self) -> Vec<RankExit> {
         let here = (0..)
-            .zip(&self.slots)
+            .zip(self.ranks.iter())
             .filter(|(_, slot)| slot.node == self.ctx.node);
         let end = |(rank, slot): (u32, &RankSlot)| RankExit {
             rank,
@@ -85,7 +85,7 @@ impl Agent<'_> {
         let mut ends = self.exit_log.elsewhere.clone();
         ends.extend(self.ends_here().into_iter().map(|end| (end.rank, end)));
         let rank = |rank: u32| {
-            let slot = &self.slots[rank as usize];
+            let slot = &self.ranks[rank];
             let end = ends.get(&rank);
             let words = &self.ctx.job.programs[slot.program].argv;
             RankOutcome {
@@ -110,7 +110,7 @@ impl Agent<'_> {
             }
         };
         sheet.write(&JobOutcome {
-            ranks: (0..self.slots.len() as u32).map(rank).collect(),
+            ranks: (0..self.ranks.count()).map(rank).collect(),
             error: self.output.first_error().map(str::to_owned),
         });
     }

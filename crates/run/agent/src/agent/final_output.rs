@@ -21,7 +21,7 @@ impl Agent<'_> {
         self.write_outcome();
         // The rank whose long line is passing finishes it first.
         let passing = self.output.passing();
-        for rank in passing.into_iter().chain(0..self.slots.len() as u32) {
+        for rank in passing.into_iter().chain(0..self.ranks.count()) {
             self.output.drain(&mut self.ctx, rank);
         }
         let code = self.code();

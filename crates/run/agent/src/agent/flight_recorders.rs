@@ -48,13 +48,13 @@ impl Agent<'_> {
         let Some(cause) = self.flight_recorders.cause.filter(|_| !self.ctx.is_adopted) else {
             return;
         };
-        let epoch = |member: u32| self.processes[member as usize].epoch;
+        let epoch = |member: u32| self.ranks.process(member).epoch;
         // Those of one world: of programs that a script ran one after the other, the last.
         let kept = || self.flight_recorders.files.iter();
         let Some(newest) = kept().map(|(_, (member, _))| epoch(*member)).max() else {
             return;
         };
-        let Some(world) = self.worlds.get(newest) else {
+        let Some(world) = self.ranks.worlds().get(newest) else {
             return;
         };
         let mut ranks: Vec<_> = kept()
@@ -76,7 +76,7 @@ impl Agent<'_> {
             world.file(),
         );
         for (&rank, (member, file)) in ranks {
-            let process = self.processes[*member as usize].pid as u32;
+            let process = self.ranks.process(*member).pid as u32;
             tell(&LauncherMessage::FlightRecorder { rank, process }, file);
         }
     }

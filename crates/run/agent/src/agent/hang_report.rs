@@ -103,7 +103,7 @@ impl Agent<'_> {
         patience: Duration,
     ) -> bool {
         let begun = !self.ctx.waiting_for_agents
-            && (!self.worlds.is_empty() || self.ctx.job.nodes.several());
+            && (!self.ranks.worlds().is_empty() || self.ctx.job.nodes.several());
         if self.ctx.is_child() || self.ctx.is_adopted || !begun {
             return false;
         }

@@ -54,13 +54,6 @@ pub(crate) fn own_endpoint() -> Result<HostEndpoint> {
 }
 
 impl Agent<'_> {
-    /// Whether a rank runs, or is to run, on this host.
-    pub(super) fn is_here(&self, rank: u32) -> bool {
-        self.slots
-            .get(rank as usize)
-            .is_some_and(|slot| slot.node == self.ctx.node)
-    }
-
     /// Opens the ports of this node's ranks, and the lines between agents. Returns the listeners by
     /// rank.
     pub(super) fn connect_agents(

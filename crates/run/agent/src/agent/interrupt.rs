@@ -54,8 +54,8 @@ impl Agent<'_> {
         if self.shutdown.is_some() || self.hang_reports.is_interrupt() {
             return;
         }
-        let running: Vec<_> = (0..self.slots.len())
-            .filter(|&rank| self.slots[rank].ended.is_none())
+        let running: Vec<_> = (0..self.ranks.count())
+            .filter(|&rank| self.ranks[rank].ended.is_none())
             .map(|r| r.to_string())
             .collect();
         let shown = if running.len() > 16 {
@@ -112,9 +112,9 @@ impl Agent<'_> {
 
     /// Sends a signal to all ranks that do not have it.
     fn signal_ranks(&self, signal: i32, broadcast: bool) {
-        for rank in 0..self.slots.len() as u32 {
-            if !broadcast || is_apart(self.slots[rank as usize].pid) {
-                self.signal_rank(rank, signal);
+        for rank in 0..self.ranks.count() {
+            if !broadcast || is_apart(self.ranks[rank].pid) {
+                self.ranks.signal_rank(rank, signal);
             }
         }
     }

@@ -7,7 +7,6 @@
 //! could still register, and at least one rank never came. Looked at only while there is such a
 //! rank, a few times a second; nothing here costs the ranks anything.
 
-use garonne_job::process_exit::ProcessExit;
 use std::time::{Duration, Instant};
 
 use super::{Agent, RankSlot};
@@ -56,13 +55,6 @@ fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
     }
 }
 
-impl RankSlot {
-    /// Whether the rank has ended well before it came to the world of this number.
-    fn missed(&self, epoch_of_member: Option<u32>, epoch: u32) -> bool {
-        self.ended == Some(ProcessExit::Exit(0)) && epoch_of_member.is_none_or(|last| last < epoch)
-    }
-}
-
 impl Agent<'_> {
     /// The world that ranks joined last, if some rank will never come to it.
     fn incomplete_world(&self) -> Option<u32> {
@@ -70,14 +62,15 @@ impl Agent<'_> {
         if self.ctx.job.nodes.several() {
             return None;
         }
-        let epoch = u32::try_from(self.worlds.len()).ok()?.checked_sub(1)?;
+        let epoch = u32::try_from(self.ranks.worlds().len())
+            .ok()?
+            .checked_sub(1)?;
         let missed = |slot: &RankSlot| slot.missed(self.epoch_of(slot), epoch);
-        (self.shutdown.is_none() && self.slots.iter().any(missed)).then_some(epoch)
+        (self.shutdown.is_none() && self.ranks.iter().any(missed)).then_some(epoch)
     }
 
     fn epoch_of(&self, slot: &RankSlot) -> Option<u32> {
-        slot.member
-            .map(|index| self.processes[index as usize].epoch)
+        slot.member.map(|index| self.ranks.process(index).epoch)
     }
 
     /// When to look for absent ranks again.
@@ -102,9 +95,9 @@ impl Agent<'_> {
     }
 
     fn end_if_ranks_missing(&mut self, epoch: u32) {
-        self.worlds[epoch].reset_absence();
+        self.ranks.worlds()[epoch].reset_absence();
         let now = Duration::from_nanos(sys::monotonic_ns());
-        let parts: Vec<Participation> = (0..self.slots.len() as u32)
+        let parts: Vec<Participation> = (0..self.ranks.count())
             .map(|rank| self.participation_of(rank, epoch, now))
             .collect();
         let Some((absent, waiter)) = verdict(&parts) else {
@@ -126,18 +119,18 @@ impl Agent<'_> {
         let line = format!(
             "error[{}]: rank {absent} ({}, process {}) ended with exit status 0 and did not call MPI_Init{again}; rank {waiter} waits for ever{others}",
             codes::G0214,
-            self.program_name(absent as u32),
-            self.slots[absent].pid
+            self.ranks.program_name(self.ctx.job, absent as u32),
+            self.ranks[absent as u32].pid
         );
         self.rank_refused(absent as u32, &line);
     }
 
     fn participation_of(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
-        let slot = &self.slots[rank as usize];
+        let slot = &self.ranks[rank];
         if slot.missed(self.epoch_of(slot), epoch) {
             return Participation::Absent;
         }
-        let Some(member) = slot.member.map(|index| &self.processes[index as usize]) else {
+        let Some(member) = slot.member.map(|index| self.ranks.process(index)) else {
             return Participation::Open;
         };
         let gone = member.gone || (member.direct && slot.ended.is_some());
@@ -149,7 +142,7 @@ impl Agent<'_> {
         if gone || member.finalized || member.epoch != epoch {
             return Participation::Open;
         }
-        let wait = self.worlds[epoch].rank_block(rank).wait();
+        let wait = self.ranks.worlds()[epoch].rank_block(rank).wait();
         wait.filter(|wait| {
             wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
         })
@@ -161,10 +154,10 @@ impl Agent<'_> {
     fn strangers_alive(&self) -> bool {
         process_tree::children_of(rustix::process::getpid().as_raw_pid())
             .into_iter()
-            .filter(|pid| !self.slots.iter().any(|slot| slot.pid == *pid))
+            .filter(|pid| !self.ranks.iter().any(|slot| slot.pid == *pid))
             .any(|pid| {
                 process_tree::ended(pid).is_none()
-                    && !self.processes.iter().any(|member| member.pid == pid)
+                    && !self.ranks.processes().any(|member| member.pid == pid)
             })
     }
 }

@@ -35,10 +35,9 @@ mod output;
 mod output_routing;
 mod output_source;
 mod parent_link;
-mod rank_description;
 pub(crate) mod rank_start;
+mod ranks;
 mod reaper;
-mod registered_process;
 mod relay_rendezvous;
 mod relay_search;
 mod relays;
@@ -64,7 +63,6 @@ mod worlds;
 use garonne_job::agent_socket_name::AgentSocketName;
 use garonne_job::process_exit::ProcessExit;
 pub use garonne_job::settings::ENV_SINGLETONS;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -94,38 +92,15 @@ use output::{OutputSink, StreamKind};
 use output_routing::Output;
 use output_source::OutputSource;
 use rank_start::{PreparedProgram, RankStarter};
-use registered_process::RegisteredProcess;
+use ranks::{RankSlot, Ranks, RegisteredProcess};
 use root_role::RootRole;
 use shutdown::Shutdown;
-use worlds::Worlds;
-
-/// A rank as started.
-#[derive(Debug)]
-struct RankSlot {
-    /// Node on which the rank runs. A rank of another node has no process here; that node's agent
-    /// reports its end.
-    node: u32,
-    pid: i32,
-    program: usize,
-    ended: Option<ProcessExit>,
-    /// Index in `processes` of the newest process that registered.
-    member: Option<u32>,
-    /// The registered process disappeared before its wrapper: the wrapper's status is awaited until
-    /// then.
-    wrapper_deadline: Option<Instant>,
-    /// The port at which other hosts' ranks reach it.
-    listener: Option<TcpListener>,
-    /// The first agent knows of its end.
-    end_reported: bool,
-}
 
 struct Agent<'a> {
     ctx: Context<'a>,
     admission: RegistrationSecret,
     lifeline: (OwnedFd, OwnedFd),
-    slots: Vec<RankSlot>,
-    processes: Vec<RegisteredProcess>,
-    worlds: Worlds,
+    ranks: Ranks,
     output: Output,
     /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
     /// of a death.
@@ -243,9 +218,7 @@ impl<'a> Agent<'a> {
             ctx,
             admission: RegistrationSecret::draw()?,
             lifeline: pipe,
-            slots: Vec::new(),
-            processes: Vec::new(),
-            worlds: Worlds::default(),
+            ranks: Ranks::default(),
             output: Output::new(job),
             room_for_pidfds: true,
             shutdown: None,
@@ -350,7 +323,7 @@ impl<'a> Agent<'a> {
             };
             self.output.add_rank(&self.ctx, (out, err));
             let listener = self.ctx.hosts.take_listener(rank);
-            self.slots.push(RankSlot {
+            self.ranks.add(RankSlot {
                 node,
                 pid,
                 program,
@@ -440,7 +413,7 @@ impl<'a> Agent<'a> {
             EpollToken::Reconnect(place) => self.reconnect_ready(place),
             EpollToken::Probe(place) => {
                 self.networks
-                    .probe_ready(&mut self.ctx, &self.worlds, place)
+                    .probe_ready(&mut self.ctx, self.ranks.worlds(), place)
             }
             EpollToken::SnapshotProcess(number) => {
                 self.snapshots.read_snapshot(&mut self.ctx, number)

@@ -175,7 +175,7 @@ impl Agent<'_> {
         if due > now {
             return;
         }
-        let open: Vec<u32> = (0..self.slots.len() as u32)
+        let open: Vec<u32> = (0..self.ranks.count())
             .filter(|rank| self.has_not_registered(*rank))
             .collect();
         self.other_mpi.due = match open.is_empty() || self.shutdown.is_some() {
@@ -201,12 +201,12 @@ impl Agent<'_> {
     }
 
     fn has_not_registered(&self, rank: u32) -> bool {
-        let slot = &self.slots[rank as usize];
+        let slot = &self.ranks[rank];
         slot.node == self.ctx.node && slot.member.is_none() && slot.ended.is_none()
     }
 
     fn look_at_rank(&mut self, rank: u32, now: Instant) {
-        let own = self.slots[rank as usize].pid;
+        let own = self.ranks[rank].pid;
         let all = std::iter::once(own).chain(process_tree::descendants(own));
         let seen = all.into_iter().find_map(|pid| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
@@ -239,7 +239,7 @@ impl Agent<'_> {
         };
         let (enough, alone) = match sighting.direct {
             true => (OTHER_MPI_WAIT, true),
-            false => (OTHER_MPI_BEHIND_WRAPPER, self.processes.is_empty()),
+            false => (OTHER_MPI_BEHIND_WRAPPER, self.ranks.none_registered()),
         };
         let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sighting.pid));
         alone
@@ -251,11 +251,11 @@ impl Agent<'_> {
     /// job, unless it says by its exit status that it failed.
     pub(super) fn was_of_other_mpi(&self, rank: u32) -> bool {
         match self.other_mpi.sightings.get(&rank) {
-            Some(sighting) => sighting.direct || self.processes.is_empty(),
+            Some(sighting) => sighting.direct || self.ranks.none_registered(),
             None => self
                 .other_mpi
                 .linked
-                .contains_key(&self.slots[rank as usize].program),
+                .contains_key(&self.ranks[rank].program),
         }
     }
 
@@ -272,8 +272,8 @@ impl Agent<'_> {
 
     /// Returns which process of a rank runs which library, as the rest of a sentence.
     pub(super) fn other_mpi_of(&self, rank: u32, runs: &str) -> String {
-        let slot = &self.slots[rank as usize];
-        let program = self.program_name(rank);
+        let slot = &self.ranks[rank];
+        let program = self.ranks.program_name(self.ctx.job, rank);
         let (pid, found) = match self.other_mpi.sightings.get(&rank) {
             Some(sighting) => (sighting.pid, sighting.found.clone()),
             None => {

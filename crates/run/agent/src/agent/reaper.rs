@@ -10,20 +10,20 @@ impl Agent<'_> {
     /// Some child has ended: finds out which ranks have, and reaps orphans.
     pub(super) fn reap_children(&mut self) {
         let mut found = false;
-        for rank in 0..self.slots.len() {
-            let slot = &mut self.slots[rank];
+        for rank in 0..self.ranks.count() {
+            let slot = &mut self.ranks[rank];
             if slot.ended.is_none()
                 && let Some(ended) = process_tree::ended(slot.pid)
             {
                 slot.ended = Some(ended);
                 found = true;
-                self.rank_ended(rank as u32, ended);
+                self.rank_ended(rank, ended);
             }
         }
         self.check_starters();
         if !found {
             // One set: of both there may be ten thousand.
-            let ranks = self.slots.iter().map(|slot| slot.pid);
+            let ranks = self.ranks.iter().map(|slot| slot.pid);
             let kept: HashSet<i32> = ranks.chain(self.starters()).collect();
             for pid in process_tree::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !kept.contains(&pid) {

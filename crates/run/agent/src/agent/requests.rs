@@ -1,6 +1,5 @@
 //! What registered processes and tools ask of the agent, and its answers.
 
-use garonne_job::process_exit::ProcessExit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
@@ -11,7 +10,6 @@ use super::{Agent, EpollToken, RegisteredProcess, reverse_connect};
 use garonne_job::agent_messages::ReverseConnectRequest;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::layout::RankState;
 use garonne_job::rank_messages::{LIBRARY_VERSION, PROTOCOLS, ToAgent, ToRank};
 use garonne_links::agent_discovery::{ENV_AGENT, ENV_JOB};
 use garonne_links::output_pipe::wait_for_output;
@@ -103,10 +101,12 @@ impl Agent<'_> {
                 );
             }
             Ok(ToAgent::Attach) => self.attach(&socket),
-            Ok(ToAgent::DisableNetwork { network, drained }) => {
-                self.networks
-                    .request_drain(&mut self.ctx, &self.worlds, socket, (network, drained))
-            }
+            Ok(ToAgent::DisableNetwork { network, drained }) => self.networks.request_drain(
+                &mut self.ctx,
+                self.ranks.worlds(),
+                socket,
+                (network, drained),
+            ),
             Ok(ToAgent::Query(wish)) => {
                 self.snapshots
                     .query_other_hosts(&mut self.ctx, socket, wish)
@@ -138,25 +138,26 @@ impl Agent<'_> {
 
     fn attach(&mut self, socket: &OwnedFd) {
         // Where no rank runs tools are the only ones to read a board. Without it they say less.
-        if self.worlds.is_empty()
+        if self.ranks.worlds().is_empty()
             && self.ctx.hosts.are_known()
             && self.ctx.job.ranks_of(self.ctx.node).is_empty()
         {
             let _ = self.new_world(0, LIBRARY_VERSION, 0);
         }
-        if let Some(world) = self.worlds.newest() {
+        if let Some(world) = self.ranks.worlds().newest() {
             world.reset_absence();
         }
         let message = ToRank::Attached {
             command: self.ctx.job.command.chars().take(4096).collect(),
             launcher: self.ctx.launcher as u32,
-            ranks: self.slots.len() as u32,
+            ranks: self.ranks.count(),
             hosts: self.ctx.host_names(),
             name: self.job_name(),
             started_s: self.ctx.job.started_s,
         };
         let file: Vec<_> = self
-            .worlds
+            .ranks
+            .worlds()
             .newest()
             .map(|world| world.file().as_fd())
             .into_iter()
@@ -166,7 +167,10 @@ impl Agent<'_> {
 
     /// Makes the world of this number, whose first rank loaded the library's `version`.
     fn new_world(&mut self, epoch: u32, version: &str, creator: u32) -> Result<()> {
-        let world = self.worlds.add(&self.ctx, (epoch, version, creator))?;
+        let world = self
+            .ranks
+            .worlds_mut()
+            .add(&self.ctx, (epoch, version, creator))?;
         self.networks.publish_routes(world.board());
         Ok(())
     }
@@ -182,11 +186,7 @@ impl Agent<'_> {
     fn register(&mut self, request: Registration, socket: OwnedFd) {
         // Its predecessor in this place may have said MPI_Finalize on its own socket just before:
         // hear that first.
-        if let Some(holder) = self
-            .slots
-            .get(request.rank as usize)
-            .and_then(|slot| slot.member)
-        {
+        if let Some(holder) = self.ranks.get(request.rank).and_then(|slot| slot.member) {
             self.read_process(holder);
         }
         let verdict = self
@@ -227,7 +227,7 @@ impl Agent<'_> {
                 );
                 // A second process in one place harms nobody; but for a rank that cannot join, the
                 // others wait for ever.
-                if code != codes::G0205 && (request.rank as usize) < self.slots.len() {
+                if code != codes::G0205 && request.rank < self.ranks.count() {
                     self.rank_refused(request.rank, &format!("error[{code}]: {text}"));
                 }
             }
@@ -238,23 +238,22 @@ impl Agent<'_> {
         let Registration {
             rank, pid, version, ..
         } = request;
-        if !self.is_here(*rank) {
+        if !self.ranks.is_of(*rank, self.ctx.node) {
             return Err(Error::misuse(
                 codes::G0212,
                 format!(
                     "this job has {} ranks and no rank {rank} here",
-                    self.slots.len()
+                    self.ranks.count()
                 ),
             ));
         }
         let protocol = agree(PROTOCOLS, request)?;
         let mut epoch = 0;
-        if let Some(holder) = self.slots[*rank as usize]
+        if let Some(holder) = self.ranks[*rank]
             .member
-            .map(|index| &self.processes[index as usize])
+            .map(|index| self.ranks.process(index))
         {
-            let alive =
-                !holder.gone && (!holder.direct || self.slots[*rank as usize].ended.is_none());
+            let alive = !holder.gone && (!holder.direct || self.ranks[*rank].ended.is_none());
             if alive && (pid.1 == holder.pid || process_tree::is_ancestor(holder.pid, pid.1)) {
                 return Ok(RegistrationResult::Alone);
             }
@@ -273,10 +272,10 @@ impl Agent<'_> {
             );
             return Err(Error::misuse(codes::G0218, text));
         }
-        if epoch as usize >= self.worlds.len() {
+        if epoch as usize >= self.ranks.worlds().len() {
             self.new_world(epoch, version, *rank)?;
         }
-        let world = &self.worlds[epoch];
+        let world = &self.ranks.worlds()[epoch];
         let (other, creator) = world.version();
         if other != version {
             let text =
@@ -313,7 +312,7 @@ impl Agent<'_> {
         socket: OwnedFd,
         lifeline: &OwnedFd,
     ) {
-        let slot = &mut self.slots[request.rank as usize];
+        let slot = &self.ranks[request.rank];
         let direct = request.pid.1 == slot.pid;
         // Without room for a descriptor, or from another PID namespace, the end of its socket tells
         // of its death.
@@ -322,9 +321,7 @@ impl Agent<'_> {
             false => Pid::from_raw(request.pid.1)
                 .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
         };
-        let index = self.processes.len() as u32;
-        slot.member = Some(index);
-        let world = &self.worlds[epoch];
+        let world = &self.ranks.worlds()[epoch];
         let cpu = self
             .ctx
             .job
@@ -344,17 +341,11 @@ impl Agent<'_> {
             .secret
             .as_ref()
             .and_then(|secret| secret.lay_down().ok());
-        if let (Some(listener), Some(secret)) =
-            (&self.slots[request.rank as usize].listener, &secret)
-        {
+        if let (Some(listener), Some(secret)) = (&self.ranks[request.rank].listener, &secret) {
             fds.extend([listener.as_fd(), secret.as_fd()]);
         }
         reply(socket.as_fd(), &message, &fds);
-        let _ = self.ctx.listen(socket.as_fd(), EpollToken::Control(index));
-        if let Some(pidfd) = &pidfd {
-            let _ = self.ctx.listen(pidfd.as_fd(), EpollToken::Process(index));
-        }
-        self.processes.push(RegisteredProcess {
+        let process = RegisteredProcess {
             epoch,
             protocol,
             pid: request.pid.1,
@@ -365,21 +356,21 @@ impl Agent<'_> {
             gone: false,
             leaves: false,
             report: String::new(),
-        });
-    }
-
-    /// The rank that a member is or was.
-    pub(super) fn rank_of(&self, member: u32) -> Option<u32> {
-        self.slots
-            .iter()
-            .position(|slot| slot.member == Some(member))
-            .map(|rank| rank as u32)
+        };
+        let index = self.ranks.register(request.rank, process);
+        let process = self.ranks.process(index);
+        if let Some(socket) = &process.socket {
+            let _ = self.ctx.listen(socket.as_fd(), EpollToken::Control(index));
+        }
+        if let Some(pidfd) = &process.pidfd {
+            let _ = self.ctx.listen(pidfd.as_fd(), EpollToken::Process(index));
+        }
     }
 
     /// Messages of one registered process.
     pub(super) fn read_process(&mut self, index: u32) {
         loop {
-            let Some(socket) = &self.processes[index as usize].socket else {
+            let Some(socket) = &self.ranks.process(index).socket else {
                 return;
             };
             let received = sys::recv(socket.as_fd(), RecvFlags::DONTWAIT);
@@ -387,7 +378,7 @@ impl Agent<'_> {
                 Ok(received) if !received.bytes.is_empty() => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 _ => {
-                    let member = &mut self.processes[index as usize];
+                    let member = self.ranks.process_mut(index);
                     member.socket = None;
                     if !member.direct && member.pidfd.is_none() {
                         self.process_gone(index);
@@ -395,7 +386,7 @@ impl Agent<'_> {
                     return;
                 }
             };
-            let Some(rank) = self.rank_of(index) else {
+            let Some(rank) = self.ranks.rank_of(index) else {
                 return;
             };
             match ToAgent::decode(&received.bytes) {
@@ -405,46 +396,46 @@ impl Agent<'_> {
                 Ok(message) => self.handle_process_message(index, rank, message),
                 // A rank that talks nonsense has overwritten itself; it will fail with its own
                 // words.
-                Err(_) => self.processes[index as usize].socket = None,
+                Err(_) => self.ranks.process_mut(index).socket = None,
             }
         }
     }
 
     fn handle_process_message(&mut self, index: u32, rank: u32, message: ToAgent) {
-        let epoch = self.processes[index as usize].epoch;
+        let epoch = self.ranks.process(index).epoch;
         match message {
-            ToAgent::Finalized => self.processes[index as usize].finalized = true,
-            ToAgent::Resumed => self.processes[index as usize].finalized = false,
+            ToAgent::Finalized => self.ranks.process_mut(index).finalized = true,
+            ToAgent::Resumed => self.ranks.process_mut(index).finalized = false,
             ToAgent::Abort { code, text } => {
                 // Another launcher wants to see it end with that code, not by a signal of ours.
-                self.processes[index as usize].leaves = self.ctx.is_adopted;
+                self.ranks.process_mut(index).leaves = self.ctx.is_adopted;
                 self.aborted(rank, code, &text);
                 if self.ctx.is_adopted {
                     wait_for_output(std::io::stderr().as_fd());
-                    self.answer(index, &ToRank::Acknowledged);
+                    self.ranks.answer(index, &ToRank::Acknowledged);
                 }
             }
-            ToAgent::Report { text } => self.processes[index as usize].report = text,
+            ToAgent::Report { text } => self.ranks.process_mut(index).report = text,
             ToAgent::Put { key, value } => {
-                let world = self.worlds.get_mut(epoch);
+                let world = self.ranks.worlds_mut().get_mut(epoch);
                 let waited = world.map_or(Vec::new(), |world| world.put(key, value.clone()));
                 let message = ToRank::Value { value };
                 waited
                     .into_iter()
-                    .for_each(|member| self.answer(member, &message));
+                    .for_each(|member| self.ranks.answer(member, &message));
             }
             ToAgent::Get { key } => {
-                let world = self.worlds.get_mut(epoch);
+                let world = self.ranks.worlds_mut().get_mut(epoch);
                 if let Some(value) = world.and_then(|world| world.get(index, key)) {
-                    self.answer(index, &ToRank::Value { value });
+                    self.ranks.answer(index, &ToRank::Value { value });
                 }
             }
             ToAgent::Fence => {
-                let world = self.worlds.get_mut(epoch);
+                let world = self.ranks.worlds_mut().get_mut(epoch);
                 world
                     .map_or(Vec::new(), |world| world.fence(index))
                     .into_iter()
-                    .for_each(|member| self.answer(member, &ToRank::Fenced));
+                    .for_each(|member| self.ranks.answer(member, &ToRank::Fenced));
             }
             ToAgent::ReverseConnect { peer, bulk } => {
                 let call = ReverseConnectRequest {
@@ -453,7 +444,7 @@ impl Agent<'_> {
                     bulk,
                 };
                 self.networks
-                    .request_reverse_connect(&mut self.ctx, &self.worlds, call)
+                    .request_reverse_connect(&mut self.ctx, self.ranks.worlds(), call)
             }
             ToAgent::Unreachable { peer } => {
                 if let Some(line) = reverse_connect::unreachable(&self.ctx, peer) {
@@ -475,38 +466,18 @@ impl Agent<'_> {
         }
     }
 
-    fn answer(&self, member: u32, message: &ToRank) {
-        let member = &self.processes[member as usize];
-        if let Some(socket) = &member.socket {
-            let message = message.encode_in(member.protocol);
-            let _ = sys::send(socket.as_fd(), &message, &[], SendFlags::DONTWAIT);
-        }
-    }
-
-    /// Takes from a member's card that it has finalized: its program may have closed the socket by
-    /// which it would say so.
-    pub(super) fn process_finalized(&mut self, index: u32) {
-        let Some(rank) = self.rank_of(index) else {
-            return;
-        };
-        let epoch = self.processes[index as usize].epoch;
-        if self.worlds[epoch].rank_block(rank).state() == RankState::Finalized {
-            self.processes[index as usize].finalized = true;
-        }
-    }
-
     /// A process that registered from behind a wrapper is gone.
     pub(super) fn process_gone(&mut self, index: u32) {
-        let member = &mut self.processes[index as usize];
+        let member = self.ranks.process_mut(index);
         if std::mem::replace(&mut member.gone, true) {
             // Its parent has reaped it: only this is still reported of its pidfd.
             return self.process_reaped(index);
         }
         // What it said before it died still counts (Finalized, Abort).
         self.read_process(index);
-        self.process_finalized(index);
-        let rank = self.rank_of(index);
-        let member = &mut self.processes[index as usize];
+        self.ranks.process_finalized(index);
+        let rank = self.ranks.rank_of(index);
+        let member = self.ranks.process_mut(index);
         if member.finalized {
             member.pidfd = None;
             rank.into_iter().for_each(|rank| self.adopted_over(rank));
@@ -516,52 +487,14 @@ impl Agent<'_> {
         }
     }
 
-    /// How a registered process behind a wrapper ended, as far as the kernel says it.
-    pub(super) fn end_reported_by(&self, index: u32) -> Option<ProcessExit> {
-        let member = &self.processes[index as usize];
-        // Once its wrapper is gone it is a child of ours.
-        process_tree::end_told_by(member.pidfd.as_ref()?.as_fd())
-            .or_else(|| process_tree::ended(member.pid))
-    }
-
-    /// Waits for the end of a dead process to be known: nothing but its reaping is reported from
-    /// now on.
-    pub(super) fn await_reaping(&mut self, index: u32) {
-        let member = &mut self.processes[index as usize];
-        let token = EpollToken::Process(index).pack();
-        let watched = member.pidfd.as_ref().is_some_and(|pidfd| {
-            epoll::modify(&self.ctx.epoll, pidfd, token, epoll::EventFlags::empty()).is_ok()
-        });
-        if !watched {
-            member.pidfd = None;
-        }
-    }
-
     fn process_reaped(&mut self, index: u32) {
-        let told = self.end_reported_by(index);
-        if let Some(pidfd) = &self.processes[index as usize].pidfd {
+        let told = self.ranks.end_reported_by(index);
+        if let Some(pidfd) = &self.ranks.process(index).pidfd {
             // It says no more, but can still be asked.
             let _ = epoll::delete(&self.ctx.epoll, pidfd);
         }
-        if let (Some(ended), Some(rank)) = (told, self.rank_of(index)) {
+        if let (Some(ended), Some(rank)) = (told, self.ranks.rank_of(index)) {
             self.wrapped_rank_ended(rank, ended);
-        }
-    }
-
-    /// Shows on the board that a rank's process is gone. Not for one that ended well after
-    /// MPI_Finalize: that is no failure that a peer's receive from any source should see.
-    pub(super) fn mark_gone(&self, rank: u32) {
-        // The key that ends the job has ended it: what it waited for is still to be read.
-        if self.hang_reports.is_interrupt() {
-            return;
-        }
-        if let Some(member) = self.slots[rank as usize]
-            .member
-            .map(|index| &self.processes[index as usize])
-        {
-            self.worlds[member.epoch]
-                .rank_block(rank)
-                .set_state(RankState::Gone);
         }
     }
 }

@@ -94,21 +94,14 @@ impl Agent<'_> {
     /// Ranks of other hosts have ended.
     pub(super) fn ended_elsewhere(&mut self, ranks: Vec<u32>) {
         for rank in &ranks {
-            if let Some(slot) = self.slots.get_mut(*rank as usize) {
+            if let Some(slot) = self.ranks.get_mut(*rank) {
                 slot.ended.get_or_insert(ProcessExit::Exit(0));
             }
-            self.worlds.mark_ended_elsewhere(&self.ctx, *rank);
+            self.ranks.worlds().mark_ended_elsewhere(&self.ctx, *rank);
         }
         if let Some(far) = &mut self.root_role {
             far.ended_ranks.extend(ranks);
         }
-    }
-
-    /// Whether a started rank is on that node.
-    pub(super) fn is_of(&self, rank: u32, node: u32) -> bool {
-        self.slots
-            .get(rank as usize)
-            .is_some_and(|slot| slot.node == node)
     }
 
     /// Nothing more comes from the ranks of a node and of those below it.
@@ -117,11 +110,11 @@ impl Agent<'_> {
             return;
         }
         let tree = self.ctx.job.tree();
-        for rank in 0..self.slots.len() as u32 {
-            if !tree.is_below(node, self.slots[rank as usize].node) {
+        for rank in 0..self.ranks.count() {
+            if !tree.is_below(node, self.ranks[rank].node) {
                 continue;
             }
-            self.slots[rank as usize]
+            self.ranks[rank]
                 .ended
                 .get_or_insert(ProcessExit::Signal(libc::SIGKILL));
             for kind in [StreamKind::Out, StreamKind::Err] {

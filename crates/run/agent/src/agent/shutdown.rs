@@ -7,14 +7,13 @@
 use garonne_job::process_exit::ProcessExit;
 use std::time::Instant;
 
+use super::Agent;
 use super::output_routing::OutputLoss;
-use super::{Agent, RankSlot};
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::Result;
 use garonne_job::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
 use garonne_links::process_tree::{self, signal_name};
-use garonne_links::sys;
 
 /// The job is over but for what still runs.
 #[derive(Debug)]
@@ -59,23 +58,11 @@ pub(super) fn ends_jobs(signal: i32) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
-impl RankSlot {
-    fn is_over(&self, gone: impl Fn(u32) -> bool) -> bool {
-        self.ended.is_some() && self.member.is_none_or(gone)
-    }
-}
-
 impl Agent<'_> {
     /// The exit code, once there is nothing left to wait for.
     pub(super) fn exit_code_if_done(&mut self) -> Result<Option<i32>> {
         let now = Instant::now();
-        let gone = |index: u32| {
-            self.processes[index as usize].direct || self.processes[index as usize].gone
-        };
-        let over = self
-            .slots
-            .iter()
-            .all(|slot| slot.is_over(gone) && slot.wrapper_deadline.is_none());
+        let over = self.ranks.all_over();
         // Elsewhere it is ordered when the job is over.
         let over_everywhere = over
             && !self.ctx.is_child()
@@ -123,7 +110,7 @@ impl Agent<'_> {
             return false;
         };
         if self.is_killing() {
-            (0..self.slots.len() as u32).for_each(|rank| self.signal_rank(rank, libc::SIGKILL));
+            (0..self.ranks.count()).for_each(|rank| self.ranks.signal_rank(rank, libc::SIGKILL));
         }
         let (code, stage) = (self.code(), ShutdownStage::Leftovers(until));
         self.shutdown = Some(Shutdown { code, stage });
@@ -134,7 +121,7 @@ impl Agent<'_> {
     /// alone, which alone hears it; and no process, of which the commands that started agents end
     /// with these.
     fn nothing_left(&self) -> bool {
-        let ranks = 0..self.slots.len() as u32;
+        let ranks = 0..self.ranks.count();
         let mut heard = ranks.filter(|rank| !self.ctx.is_child() || self.ctx.is_here(*rank));
         heard.all(|rank| self.output.has_ended(rank)) && !process_tree::any_alive()
     }
@@ -142,26 +129,26 @@ impl Agent<'_> {
     /// A rank's direct child has ended.
     pub(super) fn rank_ended(&mut self, rank: u32, ended: ProcessExit) {
         self.exit_log.note_end(rank);
-        let slot = &mut self.slots[rank as usize];
+        let slot = &mut self.ranks[rank];
         slot.wrapper_deadline = None;
         let Some(index) = slot.member else {
             return self.unregistered_ended(rank, ended);
         };
         self.read_process(index);
-        self.process_finalized(index);
-        if self.processes[index as usize].direct {
-            self.processes[index as usize].gone = true;
-            if !self.processes[index as usize].finalized || ended != ProcessExit::Exit(0) {
+        self.ranks.process_finalized(index);
+        if self.ranks.process(index).direct {
+            self.ranks.process_mut(index).gone = true;
+            if !self.ranks.process(index).finalized || ended != ProcessExit::Exit(0) {
                 self.mark_gone(rank);
             }
         }
-        let member = &self.processes[index as usize];
+        let member = self.ranks.process(index);
         if member.finalized {
             return self.finalized_ended(rank, ended);
         }
         if member.gone || ended != ProcessExit::Exit(0) {
             // A wrapper may say something else than how its child ended.
-            let ended = self.end_reported_by(index).unwrap_or(ended);
+            let ended = self.ranks.end_reported_by(index).unwrap_or(ended);
             self.ended_without_finalize(rank, ended);
         }
     }
@@ -175,8 +162,8 @@ impl Agent<'_> {
             let (code, what) = describe(ended);
             let mut line = format!(
                 "error[{code}]: rank {rank} ({}, process {}) {what}",
-                self.program_name(rank),
-                self.slots[rank as usize].pid
+                self.ranks.program_name(self.ctx.job, rank),
+                self.ranks[rank].pid
             );
             if is_foreign {
                 let other = self.other_mpi_of(rank, "ran");
@@ -199,11 +186,11 @@ impl Agent<'_> {
             let (code, what) = describe(ended);
             let place = format!(
                 "rank {rank} ({}, process {})",
-                self.program_name(rank),
-                self.slots[rank as usize].pid
+                self.ranks.program_name(self.ctx.job, rank),
+                self.ranks[rank].pid
             );
             // Python calls MPI_Finalize on its way out, whatever its program ended by.
-            let when = match is_python(&self.program_name(rank)) {
+            let when = match is_python(&self.ranks.program_name(self.ctx.job, rank)) {
                 true => ": its Python program ended by an exception or by sys.exit",
                 false => " after MPI_Finalize",
             };
@@ -226,8 +213,11 @@ impl Agent<'_> {
 
     pub(super) fn ended_without_finalize(&mut self, rank: u32, ended: ProcessExit) {
         self.mark_gone(rank);
-        let pid = self.member_pid(rank);
-        let place = format!("rank {rank} ({}, process {pid})", self.program_name(rank));
+        let pid = self.ranks.member_pid(rank);
+        let place = format!(
+            "rank {rank} ({}, process {pid})",
+            self.ranks.program_name(self.ctx.job, rank)
+        );
         let (code, line) = match ended {
             ProcessExit::Signal(signal) => (
                 128 + signal,
@@ -239,7 +229,7 @@ impl Agent<'_> {
                 ),
             ),
             // A shell reports the signal that ended its command in this way.
-            ProcessExit::Exit(code @ 129..=159) if !self.is_direct(rank) => (
+            ProcessExit::Exit(code @ 129..=159) if !self.ranks.is_direct(rank) => (
                 code,
                 format!(
                     "error[{}]: {place} was killed by {}{}",
@@ -272,22 +262,10 @@ impl Agent<'_> {
     /// crashed and was examined.
     fn place_of_signal(&mut self, rank: u32, signal: i32) -> String {
         let call = match signal {
-            libc::SIGSEGV | libc::SIGBUS => self.last_call(rank),
+            libc::SIGSEGV | libc::SIGBUS => self.ranks.last_call(rank),
             _ => String::new(),
         };
         call + &self.place_of_crash(rank, signal)
-    }
-
-    pub(super) fn member_pid(&self, rank: u32) -> i32 {
-        let slot = &self.slots[rank as usize];
-        slot.member
-            .map_or(slot.pid, |index| self.processes[index as usize].pid)
-    }
-
-    fn is_direct(&self, rank: u32) -> bool {
-        self.slots[rank as usize]
-            .member
-            .is_none_or(|index| self.processes[index as usize].direct)
     }
 
     /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's
@@ -300,21 +278,18 @@ impl Agent<'_> {
         if self.shutdown.is_none() {
             self.unfinalized_rank.get_or_insert(rank);
         }
-        match self
-            .end_reported_by(index)
-            .or(self.slots[rank as usize].ended)
-        {
+        match self.ranks.end_reported_by(index).or(self.ranks[rank].ended) {
             Some(ended) => self.ended_without_finalize(rank, ended),
             None => {
-                self.slots[rank as usize].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
-                self.await_reaping(index);
+                self.ranks[rank].wrapper_deadline = Some(Instant::now() + WRAPPER_WAIT);
+                self.ranks.await_reaping(&self.ctx.epoll, index);
             }
         }
     }
 
     /// The kernel says how the registered process ended, before its wrapper has.
     pub(super) fn wrapped_rank_ended(&mut self, rank: u32, ended: ProcessExit) {
-        if self.slots[rank as usize].wrapper_deadline.take().is_some() {
+        if self.ranks[rank].wrapper_deadline.take().is_some() {
             match self.ctx.is_adopted {
                 true => self.fail_adopted(rank, ended),
                 false => self.ended_without_finalize(rank, ended),
@@ -330,8 +305,8 @@ impl Agent<'_> {
         }
         let place = format!(
             "rank {rank} ({}, process {})",
-            self.program_name(rank),
-            self.member_pid(rank)
+            self.ranks.program_name(self.ctx.job, rank),
+            self.ranks.member_pid(rank)
         );
         let line = format!(
             "error[{}]: {place} ended before MPI_Finalize; {}",
@@ -349,13 +324,21 @@ impl Agent<'_> {
         );
     }
 
+    /// Shows on the board that a rank's process is gone. The key that ends the job has ended it, if
+    /// one does: then what it waited for is still to be read.
+    fn mark_gone(&self, rank: u32) {
+        if !self.hang_reports.is_interrupt() {
+            self.ranks.mark_gone(rank);
+        }
+    }
+
     /// A rank called MPI_Abort.
     pub(super) fn aborted(&mut self, rank: u32, code: i32, text: &str) {
         let line = match text.trim_end() {
             "" => format!(
                 "error[{}]: rank {rank} ({}) called MPI_Abort with code {code}{}",
                 codes::G0202,
-                self.program_name(rank),
+                self.ranks.program_name(self.ctx.job, rank),
                 if code == 0 {
                     "; an aborted job ends with 1"
                 } else {
@@ -404,9 +387,9 @@ impl Agent<'_> {
         }
         self.output.drain(&mut self.ctx, rank);
         self.output.blame(rank);
-        let report = self.slots[rank as usize]
+        let report = self.ranks[rank]
             .member
-            .map(|index| std::mem::take(&mut self.processes[index as usize].report))
+            .map(|index| std::mem::take(&mut self.ranks.process_mut(index).report))
             .unwrap_or_default();
         if self.ctx.is_child() {
             let JobFailure {
@@ -458,7 +441,7 @@ impl Agent<'_> {
         {
             return;
         }
-        if let Some(rank) = rank.filter(|rank| (*rank as usize) < self.slots.len()) {
+        if let Some(rank) = rank.filter(|rank| *rank < self.ranks.count()) {
             self.output.drain(&mut self.ctx, rank);
             self.output.blame(rank);
         }
@@ -523,25 +506,11 @@ impl Agent<'_> {
         self.end(1, ShutdownStage::Kill(Instant::now()));
     }
 
-    /// The ranks of this node that have ended and of which the first agent was not told.
-    pub(super) fn all_ended_here(&self) -> Vec<u32> {
-        let gone = |index: u32| {
-            self.processes[index as usize].direct || self.processes[index as usize].gone
-        };
-        let news = self.slots.iter().zip(0..).filter(|(slot, _)| {
-            slot.node == self.ctx.node
-                && !slot.end_reported
-                && slot.is_over(gone)
-                && slot.wrapper_deadline.is_none()
-        });
-        news.map(|(_, rank)| rank).collect()
-    }
-
     /// Asks all ranks to end, and ends them soon.
     pub(super) fn terminate(&mut self, code: i32) {
         self.end(code, ShutdownStage::Kill(Instant::now() + self.grace));
-        for rank in 0..self.slots.len() as u32 {
-            self.signal_rank(rank, libc::SIGTERM);
+        for rank in 0..self.ranks.count() {
+            self.ranks.signal_rank(rank, libc::SIGTERM);
         }
     }
 
@@ -559,7 +528,7 @@ impl Agent<'_> {
         self.ctx.command_all(&AgentCommand::End { patient, code });
         self.let_crashed_end();
         self.stop_unused_starters();
-        self.worlds.mark_ending();
+        self.ranks.worlds().mark_ending();
     }
 
     /// Ends the job where its output cannot be written any more: as a program in a shell's pipeline
@@ -595,17 +564,6 @@ impl Agent<'_> {
             codes::G0305
         );
         self.print_line(&line);
-    }
-
-    /// Sends a signal to the process that is the rank: the registered one, else what was started.
-    pub(super) fn signal_rank(&self, rank: u32, signal: i32) {
-        let slot = &self.slots[rank as usize];
-        match slot.member.map(|index| &self.processes[index as usize]) {
-            Some(member) if member.leaves => {}
-            Some(member) if !member.direct && !member.gone => sys::kill(member.pid, signal),
-            _ if slot.ended.is_none() => sys::kill(slot.pid, signal),
-            _ => {}
-        }
     }
 }
 

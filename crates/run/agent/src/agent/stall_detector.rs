@@ -112,12 +112,11 @@ impl Agent<'_> {
     /// The processor time that the ranks of this host have used; `None` if one runs, or has not
     /// come to MPI yet.
     fn used_by_sleepers(&self) -> Option<u64> {
-        let running =
-            (0..self.slots.len() as u32).filter(|rank| self.slots[*rank as usize].ended.is_none());
+        let running = (0..self.ranks.count()).filter(|rank| self.ranks[*rank].ended.is_none());
         let mut used = 0;
         for rank in running {
-            self.slots[rank as usize].member?;
-            used += ticks_of_sleeper(self.member_pid(rank))?;
+            self.ranks[rank].member?;
+            used += ticks_of_sleeper(self.ranks.member_pid(rank))?;
         }
         Some(used)
     }

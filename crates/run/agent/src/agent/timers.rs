@@ -23,7 +23,7 @@ impl Agent<'_> {
             });
         let outputs = self.output.due().into_iter();
         outputs
-            .chain(self.slots.iter().filter_map(|slot| slot.wrapper_deadline))
+            .chain(self.ranks.iter().filter_map(|slot| slot.wrapper_deadline))
             .chain(ending)
             .chain(self.deadline)
             .chain(self.absence_due())
@@ -39,11 +39,11 @@ impl Agent<'_> {
         self.output.output_due(&self.ctx, now);
         let code = self.code();
         self.output.check_failure_output(&mut self.ctx, code, now);
-        for rank in 0..self.slots.len() {
-            let slot = &mut self.slots[rank];
+        for rank in 0..self.ranks.count() {
+            let slot = &mut self.ranks[rank];
             if slot.wrapper_deadline.is_some_and(|due| due <= now) {
                 slot.wrapper_deadline = None;
-                self.wrapper_outlived_rank(rank as u32);
+                self.wrapper_outlived_rank(rank);
             }
         }
         if self.deadline.is_some_and(|due| due <= now) {

@@ -71,7 +71,7 @@ impl Agent<'_> {
             } => self.terminate(code),
             AgentCommand::Finish => self.finish(now + LEFTOVER_GRACE),
             AgentCommand::StreamCredit(rank, side, bytes) => {
-                if self.is_here(rank) {
+                if self.ranks.is_of(rank, self.ctx.node) {
                     let stream = (kind(side), rank);
                     self.output
                         .add_credit(&mut self.ctx, stream, bytes as usize);
@@ -80,7 +80,7 @@ impl Agent<'_> {
             AgentCommand::Input(bytes) => self.stdin.write_stdin(&mut self.ctx, &bytes),
             AgentCommand::Ended(ranks) => ranks
                 .into_iter()
-                .for_each(|rank| self.worlds.mark_ended_elsewhere(&self.ctx, rank)),
+                .for_each(|rank| self.ranks.worlds().mark_ended_elsewhere(&self.ctx, rank)),
             order @ (AgentCommand::ReverseConnect(_)
             | AgentCommand::DisabledNetworks(_)
             | AgentCommand::ReportAddresses(_)
@@ -91,7 +91,7 @@ impl Agent<'_> {
             | AgentCommand::OpenRendezvous(_)
             | AgentCommand::TryRendezvous(_)) => {
                 self.networks
-                    .take_command(&mut self.ctx, &self.worlds, order)
+                    .take_command(&mut self.ctx, self.ranks.worlds(), order)
             }
             AgentCommand::Query(asked, wish) => {
                 self.snapshots.take_query(&mut self.ctx, asked, wish)
@@ -232,7 +232,7 @@ impl Agent<'_> {
     pub(super) fn handle_root_report(&mut self, node: u32, report: AgentReport) {
         match report {
             AgentReport::Output(rank, side, bytes) => {
-                if self.is_of(rank, node) {
+                if self.ranks.is_of(rank, node) {
                     self.output.feed(&mut self.ctx, kind(side), rank, &bytes);
                 }
             }
@@ -251,7 +251,7 @@ impl Agent<'_> {
                 }
             }
             AgentReport::RankExits(ends) => {
-                let is_there = |end: &RankExit| self.is_of(end.rank, node);
+                let is_there = |end: &RankExit| self.ranks.is_of(end.rank, node);
                 let ends: Vec<_> = ends.into_iter().filter(is_there).collect();
                 self.exit_log.note_elsewhere(ends);
             }
@@ -263,7 +263,7 @@ impl Agent<'_> {
             | AgentReport::RendezvousOpened(..)
             | AgentReport::RendezvousReached(_)) => {
                 self.networks
-                    .take_report(&mut self.ctx, &self.worlds, node, report)
+                    .take_report(&mut self.ctx, self.ranks.worlds(), node, report)
             }
             AgentReport::Query(number, wish) => {
                 self.snapshots
@@ -380,9 +380,9 @@ impl Agent<'_> {
         if !self.ctx.job.nodes.several() {
             return;
         }
-        let mut over = self.all_ended_here();
+        let mut over = self.ranks.all_ended_here(&self.ctx);
         over.iter()
-            .for_each(|rank| self.slots[*rank as usize].end_reported = true);
+            .for_each(|rank| self.ranks[*rank].end_reported = true);
         match &mut self.root_role {
             Some(far) => far.ended_ranks.extend(over),
             None => {

@@ -8,9 +8,10 @@ use std::os::fd::AsFd;
 use garonne_sites::SymbolResolver;
 use garonne_sync::shm::MapAccess;
 
-use super::worlds::World;
-use super::{Agent, RegisteredProcess};
+use super::super::worlds::World;
+use super::{Ranks, RegisteredProcess};
 use garonne_job::call_names;
+use garonne_job::job::Job;
 use garonne_job::layout::{self, last_calls};
 use garonne_job::program_map::{self, ProgramMap};
 use garonne_links::memory_file;
@@ -22,15 +23,15 @@ const QUICK: &str = "the send or receive";
 /// many each says little.
 const CALLS_SHOWN: usize = 4;
 
-impl Agent<'_> {
+impl Ranks {
     /// The program that is the rank: what its process was called by, which is not what was started
     /// where that is a shell or a tool that runs others.
-    pub(super) fn program_name(&self, rank: u32) -> String {
+    pub fn program_name(&self, job: &Job, rank: u32) -> String {
         let told = self.program_map_of(rank).program;
         if !told.is_empty() {
             return told;
         }
-        let program = &self.ctx.job.programs[self.slots[rank as usize].program];
+        let program = &job.programs[self[rank].program];
         program
             .argv
             .first()
@@ -41,7 +42,7 @@ impl Agent<'_> {
     /// Returns the latest MPI call of a rank that a signal ended, as the rest of a sentence; empty
     /// if it did not say. Whether it had left its latest call nobody knows, nor which of its
     /// threads was killed.
-    pub(super) fn last_call(&self, rank: u32) -> String {
+    pub fn last_call(&self, rank: u32) -> String {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
         };
@@ -68,7 +69,7 @@ impl Agent<'_> {
 
     /// The process that is the rank, and its world.
     fn joined(&self, rank: u32) -> Option<(&RegisteredProcess, &World)> {
-        let member = &self.processes[self.slots[rank as usize].member? as usize];
+        let member = self.process_of(rank)?;
         Some((member, self.worlds.get(member.epoch)?))
     }
 
