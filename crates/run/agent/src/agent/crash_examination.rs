@@ -14,8 +14,10 @@ use std::time::Instant;
 
 use garonne_sync::futex;
 
+use super::EpollToken;
+use super::context::Context;
 use super::helper_process::{self, HelperProcess};
-use super::{Agent, EpollToken};
+use super::ranks::Ranks;
 use garonne_job::limits::{CRASH_TEXT_BYTES_MAX, CRASH_WAIT};
 use garonne_job::printable;
 use garonne_links::sys;
@@ -47,6 +49,10 @@ impl Drop for ExaminerProcess {
 }
 
 /// The examination of ranks that a signal ends: one at a time, by a program of the agent's own.
+///
+/// Owned by the agent. [`examine`](Self::examine) begins, what the program writes is read as the
+/// epoll tells, and [`check_examinations`](Self::check_examinations) is called when
+/// [`due`](Self::due) says so. [`let_crashed_end`](Self::let_crashed_end) comes with the job's end.
 #[derive(Debug, Default)]
 pub(super) struct CrashExaminations {
     examined: Option<ExaminedRank>,
@@ -57,6 +63,11 @@ pub(super) struct CrashExaminations {
 impl CrashExaminations {
     fn program(&mut self) -> Option<&mut ExaminerProcess> {
         self.examined.as_mut()?.program.as_mut()
+    }
+
+    /// Whether a process is or was examined.
+    pub fn is_examining(&self) -> bool {
+        self.examined.is_some()
     }
 
     /// When the program has had enough time.
@@ -82,25 +93,20 @@ impl CrashExaminations {
     }
 }
 
-impl Agent<'_> {
-    /// A rank tells that a signal ends it. From now on that is the first failure, whoever fails
-    /// meanwhile.
-    pub(super) fn rank_crashed(&mut self, rank: u32, member: u32, crash: CrashReport) {
-        if self.shutdown.is_some() || self.hang_reports.is_interrupt() {
-            return self.let_end(member);
+impl CrashExaminations {
+    /// Has a registered process examined that a signal ends, unless another one is or was.
+    pub fn examine(&mut self, ctx: &Context<'_>, ranks: &Ranks, member: u32, crash: CrashReport) {
+        if self.examined.is_some() {
+            return self.standing.push(member);
         }
-        if self.crash_examinations.examined.is_some() {
-            return self.crash_examinations.standing.push(member);
-        }
-        self.unfinalized_rank.get_or_insert(rank);
-        let pid = self.ranks.process(member).pid;
+        let pid = ranks.process(member).pid;
         let program = (pid > 0)
-            .then(|| self.start_examining(pid, crash))
+            .then(|| self.start_examining(ctx, pid, crash))
             .flatten();
         if program.is_none() {
-            self.let_end(member);
+            self.let_end(ranks, member);
         }
-        self.crash_examinations.examined = Some(ExaminedRank {
+        self.examined = Some(ExaminedRank {
             member,
             signal: crash.signal,
             program,
@@ -109,20 +115,24 @@ impl Agent<'_> {
         });
     }
 
-    fn start_examining(&self, pid: i32, crash: CrashReport) -> Option<ExaminerProcess> {
+    fn start_examining(
+        &self,
+        ctx: &Context<'_>,
+        pid: i32,
+        crash: CrashReport,
+    ) -> Option<ExaminerProcess> {
         let words = ["agent", "--crashed", &pid.to_string(), &crash.word()];
-        let HelperProcess { pid, pipe } = helper_process::start(&words, self.ctx.signals)?;
+        let HelperProcess { pid, pipe } = helper_process::start(&words, ctx.signals)?;
         let program = ExaminerProcess { pid, pipe };
-        self.ctx
-            .listen(program.pipe.as_fd(), EpollToken::CrashExaminer)
+        ctx.listen(program.pipe.as_fd(), EpollToken::CrashExaminer)
             .ok()?;
         Some(program)
     }
 
     /// The program that examines a rank says something, or has ended.
-    pub(super) fn read_examiner(&mut self) {
+    pub fn read_examiner(&mut self, ranks: &Ranks) {
         let mut buffer = [0; 4096];
-        while let Some(examined) = &mut self.crash_examinations.examined {
+        while let Some(examined) = &mut self.examined {
             let Some(program) = &examined.program else {
                 return;
             };
@@ -132,41 +142,41 @@ impl Agent<'_> {
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_examination(),
+                Ok(_) | Err(_) => return self.end_examination(ranks),
             }
         }
     }
 
     /// Enough has been found, or has to be enough: the rank may end.
-    fn end_examination(&mut self) {
-        if let Some(examined) = &mut self.crash_examinations.examined {
+    fn end_examination(&mut self, ranks: &Ranks) {
+        if let Some(examined) = &mut self.examined {
             examined.program = None;
             let member = examined.member;
-            self.let_end(member);
+            self.let_end(ranks, member);
         }
     }
 
     /// Ends the program if it has had its time.
-    pub(super) fn check_examinations(&mut self, now: Instant) {
-        if self.crash_examinations.due().is_some_and(|due| due <= now) {
-            self.end_examination();
+    pub fn check_examinations(&mut self, ranks: &Ranks, now: Instant) {
+        if self.due().is_some_and(|due| due <= now) {
+            self.end_examination(ranks);
         }
     }
 
     /// The job ends: nobody need stand still any more.
-    pub(super) fn let_crashed_end(&mut self) {
-        self.end_examination();
-        for member in std::mem::take(&mut self.crash_examinations.standing) {
-            self.let_end(member);
+    pub fn let_crashed_end(&mut self, ranks: &Ranks) {
+        self.end_examination(ranks);
+        for member in std::mem::take(&mut self.standing) {
+            self.let_end(ranks, member);
         }
     }
 
-    fn let_end(&self, member: u32) {
-        let Some(rank) = self.ranks.rank_of(member) else {
+    pub fn let_end(&self, ranks: &Ranks, member: u32) {
+        let Some(rank) = ranks.rank_of(member) else {
             return;
         };
-        let epoch = self.ranks.process(member).epoch;
-        let card = self.ranks.worlds()[epoch].rank_block(rank);
+        let epoch = ranks.process(member).epoch;
+        let card = ranks.worlds()[epoch].rank_block(rank);
         // SYNC(crash-end): the rank looks before and after it sleeps.
         card.crash().store(MAY_END, Release);
         futex::wake(card.crash(), u32::MAX);
@@ -174,11 +184,11 @@ impl Agent<'_> {
 
     /// Returns lines that say where in the program the signal came that ended a rank; empty if that
     /// is not known.
-    pub(super) fn place_of_crash(&mut self, rank: u32, signal: i32) -> String {
+    pub fn place_of_crash(&mut self, ranks: &Ranks, rank: u32, signal: i32) -> String {
         // What was written before the rank ended counts.
-        self.read_examiner();
-        let member = self.ranks[rank].member;
-        let text = member.and_then(|member| self.crash_examinations.found(member, signal));
+        self.read_examiner(ranks);
+        let member = ranks[rank].member;
+        let text = member.and_then(|member| self.found(member, signal));
         let lines = text.iter().flat_map(|text| text.lines());
         lines
             .map(|line| format!("\n  {}", printable::line(line)))

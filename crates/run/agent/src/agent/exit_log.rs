@@ -5,7 +5,8 @@ use garonne_job::process_exit::ProcessExit;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::{Agent, RankSlot};
+use super::context::Context;
+use super::ranks::{RankSlot, Ranks};
 use garonne_job::agent_messages::RankExit;
 use garonne_job::codes;
 use garonne_job::error::Error;
@@ -13,7 +14,10 @@ use garonne_job::job::Job;
 use garonne_job::outcome::{JobOutcome, RankOutcome};
 use garonne_links::process_tree::signal_name;
 
-/// Ends as they came.
+/// Ends of ranks as they came.
+///
+/// Owned by the agent. [`begin`](Self::begin) comes when ranks start,
+/// [`write_outcome`](Self::write_outcome) when everything that is left has been killed.
 #[derive(Debug)]
 pub(super) struct ExitLog {
     begun: Instant,
@@ -57,44 +61,48 @@ impl ExitLog {
     }
 }
 
-impl Agent<'_> {
+impl ExitLog {
     /// The ends of all ranks of this host, when everything that is left has been killed.
-    pub(super) fn ends_here(&self) -> Vec<RankExit> {
+    pub fn ends_here(&self, ctx: &Context<'_>, ranks: &Ranks) -> Vec<RankExit> {
         let here = (0..)
-            .zip(self.ranks.iter())
-            .filter(|(_, slot)| slot.node == self.ctx.node);
+            .zip(ranks.iter())
+            .filter(|(_, slot)| slot.node == ctx.node);
         let end = |(rank, slot): (u32, &RankSlot)| RankExit {
             rank,
             process: slot.pid,
             // What was killed at the end was not seen to end.
             ended: slot.ended.unwrap_or(ProcessExit::Signal(libc::SIGKILL)),
-            ran_ms: self.exit_log.ran(rank).as_millis() as u64,
+            ran_ms: self.ran(rank).as_millis() as u64,
         };
         here.map(end).collect()
     }
 
     /// Tells how all ranks ended, when everything that is left has been killed.
-    pub(super) fn write_outcome(&self) {
-        let Some(sheet) = &self.ctx.job.sheet else {
+    pub fn write_outcome(&self, ctx: &Context<'_>, ranks: &Ranks, error: Option<&str>) {
+        let Some(sheet) = &ctx.job.sheet else {
             return;
         };
         let own = rustix::system::uname()
             .nodename()
             .to_string_lossy()
             .into_owned();
-        let mut ends = self.exit_log.elsewhere.clone();
-        ends.extend(self.ends_here().into_iter().map(|end| (end.rank, end)));
+        let mut ends = self.elsewhere.clone();
+        ends.extend(
+            self.ends_here(ctx, ranks)
+                .into_iter()
+                .map(|end| (end.rank, end)),
+        );
         let rank = |rank: u32| {
-            let slot = &self.ranks[rank];
+            let slot = &ranks[rank];
             let end = ends.get(&rank);
-            let words = &self.ctx.job.programs[slot.program].argv;
+            let words = &ctx.job.programs[slot.program].argv;
             RankOutcome {
                 rank,
                 program: words
                     .first()
                     .map_or_else(String::new, |word| word.to_string_lossy().into_owned()),
-                host: match self.ctx.job.nodes.several() {
-                    true => self.ctx.job.nodes.name(slot.node).to_owned(),
+                host: match ctx.job.nodes.several() {
+                    true => ctx.job.nodes.name(slot.node).to_owned(),
                     false => own.clone(),
                 },
                 process: end.map(|end| end.process),
@@ -110,8 +118,8 @@ impl Agent<'_> {
             }
         };
         sheet.write(&JobOutcome {
-            ranks: (0..self.ranks.count()).map(rank).collect(),
-            error: self.output.first_error().map(str::to_owned),
+            ranks: (0..ranks.count()).map(rank).collect(),
+            error: error.map(str::to_owned),
         });
     }
 }

@@ -18,7 +18,8 @@ impl Agent<'_> {
     pub(super) fn close_output(&mut self) -> i32 {
         process_tree::kill_all();
         self.name_missing_hosts();
-        self.write_outcome();
+        self.exit_log
+            .write_outcome(&self.ctx, &self.ranks, self.output.first_error());
         // The rank whose long line is passing finishes it first.
         let passing = self.output.passing();
         for rank in passing.into_iter().chain(0..self.ranks.count()) {
@@ -33,7 +34,7 @@ impl Agent<'_> {
             self.flush_slowly();
             self.output.flush(&self.ctx, StreamKind::Out);
             self.handle_output_loss();
-            self.hand_recorders_over();
+            self.flight_recorders.hand_over(&self.ctx, &self.ranks);
         }
         self.code()
     }

@@ -6,12 +6,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::SendFlags;
 
-use super::{Agent, rank_start};
+use super::context::Context;
+use super::rank_start;
+use super::ranks::Ranks;
 use garonne_job::limits::{FDS_OF_AGENT, RECORDERS_TOLD};
 use garonne_job::rank_messages::LauncherMessage;
 use garonne_links::sys;
 
 /// Memory files in which ranks record events, kept while the job runs.
+///
+/// Owned by the agent. [`keep`](Self::keep) takes a file when a rank hands it over,
+/// [`blame`](Self::blame) notes a failure, and [`hand_over`](Self::hand_over) comes last.
 #[derive(Debug, Default)]
 pub(super) struct FlightRecorders {
     /// By rank: the member whose file it is, and the file.
@@ -32,40 +37,40 @@ impl FlightRecorders {
     }
 }
 
-impl Agent<'_> {
+impl FlightRecorders {
     /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks.
-    pub(super) fn keep_recorder(&mut self, rank: u32, member: u32, file: Option<OwnedFd>) {
+    pub fn keep(&mut self, ctx: &Context<'_>, rank: u32, member: u32, file: Option<OwnedFd>) {
         let has_room =
-            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(self.ctx.job.size());
+            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(ctx.job.size());
         if let Some(file) = file.filter(|_| has_room()) {
-            self.flight_recorders.files.insert(rank, (member, file));
+            self.files.insert(rank, (member, file));
         }
     }
 
     /// Hands the launcher what the ranks of this host have recorded, if the job ended badly: of
     /// those that are nearest by number to the one to blame.
-    pub(super) fn hand_recorders_over(&self) {
-        let Some(cause) = self.flight_recorders.cause.filter(|_| !self.ctx.is_adopted) else {
+    pub fn hand_over(&self, ctx: &Context<'_>, ranks: &Ranks) {
+        let Some(cause) = self.cause.filter(|_| !ctx.is_adopted) else {
             return;
         };
-        let epoch = |member: u32| self.ranks.process(member).epoch;
+        let epoch = |member: u32| ranks.process(member).epoch;
         // Those of one world: of programs that a script ran one after the other, the last.
-        let kept = || self.flight_recorders.files.iter();
+        let kept = || self.files.iter();
         let Some(newest) = kept().map(|(_, (member, _))| epoch(*member)).max() else {
             return;
         };
-        let Some(world) = self.ranks.worlds().get(newest) else {
+        let Some(world) = ranks.worlds().get(newest) else {
             return;
         };
-        let mut ranks: Vec<_> = kept()
+        let mut recorders: Vec<_> = kept()
             .filter(|(_, (member, _))| epoch(*member) == newest)
             .collect();
-        ranks.sort_by_key(|(rank, _)| (rank.abs_diff(cause.unwrap_or(0)), **rank));
-        ranks.truncate(RECORDERS_TOLD);
+        recorders.sort_by_key(|(rank, _)| (rank.abs_diff(cause.unwrap_or(0)), **rank));
+        recorders.truncate(RECORDERS_TOLD);
         // A launcher that is stopped takes no more, and does without.
         let tell = |message: &LauncherMessage, file: &OwnedFd| {
             let _ = sys::send(
-                self.ctx.launcher_socket.as_fd(),
+                ctx.launcher_socket.as_fd(),
                 &message.encode(),
                 &[file.as_fd()],
                 SendFlags::DONTWAIT,
@@ -75,8 +80,8 @@ impl Agent<'_> {
             &LauncherMessage::FlightRecording { rank: cause },
             world.file(),
         );
-        for (&rank, (member, file)) in ranks {
-            let process = self.ranks.process(*member).pid as u32;
+        for (&rank, (member, file)) in recorders {
+            let process = ranks.process(*member).pid as u32;
             tell(&LauncherMessage::FlightRecorder { rank, process }, file);
         }
     }

@@ -175,7 +175,7 @@ impl Agent<'_> {
     /// Ends programs that take longer than they may.
     pub(super) fn check_hang_reports(&mut self, now: Instant) {
         self.snapshots.check_snapshots(&mut self.ctx, now);
-        self.check_examinations(now);
+        self.crash_examinations.check_examinations(&self.ranks, now);
         if self.hang_reports.due().is_some_and(|due| due <= now) {
             self.end_hang_report(false);
         }

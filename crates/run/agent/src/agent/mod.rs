@@ -336,7 +336,7 @@ impl<'a> Agent<'a> {
                 end_reported: false,
             });
         }
-        self.watch_for_other_mpi(&ready);
+        self.other_mpi.watch(&self.ctx, &ready);
         Ok(())
     }
 
@@ -420,7 +420,7 @@ impl<'a> Agent<'a> {
             }
             EpollToken::QueryClient(number) => self.snapshots.client_ready(&mut self.ctx, number),
             EpollToken::HangReport => self.read_hang_report(),
-            EpollToken::CrashExaminer => self.read_examiner(),
+            EpollToken::CrashExaminer => self.crash_examinations.read_examiner(&self.ranks),
         }
         Ok(())
     }

@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Agent;
+use super::context::Context;
 use super::rank_start::PreparedProgram;
+use super::ranks::Ranks;
 use crate::elf::{self, ElfSummary};
 use garonne_job::codes;
 use garonne_job::limits::{
@@ -40,6 +41,9 @@ struct OtherMpiLibrary {
 }
 
 /// The search for ranks that run another MPI's library.
+///
+/// Owned by the agent. [`watch`](Self::watch) comes once the ranks have been started, and
+/// [`check`](Self::check) when [`due`](Self::due) says so.
 #[derive(Debug, Default)]
 pub(super) struct OtherMpiDetector {
     begun: Option<Instant>,
@@ -148,76 +152,78 @@ impl OtherMpiDetector {
     }
 }
 
-impl Agent<'_> {
+impl OtherMpiDetector {
     /// The ranks of this host's programs have been started: from now on those that do not register
     /// are looked at, unless they are one or may be of any MPI.
-    pub(super) fn watch_for_other_mpi(&mut self, programs: &[Option<PreparedProgram>]) {
+    pub fn watch(&mut self, ctx: &Context<'_>, programs: &[Option<PreparedProgram>]) {
         let mut here = programs
             .iter()
             .zip(0..)
             .filter_map(|(ready, index)| Some((index, ready.as_ref()?)));
         let is_free = here.clone().any(|(_, ready)| ready.may_be_of_any_mpi());
-        if self.ctx.job.size() < 2 || is_free || here.clone().next().is_none() {
+        if ctx.job.size() < 2 || is_free || here.clone().next().is_none() {
             return;
         }
         let linked = here
             .by_ref()
             .filter_map(|(index, ready)| Some((index, linked_with(&ready.file())?)));
         let linked = linked.collect();
-        self.other_mpi.begin(Instant::now(), linked);
+        self.begin(Instant::now(), linked);
     }
 
     /// Looks at ranks that have not registered, if it is time, and sets the time of the next look.
-    pub(super) fn check_for_other_mpi(&mut self, now: Instant) {
-        let (Some(begun), Some(due)) = (self.other_mpi.begun, self.other_mpi.due) else {
-            return;
-        };
+    /// Returns a rank that is found to be of another MPI, with its failure.
+    pub fn check(
+        &mut self,
+        ctx: &Context<'_>,
+        ranks: &Ranks,
+        now: Instant,
+    ) -> Option<(u32, String)> {
+        let (begun, due) = (self.begun?, self.due?);
         if due > now {
-            return;
+            return None;
         }
-        let open: Vec<u32> = (0..self.ranks.count())
-            .filter(|rank| self.has_not_registered(*rank))
+        let open: Vec<u32> = (0..ranks.count())
+            .filter(|rank| Self::has_not_registered(ctx, ranks, *rank))
             .collect();
-        self.other_mpi.due = match open.is_empty() || self.shutdown.is_some() {
+        self.due = match open.is_empty() || ctx.is_ending {
             true => None,
             false => Some(now + pause(now.duration_since(begun))),
         };
-        if self.other_mpi.due.is_none() {
-            return;
-        }
-        let turn = self.other_mpi.turn % open.len();
-        self.other_mpi.turn = turn + OTHER_MPI_RANKS;
+        self.due?;
+        let turn = self.turn % open.len();
+        self.turn = turn + OTHER_MPI_RANKS;
         for rank in open
             .iter()
             .cycle()
             .skip(turn)
             .take(OTHER_MPI_RANKS.min(open.len()))
         {
-            self.look_at_rank(*rank, now);
+            self.look_at_rank(ranks, *rank, now);
         }
-        if let Some(rank) = open.into_iter().find(|rank| self.has_gone_on(*rank, now)) {
-            self.end_for_other_mpi(rank, "runs");
-        }
+        let rank = open
+            .into_iter()
+            .find(|rank| self.has_gone_on(ranks, *rank, now))?;
+        Some((rank, self.failure(ctx, ranks, rank, "runs")))
     }
 
-    fn has_not_registered(&self, rank: u32) -> bool {
-        let slot = &self.ranks[rank];
-        slot.node == self.ctx.node && slot.member.is_none() && slot.ended.is_none()
+    fn has_not_registered(ctx: &Context<'_>, ranks: &Ranks, rank: u32) -> bool {
+        let slot = &ranks[rank];
+        slot.node == ctx.node && slot.member.is_none() && slot.ended.is_none()
     }
 
-    fn look_at_rank(&mut self, rank: u32, now: Instant) {
-        let own = self.ranks[rank].pid;
+    fn look_at_rank(&mut self, ranks: &Ranks, rank: u32, now: Instant) {
+        let own = ranks[rank].pid;
         let all = std::iter::once(own).chain(process_tree::descendants(own));
         let seen = all.into_iter().find_map(|pid| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
             let found = self
-                .other_mpi
                 .files
                 .other_mpi(&format!("/proc/{pid}/root"), &mapped(&maps))?;
             Some((pid, found))
         });
         let Some((pid, found)) = seen else { return };
-        let known = self.other_mpi.sightings.get_mut(&rank);
+        let known = self.sightings.get_mut(&rank);
         if let Some(known) = known.filter(|known| known.pid == pid) {
             // A module of Python comes after the library that it needs.
             known.found.caller = found.caller.or(known.found.caller.take());
@@ -228,18 +234,18 @@ impl Agent<'_> {
                 since: now,
                 found,
             };
-            self.other_mpi.sightings.insert(rank, sighting);
+            self.sightings.insert(rank, sighting);
         }
     }
 
     /// Whether a process with another MPI runs for so long that it is what the rank is for.
-    fn has_gone_on(&self, rank: u32, now: Instant) -> bool {
-        let Some(sighting) = self.other_mpi.sightings.get(&rank) else {
+    fn has_gone_on(&self, ranks: &Ranks, rank: u32, now: Instant) -> bool {
+        let Some(sighting) = self.sightings.get(&rank) else {
             return false;
         };
         let (enough, alone) = match sighting.direct {
             true => (OTHER_MPI_WAIT, true),
-            false => (OTHER_MPI_BEHIND_WRAPPER, self.ranks.none_registered()),
+            false => (OTHER_MPI_BEHIND_WRAPPER, ranks.none_registered()),
         };
         let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sighting.pid));
         alone
@@ -249,35 +255,21 @@ impl Agent<'_> {
 
     /// A rank has ended without registering: whether it was of another MPI, which then ends the
     /// job, unless it says by its exit status that it failed.
-    pub(super) fn was_of_other_mpi(&self, rank: u32) -> bool {
-        match self.other_mpi.sightings.get(&rank) {
-            Some(sighting) => sighting.direct || self.ranks.none_registered(),
-            None => self
-                .other_mpi
-                .linked
-                .contains_key(&self.ranks[rank].program),
+    pub fn was_of_other_mpi(&self, ranks: &Ranks, rank: u32) -> bool {
+        match self.sightings.get(&rank) {
+            Some(sighting) => sighting.direct || ranks.none_registered(),
+            None => self.linked.contains_key(&ranks[rank].program),
         }
     }
 
-    /// Ends the job for a rank that runs another MPI, or `ran` it.
-    pub(super) fn end_for_other_mpi(&mut self, rank: u32, runs: &str) {
-        let line = format!(
-            "error[{}]: rank {rank} {}; each of the {} ranks is a world of one",
-            codes::G0240,
-            self.other_mpi_of(rank, runs),
-            self.ctx.job.size()
-        );
-        self.rank_refused(rank, &line);
-    }
-
     /// Returns which process of a rank runs which library, as the rest of a sentence.
-    pub(super) fn other_mpi_of(&self, rank: u32, runs: &str) -> String {
-        let slot = &self.ranks[rank];
-        let program = self.ranks.program_name(self.ctx.job, rank);
-        let (pid, found) = match self.other_mpi.sightings.get(&rank) {
+    pub fn other_mpi_of(&self, ctx: &Context<'_>, ranks: &Ranks, rank: u32, runs: &str) -> String {
+        let slot = &ranks[rank];
+        let program = ranks.program_name(ctx.job, rank);
+        let (pid, found) = match self.sightings.get(&rank) {
             Some(sighting) => (sighting.pid, sighting.found.clone()),
             None => {
-                let linked = self.other_mpi.linked.get(&slot.program);
+                let linked = self.linked.get(&slot.program);
                 let found = OtherMpiLibrary {
                     library: linked.cloned().unwrap_or_default(),
                     caller: None,
@@ -292,6 +284,16 @@ impl Agent<'_> {
         format!(
             "({program}, process {pid}) {runs} another MPI, {}{wanted}",
             found.library
+        )
+    }
+
+    /// Returns the failure of a rank that runs another MPI, or `ran` it.
+    pub fn failure(&self, ctx: &Context<'_>, ranks: &Ranks, rank: u32, runs: &str) -> String {
+        format!(
+            "error[{}]: rank {rank} {}; each of the {} ranks is a world of one",
+            codes::G0240,
+            self.other_mpi_of(ctx, ranks, rank, runs),
+            ctx.job.size()
         )
     }
 }

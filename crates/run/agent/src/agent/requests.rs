@@ -390,9 +390,12 @@ impl Agent<'_> {
                 return;
             };
             match ToAgent::decode(&received.bytes) {
-                Ok(ToAgent::FlightRecorder) => {
-                    self.keep_recorder(rank, index, received.fds.into_iter().next())
-                }
+                Ok(ToAgent::FlightRecorder) => self.flight_recorders.keep(
+                    &self.ctx,
+                    rank,
+                    index,
+                    received.fds.into_iter().next(),
+                ),
                 Ok(message) => self.handle_process_message(index, rank, message),
                 // A rank that talks nonsense has overwritten itself; it will fail with its own
                 // words.
@@ -457,7 +460,17 @@ impl Agent<'_> {
                     self.rank_refused(rank, &line);
                 }
             }
-            ToAgent::Crashed(crash) => self.rank_crashed(rank, index, crash),
+            ToAgent::Crashed(_) if self.has_cause() => {
+                self.crash_examinations.let_end(&self.ranks, index)
+            }
+            // From now on that is the first failure, whoever fails meanwhile.
+            ToAgent::Crashed(crash) => {
+                if !self.crash_examinations.is_examining() {
+                    self.unfinalized_rank.get_or_insert(rank);
+                }
+                self.crash_examinations
+                    .examine(&self.ctx, &self.ranks, index, crash);
+            }
             ToAgent::Register { .. }
             | ToAgent::Attach
             | ToAgent::DisableNetwork { .. }

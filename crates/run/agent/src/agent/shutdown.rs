@@ -154,9 +154,10 @@ impl Agent<'_> {
     }
 
     fn unregistered_ended(&mut self, rank: u32, ended: ProcessExit) {
-        let is_foreign = self.was_of_other_mpi(rank);
+        let is_foreign = self.other_mpi.was_of_other_mpi(&self.ranks, rank);
         if is_foreign && ended == ProcessExit::Exit(0) {
-            return self.end_for_other_mpi(rank, "ran");
+            let line = self.other_mpi.failure(&self.ctx, &self.ranks, rank, "ran");
+            return self.rank_refused(rank, &line);
         }
         if ended != ProcessExit::Exit(0) {
             let (code, what) = describe(ended);
@@ -166,7 +167,9 @@ impl Agent<'_> {
                 self.ranks[rank].pid
             );
             if is_foreign {
-                let other = self.other_mpi_of(rank, "ran");
+                let other = self
+                    .other_mpi
+                    .other_mpi_of(&self.ctx, &self.ranks, rank, "ran");
                 line += &format!("\nnote[{}]: rank {rank} {other}", codes::G0240);
             }
             self.fail(
@@ -195,7 +198,10 @@ impl Agent<'_> {
                 false => " after MPI_Finalize",
             };
             let crash = match ended {
-                ProcessExit::Signal(signal) => self.place_of_crash(rank, signal),
+                ProcessExit::Signal(signal) => {
+                    self.crash_examinations
+                        .place_of_crash(&self.ranks, rank, signal)
+                }
                 ProcessExit::Exit(_) => String::new(),
             };
             let line = format!("error[{code}]: {place} {what}{when}{crash}");
@@ -265,7 +271,9 @@ impl Agent<'_> {
             libc::SIGSEGV | libc::SIGBUS => self.ranks.last_call(rank),
             _ => String::new(),
         };
-        call + &self.place_of_crash(rank, signal)
+        call + &self
+            .crash_examinations
+            .place_of_crash(&self.ranks, rank, signal)
     }
 
     /// The registered process is gone, perhaps before its wrapper: waits a little for the kernel's
@@ -464,7 +472,7 @@ impl Agent<'_> {
     }
 
     /// Whether the job ends already, or its end was asked for: failures do not count any more.
-    fn has_cause(&self) -> bool {
+    pub(super) fn has_cause(&self) -> bool {
         self.shutdown.is_some() || self.hang_reports.is_interrupt()
     }
 
@@ -526,7 +534,7 @@ impl Agent<'_> {
         self.ctx.is_ending = true;
         let patient = matches!(stage, ShutdownStage::Patience(_));
         self.ctx.command_all(&AgentCommand::End { patient, code });
-        self.let_crashed_end();
+        self.crash_examinations.let_crashed_end(&self.ranks);
         self.stop_unused_starters();
         self.ranks.worlds().mark_ending();
     }

@@ -51,7 +51,9 @@ impl Agent<'_> {
             self.out_of_time();
         }
         self.check_missing_ranks(now);
-        self.check_for_other_mpi(now);
+        if let Some((rank, line)) = self.other_mpi.check(&self.ctx, &self.ranks, now) {
+            self.rank_refused(rank, &line);
+        }
         self.check_late_join(now);
         self.check_children(now);
         self.report_pending_failure();

@@ -404,7 +404,7 @@ impl Agent<'_> {
         self.report_ends();
         // An adopted job has no launcher to which it would be told.
         if !self.ctx.is_adopted {
-            let ends = self.ends_here();
+            let ends = self.exit_log.ends_here(&self.ctx, &self.ranks);
             self.ctx.report(&AgentReport::RankExits(ends));
         }
         self.ctx.report(&AgentReport::Done);
