@@ -37,7 +37,9 @@ impl Agent<'_> {
         let below = self.ctx.links.children();
         let line = below.and_then(|below| below.link_to(node));
         let reset = line.and_then(|line| line.reset_since());
-        if let (Some(reset), Some(starter)) = (reset, self.starter_ended(node))
+        let root = self.root_role.as_ref();
+        let starter = root.and_then(|root| root.remote_starts.ended(node));
+        if let (Some(reset), Some(starter)) = (reset, starter)
             && is_gone(reset, starter)
         {
             self.ctx.links.lose_child(&self.ctx.epoll, node);

@@ -14,6 +14,7 @@ use rustix::event::epoll;
 
 use super::agent_link::{AgentLink, LinkLoss};
 use super::output::{OutputSink, StreamKind};
+use super::remote_start::bootstrap_for;
 use super::{Agent, EpollToken, rank_start};
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
@@ -80,7 +81,7 @@ impl Agent<'_> {
         let job = AgentCommand::Job(Box::new(job_for(self.ctx.job, AgentOrigin::Joined))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
-            let errand = self.bootstrap_for(node, secret.clone(), (port, Vec::new()));
+            let errand = bootstrap_for(&self.ctx, node, secret.clone(), (port, Vec::new()));
             let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.ctx.epoll);
             let errand = ToJoiner::Errand(Box::new(errand)).encode();
             let sent = trunk.send(&self.ctx.epoll, &errand);

@@ -9,7 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Agent, RankSlot};
+use super::context::Context;
+use super::ranks::{RankSlot, Ranks};
 use garonne_job::codes;
 use garonne_job::layout::WaitInfo;
 use garonne_job::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
@@ -55,56 +56,70 @@ fn verdict(parts: &[Participation]) -> Option<(usize, usize)> {
     }
 }
 
-impl Agent<'_> {
+/// The search for ranks that will never join a world.
+///
+/// Owned by the agent. [`check`](Self::check) is called after each event, and when
+/// [`due`](Self::due) says so.
+#[derive(Debug, Default)]
+pub(super) struct MissingRanks {
+    due: Option<Instant>,
+}
+
+impl MissingRanks {
     /// The world that ranks joined last, if some rank will never come to it.
-    fn incomplete_world(&self) -> Option<u32> {
+    fn incomplete_world(ctx: &Context<'_>, ranks: &Ranks) -> Option<u32> {
         // What ranks of other hosts do is not seen from here.
-        if self.ctx.job.nodes.several() {
+        if ctx.job.nodes.several() {
             return None;
         }
-        let epoch = u32::try_from(self.ranks.worlds().len())
-            .ok()?
-            .checked_sub(1)?;
-        let missed = |slot: &RankSlot| slot.missed(self.epoch_of(slot), epoch);
-        (self.shutdown.is_none() && self.ranks.iter().any(missed)).then_some(epoch)
+        let epoch = u32::try_from(ranks.worlds().len()).ok()?.checked_sub(1)?;
+        let missed = |slot: &RankSlot| slot.missed(Self::epoch_of(ranks, slot), epoch);
+        (!ctx.is_ending && ranks.iter().any(missed)).then_some(epoch)
     }
 
-    fn epoch_of(&self, slot: &RankSlot) -> Option<u32> {
-        slot.member.map(|index| self.ranks.process(index).epoch)
+    fn epoch_of(ranks: &Ranks, slot: &RankSlot) -> Option<u32> {
+        slot.member.map(|index| ranks.process(index).epoch)
     }
 
-    /// When to look for absent ranks again.
-    pub(super) fn absence_due(&self) -> Option<Instant> {
-        self.missing_ranks_due.filter(|_| self.shutdown.is_none())
+    /// Returns when to look for absent ranks again; `None` if no rank is missing.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
     }
 
-    /// Looks for absent ranks, if it is time, and sets the time of the next look.
-    pub(super) fn check_missing_ranks(&mut self, now: Instant) {
-        let Some(epoch) = self.incomplete_world() else {
-            self.missing_ranks_due = None;
-            return;
+    /// Looks for absent ranks, if it is time, and sets the time of the next look. Returns a rank for
+    /// which all others wait, with its failure.
+    pub fn check(
+        &mut self,
+        ctx: &Context<'_>,
+        ranks: &Ranks,
+        now: Instant,
+    ) -> Option<(u32, String)> {
+        let Some(epoch) = Self::incomplete_world(ctx, ranks) else {
+            self.due = None;
+            return None;
         };
-        match self.missing_ranks_due {
-            Some(due) if due > now => {}
-            None => self.missing_ranks_due = Some(now + ABSENCE_LOOK),
+        match self.due {
+            Some(due) if due > now => None,
+            None => {
+                self.due = Some(now + ABSENCE_LOOK);
+                None
+            }
             Some(_) => {
-                self.missing_ranks_due = Some(now + ABSENCE_LOOK);
-                self.end_if_ranks_missing(epoch);
+                self.due = Some(now + ABSENCE_LOOK);
+                Self::find(ctx, ranks, epoch)
             }
         }
     }
 
-    fn end_if_ranks_missing(&mut self, epoch: u32) {
-        self.ranks.worlds()[epoch].reset_absence();
+    fn find(ctx: &Context<'_>, ranks: &Ranks, epoch: u32) -> Option<(u32, String)> {
+        ranks.worlds()[epoch].reset_absence();
         let now = Duration::from_nanos(sys::monotonic_ns());
-        let parts: Vec<Participation> = (0..self.ranks.count())
-            .map(|rank| self.participation_of(rank, epoch, now))
+        let parts: Vec<Participation> = (0..ranks.count())
+            .map(|rank| Self::participation_of(ranks, rank, epoch, now))
             .collect();
-        let Some((absent, waiter)) = verdict(&parts) else {
-            return;
-        };
-        if self.strangers_alive() {
-            return;
+        let (absent, waiter) = verdict(&parts)?;
+        if Self::strangers_alive(ranks) {
+            return None;
         }
         let waiting = parts
             .iter()
@@ -119,18 +134,18 @@ impl Agent<'_> {
         let line = format!(
             "error[{}]: rank {absent} ({}, process {}) ended with exit status 0 and did not call MPI_Init{again}; rank {waiter} waits for ever{others}",
             codes::G0214,
-            self.ranks.program_name(self.ctx.job, absent as u32),
-            self.ranks[absent as u32].pid
+            ranks.program_name(ctx.job, absent as u32),
+            ranks[absent as u32].pid
         );
-        self.rank_refused(absent as u32, &line);
+        Some((absent as u32, line))
     }
 
-    fn participation_of(&self, rank: u32, epoch: u32, now: Duration) -> Participation {
-        let slot = &self.ranks[rank];
-        if slot.missed(self.epoch_of(slot), epoch) {
+    fn participation_of(ranks: &Ranks, rank: u32, epoch: u32, now: Duration) -> Participation {
+        let slot = &ranks[rank];
+        if slot.missed(Self::epoch_of(ranks, slot), epoch) {
             return Participation::Absent;
         }
-        let Some(member) = slot.member.map(|index| self.ranks.process(index)) else {
+        let Some(member) = slot.member.map(|index| ranks.process(index)) else {
             return Participation::Open;
         };
         let gone = member.gone || (member.direct && slot.ended.is_some());
@@ -142,7 +157,7 @@ impl Agent<'_> {
         if gone || member.finalized || member.epoch != epoch {
             return Participation::Open;
         }
-        let wait = self.ranks.worlds()[epoch].rank_block(rank).wait();
+        let wait = ranks.worlds()[epoch].rank_block(rank).wait();
         wait.filter(|wait| {
             wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
         })
@@ -151,13 +166,13 @@ impl Agent<'_> {
 
     /// Whether a process that no rank waits for (put into the background by a script that has
     /// ended) may still register.
-    fn strangers_alive(&self) -> bool {
+    fn strangers_alive(ranks: &Ranks) -> bool {
         process_tree::children_of(rustix::process::getpid().as_raw_pid())
             .into_iter()
-            .filter(|pid| !self.ranks.iter().any(|slot| slot.pid == *pid))
+            .filter(|pid| !ranks.iter().any(|slot| slot.pid == *pid))
             .any(|pid| {
                 process_tree::ended(pid).is_none()
-                    && !self.ranks.processes().any(|member| member.pid == pid)
+                    && !ranks.processes().any(|member| member.pid == pid)
             })
     }
 }

@@ -115,8 +115,7 @@ struct Agent<'a> {
     pending_failure: Option<PendingFailure>,
     deadline: Option<Instant>,
     last_signal: Option<Instant>,
-    /// When to look whether all wait for a rank that will not come; `None`: no rank is missing.
-    missing_ranks_due: Option<Instant>,
+    missing_ranks: missing_ranks::MissingRanks,
     /// At the first agent of several.
     root_role: Option<Box<RootRole>>,
     /// State for ranks that another launcher started.
@@ -227,7 +226,7 @@ impl<'a> Agent<'a> {
             pending_failure: None,
             deadline: job.timeout.map(|timeout| Instant::now() + timeout),
             last_signal: None,
-            missing_ranks_due: None,
+            missing_ranks: missing_ranks::MissingRanks::default(),
             root_role: None,
             adopted_role: None,
             networks: Networks::default(),

@@ -24,7 +24,9 @@ impl Agent<'_> {
         if !found {
             // One set: of both there may be ten thousand.
             let ranks = self.ranks.iter().map(|slot| slot.pid);
-            let kept: HashSet<i32> = ranks.chain(self.starters()).collect();
+            let starters = self.root_role.iter();
+            let starters = starters.flat_map(|root| root.remote_starts.processes());
+            let kept: HashSet<i32> = ranks.chain(starters).collect();
             for pid in process_tree::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !kept.contains(&pid) {
                     process_tree::reap(pid);

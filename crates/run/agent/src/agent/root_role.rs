@@ -8,11 +8,12 @@
 
 use garonne_job::process_exit::ProcessExit;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use garonne_tcp::Secret;
 
 use super::output::StreamKind;
-use super::remote_start::RemoteStart;
+use super::remote_start::RemoteStarts;
 use super::{Agent, listen_at};
 use crate::join::join_listener::JoinedHosts;
 use crate::join::late_join::LateJoinListener;
@@ -28,7 +29,7 @@ pub(super) struct RootRole {
     /// The port at which those call that report to this agent.
     port: u16,
     /// The commands that start agents.
-    pub(super) remote_starts: Vec<RemoteStart>,
+    pub(super) remote_starts: RemoteStarts,
     /// Listener at which hosts have joined, if any have.
     pub(super) late_join: Option<LateJoinListener>,
     /// Ranks that have ended well, to be told.
@@ -76,7 +77,7 @@ impl Agent<'_> {
         self.ctx.secret = Some(secret.clone());
         self.root_role = Some(Box::new(RootRole {
             port,
-            remote_starts: Vec::new(),
+            remote_starts: RemoteStarts::default(),
             late_join: None,
             ended_ranks: Vec::new(),
             unbound: BTreeMap::new(),
@@ -89,6 +90,74 @@ impl Agent<'_> {
         let (port, _) = self.open_root_role()?;
         self.start_child_agents(0, (port, addresses::to_call()))?;
         company.map_or(Ok(()), |company| self.joined_host(company))
+    }
+
+    /// Has the agents started of those that report to a node, which takes calls there.
+    pub(super) fn start_child_agents(&mut self, node: u32, at: (u16, Vec<IpAddr>)) -> Result<()> {
+        match &mut self.root_role {
+            Some(root) => root.remote_starts.start_children(&self.ctx, node, at),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps what the command that starts an agent writes, for the case that it fails.
+    pub(super) fn read_starter_output(&mut self, node: u32) {
+        if let Some(root) = &mut self.root_role {
+            root.remote_starts.read_output(&self.ctx.epoll, node);
+        }
+    }
+
+    /// Looks whether commands that start agents have ended: before all agents are ready, that is a
+    /// failure.
+    pub(super) fn check_starters(&mut self) {
+        let Some(root) = &mut self.root_role else {
+            return;
+        };
+        for (node, how) in root.remote_starts.take_ended() {
+            self.suspect_link(node);
+            if !self.ctx.waiting_for_agents || self.ctx.links.has_connected(node) {
+                continue;
+            }
+            let how = match how {
+                ProcessExit::Exit(status) => format!("ended with exit status {status}"),
+                ProcessExit::Signal(signal) => format!("was killed by signal {signal}"),
+            };
+            self.not_started(node, &format!("the command that starts its agent {how}"));
+        }
+    }
+
+    /// The agent of a node below is not there.
+    pub(super) fn not_started(&mut self, node: u32, why: &str) {
+        if let Some(below) = self.ctx.links.children_mut() {
+            below.set_done(node);
+        }
+        let root = self.root_role.as_mut();
+        let said = root.map_or_else(String::new, |root| {
+            root.remote_starts.words_of(&self.ctx.epoll, node)
+        });
+        let said = match said.is_empty() {
+            true => said,
+            false => format!("; it said:\n  {}", said.replace('\n', "\n  ")),
+        };
+        let name = self.ctx.host_name(node);
+        let line = format!(
+            "error[{}]: no agent on host '{name}': {why}{said}",
+            codes::G0216
+        );
+        self.fail_as_agent(&line);
+    }
+
+    /// Stops the commands whose agents have not connected; these would find nobody.
+    pub(super) fn stop_unused_starters(&mut self) {
+        if let Some(root) = &self.root_role
+            && self.ctx.waiting_for_agents
+        {
+            root.remote_starts
+                .stop(|node| !self.ctx.links.has_connected(node));
+        }
+        if let Some(below) = self.ctx.links.children_mut() {
+            below.forget_absent();
+        }
     }
 
     /// Ranks of other hosts have ended.

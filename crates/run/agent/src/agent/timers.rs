@@ -26,7 +26,7 @@ impl Agent<'_> {
             .chain(self.ranks.iter().filter_map(|slot| slot.wrapper_deadline))
             .chain(ending)
             .chain(self.deadline)
-            .chain(self.absence_due())
+            .chain(self.missing_ranks.due().filter(|_| !self.ctx.is_ending))
             .chain(self.other_mpi.due())
             .chain(self.ctx.links.due())
             .chain(self.adopted_due())
@@ -50,7 +50,9 @@ impl Agent<'_> {
             self.deadline = None;
             self.out_of_time();
         }
-        self.check_missing_ranks(now);
+        if let Some((rank, line)) = self.missing_ranks.check(&self.ctx, &self.ranks, now) {
+            self.rank_refused(rank, &line);
+        }
         if let Some((rank, line)) = self.other_mpi.check(&self.ctx, &self.ranks, now) {
             self.rank_refused(rank, &line);
         }

@@ -228,6 +228,13 @@ impl TreeLinks {
         }
     }
 
+    /// Whether a node is known to have an agent that has found its parent.
+    pub fn has_connected(&self, node: u32) -> bool {
+        self.children
+            .as_ref()
+            .is_some_and(|below| below.knows(node))
+    }
+
     /// Whether nothing runs below, as far as can be known.
     pub fn is_done_below(&self) -> bool {
         self.children.as_ref().is_none_or(|below| below.is_done())
