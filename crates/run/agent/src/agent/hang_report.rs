@@ -1,7 +1,7 @@
 //! What a job hangs on, said without being asked: before its ranks end because of a signal or of
 //! its time.
 //!
-//! The agent has its own program find that out (`garonne agent --hang_report`), as `garonne who`
+//! The agent has its own program find that out (`garonne agent --verdict`), as `garonne who`
 //! would, and prints what that writes. The agent goes on meanwhile, since the program asks it as
 //! any tool does. Owned by the first agent of a job; one program at a time, of at most
 //! [`VERDICT_BYTES_MAX`], for as long as its cause allows.
@@ -9,10 +9,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::EpollToken;
+use super::context::Context;
 use super::helper_process::{self, HelperProcess};
+use super::ranks::Ranks;
 use super::stall_detector::StallDetector;
-use super::{Agent, EpollToken};
-use garonne_job::limits::VERDICT_BYTES_MAX;
+use garonne_job::limits::{TIMEOUT_VERDICT, VERDICT_BYTES_MAX};
 use garonne_links::sys;
 
 /// Why a verdict is wanted, and so what comes after it.
@@ -57,28 +59,124 @@ impl Drop for HangReporter {
     }
 }
 
-/// The program that finds what the job hangs on, and what follows when it has ended.
+/// What the program has found.
+#[derive(Debug)]
+pub(super) struct HangReport {
+    /// Why it was wanted.
+    pub cause: HangReportReason,
+    /// Words to print; `None` if the program was ended, or said nothing.
+    pub text: Option<String>,
+}
+
+/// The program that finds what the job hangs on, and the search for jobs that stand still.
+///
+/// Owned by the agent. [`begin`](Self::begin) starts the program, what it writes is read as the
+/// epoll tells ([`read`](Self::read)), and [`check`](Self::check) and
+/// [`check_for_stall`](Self::check_for_stall) are called when [`due`](Self::due) says so. The agent
+/// carries out what follows from a report.
 #[derive(Debug, Default)]
 pub(super) struct HangReports {
     looking: Option<HangReporter>,
-    pub stalls: StallDetector,
+    stalls: StallDetector,
 }
 
 impl HangReports {
+    /// Has the program look, in place of one that looks already. Returns whether it does: then its
+    /// end comes within `spin_budget`.
+    pub fn begin(
+        &mut self,
+        ctx: &Context<'_>,
+        ranks: &Ranks,
+        cause: HangReportReason,
+        patience: Duration,
+    ) -> bool {
+        let begun =
+            !ctx.waiting_for_agents && (!ranks.worlds().is_empty() || ctx.job.nodes.several());
+        if ctx.is_child() || ctx.is_adopted || !begun {
+            return false;
+        }
+        let Some(name) = ctx.socket_name() else {
+            return false;
+        };
+        let words = ["agent", "--verdict", &name.0, cause.word()];
+        let Some(HelperProcess { pid, pipe }) = helper_process::start(&words, ctx.signals) else {
+            return false;
+        };
+        let looking = HangReporter {
+            cause,
+            pid,
+            pipe,
+            said: Vec::new(),
+            until: Instant::now() + patience,
+        };
+        if ctx
+            .listen(looking.pipe.as_fd(), EpollToken::HangReport)
+            .is_err()
+        {
+            return false;
+        }
+        self.looking = Some(looking);
+        true
+    }
+
+    /// Reads what the program says. Returns its report once it has ended.
+    pub fn read(&mut self) -> Option<HangReport> {
+        let mut buffer = [0; 4096];
+        loop {
+            let looking = self.looking.as_mut()?;
+            match rustix::io::read(&looking.pipe, &mut buffer) {
+                Ok(0) => return self.end(true),
+                Ok(n) if looking.said.len() + n <= VERDICT_BYTES_MAX => {
+                    looking.said.extend_from_slice(&buffer[..n]);
+                }
+                Err(rustix::io::Errno::AGAIN) => return None,
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => return self.end(false),
+            }
+        }
+    }
+
+    /// Ends the program if it runs, and returns its report, which is `whole` or does not count.
+    pub fn end(&mut self, whole: bool) -> Option<HangReport> {
+        let looking = self.looking.take()?;
+        let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
+        Some(HangReport {
+            cause: looking.cause,
+            text: Some(text).filter(|text| whole && !text.is_empty()),
+        })
+    }
+
+    /// Ends the program if it takes longer than it may.
+    pub fn check(&mut self, now: Instant) -> Option<HangReport> {
+        let is_over = self.looking.as_ref()?.until <= now;
+        is_over.then(|| self.end(false))?
+    }
+
+    /// Looks whether the job stands still, if that is due, and has the program look then.
+    pub fn check_for_stall(&mut self, ctx: &Context<'_>, ranks: &Ranks, now: Instant) {
+        if self.stalls.check(ctx, ranks, self.looking.is_some(), now)
+            && !self.begin(ctx, ranks, HangReportReason::Stall, TIMEOUT_VERDICT)
+        {
+            self.stalls.found_nothing();
+        }
+    }
+
+    /// Takes the report on a job that stood still. Returns the code with which `garonne who` ends,
+    /// and the words to print, if that is proven.
+    pub fn take_stall(&mut self, said: Option<&str>) -> Option<(i32, String)> {
+        self.stalls.take(said)
+    }
+
     /// Whether the job ends because of a signal once its verdict is there.
     pub fn is_interrupt(&self) -> bool {
         let cause = self.looking.as_ref().map(|looking| looking.cause);
         matches!(cause, Some(HangReportReason::Interrupt { .. }))
     }
 
-    /// Whether the program looks now.
-    pub fn is_looking(&self) -> bool {
-        self.looking.is_some()
-    }
-
-    /// When the program has had enough time.
+    /// Returns when the program has had enough time, or when to look at the ranks.
     pub fn due(&self) -> Option<Instant> {
-        self.looking.as_ref().map(|looking| looking.until)
+        let looking = self.looking.as_ref().map(|looking| looking.until);
+        looking.into_iter().chain(self.stalls.due()).min()
     }
 
     /// A child of the agent has ended, and its process id may be another's soon.
@@ -91,114 +189,5 @@ impl HangReports {
     /// Nobody wants to know any more.
     pub fn stop(&mut self) {
         self.looking = None;
-    }
-}
-
-impl Agent<'_> {
-    /// Has the program look, in place of one that looks already. Returns whether it does: then its
-    /// end comes within `spin_budget`.
-    pub(super) fn begin_hang_report(
-        &mut self,
-        cause: HangReportReason,
-        patience: Duration,
-    ) -> bool {
-        let begun = !self.ctx.waiting_for_agents
-            && (!self.ranks.worlds().is_empty() || self.ctx.job.nodes.several());
-        if self.ctx.is_child() || self.ctx.is_adopted || !begun {
-            return false;
-        }
-        let Some(name) = self.ctx.socket_name() else {
-            return false;
-        };
-        let words = ["agent", "--verdict", &name.0, cause.word()];
-        let Some(HelperProcess { pid, pipe }) = helper_process::start(&words, self.ctx.signals)
-        else {
-            return false;
-        };
-        let looking = HangReporter {
-            cause,
-            pid,
-            pipe,
-            said: Vec::new(),
-            until: Instant::now() + patience,
-        };
-        if self
-            .ctx
-            .listen(looking.pipe.as_fd(), EpollToken::HangReport)
-            .is_err()
-        {
-            return false;
-        }
-        self.hang_reports.looking = Some(looking);
-        true
-    }
-
-    /// The program says something, or has ended.
-    pub(super) fn read_hang_report(&mut self) {
-        let mut buffer = [0; 4096];
-        while let Some(looking) = &mut self.hang_reports.looking {
-            match rustix::io::read(&looking.pipe, &mut buffer) {
-                Ok(0) => return self.end_hang_report(true),
-                Ok(n) if looking.said.len() + n <= VERDICT_BYTES_MAX => {
-                    looking.said.extend_from_slice(&buffer[..n]);
-                }
-                Err(rustix::io::Errno::AGAIN) => return,
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(_) | Err(_) => return self.end_hang_report(false),
-            }
-        }
-    }
-
-    /// A child of the agent has ended that may be a program that looks: for a verdict, for who
-    /// asked, at a crash.
-    pub(super) fn hang_reporter_reaped(&mut self, pid: i32) {
-        self.snapshots.reaped(pid);
-        self.crash_examinations.reaped(pid);
-        self.hang_reports.reaped(pid);
-    }
-
-    /// When one of these programs has had enough time.
-    pub(super) fn hang_reports_due(&self) -> Option<Instant> {
-        let verdicts = self
-            .hang_reports
-            .due()
-            .into_iter()
-            .chain(self.hang_reports.stalls.due());
-        let others = self
-            .snapshots
-            .due()
-            .into_iter()
-            .chain(self.crash_examinations.due());
-        others.chain(verdicts).min()
-    }
-
-    /// Ends programs that take longer than they may.
-    pub(super) fn check_hang_reports(&mut self, now: Instant) {
-        self.snapshots.check_snapshots(&mut self.ctx, now);
-        self.crash_examinations.check_examinations(&self.ranks, now);
-        if self.hang_reports.due().is_some_and(|due| due <= now) {
-            self.end_hang_report(false);
-        }
-        self.check_for_stall(now);
-    }
-
-    /// Prints what the program has said, if that is `whole`, and goes on with what it was wanted
-    /// for.
-    pub(super) fn end_hang_report(&mut self, whole: bool) {
-        let Some(looking) = self.hang_reports.looking.take() else {
-            return;
-        };
-        let text = String::from_utf8_lossy(&looking.said).trim_end().to_owned();
-        let text = Some(text.as_str()).filter(|text| whole && !text.is_empty());
-        if let (Some(text), false) = (text, looking.cause == HangReportReason::Stall) {
-            self.print_line(text);
-        }
-        match looking.cause {
-            HangReportReason::Time => self.end_for_time(),
-            HangReportReason::Stall => self.stall_found(text),
-            HangReportReason::Interrupt { signal, broadcast } => {
-                self.end_by_signal(signal, broadcast, false)
-            }
-        }
     }
 }

@@ -5,13 +5,15 @@
 //! they were looked at: the agent passes on what the key means. The rank that reads the terminal
 //! has to be in the terminal's own group.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Agent;
-use super::hang_report::HangReportReason;
+use super::hang_report::{HangReport, HangReportReason};
+use super::stall_detector::{RANK_LEFT, deadlock_answer};
 use garonne_job::agent_messages::AgentCommand;
 use garonne_job::codes;
 use garonne_job::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
+use garonne_job::settings::deadlock::DeadlockSetting;
 use garonne_links::process_tree;
 use garonne_links::sys;
 
@@ -73,8 +75,44 @@ impl Agent<'_> {
         }
     }
 
+    fn begin_hang_report(&mut self, cause: HangReportReason, patience: Duration) -> bool {
+        self.hang_reports
+            .begin(&self.ctx, &self.ranks, cause, patience)
+    }
+
+    /// Prints what was found of a job that hangs, and goes on with what it was wanted for.
+    pub(super) fn hang_report_ended(&mut self, report: HangReport) {
+        let text = report.text.as_deref();
+        if let (Some(text), false) = (text, report.cause == HangReportReason::Stall) {
+            self.print_line(text);
+        }
+        match report.cause {
+            HangReportReason::Time => self.end_for_time(),
+            HangReportReason::Stall => self.stall_found(text),
+            HangReportReason::Interrupt { signal, broadcast } => {
+                self.end_by_signal(signal, broadcast, false)
+            }
+        }
+    }
+
+    /// Tells that the job stands still, if that is proven, and ends it where that is wanted.
+    fn stall_found(&mut self, said: Option<&str>) {
+        let Some((code, text)) = self.hang_reports.take_stall(said) else {
+            return;
+        };
+        self.print_line(&text);
+        if code == RANK_LEFT || deadlock_answer(&self.ctx) == DeadlockSetting::Abort {
+            let name = match code == RANK_LEFT {
+                true => codes::G0308,
+                false => codes::G0307,
+            };
+            let line = format!("error[{name}]: the job is ended: its ranks cannot go on");
+            self.fail_without_rank(code, &line);
+        }
+    }
+
     /// Ends the job because its time is over, once the hang report was printed.
-    pub(super) fn end_for_time(&mut self) {
+    fn end_for_time(&mut self) {
         if self.shutdown.is_none() {
             self.flight_recorders.blame(None);
             self.terminate(124);
@@ -140,7 +178,7 @@ impl Agent<'_> {
     }
 
     /// Ends the job as a signal asked for. `at_once`: without patience.
-    pub(super) fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
+    fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
         let now = Instant::now();
         let code = self.shutdown.as_ref().map_or(128 + signal, |_| self.code());
         self.ctx.command_all(&AgentCommand::Signal(signal));

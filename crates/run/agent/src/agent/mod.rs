@@ -418,7 +418,11 @@ impl<'a> Agent<'a> {
                 self.snapshots.read_snapshot(&mut self.ctx, number)
             }
             EpollToken::QueryClient(number) => self.snapshots.client_ready(&mut self.ctx, number),
-            EpollToken::HangReport => self.read_hang_report(),
+            EpollToken::HangReport => {
+                if let Some(report) = self.hang_reports.read() {
+                    self.hang_report_ended(report);
+                }
+            }
             EpollToken::CrashExaminer => self.crash_examinations.read_examiner(&self.ranks),
         }
         Ok(())

@@ -30,7 +30,10 @@ impl Agent<'_> {
             for pid in process_tree::children_of(rustix::process::getpid().as_raw_pid()) {
                 if !kept.contains(&pid) {
                     process_tree::reap(pid);
-                    self.hang_reporter_reaped(pid);
+                    // It may have been a program of this agent.
+                    self.snapshots.reaped(pid);
+                    self.crash_examinations.reaped(pid);
+                    self.hang_reports.reaped(pid);
                 }
             }
         }

@@ -71,7 +71,9 @@ impl Agent<'_> {
         let code = self.shutdown.as_ref().map_or(0, |ending| ending.code);
         match self.shutdown.as_ref().map(|ending| ending.stage) {
             None if over_everywhere && self.hang_reports.is_interrupt() => {
-                self.end_hang_report(false)
+                if let Some(report) = self.hang_reports.end(false) {
+                    self.hang_report_ended(report);
+                }
             }
             None if over_everywhere => {
                 self.ctx.command_all(&AgentCommand::Finish);

@@ -10,10 +10,9 @@ use garonne_job::settings::deadlock::DeadlockSetting;
 use garonne_job::settings::deadlock::answer;
 use std::time::{Duration, Instant};
 
-use super::Agent;
-use super::hang_report::HangReportReason;
-use garonne_job::codes;
-use garonne_job::limits::{STALL_LOOK, STALL_LOOK_MAX, TIMEOUT_VERDICT};
+use super::context::Context;
+use super::ranks::Ranks;
+use garonne_job::limits::{STALL_LOOK, STALL_LOOK_MAX};
 use garonne_links::process_tree;
 
 /// When to look next, and what the last look saw.
@@ -35,6 +34,53 @@ impl StallDetector {
         self.next
     }
 
+    /// Looks, if that is due. Returns whether the job has stood still for so long that the verdict on
+    /// it is wanted. `is_looking`: it is being found already.
+    pub fn check(
+        &mut self,
+        ctx: &Context<'_>,
+        ranks: &Ranks,
+        is_looking: bool,
+        now: Instant,
+    ) -> bool {
+        if ctx.is_ending || ctx.is_child() || ctx.is_adopted || is_looking {
+            self.next = None;
+            return false;
+        }
+        if self.told || self.next.is_some_and(|next| next > now) {
+            return false;
+        }
+        let is_first = self.next.is_none();
+        self.next = Some(now + self.pause.max(STALL_LOOK));
+        if is_first {
+            self.pause = STALL_LOOK;
+            return false;
+        }
+        let used = used_by_sleepers(ranks);
+        let before = std::mem::replace(&mut self.used, used);
+        if used.is_none() || used != before {
+            (self.pause, self.still) = (STALL_LOOK, 0);
+            return false;
+        }
+        self.still += 1;
+        self.still >= STILL_LOOKS && deadlock_answer(ctx) != DeadlockSetting::Off
+    }
+
+    /// Takes the verdict: the code with which `garonne who` ends, and the words, if it is proven.
+    pub fn take(&mut self, said: Option<&str>) -> Option<(i32, String)> {
+        let found = said.and_then(|said| {
+            let (code, text) = said.split_once('\n')?;
+            Some((code.parse::<i32>().ok()?, text.to_owned()))
+        });
+        if found.is_none() {
+            self.found_nothing();
+            return None;
+        }
+        self.told = true;
+        self.next = None;
+        found
+    }
+
     /// The verdict was not proven: the next look comes later.
     pub fn found_nothing(&mut self) {
         self.pause = (self.pause * 2).min(STALL_LOOK_MAX);
@@ -42,84 +88,21 @@ impl StallDetector {
     }
 }
 
-impl Agent<'_> {
-    /// Looks, if that is due.
-    pub(super) fn check_for_stall(&mut self, now: Instant) {
-        if self.shutdown.is_some()
-            || self.ctx.is_child()
-            || self.ctx.is_adopted
-            || self.hang_reports.is_looking()
-        {
-            self.hang_reports.stalls.next = None;
-            return;
-        }
-        let stalls = &mut self.hang_reports.stalls;
-        if stalls.told || stalls.next.is_some_and(|next| next > now) {
-            return;
-        }
-        let is_first = stalls.next.is_none();
-        stalls.next = Some(now + stalls.pause.max(STALL_LOOK));
-        if is_first {
-            stalls.pause = STALL_LOOK;
-            return;
-        }
-        let used = self.used_by_sleepers();
-        let before = std::mem::replace(&mut self.hang_reports.stalls.used, used);
-        let stalls = &mut self.hang_reports.stalls;
-        if used.is_none() || used != before {
-            (stalls.pause, stalls.still) = (STALL_LOOK, 0);
-            return;
-        }
-        stalls.still += 1;
-        if stalls.still >= STILL_LOOKS
-            && self.deadlock_answer() != DeadlockSetting::Off
-            && !self.begin_hang_report(HangReportReason::Stall, TIMEOUT_VERDICT)
-        {
-            self.hang_reports.stalls.found_nothing();
-        }
-    }
+/// What comes of a job whose ranks are proven to wait for each other.
+pub(super) fn deadlock_answer(ctx: &Context<'_>) -> DeadlockSetting {
+    answer(&ctx.job.setting(ENV_DEADLOCK)).unwrap_or_default()
+}
 
-    /// Handles the result of the check: the code with which `garonne who` ends, and the text, if it
-    /// is proven.
-    pub(super) fn stall_found(&mut self, said: Option<&str>) {
-        let found = said.and_then(|said| {
-            let (code, text) = said.split_once('\n')?;
-            Some((code.parse::<i32>().ok()?, text))
-        });
-        let Some((code, text)) = found else {
-            return self.hang_reports.stalls.found_nothing();
-        };
-        self.hang_reports.stalls.told = true;
-        self.hang_reports.stalls.next = None;
-        self.print_line(text);
-        if code == RANK_LEFT || self.deadlock_answer() == DeadlockSetting::Abort {
-            let name = if code == RANK_LEFT {
-                codes::G0308
-            } else {
-                codes::G0307
-            };
-            self.fail_without_rank(
-                code,
-                &format!("error[{name}]: the job is ended: its ranks cannot go on"),
-            );
-        }
+/// Returns the processor time that the ranks of this host have used; `None` if one runs, or has not
+/// come to MPI yet.
+fn used_by_sleepers(ranks: &Ranks) -> Option<u64> {
+    let running = (0..ranks.count()).filter(|rank| ranks[*rank].ended.is_none());
+    let mut used = 0;
+    for rank in running {
+        ranks[rank].member?;
+        used += ticks_of_sleeper(ranks.member_pid(rank))?;
     }
-
-    fn deadlock_answer(&self) -> DeadlockSetting {
-        answer(&self.ctx.job.setting(ENV_DEADLOCK)).unwrap_or_default()
-    }
-
-    /// The processor time that the ranks of this host have used; `None` if one runs, or has not
-    /// come to MPI yet.
-    fn used_by_sleepers(&self) -> Option<u64> {
-        let running = (0..self.ranks.count()).filter(|rank| self.ranks[*rank].ended.is_none());
-        let mut used = 0;
-        for rank in running {
-            self.ranks[rank].member?;
-            used += ticks_of_sleeper(self.ranks.member_pid(rank))?;
-        }
-        Some(used)
-    }
+    Some(used)
 }
 
 /// Looks that have to see the same before the verdict is found: 10 s.

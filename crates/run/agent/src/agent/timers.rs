@@ -30,7 +30,9 @@ impl Agent<'_> {
             .chain(self.other_mpi.due())
             .chain(self.ctx.links.due())
             .chain(self.adopted_due())
-            .chain(self.hang_reports_due())
+            .chain(self.snapshots.due())
+            .chain(self.crash_examinations.due())
+            .chain(self.hang_reports.due())
             .min()
     }
 
@@ -61,7 +63,13 @@ impl Agent<'_> {
         self.report_pending_failure();
         self.check_parent(now);
         self.check_adopted(now);
-        self.check_hang_reports(now);
+        self.snapshots.check_snapshots(&mut self.ctx, now);
+        self.crash_examinations.check_examinations(&self.ranks, now);
+        if let Some(report) = self.hang_reports.check(now) {
+            self.hang_report_ended(report);
+        }
+        self.hang_reports
+            .check_for_stall(&self.ctx, &self.ranks, now);
         Ok(())
     }
 }
