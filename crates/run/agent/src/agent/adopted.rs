@@ -3,8 +3,8 @@
 //!
 //! The agent of rank 0's node is the first (`root_role`); the others call the one above them
 //! (`child_agents`) at the address that went through the launcher's exchange, and obey the first
-//! (`child_role`). It lives as long as the processes that have registered; what ends the job here
-//! the launcher sees by the ends of its ranks.
+//! (`tree_dispatch`). It lives as long as the processes that have registered; what ends the job
+//! here the launcher sees by the ends of its ranks.
 
 use garonne_job::adoption_messages::AdoptionRequest;
 use garonne_job::adoption_messages::AgentLocation;
@@ -29,7 +29,7 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
-use garonne_job::limits::{self, ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
+use garonne_job::limits::{ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
 use garonne_job::node_map::listed;
 use garonne_job::rank_messages::LIBRARY_VERSION;
 use garonne_job::registration_secret::draw_job_id;
@@ -121,7 +121,7 @@ impl Agent<'_> {
             porch = Some(listener);
         }
         let home = addresses::home()?;
-        let admission = self.admission.clone();
+        let admission = self.admission.secret().clone();
         self.send_location(
             &AgentLocation {
                 name,
@@ -168,8 +168,7 @@ impl Agent<'_> {
             self.ctx
                 .listen(above.as_fd(), EpollToken::LauncherProcess)?;
         }
-        self.room_for_pidfds = rank_start::open_files_limit()
-            >= limits::FDS_OF_AGENT + 4 * u64::from(self.ctx.job.size());
+        self.admission.limit_pidfds(self.ctx.job.size());
         Ok(self.serve_until(|_| false)?.unwrap_or(0))
     }
 
@@ -386,10 +385,7 @@ impl Agent<'_> {
 
     /// When something is to be done for adopted ranks.
     pub(super) fn adopted_due(&self) -> Option<Instant> {
-        let adopted = self
-            .adopted_role
-            .as_ref()
-            .filter(|_| self.shutdown.is_none())?;
+        let adopted = self.adopted_role.as_ref().filter(|_| !self.ctx.is_ending)?;
         adopted.until.into_iter().chain(adopted.orphans_until).min()
     }
 
@@ -428,7 +424,7 @@ impl Agent<'_> {
         let Some(above) = tree.parent(self.ctx.node) else {
             return;
         };
-        if self.shutdown.is_some() || tree.children(above).next() != Some(self.ctx.node) {
+        if self.ctx.is_ending || tree.children(above).next() != Some(self.ctx.node) {
             return;
         }
         let line = self.link_failure(above, "", how) + "\n";

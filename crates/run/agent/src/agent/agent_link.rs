@@ -1,7 +1,7 @@
 //! One agent's link to another: messages, signs of life, and the agent's epoll told what to watch.
 //!
 //! It outlives its connection: when the way there fails, the child agent makes another
-//! (`reconnect`), and both sides go on where they were.
+//! (`parent_link`), and both sides go on where they were.
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -53,20 +53,17 @@ impl Agent<'_> {
         let unsure = !self.ctx.is_adopted && below.is_some_and(|below| below.has_broken_link());
         match unsure {
             false => self.print_failure(&report, &failure),
-            true => drop(
-                self.pending_failure
-                    .get_or_insert(PendingFailure { report, failure }),
-            ),
+            true => self.end.hold_failure(PendingFailure { report, failure }),
         }
     }
 
     /// Tells the failure that was held back once all lines stand; where one is over, its host has
     /// been told of, which ended the job.
     pub(super) fn report_pending_failure(&mut self) {
-        let Some(PendingFailure { report, failure }) = self.pending_failure.take() else {
+        let Some(PendingFailure { report, failure }) = self.end.take_failure() else {
             return;
         };
-        if self.shutdown.is_none() {
+        if !self.ctx.is_ending {
             self.find_cause(report, failure);
         }
     }

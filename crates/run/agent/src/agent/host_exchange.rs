@@ -163,7 +163,7 @@ impl Agent<'_> {
 
     /// A person, or the system, ends this host's part of the job.
     pub(super) fn say_ended_by(&mut self, signal: i32) {
-        if self.ctx.is_child() && self.shutdown.is_none() && super::shutdown::ends_jobs(signal) {
+        if self.ctx.is_child() && !self.ctx.is_ending && super::shutdown::ends_jobs(signal) {
             let name = self.ctx.host_name(self.ctx.node).to_owned();
             let code = codes::G0217;
             let signal_name = garonne_links::process_tree::signal_name(signal);

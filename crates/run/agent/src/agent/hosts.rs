@@ -265,8 +265,8 @@ pub(super) fn allowed_networks(job: &Job, node: u32) -> Result<AllowedNetworks> 
     }
 }
 
-/// Checks that the ranks of a node have a way to each other host with ranks: the launcher's may have
-/// none, and agents use any network.
+/// Checks that the ranks of a node have a way to each other host with ranks: the launcher's may
+/// have none, and agents use any network.
 ///
 /// # Errors
 /// The networks that they may use leave them no way; to which host.

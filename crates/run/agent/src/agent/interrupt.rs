@@ -12,7 +12,7 @@ use super::hang_report::{HangReport, HangReportReason};
 use super::stall_detector::{RANK_LEFT, deadlock_answer};
 use garonne_job::agent_messages::AgentCommand;
 use garonne_job::codes;
-use garonne_job::limits::{DRAIN_WAIT, INTERRUPT_VERDICT, TIMEOUT_VERDICT};
+use garonne_job::limits::{INTERRUPT_VERDICT, TIMEOUT_VERDICT};
 use garonne_job::settings::deadlock::DeadlockSetting;
 use garonne_links::process_tree;
 use garonne_links::sys;
@@ -53,7 +53,7 @@ fn can_be_continued(launcher: i32) -> bool {
 impl Agent<'_> {
     /// The time of the job has passed.
     pub(super) fn out_of_time(&mut self) {
-        if self.shutdown.is_some() || self.hang_reports.is_interrupt() {
+        if self.ctx.is_ending || self.hang_reports.is_interrupt() {
             return;
         }
         let running: Vec<_> = (0..self.ranks.count())
@@ -113,7 +113,7 @@ impl Agent<'_> {
 
     /// Ends the job because its time is over, once the hang report was printed.
     fn end_for_time(&mut self) {
-        if self.shutdown.is_none() {
+        if !self.ctx.is_ending {
             self.flight_recorders.blame(None);
             self.terminate(124);
         }
@@ -159,17 +159,13 @@ impl Agent<'_> {
 
     fn end_requested(&mut self, signal: i32, broadcast: bool) {
         let now = Instant::now();
-        // Asked twice by hand: no more patience. The same signal may also arrive here twice at
-        // once.
-        let again = self
-            .last_signal
-            .is_some_and(|last| now.duration_since(last) > DRAIN_WAIT / 2);
-        self.last_signal = Some(now);
-        if (self.shutdown.is_some() || self.hang_reports.is_interrupt()) && !again {
+        // Asked twice by hand: no more patience.
+        let again = self.end.note_signal(now);
+        if (self.ctx.is_ending || self.hang_reports.is_interrupt()) && !again {
             return;
         }
         let cause = HangReportReason::Interrupt { signal, broadcast };
-        let first = self.shutdown.is_none() && !self.hang_reports.is_interrupt();
+        let first = !self.ctx.is_ending && !self.hang_reports.is_interrupt();
         if first && signal == libc::SIGINT && self.begin_hang_report(cause, INTERRUPT_VERDICT) {
             return;
         }
@@ -180,9 +176,12 @@ impl Agent<'_> {
     /// Ends the job as a signal asked for. `at_once`: without patience.
     fn end_by_signal(&mut self, signal: i32, broadcast: bool, at_once: bool) {
         let now = Instant::now();
-        let code = self.shutdown.as_ref().map_or(128 + signal, |_| self.code());
+        let code = match self.ctx.is_ending {
+            true => self.code(),
+            false => 128 + signal,
+        };
         self.ctx.command_all(&AgentCommand::Signal(signal));
-        self.end_by(code, if at_once { now } else { now + self.grace });
+        self.end_by(code, if at_once { now } else { now + self.end.grace() });
         self.signal_ranks(signal, broadcast);
     }
 }

@@ -157,7 +157,7 @@ impl Agent<'_> {
     /// Reports the loss of the root on a host that has joined: nobody else would say why its part
     /// ends.
     pub(super) fn report_lost_root(&mut self, how: LinkLoss) {
-        if self.shutdown.is_none() {
+        if !self.ctx.is_ending {
             self.report_to_joiner(&format!(
                 "error[{}]: the connection to the host where the job was started broke: {how}",
                 codes::G0217

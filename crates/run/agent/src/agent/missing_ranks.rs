@@ -86,8 +86,8 @@ impl MissingRanks {
         self.due
     }
 
-    /// Looks for absent ranks, if it is time, and sets the time of the next look. Returns a rank for
-    /// which all others wait, with its failure.
+    /// Looks for absent ranks, if it is time, and sets the time of the next look. Returns a rank
+    /// for which all others wait, with its failure.
     pub fn check(
         &mut self,
         ctx: &Context<'_>,

@@ -7,6 +7,7 @@
 //! it); a process that registers from behind a wrapper is watched through a pidfd. Three
 //! descriptors per rank bound what it needs: two pipes and a private socket.
 
+mod admission;
 mod adopted;
 mod agent_link;
 mod child_agents;
@@ -25,6 +26,7 @@ mod helper_process;
 mod host_exchange;
 mod hosts;
 mod interrupt;
+mod job_end;
 mod joined_hosts;
 mod launcher_link;
 mod missing_ranks;
@@ -64,28 +66,27 @@ use garonne_job::agent_socket_name::AgentSocketName;
 use garonne_job::process_exit::ProcessExit;
 pub use garonne_job::settings::ENV_SINGLETONS;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::net::SendFlags;
 
+use admission::Admission;
 use adopted::AdoptedRole;
 pub(crate) use adopted::adopt;
 use context::Context;
 use epoll_token::EpollToken;
-use failure_cause::PendingFailure;
 use flight_recorders::FlightRecorders;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
-use garonne_job::limits;
 use garonne_job::rank_messages::LauncherMessage;
-use garonne_job::registration_secret::{RegistrationSecret, draw_job_id};
+use garonne_job::registration_secret::draw_job_id;
 use garonne_links::agent_discovery;
 use garonne_links::process_tree;
 use garonne_links::sys;
 pub(crate) use host_exchange::listen_at;
+use job_end::JobEnd;
 pub(crate) use joined_hosts::{AgentStart, RootConnection};
 use networks::Networks;
 use output::{OutputSink, StreamKind};
@@ -94,27 +95,23 @@ use output_source::OutputSource;
 use rank_start::{PreparedProgram, RankStarter};
 use ranks::{RankSlot, Ranks, RegisteredProcess};
 use root_role::RootRole;
-use shutdown::Shutdown;
 
+/// The agent of one host: the parts of its work, and the loop that hands them their events.
+///
+/// Owned by its process. [`Agent::new`] makes it; [`Agent::run_ranks`] (or `adopt_and_serve`, for
+/// ranks of another launcher) meets the other agents, starts the ranks and serves to the end. Each
+/// part keeps its state to itself and gets the context as an argument. What concerns several parts
+/// is here: which part gets an event ([`Agent::handle`], [`Agent::handle_due`]), messages of other
+/// agents (`tree_dispatch`), and how failures end the job (`shutdown`).
 struct Agent<'a> {
+    /// What all parts may use.
     ctx: Context<'a>,
-    admission: RegistrationSecret,
-    lifeline: (OwnedFd, OwnedFd),
+    admission: Admission,
     ranks: Ranks,
     output: Output,
-    /// Whether there are descriptors enough for a pidfd per rank; else the end of its socket tells
-    /// of a death.
-    room_for_pidfds: bool,
-    shutdown: Option<Shutdown>,
     /// Flight recorders of the ranks, for readers after their death.
     flight_recorders: FlightRecorders,
-    /// The rank behind a wrapper that died first, from then until it is known how: other failures
-    /// do not count any more.
-    unfinalized_rank: Option<u32>,
-    /// The first failure, while it is not known whether a host is gone that may be its cause.
-    pending_failure: Option<PendingFailure>,
-    deadline: Option<Instant>,
-    last_signal: Option<Instant>,
+    end: JobEnd,
     missing_ranks: missing_ranks::MissingRanks,
     /// At the first agent of several.
     root_role: Option<Box<RootRole>>,
@@ -124,8 +121,6 @@ struct Agent<'a> {
     snapshots: snapshots::Snapshots,
     other_mpi: other_mpi::OtherMpiDetector,
     stdin: stdin_forwarder::StdinForwarder,
-    /// Between asking ranks to end and ending them.
-    grace: Duration,
     exit_log: exit_log::ExitLog,
     suspension: suspension::SuspensionDetector,
     hang_reports: hang_report::HangReports,
@@ -190,9 +185,8 @@ fn run_job(
         EpollToken::Registration,
     )?;
     agent.ctx.listen(link.as_fd(), EpollToken::Launcher)?;
-    let starter = RankStarter::new(job, &agent.admission, &name, &shared, signals)?;
-    agent.room_for_pidfds =
-        rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(job.size());
+    let starter = RankStarter::new(job, agent.admission.secret(), &name, &shared, signals)?;
+    agent.admission.limit_pidfds(job.size());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {
@@ -211,21 +205,13 @@ impl<'a> Agent<'a> {
         (link, signals): (&'a OwnedFd, &'a sys::SignalFd),
     ) -> Result<Self> {
         let ctx = Context::new(job, id, launcher, hello, (link, signals))?;
-        let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|error| Error::system(codes::G0209, "cannot make the lifeline", error))?;
         let agent = Self {
             ctx,
-            admission: RegistrationSecret::draw()?,
-            lifeline: pipe,
+            admission: Admission::new()?,
             ranks: Ranks::default(),
             output: Output::new(job),
-            room_for_pidfds: true,
-            shutdown: None,
             flight_recorders: FlightRecorders::default(),
-            unfinalized_rank: None,
-            pending_failure: None,
-            deadline: job.timeout.map(|timeout| Instant::now() + timeout),
-            last_signal: None,
+            end: JobEnd::new(job),
             missing_ranks: missing_ranks::MissingRanks::default(),
             root_role: None,
             adopted_role: None,
@@ -233,7 +219,6 @@ impl<'a> Agent<'a> {
             snapshots: snapshots::Snapshots::default(),
             other_mpi: other_mpi::OtherMpiDetector::default(),
             stdin: stdin_forwarder::StdinForwarder::default(),
-            grace: garonne_job::settings::kill_after::of(job),
             exit_log: exit_log::ExitLog::default(),
             suspension: suspension::SuspensionDetector::default(),
             hang_reports: hang_report::HangReports::default(),
@@ -347,7 +332,7 @@ impl<'a> Agent<'a> {
             if let Some(code) = self.exit_code_if_done()? {
                 return Ok(Some(code));
             }
-            if self.shutdown.is_none() && enough(self) {
+            if !self.ctx.is_ending && enough(self) {
                 return Ok(None);
             }
             let timeout = self.suspension.before_wait(self.next_due());

@@ -1,5 +1,5 @@
-//! Networks between the hosts of a running job: connections that ranks ask for, ways through a third
-//! host, networks that are taken out of use, and networks that hosts get.
+//! Networks between the hosts of a running job: connections that ranks ask for, ways through a
+//! third host, networks that are taken out of use, and networks that hosts get.
 
 use std::os::fd::OwnedFd;
 

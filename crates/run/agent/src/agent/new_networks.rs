@@ -15,7 +15,7 @@ use super::context::Context;
 use super::relays::Relays;
 use super::worlds::Worlds;
 
-/// Those who go by the networks of hosts: ranks, by their boards, and the relay of this node.
+/// Users of the networks of hosts: ranks, by their boards, and the relay of this node.
 #[derive(Clone, Copy)]
 pub(super) struct NetworkUsers<'a> {
     /// Worlds of the ranks.

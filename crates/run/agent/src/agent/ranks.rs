@@ -108,7 +108,7 @@ impl Ranks {
         self.slots.get(rank as usize)
     }
 
-    /// Like [`get`](Self::get), to change it.
+    /// Returns a rank that another process names, to change it.
     pub fn get_mut(&mut self, rank: u32) -> Option<&mut RankSlot> {
         self.slots.get_mut(rank as usize)
     }
@@ -123,7 +123,7 @@ impl Ranks {
         &self.processes[index as usize]
     }
 
-    /// Like [`process`](Self::process), to change it.
+    /// Returns the registered process of this number, to change it.
     pub fn process_mut(&mut self, index: u32) -> &mut RegisteredProcess {
         &mut self.processes[index as usize]
     }
@@ -148,7 +148,7 @@ impl Ranks {
         &self.worlds
     }
 
-    /// Like [`worlds`](Self::worlds), to add one or to exchange values.
+    /// Returns the worlds of the ranks, to add one or to exchange values.
     pub fn worlds_mut(&mut self) -> &mut Worlds {
         &mut self.worlds
     }

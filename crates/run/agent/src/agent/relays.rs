@@ -36,8 +36,8 @@ use garonne_links::addresses;
 
 /// Relays between hosts without a common network: the search for them, and the one of this node.
 ///
-/// Owned by the agent. [`search_relay`](Self::search_relay) begins a search at the first agent, when
-/// a rank asks for a call. Probes of this node are decided as the epoll tells
+/// Owned by the agent. [`search_relay`](Self::search_relay) begins a search at the first agent,
+/// when a rank asks for a call. Probes of this node are decided as the epoll tells
 /// ([`probe_ready`](Self::probe_ready)), and the route that is found is shown to the ranks
 /// ([`add_route`](Self::add_route)). `relay_rendezvous` has the steps of a rendezvous.
 #[derive(Debug, Default)]

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::{Pid, PidfdFlags};
 
 use super::{Agent, EpollToken, RegisteredProcess, reverse_connect};
 use garonne_job::agent_messages::ReverseConnectRequest;
@@ -87,7 +86,7 @@ impl Agent<'_> {
                 pid: own_pid,
                 version,
             }) => {
-                if admission != self.admission {
+                if admission != *self.admission.secret() {
                     return refuse_without_admission(socket.as_fd());
                 }
                 self.register(
@@ -125,7 +124,7 @@ impl Agent<'_> {
         if let Ok(ToAgent::Register {
             admission, rank, ..
         }) = ToAgent::decode(bytes)
-            && admission == self.admission
+            && admission == *self.admission.secret()
         {
             let own = rustix::process::geteuid().as_raw();
             let text = format!(
@@ -197,7 +196,8 @@ impl Agent<'_> {
                     Ok(None)
                 }
                 RegistrationResult::Join { epoch, protocol } => self
-                    .own_lifeline()
+                    .admission
+                    .open_lifeline()
                     .map(|lifeline| Some((epoch, protocol, lifeline))),
             });
         match verdict {
@@ -285,26 +285,6 @@ impl Agent<'_> {
         Ok(RegistrationResult::Join { epoch, protocol })
     }
 
-    /// A reading end of the lifeline with a file description of its own: owner and signal are set
-    /// per description.
-    fn own_lifeline(&self) -> Result<OwnedFd> {
-        use rustix::fs::{Mode, OFlags};
-        use std::os::fd::AsRawFd;
-        let path = format!("/proc/self/fd/{}", self.lifeline.0.as_raw_fd());
-        rustix::fs::open(
-            path,
-            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|error| {
-            Error::system(
-                codes::G0209,
-                "cannot make a lifeline (is /proc mounted?)",
-                error,
-            )
-        })
-    }
-
     fn welcome(
         &mut self,
         (request, protocol): (&Registration, u16),
@@ -314,12 +294,9 @@ impl Agent<'_> {
     ) {
         let slot = &self.ranks[request.rank];
         let direct = request.pid.1 == slot.pid;
-        // Without room for a descriptor, or from another PID namespace, the end of its socket tells
-        // of its death.
-        let pidfd = match direct || !self.room_for_pidfds {
+        let pidfd = match direct {
             true => None,
-            false => Pid::from_raw(request.pid.1)
-                .and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()),
+            false => self.admission.open_pidfd(request.pid.1),
         };
         let world = &self.ranks.worlds()[epoch];
         let cpu = self
@@ -466,7 +443,7 @@ impl Agent<'_> {
             // From now on that is the first failure, whoever fails meanwhile.
             ToAgent::Crashed(crash) => {
                 if !self.crash_examinations.is_examining() {
-                    self.unfinalized_rank.get_or_insert(rank);
+                    self.end.suspect(rank);
                 }
                 self.crash_examinations
                     .examine(&self.ctx, &self.ranks, index, crash);

@@ -4,7 +4,7 @@
 //! The first agent is the launcher's; it decides alone how the job ends, so that one failure is the
 //! first everywhere. It knows the ranks of other hosts by their slots, whose output comes in
 //! messages (`output_source`) within a window, and whose end is reported. The lines by which that
-//! comes are `below`; the commands that start agents are `remote_start`.
+//! comes are `child_agents`; the commands that start agents are `remote_start`.
 
 use garonne_job::process_exit::ProcessExit;
 use std::collections::BTreeMap;

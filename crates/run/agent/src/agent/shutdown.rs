@@ -8,39 +8,13 @@ use garonne_job::process_exit::ProcessExit;
 use std::time::Instant;
 
 use super::Agent;
+use super::job_end::ShutdownStage;
 use super::output_routing::OutputLoss;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::Result;
 use garonne_job::limits::{DRAIN_WAIT, FINALIZED_GRACE, LEFTOVER_GRACE, WRAPPER_WAIT};
 use garonne_links::process_tree::{self, signal_name};
-
-/// The job is over but for what still runs.
-#[derive(Debug)]
-pub(super) struct Shutdown {
-    code: i32,
-    stage: ShutdownStage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ShutdownStage {
-    /// The ranks may end by themselves until then.
-    Patience(Instant),
-    /// Everything still alive is killed then.
-    Kill(Instant),
-    /// All ranks have ended; what they left may end by itself until then.
-    Leftovers(Instant),
-}
-
-impl Shutdown {
-    pub fn due(&self) -> Option<Instant> {
-        match self.stage {
-            ShutdownStage::Patience(due)
-            | ShutdownStage::Kill(due)
-            | ShutdownStage::Leftovers(due) => Some(due),
-        }
-    }
-}
 
 /// A failure that ends the job.
 #[derive(Debug)]
@@ -67,9 +41,9 @@ impl Agent<'_> {
         let over_everywhere = over
             && !self.ctx.is_child()
             && !self.ctx.waiting_for_agents
-            && self.pending_failure.is_none();
-        let code = self.shutdown.as_ref().map_or(0, |ending| ending.code);
-        match self.shutdown.as_ref().map(|ending| ending.stage) {
+            && !self.end.holds_failure();
+        let code = self.code();
+        match self.end.stage() {
             None if over_everywhere && self.hang_reports.is_interrupt() => {
                 if let Some(report) = self.hang_reports.end(false) {
                     self.hang_report_ended(report);
@@ -80,16 +54,13 @@ impl Agent<'_> {
                 self.finish(now + LEFTOVER_GRACE);
             }
             Some(ShutdownStage::Patience(due)) if due <= now && !over => self.terminate(code),
-            Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => {
-                self.shutdown = Some(Shutdown {
-                    code,
-                    stage: ShutdownStage::Leftovers(now + DRAIN_WAIT),
-                })
-            }
+            Some(ShutdownStage::Patience(_) | ShutdownStage::Kill(_)) if over => self
+                .end
+                .begin(code, ShutdownStage::Leftovers(now + DRAIN_WAIT)),
             _ => {}
         }
         // A leftover that ends is an orphan of ours, so SIGCHLD brings us here again.
-        let close = match self.shutdown.as_ref().map(|ending| ending.stage) {
+        let close = match self.end.stage() {
             None | Some(ShutdownStage::Patience(_)) => false,
             Some(ShutdownStage::Kill(due)) => due <= now && !self.wait_for_records(now),
             Some(ShutdownStage::Leftovers(due)) => {
@@ -115,7 +86,7 @@ impl Agent<'_> {
             (0..self.ranks.count()).for_each(|rank| self.ranks.signal_rank(rank, libc::SIGKILL));
         }
         let (code, stage) = (self.code(), ShutdownStage::Leftovers(until));
-        self.shutdown = Some(Shutdown { code, stage });
+        self.end.begin(code, stage);
         true
     }
 
@@ -285,8 +256,8 @@ impl Agent<'_> {
         if self.ctx.is_adopted {
             return self.suspect_adopted(rank, index);
         }
-        if self.shutdown.is_none() {
-            self.unfinalized_rank.get_or_insert(rank);
+        if !self.ctx.is_ending {
+            self.end.suspect(rank);
         }
         match self.ranks.end_reported_by(index).or(self.ranks[rank].ended) {
             Some(ended) => self.ended_without_finalize(rank, ended),
@@ -392,7 +363,7 @@ impl Agent<'_> {
 
     /// The first failure: its rank's words, one line, and the end of the others.
     fn fail(&mut self, rank: u32, failure: JobFailure) {
-        if self.has_cause() || self.unfinalized_rank.is_some_and(|suspect| suspect != rank) {
+        if self.has_cause() || self.end.suspects_other(Some(rank)) {
             return;
         }
         self.output.drain(&mut self.ctx, rank);
@@ -444,11 +415,7 @@ impl Agent<'_> {
         report: &str,
         line: &str,
     ) {
-        if self.has_cause()
-            || self
-                .unfinalized_rank
-                .is_some_and(|suspect| Some(suspect) != rank)
-        {
+        if self.has_cause() || self.end.suspects_other(rank) {
             return;
         }
         if let Some(rank) = rank.filter(|rank| *rank < self.ranks.count()) {
@@ -475,50 +442,48 @@ impl Agent<'_> {
 
     /// Whether the job ends already, or its end was asked for: failures do not count any more.
     pub(super) fn has_cause(&self) -> bool {
-        self.shutdown.is_some() || self.hang_reports.is_interrupt()
+        self.ctx.is_ending || self.hang_reports.is_interrupt()
     }
 
     /// The exit code of the job.
     pub(super) fn code(&self) -> i32 {
-        self.shutdown.as_ref().map_or(0, |ending| ending.code)
+        self.end.code()
     }
 
     /// The first agent says with which code the job ends.
     pub(super) fn set_code(&mut self, code: i32) {
-        if let Some(ending) = &mut self.shutdown {
-            ending.code = code;
-        }
+        self.end.set_code(code);
     }
 
     /// The ranks may end by themselves until then.
     pub(super) fn end_with_grace(&mut self, code: i32, until: Instant) {
-        self.end(code, ShutdownStage::Patience(until));
+        self.end_job(code, ShutdownStage::Patience(until));
     }
 
     /// All ranks of all hosts have ended; what they left may end by itself until then.
     pub(super) fn finish(&mut self, until: Instant) {
-        if self.shutdown.is_none() {
+        if !self.ctx.is_ending {
             self.hang_reports.stop();
             let stage = ShutdownStage::Leftovers(until);
-            self.shutdown = Some(Shutdown { code: 0, stage });
+            self.end.begin(0, stage);
             self.ctx.is_ending = true;
         }
     }
 
     /// Everything is to end already.
     pub(super) fn is_killing(&self) -> bool {
-        let stage = self.shutdown.as_ref().map(|ending| ending.stage);
+        let stage = self.end.stage();
         matches!(stage, Some(ShutdownStage::Kill(_)))
     }
 
     /// Nobody is left to report to.
     pub(super) fn end_at_once(&mut self) {
-        self.end(1, ShutdownStage::Kill(Instant::now()));
+        self.end_job(1, ShutdownStage::Kill(Instant::now()));
     }
 
     /// Asks all ranks to end, and ends them soon.
     pub(super) fn terminate(&mut self, code: i32) {
-        self.end(code, ShutdownStage::Kill(Instant::now() + self.grace));
+        self.end_job(code, ShutdownStage::Kill(Instant::now() + self.end.grace()));
         for rank in 0..self.ranks.count() {
             self.ranks.signal_rank(rank, libc::SIGTERM);
         }
@@ -526,13 +491,12 @@ impl Agent<'_> {
 
     /// Everything still alive is killed then.
     pub(super) fn end_by(&mut self, code: i32, due: Instant) {
-        self.end(code, ShutdownStage::Kill(due));
+        self.end_job(code, ShutdownStage::Kill(due));
     }
 
-    fn end(&mut self, code: i32, stage: ShutdownStage) {
-        self.deadline = None;
+    fn end_job(&mut self, code: i32, stage: ShutdownStage) {
         self.hang_reports.stop();
-        self.shutdown = Some(Shutdown { code, stage });
+        self.end.begin(code, stage);
         self.ctx.is_ending = true;
         let patient = matches!(stage, ShutdownStage::Patience(_));
         self.ctx.command_all(&AgentCommand::End { patient, code });
@@ -548,13 +512,13 @@ impl Agent<'_> {
             None => return,
             Some(OutputLoss::Fault(fault)) => fault,
             Some(OutputLoss::ReaderGone) => {
-                if self.shutdown.is_none() {
+                if !self.ctx.is_ending {
                     self.terminate(128 + libc::SIGPIPE);
                 }
                 return;
             }
         };
-        match (self.shutdown.is_some(), self.code()) {
+        match (self.ctx.is_ending, self.code()) {
             (false, _) => {
                 self.output_lost(fault);
                 self.terminate(1);

@@ -34,8 +34,8 @@ impl StallDetector {
         self.next
     }
 
-    /// Looks, if that is due. Returns whether the job has stood still for so long that the verdict on
-    /// it is wanted. `is_looking`: it is being found already.
+    /// Looks, if that is due. Returns whether the job has stood still for so long that the verdict
+    /// on it is wanted. `is_looking`: it is being found already.
     pub fn check(
         &mut self,
         ctx: &Context<'_>,

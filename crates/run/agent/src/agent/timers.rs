@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::Agent;
-use super::shutdown::Shutdown;
 use garonne_job::error::Result;
 use garonne_job::limits;
 
@@ -13,19 +12,15 @@ impl Agent<'_> {
         let now = Instant::now();
         let waits_below = !self.ctx.links.is_done_below();
         // What is due may have to wait for those below, who tell when they are done.
-        let ending = self
-            .shutdown
-            .as_ref()
-            .and_then(Shutdown::due)
-            .map(|due| match waits_below {
-                true if due <= now => now + limits::BELOW_LOOK,
-                _ => due,
-            });
+        let ending = self.end.stage_due().map(|due| match waits_below {
+            true if due <= now => now + limits::BELOW_LOOK,
+            _ => due,
+        });
         let outputs = self.output.due().into_iter();
         outputs
             .chain(self.ranks.iter().filter_map(|slot| slot.wrapper_deadline))
             .chain(ending)
-            .chain(self.deadline)
+            .chain(self.end.deadline())
             .chain(self.missing_ranks.due().filter(|_| !self.ctx.is_ending))
             .chain(self.other_mpi.due())
             .chain(self.ctx.links.due())
@@ -48,8 +43,7 @@ impl Agent<'_> {
                 self.wrapper_outlived_rank(rank);
             }
         }
-        if self.deadline.is_some_and(|due| due <= now) {
-            self.deadline = None;
+        if self.end.take_deadline(now) {
             self.out_of_time();
         }
         if let Some((rank, line)) = self.missing_ranks.check(&self.ctx, &self.ranks, now) {

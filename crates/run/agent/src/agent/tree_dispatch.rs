@@ -334,7 +334,7 @@ impl Agent<'_> {
     /// the job.
     pub(super) fn fail_as_agent(&mut self, line: &str) {
         match self.ctx.is_child() {
-            true if self.shutdown.is_none() => self.ctx.report(&AgentReport::Failed {
+            true if !self.ctx.is_ending => self.ctx.report(&AgentReport::Failed {
                 rank: None,
                 code: 1,
                 finalized: false,

@@ -53,7 +53,7 @@ impl TreeLinks {
         self.parent.as_deref()
     }
 
-    /// Like [`parent`](Self::parent), to change it.
+    /// Returns the side towards the agent above, to change it.
     pub fn parent_mut(&mut self) -> Option<&mut ParentLink> {
         self.parent.as_deref_mut()
     }
@@ -63,7 +63,7 @@ impl TreeLinks {
         self.children.as_deref()
     }
 
-    /// Like [`children`](Self::children), to change them.
+    /// Returns the agents that report to this one, to change them.
     pub fn children_mut(&mut self) -> Option<&mut ChildAgents> {
         self.children.as_deref_mut()
     }

@@ -224,7 +224,7 @@ impl Worlds {
         self.0.get(epoch as usize)
     }
 
-    /// Like [`get`](Self::get), to exchange values.
+    /// Returns a world by its number, to exchange values.
     pub fn get_mut(&mut self, epoch: u32) -> Option<&mut World> {
         self.0.get_mut(epoch as usize)
     }

@@ -1,6 +1,6 @@
-//! The last words of a job whose ranks wrote tracebacks ([`traceback`](super::super::traceback)): equal ones once,
-//! those that only follow from another rank's end in a line, and the failure with the words of its
-//! rank behind them.
+//! The last words of a job whose ranks wrote tracebacks ([`traceback`](super::super::traceback)):
+//! equal ones once, those that only follow from another rank's end in a line, and the failure with
+//! the words of its rank behind them.
 //!
 //! Only the first agent has this, since all output passes there. Where no rank holds a traceback
 //! and none is of Python, a failure is told at once.
