@@ -12,7 +12,7 @@ mod receive_low_watermark;
 mod send_queue_limit;
 
 use crate::bulk::eager_prefix::{EagerPrefixes, ReceivedPrefix};
-use crate::bulk::receive_low_watermark::tell_from;
+use crate::bulk::receive_low_watermark::ReceiveLowWatermark;
 use crate::bulk::send_queue_limit::SendQueueLimit;
 use crate::connection::{AfterRead, Connection, IoResult};
 use crate::frame::{ASK, FrameHeader, FrameKind, HEAD, ReadRequest, StreamNumber, UNASKED};
@@ -25,6 +25,7 @@ use garonne_transport::limits::{
     ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
 };
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// A range of something that this side reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,8 +159,12 @@ pub(crate) enum BulkEvent {
     Unused(NotUsedReason),
 }
 
-/// One connection for large data: requests, and bodies that leave and come. Owned by a peer's
-/// paths, and outlives sockets.
+/// One connection for large data: requests, and bodies that leave and come.
+///
+/// Owned by a peer's paths, and outlives sockets. [`BulkConnection::adopt`] gives it a socket and
+/// [`BulkConnection::cut`] takes it away. Between them [`BulkConnection::read`] asks,
+/// [`BulkConnection::serve`] answers, [`BulkConnection::flush`] sends what waits, and
+/// [`BulkConnection::fill`] takes what came.
 #[derive(Debug, Default)]
 pub(crate) struct BulkConnection {
     channel: Option<Connection>,
@@ -181,8 +186,7 @@ pub(crate) struct BulkConnection {
     coming: Option<IncomingData>,
     bounce: Vec<u8>,
     blocks: DataBlocks,
-    /// Bytes of which the socket tells at least; 0: as a new one.
-    low_water: usize,
+    low_water: ReceiveLowWatermark,
     unsent: SendQueueLimit,
     /// Bytes of bodies that came, ever.
     moved: u64,
@@ -269,7 +273,8 @@ impl BulkConnection {
     /// The connection has ended. What it has not brought goes back.
     pub(crate) fn cut(&mut self) -> Vec<RequestedRange> {
         self.channel = None;
-        (self.low_water, self.latest) = (0, 0);
+        self.latest = 0;
+        self.low_water = ReceiveLowWatermark::default();
         self.unsent = SendQueueLimit::default();
         self.serving.clear();
         self.staged.clear();
@@ -345,6 +350,58 @@ impl BulkConnection {
         leaving.void = true;
         leaving.serve.data = Data::empty();
         leaving.serve.left == leaving.left
+    }
+
+    /// The socket tells when there is much of the body that is coming, and of no less. `false`: it
+    /// tells of whatever there is.
+    pub(crate) fn wait_for_much(&mut self) -> bool {
+        match (&self.channel, self.coming) {
+            (Some(channel), Some(coming)) => self.low_water.raise(channel, coming.left),
+            _ => false,
+        }
+    }
+
+    /// A body is coming.
+    pub(crate) fn is_in_body(&self) -> bool {
+        self.coming.is_some()
+    }
+
+    /// The socket tells of whatever there is.
+    pub(crate) fn hurry(&mut self) {
+        if let Some(channel) = &self.channel {
+            self.low_water.lower(channel);
+        }
+    }
+
+    /// Notes that the next sender may not come back soon.
+    pub(crate) fn nobody_polls(&mut self) {
+        self.unsent.nobody_polls();
+    }
+
+    /// Notes that the sender is about to poll no more. Returns whether its socket is to be filled,
+    /// since it holds little for somebody who polls.
+    pub(crate) fn is_left(&mut self) -> bool {
+        self.nobody_polls();
+        self.holds_little() && self.is_serving()
+    }
+
+    /// The socket takes less than it has room for.
+    pub(crate) fn holds_little(&self) -> bool {
+        self.unsent.is_bounded()
+    }
+
+    /// Sends what waits, as far as the socket takes it, and about `most` bytes.
+    pub(crate) fn flush(&mut self, most: usize) -> SendResult {
+        let Some(channel) = &self.channel else {
+            return SendResult::All;
+        };
+        if !self.is_serving() {
+            return self.send(most);
+        }
+        self.unsent.begin(channel, most, Instant::now());
+        let sent = self.send(most);
+        self.unsent.end(Instant::now());
+        sent
     }
 
     /// Makes something to leave. `false`: there is nothing.
@@ -605,7 +662,7 @@ impl BulkConnection {
         self.moved += moved as u64;
         let left = coming.left - moved as u64;
         if left == 0 {
-            tell_from(channel, &mut self.low_water, 1);
+            self.low_water.lower(channel);
         }
         self.coming = (left > 0).then_some(IncomingData { left, ..coming });
         if read.done < read.ask.len || left > 0 {

@@ -1,17 +1,19 @@
 //! How much of large data a socket takes before it leaves.
 //!
-//! Part of [`BulkConnection`]. What waits there has left the caches when it leaves; but it leaves
+//! Owned by a bulk connection. What waits there has left the caches when it leaves; but it leaves
 //! without anybody's help. So a socket holds little of it only while somebody polls who would fill
 //! it again at once.
 
-use super::BulkConnection;
 use crate::connection::Connection;
-use crate::packet_stream::SendResult;
 use crate::sys;
 use garonne_transport::limits::{TCP_BULK_UNSENT, TCP_POLLS_WITHIN, TCP_SLICE_YIELDING};
 use std::time::Instant;
 
 /// Bound on what a connection's socket takes.
+///
+/// Owned by a bulk connection, which makes a new one for each socket. Whoever sends calls
+/// [`SendQueueLimit::begin`] before and [`SendQueueLimit::end`] after;
+/// [`SendQueueLimit::nobody_polls`] says that nobody may come back soon.
 #[derive(Debug, Default)]
 pub(super) struct SendQueueLimit {
     /// When sending ended last.
@@ -21,7 +23,8 @@ pub(super) struct SendQueueLimit {
 }
 
 impl SendQueueLimit {
-    fn begin(&mut self, channel: &Connection, most: usize, now: Instant) {
+    /// Sending begins, of about `most` bytes.
+    pub(super) fn begin(&mut self, channel: &Connection, most: usize, now: Instant) {
         let bound = match self.polls(now) {
             // What leaves from the socket by itself stands in the way of others, too.
             _ if most <= TCP_SLICE_YIELDING => Some(TCP_SLICE_YIELDING),
@@ -39,37 +42,19 @@ impl SendQueueLimit {
         let within = |ended: Instant| now.saturating_duration_since(ended) < TCP_POLLS_WITHIN;
         self.ended.is_some_and(within)
     }
-}
 
-impl BulkConnection {
+    /// Sending has ended.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.ended = Some(now);
+    }
+
     /// Notes that the next sender may not come back soon.
-    pub(crate) fn nobody_polls(&mut self) {
-        self.unsent.ended = None;
+    pub(super) fn nobody_polls(&mut self) {
+        self.ended = None;
     }
 
-    /// Notes that the sender is about to poll no more. Returns whether its socket is to be filled,
-    /// since it holds little for somebody who polls.
-    pub(crate) fn is_left(&mut self) -> bool {
-        self.nobody_polls();
-        self.holds_little() && self.is_serving()
-    }
-
-    /// The socket takes less than it has room for.
-    pub(crate) fn holds_little(&self) -> bool {
-        self.unsent.bound.is_some()
-    }
-
-    /// Sends what waits, as far as the socket takes it, and about `most` bytes.
-    pub(crate) fn flush(&mut self, most: usize) -> SendResult {
-        let Some(channel) = &self.channel else {
-            return SendResult::All;
-        };
-        if !self.is_serving() {
-            return self.send(most);
-        }
-        self.unsent.begin(channel, most, Instant::now());
-        let sent = self.send(most);
-        self.unsent.ended = Some(Instant::now());
-        sent
+    /// Returns whether the socket takes less than it has room for.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.bound.is_some()
     }
 }
