@@ -2,10 +2,18 @@
 //!
 //! A blocked send is in three lists of its peer: by (context, tag), by context, and in the whole
 //! window. So the oldest one that a pattern accepts is found in constant time. A send that its
-//! receiver pulled has left these lists and waits to leave outside the credits.
+//! receiver pulled has left these lists and waits to leave outside the credits. The peer is told
+//! when credits begin and cease to keep sends back (`Blocked`).
 
 use crate::api::{ContextId, Peer};
+use crate::core::Core;
 use crate::key_map::{KeyedQueues, TableKey};
+use crate::limits::ORDER_LOOK_AHEAD;
+use crate::observe::events::EventKind;
+use crate::protocol::wire::ControlPayload;
+use crate::requests::OpState;
+use crate::schedule::order::WindowEntry;
+use crate::transport::{PacketHeader, PacketKind};
 use std::collections::VecDeque;
 
 /// Links of a blocked send: by (context, tag), by context, and in the whole window.
@@ -132,5 +140,114 @@ impl SendWindows {
     /// Forgets a pulled send that ends without being sent.
     pub(crate) fn forget_pulled(&mut self, index: u32) {
         self.pulled.retain(|&pulled| pulled != index);
+    }
+}
+
+impl Core {
+    /// A send joins the window of its peer state.
+    pub(crate) fn join_window(&mut self, gate: u32, index: u32) {
+        let operation = self.requests.at(index);
+        operation.state = OpState::InWindow;
+        let (context, peer, tag, len) = (
+            operation.context,
+            operation.peer,
+            operation.tag,
+            operation.data.len,
+        );
+        self.windows.push(index, context, peer, tag);
+        self.note(EventKind::Blocked, peer, context, tag, len);
+        let entry = &mut self.peers[gate as usize];
+        entry.close_batch();
+        entry.window_len += 1;
+        if entry.window_len == 1 {
+            self.windows.activate(gate);
+            self.has_work = true;
+        }
+        if entry.probe_missed {
+            entry.epoch = entry.epoch.wrapping_add(1);
+            entry.probe_missed = false;
+            self.send_blocked(gate, true);
+        }
+    }
+
+    /// Takes a blocked send out of its window's lists.
+    pub(crate) fn unlink(&mut self, gate: u32, index: u32) {
+        self.windows.remove(index);
+        self.peers[gate as usize].window_len -= 1;
+    }
+
+    /// A blocked send ends without being sent.
+    pub(crate) fn leave_unsent(&mut self, index: u32) {
+        self.windows.forget_pulled(index);
+        let peer = self.requests.peek(index).peer;
+        if let Some(gate) = self.peer_index(peer)
+            && self.windows.contains(index)
+        {
+            self.unlink(gate, index);
+        }
+    }
+
+    /// The head of a window left it.
+    pub(crate) fn left_window(&mut self, gate: u32, index: u32) {
+        if self.windows.contains(index) {
+            self.unlink(gate, index);
+        }
+    }
+
+    /// The oldest send in a window.
+    pub(crate) fn window_head(&self, gate: u32) -> Option<u32> {
+        self.windows.head(self.peers[gate as usize].peer)
+    }
+
+    /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
+    pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<WindowEntry>) {
+        let (mut indices, mut chunks) = (Vec::new(), Vec::new());
+        let sends = self.windows.iter(self.peers[gate as usize].peer);
+        for index in sends.take(ORDER_LOOK_AHEAD) {
+            let operation = self.requests.peek(index);
+            indices.push(index);
+            chunks.push(WindowEntry {
+                context: operation.context,
+                tag: operation.tag,
+                len: operation.data.len,
+                priority: self.send_order.priorities().of(operation.context),
+            });
+        }
+        (indices, chunks)
+    }
+
+    /// Returns whether a send is in a window.
+    pub(crate) fn is_in_window(&self, index: u32) -> bool {
+        self.windows.contains(index)
+    }
+
+    /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is
+    /// not empty.
+    pub(crate) fn update_blocked(&mut self, gate: u32) -> bool {
+        let entry = &self.peers[gate as usize];
+        let (held, told, without) = (
+            entry.window_len != 0,
+            entry.blocked_told,
+            entry.envelopes == 0,
+        );
+        if held && without && !told {
+            self.send_blocked(gate, true);
+        } else if !held && told {
+            self.send_blocked(gate, false);
+        }
+        held
+    }
+
+    fn send_blocked(&mut self, gate: u32, held: bool) {
+        let entry = &mut self.peers[gate as usize];
+        entry.blocked_told = held;
+        let header = PacketHeader {
+            kind: PacketKind::Blocked as u8,
+            context: u32::from(held),
+            sequence: entry.epoch,
+            ..PacketHeader::default()
+        };
+        let peer = entry.peer;
+        self.queue_control(peer, header, ControlPayload::new());
     }
 }
