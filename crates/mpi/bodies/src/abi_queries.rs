@@ -5,7 +5,7 @@ use crate::c_args::{Buf, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
 use crate::handle::*;
-use crate::objects::{INFOS, info, publish};
+use crate::objects::{info, infos, publish};
 use garonne_mpi::datatype::{
     FortranBooleans, FortranSizes, codes, configure_booleans, configure_fortran, fortran_sizes,
     is_predefined_with, known_fortran_booleans,
@@ -26,7 +26,7 @@ pub(crate) fn abi_get_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
         ("mpi_offset_size", size_of::<MPI_Offset>()),
     ];
     let pairs = sizes.map(|(key, size)| (key, size.to_string()));
-    out.set(publish(&INFOS, Info::from_pairs(pairs))?)
+    out.set(publish(infos(), Info::from_pairs(pairs))?)
 }
 
 /// Types of Fortran with a size in their name: the info key for each, and its code.
@@ -70,7 +70,7 @@ pub(crate) fn abi_get_fortran_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> 
     for (key, code) in SIZED.into_iter().chain(SIZED_COMPLEX) {
         pairs.push((key, is_predefined_with(sizes, code).to_string()));
     }
-    out.set(publish(&INFOS, Info::from_pairs(pairs))?)
+    out.set(publish(infos(), Info::from_pairs(pairs))?)
 }
 
 pub(crate) fn abi_set_fortran_info(_: CallId, with: MPI_Info) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::errhandler::last_used_code;
 use crate::handle::*;
 use crate::init_state;
 use crate::objects::{comm, datatype};
+use crate::rank_context::RankContext;
 use garonne_mpi::attr::{AttrKind, AttrTarget, Attrs};
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
@@ -179,12 +180,21 @@ fn answer(found: Option<usize>, value: Buf, flag: Ptr<c_int>) -> Result<()> {
     flag.set(found.is_some().into())
 }
 
+/// Memory of a rank for the values of predefined attributes, which programs get as addresses.
+pub(crate) struct PredefinedValues([AtomicI32; 7]);
+
+impl PredefinedValues {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self([const { AtomicI32::new(0) }; 7])
+    }
+}
+
 /// The predefined attributes of communicators, as C has them: the address of an `int`. `None` for
 /// other keys.
 fn predefined(keyval: c_int) -> Option<Option<usize>> {
-    static VALUES: [AtomicI32; 7] = [const { AtomicI32::new(0) }; 7];
     let key = PredefinedKey::from_number(keyval)?;
-    let place = &VALUES[(keyval - MPI_TAG_UB) as usize];
+    let place = &RankContext::current().predefined_attrs.0[(keyval - MPI_TAG_UB) as usize];
     let value = match key {
         PredefinedKey::LastUsedCode => Some(last_used_code()),
         _ => init_state::find_process().and_then(|process| process.predefined_attr(key)),

@@ -5,7 +5,7 @@ use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
 use crate::group::{comparison, publish_group};
 use crate::handle::*;
-use crate::objects::{self, INFOS, comm, group, info_or_null, publish, publish_comm};
+use crate::objects::{self, comm, group, info_or_null, infos, publish, publish_comm};
 use crate::request::return_request;
 use garonne_mpi::comm::{Comm, MergeOrder, PeerLeader, SplitType};
 use garonne_mpi::error::Class;
@@ -255,5 +255,5 @@ pub(crate) fn comm_set_info(_: CallId, on: MPI_Comm, with: MPI_Info) -> Result<(
 }
 
 pub(crate) fn comm_get_info(_: CallId, on: MPI_Comm, out: Ptr<MPI_Info>) -> Result<()> {
-    out.set(publish(&INFOS, comm(on)?.info())?)
+    out.set(publish(infos(), comm(on)?.info())?)
 }

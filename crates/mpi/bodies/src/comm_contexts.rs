@@ -12,9 +12,10 @@
 //! ([`RevivedHandle`]).
 
 use crate::constants::{MPI_COMM_SELF, MPI_COMM_WORLD};
-use crate::handle::{Handle, MPI_Comm};
-use crate::objects::{COMMS, find_comm};
+use crate::handle::{Handle, HandleTable, MPI_Comm};
+use crate::objects::{comms, find_comm};
 use crate::optional_checks;
+use crate::rank_context::RankContext;
 use garonne_engine::api::ContextId;
 use garonne_engine::observe::contexts_in_use::ContextsInUse;
 use garonne_mpi::comm::{Comm, number};
@@ -31,11 +32,20 @@ const PLACES_PER_FREED: usize = 64;
 /// hundred kilobytes.
 const OWNERS_KNOWN: usize = 1024;
 
-static REGISTRY: LazyLock<Mutex<CommRegistry>> = LazyLock::new(Mutex::default);
+/// Communicators of a rank by their contexts.
+pub(crate) struct CommContexts(LazyLock<Mutex<CommRegistry>>);
+
+impl CommContexts {
+    /// None.
+    pub const fn new() -> Self {
+        Self(LazyLock::new(Mutex::default))
+    }
+}
 
 fn registry() -> MutexGuard<'static, CommRegistry> {
+    let contexts = &RankContext::current().comm_contexts;
     // Entries are put in and taken out whole.
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    contexts.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -55,6 +65,8 @@ struct CommRegistry {
 
 struct FreedComm {
     comm: Comm,
+    /// The table of the handle.
+    table: &'static HandleTable<Comm>,
     /// Number of running error handlers that received the communicator's handle.
     handlers: u32,
 }
@@ -67,7 +79,7 @@ impl FreedComm {
 
 impl Drop for FreedComm {
     fn drop(&mut self) {
-        COMMS.release(self.handle());
+        self.table.release(self.handle());
     }
 }
 
@@ -76,7 +88,7 @@ impl CommRegistry {
     fn register_pending(&mut self) {
         let handles = &mut self.handles;
         self.pending.retain(
-            |&handle| match COMMS.get(handle).map(Comm::contexts_number) {
+            |&handle| match comms().get(handle).map(Comm::contexts_number) {
                 Some(Some(number)) => {
                     handles.insert(number, handle);
                     false
@@ -124,7 +136,7 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
     let mut known = registry();
     let Some(number) = comm.contexts_number() else {
         known.pending.retain(|&other| other != handle);
-        COMMS.release(handle);
+        comms().release(handle);
         return;
     };
     known.handles.remove(&number);
@@ -137,7 +149,12 @@ pub(crate) fn retire(handle: MPI_Comm, comm: Comm) {
         known.owners.push_front((number, owner));
     }
     let process = comm.process().clone();
-    known.freed.insert(number, FreedComm { comm, handlers: 0 });
+    let freed = FreedComm {
+        comm,
+        table: comms(),
+        handlers: 0,
+    };
+    known.freed.insert(number, freed);
     known.sweep(&process);
 }
 
@@ -165,7 +182,7 @@ pub(crate) fn find(context: ContextId) -> Option<Comm> {
     let living = known
         .handles
         .get(&number)
-        .and_then(|handle| COMMS.get(*handle));
+        .and_then(|handle| comms().get(*handle));
     living
         .or_else(|| known.freed.get(&number).map(|freed| &freed.comm))
         .cloned()
@@ -197,7 +214,7 @@ impl RevivedHandle {
         };
         freed.handlers += 1;
         if freed.handlers == 1 {
-            COMMS.fill(freed.handle(), freed.comm.clone());
+            comms().fill(freed.handle(), freed.comm.clone());
         }
         Self(Some(freed.comm.clone()))
     }
@@ -214,7 +231,7 @@ impl Drop for RevivedHandle {
         freed.handlers -= 1;
         if freed.handlers == 0 {
             crate::fast_path::forget(Some(freed.handle()));
-            drop(COMMS.withdraw(freed.handle()));
+            drop(comms().withdraw(freed.handle()));
         }
     }
 }

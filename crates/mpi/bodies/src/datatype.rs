@@ -7,7 +7,7 @@ use crate::constants::*;
 use crate::datatype_refs;
 use crate::group::length;
 use crate::handle::*;
-use crate::objects::{TYPES, datatype, publish, unknown_handle};
+use crate::objects::{self, datatype, publish, unknown_handle};
 use garonne_mpi::datatype::{
     ArrayOrder, Constructor, ContentsForm, DarrayDim, Datatype, Distribution,
 };
@@ -21,7 +21,10 @@ fn make(call: CallId, constructor: Constructor, out: Ptr<MPI_Datatype>) -> Resul
     } else {
         ContentsForm::Int
     };
-    out.set(publish(&TYPES, Datatype::construct(constructor, form)?)?)
+    out.set(publish(
+        objects::types(),
+        Datatype::construct(constructor, form)?,
+    )?)
 }
 
 fn count_of(count: MPI_Count) -> Result<usize> {
@@ -303,7 +306,7 @@ pub(crate) fn type_dup(_: CallId, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> 
     if original.slot().get().is_some() {
         attrs(original)?.copy_to(old.0, attrs(&new)?)?;
     }
-    out.set(publish(&TYPES, new)?)
+    out.set(publish(objects::types(), new)?)
 }
 
 pub(crate) fn type_commit(_: CallId, handle: Ptr<MPI_Datatype>) -> Result<()> {

@@ -6,6 +6,7 @@ use crate::constants::*;
 use crate::group::length;
 use crate::handle::*;
 use crate::objects::{datatype, publish_type};
+use crate::rank_context::RankContext;
 use garonne_mpi::datatype::{Contents, Datatype, TypeClass};
 use garonne_mpi::error::Class;
 use std::ffi::c_int;
@@ -266,15 +267,23 @@ pub(crate) fn type_create_f90_integer(
 /// Fortran's class, precision and range, as a program asked for them.
 type F90Kind = (&'static str, c_int, c_int);
 
-/// Types returned for Fortran kinds. Programs must not free them and may ask any number of times,
-/// so each type is made once.
-static KINDS: Mutex<Vec<(F90Kind, MPI_Datatype)>> = Mutex::new(Vec::new());
+/// Types that a rank's program got for Fortran kinds. Programs must not free them and may ask any
+/// number of times, so each type is made once.
+pub(crate) struct F90Types(Mutex<Vec<(F90Kind, MPI_Datatype)>>);
+
+impl F90Types {
+    /// None.
+    pub const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
 
 fn f90_type_once(
     asked: F90Kind,
     make: impl FnOnce() -> garonne_mpi::error::Result<Datatype>,
 ) -> Result<MPI_Datatype> {
-    let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let types = &RankContext::current().f90_types;
+    let mut kinds = types.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, handle)) = kinds.iter().find(|(known, _)| *known == asked) {
         return Ok(*handle);
     }

@@ -2,26 +2,12 @@
 //!
 //! The return address travels in the first floating-point register, which no MPI function uses for
 //! an argument. The wrapper gets one more parameter at the price of one instruction; arguments,
-//! stack and return address stay untouched. A wrapper stores the address in a thread-local word
-//! with the initial-exec model ([`CallSite::note`]); a fast path that needs no call site skips
-//! this. A body reads the word once, early ([`call_site`]), because a callback that calls MPI
-//! overwrites it.
+//! stack and return address stay untouched. A wrapper stores the address in a word of the thread
+//! (`thread_words`, [`CallSite::note`]); a fast path that needs no call site skips this. A body
+//! reads the word once, early ([`call_site`]), because a callback that calls MPI overwrites it.
 
-use crate::tls_word::tls_word;
-use std::arch::{asm, global_asm};
+use crate::thread_words;
 use std::sync::atomic::AtomicU64;
-
-global_asm!(
-    ".pushsection .tbss.garonne_call_site,\"awT\",@nobits",
-    ".globl garonne_call_site",
-    ".hidden garonne_call_site",
-    ".type garonne_call_site, %object",
-    ".size garonne_call_site, 8",
-    ".p2align 3",
-    "garonne_call_site:",
-    ".zero 8",
-    ".popsection",
-);
 
 /// The whole body of a naked exported function: passes the return address on and jumps to the
 /// wrapper.
@@ -75,38 +61,9 @@ impl CallSite {
     }
 
     /// Makes it this thread's [`call_site`].
-    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn note(self) {
-        // SAFETY: writes this thread's instance of the eight-byte word defined above.
-        unsafe {
-            asm!(
-                "mov {at}, qword ptr [rip + garonne_call_site@GOTTPOFF]",
-                "movsd qword ptr fs:[{at}], {site}",
-                at = out(reg) _,
-                site = in(xmm_reg) self.0,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    /// Makes it this thread's [`call_site`].
-    #[cfg(target_arch = "aarch64")]
-    #[inline(always)]
-    pub(crate) fn note(self) {
-        // SAFETY: writes this thread's instance of the eight-byte word defined above.
-        unsafe {
-            asm!(
-                "adrp {at}, :gottprel:garonne_call_site",
-                "ldr {at}, [{at}, :gottprel_lo12:garonne_call_site]",
-                "mrs {base}, tpidr_el0",
-                "str {site:d}, [{base}, {at}]",
-                at = out(reg) _,
-                base = out(reg) _,
-                site = in(vreg) self.0,
-                options(nostack, preserves_flags),
-            );
-        }
+        thread_words::write_call_site(self.0);
     }
 }
 
@@ -114,5 +71,5 @@ impl CallSite {
 /// call.
 #[inline(always)]
 pub(crate) fn call_site() -> u64 {
-    tls_word!("garonne_call_site")
+    thread_words::read::<{ thread_words::CALL_SITE }>().addr() as u64
 }

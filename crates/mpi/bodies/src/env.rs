@@ -6,7 +6,8 @@ use crate::comm_contexts;
 use crate::constants::*;
 use crate::handle::*;
 use crate::init_state::{self, Phase};
-use crate::objects::{self, INFOS, publish};
+use crate::objects::{self, infos, publish};
+use crate::rank_context::RankContext;
 use crate::{call_site, optional_checks, this_rank};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
@@ -14,14 +15,25 @@ use garonne_mpi::process::{HwInstance, HwResource, Process, ThreadLevel};
 use garonne_topology::{CpuSet, Tree};
 use std::ffi::{c_char, c_int};
 use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Held while the first user of the library brings it up or the last one takes it down.
-static LIFECYCLE: Mutex<()> = Mutex::new(());
+/// Lock of a rank, held while its first user brings the library up or its last one takes it down.
+pub(crate) struct Lifecycle(Mutex<()>);
+
+impl Lifecycle {
+    /// Not held.
+    pub const fn new() -> Self {
+        Self(Mutex::new(()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Returns this rank. Joins the job if this is the first use, by the world model or by a session.
 pub(crate) fn acquire_process(level: ThreadLevel) -> Result<Arc<Process>> {
-    let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _life = RankContext::current().lifecycle.lock();
     if let Some(process) = init_state::find_process() {
         return Ok(process);
     }
@@ -32,7 +44,7 @@ pub(crate) fn acquire_process(level: ThreadLevel) -> Result<Arc<Process>> {
 
 /// Takes this rank out of its job if nothing uses the library any more.
 pub(crate) fn release_if_unused() -> Result<()> {
-    let _life = LIFECYCLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _life = RankContext::current().lifecycle.lock();
     if init_state::find_process().is_none_or(|process| process.users() > 0) {
         return Ok(());
     }
@@ -227,7 +239,7 @@ pub(crate) fn get_hw_resource_info(_: CallId, out: Ptr<MPI_Info>) -> Result<()> 
     let pairs = resources()
         .into_iter()
         .map(|found| (found.name, found.instance.is_some().to_string()));
-    out.set(publish(&INFOS, Info::from_pairs(pairs))?)
+    out.set(publish(infos(), Info::from_pairs(pairs))?)
 }
 
 /// The types of hardware resources of this machine, with the instances that this process is

@@ -7,7 +7,8 @@ use crate::callback;
 use crate::comm_contexts::RevivedHandle;
 use crate::constants::*;
 use crate::handle::*;
-use crate::objects::{self, ERRHANDLERS, comm, errhandler, find_comm, publish};
+use crate::objects::{self, comm, errhandler, errhandlers, find_comm, publish};
+use crate::rank_context::RankContext;
 use crate::session::{find_session, session};
 use crate::{call_site, cpp_exceptions, init_state, optional_checks, recent_errors, trace_calls};
 use garonne_job::settings;
@@ -20,9 +21,34 @@ use garonne_sync::mutex::lock;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// The error handler of `MPI_FILE_NULL`. New files inherit it, and failures to open a file are
-/// raised on it.
-static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
+/// Error handlers and error codes of a rank that belong to no object.
+pub(crate) struct ErrorHandlers {
+    /// The error handler of `MPI_FILE_NULL`. New files inherit it, and failures to open a file are
+    /// raised on it.
+    files: Mutex<Errhandler>,
+    /// Held while a handle of an error handler is returned once more or freed.
+    returned: Mutex<()>,
+    /// Classes and codes that the program added.
+    added: Mutex<AddedErrorCodes>,
+}
+
+impl ErrorHandlers {
+    /// Initial state: no codes added, errors of files returned.
+    pub const fn new() -> Self {
+        Self {
+            files: Mutex::new(Errhandler::Return),
+            returned: Mutex::new(()),
+            added: Mutex::new(AddedErrorCodes {
+                codes: BTreeMap::new(),
+                last: MPI_ERR_LASTCODE,
+            }),
+        }
+    }
+}
+
+fn state() -> &'static ErrorHandlers {
+    &RankContext::current().error_handlers
+}
 
 /// Raises `fault` on the error handler of `holder` and returns the error code of the call. Throws
 /// instead if a callback of the program threw.
@@ -67,7 +93,7 @@ fn handler_for(holder: ErrorObject, fault: &CallError) -> (Errhandler, usize) {
         ErrorObject::Session(handle) => {
             find_session(handle).map(|session| (session.errhandler(), handle.0))
         }
-        ErrorObject::File(handle) => Some((lock(&FILES).clone(), handle.0)),
+        ErrorObject::File(handle) => Some((lock(&state().files).clone(), handle.0)),
         ErrorObject::New(handle, kind) => requested_handler(handle, kind),
         ErrorObject::Win(_) | ErrorObject::None => None,
     };
@@ -315,13 +341,13 @@ pub(crate) fn file_set_errhandler(_: CallId, on: MPI_File, handler: MPI_Errhandl
             "the error handler was not made for files",
         ));
     }
-    *lock(&FILES) = handler;
+    *lock(&state().files) = handler;
     Ok(())
 }
 
 pub(crate) fn file_get_errhandler(_: CallId, on: MPI_File, out: Ptr<MPI_Errhandler>) -> Result<()> {
     null_file(on)?;
-    return_errhandler(lock(&FILES).clone(), out)
+    return_errhandler(lock(&state().files).clone(), out)
 }
 
 fn null_file(on: MPI_File) -> Result<()> {
@@ -339,23 +365,20 @@ fn return_errhandler(handler: Errhandler, out: Ptr<MPI_Errhandler>) -> Result<()
         Errhandler::Abort => MPI_ERRORS_ABORT,
         Errhandler::Return => MPI_ERRORS_RETURN,
         Errhandler::User(user) => {
-            let _shared = lock(&SHARED);
+            let _shared = lock(&state().returned);
             handle_of_user(user)?
         }
     })
 }
 
-/// Held while a handle of an error handler is returned once more or freed.
-static SHARED: Mutex<()> = Mutex::new(());
-
-/// The handle of a program's error handler: the one it has, or a new one. Called with `SHARED`
-/// held.
+/// The handle of a program's error handler: the one it has, or a new one. Called with
+/// [`ErrorHandlers::returned`] held.
 fn handle_of_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
     // Relaxed: the lock orders these.
     if user.given.fetch_add(1, Ordering::Relaxed) > 0 {
         return Ok(MPI_Errhandler(user.handle.load(Ordering::Relaxed)));
     }
-    let handle: MPI_Errhandler = publish(&ERRHANDLERS, Errhandler::User(user.clone()))
+    let handle: MPI_Errhandler = publish(errhandlers(), Errhandler::User(user.clone()))
         .inspect_err(|_| {
             user.given.store(0, Ordering::Relaxed);
         })?;
@@ -365,10 +388,10 @@ fn handle_of_user(user: Arc<UserHandler>) -> Result<MPI_Errhandler> {
 
 /// Frees a handle once; the last time it is gone. `false` if there is no such handle.
 fn free_user(handle: MPI_Errhandler) -> bool {
-    let _shared = lock(&SHARED);
-    match ERRHANDLERS.get(handle) {
+    let _shared = lock(&state().returned);
+    match errhandlers().get(handle) {
         Some(Errhandler::User(user)) if user.given.fetch_sub(1, Ordering::Relaxed) > 1 => true,
-        _ => ERRHANDLERS.remove(handle).is_some(),
+        _ => errhandlers().remove(handle).is_some(),
     }
 }
 
@@ -414,12 +437,6 @@ pub(crate) fn file_call_errhandler(call: CallId, on: MPI_File, code: c_int) -> R
     call_errhandler(call, ErrorObject::File(on), code)
 }
 
-/// Classes and codes that the program added: the class of each, and its text.
-static ADDED: Mutex<AddedErrorCodes> = Mutex::new(AddedErrorCodes {
-    codes: BTreeMap::new(),
-    last: MPI_ERR_LASTCODE,
-});
-
 /// A class or code that the program added.
 struct AddedCode {
     /// Itself, if it is a class.
@@ -429,6 +446,7 @@ struct AddedCode {
     codes: usize,
 }
 
+/// Classes and codes that the program added: the class of each, and its text.
 struct AddedErrorCodes {
     codes: BTreeMap<c_int, AddedCode>,
     /// `MPI_LASTUSEDCODE`.
@@ -459,23 +477,23 @@ impl AddedErrorCodes {
 
 /// `MPI_LASTUSEDCODE`.
 pub(crate) fn last_used_code() -> c_int {
-    lock(&ADDED).last
+    lock(&state().added).last
 }
 
 pub(crate) fn add_error_class(_: CallId, out: Ptr<c_int>) -> Result<()> {
-    out.set(lock(&ADDED).add(None)?)
+    out.set(lock(&state().added).add(None)?)
 }
 
 pub(crate) fn add_error_code(_: CallId, class: c_int, out: Ptr<c_int>) -> Result<()> {
     if class_of(class)? != class {
         return Err(not_a(class, "error class"));
     }
-    out.set(lock(&ADDED).add(Some(class))?)
+    out.set(lock(&state().added).add(Some(class))?)
 }
 
 pub(crate) fn add_error_string(_: CallId, code: c_int, text: StrIn) -> Result<()> {
     let text = text.text()?;
-    match lock(&ADDED).codes.get_mut(&code) {
+    match lock(&state().added).codes.get_mut(&code) {
         Some(entry) => entry.text = text,
         None => return Err(not_a(code, "error class or code that the program added")),
     }
@@ -483,7 +501,7 @@ pub(crate) fn add_error_string(_: CallId, code: c_int, text: StrIn) -> Result<()
 }
 
 pub(crate) fn remove_error_class(_: CallId, class: c_int) -> Result<()> {
-    let mut added = lock(&ADDED);
+    let mut added = lock(&state().added);
     let unused = added
         .codes
         .get(&class)
@@ -499,7 +517,7 @@ pub(crate) fn remove_error_class(_: CallId, class: c_int) -> Result<()> {
 }
 
 pub(crate) fn remove_error_code(_: CallId, code: c_int) -> Result<()> {
-    let mut added = lock(&ADDED);
+    let mut added = lock(&state().added);
     let unused = added
         .codes
         .get(&code)
@@ -518,7 +536,7 @@ pub(crate) fn remove_error_code(_: CallId, code: c_int) -> Result<()> {
 }
 
 pub(crate) fn remove_error_string(_: CallId, code: c_int) -> Result<()> {
-    match lock(&ADDED).codes.get_mut(&code) {
+    match lock(&state().added).codes.get_mut(&code) {
         Some(entry) if !entry.text.is_empty() => entry.text.clear(),
         _ => {
             return Err(not_a(
@@ -544,7 +562,7 @@ fn class_of(code: c_int) -> Result<c_int> {
     if let Some(class) = recent_errors::class_of(code) {
         return Ok(class as c_int);
     }
-    lock(&ADDED)
+    lock(&state().added)
         .codes
         .get(&code)
         .map(|entry| entry.class)
@@ -569,7 +587,7 @@ fn text_of(code: c_int) -> Option<String> {
         .or_else(|| unimplemented_string(code))
         .or_else(|| recent_errors::text_of(code))
         .or_else(|| {
-            lock(&ADDED)
+            lock(&state().added)
                 .codes
                 .get(&code)
                 .map(|entry| entry.text.clone())

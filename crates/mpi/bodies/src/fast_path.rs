@@ -19,6 +19,7 @@ use crate::gpu_buffers;
 use crate::handle::*;
 use crate::light_request;
 use crate::optional_checks;
+use crate::rank_context::RankContext;
 use crate::status::{StatusLayout, write_if_given};
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, ContextId, Peer, TypeDigest};
@@ -55,20 +56,29 @@ struct PeerEntry {
 
 const _: () = assert!(size_of::<PeerEntry>() == 32, "two in a line");
 
-static TABLE: [PeerEntry; ENTRIES] = [const {
-    PeerEntry {
-        comm: AtomicUsize::new(0),
-        track: AtomicPtr::new(null_mut()),
-        rank: AtomicI32::new(0),
-        context: AtomicU32::new(0),
-        peer: AtomicU32::new(0),
-        sends_without_channel: AtomicU32::new(0),
+/// Table of the pairs with which a rank communicates.
+pub(crate) struct PeerTable([PeerEntry; ENTRIES]);
+
+impl PeerTable {
+    /// No pairs.
+    pub const fn new() -> Self {
+        const NONE: PeerEntry = {
+            PeerEntry {
+                comm: AtomicUsize::new(0),
+                track: AtomicPtr::new(null_mut()),
+                rank: AtomicI32::new(0),
+                context: AtomicU32::new(0),
+                peer: AtomicU32::new(0),
+                sends_without_channel: AtomicU32::new(0),
+            }
+        };
+        Self([const { NONE }; ENTRIES])
     }
-}; ENTRIES];
+}
 
 #[inline(always)]
 fn slot_for(comm: MPI_Comm, rank: c_int) -> &'static PeerEntry {
-    &TABLE[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
+    &RankContext::current().peers.0[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
 }
 
 /// The entry of a pair, if it was learned.
@@ -81,7 +91,7 @@ fn lookup(comm: MPI_Comm, rank: c_int) -> Option<&'static PeerEntry> {
 
 #[inline(always)]
 fn send_channel(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
-    // SAFETY: null, or a track of the engine's (`world::HOST`), which lives as long as its
+    // SAFETY: null, or a track of the rank's engine, which lives as long as its
     // communicator; a handle that is freed took its entries with it before.
     unsafe { lookup(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
 }
@@ -151,7 +161,7 @@ pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
 
 /// Forgets a communicator whose handle is freed; `None`: all of them.
 pub(crate) fn forget(comm: Option<MPI_Comm>) {
-    for entry in &TABLE {
+    for entry in &RankContext::current().peers.0 {
         if comm.is_none_or(|comm| entry.comm.load(Ordering::Relaxed) == comm.0) {
             entry.comm.store(0, Ordering::Relaxed);
         }

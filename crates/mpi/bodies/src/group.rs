@@ -5,7 +5,7 @@ use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
 use crate::handle::MPI_Group;
 use crate::init_state;
-use crate::objects::{self, GROUPS, GroupEntry, group, publish};
+use crate::objects::{self, GroupEntry, group, groups, publish};
 use garonne_mpi::error::Class;
 use garonne_mpi::group::{Comparison, Group, RankRange};
 use garonne_mpi::session::Session;
@@ -41,7 +41,7 @@ pub(crate) fn publish_group(
     let handle = if new.size() == 0 {
         MPI_GROUP_EMPTY
     } else {
-        publish(&GROUPS, GroupEntry::new(new, session))?
+        publish(groups(), GroupEntry::new(new, session))?
     };
     out.set(handle)
 }
@@ -193,7 +193,7 @@ pub(crate) fn group_range_excl(
 
 pub(crate) fn group_free(_: CallId, handle: Ptr<MPI_Group>) -> Result<()> {
     let old = handle.get()?;
-    if old != MPI_GROUP_EMPTY && GROUPS.remove(old).is_none() {
+    if old != MPI_GROUP_EMPTY && groups().remove(old).is_none() {
         return Err(objects::unknown_handle(
             Class::Group,
             "group",

@@ -135,6 +135,8 @@ struct FreeList {
 /// The live objects of one kind.
 pub(crate) struct HandleTable<T> {
     chunks: [AtomicPtr<TableSlot<T>>; CHUNKS],
+    /// Generation of the first handle of each slot.
+    first_generation: u32,
     free: Mutex<FreeList>,
 }
 
@@ -143,10 +145,12 @@ pub(crate) struct HandleTable<T> {
 unsafe impl<T: Send + Sync> Sync for HandleTable<T> {}
 
 impl<T> HandleTable<T> {
-    /// An empty table.
-    pub const fn new() -> Self {
+    /// An empty table. Tables of one process that begin with different generations tell handles of
+    /// each other from their own, as they tell stale handles.
+    pub const fn new(first_generation: u32) -> Self {
         Self {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
+            first_generation: first_generation % GENERATIONS,
             free: Mutex::new(FreeList {
                 vacated: Vec::new(),
                 fresh: 0,
@@ -224,7 +228,7 @@ impl<T> HandleTable<T> {
                     let index = free.fresh;
                     self.grow(index);
                     free.fresh += 1;
-                    (index as u32, 0)
+                    (index as u32, self.first_generation)
                 }
             }
         };
@@ -339,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_handle_finds_its_object_until_it_is_freed_and_never_again() {
-        let table = HandleTable::new();
+        let table = HandleTable::new(0);
         let handles: Vec<MPI_Comm> = (0..1000).map(|i| table.insert(i).unwrap()).collect();
         for (i, handle) in handles.iter().enumerate() {
             assert_eq!(table.get(*handle), Some(&i));
@@ -359,8 +363,17 @@ mod tests {
     }
 
     #[test]
+    fn tables_that_begin_with_other_generations_refuse_each_others_handles() {
+        let (one, other) = (HandleTable::new(1), HandleTable::new(GENERATIONS + 2));
+        let (mine, yours): (MPI_Comm, MPI_Comm) =
+            (one.insert(1).unwrap(), other.insert(2).unwrap());
+        assert_eq!((one.get(mine), other.get(yours)), (Some(&1), Some(&2)));
+        assert_eq!((one.get(yours), other.remove(mine)), (None, None));
+    }
+
+    #[test]
     fn a_withdrawn_handle_names_nothing_and_is_nobody_elses() {
-        let table = HandleTable::new();
+        let table = HandleTable::new(0);
         let handle: MPI_Comm = table.insert(1).unwrap();
         assert_eq!(table.withdraw(handle), Some(1));
         assert_eq!(
@@ -382,7 +395,7 @@ mod tests {
 
     #[test]
     fn codes_and_garbage_name_no_object() {
-        let table = HandleTable::new();
+        let table = HandleTable::new(0);
         let _: MPI_Comm = table.insert(1).unwrap();
         for word in [
             0,

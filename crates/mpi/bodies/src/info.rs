@@ -5,13 +5,13 @@ use crate::call::{CallId, Result};
 use crate::constants::*;
 use crate::handle::MPI_Info;
 use crate::init_state;
-use crate::objects::{INFOS, info, publish, unknown_handle};
+use crate::objects::{info, infos, publish, unknown_handle};
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use std::ffi::c_int;
 
 pub(crate) fn info_create(_: CallId, out: Ptr<MPI_Info>) -> Result<()> {
-    out.set(publish(&INFOS, Info::new())?)
+    out.set(publish(infos(), Info::new())?)
 }
 
 /// The program's arguments are taken from the system, whatever the caller passes: they are the
@@ -22,7 +22,7 @@ pub(crate) fn info_create_env(
     _argv: Ptr<StrIn>,
     out: Ptr<MPI_Info>,
 ) -> Result<()> {
-    out.set(publish(&INFOS, Info::from_pairs(init_state::env_pairs()))?)
+    out.set(publish(infos(), Info::from_pairs(init_state::env_pairs()))?)
 }
 
 pub(crate) fn info_set(_: CallId, handle: MPI_Info, key: StrIn, value: StrIn) -> Result<()> {
@@ -90,12 +90,12 @@ pub(crate) fn info_get_nthkey(_: CallId, handle: MPI_Info, n: c_int, key: StrOut
 }
 
 pub(crate) fn info_dup(_: CallId, handle: MPI_Info, out: Ptr<MPI_Info>) -> Result<()> {
-    out.set(publish(&INFOS, info(handle)?.dup())?)
+    out.set(publish(infos(), info(handle)?.dup())?)
 }
 
 pub(crate) fn info_free(_: CallId, handle: Ptr<MPI_Info>) -> Result<()> {
     let old = handle.get()?;
-    if INFOS.remove(old).is_none() {
+    if infos().remove(old).is_none() {
         return Err(unknown_handle(
             Class::Info,
             "info object",

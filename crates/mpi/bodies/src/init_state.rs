@@ -1,12 +1,13 @@
-//! Initialisation state of this process: the phase of the world model, the current rank, the thread
-//! level, and whether the process is a forked child.
+//! Initialisation state of a rank: the phase of the world model, the rank itself, the thread level.
+//! Also whether the process is a forked child.
 
 use crate::call::{CallError, Result};
+use crate::rank_context::RankContext;
 use garonne_mpi::error::Class;
 use garonne_mpi::info::Info;
 use garonne_mpi::process::Process;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Once, PoisonError, RwLock};
+use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock};
 
 /// The world model's phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +21,38 @@ pub(crate) enum Phase {
     Finalized = 2,
 }
 
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
-static PROVIDED: AtomicI32 = AtomicI32::new(0);
-static PROCESS: RwLock<Option<Arc<Process>>> = RwLock::new(None);
-/// The thread that initialised MPI, by the system's number; 0: none yet.
-static MAIN: AtomicI32 = AtomicI32::new(0);
+/// Where a rank is between init and finalize.
+pub(crate) struct InitState {
+    /// Phase of the world model.
+    phase: AtomicU8,
+    /// Thread level promised.
+    provided: AtomicI32,
+    /// The rank while the world model or a session is active.
+    process: RwLock<Option<Arc<Process>>>,
+    /// The thread that initialised MPI, by the system's number; 0: none yet.
+    main_thread: AtomicI32,
+    /// `MPI_INFO_ENV`.
+    info_env: OnceLock<Info>,
+}
 
-/// True in a process that a rank forked. Such a process owns none of the state here.
+impl InitState {
+    /// State before the first call.
+    pub const fn new() -> Self {
+        Self {
+            phase: AtomicU8::new(Phase::Before as u8),
+            provided: AtomicI32::new(0),
+            process: RwLock::new(None),
+            main_thread: AtomicI32::new(0),
+            info_env: OnceLock::new(),
+        }
+    }
+}
+
+fn state() -> &'static InitState {
+    &RankContext::current().init
+}
+
+/// True in a process that a rank forked. Such a process owns no rank.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether this process was forked by a rank. A plain load.
@@ -54,7 +80,7 @@ pub(crate) fn watch_forks() {
 
 /// The phase of the world model.
 pub(crate) fn phase() -> Phase {
-    match PHASE.load(Ordering::Acquire) {
+    match state().phase.load(Ordering::Acquire) {
         0 => Phase::Before,
         1 => Phase::Running,
         _ => Phase::Finalized,
@@ -63,7 +89,7 @@ pub(crate) fn phase() -> Phase {
 
 /// Enters a phase.
 pub(crate) fn set_phase(phase: Phase) {
-    PHASE.store(phase as u8, Ordering::Release);
+    state().phase.store(phase as u8, Ordering::Release);
 }
 
 /// Returns this rank.
@@ -81,7 +107,8 @@ pub(crate) fn process() -> Result<Arc<Process>> {
 
 /// Returns this rank, if the world model or a session is active.
 pub(crate) fn find_process() -> Option<Arc<Process>> {
-    PROCESS
+    let process = &state().process;
+    process
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
@@ -89,22 +116,24 @@ pub(crate) fn find_process() -> Option<Arc<Process>> {
 
 /// Says which rank this process is; `None` when it leaves the job.
 pub(crate) fn set_process(process: Option<Arc<Process>>) -> Option<Arc<Process>> {
-    std::mem::replace(
-        &mut *PROCESS.write().unwrap_or_else(PoisonError::into_inner),
-        process,
-    )
+    let mut known = state()
+        .process
+        .write()
+        .unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut known, process)
 }
 
 /// Remembers the calling thread as the main one and the thread level that it was promised.
 pub(crate) fn set_main_thread(provided: i32) {
     // Relaxed: a thread that asks has come after MPI_Init by the program's own order.
-    MAIN.store(thread_id(), Ordering::Relaxed);
-    PROVIDED.store(provided, Ordering::Relaxed);
+    let state = state();
+    state.main_thread.store(thread_id(), Ordering::Relaxed);
+    state.provided.store(provided, Ordering::Relaxed);
 }
 
 /// Returns whether the calling thread initialised MPI.
 pub(crate) fn is_main_thread() -> bool {
-    MAIN.load(Ordering::Relaxed) == thread_id()
+    state().main_thread.load(Ordering::Relaxed) == thread_id()
 }
 
 /// The system's number of the calling thread. The standard library's would leave memory behind that
@@ -116,7 +145,7 @@ fn thread_id() -> i32 {
 
 /// The thread level promised.
 pub(crate) fn provided() -> i32 {
-    PROVIDED.load(Ordering::Relaxed)
+    state().provided.load(Ordering::Relaxed)
 }
 
 /// Returns the reason why predefined objects do not exist now, or `None` if they exist.
@@ -130,8 +159,8 @@ pub(crate) fn not_running_reason() -> Option<&'static str> {
 
 /// `MPI_INFO_ENV`.
 pub(crate) fn info_env() -> &'static Info {
-    static ENV: LazyLock<Info> = LazyLock::new(|| Info::from_pairs(env_pairs()));
-    &ENV
+    let env = &state().info_env;
+    env.get_or_init(|| Info::from_pairs(env_pairs()))
 }
 
 /// Returns the keys and values of `MPI_INFO_ENV`, as far as they are known here.

@@ -3,103 +3,86 @@
 //! call.
 //!
 //! The entry of every call makes plain stores into words of the calling thread. Threads do not
-//! share these words, because each call would fetch them from another core. A thread-local word
-//! with the initial-exec model points to them. At first it points to words of this process that
-//! nobody reads. A thread claims words in the shared segment with its first call that records its
-//! name, once the rank is there.
+//! share these words, because each call would fetch them from another core. A word of the thread
+//! points to them (`thread_words`). At first it points to words of this process that nobody reads.
+//! A thread claims words in the shared segment with its first call that records its name, once the
+//! rank is there.
 //!
 //! Functions with a fast path store only their call site: one instruction less, and the site tells
 //! nearly all. The words stay when a call is over, so a reader gets a hint and no proof.
 
 use crate::call::CallId;
 use crate::entry::CallSite;
-use crate::tls_word::tls_word;
+use crate::init_state::is_forked_child;
+use crate::rank_context::RankContext;
+use crate::thread_words::{self, LAST_CALL};
 use garonne_job::layout::last_calls::{LastCall, named_call};
 use garonne_rank::client::AgentClient;
-use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-global_asm!(
-    ".pushsection .bss.garonne_entered_nowhere,\"aw\",@nobits",
-    ".globl garonne_entered_nowhere",
-    ".hidden garonne_entered_nowhere",
-    ".type garonne_entered_nowhere, %object",
-    ".size garonne_entered_nowhere, 16",
-    ".p2align 6",
-    "garonne_entered_nowhere:",
-    ".zero 64",
-    ".popsection",
-    ".pushsection .tdata.garonne_entered,\"awT\",@progbits",
-    ".globl garonne_entered",
-    ".hidden garonne_entered",
-    ".type garonne_entered, %object",
-    ".size garonne_entered, 8",
-    ".p2align 3",
-    "garonne_entered:",
-    ".quad garonne_entered_nowhere",
-    ".popsection",
-);
-
 unsafe extern "C" {
-    static garonne_entered_nowhere: LastCall;
+    /// Words of threads that have claimed none.
+    static garonne_unclaimed_last_call: LastCall;
 }
 
-/// Connection to the agent; keeps the shared segment mapped for ever.
-static CLIENT: OnceLock<Arc<AgentClient>> = OnceLock::new();
+/// The words in the shared segment that threads of a rank may claim.
+pub(crate) struct LastCalls {
+    /// Connection to the agent; keeps the shared segment mapped for ever. `None` until threads may
+    /// claim words.
+    client: OnceLock<Arc<AgentClient>>,
+    /// Threads that got words so far.
+    claimed: AtomicU32,
+}
 
-/// True once threads may claim words in the shared segment.
-static ENABLED: AtomicBool = AtomicBool::new(false);
+impl LastCalls {
+    /// No words to claim.
+    pub const fn new() -> Self {
+        Self {
+            client: OnceLock::new(),
+            claimed: AtomicU32::new(0),
+        }
+    }
 
-/// Threads that got one so far.
-static CLAIMED_SLOTS: AtomicU32 = AtomicU32::new(0);
+    /// Claims words in the shared segment for the calling thread, if there are any.
+    #[cold]
+    #[inline(never)]
+    fn claim(&self) {
+        let Some(client) = self.client.get().filter(|_| !is_forked_child()) else {
+            return;
+        };
+        let place = self.claimed.fetch_add(1, Ordering::Relaxed);
+        // The first is the thread that initialised MPI, whose last call is worth telling also while
+        // the process ends. Others get none any more when they end.
+        let known = place == 0
+            || CLEAR_ON_THREAD_EXIT
+                .try_with(|leaves| leaves.0.set(true))
+                .is_ok();
+        if known {
+            set_own_words(client.own_last_call(place));
+        }
+    }
+}
 
 /// Returns the address of the words of the calling thread.
 #[inline(always)]
 fn own_words() -> *const LastCall {
-    tls_word!("garonne_entered")
+    thread_words::read::<LAST_CALL>().cast()
 }
 
-#[cfg(target_arch = "x86_64")]
 fn set_own_words(words: *const LastCall) {
-    // SAFETY: writes this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + garonne_entered@GOTTPOFF]",
-            "mov qword ptr fs:[{at}], {words}",
-            at = out(reg) _,
-            words = in(reg) words,
-            options(nostack, preserves_flags),
-        );
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn set_own_words(words: *const LastCall) {
-    // SAFETY: writes this thread's instance of the eight-byte word defined above.
-    unsafe {
-        asm!(
-            "adrp {at}, :gottprel:garonne_entered",
-            "ldr {at}, [{at}, :gottprel_lo12:garonne_entered]",
-            "mrs {base}, tpidr_el0",
-            "str {words}, [{base}, {at}]",
-            at = out(reg) _,
-            base = out(reg) _,
-            words = in(reg) words,
-            options(nostack, preserves_flags),
-        );
-    }
+    thread_words::write::<LAST_CALL>(words.cast());
 }
 
 fn unclaimed_words() -> *const LastCall {
-    &raw const garonne_entered_nowhere
+    &raw const garonne_unclaimed_last_call
 }
 
 #[inline(always)]
 fn words() -> &'static LastCall {
-    // SAFETY: the words above, or those in the shared segment, which `CLIENT` keeps
+    // SAFETY: the words above, or those in a shared segment, which the rank's `LastCalls` keeps
     // mapped.
     unsafe { &*own_words() }
 }
@@ -108,7 +91,7 @@ fn words() -> &'static LastCall {
 #[inline(always)]
 pub(crate) fn record(call: CallId, site: CallSite) {
     if ptr::eq(own_words(), unclaimed_words()) {
-        claim_slot();
+        RankContext::current().last_calls.claim();
     }
     let [at, named] = words();
     at.store(site.address(), Ordering::Relaxed);
@@ -139,38 +122,33 @@ thread_local! {
     static CLEAR_ON_THREAD_EXIT: ClearOnThreadExit = const { ClearOnThreadExit(Cell::new(false)) };
 }
 
-/// Claims words in the shared segment for the calling thread, if there are any.
-#[cold]
-#[inline(never)]
-fn claim_slot() {
-    if !ENABLED.load(Ordering::Relaxed) {
-        return;
-    }
-    let Some(client) = CLIENT.get() else { return };
-    let place = CLAIMED_SLOTS.fetch_add(1, Ordering::Relaxed);
-    // The first is the thread that initialised MPI, whose last call is worth telling also while the
-    // process ends. Others get none any more when they end.
-    let known = place == 0
-        || CLEAR_ON_THREAD_EXIT
-            .try_with(|leaves| leaves.0.set(true))
-            .is_ok();
-    if known {
-        set_own_words(client.own_last_call(place));
+/// Lets the threads of this rank claim words from now on. The calling thread claims the first.
+pub(crate) fn enable(client: &Arc<AgentClient>) {
+    let calls = &RankContext::current().last_calls;
+    calls.client.get_or_init(|| client.clone());
+    if ptr::eq(own_words(), unclaimed_words()) {
+        calls.claim();
     }
 }
 
-/// Lets the threads of this rank claim words from now on. The calling thread claims the first.
-pub(crate) fn enable(client: &Arc<AgentClient>) {
-    CLIENT.get_or_init(|| client.clone());
-    ENABLED.store(true, Ordering::Relaxed);
-    if ptr::eq(own_words(), unclaimed_words()) {
-        claim_slot();
-    }
+/// Words that a thread had before it entered another rank.
+#[derive(Debug)]
+pub(crate) struct SetAsideWords(*const LastCall);
+
+/// Sets the calling thread's words aside: it enters another rank, whose words it may claim.
+pub(crate) fn set_aside() -> SetAsideWords {
+    let before = SetAsideWords(own_words());
+    set_own_words(unclaimed_words());
+    before
+}
+
+/// Gives the calling thread its words back: it leaves the other rank.
+pub(crate) fn restore(before: &SetAsideWords) {
+    set_own_words(before.0);
 }
 
 /// Stops recording in a forked child, whose calls are not the rank's. The calling thread is the
 /// child's only one.
 pub(crate) fn in_child() {
-    ENABLED.store(false, Ordering::Relaxed);
     set_own_words(unclaimed_words());
 }

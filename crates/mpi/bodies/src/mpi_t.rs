@@ -9,17 +9,35 @@ use crate::c_args::{Buf, Callback, Ptr, StrIn, StrOut};
 use crate::call::CallId;
 use crate::constants::*;
 use crate::handle::*;
+use crate::rank_context::RankContext;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Calls of `MPI_T_init_thread` not yet matched by `MPI_T_finalize`.
-static USERS: AtomicU32 = AtomicU32::new(0);
-/// Performance-variable sessions ever made; each is named by its number.
-static SESSIONS: HandleTable<()> = HandleTable::new();
+/// State of a rank's tool interface.
+pub(crate) struct ToolInterface {
+    /// Calls of `MPI_T_init_thread` not yet matched by `MPI_T_finalize`.
+    users: AtomicU32,
+    /// Performance-variable sessions.
+    sessions: HandleTable<()>,
+}
+
+impl ToolInterface {
+    /// Not initialised. For the argument see [`HandleTable::new`].
+    pub const fn new(first_generation: u32) -> Self {
+        Self {
+            users: AtomicU32::new(0),
+            sessions: HandleTable::new(first_generation),
+        }
+    }
+}
+
+fn interface() -> &'static ToolInterface {
+    &RankContext::current().tool_interface
+}
 
 /// `code` between init and finalize of the interface.
 fn if_initialized(code: c_int) -> c_int {
-    if USERS.load(Ordering::Relaxed) == 0 {
+    if interface().users.load(Ordering::Relaxed) == 0 {
         MPI_T_ERR_NOT_INITIALIZED
     } else {
         code
@@ -36,7 +54,7 @@ fn write_zero(count: Ptr<c_int>) -> c_int {
 
 /// `code` for a known session, else the complaint about the session.
 fn in_session(session: MPI_T_pvar_session, code: c_int) -> c_int {
-    if_initialized(if SESSIONS.get(session).is_some() {
+    if_initialized(if interface().sessions.get(session).is_some() {
         code
     } else {
         MPI_T_ERR_INVALID_SESSION
@@ -47,14 +65,16 @@ pub(crate) fn t_init_thread(call: CallId, required: c_int, provided: Ptr<c_int>)
     if provided.set(MPI_THREAD_MULTIPLE).is_err() {
         return MPI_T_ERR_INVALID;
     }
-    USERS.fetch_add(1, Ordering::Relaxed);
+    interface().users.fetch_add(1, Ordering::Relaxed);
     MPI_SUCCESS
 }
 
 pub(crate) fn t_finalize(call: CallId) -> c_int {
-    let left = USERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
-        users.checked_sub(1)
-    });
+    let left = interface()
+        .users
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
+            users.checked_sub(1)
+        });
     if left.is_ok() {
         MPI_SUCCESS
     } else {
@@ -66,7 +86,7 @@ pub(crate) fn t_pvar_session_create(call: CallId, session: Ptr<MPI_T_pvar_sessio
     if if_initialized(MPI_SUCCESS) != MPI_SUCCESS {
         return MPI_T_ERR_NOT_INITIALIZED;
     }
-    match SESSIONS.insert(()) {
+    match interface().sessions.insert(()) {
         Some(handle) => session
             .set(handle)
             .map_or(MPI_T_ERR_INVALID, |()| MPI_SUCCESS),
@@ -78,7 +98,7 @@ pub(crate) fn t_pvar_session_free(call: CallId, session: Ptr<MPI_T_pvar_session>
     let freed = session
         .get()
         .ok()
-        .and_then(|handle| SESSIONS.remove(handle));
+        .and_then(|handle| interface().sessions.remove(handle));
     if freed.is_none() {
         return if_initialized(MPI_T_ERR_INVALID_SESSION);
     }

@@ -9,6 +9,7 @@ use crate::comm_contexts;
 use crate::constants::*;
 use crate::handle::*;
 use crate::init_state::{self, Phase};
+use crate::rank_context::RankContext;
 use garonne_mpi::comm::Comm;
 use garonne_mpi::datatype::Datatype;
 use garonne_mpi::errhandler::Errhandler;
@@ -20,11 +21,77 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-pub(crate) static COMMS: HandleTable<Comm> = HandleTable::new();
-pub(crate) static GROUPS: HandleTable<GroupEntry> = HandleTable::new();
-pub(crate) static TYPES: HandleTable<Datatype> = HandleTable::new();
-pub(crate) static INFOS: HandleTable<Info> = HandleTable::new();
-pub(crate) static ERRHANDLERS: HandleTable<Errhandler> = HandleTable::new();
+/// The tables of a rank's objects whose handles are used by several modules, and its predefined
+/// communicators.
+pub(crate) struct ObjectTables {
+    comms: HandleTable<Comm>,
+    groups: HandleTable<GroupEntry>,
+    types: HandleTable<Datatype>,
+    infos: HandleTable<Info>,
+    errhandlers: HandleTable<Errhandler>,
+    /// `MPI_COMM_WORLD` and `MPI_COMM_SELF` between init and finalize.
+    world: AtomicPtr<Comm>,
+    self_: AtomicPtr<Comm>,
+}
+
+impl ObjectTables {
+    /// Empty tables, see [`HandleTable::new`].
+    pub const fn new(first_generation: u32) -> Self {
+        Self {
+            comms: HandleTable::new(first_generation),
+            groups: HandleTable::new(first_generation),
+            types: HandleTable::new(first_generation),
+            infos: HandleTable::new(first_generation),
+            errhandlers: HandleTable::new(first_generation),
+            world: AtomicPtr::new(std::ptr::null_mut()),
+            self_: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Communicators.
+    #[inline(always)]
+    pub fn comms(&self) -> &HandleTable<Comm> {
+        &self.comms
+    }
+
+    /// Datatypes that are not predefined.
+    #[inline(always)]
+    pub fn types(&self) -> &HandleTable<Datatype> {
+        &self.types
+    }
+}
+
+#[inline(always)]
+fn tables() -> &'static ObjectTables {
+    &RankContext::current().objects
+}
+
+/// Communicators of the current rank.
+#[inline(always)]
+pub(crate) fn comms() -> &'static HandleTable<Comm> {
+    tables().comms()
+}
+
+/// Groups of the current rank.
+pub(crate) fn groups() -> &'static HandleTable<GroupEntry> {
+    &tables().groups
+}
+
+/// Datatypes of the current rank that are not predefined.
+#[inline(always)]
+pub(crate) fn types() -> &'static HandleTable<Datatype> {
+    tables().types()
+}
+
+/// Info objects of the current rank.
+pub(crate) fn infos() -> &'static HandleTable<Info> {
+    &tables().infos
+}
+
+/// Error handlers that the program of the current rank made.
+pub(crate) fn errhandlers() -> &'static HandleTable<Errhandler> {
+    &tables().errhandlers
+}
 
 /// A group and the session that it comes from.
 pub(crate) struct GroupEntry {
@@ -47,10 +114,6 @@ impl Deref for GroupEntry {
     }
 }
 
-/// `MPI_COMM_WORLD` and `MPI_COMM_SELF` between init and finalize.
-static WORLD: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
-static SELF: AtomicPtr<Comm> = AtomicPtr::new(std::ptr::null_mut());
-
 /// Publishes the world's communicators, or withdraws them for `None`.
 pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
     crate::fast_path::forget(None);
@@ -65,7 +128,8 @@ pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
         }
         None => (std::ptr::null_mut(), std::ptr::null_mut()),
     };
-    for (place, new) in [(&WORLD, world), (&SELF, self_)] {
+    let tables = tables();
+    for (place, new) in [(&tables.world, world), (&tables.self_, self_)] {
         // SYNC(world): publishes the communicator; also takes the old one over.
         let old = place.swap(new, Ordering::AcqRel);
         if !old.is_null() {
@@ -79,8 +143,8 @@ pub(crate) fn set_world(world: Option<(Comm, Comm)>) {
 #[inline(always)]
 fn predefined_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     let place = match handle {
-        MPI_COMM_WORLD => &WORLD,
-        MPI_COMM_SELF => &SELF,
+        MPI_COMM_WORLD => &tables().world,
+        MPI_COMM_SELF => &tables().self_,
         _ => return None,
     };
     // SYNC(world): pairs with the publication in `set_world`.
@@ -94,7 +158,7 @@ pub(crate) fn comm(handle: MPI_Comm) -> Result<&'static Comm> {
     let found = if handle.0 < FIRST_DYNAMIC {
         predefined_comm(handle)
     } else {
-        COMMS.get(handle)
+        comms().get(handle)
     };
     found.ok_or_else(|| unknown_handle(Class::Comm, "communicator", handle.0, MPI_COMM_NULL.0))
 }
@@ -109,14 +173,14 @@ pub(crate) fn find_comm(handle: MPI_Comm) -> Option<&'static Comm> {
     if handle.0 < FIRST_DYNAMIC {
         predefined_comm(handle)
     } else {
-        COMMS.get(handle)
+        comms().get(handle)
     }
 }
 
 /// Frees a communicator's handle.
 pub(crate) fn retire_comm(handle: MPI_Comm) {
     crate::fast_path::forget(Some(handle));
-    if let Some(comm) = COMMS.withdraw(handle) {
+    if let Some(comm) = comms().withdraw(handle) {
         comm_contexts::retire(handle, comm);
     }
 }
@@ -127,7 +191,7 @@ pub(crate) fn datatype(handle: MPI_Datatype) -> Result<&'static Datatype> {
     let found = if handle.0 < FIRST_DYNAMIC {
         Datatype::predefined_ref(handle.0 as u16)
     } else {
-        TYPES.get(handle)
+        types().get(handle)
     };
     found.ok_or_else(|| unknown_handle(Class::Type, "datatype", handle.0, MPI_DATATYPE_NULL.0))
 }
@@ -158,7 +222,7 @@ pub(crate) fn group(handle: MPI_Group) -> Result<&'static GroupEntry> {
     let found = if handle == MPI_GROUP_EMPTY {
         Some(&*EMPTY)
     } else {
-        GROUPS.get(handle)
+        groups().get(handle)
     };
     found.ok_or_else(|| unknown_handle(Class::Group, "group", handle.0, MPI_GROUP_NULL.0))
 }
@@ -168,7 +232,7 @@ pub(crate) fn info(handle: MPI_Info) -> Result<&'static Info> {
     let found = if handle == MPI_INFO_ENV {
         Some(init_state::info_env())
     } else {
-        INFOS.get(handle)
+        infos().get(handle)
     };
     found.ok_or_else(|| unknown_handle(Class::Info, "info object", handle.0, MPI_INFO_NULL.0))
 }
@@ -188,7 +252,7 @@ pub(crate) fn errhandler(handle: MPI_Errhandler) -> Result<Errhandler> {
         MPI_ERRORS_ARE_FATAL => Ok(Errhandler::Fatal),
         MPI_ERRORS_ABORT => Ok(Errhandler::Abort),
         MPI_ERRORS_RETURN => Ok(Errhandler::Return),
-        _ => ERRHANDLERS.get(handle).cloned().ok_or_else(|| {
+        _ => errhandlers().get(handle).cloned().ok_or_else(|| {
             unknown_handle(
                 Class::Errhandler,
                 "error handler",
@@ -218,7 +282,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
         return Ok(MPI_COMM_NULL);
     };
     crate::gpu_buffers::recheck();
-    let handle = publish(&COMMS, comm.clone())?;
+    let handle = publish(comms(), comm.clone())?;
     comm.set_handle(Handle::word(handle));
     comm_contexts::add(handle, &comm);
     Ok(handle)
@@ -229,7 +293,7 @@ pub(crate) fn publish_comm(comm: Option<Comm>) -> Result<MPI_Comm> {
 pub(crate) fn publish_type(datatype: Datatype) -> Result<MPI_Datatype> {
     match datatype.code() {
         Some(code) => Ok(MPI_Datatype(code.into())),
-        None => publish(&TYPES, datatype),
+        None => publish(types(), datatype),
     }
 }
 
@@ -273,7 +337,13 @@ pub(crate) fn unknown_handle(class: Class, kind: &str, word: usize, null: usize)
     } else if word < FIRST_DYNAMIC {
         format!("{word:#x} is no {kind}: a handle of another kind, or not initialised")
     } else {
-        format!("{word:#x} is no {kind}: it was freed already, or is a handle of another kind")
+        let other = match RankContext::current().is_only() {
+            true => "",
+            false => ", or belongs to another rank of this process",
+        };
+        format!(
+            "{word:#x} is no {kind}: it was freed already, or is a handle of another kind{other}"
+        )
     };
     CallError::new(class, what)
 }

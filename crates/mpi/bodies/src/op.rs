@@ -10,6 +10,7 @@ use crate::datatype_refs::TypeRef;
 use crate::handle::*;
 use crate::objects::{committed, publish, unknown_handle};
 use crate::p2p::bad_count;
+use crate::rank_context::RankContext;
 use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
 use garonne_mpi::op::{Commutativity, Op};
@@ -17,12 +18,14 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 /// An operation that the program made.
-struct UserOpEntry {
+pub(crate) struct UserOpEntry {
     function: UserFunction,
     commutes: Commutativity,
 }
 
-static USER_OPS: HandleTable<UserOpEntry> = HandleTable::new();
+fn user_ops() -> &'static HandleTable<UserOpEntry> {
+    &RankContext::current().user_ops
+}
 
 fn unknown_op(handle: MPI_Op) -> CallError {
     unknown_handle(Class::Op, "operation", handle.0, MPI_OP_NULL.0)
@@ -42,7 +45,7 @@ pub(crate) fn resolve_op(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Resol
     let found = if handle.0 < FIRST_DYNAMIC {
         Op::predefined(handle.0 as u16).map(|op| ResolvedOp { op, bound: None })
     } else {
-        USER_OPS.get(handle).map(|made| bind_op(made, datatype))
+        user_ops().get(handle).map(|made| bind_op(made, datatype))
     };
     found.ok_or_else(|| unknown_op(handle))
 }
@@ -68,7 +71,7 @@ fn create(function: Option<UserFunction>, commute: c_int, out: Ptr<MPI_Op>) -> R
     } else {
         Commutativity::No
     };
-    out.set(publish(&USER_OPS, UserOpEntry { function, commutes })?)
+    out.set(publish(user_ops(), UserOpEntry { function, commutes })?)
 }
 
 pub(crate) fn op_create<A: Abi>(
@@ -98,7 +101,7 @@ pub(crate) fn op_free(_: CallId, handle: Ptr<MPI_Op>) -> Result<()> {
             format!("{} is predefined and cannot be freed", predefined.name()),
         ));
     }
-    if USER_OPS.remove(old).is_none() {
+    if user_ops().remove(old).is_none() {
         return Err(unknown_op(old));
     }
     handle.set(MPI_OP_NULL)
@@ -108,7 +111,7 @@ pub(crate) fn op_commutative(_: CallId, handle: MPI_Op, commute: Ptr<c_int>) -> 
     let commutes = match Op::predefined(handle.0 as u16).filter(|_| handle.0 < FIRST_DYNAMIC) {
         Some(predefined) => predefined.is_commutative(),
         None => {
-            USER_OPS
+            user_ops()
                 .get(handle)
                 .ok_or_else(|| unknown_op(handle))?
                 .commutes

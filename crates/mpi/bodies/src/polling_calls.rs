@@ -11,6 +11,7 @@ use crate::call::{CallId, Result};
 use crate::entry::call_site;
 use crate::handle::MPI_Request;
 use crate::request;
+use crate::this_rank;
 use garonne_engine::observe::events::{PENDING_SHOWN, PendingOperation};
 use garonne_job::wait_report::{ASKS_SHOWN, PollReport, PollSlot, PolledCall};
 use std::cell::{Cell, RefCell};
@@ -95,7 +96,7 @@ fn publish(looks: &PollCounter, call: CallId, asked: &dyn Fn(&mut PolledOperatio
     let _ = PUBLISHED.try_with(|telling| {
         let PublishedPolls { place, polls } = &mut *telling.borrow_mut();
         if place.is_none() {
-            *place = garonne_rank::poll_slot();
+            *place = this_rank::poll_slot();
         }
         let Some(place) = place else { return };
         if count.is_power_of_two() || looks.shown.get().is_none() {

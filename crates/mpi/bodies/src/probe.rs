@@ -6,6 +6,7 @@ use crate::constants::*;
 use crate::handle::*;
 use crate::objects::{comm, publish, unknown_handle};
 use crate::p2p::data;
+use crate::rank_context::RankContext;
 use crate::request::return_request;
 use crate::status::{StatusLayout, write_status};
 use crate::{init_state, polling_calls};
@@ -15,7 +16,9 @@ use garonne_mpi::p2p::MatchedMessage;
 use garonne_mpi::request::Status;
 use std::ffi::c_int;
 
-static MESSAGES: HandleTable<MatchedMessage> = HandleTable::new();
+fn messages() -> &'static HandleTable<MatchedMessage> {
+    &RankContext::current().messages
+}
 
 pub(crate) fn probe<S: StatusLayout>(
     call: CallId,
@@ -55,7 +58,7 @@ pub(crate) fn iprobe<S: StatusLayout>(
 fn return_message(message: MatchedMessage, out: Ptr<MPI_Message>) -> Result<()> {
     out.set(match message {
         MatchedMessage::NoProc => MPI_MESSAGE_NO_PROC,
-        taken => publish(&MESSAGES, taken)?,
+        taken => publish(messages(), taken)?,
     })
 }
 
@@ -94,7 +97,7 @@ pub(crate) fn improbe<S: StatusLayout>(
 
 /// The communicator that a message came on.
 fn comm_of(place: Ptr<MPI_Message>) -> Option<Comm> {
-    let message = place.get().ok().and_then(|handle| MESSAGES.get(handle));
+    let message = place.get().ok().and_then(|handle| messages().get(handle));
     message.and_then(|message| message.comm().cloned())
 }
 
@@ -104,7 +107,7 @@ fn take(place: Ptr<MPI_Message>) -> Result<MatchedMessage> {
     let taken = if handle == MPI_MESSAGE_NO_PROC {
         Some(MatchedMessage::NoProc)
     } else {
-        MESSAGES.remove(handle)
+        messages().remove(handle)
     };
     let taken = taken
         .ok_or_else(|| unknown_handle(Class::Request, "message", handle.0, MPI_MESSAGE_NULL.0))?;

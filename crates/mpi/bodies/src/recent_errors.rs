@@ -9,6 +9,7 @@
 use crate::call::{CallId, UNIMPLEMENTED_END};
 use crate::constants::{MPI_ERR_LASTCODE, MPI_MAX_ERROR_STRING};
 use crate::errhandler::{self, ErrorReport};
+use crate::rank_context::RankContext;
 use garonne_mpi::error::{Class, Error};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,6 +65,20 @@ fn shorten(most: usize, what: &str, place: &str, more: &str) -> String {
     format!("{}{more}", &brief[..end.unwrap_or(0)])
 }
 
+/// Recent errors of a rank.
+pub(crate) struct RecentErrors(Mutex<ErrorRing>);
+
+impl RecentErrors {
+    /// None.
+    pub const fn new() -> Self {
+        Self(Mutex::new(ErrorRing {
+            entries: [const { None }; RING_LEN as usize],
+            next: 0,
+            in_status: None,
+        }))
+    }
+}
+
 struct ErrorRing {
     entries: [Option<RecordedError>; RING_LEN as usize],
     next: usize,
@@ -71,15 +86,10 @@ struct ErrorRing {
     in_status: Option<RecordedError>,
 }
 
-static RING: Mutex<ErrorRing> = Mutex::new(ErrorRing {
-    entries: [const { None }; RING_LEN as usize],
-    next: 0,
-    in_status: None,
-});
-
 fn ring() -> MutexGuard<'static, ErrorRing> {
     // No code of the program's runs under this lock.
-    RING.lock().unwrap_or_else(PoisonError::into_inner)
+    let errors = &RankContext::current().recent_errors;
+    errors.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The code that the program gets for `error` of `call`, which stands at `site`.

@@ -20,6 +20,7 @@ use crate::entry::call_site;
 use crate::handle::*;
 use crate::light_request::record_poll;
 use crate::objects::{publish, unknown_handle};
+use crate::rank_context::RankContext;
 use crate::status::{StatusLayout, write_empty, write_outcome};
 use crate::{generalized_request, light_request, recent_errors};
 use garonne_engine::observe::events::PendingOperation;
@@ -40,7 +41,10 @@ pub(crate) struct RequestEntry {
     operation: Option<Arc<UserReduction>>,
 }
 
-static REQUESTS: HandleTable<RequestEntry> = HandleTable::new();
+#[inline(always)]
+fn requests() -> &'static HandleTable<RequestEntry> {
+    &RankContext::current().requests
+}
 
 /// Returns a handle for a new request.
 #[inline]
@@ -95,12 +99,12 @@ pub(crate) fn return_generalized(
 }
 
 fn return_entry(entry: RequestEntry, out: Ptr<MPI_Request>) -> Result<()> {
-    out.set(publish(&REQUESTS, entry)?)
+    out.set(publish(requests(), entry)?)
 }
 
 /// Returns the table entry of a handle that is not null.
 pub(crate) fn request_entry(handle: MPI_Request) -> Result<&'static RequestEntry> {
-    REQUESTS
+    requests()
         .get(handle)
         .ok_or_else(|| unknown_handle(Class::Request, "request", handle.0, MPI_REQUEST_NULL.0))
 }
@@ -181,11 +185,11 @@ fn release_completed(place: Ptr<MPI_Request>) -> Result<()> {
         // Its slot went with the outcome.
         return place.set(MPI_REQUEST_NULL);
     }
-    let persistent = REQUESTS
+    let persistent = requests()
         .get(handle)
         .is_none_or(|entry| entry.request.is_persistent());
     if !persistent {
-        REQUESTS.remove(handle);
+        requests().remove(handle);
         place.set(MPI_REQUEST_NULL)?;
     }
     Ok(())
@@ -608,7 +612,7 @@ pub(crate) fn request_free(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
         place.set(MPI_REQUEST_NULL)?;
         return generalized_request::free(handle, general);
     }
-    let Some(entry) = REQUESTS.remove(handle) else {
+    let Some(entry) = requests().remove(handle) else {
         return Err(unknown_handle(
             Class::Request,
             "request",
@@ -626,5 +630,5 @@ pub(crate) fn request_free(_: CallId, place: Ptr<MPI_Request>) -> Result<()> {
 
 /// Takes back a handle that nobody needs any more.
 pub(crate) fn remove_entry(handle: MPI_Request) {
-    REQUESTS.remove(handle);
+    requests().remove(handle);
 }

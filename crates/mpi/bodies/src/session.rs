@@ -6,8 +6,9 @@ use crate::constants::*;
 use crate::group::publish_group;
 use crate::handle::*;
 use crate::objects::{
-    GroupEntry, INFOS, errhandler, group, info, publish, publish_comm, unknown_handle,
+    GroupEntry, errhandler, group, info, infos, publish, publish_comm, unknown_handle,
 };
+use crate::rank_context::RankContext;
 use crate::{comm_contexts, env, init_state, optional_checks, this_rank};
 use garonne_mpi::comm::{Comm, FromGroup, IntercommGroups};
 use garonne_mpi::errhandler::Errhandler;
@@ -18,18 +19,20 @@ use garonne_mpi::session::Session;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-static SESSIONS: HandleTable<Session> = HandleTable::new();
+fn sessions() -> &'static HandleTable<Session> {
+    &RankContext::current().sessions
+}
 
 /// The session of a handle.
 pub(crate) fn session(handle: MPI_Session) -> Result<&'static Session> {
-    SESSIONS
+    sessions()
         .get(handle)
         .ok_or_else(|| unknown_handle(Class::Session, "session", handle.0, MPI_SESSION_NULL.0))
 }
 
 /// Returns the session of a handle, or `None`.
 pub(crate) fn find_session(handle: MPI_Session) -> Option<&'static Session> {
-    SESSIONS.get(handle)
+    sessions().get(handle)
 }
 
 pub(crate) fn session_init(
@@ -47,7 +50,7 @@ pub(crate) fn session_init(
     let process = env::acquire_process(ThreadLevel::Serialized)?;
     this_rank::share_engine();
     let session = Session::init(&process, hints, handler)?;
-    let handle = publish(&SESSIONS, session.clone())?;
+    let handle = publish(sessions(), session.clone())?;
     session.set_handle(Handle::word(handle));
     out.set(handle)
 }
@@ -56,7 +59,7 @@ pub(crate) fn session_finalize(_: CallId, handle: Ptr<MPI_Session>) -> Result<()
     let old = handle.get()?;
     let ended = session(old)?.clone();
     ended.finalize()?;
-    SESSIONS.remove(old);
+    sessions().remove(old);
     let process = ended.process();
     if optional_checks::messages_enabled()
         && process.users() == 0
@@ -69,7 +72,7 @@ pub(crate) fn session_finalize(_: CallId, handle: Ptr<MPI_Session>) -> Result<()
 }
 
 pub(crate) fn session_get_info(_: CallId, on: MPI_Session, out: Ptr<MPI_Info>) -> Result<()> {
-    out.set(publish(&INFOS, session(on)?.info())?)
+    out.set(publish(infos(), session(on)?.info())?)
 }
 
 pub(crate) fn session_get_num_psets(
@@ -103,7 +106,7 @@ pub(crate) fn session_get_pset_info(
     name: StrIn,
     out: Ptr<MPI_Info>,
 ) -> Result<()> {
-    out.set(publish(&INFOS, session(on)?.pset_info(&name.text()?)?)?)
+    out.set(publish(infos(), session(on)?.pset_info(&name.text()?)?)?)
 }
 
 pub(crate) fn group_from_session_pset(

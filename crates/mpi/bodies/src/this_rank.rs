@@ -1,10 +1,12 @@
-//! The rank that this process is: joining and leaving the job, and the rank's engines.
+//! The rank of the current context: joining and leaving the job, and the rank's engines.
 
 use crate::call::{CallError, CallId, Result};
+use crate::rank_context::RankContext;
 use crate::{call_site, env, init_state, last_call, optional_checks, trace_calls};
 use garonne_engine::api::{ContextId, Peer, shard_of};
 use garonne_engine::observe::tracer::OperationTracer;
 use garonne_job::layout::RankState;
+use garonne_job::wait_report::PollSlot;
 use garonne_links::agent_discovery::ProgramPosition;
 use garonne_mpi::coll::SegmentAllocator;
 use garonne_mpi::error::Class;
@@ -15,30 +17,71 @@ use garonne_rank::client::AgentClient;
 use garonne_rank::{Rank, RankHost, RankShards};
 use garonne_sync::try_lock::SingleThreaded;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The rank, from its first use to the end of the process. A program may start anew after the last
-/// `MPI_Session_finalize`, and the other ranks still know this one by its place in the job.
-static RANK: Mutex<Option<Rank>> = Mutex::new(None);
+/// The rank of a context with its engines, and what they share.
+pub(crate) struct RankEngines {
+    /// The engine of [`RankEngines::rank`], for calls that must be quick.
+    host: AtomicPtr<RankHost>,
+    /// All shards of the rank, where it has several; kept in [`RankEngines::rank`], too.
+    shards: AtomicPtr<RankShards>,
+    /// The rank, from its first use to the end of the process. A program may start anew after the
+    /// last `MPI_Session_finalize`, and the other ranks still know this one by its place in the
+    /// job.
+    rank: Mutex<Option<Rank>>,
+    /// The rank to become at the first use; `None`: the one that the environment names.
+    given: Mutex<Option<Rank>>,
+    /// Shared-memory segments of this rank for collectives, kept with the engine.
+    segments: LazyLock<Arc<SegmentAllocator>>,
+    /// A session was opened: sessions say nothing binding about threads, so locks stay locks.
+    has_sessions: AtomicBool,
+}
 
-/// The engine of [`RANK`], for calls that must be quick.
-static HOST: AtomicPtr<RankHost> = AtomicPtr::new(std::ptr::null_mut());
+impl RankEngines {
+    /// No engine yet. The first use makes it that of this rank, or for `None` that of the rank
+    /// which the environment names.
+    pub const fn new(given: Option<Rank>) -> Self {
+        Self {
+            host: AtomicPtr::new(std::ptr::null_mut()),
+            shards: AtomicPtr::new(std::ptr::null_mut()),
+            rank: Mutex::new(None),
+            given: Mutex::new(given),
+            segments: LazyLock::new(Arc::default),
+            has_sessions: AtomicBool::new(false),
+        }
+    }
+
+    fn rank(&self) -> MutexGuard<'_, Option<Rank>> {
+        self.rank.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Becomes the rank that was given, or the one that the environment names.
+    fn enter(&self) -> Result<Rank> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        match given.take() {
+            Some(rank) => Ok(rank),
+            None => Rank::enter().map_err(node_error),
+        }
+    }
+}
+
+#[inline(always)]
+fn engines() -> &'static RankEngines {
+    &RankContext::current().engines
+}
 
 /// The engine of this rank, once there is one.
 #[inline(always)]
 pub(crate) fn engine() -> Option<&'static RankHost> {
     // SYNC(host): pairs with the publication in `join_job`.
-    // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
-    unsafe { HOST.load(Ordering::Acquire).as_ref() }
+    // SAFETY: null, or what the context's rank holds, which is never taken out.
+    unsafe { engines().host.load(Ordering::Acquire).as_ref() }
 }
-
-/// All shards of this rank, where it has several; kept in [`RANK`], too.
-static SHARDS: AtomicPtr<RankShards> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Returns whether this rank has several shards.
 #[inline(always)]
 pub(crate) fn has_shards() -> bool {
-    !SHARDS.load(Ordering::Relaxed).is_null()
+    !engines().shards.load(Ordering::Relaxed).is_null()
 }
 
 /// The engine of one of its shards, once that is open.
@@ -64,8 +107,8 @@ pub(crate) fn engine_for(context: ContextId) -> Option<&'static RankHost> {
 #[inline]
 fn shards() -> Option<&'static RankShards> {
     // SYNC(host): pairs with the publication in `join_job`.
-    // SAFETY: null, or what the rank in `RANK` holds, which is never taken out.
-    unsafe { SHARDS.load(Ordering::Acquire).as_ref() }
+    // SAFETY: null, or what the context's rank holds, which is never taken out.
+    unsafe { engines().shards.load(Ordering::Acquire).as_ref() }
 }
 
 fn node_error(error: garonne_job::Error) -> CallError {
@@ -76,15 +119,13 @@ fn node_error(error: garonne_job::Error) -> CallError {
     CallError::new(class, error.to_string())
 }
 
-/// Shared-memory segments of this rank for collectives, kept with the engine.
-static BOARDS: LazyLock<Arc<SegmentAllocator>> = LazyLock::new(Arc::default);
-
 /// Joins the job, or reuses the engine of an earlier use, and returns the rank's configuration. A
 /// rank with `MPI_THREAD_MULTIPLE` has several shards.
 pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     optional_checks::read_env().map_err(|text| CallError::new(Class::Arg, text))?;
     let initial_errhandler = crate::errhandler::initial_from_env().map_err(node_error)?;
-    let mut kept = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    let engines = engines();
+    let mut kept = engines.rank();
     let rank = match &mut *kept {
         // Everything was finalized, and a session begins: until its end, too, an exit without
         // MPI_Finalize is a failure.
@@ -92,7 +133,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
             rank.reenter().map_err(node_error)?;
             rank
         }
-        None => kept.insert(Rank::enter().map_err(node_error)?),
+        None => kept.insert(engines.enter()?),
     };
     init_state::watch_forks();
     if let Some(client) = &rank.client {
@@ -108,10 +149,14 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     let host = rank.host.clone();
     if let Some(shards) = &sharded {
         // SYNC(host): publishes them.
-        SHARDS.store(Arc::as_ptr(shards).cast_mut(), Ordering::Release);
+        engines
+            .shards
+            .store(Arc::as_ptr(shards).cast_mut(), Ordering::Release);
     }
     // SYNC(host): publishes the engine.
-    HOST.store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);
+    engines
+        .host
+        .store(Arc::as_ptr(&host).cast_mut(), Ordering::Release);
     // A process that a rank started is a world of its own, although it inherits the environment.
     let launched = rank.client.is_some();
     let hosts = rank.hosts.as_ref();
@@ -143,7 +188,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
         site_name: call_site::describe_in,
         say: env::write_stderr,
         resources: env::resources,
-        segments: BOARDS.clone(),
+        segments: engines.segments.clone(),
         initial_errhandler,
         ..config
     })
@@ -166,17 +211,14 @@ fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
     }
 }
 
-/// A session was opened in this process: sessions say nothing binding about threads, so locks stay
-/// locks.
-static HAS_SESSIONS: AtomicBool = AtomicBool::new(false);
-
 /// Passes the world model's thread level to the engine. Below `MPI_THREAD_MULTIPLE` the engine's
 /// locks cost nothing.
 pub(crate) fn set_thread_level(level: ThreadLevel) {
-    if level == ThreadLevel::Multiple || HAS_SESSIONS.load(Ordering::Relaxed) {
+    let engines = engines();
+    if level == ThreadLevel::Multiple || engines.has_sessions.load(Ordering::Relaxed) {
         return;
     }
-    if let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(rank) = &*engines.rank() {
         // SAFETY: the program asked for a level at which it promises that its calls do not overlap;
         // before a session, which may bring threads of its own, the promise is taken back.
         rank.host.elide(unsafe { SingleThreaded::promise() });
@@ -185,23 +227,30 @@ pub(crate) fn set_thread_level(level: ThreadLevel) {
 
 /// Makes the engine's locks effective before a session is used.
 pub(crate) fn share_engine() {
-    if !HAS_SESSIONS.swap(true, Ordering::Relaxed)
-        && let Some(rank) = &*RANK.lock().unwrap_or_else(PoisonError::into_inner)
+    let engines = engines();
+    if !engines.has_sessions.swap(true, Ordering::Relaxed)
+        && let Some(rank) = &*engines.rank()
     {
         rank.host.share();
     }
 }
 
+/// Returns a place for the calling thread to show what it polls for. `None` if there is none left,
+/// if nobody looks at this rank, or while another thread joins or leaves the job.
+pub(crate) fn poll_slot() -> Option<PollSlot> {
+    engines().rank.try_lock().ok()?.as_ref()?.poll_slot()
+}
+
 /// Sends all pending messages, and tells the agent that this process may exit at any time.
 pub(crate) fn leave_job() -> Result<()> {
-    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    let rank = engines().rank();
     rank.as_ref()
         .map_or(Ok(()), |rank| rank.leave().map_err(node_error))
 }
 
 /// Sets the tracer that sees the engine's operations; `None` removes it.
 pub(crate) fn set_watcher(watcher: Option<Arc<dyn OperationTracer>>) {
-    let rank = RANK.lock().unwrap_or_else(PoisonError::into_inner);
+    let rank = engines().rank();
     match rank.as_ref().map(|rank| (rank, rank.shards())) {
         Some((_, Some(shards))) => shards.watch(watcher),
         Some((rank, None)) => rank.host.watch(watcher),

@@ -8,6 +8,7 @@
 
 use crate::call::CallId;
 use crate::init_state::is_forked_child;
+use crate::rank_context::RankContext;
 use crate::this_rank;
 use garonne_engine::api::{CallOrigin, TypeDigest};
 use garonne_engine::observe::tracer::OperationTracer;
@@ -21,10 +22,32 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 static TRACE_OFF: AtomicU32 = AtomicU32::new(0);
 static ALWAYS_CHECK: AtomicU32 = AtomicU32::new(1);
 
-/// The word that wrappers read.
-static CHECKED_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const TRACE_OFF).cast_mut());
+/// Tracing of one rank's calls.
+pub(crate) struct CallTracing {
+    /// The word that wrappers read.
+    checked_word: AtomicPtr<AtomicU32>,
+    tracer: OnceLock<Arc<TraceRecorder>>,
+}
 
-static TRACER: OnceLock<Arc<TraceRecorder>> = OnceLock::new();
+impl CallTracing {
+    /// Nobody traces.
+    pub const fn new() -> Self {
+        Self {
+            checked_word: AtomicPtr::new((&raw const TRACE_OFF).cast_mut()),
+            tracer: OnceLock::new(),
+        }
+    }
+
+    fn check_word(&self, word: &AtomicU32) {
+        self.checked_word
+            .store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    }
+}
+
+#[inline(always)]
+fn tracing() -> &'static CallTracing {
+    &RankContext::current().tracing
+}
 
 thread_local! {
     /// The wrapper that was just recorded is about to call itself.
@@ -34,9 +57,9 @@ thread_local! {
 /// Returns whether the call may be traced or in a forked child. Two plain loads.
 #[inline(always)]
 pub(crate) fn needs_check() -> bool {
-    // SAFETY: one of the two words above, or the one in the shared segment, which `TRACER` keeps
+    // SAFETY: one of the two words above, or the one in the shared segment, which the tracer keeps
     // mapped for ever.
-    unsafe { (*CHECKED_WORD.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+    unsafe { (*tracing().checked_word.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
 /// The action of a wrapper before its body.
@@ -52,21 +75,19 @@ pub(crate) enum WrapperAction {
 
 /// Starts to follow the trace request word of this rank's job.
 pub(crate) fn start(tracer: &Arc<TraceRecorder>) {
-    let known = TRACER.get_or_init(|| tracer.clone());
-    check_word(if known.is_on() {
+    let tracing = tracing();
+    let known = tracing.tracer.get_or_init(|| tracer.clone());
+    tracing.check_word(if known.is_on() {
         &ALWAYS_CHECK
     } else {
         known.word()
     });
 }
 
-/// Makes all wrappers refuse their calls from now on: this process is a forked child.
+/// Makes all wrappers of the current rank refuse their calls from now on: this process is a forked
+/// child.
 pub(crate) fn in_child() {
-    check_word(&ALWAYS_CHECK);
-}
-
-fn check_word(word: &AtomicU32) {
-    CHECKED_WORD.store(std::ptr::from_ref(word).cast_mut(), Ordering::Relaxed);
+    tracing().check_word(&ALWAYS_CHECK);
 }
 
 /// Decides what the wrapper of `call` does before its body.
@@ -79,7 +100,12 @@ pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
     if RECORDED.take() {
         return WrapperAction::Proceed;
     }
-    let Some(tracer) = TRACER.get().filter(|_| this_rank::engine().is_some()) else {
+    let tracing = tracing();
+    let Some(tracer) = tracing
+        .tracer
+        .get()
+        .filter(|_| this_rank::engine().is_some())
+    else {
         return WrapperAction::Proceed;
     };
     let now = tracer.now();
@@ -88,7 +114,7 @@ pub(crate) fn wrapper_action(call: CallId) -> WrapperAction {
         tracer.switch(wanted, || {
             this_rank::set_watcher(if wanted { Some(tracer.clone()) } else { None });
             watch_runs(if wanted { Some(tracer.clone()) } else { None });
-            check_word(if wanted { &ALWAYS_CHECK } else { tracer.word() });
+            tracing.check_word(if wanted { &ALWAYS_CHECK } else { tracer.word() });
         });
     }
     if !tracer.is_on() {
@@ -116,7 +142,7 @@ pub(crate) fn record_exit_by_exception(call: CallId) {
 #[cold]
 #[inline(never)]
 pub(crate) fn record_exit(call: CallId) {
-    if let Some(tracer) = TRACER.get() {
+    if let Some(tracer) = tracing().tracer.get() {
         tracer.leave(call.0);
     }
 }

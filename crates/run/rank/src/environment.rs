@@ -11,7 +11,7 @@ use garonne_engine::api::Peer;
 use garonne_engine::observe::events::{self, AwaitedRanks, PendingReport, SentMessage};
 use garonne_job::layout::{AsyncProgressState, LAGGARDS, WaitInfo};
 use garonne_job::limits;
-use garonne_job::wait_report::{PollSlot, WaitReport};
+use garonne_job::wait_report::WaitReport;
 use garonne_links::process_memory::memory_of;
 use garonne_links::sys;
 use garonne_progress::environment::{
@@ -20,7 +20,7 @@ use garonne_progress::environment::{
 };
 use garonne_trace::record::RecordKind;
 use std::io::Write;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The surroundings of the host of one of a rank's shards in a real process.
@@ -35,15 +35,6 @@ pub struct RankEnvironment {
     pub(crate) idle: Option<IdleCores>,
 }
 
-/// The book of this process. It stays for those who watch after the rank has finalized.
-static BOOK: OnceLock<WaitReport> = OnceLock::new();
-
-/// A place for the calling thread to show what it polls for; `None`: there is none left, or nobody
-/// looks at this process.
-pub fn poll_slot() -> Option<PollSlot> {
-    PollSlot::take(BOOK.get()?)
-}
-
 /// State that a rank of a job publishes to others, put together from its shards.
 pub struct PublishedState {
     wait_report: &'static WaitReport,
@@ -56,7 +47,8 @@ impl PublishedState {
     /// Nothing so far.
     pub(crate) fn new(client: Arc<AgentClient>) -> Self {
         Self {
-            wait_report: BOOK.get_or_init(WaitReport::default),
+            // It stays for those who watch after the rank has finalized.
+            wait_report: Box::leak(Box::default()),
             client,
             waits: Mutex::default(),
         }

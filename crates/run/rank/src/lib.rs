@@ -28,6 +28,6 @@ mod shards;
 pub mod strategy;
 pub mod trace_recorder;
 
-pub use environment::{PublishedState, RankEnvironment, poll_slot};
+pub use environment::{PublishedState, RankEnvironment};
 pub use rank::{JobHosts, Rank, RankHost, clock_ns};
 pub use shards::RankShards;

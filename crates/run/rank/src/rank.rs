@@ -41,6 +41,7 @@ use garonne_job::limits;
 use garonne_job::settings::async_progress::{AsyncProgressSetting, async_progress_setting};
 use garonne_job::settings::bulk_transports;
 use garonne_job::settings::strategy::StrategyChoice;
+use garonne_job::wait_report::{PollSlot, WaitReport};
 use garonne_links::agent_discovery::ENV_HELPERS;
 
 /// The engine of a rank of this node, as the layers above use it.
@@ -59,6 +60,8 @@ pub struct Rank {
     /// Factory of further shards, until they are made.
     further: Option<ShardFactory>,
     shards: Option<Arc<RankShards>>,
+    /// What the rank shows of its waits; `None` without a job.
+    wait_report: Option<&'static WaitReport>,
     /// The strategy that was loaded, whose counts others look at.
     _loaded: Option<Arc<CheckedPlugin>>,
 }
@@ -112,10 +115,11 @@ impl Rank {
             rail.begin_with(&costs);
         }
         let shown = Arc::new(PublishedState::new(client.clone()));
-        let tracer = Arc::new(TraceRecorder::new(client.clone(), shown.book()));
+        let wait_report = shown.book();
+        let tracer = Arc::new(TraceRecorder::new(client.clone(), wait_report));
         client
             .rank_block(world.rank)
-            .set_wait_report(shown.book().address());
+            .set_wait_report(wait_report.address());
         tracer.publish_program();
         let helpers = std::env::var(ENV_HELPERS).ok();
         let helpers = helpers.and_then(|cpus| CpuSet::parse(&cpus));
@@ -211,50 +215,72 @@ impl Rank {
             hosts,
             further: Some(further),
             shards: None,
+            wait_report: Some(wait_report),
             _loaded: loaded,
         })
     }
 
-    fn enter_singleton() -> Result<Self> {
-        // There is nobody to send anything to; a setting that is wrong is one all the same.
-        let (built_in, loaded) = Self::strategy(1)?;
+    /// Returns a place for the calling thread to show what it polls for; `None` if there is none
+    /// left, or nobody looks at this rank.
+    pub fn poll_slot(&self) -> Option<PollSlot> {
+        PollSlot::take(self.wait_report?)
+    }
+
+    /// Makes a world of its own of this many ranks, which are threads of this process. They reach
+    /// each other through memory of the process, and have no agent.
+    ///
+    /// # Errors
+    /// Fails without memory, or if the environment has a wrong setting.
+    pub fn world_of_threads(ranks: u32) -> Result<Vec<Self>> {
+        let (built_in, loaded) = Self::strategy(ranks)?;
         bulk_transports::BulkTransports::from_environment()?;
-        let threads = ThreadPeers::new(1).map_err(no_rail)?.pop();
-        let neighbours = threads.ok_or(Error::resource(
+        let crowded = ranks as usize > allowed().iter().count();
+        let threads = ThreadPeers::new(ranks).map_err(no_rail)?.into_iter();
+        let rank = |(me, neighbours)| {
+            let rail = ShmTransport::new(Arc::new(neighbours)).map_err(no_rail)?;
+            let place = RankEnvironment {
+                shard: 0,
+                shown: None,
+                tracer: None,
+                patience: patience(crowded, false, 1),
+                lends_always: false,
+                grace: None,
+                idle: None,
+            };
+            let transport = MultiTransport::of_node(rail);
+            let quotas = CreditQuotas::for_world(ranks);
+            let mut engine = Engine::new(transport, me, ranks, quotas);
+            // A lone rank has nobody to send anything to; a setting that is wrong is one all the
+            // same.
+            if ranks > 1 {
+                engine.set_order(built_in.ordering());
+                if let Some(loaded) = &loaded {
+                    engine.set_plugin(loaded.clone());
+                }
+            }
+            // The memory that several ranks share has room for one inbox of each.
+            let strategy = (built_in, loaded.clone());
+            let further = (ranks == 1).then(|| ShardFactory::new(None, place.clone(), strategy));
+            Ok(Self {
+                host: Arc::new(LockedEngine::new(engine, me, ranks, place)),
+                client: None,
+                tracer: None,
+                hosts: None,
+                further: further.transpose()?,
+                shards: None,
+                wait_report: None,
+                _loaded: loaded.clone(),
+            })
+        };
+        (0..ranks).zip(threads).map(rank).collect()
+    }
+
+    fn enter_singleton() -> Result<Self> {
+        let alone = Self::world_of_threads(1)?.pop();
+        alone.ok_or(Error::resource(
             codes::G0304,
             "no memory for a world of one",
-        ))?;
-        let rail = ShmTransport::new(Arc::new(neighbours)).map_err(no_rail)?;
-        let place = RankEnvironment {
-            shard: 0,
-            shown: None,
-            tracer: None,
-            patience: patience(false, false, 1),
-            lends_always: false,
-            grace: None,
-            idle: None,
-        };
-        let further = ShardFactory::new(None, place.clone(), (built_in, loaded.clone()))?;
-        let host = Arc::new(LockedEngine::new(
-            Engine::new(
-                MultiTransport::of_node(rail),
-                0,
-                1,
-                CreditQuotas::for_world(1),
-            ),
-            0,
-            1,
-            place,
-        ));
-        Ok(Self {
-            host,
-            client: None,
-            tracer: None,
-            hosts: None,
-            further: Some(further),
-            shards: None,
-            _loaded: loaded,
-        })
+        ))
     }
 
     /// Sends what is still queued (the last words about finished messages) and tells the agent that

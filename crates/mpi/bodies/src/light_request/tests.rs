@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_plain_handle_gives_its_slot_back_and_is_no_handle_of_a_table() {
-    let table = HandleTable::new();
+    let table = HandleTable::new(0);
     let entry: MPI_Request = table.insert(1).unwrap();
     assert!(!is_light(entry) && !is_light(MPI_REQUEST_NULL) && is_light(DONE));
     for (index, generation) in [(0, 0), (5, 63), (SLOT_MASK as u32, 64 + 17)] {
