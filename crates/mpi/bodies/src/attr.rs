@@ -15,9 +15,10 @@ use garonne_mpi::datatype::Datatype;
 use garonne_mpi::error::Class;
 use garonne_mpi::process::PredefinedKey;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 fn create<A: Abi>(
     kind: AttrKind,
@@ -216,13 +217,77 @@ fn changeable(keyval: c_int) -> Result<()> {
     ))
 }
 
+/// What a rank's program attached to predefined datatypes. The datatypes themselves are constants,
+/// which all ranks of a process share.
+pub(crate) struct PredefinedTypes(Mutex<BTreeMap<u16, Attached>>);
+
+/// What the program attached to one datatype.
+#[derive(Default)]
+struct Attached {
+    attrs: Arc<Attrs>,
+    name: Option<Arc<str>>,
+}
+
+impl PredefinedTypes {
+    /// Nothing attached.
+    pub const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Attached>> {
+        // No code of the program's runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_attached(&self, code: u16) -> bool {
+        self.lock().contains_key(&code)
+    }
+
+    fn attached<T>(&self, code: u16, f: impl FnOnce(&mut Attached) -> T) -> T {
+        let mut all = self.lock();
+        f(all.entry(code).or_default())
+    }
+}
+
 /// The attributes of a datatype.
-pub(crate) fn attrs(of: &Datatype) -> Result<&Attrs> {
+pub(crate) fn attrs(of: &Datatype) -> Result<Arc<Attrs>> {
+    if let Some(code) = of.code() {
+        let types = &RankContext::current().predefined_types;
+        return Ok(types.attached(code, |of| of.attrs.clone()));
+    }
     let slot = of
         .slot()
         .get_or_init(|| Arc::new(Attrs::default()) as Arc<dyn Any + Send + Sync>);
-    slot.downcast_ref()
-        .ok_or_else(|| CallError::new(Class::Intern, "the slot of a datatype holds no attributes"))
+    slot.clone()
+        .downcast()
+        .map_err(|_| CallError::new(Class::Intern, "the slot of a datatype holds no attributes"))
+}
+
+/// The attributes of a datatype; `None` if nothing was ever attached to it.
+pub(crate) fn find_attrs(of: &Datatype) -> Result<Option<Arc<Attrs>>> {
+    let had_some = match of.code() {
+        Some(code) => RankContext::current().predefined_types.is_attached(code),
+        None => of.slot().get().is_some(),
+    };
+    had_some.then(|| attrs(of)).transpose()
+}
+
+/// The name of a datatype.
+pub(crate) fn type_name(of: &Datatype) -> Arc<str> {
+    let types = &RankContext::current().predefined_types;
+    let given = of
+        .code()
+        .and_then(|code| types.attached(code, |of| of.name.clone()));
+    given.unwrap_or_else(|| of.name())
+}
+
+/// Gives a datatype a name.
+pub(crate) fn set_type_name(of: &Datatype, name: &str) {
+    let types = &RankContext::current().predefined_types;
+    match of.code() {
+        Some(code) => types.attached(code, |of| of.name = Some(Arc::from(name))),
+        None => of.set_name(name),
+    }
 }
 
 fn target(on: MPI_Datatype, keyval: c_int) -> AttrTarget {

@@ -1,6 +1,6 @@
 //! Making and freeing datatypes.
 
-use crate::attr::attrs;
+use crate::attr::{attrs, find_attrs};
 use crate::c_args::{ConstPtr, CountsIn, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
@@ -303,8 +303,8 @@ pub(crate) fn type_create_resized(
 pub(crate) fn type_dup(_: CallId, old: MPI_Datatype, out: Ptr<MPI_Datatype>) -> Result<()> {
     let original = datatype(old)?;
     let new = original.dup()?;
-    if original.slot().get().is_some() {
-        attrs(original)?.copy_to(old.0, attrs(&new)?)?;
+    if let Some(attrs_of_original) = find_attrs(original)? {
+        attrs_of_original.copy_to(old.0, &*attrs(&new)?)?;
     }
     out.set(publish(objects::types(), new)?)
 }
@@ -324,8 +324,8 @@ pub(crate) fn type_free(_: CallId, handle: Ptr<MPI_Datatype>) -> Result<()> {
             format!("{found} is predefined and cannot be freed"),
         ));
     }
-    if found.slot().get().is_some() {
-        attrs(found)?.delete_all(old.0)?;
+    if let Some(attrs_of_found) = find_attrs(found)? {
+        attrs_of_found.delete_all(old.0)?;
     }
     if !datatype_refs::free(old) {
         return Err(unknown_handle(

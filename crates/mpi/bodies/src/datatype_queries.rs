@@ -1,5 +1,6 @@
 //! Addresses, and queries of datatypes.
 
+use crate::attr::{set_type_name, type_name};
 use crate::c_args::{Buf, CountOut, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, Result};
 use crate::constants::*;
@@ -62,14 +63,14 @@ pub(crate) fn type_get_name(
     let text = if handle == MPI_DATATYPE_NULL {
         "MPI_DATATYPE_NULL".into()
     } else {
-        datatype(handle)?.name()
+        type_name(datatype(handle)?)
     };
     let written = name.write(&text, MPI_MAX_OBJECT_NAME as usize)?;
     len.set(written as c_int)
 }
 
 pub(crate) fn type_set_name(_: CallId, handle: MPI_Datatype, name: StrIn) -> Result<()> {
-    datatype(handle)?.set_name(&name.text()?);
+    set_type_name(datatype(handle)?, &name.text()?);
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 //! precision and range, types by class and size, and pairs by value and index (MPI 5.0, sections
 //! 19.1.5 and 6.9.4).
 //!
-//! Asked twice for the same, the same object is returned, as the standard wants; the objects live
-//! for ever.
+//! Each call for one of Fortran's kinds makes an object. The C edge keeps those that a rank got,
+//! since the standard wants the same handle for the same question.
 
 use super::Datatype;
 use super::basic_type::BasicType;
@@ -11,8 +11,6 @@ use super::constructors::Constructor;
 use super::predefined::{codes, of_leaf};
 use super::typemap::LeafType;
 use crate::error::{Class, Error, Result};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 /// `MPI_UNDEFINED` of the standard ABI: a property that does not matter.
 const UNDEFINED: i32 = -32766;
@@ -34,24 +32,6 @@ impl TypeClass {
             .into_iter()
             .find(|class| *class as i32 == value)
     }
-}
-
-/// The properties asked for: the key of the objects made so far.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ParametricKey {
-    Real(i32, i32),
-    Complex(i32, i32),
-    Integer(i32),
-}
-
-/// Part of the table of predefined types. Bounded: Fortran asks with a handful of literals.
-static MADE: Mutex<BTreeMap<ParametricKey, Datatype>> = Mutex::new(BTreeMap::new());
-
-fn once(key: ParametricKey, leaf: LeafType, constructor: Constructor) -> Datatype {
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(key)
-        .or_insert_with(|| of_leaf(leaf, None, constructor))
-        .clone()
 }
 
 /// Decimal precision and exponent range of Fortran's real kinds, smallest first.
@@ -98,11 +78,7 @@ impl Datatype {
     pub fn f90_real(precision: i32, range: i32) -> Result<Datatype> {
         let basic = real_kind(precision, range)?;
         let constructor = Constructor::F90Real { precision, range };
-        Ok(once(
-            ParametricKey::Real(precision, range),
-            LeafType::Basic(basic),
-            constructor,
-        ))
+        Ok(of_leaf(LeafType::Basic(basic), None, constructor))
     }
 
     /// `MPI_Type_create_f90_complex`, likewise.
@@ -118,11 +94,7 @@ impl Datatype {
             ));
         };
         let constructor = Constructor::F90Complex { precision, range };
-        Ok(once(
-            ParametricKey::Complex(precision, range),
-            LeafType::Basic(basic),
-            constructor,
-        ))
+        Ok(of_leaf(LeafType::Basic(basic), None, constructor))
     }
 
     /// `MPI_Type_create_f90_integer`: the type of `selected_int_kind(range)`.
@@ -136,11 +108,8 @@ impl Datatype {
                 format!("there is no integer kind of range {range}"),
             ));
         };
-        Ok(once(
-            ParametricKey::Integer(range),
-            LeafType::Basic(*basic),
-            Constructor::F90Integer { range },
-        ))
+        let constructor = Constructor::F90Integer { range };
+        Ok(of_leaf(LeafType::Basic(*basic), None, constructor))
     }
 
     /// `MPI_Type_match_size`: the named type of a class and size in bytes.
