@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`./x lint`: formatting, clippy, AArch64, unsafe code, file lengths, forbidden words, dependencies.
+"""`./x lint`: formatting, clippy, AArch64, unsafe code, statics, file lengths, forbidden words, dependencies.
 
 `./x lint --places` prints where each count of readability is. `./x lint --audit` also installs the auditor and fetches its database of advisories. `./x lint --record` writes the counts of unsafe blocks and of readability to tools/unsafe.txt and tools/readability.txt after a reviewed change.
 """
@@ -14,6 +14,7 @@ import sys
 
 import docs
 import readability
+import statics
 
 ROOT = pathlib.Path(os.environ["GARONNE_ROOT"])
 RECORD = ROOT / "tools/unsafe.txt"
@@ -74,6 +75,11 @@ def check_unsafe(files, record):
     grown = [f"{path}: {count}, recorded {known.get(path, 0)}" for path, count in counts.items() if count > int(known.get(path, 0))]
     step(f"unsafe count within the recorded one ({sum(counts.values())} in {len(counts)} files)", not grown,
          "\n".join(grown) + "\nreview them, then ./x lint --record")
+
+
+def check_statics(files):
+    found, bad = statics.wrong(ROOT, files)
+    step(f"statics that belong to the process, each with its reason in {statics.RECORD} ({len(found)})", not bad, "\n".join(bad))
 
 
 def check_files(files):
@@ -172,6 +178,7 @@ def main():
     files = tracked()
     run("rustfmt", ["cargo", "fmt", "--all", "--check"])
     check_unsafe(files, record)
+    check_statics(files)
     check_files(files)
     readability.check(ROOT, files, step, record, "--places" in sys.argv)
     missing = docs.wrong(ROOT, files)
