@@ -74,33 +74,40 @@ impl PeerTable {
         };
         Self([const { NONE }; ENTRIES])
     }
+
+    #[inline(always)]
+    fn slot_for(&self, comm: MPI_Comm, rank: c_int) -> &PeerEntry {
+        &self.0[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
+    }
+
+    /// The entry of a pair, if it was learned.
+    #[inline(always)]
+    fn lookup(&self, comm: MPI_Comm, rank: c_int) -> Option<&PeerEntry> {
+        let entry = self.slot_for(comm, rank);
+        (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
+            .then_some(entry)
+    }
+
+    #[inline(always)]
+    fn send_channel(&self, comm: MPI_Comm, rank: c_int) -> Option<&SendChannel> {
+        let track = self.lookup(comm, rank)?.track.load(Ordering::Relaxed);
+        // SAFETY: null, or a track of the rank's engine, which lives as long as its communicator; a
+        // handle that is freed took its entries with it before.
+        unsafe { track.as_ref() }
+    }
 }
 
+/// The table of the current rank.
 #[inline(always)]
-fn slot_for(comm: MPI_Comm, rank: c_int) -> &'static PeerEntry {
-    &RankContext::current().peers.0[(comm.0 as u32).wrapping_add(rank as u32) as usize % ENTRIES]
-}
-
-/// The entry of a pair, if it was learned.
-#[inline(always)]
-fn lookup(comm: MPI_Comm, rank: c_int) -> Option<&'static PeerEntry> {
-    let entry = slot_for(comm, rank);
-    (entry.comm.load(Ordering::Relaxed) == comm.0 && entry.rank.load(Ordering::Relaxed) == rank)
-        .then_some(entry)
-}
-
-#[inline(always)]
-fn send_channel(comm: MPI_Comm, rank: c_int) -> Option<&'static SendChannel> {
-    // SAFETY: null, or a track of the rank's engine, which lives as long as its
-    // communicator; a handle that is freed took its entries with it before.
-    unsafe { lookup(comm, rank)?.track.load(Ordering::Relaxed).as_ref() }
+fn peers() -> &'static PeerTable {
+    &RankContext::current().peers
 }
 
 /// Returns whether the table should learn this pair. False with several threads: one could read an
 /// entry that another is writing.
 #[inline(always)]
 pub(crate) fn wants_entry(comm: MPI_Comm, rank: c_int) -> bool {
-    lookup(comm, rank).is_none() && is_single_threaded()
+    peers().lookup(comm, rank).is_none() && is_single_threaded()
 }
 
 #[inline(always)]
@@ -124,8 +131,8 @@ pub(crate) fn learn(comm: MPI_Comm, rank: c_int, (context, peer): (ContextId, Pe
     let at = track
         .as_ref()
         .map_or(null_mut(), |track| PostMortemArc::as_ptr(track).cast_mut());
-    let entry = slot_for(comm, rank);
-    if lookup(comm, rank).is_none() {
+    let entry = peers().slot_for(comm, rank);
+    if peers().lookup(comm, rank).is_none() {
         entry.sends_without_channel.store(0, Ordering::Relaxed);
     }
     entry.comm.store(comm.0, Ordering::Relaxed);
@@ -142,7 +149,7 @@ pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
     if small.len > INLINE_MAX || !is_single_threaded() {
         return;
     }
-    let is_due = match lookup(comm, rank) {
+    let is_due = match peers().lookup(comm, rank) {
         None => true,
         Some(entry) if !entry.track.load(Ordering::Relaxed).is_null() => false,
         Some(entry) => {
@@ -161,7 +168,7 @@ pub(crate) fn learn_channel(comm: MPI_Comm, rank: c_int, small: &FastSend) {
 
 /// Forgets a communicator whose handle is freed; `None`: all of them.
 pub(crate) fn forget(comm: Option<MPI_Comm>) {
-    for entry in &RankContext::current().peers.0 {
+    for entry in &peers().0 {
         if comm.is_none_or(|comm| entry.comm.load(Ordering::Relaxed) == comm.0) {
             entry.comm.store(0, Ordering::Relaxed);
         }
@@ -227,7 +234,7 @@ pub(crate) fn send(
     tag: c_int,
     comm: MPI_Comm,
 ) -> Option<c_int> {
-    let track = send_channel(comm, dest)?;
+    let track = peers().send_channel(comm, dest)?;
     let len = contiguous_bytes(buf, (count, datatype), INLINE_MAX as u32)?;
     let origin = origin(call, site, datatype);
     let sent = tag >= 0 && track.send(tag, (buf.mem(), len), origin, |word| site.store(word));
@@ -263,9 +270,9 @@ fn fast_recv_args(
     buf: Buf,
     (count, datatype): (impl ElementCount, MPI_Datatype),
     (source, tag): (c_int, c_int),
-    comm: MPI_Comm,
+    (peers, comm): (&PeerTable, MPI_Comm),
 ) -> Option<FastRecv> {
-    let entry = lookup(comm, source)?;
+    let entry = peers.lookup(comm, source)?;
     let room = contiguous_bytes(buf, (count, datatype), u32::MAX)?;
     Some(FastRecv {
         context: entry.context.load(Ordering::Relaxed),
@@ -294,8 +301,14 @@ pub(crate) fn recv<S: StatusLayout>(
     comm: MPI_Comm,
     status: Ptr<S>,
 ) -> Option<c_int> {
-    let fast_recv = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let received = this_rank::engine()?.take_now(&fast_recv, |word| site.store(word))?;
+    // Read once: the compiler reads the thread's word anew behind an atomic load.
+    let rank = RankContext::current();
+    let (data, pair) = ((count, datatype), (&rank.peers, comm));
+    let fast_recv = fast_recv_args((call, site), buf, data, (source, tag), pair)?;
+    let received = rank
+        .engines
+        .engine()?
+        .take_now(&fast_recv, |word| site.store(word))?;
     write_if_given(status, &received.into());
     Some(MPI_SUCCESS)
 }
@@ -316,8 +329,10 @@ pub(crate) fn irecv(
     if request.is_null() {
         return None;
     }
-    let fast_recv = fast_recv_args((call, site), buf, (count, datatype), (source, tag), comm)?;
-    let host = this_rank::engine()?;
+    let rank = RankContext::current();
+    let (data, pair) = ((count, datatype), (&rank.peers, comm));
+    let fast_recv = fast_recv_args((call, site), buf, data, (source, tag), pair)?;
+    let host = rank.engines.engine()?;
     let name = host.post_now(&fast_recv, |word| site.store(word))?;
     if fast_recv.room > HANDS_FROM {
         host.leave_pending(name);

@@ -51,6 +51,14 @@ impl RankEngines {
         }
     }
 
+    /// The engine of the rank's first shard, once there is one.
+    #[inline(always)]
+    pub fn engine(&'static self) -> Option<&'static RankHost> {
+        // SYNC(host): pairs with the publication in `join_job`.
+        // SAFETY: null, or what `rank` holds, which is never taken out.
+        unsafe { self.host.load(Ordering::Acquire).as_ref() }
+    }
+
     fn rank(&self) -> MutexGuard<'_, Option<Rank>> {
         self.rank.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -73,9 +81,7 @@ fn engines() -> &'static RankEngines {
 /// The engine of this rank, once there is one.
 #[inline(always)]
 pub(crate) fn engine() -> Option<&'static RankHost> {
-    // SYNC(host): pairs with the publication in `join_job`.
-    // SAFETY: null, or what the context's rank holds, which is never taken out.
-    unsafe { engines().host.load(Ordering::Acquire).as_ref() }
+    engines().engine()
 }
 
 /// Returns whether this rank has several shards.
