@@ -362,15 +362,20 @@ pub fn wrapper(
     let mut out = format!(
         "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite){result} {{\n{before}"
     );
-    let call = format!("native::wrap_{name}{generic}({arguments}site)");
-    if returns_error_code(f) {
+    if !returns_error_code(f) {
+        writeln!(out, "    native::wrap_{name}{generic}({arguments}site)\n}}").unwrap();
+    } else if after.is_empty() {
         writeln!(
             out,
-            "    let code = {call};\n{after}    own_error(code)\n}}"
+            "    own_error(native::wrap_{name}{generic}({arguments}site))\n}}"
         )
         .unwrap();
     } else {
-        writeln!(out, "    {call}\n}}").unwrap();
+        writeln!(
+            out,
+            "    own_error(native::then_{name}({arguments}site, || {{\n{after}    }}))\n}}"
+        )
+        .unwrap();
     }
     Ok(out)
 }
@@ -555,8 +560,8 @@ impl Wrapper {
 
     /// Adds a local place for a result that is converted after the call.
     fn place(&mut self, name: &str, ty: &str, new: &str) -> Result<(), String> {
-        writeln!(self.before, "    let mut {name} = {ty}::{new};").unwrap();
-        writeln!(self.after, "    {name}.finish(code);").unwrap();
+        writeln!(self.before, "    let {name} = {ty}::{new};").unwrap();
+        writeln!(self.after, "    {name}.finish();").unwrap();
         self.argument(format!("{name}.native()"))
     }
 
@@ -638,10 +643,10 @@ impl Wrapper {
         let new = format!("new({name}, {other})");
         writeln!(
             self.before,
-            "    let mut {name} = ShorterString::<{standard}>::{new};"
+            "    let {name} = ShorterString::<{standard}>::{new};"
         )
         .unwrap();
-        writeln!(self.after, "    {name}.finish(code, {length});").unwrap();
+        writeln!(self.after, "    {name}.finish({length});").unwrap();
         self.argument(format!("{name}.native()"))
     }
 

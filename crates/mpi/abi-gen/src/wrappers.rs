@@ -108,59 +108,121 @@ fn wrapper(out: &mut String, number: usize, f: &Function, by_name: &HashMap<&str
         "\n{attribute}pub extern \"C-unwind\" fn {name}{generics}({params}){result} {{"
     )
     .unwrap();
-    writeln!(out, "    site.note();").unwrap();
-    writeln!(out, "    last_call::record(CallId({number}), site);").unwrap();
-    if f.implemented {
-        let body = body_name(f, twin.is_some());
-        let mut arguments = vec![format!("CallId({number})")];
-        for (at, p) in f.params.iter().enumerate() {
-            let differs = twin.is_some_and(|t| !same_type(p, &t.params[at]));
-            arguments.push(if differs {
-                widened(p)
-            } else {
-                rust_name(&p.name)
-            });
-        }
-        let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
-        if returns_error_code(f) {
-            if let Some(child) = forked_action(f, number) {
-                writeln!(
-                    out,
-                    "    if needs_check() {{ match wrapper_action(CallId({number})) {{ WrapperAction::Proceed => {{}}\n        WrapperAction::RefuseForked => {child}\n        \
-                     WrapperAction::Trace => {{ let code = {name}({}); record_exit(CallId({number})); return code; }} }} }}",
-                    own_arguments(f)
-                )
-                .unwrap();
-            }
-            for place in f.params.iter().filter(|p| is_required_output(p)) {
-                writeln!(
-                    out,
-                    "    if {}.is_null() {{ return raise_null_output(CallId({number}), {}, \"{}\"); }}",
-                    rust_name(&place.name),
-                    error_object(f),
-                    place.name
-                )
-                .unwrap();
-            }
-            writeln!(
-                out,
-                "    return_code(CallId({number}), {}, {call})",
-                error_object(f)
-            )
-            .unwrap();
-        } else {
-            writeln!(out, "    {call}").unwrap();
-        }
-    } else {
-        writeln!(out, "    let _ = ({},);", names()).unwrap();
+    statements(out, (number, f), twin, &name, false);
+    if returns_error_code(f) && f.params.iter().any(is_place) {
+        then_wrapper(out, (number, f), twin, &params);
+    }
+}
+
+/// Returns whether a call may write through the parameter.
+fn is_place(p: &Param) -> bool {
+    let ty = rust_type(p);
+    ty.starts_with("Ptr<") || ty == "StrOut" || p.name == "buffer_addr"
+}
+
+/// Adds the function for wrappers of other ABIs, `then_MPI_X`: the wrapper with one more argument,
+/// which is called when the body is over and before its error is raised.
+fn then_wrapper(
+    out: &mut String,
+    (number, f): (usize, &Function),
+    twin: Option<&Function>,
+    params: &str,
+) {
+    let name = format!("then_{}", f.name);
+    let generics = match generic_parameter(f) {
+        Some(Generic::Status) => "<S: StatusLayout, F: FnOnce()>",
+        Some(Generic::Callback) => "<A: Abi, F: FnOnce()>",
+        None => "<F: FnOnce()>",
+    };
+    writeln!(
+        out,
+        "\npub fn {name}{generics}({params}, after: F) -> c_int {{"
+    )
+    .unwrap();
+    if has_fast_path(f) {
+        let names: Vec<String> = f.params.iter().map(|p| rust_name(&p.name)).collect();
         writeln!(
             out,
-            "    raise_unimplemented(CallId({number}), {})",
-            error_object(f)
+            "    last_call::record_site(site);\n    \
+             if let Some(code) = crate::fast_path::{}(CallId({number}), site, {}) {{ after(); return code; }}",
+            body_name(f, twin.is_some()),
+            names.join(", ")
         )
         .unwrap();
     }
-    writeln!(out, "}}").unwrap();
+    statements(out, (number, f), twin, &name, true);
+}
+
+/// Adds the statements of the wrapper `name`. `then`: it has the argument `after`.
+fn statements(
+    out: &mut String,
+    (number, f): (usize, &Function),
+    twin: Option<&Function>,
+    name: &str,
+    then: bool,
+) {
+    let names: Vec<String> = f.params.iter().map(|p| rust_name(&p.name)).collect();
+    writeln!(out, "    site.note();").unwrap();
+    writeln!(out, "    last_call::record(CallId({number}), site);").unwrap();
+    if !f.implemented {
+        let after = if then { " after," } else { "" };
+        writeln!(out, "    let _ = ({},{after});", names.join(", ")).unwrap();
+        writeln!(
+            out,
+            "    raise_unimplemented(CallId({number}), {})\n}}",
+            error_object(f)
+        )
+        .unwrap();
+        return;
+    }
+    let body = body_name(f, twin.is_some());
+    let mut arguments = vec![format!("CallId({number})")];
+    for (at, p) in f.params.iter().enumerate() {
+        let differs = twin.is_some_and(|t| !same_type(p, &t.params[at]));
+        arguments.push(if differs {
+            widened(p)
+        } else {
+            rust_name(&p.name)
+        });
+    }
+    let call = format!("crate::{}::{body}({})", f.module, arguments.join(", "));
+    if !returns_error_code(f) {
+        writeln!(out, "    {call}\n}}").unwrap();
+        return;
+    }
+    if let Some(child) = forked_action(f, number) {
+        let after = if then { ", after" } else { "" };
+        writeln!(
+            out,
+            "    if needs_check() {{ match wrapper_action(CallId({number})) {{ WrapperAction::Proceed => {{}}\n        WrapperAction::RefuseForked => {child}\n        \
+             WrapperAction::Trace => {{ let code = {name}({}{after}); record_exit(CallId({number})); return code; }} }} }}",
+            own_arguments(f)
+        )
+        .unwrap();
+    }
+    for place in f.params.iter().filter(|p| is_required_output(p)) {
+        writeln!(
+            out,
+            "    if {}.is_null() {{ return raise_null_output(CallId({number}), {}, \"{}\"); }}",
+            rust_name(&place.name),
+            error_object(f),
+            place.name
+        )
+        .unwrap();
+    }
+    let object = error_object(f);
+    match then {
+        false => writeln!(
+            out,
+            "    return_code(CallId({number}), {object}, {call})\n}}"
+        ),
+        true => writeln!(
+            out,
+            "    let (object, outcome) = ({object}, {call});\n    after();\n    \
+             return_code(CallId({number}), object, outcome)\n}}"
+        ),
+    }
+    .unwrap();
 }
 
 /// Functions whose wrapper first tries the function of the same name in `crate::fast_path`.

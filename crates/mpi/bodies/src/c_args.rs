@@ -16,6 +16,7 @@ use crate::handle::{MPI_Aint, MPI_Count};
 use garonne_mpi::coll;
 use garonne_mpi::error::Class;
 use garonne_sync::user::UserMem;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 
@@ -238,14 +239,14 @@ impl<T: Copy> Ptr<T> {
     }
 
     /// A pointer to a place of the caller's, which keeps it until the call is over.
-    pub(crate) fn lent(place: &mut T) -> Self {
-        Self(place)
+    pub(crate) fn lent(place: &Cell<T>) -> Self {
+        Self(place.as_ptr())
     }
 
     /// A pointer to the first of several places of the caller's, which keeps them until the call is
     /// over.
-    pub(crate) fn lent_array(places: &mut [T]) -> Self {
-        Self(places.as_mut_ptr())
+    pub(crate) fn lent_array(places: &[Cell<T>]) -> Self {
+        Self(places.as_ptr().cast_mut().cast())
     }
 
     /// The pointer as a `void *`.
@@ -341,8 +342,8 @@ impl StrOut {
     }
 
     /// A pointer to bytes of the caller's, which keeps them until the call is over.
-    pub(crate) fn lent(bytes: &mut [u8]) -> Self {
-        Self(bytes.as_mut_ptr().cast())
+    pub(crate) fn lent(bytes: &[Cell<u8>]) -> Self {
+        Self(bytes.as_ptr().cast_mut().cast())
     }
 
     /// Writes as much of `text` as fits into `room` bytes with its final zero; returns the bytes of

@@ -1,14 +1,16 @@
 //! Conversion of arguments and results between the standard ABI and another one, for generated
 //! wrappers.
 //!
-//! A wrapper of another ABI makes places of its own for what the call returns, passes them to the
-//! wrapper of the standard ABI, and finishes them after the call: what the call has written is
-//! converted and stored where the program wants it. The call uses these places only while it runs.
+//! A wrapper of another ABI makes places of its own for what the call returns, and passes them to
+//! the wrapper of the standard ABI. That one finishes the places when the body is over: what the
+//! body has written is converted and stored where the program wants it. This happens before an
+//! error is raised, because an error handler may throw, jump or exit.
 
 use crate::objects;
 use garonne_mpi::coll::Neighbors;
 use garonne_mpi::datatype::{Combiner, Datatype};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 
@@ -119,6 +121,11 @@ impl ErrorNumbers {
     }
 }
 
+/// Places for numbers that the call has not written.
+fn unwritten(count: usize) -> impl Iterator<Item = Cell<c_int>> {
+    (0..count).map(|_| Cell::new(UNWRITTEN_INT))
+}
+
 /// Number of elements of an array of which the call says the length.
 pub fn length(count: i64) -> usize {
     usize::try_from(count).unwrap_or(0)
@@ -153,11 +160,10 @@ pub fn unless_in_place(buffer: Buf, count: usize) -> usize {
 }
 
 /// A handle that a call returns or changes.
-#[derive(Debug)]
 pub struct HandlePlace<A, N, T> {
     kind: HandleKind,
     place: Ptr<T>,
-    native: N,
+    native: Cell<N>,
     before: usize,
     abi: PhantomData<A>,
 }
@@ -178,23 +184,23 @@ impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlePlace<A, N, T> {
         Self {
             kind,
             place,
-            native: N::from_word(before),
+            native: Cell::new(N::from_word(before)),
             before,
             abi: PhantomData,
         }
     }
 
     /// Returns the place for the call; null if the program passed null.
-    pub fn native(&mut self) -> Ptr<N> {
+    pub fn native(&self) -> Ptr<N> {
         match self.place.is_null() {
             true => Ptr::ignore(),
-            false => Ptr::lent(&mut self.native),
+            false => Ptr::lent(&self.native),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(self, _code: c_int) {
-        let word = self.native.word();
+    pub fn finish(&self) {
+        let word = self.native.get().word();
         if word != self.before {
             self.place.set_if(A::from_native(self.kind, word));
         }
@@ -202,11 +208,10 @@ impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlePlace<A, N, T> {
 }
 
 /// Handles that a call returns or changes.
-#[derive(Debug)]
 pub struct HandlesPlace<A, N, T> {
     kind: HandleKind,
     place: Ptr<T>,
-    native: SmallVec<[N; 16]>,
+    native: SmallVec<[Cell<N>; 16]>,
     before: SmallVec<[usize; 16]>,
     abi: PhantomData<A>,
 }
@@ -232,25 +237,29 @@ impl<A: HandleConversion<T>, N: Handle, T: Copy> HandlesPlace<A, N, T> {
         Self {
             kind,
             place,
-            native: before.iter().map(|word| N::from_word(*word)).collect(),
+            native: before
+                .iter()
+                .map(|word| Cell::new(N::from_word(*word)))
+                .collect(),
             before,
             abi: PhantomData,
         }
     }
 
     /// Returns the places for the call; null if the program passed null.
-    pub fn native(&mut self) -> Ptr<N> {
+    pub fn native(&self) -> Ptr<N> {
         match self.place.is_null() {
             true => Ptr::ignore(),
-            false => Ptr::lent_array(&mut self.native),
+            false => Ptr::lent_array(&self.native),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(self, _code: c_int) {
-        for (at, (native, before)) in self.native.iter().zip(self.before).enumerate() {
-            if native.word() != before {
-                let handle = A::from_native(self.kind, native.word());
+    pub fn finish(&self) {
+        for (at, (native, before)) in self.native.iter().zip(&self.before).enumerate() {
+            let word = native.get().word();
+            if word != *before {
+                let handle = A::from_native(self.kind, word);
                 self.place.element(at).set_if(handle);
             }
         }
@@ -320,7 +329,7 @@ impl IntsIn {
 #[derive(Debug)]
 pub struct IntsOut {
     place: Ptr<c_int>,
-    native: SmallVec<[c_int; 16]>,
+    native: SmallVec<[Cell<c_int>; 16]>,
     from_native: fn(c_int) -> c_int,
 }
 
@@ -334,22 +343,22 @@ impl IntsOut {
     ) -> Self {
         Self {
             place,
-            native: std::iter::repeat_n(UNWRITTEN_INT, count).collect(),
+            native: unwritten(count).collect(),
             from_native,
         }
     }
 
     /// Returns the places for the call; null if the program passed null.
-    pub fn native(&mut self) -> Ptr<c_int> {
+    pub fn native(&self) -> Ptr<c_int> {
         match self.place.is_null() {
             true => Ptr::ignore(),
-            false => Ptr::lent_array(&mut self.native),
+            false => Ptr::lent_array(&self.native),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(self, _code: c_int) {
-        for (at, value) in self.native.into_iter().enumerate() {
+    pub fn finish(&self) {
+        for (at, value) in self.native.iter().map(Cell::get).enumerate() {
             if value != UNWRITTEN_INT {
                 self.place.element(at).set_if((self.from_native)(value));
             }
@@ -364,7 +373,7 @@ pub type TypeConversions = [fn(c_int) -> c_int; 3];
 #[derive(Debug)]
 pub struct TypeIntegers {
     place: Ptr<c_int>,
-    native: Vec<c_int>,
+    native: Vec<Cell<c_int>>,
     combiner: Option<Combiner>,
     from_native: TypeConversions,
 }
@@ -376,27 +385,28 @@ impl TypeIntegers {
         let count = envelope.map_or(0, |envelope| envelope.integers as usize);
         Self {
             place,
-            native: vec![UNWRITTEN_INT; count],
+            native: unwritten(count).collect(),
             combiner: envelope.map(|envelope| envelope.combiner),
             from_native,
         }
     }
 
     /// Returns the places for the call; null if the program passed null.
-    pub fn native(&mut self) -> Ptr<c_int> {
+    pub fn native(&self) -> Ptr<c_int> {
         match self.place.is_null() {
             true => Ptr::ignore(),
-            false => Ptr::lent_array(&mut self.native),
+            false => Ptr::lent_array(&self.native),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(mut self, code: c_int) {
-        if code != 0 {
+    pub fn finish(&self) {
+        let mut integers: Vec<c_int> = self.native.iter().map(Cell::get).collect();
+        if integers.contains(&UNWRITTEN_INT) {
             return;
         }
-        self.convert();
-        for (at, value) in self.native.into_iter().enumerate() {
+        self.convert(&mut integers);
+        for (at, value) in integers.into_iter().enumerate() {
             self.place.element(at).set_if(value);
         }
     }
@@ -404,9 +414,9 @@ impl TypeIntegers {
     /// Converts constants in place. The order of both kinds of arrays comes last. A distributed
     /// array has distributions, their arguments and the numbers of processes before, as many as
     /// dimensions; the third integer says how many these are.
-    fn convert(&mut self) {
+    fn convert(&self, integers: &mut [c_int]) {
         let [order, distribution, argument] = self.from_native;
-        let Some((last, before)) = self.native.split_last_mut() else {
+        let Some((last, before)) = integers.split_last_mut() else {
             return;
         };
         match self.combiner {
@@ -434,7 +444,7 @@ impl TypeIntegers {
 #[derive(Debug)]
 pub struct IntPlace {
     place: Ptr<c_int>,
-    native: c_int,
+    native: Cell<c_int>,
     before: c_int,
     from_native: fn(c_int) -> c_int,
 }
@@ -449,7 +459,7 @@ impl IntPlace {
         let before = place.get().map_or(UNWRITTEN_INT, to_native);
         Self {
             place,
-            native: before,
+            native: Cell::new(before),
             before,
             from_native,
         }
@@ -463,24 +473,25 @@ impl IntPlace {
     ) -> Self {
         Self {
             place,
-            native: UNWRITTEN_INT,
+            native: Cell::new(UNWRITTEN_INT),
             before: UNWRITTEN_INT,
             from_native,
         }
     }
 
     /// Returns the place for the call; null if the program passed null.
-    pub fn native(&mut self) -> Ptr<c_int> {
+    pub fn native(&self) -> Ptr<c_int> {
         match self.place.is_null() {
             true => Ptr::ignore(),
-            false => Ptr::lent(&mut self.native),
+            false => Ptr::lent(&self.native),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(self, _code: c_int) {
-        if self.native != self.before {
-            self.place.set_if((self.from_native)(self.native));
+    pub fn finish(&self) {
+        let value = self.native.get();
+        if value != self.before {
+            self.place.set_if((self.from_native)(value));
         }
     }
 }
@@ -489,7 +500,7 @@ impl IntPlace {
 #[derive(Debug)]
 pub struct BufferPlace {
     place: Buf,
-    native: usize,
+    native: Cell<usize>,
     special: &'static [(usize, usize)],
 }
 
@@ -498,24 +509,25 @@ impl BufferPlace {
     pub fn new(place: Buf, special: &'static [(usize, usize)]) -> Self {
         Self {
             place,
-            native: UNWRITTEN_WORD,
+            native: Cell::new(UNWRITTEN_WORD),
             special,
         }
     }
 
     /// Returns the place for the call; null if the program passed null.
-    pub fn native(&mut self) -> Buf {
+    pub fn native(&self) -> Buf {
         match self.place.addr() {
             0 => self.place,
-            _ => Ptr::lent(&mut self.native).untyped(),
+            _ => Ptr::lent(&self.native).untyped(),
         }
     }
 
     /// Stores what the call has written.
-    pub fn finish(self, _code: c_int) {
-        if self.native != UNWRITTEN_WORD {
-            let special = self.special.iter().find(|pair| pair.0 == self.native);
-            let address = special.map_or(self.native, |pair| pair.1);
+    pub fn finish(&self) {
+        let native = self.native.get();
+        if native != UNWRITTEN_WORD {
+            let special = self.special.iter().find(|pair| pair.0 == native);
+            let address = special.map_or(native, |pair| pair.1);
             self.place.typed::<usize>().set_if(address);
         }
     }
@@ -526,7 +538,8 @@ impl BufferPlace {
 pub struct ShorterString<const N: usize> {
     place: StrOut,
     room: usize,
-    native: [u8; N],
+    /// No zero is among the bytes before the call has written the string.
+    native: [Cell<u8>; N],
 }
 
 impl<const N: usize> ShorterString<N> {
@@ -535,25 +548,26 @@ impl<const N: usize> ShorterString<N> {
         Self {
             place,
             room,
-            native: [0; N],
+            native: [const { Cell::new(u8::MAX) }; N],
         }
     }
 
     /// Returns the place for the call; null if the program passed null.
-    pub fn native(&mut self) -> StrOut {
+    pub fn native(&self) -> StrOut {
         match self.place.is_null() {
             true => self.place,
-            false => StrOut::lent(&mut self.native),
+            false => StrOut::lent(&self.native),
         }
     }
 
     /// Stores as much of the string as fits, and its length.
-    pub fn finish(self, code: c_int, length: Option<Ptr<c_int>>) {
-        let Ok(text) = CStr::from_bytes_until_nul(&self.native) else {
+    pub fn finish(&self, length: Option<Ptr<c_int>>) {
+        let bytes: Vec<u8> = self.native.iter().map(Cell::get).collect();
+        let Ok(text) = CStr::from_bytes_until_nul(&bytes) else {
             return;
         };
         let written = self.place.write(&text.to_string_lossy(), self.room);
-        if let (0, Ok(written), Some(length)) = (code, written, length) {
+        if let (Ok(written), Some(length)) = (written, length) {
             length.set_if(written as c_int);
         }
     }
