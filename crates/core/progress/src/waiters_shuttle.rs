@@ -252,7 +252,7 @@ impl Fiber {
 
 const MESSAGES: u32 = 2;
 
-/// So many threads that receive for themselves, and so many waiters on threads of an executor;
+/// Runs threads that receive for themselves, and waiters on threads of an executor;
 /// others send to all of them.
 fn world(threads: usize, fibers: usize, executor_threads: usize) {
     let rank = Rank::new(threads + fibers);

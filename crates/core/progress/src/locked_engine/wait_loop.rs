@@ -145,7 +145,7 @@ pub(super) struct LeaderWait<'a, R, S, const AMONG: bool> {
     wakes: Option<DeferredWakes>,
     /// Since when it spins or yields beyond the budget.
     extended_since: Option<Instant>,
-    /// It was asked, in this row of passes, whether yielding beyond the budget pays.
+    /// Yielding beyond the budget was considered in this row of passes.
     extension_asked: bool,
     /// Peers were told that the leader polls all the time.
     polling_told: bool,
