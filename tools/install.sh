@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -34,6 +34,11 @@ install_into() {
     for name in tasks strategy; do place "crates/mpi/abi-std/include/garonne_$name.h" "$prefix/include/garonne_$name.h" 644; done
     fill mpicc.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpicc"
     for name in mpicc_abi mpicxx mpic++ mpiCC mpicxx_abi; do ln -sf mpicc "$prefix/bin/$name"; done
+    place "$built/libmpifort_abi.so" "$prefix/lib/libmpifort_abi.so.1" 755
+    ln -sf libmpifort_abi.so.1 "$prefix/lib/libmpifort_abi.so"
+    place crates/mpi/abi-fortran/include/mpif.h "$prefix/include/mpif.h" 644
+    fill mpifort.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpifort"
+    for name in mpifort_abi mpif90 mpif77; do ln -sf mpifort "$prefix/bin/$name"; done
     for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
@@ -43,7 +48,7 @@ install_into() {
     rm -rf "$prefix/share/doc/garonne/docs"
     cp -f README.md ARCHITECTURE.md CONTRIBUTING.md "$prefix/share/doc/garonne/"
     cp -rf docs "$prefix/share/doc/garonne/docs"
-    # Manual pages and completions of bash, zsh and fish.
+    # Manual pages, completions of bash, zsh and fish, and the sources of Fortran's modules.
     "$prefix/bin/garonne" generate "$prefix/share"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
 }

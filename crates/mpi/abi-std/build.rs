@@ -23,7 +23,12 @@ fn main() {
 fn generate() -> Result<(), String> {
     let functions = garonne_abi_gen::functions()?;
     let out = env::var("OUT_DIR").map_err(|e| e.to_string())?;
-    let entry_points = entry_points::entry_points(&functions);
-    fs::write(Path::new(&out).join("entry_points.rs"), entry_points)
-        .map_err(|e| format!("entry_points.rs: {e}"))
+    let write = |name: &str, text: String| {
+        fs::write(Path::new(&out).join(name), text).map_err(|e| format!("{name}: {e}"))
+    };
+    write("entry_points.rs", entry_points::entry_points(&functions))?;
+    write(
+        "wrapper_lookup.rs",
+        entry_points::wrapper_lookup(&functions),
+    )
 }

@@ -209,8 +209,13 @@ class Reasons:
         """One line a reason; a reason that is not so is a failure."""
         if self.stale:
             raise Failure("tests/mpich/skips.txt is wrong:\n" + "\n".join(self.stale))
-        counts = collections.Counter(filter(None, map(self.of, programs)))
-        return [Outcome("mpich-tests", "skipped", reason, count=count) for reason, count in sorted(counts.items())]
+        return skipped("mpich-tests", programs, self.lines)
+
+
+def skipped(suite, programs, reasons):
+    """One line for each reason why programs do not run."""
+    counts = collections.Counter(reasons[program.path] for program in programs if program.path in reasons)
+    return [Outcome(suite, "skipped", reason, count=count) for reason, count in sorted(counts.items())]
 
 
 def source_of(tests, path):

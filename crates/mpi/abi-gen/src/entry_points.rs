@@ -7,17 +7,41 @@ use crate::table::Function;
 use crate::wrappers::{Generic, generic_parameter};
 use std::fmt::Write;
 
+/// Returns what a function's wrapper takes as its type argument.
+fn type_argument(f: &Function) -> &'static str {
+    match generic_parameter(f) {
+        Some(Generic::Status) => "::<MPI_Status>",
+        Some(Generic::Callback) => "::<StandardAbi>",
+        None => "",
+    }
+}
+
+/// Returns the function `wrapper_of`, which finds a wrapper by the name of its function. Needs what
+/// [`entry_points`] needs.
+pub fn wrapper_lookup(functions: &[Function]) -> String {
+    let mut out = String::from(
+        "pub(crate) fn wrapper_of(name: &[u8]) -> Option<*const c_void> {\n    Some(match name {\n",
+    );
+    for f in functions {
+        let arguments = type_argument(f);
+        writeln!(
+            out,
+            "        b\"{0}\" => wrap_{0}{arguments} as *const c_void,",
+            f.name
+        )
+        .unwrap();
+    }
+    out.push_str("        _ => return None,\n    })\n}\n");
+    out
+}
+
 /// Returns the entry points of the standard ABI. The including module has the macro `entry_point`
 /// and the wrappers `wrap_MPI_X` in scope, and `MPI_Status` and `StandardAbi` for those that are
 /// generic.
 pub fn entry_points(functions: &[Function]) -> String {
     let mut out = String::new();
     for f in functions {
-        let arguments = match generic_parameter(f) {
-            Some(Generic::Status) => "::<MPI_Status>",
-            Some(Generic::Callback) => "::<StandardAbi>",
-            None => "",
-        };
+        let arguments = type_argument(f);
         entry_point(&mut out, &f.name, arguments);
     }
     out

@@ -68,7 +68,7 @@ pub fn conformance(functions: &[Function]) -> String {
         "Generated from `crates/mpi/abi-gen/abi/functions.txt`; do not edit. The library exports all {} functions of the standard \
          ABI (and the same under `PMPI_`): {done} are implemented. One that is not yet there raises \
          `MPI_ERR_UNSUPPORTED_OPERATION`, by name, on the error handler of the object it was called for. \
-         The Fortran bindings (`mpif.h`, `mpi`, `mpi_f08`) are missing. (`_c`): also the form with large counts.\n",
+         Fortran has the same functions ([Fortran](fortran.md)). (`_c`): also the form with large counts.\n",
         functions.len()
     )
     .unwrap();

@@ -18,6 +18,7 @@
 
 pub mod conversions;
 pub mod entry_points;
+pub mod fortran;
 pub mod header;
 pub mod parameters;
 pub mod table;
@@ -71,4 +72,15 @@ pub fn parameters() -> Result<Parameters, String> {
 pub fn mpich() -> Result<AbiConstants, String> {
     let groups = table::constants(MPICH).map_err(|e| format!("abi/mpich.txt: {e}"))?;
     AbiConstants::new(constants()?, groups).map_err(|e| format!("abi/mpich.txt: {e}"))
+}
+
+/// Text of `abi/fortran.txt`.
+const FORTRAN: &str = include_str!("../abi/fortran.txt");
+
+/// Returns the routines of Fortran, small forms and large ones, in the order of the C functions.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
+    fortran::routines(&functions()?, FORTRAN)
 }

@@ -21,6 +21,7 @@
 )]
 
 mod tasks;
+mod wrapper_lookup;
 
 /// Heap that ends the process with Garonne's out-of-memory error when an allocation fails.
 #[global_allocator]

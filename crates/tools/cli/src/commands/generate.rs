@@ -1,7 +1,8 @@
-//! `garonne generate DIR`: manual pages and completions, as an installation has them below `share`.
-//! Called by `./x install`, and by who packages.
+//! `garonne generate DIR`: manual pages, completions, and the sources of the Fortran modules, as an
+//! installation has them below `share`. Called by `./x install`, and by packagers.
 //!
-//! All of it is made of the tables that `--help` is made of.
+//! Pages and completions are made of the tables that `--help` is made of; the modules of the tables
+//! of MPI's functions and constants.
 
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,7 @@ pub fn run(args: &GenerateArgs) -> i32 {
 
 fn write(share: &Path) -> std::io::Result<()> {
     manual_pages(&share.join("man/man1"))?;
+    fortran_modules(&share.join("garonne/fortran"))?;
     for command in COMPLETED {
         for (shell, place) in [
             ("bash", format!("bash-completion/completions/{command}")),
@@ -52,6 +54,28 @@ fn at_first_use(command: &str) -> String {
     format!(
         "\nif [[ ${{funcstack[1]}} = _{command} ]]; then\n    _clap_dynamic_completer_{command} \"$@\"\nfi\n"
     )
+}
+
+/// Sources of the modules `mpi` and `mpi_f08`, which `mpifort` builds for each compiler.
+fn fortran_modules(directory: &Path) -> std::io::Result<()> {
+    use garonne_abi_gen::fortran::{MPI_F08_TEMPLATE, MPI_TEMPLATE, TYPES_TEMPLATE, modules};
+    let constants = garonne_abi_gen::constants().map_err(std::io::Error::other)?;
+    let routines = garonne_abi_gen::fortran_routines().map_err(std::io::Error::other)?;
+    std::fs::create_dir_all(directory)?;
+    for (name, text) in [
+        (
+            "mpi_garonne_types",
+            modules::types(TYPES_TEMPLATE, &constants),
+        ),
+        ("mpi", modules::mpi(MPI_TEMPLATE, &constants, &routines)),
+        (
+            "mpi_f08",
+            modules::mpi_f08(MPI_F08_TEMPLATE, &constants, &routines),
+        ),
+    ] {
+        std::fs::write(directory.join(format!("{name}.f90.in")), text)?;
+    }
+    Ok(())
 }
 
 /// A page for the command and one for each subcommand; those of the launchers' names lead to that

@@ -1,0 +1,105 @@
+//! The Fortran interfaces, from the table of C functions and `abi/fortran.txt`.
+//!
+//! [`routines`] gives each C function its Fortran arguments. The generators take them:
+//!
+//! - [`glue`]: Rust code of `libmpifort_abi.so.1`, which converts arguments and calls C.
+//! - [`mpif_h`]: the include file `mpif.h`.
+//! - [`modules`]: sources of the modules `mpi` and `mpi_f08`.
+
+pub mod glue;
+pub mod modules;
+pub mod mpif_h;
+mod routine;
+
+pub use routine::{Argument, ArgumentKind, Intent, Routine, routines};
+
+use crate::table::{ConstantGroup, ConstantValue};
+
+/// Classes of handles, and their names in Fortran's derived types.
+pub const HANDLES: [&str; 11] = [
+    "MPI_Comm",
+    "MPI_Datatype",
+    "MPI_Errhandler",
+    "MPI_File",
+    "MPI_Group",
+    "MPI_Info",
+    "MPI_Message",
+    "MPI_Op",
+    "MPI_Request",
+    "MPI_Session",
+    "MPI_Win",
+];
+
+/// Functions that Fortran has beside those of C: copy and delete functions of attributes, and
+/// conversions of files.
+pub const PREDEFINED_FUNCTIONS: [&str; 14] = [
+    "MPI_COMM_DUP_FN",
+    "MPI_COMM_NULL_COPY_FN",
+    "MPI_COMM_NULL_DELETE_FN",
+    "MPI_CONVERSION_FN_NULL",
+    "MPI_CONVERSION_FN_NULL_C",
+    "MPI_DUP_FN",
+    "MPI_NULL_COPY_FN",
+    "MPI_NULL_DELETE_FN",
+    "MPI_TYPE_DUP_FN",
+    "MPI_TYPE_NULL_COPY_FN",
+    "MPI_TYPE_NULL_DELETE_FN",
+    "MPI_WIN_DUP_FN",
+    "MPI_WIN_NULL_COPY_FN",
+    "MPI_WIN_NULL_DELETE_FN",
+];
+
+/// Constants that only C has.
+fn is_for_c_alone(name: &str) -> bool {
+    name.starts_with("MPI_T_") || name.starts_with("MPI_F_")
+}
+
+/// A constant as Fortran has it.
+struct FortranConstant<'a> {
+    name: &'a str,
+    /// The C type: a handle's, or `int`.
+    ctype: &'a str,
+    value: i64,
+}
+
+/// Returns the constants of Fortran. Lengths of strings have no room for C's final zero.
+fn constants(groups: &[ConstantGroup]) -> Vec<FortranConstant<'_>> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let value_of = |wanted: &str| {
+        let mut all = groups.iter().flat_map(|group| &group.entries);
+        let (_, value) = all.find(|(name, _)| name == wanted)?;
+        match value {
+            ConstantValue::Number(text) => number(text),
+            ConstantValue::Alias(_) => None,
+        }
+    };
+    let mut found = Vec::new();
+    for group in groups {
+        for (name, value) in &group.entries {
+            let value = match value {
+                ConstantValue::Number(text) => number(text),
+                ConstantValue::Alias(other) => value_of(other),
+            };
+            let Some(value) = value.filter(|_| !is_for_c_alone(name)) else {
+                continue;
+            };
+            let is_length = name.starts_with("MPI_MAX_");
+            found.push(FortranConstant {
+                name,
+                ctype: &group.ctype,
+                value: value - i64::from(is_length),
+            });
+        }
+    }
+    found
+}
+
+/// Template of the module of types, for [`modules::types`].
+pub const TYPES_TEMPLATE: &str = include_str!("../../abi/mpi_garonne_types.f90.in");
+/// Template of the module `mpi`, for [`modules::mpi`].
+pub const MPI_TEMPLATE: &str = include_str!("../../abi/mpi.f90.in");
+/// Template of the module `mpi_f08`, for [`modules::mpi_f08`].
+pub const MPI_F08_TEMPLATE: &str = include_str!("../../abi/mpi_f08.f90.in");
