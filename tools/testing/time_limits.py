@@ -14,7 +14,7 @@ LINE_SILENT_S = 6
 CONNECTION_SILENT_S = 10
 # The same that is idle: the kernel's probes (TCP_PROBE_AFTER_S and its neighbours).
 CONNECTION_IDLE_S = 19
-# Two ranks that do not reach each other, nor does anybody reach both (TCP_HIDDEN_LIMIT).
+# Two ranks that do not reach each other, nor does anybody reach both (TCP_UNREACHABLE_LIMIT).
 APART_S = 12
 
 

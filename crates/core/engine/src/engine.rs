@@ -13,7 +13,7 @@ use crate::limits::{POLL_BUDGET, SELF_EAGER_MAX};
 use crate::matching::unexpected::MessageInfo;
 use crate::observe::events::{Event, EventKind, EventLog, PendingAction, PendingOperation};
 use crate::peer::credits::CreditQuotas;
-use crate::protocol::dispatch::SELF_GATE;
+use crate::protocol::dispatch::SELF_PEER;
 use crate::requests::{NewOperation, OpFlag, OpSide, OpState};
 use crate::transport::{Transport, TransportLimits};
 use garonne_sync::post_mortem::PostMortemArea;
@@ -196,14 +196,14 @@ impl<R: Transport> Engine<R> {
             let mem = operation.data.mem;
             let kept = self.core.unexpected.alive();
             self.core
-                .deliver(SELF_GATE, meta, IncomingPayload::Payload(mem));
+                .deliver(SELF_PEER, meta, IncomingPayload::Payload(mem));
             if self.core.unexpected.alive() > kept {
                 self.core.unexpected.self_credit -= meta.len;
             }
             self.core.complete(index, None);
         } else {
             self.core
-                .deliver(SELF_GATE, meta, IncomingPayload::SelfSend(index));
+                .deliver(SELF_PEER, meta, IncomingPayload::SelfSend(index));
         }
     }
 

@@ -87,7 +87,7 @@ pub const POLL_BUDGET: u32 = 32;
 
 /// Packets taken in one poll by who shares the engine with other threads: they wait while it holds
 /// the engine.
-pub const BRIEF_BUDGET: u32 = 4;
+pub const SHARED_POLL_BUDGET: u32 = 4;
 
 /// One-sided accesses of one origin that a target may still have to answer: at 0.2 µs each they
 /// fill a network whose answers take 50 µs. Also bounds the answers that a target keeps for a peer
@@ -107,7 +107,7 @@ pub const PIECES_PER_PASS: u32 = 8;
 
 /// Length of messages for which the transport is asked anew what it can do: the question takes a
 /// hundredth of their way.
-pub const ASK_FROM: u64 = 4096;
+pub const CAPABILITIES_FROM: u64 = 4096;
 
 /// Pieces that a message is cut into at least, as far as [`PIECE_MIN`] allows: both sides copy at
 /// once for all but one of them.
@@ -127,7 +127,7 @@ pub const BLOCKS_AT_A_TIME: usize = 64;
 
 /// Operations looked at to say what a rank waits for: said while going to sleep, so it must not
 /// take longer than that.
-pub const WAITING_LOOK: usize = 4096;
+pub const PENDING_SCAN_MAX: usize = 4096;
 
 /// Bytes that surely move during one unsuccessful poll of ten nanoseconds: 4 GB/s, what the slowest
 /// copies between cores reach.
@@ -211,7 +211,7 @@ pub const ORDER_PATIENCE: u32 = 64;
 
 /// Ways over which large data are split at most: with more, shares of what is just worth splitting
 /// would be too small for any way to take them.
-pub const STRIPE_RAILS: usize = 4;
+pub const STRIPE_PATHS: usize = 4;
 
 /// Bytes of a piece at least, where data are split: on a fast network the request costs about as
 /// much as moving them.

@@ -9,8 +9,8 @@ use crate::api::{Error, Peer};
 use crate::copy::{CopyTarget, copy_out};
 use crate::engine::Engine;
 use crate::limits::{
-    ASK_FROM, BYTES_PER_POLL, EARLY_RTR_FROM, FRAGMENTED_MAX, PIECE_MIN, PIECES_AT_LEAST,
-    PIECES_PER_PASS, TRANSFER_BYTES_MAX, WAITING_LOOK,
+    BYTES_PER_POLL, CAPABILITIES_FROM, EARLY_RTR_FROM, FRAGMENTED_MAX, PENDING_SCAN_MAX, PIECE_MIN,
+    PIECES_AT_LEAST, PIECES_PER_PASS, TRANSFER_BYTES_MAX,
 };
 use crate::peer::sequences::stream_key;
 use crate::peer::state::GONE;
@@ -74,7 +74,7 @@ impl<R: Transport> Engine<R> {
             .core
             .requests
             .iter()
-            .take(WAITING_LOOK)
+            .take(PENDING_SCAN_MAX)
             .filter(|(_, operation)| operation.state == OpState::Active);
         let bytes = active
             .map(|(_, operation)| moving(operation))
@@ -93,7 +93,7 @@ impl<R: Transport> Engine<R> {
     /// long messages.
     fn refresh_reach(&mut self, gate: u32, index: u32) {
         let operation = self.core.requests.peek(index);
-        if operation.data.len >= ASK_FROM
+        if operation.data.len >= CAPABILITIES_FROM
             && let Some(reach) = self.transport.capabilities(operation.peer)
         {
             self.core.peers[gate as usize].capabilities = reach;

@@ -3,12 +3,12 @@
 //!
 //! The locked engine owns the profile. To release ownership costs some hundred nanoseconds here,
 //! and a wake-up at peers for each answer. A program that waits at once gains nothing. So a call
-//! site that left something open [`SHORTS`] times in a row for a short time only is skipped until a
+//! site that left something open [`SHORT_RELEASES`] times in a row for a short time only is skipped until a
 //! longer time is seen. The time is measured whether ownership was released or not. Bounded: a
 //! table of sites. Two sites that share an entry evict each other, so that none is judged by the
 //! other's behaviour.
 
-use crate::limits::SHORTS;
+use crate::limits::SHORT_RELEASES;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl CallSiteProfile {
         }
         self.away.fetch_or(1 << entry, Ordering::Relaxed);
         self.go(now);
-        self.shorts[entry].load(Ordering::Relaxed) < SHORTS
+        self.shorts[entry].load(Ordering::Relaxed) < SHORT_RELEASES
     }
 
     /// The call returns to the program now: what it did itself is no computing.
@@ -98,19 +98,19 @@ impl CallSiteProfile {
 mod tests {
     use super::*;
 
-    const WORTH: Duration = Duration::from_micros(50);
+    const RELEASE_WORTH: Duration = Duration::from_micros(50);
 
     fn at(nanos: u128) -> ProfileTime {
         ProfileTime {
             at: Duration::from_nanos(nanos as u64),
-            worth: WORTH,
+            worth: RELEASE_WORTH,
         }
     }
 
     #[test]
     fn a_site_that_waits_at_once_is_not_lent_hands_until_it_computes_once() {
         let habit = CallSiteProfile::default();
-        let (long, mut now) = (WORTH.as_nanos(), 0);
+        let (long, mut now) = (RELEASE_WORTH.as_nanos(), 0);
         let mut turn = |gap| {
             let lent = habit.leave(7, at(now), false);
             assert!(habit.is_program_away());
@@ -118,7 +118,7 @@ mod tests {
             now += 2 * gap;
             lent
         };
-        for _ in 0..SHORTS {
+        for _ in 0..SHORT_RELEASES {
             assert!(turn(long / 10), "unknown sites are");
         }
         assert!(!turn(long / 10) && !turn(long));
@@ -131,9 +131,9 @@ mod tests {
         let habit = CallSiteProfile::default();
         let other = (8..).find(|&site| entry(site) == entry(7)).unwrap();
         assert!((0..10_000).all(|site| entry(site) != entry(REOPENED_SITE)));
-        for _ in 0..2 * SHORTS {
+        for _ in 0..2 * SHORT_RELEASES {
             assert!(habit.leave(7, at(0), false));
-            for _ in 0..SHORTS {
+            for _ in 0..SHORT_RELEASES {
                 habit.leave(other, at(0), false);
                 habit.leave(REOPENED_SITE, at(0), false);
                 habit.back(at(1));
@@ -145,21 +145,21 @@ mod tests {
     #[test]
     fn what_ended_without_a_wait_is_learned_from_at_the_next_call() {
         let habit = CallSiteProfile::default();
-        for call in 0..u128::from(SHORTS) {
+        for call in 0..u128::from(SHORT_RELEASES) {
             assert!(habit.leave(7, at(call), true));
         }
         habit.leave(7, at(10), true);
         assert!(!habit.leave(7, at(11), true));
-        assert!(habit.leave(7, at(11 + WORTH.as_nanos()), true));
+        assert!(habit.leave(7, at(11 + RELEASE_WORTH.as_nanos()), true));
     }
 
     #[test]
     fn several_open_at_a_time_are_judged_by_the_time_after_the_last() {
         let habit = CallSiteProfile::default();
-        for _ in 0..SHORTS {
+        for _ in 0..SHORT_RELEASES {
             habit.leave(1, at(0), false);
-            habit.leave(2, at(WORTH.as_nanos()), false);
-            habit.back(at(WORTH.as_nanos() + 1));
+            habit.leave(2, at(RELEASE_WORTH.as_nanos()), false);
+            habit.back(at(RELEASE_WORTH.as_nanos() + 1));
         }
         assert!(!habit.leave(1, at(0), false) && !habit.leave(2, at(0), false));
         assert!(habit.leave(3, at(0), false), "others are not");

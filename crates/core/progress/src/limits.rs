@@ -13,16 +13,16 @@ pub const TURNS_MAX: u32 = 2;
 
 /// Turns for which a thread that only looks for news leaves the engine to those who need it: longer
 /// than taking it takes, and little beside a look if they do not run.
-pub const COURTESY_SPINS: u32 = 32;
+pub const YIELD_LOCK_SPINS: u32 = 32;
 
 /// Turns for which a thread that polls in vain leaves the engine to others at most, while these
 /// take it between its looks: some microseconds, in which they do dozens of things without having
 /// to fetch the engine from each other's cores.
-pub const POLITE_SPINS: u32 = 64;
+pub const YIELD_LOCK_SPINS_MAX: u32 = 64;
 
 /// Looks in a row that follow one that brought something, before others are asked after again: what
 /// they bring is as much as a thread does meanwhile.
-pub const POLITE_ROW: u32 = 16;
+pub const POLLS_AFTER_PACKET: u32 = 16;
 
 /// A core that was given away for at least this long was somebody else's meanwhile: between the
 /// half or whole microsecond that giving it in vain takes and the three or more of two switches.
@@ -75,7 +75,7 @@ pub const RARE_TURNS: u32 = 16;
 
 /// Turns after which it looks again whether what it found has waited all the time: more than a
 /// watcher takes that is there.
-pub const DOUBT_TURNS: u32 = 4;
+pub const RECHECK_TURNS: u32 = 4;
 
 /// Tasks that a leader has taken from a queue in [`CPU_CHECK_TURNS`] turns to become its watcher:
 /// more than chance brings.
@@ -86,35 +86,35 @@ pub const WATCHES_FROM: u32 = 2;
 pub const BACKLOG: u32 = 8;
 
 /// The first nap of a worker between two looks at tasks that repeat: about what waking costs.
-pub const NAP_FIRST: std::time::Duration = std::time::Duration::from_micros(50);
+pub const WORKER_SLEEP_FIRST: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// A worker's longest nap, unless a task says otherwise: with it a hundred idle ranks use less than
 /// one per cent of a core.
-pub const NAP_LONGEST: std::time::Duration = std::time::Duration::from_millis(50);
+pub const WORKER_SLEEP_MAX: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A sleeping waiter looks for work itself this often, for systems that refuse workers; as cheap as
 /// the longest nap.
-pub const WAIT_NAP: std::time::Duration = std::time::Duration::from_millis(100);
+pub const WAITER_SLEEP: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A thread that finds no wait slot asks again this often: more than four thousand threads that
 /// wait at once are no case to be quick in.
-pub const SEATLESS_NAP: std::time::Duration = std::time::Duration::from_millis(10);
+pub const NO_SLOT_SLEEP: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// How often a thread gives its core away before it is parked down, while that pays: as often as a
 /// sleep and a wake-up cost switches and system calls.
-pub const LINGERS: u32 = 4;
+pub const YIELDS_BEFORE_PARK: u32 = 4;
 
 /// Threads that wait already, at most, where another lingers before it is parked down: among more
 /// each gives way to others that do the same.
-pub const LINGERERS: u32 = 3;
+pub const YIELDING_WAITERS_MAX: u32 = 3;
 
 /// Looks of the thread that polls for others before it gives its core away to one of them, again
 /// and again while somebody takes it: a microsecond or two, which is what a switch costs.
-pub const GIVE_WAY_FIRST: u32 = 32;
+pub const LEADER_YIELD_FIRST: u32 = 32;
 
 /// Polls between two yields at most, when nobody took the core for some times: about fifty
 /// microseconds, with which yielding costs less than a hundredth.
-pub const GIVE_WAY_LAST: u32 = 1024;
+pub const LEADER_YIELD_LAST: u32 = 1024;
 
 /// How soon the timer looks after tasks for which somebody was called: a time slice or less, and at
 /// most one look of some microseconds in each.
@@ -176,11 +176,11 @@ pub const WORDS: usize = 1024;
 
 /// How long a change of a watched word goes unnoticed if nobody wakes its sleepers: rare enough to
 /// cost nothing.
-pub const WORD_LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+pub const WORD_CHECK_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Receives with room for no more than this are left to the program's calls: no transport announces
 /// messages so short, so they come without anybody's hands.
-pub const HANDS_FROM: u32 = 16 * 1024;
+pub const ASYNC_RECV_MIN: u32 = 16 * 1024;
 
 /// Bytes that wait to be moved when a call is about to return, from which on the progress thread is
 /// woken for them: below, moving them takes less than waking it.
@@ -192,23 +192,23 @@ pub const OPEN_FEW: usize = 32;
 
 /// Times in a row that a call site leaves something open for a moment only before it is lent no
 /// hands: one or two may be chance.
-pub const SHORTS: u8 = 3;
+pub const SHORT_RELEASES: u8 = 3;
 
 /// Computing for less than this hides less than releasing ownership and waking them costs both
 /// sides together, where there is a core to spare.
-pub const WORTH: std::time::Duration = std::time::Duration::from_micros(50);
+pub const RELEASE_WORTH: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// Time of computing that is worth a release where the progress thread is awake: a line or two go
 /// from core to core for each message.
-pub const WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
+pub const RELEASE_WORTH_AWAKE: std::time::Duration = std::time::Duration::from_micros(2);
 
 /// Where it is not known yet whether a progress thread stays awake, what is left open within such a
 /// time counts as one soon after the other.
-pub const VIGIL_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
+pub const PROGRESS_SPIN_GUESS: std::time::Duration = std::time::Duration::from_micros(100);
 
 /// Looks of a progress thread that is awake between two looks at the clock, which costs as much as
 /// one or two of these.
-pub const VIGIL_LOOKS: u32 = 32;
+pub const PROGRESS_SPIN_POLLS: u32 = 32;
 
 /// A progress thread whose few looks took this long was put aside meanwhile: far more than they
 /// take, and less than others have of a core once they got it.
@@ -216,20 +216,20 @@ pub const AWAY_FROM: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// How long it then does without spins, twice as long each time, up to the longest: in the end it
 /// takes a tenth of a millisecond of a second from who wants its core.
-pub const VIGIL_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// See [`VIGIL_PAUSE`].
-pub const VIGIL_PAUSE_MOST: std::time::Duration = std::time::Duration::from_secs(1);
+pub const PROGRESS_SPIN_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+/// See [`PROGRESS_SPIN_PAUSE`].
+pub const PROGRESS_SPIN_PAUSE_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Releases in a row, each soon after the one before, that find the progress thread asleep before
 /// it is called: calling costs the program some microseconds.
-pub const VIGIL_CALLS: u32 = 4;
+pub const PROGRESS_WAKE_AFTER: u32 = 4;
 /// Releases in a row before the progress thread is woken, at most, where it was asleep again each
 /// time soon after.
-pub const VIGIL_CALLS_MOST: u32 = 16;
+pub const PROGRESS_WAKE_AFTER_MAX: u32 = 16;
 
 /// Graces in a row that a progress thread lets pass because ownership was released in each: a
 /// program that lends so often comes back as a rule.
-pub const PUT_OFF_MOST: u32 = 4;
+pub const GRACES_DEFERRED_MAX: u32 = 4;
 
 /// Graces in a row with nothing lent after which the progress thread rests: a program that lends
 /// often does not wake it each time, and one that has ceased to is not bothered for long.
@@ -244,7 +244,7 @@ pub const REST: std::time::Duration = std::time::Duration::from_secs(1);
 /// ownership is released, so that it does: connections are tried again after less than that. Looks
 /// for peers that fell silent come each second while bytes are under way, which is no reason to
 /// wake anybody with each message.
-pub const LOOKS_SOON: std::time::Duration = std::time::Duration::from_millis(300);
+pub const POLL_DUE_SOON: std::time::Duration = std::time::Duration::from_millis(300);
 
 /// How many times as long it sleeps at most, when it was needed: something stays open, and nobody
 /// calls.
@@ -264,15 +264,15 @@ pub const FORK_LOOKS: std::time::Duration = std::time::Duration::from_micros(20)
 
 /// Looks that brought nothing after which a leader looks at the shards that nobody polls: each
 /// costs as much as its own, and what is there is waited for by nobody just now.
-pub const BESIDE_EVERY: u32 = 16;
+pub const OTHER_SHARDS_EVERY: u32 = 16;
 
 /// How long a leader sleeps at first, at most, while there are other shards: something may be open
 /// there of a thread that is gone, whose peers wait for this rank to advance it.
-pub const BESIDE_NAP: std::time::Duration = std::time::Duration::from_millis(20);
+pub const OTHER_SHARDS_SLEEP: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// How often that time is doubled while it sleeps again and again: a thread that waits for long
 /// wakes six times a second.
-pub const BESIDE_DOUBLINGS: u32 = 3;
+pub const OTHER_SHARDS_DOUBLINGS: u32 = 3;
 
 /// Calls of others in one wait of a leader's own, where each that waits has a core, before it steps
 /// aside for the next: threads that are answered in turn stay below.
@@ -284,27 +284,27 @@ pub const CROWDED_CALLS: u32 = 64;
 
 /// How long a leader that steps aside sleeps at most: as any sleeper's first nap, since what a peer
 /// wrote meanwhile without a fence may have been seen by nobody.
-pub const NAP_ON_BELL: std::time::Duration = std::time::Duration::from_micros(500);
+pub const STEP_ASIDE_SLEEP: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Naps in a row in which nobody came in its place before it sleeps as leaders do: ten milliseconds
 /// of a thread that woke for nothing each half.
-pub const NAPS_IN_VAIN: u32 = 20;
+pub const SLEEPS_IN_VAIN: u32 = 20;
 
 /// Looks of a leader that leaves and finds more each time, before it wakes the one that is to go
 /// on.
-pub const LAYS_BACK: u32 = 4;
+pub const HANDOVER_POLLS: u32 = 4;
 
 /// Looks for a message that nothing was posted for with the engine in hand, where several threads
 /// share it: a tenth of a microsecond, which others wait for it at most.
-pub const CATCH_LOOKS: u32 = 8;
+pub const UNPOSTED_POLLS: u32 = 8;
 
-/// Turns of [`CATCH_LOOKS`] polls: a microsecond in all, in which an answer on the way arrives, and
+/// Turns of [`UNPOSTED_POLLS`] polls: a microsecond in all, in which an answer on the way arrives, and
 /// short beside other duties.
-pub const CATCH_TURNS: u32 = 8;
+pub const UNPOSTED_TURNS: u32 = 8;
 
 /// Room of a receive that is looked for so at most: no transport sends so short a message in
 /// pieces.
-pub const CATCH_ROOM_MAX: u32 = 4096;
+pub const UNPOSTED_LEN_MAX: u32 = 4096;
 
 /// Steppers that end in one run and are known by name to those who wait for them: where more end at
 /// once, most that wait are concerned, and all ask again.

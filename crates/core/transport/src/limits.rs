@@ -52,15 +52,15 @@ pub const EAGER_MAX: usize = 64 * 1024;
 
 /// Shortest message that follows its envelope in pieces: below, more records cost what copying at
 /// the same time saves.
-pub const FLOW_FROM: usize = 8 * 1024;
+pub const FRAGMENTS_FROM: usize = 8 * 1024;
 
 /// Pieces that such a message is cut into, if it is long: the first and the last are copied by one
 /// side alone.
-pub const FLOW_PIECES: usize = 4;
+pub const FRAGMENTS_MAX: usize = 4;
 
 /// Bytes of a piece from which on two pieces do: what a piece costs beside its copy is a tenth of
 /// copying this.
-pub const FLOW_PIECE_MIN: usize = 8 * 1024;
+pub const FRAGMENT_MIN: usize = 8 * 1024;
 
 /// Shortest payload for which the stores that write it into a lane are chosen by measurement:
 /// below, bypassing the caches saves nothing.
@@ -99,10 +99,10 @@ pub const READ_CHUNK: u64 = 1 << 20;
 
 /// Shared memory for collectives of each rank that is a thread: the boards of several
 /// communicators. Virtual until touched.
-pub const COMMONS_BYTES: usize = 16 << 20;
+pub const COLL_HEAP_BYTES: usize = 16 << 20;
 
 /// Alignment of a rank's share of the memory for collectives: no two shares have a page in common.
-pub const COMMONS_ALIGN: usize = 4096;
+pub const COLL_HEAP_ALIGN: usize = 4096;
 
 /// Least part of a shared copy: below, the price of the call outweighs what two cores save.
 pub const PART_MIN: u64 = 32 * 1024;
@@ -119,59 +119,59 @@ pub const SHARE_PART_LEAST: u64 = 64 * 1024;
 pub const SHARE_MIN: u64 = 2 * PART_MIN;
 
 /// Classes of length by which paces are kept, each twice the one before; the first is that of
-/// [`PACE_FROM_LOG2`].
-pub const PACE_CLASSES: usize = 14;
+/// [`TUNER_FROM_LOG2`].
+pub const TUNER_CLASSES: usize = 14;
 
 /// Shorter messages count with the first class: 4 KB, from which bytes cost more than the call.
-pub const PACE_FROM_LOG2: u32 = 12;
+pub const TUNER_FROM_LOG2: u32 = 12;
 
 /// Peers whose paces a rank shows to those who watch: the first that announced something, which are
 /// its neighbours as a rule.
-pub const PACES_SHOWN: usize = 16;
+pub const TUNERS_SHOWN: usize = 16;
 
 /// Messages of one class between two tries of ways that are all known: the way not preferred also
 /// leaves colder caches to the next message.
-pub const PACE_RETRY_EVERY: u32 = 50;
+pub const TUNER_RETRY_EVERY: u32 = 50;
 
 /// One part in so many of the time that messages of a class take may be lost by trying ways that
 /// are not preferred.
-pub const PACE_EARNED_SURE: i64 = 64;
+pub const TUNER_EARNED_SURE: i64 = 64;
 
 /// Messages counted so while a way is not known well: a job that sends some dozens of messages
 /// should find the best way within them.
-pub const PACE_EARNED_UNSURE: i64 = 16;
+pub const TUNER_EARNED_UNSURE: i64 = 16;
 
 /// Part of its time that a way through the kernel has to save to be preferred to lanes: with
 /// less, jobs that went by what was measured message by message took longer than those that kept to
 /// lanes (near cores, 256 KB to 16 MB: 1.2 to 1.5 times).
-pub const PACE_KERNEL_HANDICAP: u32 = 4;
+pub const TUNER_KERNEL_HANDICAP: u32 = 4;
 
 /// Messages in a row for which a way is tried: the first finds caches and lanes as another way left
 /// them, and does not count.
-pub const PACE_TRIES: u32 = 4;
+pub const TUNER_TRIES: u32 = 4;
 
 /// Messages from this length on are tried one by one: they replace most of what caches hold anyway.
-pub const PACE_TRIED_ONCE_FROM: u64 = 2 << 20;
+pub const TUNER_TRIED_ONCE_FROM: u64 = 2 << 20;
 
 /// Length from which what a message costs beside its bytes (a handshake, some calls of the kernel)
 /// is less than a tenth of it: the paces of longer ones are much the same.
-pub const PACE_LONG_FROM: u64 = 1 << 20;
+pub const TUNER_LONG_FROM: u64 = 1 << 20;
 
 /// Messages of a class that go the usual way at first until one of them is measured; then others
 /// are tried all the same: where several are always fetched at once none ever is.
-pub const PACE_UNMEASURED: u32 = 16;
+pub const TUNER_UNMEASURED: u32 = 16;
 
 /// Longest message that goes by packets because its lane has not been filled once: some four fill
 /// the longest. A longer one pays for all pages at once, and what it takes tells little less.
-pub const PACE_UNWORN_MAX: u64 = 8 << 20;
+pub const TUNER_UNTRIED_MAX: u64 = 8 << 20;
 
 /// Most that is earned, in messages of the class: a long quiet time is no reason to lose much
 /// at once, and a way that is so much slower is out.
-pub const PACE_EARNED_MAX: i64 = 32;
+pub const TUNER_EARNED_MAX: i64 = 32;
 
 /// Fetches in a row that take much longer than usual until that counts as the new usual: two may be
 /// preemptions.
-pub const PACE_TURNED: u8 = 3;
+pub const TUNER_CHANGED: u8 = 3;
 
 /// Slots that a reader of several records fetches ahead: what it handles in the time in which a
 /// line comes from another core.
@@ -179,7 +179,7 @@ pub const FETCH_AHEAD: u32 = 4;
 
 /// Times that a way must have been measured to count as known: the first pay for pages and caches
 /// that were never touched, and one may meet a preemption.
-pub const PACE_SURE: u8 = 4;
+pub const TUNER_SURE: u8 = 4;
 
 /// Largest payload of a packet over TCP: a few of them fill what a socket takes at once, and two
 /// fit a receive buffer.
@@ -193,19 +193,19 @@ pub const TCP_EAGER_MAX: usize = 32 * 1024;
 /// they lie, if next to nothing waits to leave before them and the peer has granted room, and are
 /// copied for replay while the other side takes them in. Longer ones are announced, since a small
 /// message behind one of these waits for it.
-pub const TCP_FLOW_MAX: usize = 256 * 1024;
+pub const TCP_FRAGMENTED_MAX: usize = 256 * 1024;
 
 /// Bytes of such a message in its first packet, where that does not hold all of it: what a receiver
 /// takes in at once, and copies.
-pub const TCP_FLOW_HEAD: usize = 4096;
+pub const TCP_FIRST_FRAGMENT: usize = 4096;
 
 /// Packets of such a message at most.
-pub const TCP_FLOW_PIECES: usize = 1 + TCP_FLOW_MAX.div_ceil(TCP_PACKET_MAX);
+pub const TCP_FRAGMENTS_MAX: usize = 1 + TCP_FRAGMENTED_MAX.div_ceil(TCP_PACKET_MAX);
 
 /// Bytes taken in at once where the last message went to where it belongs without a copy: an
 /// envelope, and what small messages come with it as a rule. More than a first packet with its
 /// frame and the frame of the next, so that the rest goes where it belongs with one more call.
-pub const TCP_LEAN: usize = TCP_FLOW_HEAD + 1024;
+pub const TCP_SMALL_READ: usize = TCP_FIRST_FRAGMENT + 1024;
 
 /// Payloads up to this length are copied behind what waits to be sent; larger ones leave from where
 /// they lie, unless they are to wait for others.
@@ -240,8 +240,8 @@ pub const TCP_ACK_BYTES: usize = TCP_LOG_MAX / 4;
 /// such message finds room beside what is owed and one that is under way.
 pub const TCP_ACK_LATE: usize = 3 * TCP_LOG_MAX / 8;
 
-const _: () = assert!(TCP_FLOW_MAX + TCP_PACKET_MAX < TCP_ACK_LATE);
-const _: () = assert!(TCP_ACK_LATE + 2 * (TCP_FLOW_MAX + TCP_PACKET_MAX / 4) <= TCP_LOG_MAX);
+const _: () = assert!(TCP_FRAGMENTED_MAX + TCP_PACKET_MAX < TCP_ACK_LATE);
+const _: () = assert!(TCP_ACK_LATE + 2 * (TCP_FRAGMENTED_MAX + TCP_PACKET_MAX / 4) <= TCP_LOG_MAX);
 
 /// Frames delivered without a word after which an acknowledgement is sent: keeps the log of tiny
 /// frames short.
@@ -262,22 +262,22 @@ pub const TCP_BULK_FRAME: u64 = 1 << 20;
 /// Bytes of a region that leave before they are asked for: what socket buffers take from a side
 /// that then computes, and the longest of which a request and its answer still cost a part that
 /// shows.
-pub const ADVANCE_MAX: u64 = 1 << 20;
+pub const EAGER_PREFIX_MAX: u64 = 1 << 20;
 
 /// Looks in which the beginning of a region waits in the socket for its read: the announcement
 /// comes with one of them, as a rule, and the engine reads after it.
-pub const ADVANCE_LOOKS: u32 = 2;
+pub const EAGER_PREFIX_POLLS: u32 = 2;
 
-/// Blocks of [`ADVANCE_MAX`] bytes in which a rank keeps what came before its read: as many bytes
+/// Blocks of [`EAGER_PREFIX_MAX`] bytes in which a rank keeps what came before its read: as many bytes
 /// as the engine keeps of unexpected messages.
-pub const ADVANCES_KEPT: usize = 16;
+pub const EAGER_PREFIXES_KEPT: usize = 16;
 
 /// Regions that are announced and nothing more after the other side had no place for the beginning
-/// of one, the first time; it doubles up to [`ADVANCE_PASSES_MAX`].
-pub const ADVANCE_PASSES: u32 = 16;
+/// of one, the first time; it doubles up to [`EAGER_PREFIX_SKIPS_MAX`].
+pub const EAGER_PREFIX_SKIPS: u32 = 16;
 
-/// Upper bound of what [`ADVANCE_PASSES`] grows to: what is sent in vain is a thousandth then.
-pub const ADVANCE_PASSES_MAX: u32 = 1024;
+/// Upper bound of what [`EAGER_PREFIX_SKIPS`] grows to: what is sent in vain is a thousandth then.
+pub const EAGER_PREFIX_SKIPS_MAX: u32 = 1024;
 
 /// Bytes of large data of which a socket tells at least where telling wakes a thread: reading them
 /// takes longer than that wake-up.
@@ -307,7 +307,7 @@ pub const TCP_POLLS_WITHIN: std::time::Duration = std::time::Duration::from_micr
 
 /// Time for which a small message keeps slices of bulk data short: a round trip, and what it meets
 /// at the other end.
-pub const TCP_BRISK_FOR: std::time::Duration = std::time::Duration::from_micros(200);
+pub const TCP_LATENCY_PRIORITY_FOR: std::time::Duration = std::time::Duration::from_micros(200);
 
 /// Blocks of shaped data that one system call moves from where they lie.
 pub const TCP_BLOCKS: usize = 64;
@@ -322,15 +322,15 @@ pub const TCP_BOUNCE: usize = 64 * 1024;
 
 /// Requests for bulk data of one peer that wait here: more than the engine has in flight with one
 /// peer as a rule; a peer with more is mad.
-pub const TCP_ASKS_MAX: usize = 4096;
+pub const TCP_BULK_REQUESTS_MAX: usize = 4096;
 
 /// Connections that have not proved who they are: a flood fills them, the oldest leaves first, and
 /// they cost some kilobytes each.
-pub const TCP_STRANGERS_MAX: usize = 32;
+pub const TCP_UNAUTHENTICATED_MAX: usize = 32;
 
 /// How long a connection may take to prove who it is, from its first byte's turn on: a thousand
 /// round trips of a slow network.
-pub const TCP_STRANGER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+pub const TCP_AUTHENTICATION_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How long a caller that has shown the secret keeps its place before others: it needs one more
 /// turn of its own, on a machine that may be busy starting all those who call.
@@ -354,7 +354,7 @@ pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(3
 
 /// A peer whose host refuses connections to its port for this long counts as gone: its process has
 /// ended, since it listens before its address is told. Where other hosts look for a way meanwhile,
-/// it is given [`TCP_HIDDEN_LIMIT`]: a firewall may answer for it, and that a process has ended its
+/// it is given [`TCP_UNREACHABLE_LIMIT`]: a firewall may answer for it, and that a process has ended its
 /// agent says.
 pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -362,7 +362,7 @@ pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_mil
 /// container, a machine that slept: what it could not do meanwhile counts as nobody's silence.
 /// Longer than a machine with too much to do keeps a process waiting, and little beside what is
 /// waited for.
-pub const TCP_AWAY: std::time::Duration = std::time::Duration::from_secs(1);
+pub const TCP_SUSPENDED_FROM: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// First wait between two attempts to connect; it doubles up to [`TCP_RETRY_MAX`].
 pub const TCP_RETRY_FIRST: std::time::Duration = std::time::Duration::from_millis(5);
@@ -390,7 +390,7 @@ pub const TCP_SILENCE_MAX: std::time::Duration = std::time::Duration::from_secs(
 pub const TCP_SHOWN: usize = 128;
 
 /// Between two looks for such silence.
-pub const TCP_SILENCE_LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+pub const TCP_SILENCE_CHECK: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Bytes of a segment on the lines between agents, which move little: what the shortest packets of
 /// IPv6 hold, so that no tunnel on the way that loses longer ones without a word takes the line
@@ -409,7 +409,7 @@ pub const TCP_CARRIED: u64 = 16 * 1024;
 
 /// Addresses that a rank remembers as such to which longer packets are lost: those of more hosts
 /// than it talks to as a rule.
-pub const TCP_BRIEF_ADDRESSES: usize = 256;
+pub const TCP_SHORT_PACKET_ADDRESSES: usize = 256;
 
 /// A connection without traffic is probed by the kernel after this many seconds, every
 /// [`TCP_PROBE_EVERY_S`], and broken after [`TCP_PROBES`] probes without answer: 19 seconds in all.
@@ -423,12 +423,12 @@ pub const TCP_PROBES: u32 = 3;
 
 /// Polls between two looks at all sockets; between, only the connection that brought something last
 /// is looked at.
-pub const TCP_LOOK_EVERY: u32 = 4;
+pub const TCP_POLL_ALL_EVERY: u32 = 4;
 
 /// Time between two looks while that connection goes on bringing something and no other does: a
 /// look costs as much as two polls, and what another brings all the same waits for no longer than a
 /// few of a program's own messages take.
-pub const TCP_LOOK_SELDOM: std::time::Duration = std::time::Duration::from_micros(20);
+pub const TCP_POLL_ALL_AFTER: std::time::Duration = std::time::Duration::from_micros(20);
 
 /// How long a transport that is dropped waits for its last words to leave: long enough for a
 /// receiver that is busy, short enough for one that never comes back.
@@ -453,73 +453,73 @@ pub const TCP_PACKED_MAX: usize = 32 * 1024;
 
 /// How much longer the higher rank of a pair waits before it calls again, so that as a rule one of
 /// both calls.
-pub const TCP_HIGHER_WAITS: std::time::Duration = std::time::Duration::from_millis(20);
+pub const TCP_HIGHER_RANK_DELAY: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Looks for a sign that the sender of a message waits for its end, before it is taken to compute:
 /// a call that announces a message needs less than a microsecond until it waits.
-pub const HANDS_LOOKS: u64 = 16;
+pub const SENDER_POLLS: u64 = 16;
 
 /// Bytes of a message for each such look, where that makes more of them: copying so many takes
 /// thirty times as long as a look, and between far cores the sign needs half a microsecond.
-pub const HANDS_LOOK_BYTES: u64 = 8 * 1024;
+pub const SENDER_POLL_BYTES: u64 = 8 * 1024;
 
 /// Upper bound of the number of looks: some microseconds.
-pub const HANDS_LOOKS_MAX: u64 = 256;
+pub const SENDER_POLLS_MAX: u64 = 256;
 
 /// Polls of shared memory for one of TCP at the most seldom: together they take about as long as
 /// one look at the sockets.
-pub const COMPOSED_TCP_EVERY_MAX: u32 = 32;
+pub const MULTI_TCP_EVERY_MAX: u32 = 32;
 
 /// Stack of the thread that watches sockets: it makes one system call after another.
 pub const WATCHER_STACK: usize = 64 * 1024;
 
 /// Longest sleep where sockets cannot be watched for want of a thread: few enough looks that nobody
 /// notices their cost.
-pub const COMPOSED_NAP: std::time::Duration = std::time::Duration::from_millis(2);
+pub const MULTI_SLEEP: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// Between two looks at messages that are kept for others to leave with them: they are overdue
 /// after at most two of these, and a thread that looks so often takes less than one percent of a
 /// core.
-pub const TCP_NAP: std::time::Duration = std::time::Duration::from_micros(500);
+pub const TCP_COALESCE_CHECK: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Naps in which a socket took nothing of what waits for it, after which the next are twice as
-/// long; as often as [`TCP_NAPS_LONGER`] says.
-pub const TCP_NAPS_STUCK: u32 = 8;
+/// long; as often as [`TCP_COALESCE_DOUBLINGS`] says.
+pub const TCP_COALESCE_CHECKS_STUCK: u32 = 8;
 
-/// Doublings of the pause of [`TCP_NAPS_STUCK`]: 32 milliseconds, a thousandth of a core.
-pub const TCP_NAPS_LONGER: u32 = 6;
+/// Doublings of the pause of [`TCP_COALESCE_CHECKS_STUCK`]: 32 milliseconds, a thousandth of a core.
+pub const TCP_COALESCE_DOUBLINGS: u32 = 6;
 
 /// Naps without anything kept after which that thread sleeps until it is called: waking it costs
 /// more than some naps.
-pub const TCP_NAPS_IDLE: u32 = 40;
+pub const TCP_COALESCE_CHECKS_IDLE: u32 = 40;
 
 /// Longest message between agents: what a job is, with an environment as large as the kernel lets a
 /// program have, twice over.
-pub const TRUSTED_MESSAGE_MAX: usize = 8 << 20;
+pub const AGENT_MESSAGE_MAX: usize = 8 << 20;
 
 /// A call that nobody has taken after this long may never be: then the peer is asked to call from
 /// its side, which costs it one message. Connections within a site stand after a millisecond.
-pub const TCP_ASK_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
+pub const TCP_REVERSE_CONNECT_AFTER: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Between two requests to a peer for its call: it acts at once if it looks, and asking again only
 /// mends what a broken way between agents has lost.
-pub const TCP_ASK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+pub const TCP_REVERSE_CONNECT_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Time between two requests while a host between keeps this side's call: the peer may be connected
 /// to this side as it seems to it, or wait elsewhere, and the search for another place goes on only
-/// while somebody asks ([`TCP_ASK_EVERY`] is for calls that nobody has).
-pub const TCP_KEPT_ASKS_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+/// while somebody asks ([`TCP_REVERSE_CONNECT_EVERY`] is for calls that nobody has).
+pub const TCP_RELAYED_REQUEST_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A pair of which neither side has reached the other for this long, and both know it, will not:
 /// links that fail for ten seconds are waited for, and a third host that both can call is looked
 /// for twice in that time.
-pub const TCP_HIDDEN_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
+pub const TCP_UNREACHABLE_LIMIT: std::time::Duration = std::time::Duration::from_secs(12);
 
 /// For how long a peer, to which others may look for a way, is called by no network that is to be
 /// left alone: a third host is found within five seconds. Then by all: such a network is better
-/// than none, and than the end that [`TCP_HIDDEN_LIMIT`] brings.
-pub const TCP_DRAINED_AFTER: std::time::Duration = std::time::Duration::from_secs(8);
-const _: () = assert!(TCP_DRAINED_AFTER.as_millis() < TCP_HIDDEN_LIMIT.as_millis());
+/// than none, and than the end that [`TCP_UNREACHABLE_LIMIT`] brings.
+pub const TCP_DISABLED_AFTER: std::time::Duration = std::time::Duration::from_secs(8);
+const _: () = assert!(TCP_DISABLED_AFTER.as_millis() < TCP_UNREACHABLE_LIMIT.as_millis());
 
 /// Pieces that one of several ways is asked for at once: the next is under way to its server while
 /// one comes.
@@ -527,7 +527,7 @@ pub const TCP_PIECES: usize = 2;
 
 /// Bytes from which on further networks are used: below, what another connection would save is less
 /// than its first call and its own latency.
-pub const TCP_SPREAD_LEAST: u64 = 512 * 1024;
+pub const TCP_MULTIPATH_MIN: u64 = 512 * 1024;
 
 /// Bytes per microsecond that a way is taken to move before anything has moved: about a ten-gigabit
 /// network. The first pieces are as short as that makes them.
@@ -535,19 +535,19 @@ pub const TCP_PATH_RATE: f64 = 1000.0;
 
 /// Between two calls by a further network that does not answer: a connection that would help is
 /// tried as often as people notice, and a network that is none costs little.
-pub const TCP_FURTHER_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
+pub const TCP_EXTRA_NETWORK_RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Microseconds after which what a way has moved counts a third: a network that becomes slower is
 /// known for that soon, and a burst is not taken for its rate.
-pub const TCP_PACE_MEMORY: f64 = 100_000.0;
+pub const TCP_RATE_MEMORY: f64 = 100_000.0;
 
 /// Microseconds that a rate which was found another time counts as: the first piece, which takes
 /// about as long, weighs more.
-pub const TCP_TUNED_COUNTS: f64 = 5_000.0;
+pub const TCP_KNOWN_RATE_WEIGHT: f64 = 5_000.0;
 
 /// Part of the fastest way's rate below which a way may get nothing of messages of some megabytes,
 /// and so cannot show that it has become faster.
-pub const TCP_SLOW_WAY: f64 = 0.25;
+pub const TCP_SLOW_PATH: f64 = 0.25;
 
 /// Time after which a slow way is tried with a piece again: what kept it back may be over, and
 /// waiting for one piece so seldom is not to be noticed.
@@ -559,12 +559,12 @@ pub const TCP_SLOW_COST: u32 = 50;
 
 /// Connections that a host passes on for others at once, and calls that wait there for those whom
 /// they call: two or more for each pair of ranks that has no other way.
-pub const RELAY_PASSAGES_MAX: usize = 512;
+pub const RELAYED_CONNECTIONS_MAX: usize = 512;
 
 /// Callers there beside those, that have not said yet whom they call: as many as may call within
 /// some round trips, so that one whose call is under way is not crowded out by others, and comes to
 /// the one who waits for it however many wait.
-pub const RELAY_UNHEARD_MAX: usize = 128;
+pub const RELAY_UNIDENTIFIED_MAX: usize = 128;
 
 /// Bytes on their way through a host in each direction of such a connection, beside what its
 /// sockets hold: few turns for a large message, and little memory.
@@ -583,35 +583,35 @@ pub const RELAY_HALF_LIMIT: std::time::Duration = std::time::Duration::from_secs
 /// Endpoints of libfabric that a rank has open at most, one for each peer whose large data it takes
 /// by a fast network: each holds queues and memory of the library's, and a rank talks at length
 /// with a few dozen others as a rule. Peers beyond them are reached by TCP.
-pub const FABRIC_ENDPOINTS: usize = 64;
+pub const OFI_ENDPOINTS_MAX: usize = 64;
 
 /// Bytes that one read of remote memory moves at most: what is heard of between, so that a way that
 /// stands still is seen, and its rate is known.
-pub const FABRIC_READ: u64 = 1 << 20;
+pub const OFI_READ_MAX: u64 = 1 << 20;
 
 /// Reads of remote memory under way for one peer: enough that the network is never idle, below what
 /// an endpoint takes.
-pub const FABRIC_READS: u32 = 8;
+pub const OFI_READS_IN_FLIGHT: u32 = 8;
 
 /// Longest name of a provider that is told to a peer.
-pub const FABRIC_NAME: usize = 64;
+pub const OFI_PROVIDER_NAME_MAX: usize = 64;
 
 /// Longest address of an endpoint that is told to a peer: what libfabric's addresses have at most.
-pub const FABRIC_ADDRESS: usize = 256;
+pub const OFI_ADDRESS_MAX: usize = 256;
 
 /// A way by libfabric that broke so often in a row without bringing anything is left alone: the two
 /// endpoints do not reach each other.
-pub const FABRIC_FAILS_MAX: u32 = 3;
+pub const OFI_FAILURES_MAX: u32 = 3;
 
 /// Looks for silence in a row after which a way by libfabric is given up. More than the one of a
 /// socket: its endpoint is closed then, and opening another costs tens of milliseconds, while a
 /// peer that does not look for a second or two is as silent as a network that is gone.
-pub const FABRIC_SILENT_LOOKS: u32 = 3;
+pub const OFI_SILENT_CHECKS: u32 = 3;
 
 /// While something is under way by a provider of libfabric that has no descriptor to wait for, its
 /// owner looks after it so often, asleep or not: this is how it moves.
-pub const FABRIC_NAP: std::time::Duration = std::time::Duration::from_millis(1);
+pub const OFI_POLL_EVERY: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Time between two looks where there is a descriptor, should it not tell: not to be noticed where
 /// it does.
-pub const FABRIC_LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+pub const OFI_CHECK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);

@@ -27,7 +27,7 @@ use garonne_engine::fast::recv::{ANY_TAG, FastRecv};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::fast::send_channel::SendChannel;
 use garonne_mpi::datatype::{kind_of, run_bytes};
-use garonne_progress::limits::HANDS_FROM;
+use garonne_progress::limits::ASYNC_RECV_MIN;
 use garonne_progress::messaging::BackgroundWork;
 use garonne_sync::mailbox::INLINE_MAX;
 use garonne_sync::post_mortem::PostMortemArc;
@@ -334,7 +334,7 @@ pub(crate) fn irecv(
     let fast_recv = fast_recv_args((call, site), buf, data, (source, tag), pair)?;
     let host = rank.engines.engine()?;
     let name = host.post_now(&fast_recv, |word| site.store(word))?;
-    if fast_recv.room > HANDS_FROM {
+    if fast_recv.room > ASYNC_RECV_MIN {
         host.leave_pending(name);
     }
     // The table is used by one thread at a time, so the request is in the first shard.

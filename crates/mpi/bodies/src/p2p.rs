@@ -15,7 +15,7 @@ use garonne_mpi::datatype::{Datatype, run_bytes};
 use garonne_mpi::error::Class;
 use garonne_mpi::p2p::{RecvArgs, ReplaceArgs, SendArgs, SendMode, SmallBuffer};
 use garonne_mpi::request::Request;
-use garonne_progress::limits::HANDS_FROM;
+use garonne_progress::limits::ASYNC_RECV_MIN;
 use garonne_progress::messaging::FastMessaging;
 use garonne_sync::user::Data;
 use std::ffi::c_int;
@@ -332,7 +332,7 @@ pub(crate) fn irecv(
         && let Some(name) = host.post_plain_recv(&fast_recv)
     {
         let shard = shard_of(fast_recv.context);
-        if fast_recv.room > HANDS_FROM {
+        if fast_recv.room > ASYNC_RECV_MIN {
             comm.process()
                 .host
                 .leave_pending(light_request::in_shard(shard, name));

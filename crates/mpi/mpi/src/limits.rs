@@ -173,7 +173,7 @@ pub const RETIRED_SWEEP_MIN: usize = 64;
 pub const UNDELIVERED_AFTER: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// How often that is looked at: nobody waits for the words.
-pub const UNDELIVERED_LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+pub const UNDELIVERED_CHECK: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Sends of which `MPI_Finalize` knows at each moment whether they go on, the last ones: others are
 /// not named, since all that are known are asked at each turn.
@@ -193,4 +193,4 @@ pub const MARKED_RUNS_MAX: usize = 64 * 1024;
 /// Looks for room in a full buffer before a buffered send is refused: another thread may be about
 /// to end the copy of a message that its receiver has, which takes milliseconds where it is long.
 /// Each look leaves the core to others; only programs in error pay for all.
-pub const BSEND_LOOKS: u32 = 10_000;
+pub const BSEND_POLLS: u32 = 10_000;

@@ -7,7 +7,7 @@
 //! touches the engine.
 
 use crate::comm::Comm;
-use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_KNOWN, UNDELIVERED_LOOK};
+use crate::limits::{UNDELIVERED_AFTER, UNDELIVERED_CHECK, UNDELIVERED_KNOWN};
 use crate::process::Process;
 use crate::request::Request;
 use garonne_engine::observe::events::PendingOperation;
@@ -42,7 +42,7 @@ impl WatchNotes {
         loop {
             open = self
                 .changed
-                .wait_timeout(open, UNDELIVERED_LOOK)
+                .wait_timeout(open, UNDELIVERED_CHECK)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
             let Some(sends) = &*open else { return };

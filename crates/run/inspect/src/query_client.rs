@@ -2,7 +2,7 @@
 //! hosts show, and to leave a network alone.
 //!
 //! Called by the command. One message, one answer; whoever does not answer within
-//! [`limits::VISIT_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not
+//! [`limits::QUERY_WAIT`] may have been stopped. Of other hosts each answers for itself, or has not
 //! within [`limits::LOOK_WAIT`].
 
 use garonne_job::agent_socket_name::AgentSocketName;
@@ -100,7 +100,7 @@ pub fn disable_network(name: &AgentSocketName, network: IpNet, drained: bool) ->
     match ask_on(
         name,
         &message,
-        (limits::NETWORK_WAIT + limits::VISIT_WAIT, late),
+        (limits::NETWORK_WAIT + limits::QUERY_WAIT, late),
     )?
     .message
     {
@@ -178,7 +178,7 @@ struct AgentAnswer {
 /// How long the agent of this host may take that asks nobody else, and what is to be said where it
 /// takes longer.
 const AGENT_ALONE: (Duration, &str) = (
-    limits::VISIT_WAIT,
+    limits::QUERY_WAIT,
     "the agent of that job does not answer; somebody may have stopped it",
 );
 

@@ -61,7 +61,7 @@ impl TraceReader {
                 layout::TRACE_BYTES,
                 MapAccess::Read,
             )?;
-            let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+            let journal = area.part(layout::NOTES_BYTES, layout::TRACE_RING.bytes());
             let mut place = TraceRingReader::default();
             if from == ReadFrom::Now {
                 place.skip_to_end(&journal);
@@ -132,8 +132,8 @@ impl TraceReader {
             return 0;
         };
         // A writer that is quicker than this reader must not keep it here.
-        for _ in 0..layout::JOURNAL.slots() {
-            let Some(words) = ring.place.next(&ring.journal, layout::JOURNAL, last) else {
+        for _ in 0..layout::TRACE_RING.slots() {
+            let Some(words) = ring.place.next(&ring.journal, layout::TRACE_RING, last) else {
                 break;
             };
             if let Some(record) = Record::decode(&words) {
@@ -201,16 +201,16 @@ mod tests {
         let file = world();
         let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
         let area = ring(&file, 1);
-        let journal = area.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+        let journal = area.part(layout::NOTES_BYTES, layout::TRACE_RING.bytes());
         trace_ring::write(
             &journal,
-            layout::JOURNAL,
+            layout::TRACE_RING,
             &Record::new(RecordKind::TurnBegin).encode(),
         );
-        trace_ring::write(&journal, layout::JOURNAL, &[u64::MAX; 7]);
+        trace_ring::write(&journal, layout::TRACE_RING, &[u64::MAX; 7]);
         trace_ring::write(
             &journal,
-            layout::JOURNAL,
+            layout::TRACE_RING,
             &Record::new(RecordKind::TurnEnd).encode(),
         );
         let mut seen = Vec::new();
@@ -239,17 +239,17 @@ mod tests {
     fn what_was_lost_is_told_once() {
         let file = world();
         let mut traced = TraceReader::open(&file, ReadFrom::Beginning).unwrap();
-        let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
-        for _ in 0..layout::JOURNAL.slots() + 5 {
+        let journal = ring(&file, 0).part(layout::NOTES_BYTES, layout::TRACE_RING.bytes());
+        for _ in 0..layout::TRACE_RING.slots() + 5 {
             trace_ring::write(
                 &journal,
-                layout::JOURNAL,
+                layout::TRACE_RING,
                 &Record::new(RecordKind::TurnEnd).encode(),
             );
         }
         let mut read = 0;
         assert_eq!(traced.read(0, true, &mut |_| read += 1), 5);
-        assert_eq!(read, layout::JOURNAL.slots());
+        assert_eq!(read, layout::TRACE_RING.slots());
         assert_eq!(traced.read(0, true, &mut |_| panic!("all was read")), 0);
     }
 

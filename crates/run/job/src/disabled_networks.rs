@@ -15,7 +15,7 @@ use garonne_sync::shm::Segment;
 use ipnet::IpNet;
 
 use crate::layout;
-use crate::limits::{DRAINED_MAX, DRAINED_READS};
+use crate::limits::{DISABLED_READS, DRAINED_MAX};
 
 /// Bytes of an entry: an address of 16 bytes, IPv4 mapped into IPv6, and the bits of its network.
 const ENTRY: usize = 20;
@@ -30,8 +30,9 @@ pub fn number(board: &Segment) -> &AtomicU32 {
 /// Reads the table.
 pub fn read(board: &Segment) -> Vec<IpNet> {
     let mut bytes = [0; BYTES];
-    for _ in 0..DRAINED_READS {
-        // SYNC(drained): the same even number before and after, so the bytes between belong together.
+    for _ in 0..DISABLED_READS {
+        // SYNC(drained): the same even number before and after, so the bytes between belong
+        // together.
         let before = number(board).load(Acquire);
         board.read(layout::DRAINED, &mut bytes);
         fence(Acquire);

@@ -34,7 +34,7 @@ pub const FORMAT: u32 = 11;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
-pub const CARD_BYTES: usize = 256;
+pub const RANK_BLOCK_LEN: usize = 256;
 /// Alignment of the card table's end, the collective area and each inbox.
 pub const PART_ALIGN: u64 = 4096;
 
@@ -91,7 +91,7 @@ mod card {
     pub const WAIT_SITE: usize = 176;
     pub const SENT_MESSAGES: usize = 192;
     pub const EVENTS: usize = 216;
-    pub const PACES: usize = 224;
+    pub const TUNERS: usize = 224;
     pub const BOOK: usize = 232;
     // Not beside the doorbell, at which peers look with each message.
     pub const HELPER: usize = 240;
@@ -114,10 +114,10 @@ pub const ADDED: usize = header::ADDED;
 /// Bytes of what a rank says of its objects, in front of its journal: a length, and text.
 pub const NOTES_BYTES: usize = 64 * 1024;
 /// The journal of a rank.
-pub const JOURNAL: trace_ring::TraceRingLayout =
+pub const TRACE_RING: trace_ring::TraceRingLayout =
     trace_ring::TraceRingLayout::new(garonne_trace::limits::RECORDS);
 /// Bytes of both.
-pub const TRACE_BYTES: u64 = (NOTES_BYTES + JOURNAL.bytes()) as u64;
+pub const TRACE_BYTES: u64 = (NOTES_BYTES + TRACE_RING.bytes()) as u64;
 
 /// Until when that word counts, CLOCK_MONOTONIC in nanoseconds.
 pub fn trace_until(board: &Segment) -> &AtomicU64 {
@@ -126,13 +126,13 @@ pub fn trace_until(board: &Segment) -> &AtomicU64 {
 
 /// Returns the offset of the doorbell word of `rank` in the board.
 pub fn doorbell_offset(rank: u32) -> usize {
-    HEADER_BYTES + rank as usize * CARD_BYTES + card::DOORBELL
+    HEADER_BYTES + rank as usize * RANK_BLOCK_LEN + card::DOORBELL
 }
 
 /// Returns the offset of the two words that call the progress thread of `rank`
 /// (`garonne_sync::progress_owner`).
 pub fn hands_offset(rank: u32) -> usize {
-    HEADER_BYTES + rank as usize * CARD_BYTES + card::HANDS
+    HEADER_BYTES + rank as usize * RANK_BLOCK_LEN + card::HANDS
 }
 
 /// Identity of a job: random, the same on all its nodes.
@@ -182,7 +182,7 @@ impl WorldShape {
 
     /// Offset of the collective area: after header, cards and the places of calls entered.
     pub fn coll_offset(&self) -> u64 {
-        Self::aligned(last_calls::offset(self, last_calls::ENTERED_PLACES, 0))
+        Self::aligned(last_calls::offset(self, last_calls::LAST_CALL_SLOTS, 0))
     }
 
     /// Offset of the inbox of `rank` in its first shard.
@@ -374,7 +374,10 @@ impl RankBlock {
     /// The card of `rank` on a board that covers header and cards.
     pub fn of(board: &Segment, rank: u32) -> Self {
         Self {
-            at: board.part(HEADER_BYTES + rank as usize * CARD_BYTES, CARD_BYTES),
+            at: board.part(
+                HEADER_BYTES + rank as usize * RANK_BLOCK_LEN,
+                RANK_BLOCK_LEN,
+            ),
         }
     }
 
@@ -497,7 +500,8 @@ impl RankBlock {
         let seq = self.at.atomic_u32(card::WAIT_SEQ);
         let next = seq.load(Relaxed).wrapping_add(1) | 1;
         seq.store(next, Relaxed);
-        // SYNC(card-wait): odd while the fields change; readers retry unless they see the same even number around them.
+        // SYNC(card-wait): odd while the fields change; readers retry unless they see the same even
+        // number around them.
         fence(Release);
         self.at
             .atomic_u32(card::WAIT_CALL)
@@ -559,12 +563,12 @@ impl RankBlock {
 
     /// Returns the address of the rank's protocol tuner in its own memory; 0: not told.
     pub fn protocol_tuner(&self) -> u64 {
-        self.at.atomic_u64(card::PACES).load(Relaxed)
+        self.at.atomic_u64(card::TUNERS).load(Relaxed)
     }
 
     /// Publishes the value of `protocol_tuner`.
     pub fn set_protocol_tuner(&self, address: u64) {
-        self.at.atomic_u64(card::PACES).store(address, Relaxed);
+        self.at.atomic_u64(card::TUNERS).store(address, Relaxed);
     }
 
     /// Returns the address of the rank's table of connections to other hosts in its own memory; 0:

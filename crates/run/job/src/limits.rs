@@ -91,11 +91,11 @@ pub const WRAPPER_WAIT: Duration = Duration::from_millis(600);
 
 /// Between two looks at the board while a rank has ended without MPI_Init: the looks cost the agent
 /// microseconds, and only then.
-pub const ABSENCE_LOOK: Duration = Duration::from_millis(100);
+pub const MISSING_RANKS_CHECK: Duration = Duration::from_millis(100);
 
 /// How long the waits of all ranks must have lasted before the missing one is blamed: far beyond
 /// any pause between two messages of ranks that sleep, and still "under a second".
-pub const ABSENCE_WAIT: Duration = Duration::from_millis(300);
+pub const MISSING_RANKS_WAIT: Duration = Duration::from_millis(300);
 
 /// When ranks of a program that was linked with another MPI are first looked at: their libraries
 /// are mapped then, and a program that begins MPI has not ended.
@@ -133,7 +133,7 @@ pub const CONTROL_FD_MIN: i32 = 100;
 pub const SPINS: u32 = 2000;
 /// Polls before sleeping where messages come from other hosts, too: about the price of two
 /// wake-ups, of the thread that watches the sockets and of the rank.
-pub const SPINS_FAR: u32 = 4 * SPINS;
+pub const SPINS_REMOTE: u32 = 4 * SPINS;
 /// How long what a rank leaves open is left to it where no core is to spare: a time slice. Less
 /// than this is computed between most messages, and a look in each costs a thousandth of a core.
 pub const GRACE: Duration = Duration::from_millis(4);
@@ -143,7 +143,7 @@ pub const GRACES_MAX: u64 = 64;
 /// several times what waking it takes (5 to 50 µs in a virtual machine), so that it is awake in a
 /// program that leaves messages open every few ten microseconds, and a tenth of a core in one that
 /// does every millisecond.
-pub const VIGIL: Duration = Duration::from_micros(100);
+pub const PROGRESS_SPIN_TIME: Duration = Duration::from_micros(100);
 /// Times that a waiter gives way before it sleeps, while ranks exceed cores: one round lets a
 /// partner on the same core answer without a sleep and a wake-up.
 pub const YIELDS_CROWDED: u32 = 2;
@@ -186,11 +186,11 @@ pub const FAN_OUT: u32 = 32;
 pub const FAN_OUT_MAX: u32 = 1024;
 
 /// Hosts that join a job: all report to the first agent, since nobody knows whom else they reach.
-pub const GUESTS_MAX: u32 = 63;
+pub const ADOPTED_MAX: u32 = 63;
 
 /// Hosts in one message of agents: some tens of kilobytes, and with as many addresses as there may
 /// be half a megabyte.
-pub const SEATS_MAX: usize = 1024;
+pub const WAIT_SLOTS_LIMIT: usize = 1024;
 
 /// Bytes of a host's entry in the table that its ranks share: a name of 255 letters and
 /// [`ADDRESSES_MAX`] addresses.
@@ -220,7 +220,7 @@ pub const DRAINS_MAX: usize = 8;
 pub const KINDS_MAX: usize = 256;
 
 /// Looks at the table of such networks while it is written, which takes well below a microsecond.
-pub const DRAINED_READS: u32 = 100_000;
+pub const DISABLED_READS: u32 = 100_000;
 
 /// Addresses that the hosts of a job have got since it began, all together: of some dozens of hosts
 /// one each. Further ones are not used.
@@ -238,11 +238,11 @@ pub const WAY_AFTER: Duration = Duration::from_millis(1500);
 /// A host that two others can both call is looked for when none that reaches one of them has
 /// answered for this long, first the job's own and after as long again all others: a call that gets
 /// through is answered in a round trip, and ranks ask each second.
-pub const MEET_AFTER: Duration = Duration::from_millis(800);
+pub const RENDEZVOUS_AFTER: Duration = Duration::from_millis(800);
 
 /// Hosts beside the job's own that are asked at once whether two others can meet there, each of
 /// which both try: it is one of the first as a rule, and the next time the next are asked.
-pub const VENUES_MAX: usize = 16;
+pub const RENDEZVOUS_HOSTS_MAX: usize = 16;
 
 /// Two that were asked for longer ago than this are two cases.
 pub const WAY_FORGETS: Duration = Duration::from_secs(5);
@@ -260,7 +260,7 @@ pub const SOUGHT_MAX: usize = 16 * 1024;
 /// called there for this long: a call that is kept comes again after ten seconds. Of a pair that
 /// was connected meanwhile the next call is led nowhere, and another place is looked for, as the
 /// first time.
-pub const MEETING_FORGETS: Duration = Duration::from_secs(30);
+pub const RENDEZVOUS_FORGETS: Duration = Duration::from_secs(30);
 
 /// How long a host tries whether it reaches another for them.
 pub const PROBE_LIMIT: Duration = Duration::from_secs(4);
@@ -274,7 +274,7 @@ pub const JOB_WORDS_MAX: usize = 1 << 20;
 
 /// Bytes of the first message to an agent of another host: it fits a pipe, so that handing it over
 /// never blocks.
-pub const ERRAND_BYTES_MAX: usize = 4096;
+pub const SHM_OP_BYTES_MAX: usize = 4096;
 
 /// Bytes of the shortest value that launchers' exchanges must take: what MPICH, Intel, Slurm, Flux
 /// and PMIx have is at least twice this.
@@ -312,7 +312,7 @@ pub const CRASH_TEXT_BYTES_MAX: usize = 8 * 1024;
 
 /// How long a rank of another launcher's that was killed is not blamed, while others may turn out
 /// to have failed before: launchers kill within milliseconds.
-pub const BLAME_WAIT: Duration = Duration::from_millis(100);
+pub const FAILURE_CAUSE_WAIT: Duration = Duration::from_millis(100);
 
 /// How long ranks have to end by themselves when the launcher's process above them is gone: it may
 /// have told them.
@@ -342,7 +342,7 @@ pub const REFUSAL_STANDS: Duration = Duration::from_secs(10);
 
 /// For how long rank 0 hears calls of which it knows that they do not belong to its job before it
 /// says so: they may be those of another one.
-pub const STRANGERS_STAND: Duration = Duration::from_secs(3);
+pub const UNAUTHENTICATED_STAY: Duration = Duration::from_secs(3);
 
 /// How long the names of hosts are looked up that may be this one: a file or a name server that is
 /// near answers within some milliseconds, ssh takes this long anyway, and where there is no name
@@ -400,7 +400,7 @@ pub const LINE_QUIET: Duration = Duration::from_secs(6);
 
 /// How long such calls are given before they are made anew: a first packet that was lost is
 /// repeated after one second.
-pub const RENEWAL_ROUND: Duration = Duration::from_secs(3);
+pub const RECONNECT_ROUND: Duration = Duration::from_secs(3);
 
 /// Rounds of calls that are to move a line off a network that is to be left alone: others may not
 /// lead there.
@@ -421,28 +421,28 @@ pub const STARTER_BEFORE_LINE: Duration = Duration::from_secs(1);
 pub const LINES_KEPT: usize = 64;
 
 /// Output of one stream of a rank on its way between agents, not yet passed on: what a pipe holds.
-pub const FAR_WINDOW: usize = 64 * 1024;
+pub const REMOTE_WINDOW: usize = 64 * 1024;
 
 /// Output that is taken before the other agent is told that there is room again: few messages, and
 /// never a dry pipe.
-pub const FAR_ROOM_STEP: usize = FAR_WINDOW / 4;
+pub const REMOTE_ROOM_STEP: usize = REMOTE_WINDOW / 4;
 
 /// In a job that has failed, an agent of another host that was not heard for this long is not
 /// waited for: more than it lets pass between two signs of life, and nobody who has asked for the
 /// end waits longer for a host that is gone.
-pub const FAR_GRACE: Duration = Duration::from_secs(3);
+pub const REMOTE_GRACE: Duration = Duration::from_secs(3);
 
 /// Looks without a pause of a rank that leaves: what keeps it is mostly a peer that is about to
 /// make room.
-pub const LEAVE_LOOKS: u32 = 1000;
+pub const EXIT_CHECKS: u32 = 1000;
 
 /// Between two later looks, and while its last words to other hosts are still on their way: nobody
 /// notices it at a program's end.
-pub const LEAVE_LOOK: Duration = Duration::from_micros(200);
+pub const EXIT_CHECK: Duration = Duration::from_micros(200);
 
 /// How long one who looks at a job waits for its agent: it answers within milliseconds unless it
 /// was stopped.
-pub const VISIT_WAIT: Duration = Duration::from_secs(1);
+pub const QUERY_WAIT: Duration = Duration::from_secs(1);
 
 /// Bytes of a host's name, as the name service has it.
 pub const HOST_NAME_MAX: usize = 255;
@@ -460,11 +460,11 @@ pub const JOIN_WAIT: Duration = Duration::from_secs(600);
 
 /// Hosts with the key beyond those asked for that are heard, to be told that the job is full; where
 /// more come, the one leaves that has said nothing for the longest.
-pub const GUESTS_SPARE: usize = 16;
+pub const ADOPTED_SPARE: usize = 16;
 
 /// Between two looks of a host that waits for others to join; its socket wakes it for everything
 /// that comes.
-pub const GUEST_LOOK: Duration = Duration::from_secs(60);
+pub const ADOPTED_CHECK: Duration = Duration::from_secs(60);
 
 /// Hosts that came too late and have not hung up yet.
 pub const LATE_LINES_MAX: usize = 8;
@@ -478,7 +478,7 @@ pub const CALLBACKS_MAX: usize = 256;
 
 /// Between two looks of an agent whose own part is over at whether those below it are done: they
 /// tell, and this only bounds what a missed word costs.
-pub const BELOW_LOOK: Duration = Duration::from_millis(100);
+pub const CHILDREN_CHECK: Duration = Duration::from_millis(100);
 
 /// How long one who asks what the ranks of all hosts show waits for those that have not answered: a
 /// look takes a tenth of a second, reading a program's debug information some more, and a host that
@@ -543,11 +543,11 @@ pub const INTERRUPT_VERDICT: Duration = Duration::from_millis(1200);
 pub const TIMEOUT_VERDICT: Duration = Duration::from_secs(6);
 
 /// Between looks whether ranks stand still: two that see the same make 10 s.
-pub const STALL_LOOK: Duration = Duration::from_secs(5);
+pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
 /// The longest pause between looks at a job that stands still for a good reason: a server that
 /// waits for somebody.
-pub const STALL_LOOK_MAX: Duration = Duration::from_secs(300);
+pub const STALL_CHECK_MAX: Duration = Duration::from_secs(300);
 
 /// Bytes of a verdict in words: a few lines of at most some hundred bytes each.
 pub const VERDICT_BYTES_MAX: usize = 64 << 10;

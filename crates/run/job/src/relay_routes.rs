@@ -80,7 +80,8 @@ pub fn read(board: &Segment) -> Vec<RelayRoute> {
             (number, RelayRoute { to, via, port })
         })
         .collect();
-    // SYNC(ways again): who has seen a word of a newer entry sees that all those before it were told.
+    // SYNC(ways again): who has seen a word of a newer entry sees that all those before it were
+    // told.
     fence(Acquire);
     let last = entries(board).load(Relaxed);
     ways.retain(|(number, _)| last.saturating_sub(*number) <= WAYS_MAX as u32);
@@ -94,7 +95,8 @@ pub fn read(board: &Segment) -> Vec<RelayRoute> {
 /// Adds a way.
 fn add(board: &Segment, way: RelayRoute) {
     let number = entries(board).load(Relaxed);
-    // SYNC(ways again): the entry that had this place is not read any more by who sees a word of this one.
+    // SYNC(ways again): the entry that had this place is not read any more by who sees a word of
+    // this one.
     fence(Release);
     for (word, value) in entry(board, number)
         .into_iter()

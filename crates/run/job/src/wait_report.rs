@@ -122,7 +122,8 @@ impl SeqlockWords<'_> {
         };
         let next = seq.load(Relaxed).wrapping_add(1) | 1;
         seq.store(next, Relaxed);
-        // SYNC(book): a reader copies the part twice, by system calls, and takes it if both copies are the same and not odd.
+        // SYNC(book): a reader copies the part twice, by system calls, and takes it if both copies
+        // are the same and not odd.
         fence(Release);
         for (field, word) in fields.iter().zip(words) {
             field.store(word, Relaxed);

@@ -12,7 +12,7 @@ use garonne_tcp::{HandshakeError, RejectReason};
 
 use garonne_job::codes;
 use garonne_job::error::Error;
-use garonne_job::limits::{REFUSAL_STANDS, STRANGERS_STAND};
+use garonne_job::limits::{REFUSAL_STANDS, UNAUTHENTICATED_STAY};
 use garonne_links::addresses;
 
 /// Something that a rank saw.
@@ -51,7 +51,7 @@ impl ConsistencyCheck {
             None => return None,
         };
         let (doubt, since, said) = &mut self.seen[at];
-        let due = !*said && (doubt.certain || now >= *since + STRANGERS_STAND);
+        let due = !*said && (doubt.certain || now >= *since + UNAUTHENTICATED_STAY);
         *said |= due;
         due.then(|| doubt.text.clone())
     }
@@ -235,7 +235,9 @@ mod tests {
             doubts.unreported(doubt(), now + Duration::from_secs(1)),
             None
         );
-        let said = doubts.unreported(doubt(), now + STRANGERS_STAND).unwrap();
+        let said = doubts
+            .unreported(doubt(), now + UNAUTHENTICATED_STAY)
+            .unwrap();
         assert!(
             said.contains("10.0.0.2") && said.contains(ENV_KEY),
             "{said}"

@@ -47,7 +47,7 @@ impl IdleCores {
 
     fn vigil_on(&self, machine: &Machine) -> Duration {
         match machine.cores().len() as u64 >= self.wanted {
-            true => limits::VIGIL,
+            true => limits::PROGRESS_SPIN_TIME,
             false => Duration::ZERO,
         }
     }
@@ -80,16 +80,16 @@ mod tests {
     fn helpers_stay_awake_only_where_each_has_a_whole_core_beside_those_that_compute() {
         let of =
             |ranks, threads| IdleCores::of((ranks, threads), 16_000, None, &set(0..16)).unwrap();
-        assert_eq!(of(4, 1).vigil_on(&machine(8)), limits::VIGIL);
+        assert_eq!(of(4, 1).vigil_on(&machine(8)), limits::PROGRESS_SPIN_TIME);
         assert_eq!(of(5, 1).vigil_on(&machine(8)), Duration::ZERO);
-        assert_eq!(of(2, 3).vigil_on(&machine(8)), limits::VIGIL);
+        assert_eq!(of(2, 3).vigil_on(&machine(8)), limits::PROGRESS_SPIN_TIME);
         assert_eq!(of(2, 4).vigil_on(&machine(8)), Duration::ZERO);
     }
 
     #[test]
     fn helpers_with_cores_of_their_own_need_one_each() {
         let idle = IdleCores::of((4, 1), 16_000, Some(&set(8..16)), &set(0..1)).unwrap();
-        assert_eq!(idle.vigil_on(&machine(4)), limits::VIGIL);
+        assert_eq!(idle.vigil_on(&machine(4)), limits::PROGRESS_SPIN_TIME);
         assert_eq!(idle.vigil_on(&machine(3)), Duration::ZERO);
     }
 

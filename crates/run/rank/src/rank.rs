@@ -297,13 +297,13 @@ impl Rank {
             self.inspect(&mut |shard| shard.defer_control(|peer| self.has_left(peer)));
             // Others make room when they call MPI next, which may be after a long computation.
             looks += 1;
-            if looks > limits::LEAVE_LOOKS {
-                std::thread::sleep(limits::LEAVE_LOOK);
+            if looks > limits::EXIT_CHECKS {
+                std::thread::sleep(limits::EXIT_CHECK);
             }
         }
         while self.hosts.is_some() && self.has_unacknowledged() {
             self.host.progress();
-            std::thread::sleep(limits::LEAVE_LOOK);
+            std::thread::sleep(limits::EXIT_CHECK);
         }
         self.host.stop_async_progress();
         self.client
@@ -424,7 +424,7 @@ fn no_rail(error: EngineError) -> Error {
 fn patience(oversubscribed: bool, far: bool, awake: u32) -> SpinBudget {
     let (spins, yields) = match (oversubscribed, far) {
         (true, _) => (0, limits::YIELDS_CROWDED),
-        (false, true) => (limits::SPINS_FAR, 0),
+        (false, true) => (limits::SPINS_REMOTE, 0),
         (false, false) => (limits::SPINS, 0),
     };
     SpinBudget {

@@ -143,7 +143,7 @@ impl TraceRecorder {
         }
         let mapped = self.client.map_own_trace().ok()?;
         let notes = mapped.part(0, layout::NOTES_BYTES);
-        let journal = mapped.part(layout::NOTES_BYTES, layout::JOURNAL.bytes());
+        let journal = mapped.part(layout::NOTES_BYTES, layout::TRACE_RING.bytes());
         Some(self.area.get_or_init(|| (notes, journal)))
     }
 
@@ -161,7 +161,7 @@ impl TraceRecorder {
                 cpu: rustix::thread::sched_getcpu() as u16,
                 ..record
             };
-            trace_ring::write(journal, layout::JOURNAL, &record.encode());
+            trace_ring::write(journal, layout::TRACE_RING, &record.encode());
         }
     }
 

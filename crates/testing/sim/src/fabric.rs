@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Limit on how far virtual time advances while ranks can run, so that no awake rank seems to stand
 /// still for long. The limit does not hold when ranks only spin, each for so many turns.
-const HASTE_NS: u64 = 200_000;
+const LATENCY_PRIORITY_NS: u64 = 200_000;
 const TURNS_IN_VAIN: usize = 16;
 /// A run that lasts longer goes round in circles.
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -419,7 +419,7 @@ impl FabricState {
             return false;
         };
         let in_vain = self.turns >= TURNS_IN_VAIN * self.ready.len();
-        in_vain || *at_ns <= self.now_ns.saturating_add(HASTE_NS)
+        in_vain || *at_ns <= self.now_ns.saturating_add(LATENCY_PRIORITY_NS)
     }
 
     fn witness(&mut self, what: u64) {

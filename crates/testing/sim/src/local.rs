@@ -3,8 +3,8 @@
 //!
 //! One [`Fabric`] per world, one [`LocalTransport`] per rank. Queue depth bounds data packets, so
 //! back-pressure happens; control packets have room of their own. No bulk operations: large
-//! messages travel as pieces. Registered memory is accessed directly in a mapped fabric. A shaken fabric lets its threads give way at random, by a seed, where
-//! they touch it.
+//! messages travel as pieces. Registered memory is accessed directly in a mapped fabric. A shaken
+//! fabric lets its threads give way at random, by a seed, where they touch it.
 
 use crate::registered::{Access, RegisteredRegions};
 use garonne_engine::api::{Error, Peer};
@@ -82,7 +82,7 @@ pub struct LocalTransport {
 }
 
 /// Bytes between the words of two ranks.
-const HANDS_BYTES: usize = 64;
+const PROGRESS_WORDS_BYTES: usize = 64;
 
 impl Fabric {
     /// A fabric for `world` ranks.
@@ -119,7 +119,7 @@ impl Fabric {
     }
 
     fn of(world: u32, seed: u64, looks: Option<Duration>) -> Arc<Self> {
-        let hands = Segment::anonymous(world.max(1) as usize * HANDS_BYTES).ok();
+        let hands = Segment::anonymous(world.max(1) as usize * PROGRESS_WORDS_BYTES).ok();
         Self::with_hands(world, seed, looks, hands)
     }
 
@@ -217,7 +217,7 @@ impl LocalTransport {
 
     fn words(&self, peer: Peer) -> Option<Segment> {
         let all = self.fabric.hands.as_ref()?;
-        (self.peer(peer).is_ok()).then(|| all.part(peer as usize * HANDS_BYTES, 8))
+        (self.peer(peer).is_ok()).then(|| all.part(peer as usize * PROGRESS_WORDS_BYTES, 8))
     }
 
     fn push(&self, peer: Peer, header: PacketHeader, payload: Option<Scratch>) {

@@ -1,9 +1,9 @@
 //! Registered memory of ranks of one process: regions open to all, accessed as a network's hardware
 //! does it, without the target's engine.
 //!
-//! A fabric owns the [`RegisteredRegions`]. Each simulated rank's transport has an [`AccessQueue`] of those
-//! that end only with a later poll, as chance has it. A region is looked up when its bytes move, so
-//! one that was deregistered, or whose owner died meanwhile, is not touched.
+//! A fabric owns the [`RegisteredRegions`]. Each simulated rank's transport has an [`AccessQueue`]
+//! of those that end only with a later poll, as chance has it. A region is looked up when its bytes
+//! move, so one that was deregistered, or whose owner died meanwhile, is not touched.
 
 use crate::fabric::SimFabric;
 use garonne_engine::api::{Error, Peer};

@@ -28,7 +28,7 @@ const PACKET_MAX: usize = 1024;
 /// Largest payload that travels with its envelope.
 const EAGER_MAX: usize = 256;
 /// Largest payload that may follow it in pieces.
-const FLOW_MAX: usize = 900;
+const FRAGMENTED_LEN_MAX: usize = 900;
 /// Polls in vain after which a rank lets others run.
 const POLLS_IN_VAIN: u32 = 3;
 
@@ -209,7 +209,7 @@ impl Transport for SimTransport {
         }
         Some(PeerCapabilities {
             eager_max: EAGER_MAX,
-            fragmented_max: FLOW_MAX,
+            fragmented_max: FRAGMENTED_LEN_MAX,
             can_read: self.memory != MemoryAccess::Apart,
             can_write: self.memory == MemoryAccess::Reached,
             pipeline_chunk: PACKET_MAX,
@@ -349,7 +349,7 @@ impl FragmentedSends for SimTransport {
         };
         let room = link.has_room(PacketClass::Data);
         // Not always: engines must do without.
-        if len > FLOW_MAX || self.fabric.draw(4) != 0 {
+        if len > FRAGMENTED_LEN_MAX || self.fabric.draw(4) != 0 {
             return Fragmentation::None;
         }
         if !room {

@@ -29,7 +29,7 @@ const MANY: i32 = 3000;
 /// Longer than anything here takes on a machine that does much else.
 const GIVE_UP: Duration = Duration::from_secs(60);
 
-const LENDING: AsyncEnvironment = AsyncEnvironment {
+const RELEASING: AsyncEnvironment = AsyncEnvironment {
     patience: SpinBudget {
         spins: 5,
         yields: 1,
@@ -45,7 +45,7 @@ fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
         let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
-        Arc::new(LockedEngine::new(shard, me, WORLD, LENDING))
+        Arc::new(LockedEngine::new(shard, me, WORLD, RELEASING))
     })
 }
 

@@ -15,11 +15,11 @@ pub const OPEN_OPERATIONS: usize = 1 << 16;
 
 /// Messages of which one side has ended and the other not yet: beyond that the oldest are judged by
 /// one side alone.
-pub const HALVES_KEPT: usize = 1 << 16;
+pub const PENDING_PAIRS_KEPT: usize = 1 << 16;
 
 /// Members of blocking collectives whose waits are not judged yet: 250 collectives of a thousand
 /// ranks, in some 20 MB.
-pub const ENTERED_KEPT: usize = 1 << 18;
+pub const LAST_CALLS_KEPT: usize = 1 << 18;
 
 /// Times that bytes of one operation were moved that are remembered apart; later ones are joined to
 /// the last.

@@ -9,7 +9,7 @@
 //! event is. Bounded by [`crate::limits`].
 
 use crate::event::{EventKind, MessageId, SharedName, TraceEvent, communicator_of, has_tag};
-use crate::limits::{DEPTH, HALVES_KEPT, OPEN_OPERATIONS, SITES, THREADS};
+use crate::limits::{DEPTH, OPEN_OPERATIONS, PENDING_PAIRS_KEPT, SITES, THREADS};
 use crate::record::OperationKind;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
@@ -393,7 +393,7 @@ impl Timeline {
             self.draw(from, to, bytes);
         } else if fresh {
             self.order.push_back(message);
-            if self.order.len() > HALVES_KEPT
+            if self.order.len() > PENDING_PAIRS_KEPT
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.arrows.remove(&oldest);

@@ -14,7 +14,7 @@ use garonne_engine::transport::{
 };
 use garonne_shm::ShmTransport;
 use garonne_sync::user::Data;
-use garonne_transport::limits::{READ_CHUNK, TCP_SPREAD_LEAST};
+use garonne_transport::limits::{READ_CHUNK, TCP_MULTIPATH_MIN};
 
 /// Bytes of TCP's name for a region behind those of shared memory, which are a multiple of eight.
 const NAME: usize = 7;
@@ -47,7 +47,7 @@ impl RemotePart {
     /// Returns whether so much goes to and from this peer by both transports.
     #[inline]
     pub(super) fn joins(&self, peer: Peer, len: u64) -> bool {
-        len >= TCP_SPREAD_LEAST && self.has_both(peer)
+        len >= TCP_MULTIPATH_MIN && self.has_both(peer)
     }
 
     /// Returns whether both transports reach this peer.

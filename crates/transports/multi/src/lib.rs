@@ -32,7 +32,7 @@ use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use garonne_tcp::{SocketSet, TcpTransport};
-use garonne_transport::limits::{COMPOSED_TCP_EVERY_MAX, TCP_FLOW_MAX};
+use garonne_transport::limits::{MULTI_TCP_EVERY_MAX, TCP_FRAGMENTED_MAX};
 use socket_watcher::{Doorbells, SocketWatcher};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -229,7 +229,7 @@ impl MultiTransport {
             wake,
             tcp_every: 1,
             tcp_in: 0,
-            tcp_every_max: if alone { 0 } else { COMPOSED_TCP_EVERY_MAX },
+            tcp_every_max: if alone { 0 } else { MULTI_TCP_EVERY_MAX },
             beside: Vec::new(),
             copies: false,
         };
@@ -594,7 +594,7 @@ impl AsyncProgress for MultiTransport {
     fn needs_polling(&self, peer: Option<Peer>, len: u64) -> bool {
         // What is shorter the system takes in by itself, and reading it is the program's own work.
         let far = |far: &RemotePart| {
-            len > TCP_FLOW_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer))
+            len > TCP_FRAGMENTED_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer))
         };
         self.far.as_deref().is_some_and(far)
     }

@@ -10,7 +10,7 @@ use garonne_engine::transport::WakeSource;
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::SharedWord;
 use garonne_tcp::{SocketSet, TcpTransport};
-use garonne_transport::limits::TCP_NAP;
+use garonne_transport::limits::TCP_COALESCE_CHECK;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::os::fd::OwnedFd;
@@ -161,7 +161,7 @@ fn watch(epoll: &OwnedFd, kept: &OwnedFd, bells: &Doorbells, tcp: &Mutex<TcpTran
                 STOP => return,
                 KEPT => {
                     let _ = rustix::io::read(kept, &mut [0; 8]);
-                    nap = Some(TCP_NAP);
+                    nap = Some(TCP_COALESCE_CHECK);
                 }
                 _ => bells.ring(),
             }

@@ -28,7 +28,7 @@ pub(crate) const REGION_TABLE: usize = 2048;
 /// Bytes of an entry of the region table; the first eight are its state.
 pub(crate) const REGION_BYTES: usize = 64;
 /// Writers' cards follow the region table.
-const CARDS: usize = REGION_TABLE + REGIONS * REGION_BYTES;
+const RANK_BLOCKS: usize = REGION_TABLE + REGIONS * REGION_BYTES;
 
 /// Words of a writer's card after its intent word.
 pub(crate) mod card {
@@ -69,7 +69,7 @@ const _: () = assert!(
 );
 
 fn rings(ranks: u32) -> usize {
-    (CARDS + ranks as usize * RANK_BLOCK_BYTES).next_multiple_of(PAGE)
+    (RANK_BLOCKS + ranks as usize * RANK_BLOCK_BYTES).next_multiple_of(PAGE)
 }
 
 /// Payload units of a lane where so many ranks share a node: each may write to all others.
@@ -91,7 +91,7 @@ pub fn inbox_bytes(ranks: u32, beside: u32) -> usize {
 
 /// Where `writer`'s card lies.
 pub(crate) fn card_at(writer: u16) -> usize {
-    CARDS + usize::from(writer) * RANK_BLOCK_BYTES
+    RANK_BLOCKS + usize::from(writer) * RANK_BLOCK_BYTES
 }
 
 /// Offsets of the parts of each inbox of a host.
@@ -137,7 +137,7 @@ fn place(ranks: u32, control: usize, ring: usize, geometry: RingGeometry) -> Rin
         control,
         slots: ring,
         area: ring + geometry.slots as usize * UNIT,
-        cards: CARDS,
+        cards: RANK_BLOCKS,
         writers: ranks as u16,
         geometry,
     }

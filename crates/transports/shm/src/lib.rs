@@ -53,8 +53,9 @@ use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use garonne_transport::limits::{
-    COMMONS_ALIGN, EAGER_MAX, FLOW_FROM, FLOW_PIECE_MIN, FLOW_PIECES, HANDS_LOOK_BYTES,
-    HANDS_LOOKS, HANDS_LOOKS_MAX, INLINE_MAX, PACE_UNWORN_MAX, PACKET_MAX, RANKS_MAX, SHARE_MIN,
+    COLL_HEAP_ALIGN, EAGER_MAX, FRAGMENT_MIN, FRAGMENTS_FROM, FRAGMENTS_MAX, INLINE_MAX,
+    PACKET_MAX, RANKS_MAX, SENDER_POLL_BYTES, SENDER_POLLS, SENDER_POLLS_MAX, SHARE_MIN,
+    TUNER_UNTRIED_MAX,
 };
 use inbox::Inbox;
 use peers::Sender;
@@ -202,8 +203,8 @@ impl ShmTransport {
             .known_pace(peer, len)
             .is_some_and(|known| known.preferred == RendezvousMode::Read);
         let looks = || self.regions.looks(&*self.neighbours, peer);
-        let least = if reads { 1 } else { HANDS_LOOKS };
-        let waits = (len / HANDS_LOOK_BYTES).clamp(least, HANDS_LOOKS_MAX);
+        let least = if reads { 1 } else { SENDER_POLLS };
+        let waits = (len / SENDER_POLL_BYTES).clamp(least, SENDER_POLLS_MAX);
         (0..waits).any(|_| {
             std::hint::spin_loop();
             looks()
@@ -447,7 +448,7 @@ impl Transport for ShmTransport {
             self.paces.begin_unmeasured();
             return RendezvousMode::ShareLater;
         }
-        if hands && len <= PACE_UNWORN_MAX && !self.inbox.is_worn_in(peer) {
+        if hands && len <= TUNER_UNTRIED_MAX && !self.inbox.is_worn_in(peer) {
             // The system's pages for the lane take many times what the bytes do. They come once,
             // and then packets are measured as they will be.
             self.paces.begin_unmeasured();
@@ -556,10 +557,10 @@ impl FastPath for ShmTransport {
 
 impl FragmentedSends for ShmTransport {
     fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        if len < FLOW_FROM {
+        if len < FRAGMENTS_FROM {
             return Fragmentation::None;
         }
-        let piece = (len / FLOW_PIECES).max(FLOW_PIECE_MIN.min(len / 2));
+        let piece = (len / FRAGMENTS_MAX).max(FRAGMENT_MIN.min(len / 2));
         let piece = piece.next_multiple_of(UNIT).min(PACKET_MAX);
         let Ok(out) = self.out(peer) else {
             return Fragmentation::None;
@@ -701,7 +702,7 @@ impl NodeMemory for ShmTransport {
             .get_or_insert_with(|| self.neighbours.commons())
             .as_ref()?;
         let ranks = self.neighbours.size();
-        let share = all.len() / ranks.max(1) as usize / COMMONS_ALIGN * COMMONS_ALIGN;
+        let share = all.len() / ranks.max(1) as usize / COLL_HEAP_ALIGN * COLL_HEAP_ALIGN;
         (owner < ranks && share > 0).then(|| all.part(owner as usize * share, share))
     }
 

@@ -11,7 +11,7 @@ use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::store_policy::{ReadCosts, StoreChooser};
 use garonne_sync::user::UserMem;
-use garonne_transport::limits::COMMONS_BYTES;
+use garonne_transport::limits::COLL_HEAP_BYTES;
 use garonne_transport::limits::STORES_FROM;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -270,7 +270,7 @@ pub struct ThreadPeers {
 const BELL_BYTES: usize = 128;
 
 /// Where the words for a progress thread lie behind a doorbell.
-const HANDS_AT: usize = 8;
+const ASYNC_PROGRESS_AT: usize = 8;
 
 impl ThreadPeers {
     /// `ranks` ranks that see each other.
@@ -283,7 +283,7 @@ impl ThreadPeers {
             .map(|_| memory(layout::inbox_bytes(ranks, ranks)))
             .collect::<Result<Arc<[_]>, _>>()?;
         let bells = memory((ranks.max(1) as usize) * BELL_BYTES)?;
-        let commons = memory(ranks.max(1) as usize * COMMONS_BYTES)?;
+        let commons = memory(ranks.max(1) as usize * COLL_HEAP_BYTES)?;
         Ok((0..ranks)
             .map(|me| Self {
                 me,
@@ -315,7 +315,10 @@ impl NodePeers for ThreadPeers {
         (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES, 4))
     }
     fn hands(&self, peer: Peer) -> Option<Segment> {
-        (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES + HANDS_AT, 8))
+        (peer < self.size()).then(|| {
+            self.bells
+                .part(peer as usize * BELL_BYTES + ASYNC_PROGRESS_AT, 8)
+        })
     }
     fn process(&self, _peer: Peer) -> PeerProcess {
         PeerProcess::Same

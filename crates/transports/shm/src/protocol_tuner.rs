@@ -12,9 +12,9 @@
 
 use garonne_engine::transport::RendezvousMode;
 use garonne_transport::limits::{
-    PACE_CLASSES, PACE_EARNED_MAX, PACE_EARNED_SURE, PACE_EARNED_UNSURE, PACE_FROM_LOG2,
-    PACE_KERNEL_HANDICAP, PACE_LONG_FROM, PACE_RETRY_EVERY, PACE_SURE, PACE_TRIED_ONCE_FROM,
-    PACE_TRIES, PACE_TURNED, PACE_UNMEASURED, SHARE_MIN,
+    SHARE_MIN, TUNER_CHANGED, TUNER_CLASSES, TUNER_EARNED_MAX, TUNER_EARNED_SURE,
+    TUNER_EARNED_UNSURE, TUNER_FROM_LOG2, TUNER_KERNEL_HANDICAP, TUNER_LONG_FROM,
+    TUNER_RETRY_EVERY, TUNER_SURE, TUNER_TRIED_ONCE_FROM, TUNER_TRIES, TUNER_UNMEASURED,
 };
 use std::time::Duration;
 
@@ -32,17 +32,17 @@ fn column(way: RendezvousMode) -> usize {
 
 /// The class of a length.
 pub fn class(len: u64) -> usize {
-    (len.max(1).ilog2().saturating_sub(PACE_FROM_LOG2) as usize).min(PACE_CLASSES - 1)
+    (len.max(1).ilog2().saturating_sub(TUNER_FROM_LOG2) as usize).min(TUNER_CLASSES - 1)
 }
 
 /// From here on a way that is quicker for one class is so for the next, as a rule.
 fn class_of_long() -> usize {
-    class(PACE_LONG_FROM)
+    class(TUNER_LONG_FROM)
 }
 
 /// The shortest length of a class.
 pub fn class_len(class: usize) -> u64 {
-    1 << (PACE_FROM_LOG2 as usize + class)
+    1 << (TUNER_FROM_LOG2 as usize + class)
 }
 
 /// Nanoseconds of so many bytes at a pace.
@@ -52,8 +52,8 @@ fn price(pace: u32, len: u64) -> i64 {
 
 /// Messages in a row for which a way is tried.
 fn tries(len: u64) -> u32 {
-    if len < PACE_TRIED_ONCE_FROM {
-        PACE_TRIES
+    if len < TUNER_TRIED_ONCE_FROM {
+        TUNER_TRIES
     } else {
         1
     }
@@ -82,7 +82,7 @@ impl MeasuredTime {
         );
         let seen = self.seen;
         self.seen = seen.saturating_add(1);
-        if seen < PACE_SURE {
+        if seen < TUNER_SURE {
             // The first ones touch pages and caches for the first time.
             self.pace = if seen == 0 { now } else { now.min(old) };
             return false;
@@ -105,7 +105,7 @@ impl MeasuredTime {
         };
         self.slower += 1;
         // So often is no preemption, but other cores than before, or other caches.
-        let turned = self.slower == PACE_TURNED;
+        let turned = self.slower == TUNER_CHANGED;
         self.pace = if turned {
             self.slower = 0;
             self.slower_least
@@ -136,7 +136,7 @@ struct SizeClass {
 /// Paces from one peer.
 #[derive(Clone, Debug, Default)]
 pub struct ProtocolTuner {
-    classes: [SizeClass; PACE_CLASSES],
+    classes: [SizeClass; TUNER_CLASSES],
     /// Ways that turned out to be impossible.
     barred: [bool; WAYS.len()],
 }
@@ -172,15 +172,15 @@ impl ProtocolTuner {
         let known = &mut self.classes[class];
         let old = known.cells[way].pace;
         let share = if known.learning {
-            PACE_EARNED_UNSURE
+            TUNER_EARNED_UNSURE
         } else {
-            PACE_EARNED_SURE
+            TUNER_EARNED_SURE
         };
         known.earned += price(now, len) / share;
         if known.trying {
             known.earned -= price(now.saturating_sub(best.unwrap_or(now)), len);
         }
-        let most = price(now, len).saturating_mul(PACE_EARNED_MAX);
+        let most = price(now, len).saturating_mul(TUNER_EARNED_MAX);
         known.earned = known.earned.clamp(-most, most);
         // The first of several finds caches and lanes as another way left them.
         if known.trying && way == known.tried && known.left > 0 && known.left + 1 == tries(len) {
@@ -223,7 +223,7 @@ impl ProtocolTuner {
         let more = if WAYS[way] == RendezvousMode::Data {
             0
         } else {
-            pace / PACE_KERNEL_HANDICAP
+            pace / TUNER_KERNEL_HANDICAP
         };
         (pace.saturating_add(more), away)
     }
@@ -277,7 +277,7 @@ impl ProtocolTuner {
             .filter(|way| *way != usual && self.open(*way, len) && able(WAYS[*way]));
         let unsure = others
             .clone()
-            .filter(|way| known.cells[*way].seen < PACE_SURE);
+            .filter(|way| known.cells[*way].seen < TUNER_SURE);
         let best = self.guess(class, usual);
         let tries = i64::from(tries(len));
         let lost = |way: usize| {
@@ -285,17 +285,17 @@ impl ProtocolTuner {
         };
         let picked = unsure.min_by_key(|way| self.hope(class, *way)).or_else(|| {
             // In turn, but for those that could never be paid for.
-            let most = price(best, len).saturating_mul(PACE_EARNED_MAX);
+            let most = price(best, len).saturating_mul(TUNER_EARNED_MAX);
             let mut payable = others.filter(|way| lost(*way) <= most);
-            payable.next().filter(|_| known.since >= PACE_RETRY_EVERY)
+            payable.next().filter(|_| known.since >= TUNER_RETRY_EVERY)
         });
-        let learning = picked.is_some_and(|way| known.cells[way].seen < PACE_SURE);
+        let learning = picked.is_some_and(|way| known.cells[way].seen < TUNER_SURE);
         // What nothing at all is known about, or may be best, is tried at once, but not before the
         // usual way has been measured: packets keep to it until then, which leaves their lane in
         // the caches, and the first message of a length touches its memory for the first time.
         // Unless it cannot be gone now, or never runs alone and so is not measured.
         let begun =
-            known.cells[usual].seen > 0 || !able(WAYS[usual]) || known.since >= PACE_UNMEASURED;
+            known.cells[usual].seen > 0 || !able(WAYS[usual]) || known.since >= TUNER_UNMEASURED;
         let affordable = picked.filter(|way| begun && lost(*way) <= known.earned.max(0));
         let known = &mut self.classes[class];
         (known.learning, known.trying) = (learning, affordable.is_some());
@@ -373,14 +373,14 @@ mod tests {
     fn every_way_is_tried_some_times_before_one_is_preferred() {
         let mut pace = ProtocolTuner::default();
         let mut tried = Vec::new();
-        for _ in 0..20 * WAYS.len() * usize::from(PACE_SURE) {
+        for _ in 0..20 * WAYS.len() * usize::from(TUNER_SURE) {
             let way = pace.decide(LEN, any);
             pace.took(way, LEN, Duration::from_micros(100));
             tried.push(way);
         }
         for way in WAYS {
             let count = tried.iter().filter(|other| **other == way).count();
-            assert!(count >= usize::from(PACE_SURE), "{way:?} {count}");
+            assert!(count >= usize::from(TUNER_SURE), "{way:?} {count}");
         }
     }
 
@@ -558,6 +558,6 @@ mod tests {
             [class(0), class(4096), class(8191), class(8192)],
             [0, 0, 0, 1]
         );
-        assert_eq!(class(u64::MAX), PACE_CLASSES - 1);
+        assert_eq!(class(u64::MAX), TUNER_CLASSES - 1);
     }
 }

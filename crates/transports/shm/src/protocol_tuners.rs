@@ -9,16 +9,16 @@ use crate::cost_model::CostModel;
 use crate::protocol_tuner::{ProtocolTuner, TunerReport, WAYS, class_len};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkToken, RendezvousMode};
-use garonne_transport::limits::{PACE_CLASSES, PACES_SHOWN};
+use garonne_transport::limits::{TUNER_CLASSES, TUNERS_SHOWN};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Words of a row: the peer plus one (0: none), then for each class the paces in the order of
 /// [`WAYS`], in picoseconds per byte.
-const ROW: usize = 1 + PACE_CLASSES * WAYS.len();
+const ROW: usize = 1 + TUNER_CLASSES * WAYS.len();
 
 /// Bytes of the table that [`ProtocolTuners::shown_at`] tells of.
-pub const SHOWN_BYTES: usize = PACES_SHOWN * ROW * 4;
+pub const SHOWN_BYTES: usize = TUNERS_SHOWN * ROW * 4;
 
 /// The paces in a table that was read from another process, which may be anything: by peer, what is
 /// known of each length.
@@ -29,7 +29,7 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, TunerReport)>)> {
     };
     let row = |row: usize| {
         let peer = word(row * ROW)?.checked_sub(1)?;
-        let classes = (0..PACE_CLASSES).filter_map(|class| {
+        let classes = (0..TUNER_CLASSES).filter_map(|class| {
             let first = row * ROW + 1 + class * WAYS.len();
             let paces: [Option<u32>; WAYS.len()] =
                 std::array::from_fn(|way| word(first + way).filter(|pace| *pace > 0));
@@ -44,7 +44,7 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, TunerReport)>)> {
         });
         Some((peer, classes.collect()))
     };
-    (0..PACES_SHOWN).filter_map(row).collect()
+    (0..TUNERS_SHOWN).filter_map(row).collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl ProtocolTuners {
             seed: ProtocolTuner::default(),
             running: None,
             alive: 0,
-            shown: (0..PACES_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect(),
+            shown: (0..TUNERS_SHOWN * ROW).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let table: Vec<u8> = words.flatten().collect();
         assert_eq!(table.len(), SHOWN_BYTES);
         let shown = read_shown(&table);
-        assert_eq!(shown.len(), PACES_SHOWN);
+        assert_eq!(shown.len(), TUNERS_SHOWN);
         for (peer, lengths) in shown {
             assert!(!lengths.is_empty());
             for (len, known) in lengths {

@@ -4,7 +4,7 @@
 //! Used by `node`, never by an engine. A [`PendingChannels`] takes calls in and a
 //! [`ChannelConnect`] makes one; what either gives is a [`AgentChannel`], both of whose ends have
 //! proved the job's secret and which node they are. All of it is sealed. Never blocks; bounded by
-//! [`TRUSTED_MESSAGE_MAX`], and by what its user lets wait in [`AgentChannel::waiting`].
+//! [`AGENT_MESSAGE_MAX`], and by what its user lets wait in [`AgentChannel::waiting`].
 //!
 //! Messages are numbered, and kept until the other side has said that it has them: when the way
 //! fails, both go on over another connection ([`AgentChannel::renew`]), and nothing is lost or
@@ -15,7 +15,7 @@ use crate::connector::{ConnectFailure, ConnectStep, Connector};
 use crate::frame::{ASKED, ProcessId, RejectReason, StreamNumber};
 use crate::handshake::{HandshakeError, LocalIdentity};
 use crate::listener::Listener;
-use garonne_transport::limits::TRUSTED_MESSAGE_MAX;
+use garonne_transport::limits::AGENT_MESSAGE_MAX;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -199,9 +199,9 @@ impl AgentChannel {
     /// over, [`AgentChannel::receive`] tells behind what still came.
     ///
     /// # Errors
-    /// It is longer than [`TRUSTED_MESSAGE_MAX`].
+    /// It is longer than [`AGENT_MESSAGE_MAX`].
     pub fn send(&mut self, message: &[u8]) -> Result<(), ChannelLoss> {
-        if message.len() > TRUSTED_MESSAGE_MAX {
+        if message.len() > AGENT_MESSAGE_MAX {
             return Err(ChannelLoss::Over);
         }
         self.kept.push_back(message.to_vec());
@@ -293,7 +293,7 @@ impl AgentChannel {
                 u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
             };
             let (len, number, received) = (word(0) as usize, word(4), word(8));
-            if len > TRUSTED_MESSAGE_MAX {
+            if len > AGENT_MESSAGE_MAX {
                 return Err(ChannelLoss::Over);
             }
             let Some(message) = rest.get(..len) else {

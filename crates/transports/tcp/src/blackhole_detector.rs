@@ -11,7 +11,7 @@
 //! stream, by its calls. Time is an argument.
 
 use garonne_transport::limits::{
-    TCP_BRIEF_ADDRESSES, TCP_SEGMENT, TCP_SILENCE_MAX, TCP_SILENT_MAX,
+    TCP_SEGMENT, TCP_SHORT_PACKET_ADDRESSES, TCP_SILENCE_MAX, TCP_SILENT_MAX,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -118,7 +118,7 @@ impl BlackholeDetector {
 /// A connection that was silent from its beginning has not lived for longer.
 const LIVED: Duration = TCP_SILENCE_MAX.saturating_mul(2);
 
-/// Addresses to which longer packets are lost; beyond [`TCP_BRIEF_ADDRESSES`] the first is
+/// Addresses to which longer packets are lost; beyond [`TCP_SHORT_PACKET_ADDRESSES`] the first is
 /// forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct ShortLivedConnections(VecDeque<IpAddr>);
@@ -130,7 +130,7 @@ impl ShortLivedConnections {
         if self.has(address) {
             return;
         }
-        if self.0.len() >= TCP_BRIEF_ADDRESSES {
+        if self.0.len() >= TCP_SHORT_PACKET_ADDRESSES {
             self.0.pop_front();
         }
         self.0.push_back(address);
@@ -257,15 +257,17 @@ mod tests {
     fn addresses_are_remembered_up_to_a_bound() {
         let mut brief = ShortLivedConnections::default();
         let address = |n: usize| IpAddr::from((n as u32).to_be_bytes());
-        for n in 0..TCP_BRIEF_ADDRESSES + 1 {
+        for n in 0..TCP_SHORT_PACKET_ADDRESSES + 1 {
             assert!(!brief.has(address(n)));
             (0..2).for_each(|_| brief.add(address(n)));
-            assert!(brief.has(address(n)) && brief.0.len() == TCP_BRIEF_ADDRESSES.min(n + 1));
+            assert!(
+                brief.has(address(n)) && brief.0.len() == TCP_SHORT_PACKET_ADDRESSES.min(n + 1)
+            );
         }
         assert!(
             !brief.has(address(0))
                 && brief.has(address(1))
-                && brief.has(address(TCP_BRIEF_ADDRESSES))
+                && brief.has(address(TCP_SHORT_PACKET_ADDRESSES))
         );
     }
 

@@ -3,7 +3,7 @@
 //!
 //! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is
 //! missing when a connection breaks goes back to them. Bounded by what they ask for and by
-//! [`TCP_ASKS_MAX`] on the serving side; requests take turns by frames, so none starves another.
+//! [`TCP_BULK_REQUESTS_MAX`] on the serving side; requests take turns by frames, so none starves another.
 
 pub(crate) mod eager_prefix;
 #[cfg(any(test, fuzzing))]
@@ -22,7 +22,8 @@ use crate::replay_log::AckViolation;
 use garonne_sync::user::Data;
 use garonne_transport::iovec::{CopyDirection, IoBlock};
 use garonne_transport::limits::{
-    ADVANCE_LOOKS, TCP_ASKS_MAX, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
+    EAGER_PREFIX_POLLS, TCP_BLOCK_LEAST, TCP_BLOCKS, TCP_BOUNCE, TCP_BULK_FRAME,
+    TCP_BULK_REQUESTS_MAX,
 };
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -563,7 +564,7 @@ impl BulkConnection {
                     return Ok((got, self.advanced(head.number, ask)?));
                 }
                 // Of what waits here a refusal is next to nothing else.
-                if self.asks_waiting() + self.next.len() / HEAD >= TCP_ASKS_MAX {
+                if self.asks_waiting() + self.next.len() / HEAD >= TCP_BULK_REQUESTS_MAX {
                     return Err(AckViolation);
                 }
                 Ok((got, Some(BulkEvent::Asks(head.number, ask))))
@@ -625,7 +626,7 @@ impl BulkConnection {
         let got = match &mut read.goes {
             SendState::Parked(looks) => {
                 *looks += 1;
-                return Ok(match *looks > ADVANCE_LOOKS {
+                return Ok(match *looks > EAGER_PREFIX_POLLS {
                     true => (IoResult::Moved(0), Some(BulkEvent::Unread(read.number))),
                     false => (IoResult::Later, None),
                 });

@@ -17,7 +17,9 @@ use garonne_engine::schedule::coalesce::{
 };
 use garonne_engine::schedule::plugin::{CheckedPlugin, CoalesceQuery};
 use garonne_engine::transport::{PacketHeader, PacketKind};
-use garonne_transport::limits::{TCP_NAP, TCP_NAPS_IDLE, TCP_NAPS_LONGER, TCP_NAPS_STUCK};
+use garonne_transport::limits::{
+    TCP_COALESCE_CHECK, TCP_COALESCE_CHECKS_IDLE, TCP_COALESCE_CHECKS_STUCK, TCP_COALESCE_DOUBLINGS,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -258,12 +260,15 @@ impl Coalescer {
         }
         self.stuck = if moved { 0 } else { self.stuck + 1 };
         self.idle += 1;
-        self.watched = self.idle < TCP_NAPS_IDLE || self.keeps_something(&ctx.peers);
+        self.watched = self.idle < TCP_COALESCE_CHECKS_IDLE || self.keeps_something(&ctx.peers);
         if self.watched || self.rest.is_empty() {
-            return self.watched.then_some(TCP_NAP);
+            return self.watched.then_some(TCP_COALESCE_CHECK);
         }
         // Who keeps something meanwhile calls.
-        Some(TCP_NAP * (1 << (self.stuck / TCP_NAPS_STUCK).min(TCP_NAPS_LONGER)))
+        Some(
+            TCP_COALESCE_CHECK
+                * (1 << (self.stuck / TCP_COALESCE_CHECKS_STUCK).min(TCP_COALESCE_DOUBLINGS)),
+        )
     }
 }
 

@@ -27,9 +27,9 @@ use crate::peer::{ConnectState, RetryDecision, TcpPeer};
 use crate::sockets::EpollTarget;
 use crate::{LOST, PeerDirectory, sys};
 use garonne_engine::api::Peer;
-use garonne_engine::limits::STRIPE_RAILS;
+use garonne_engine::limits::STRIPE_PATHS;
 use garonne_engine::transport::ClaimError;
-use garonne_transport::limits::{TCP_CARRIED, TCP_FURTHER_AGAIN, TCP_SEGMENT};
+use garonne_transport::limits::{TCP_CARRIED, TCP_EXTRA_NETWORK_RETRY, TCP_SEGMENT};
 use rustix::event::epoll::EventFlags;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -171,7 +171,7 @@ impl Connections {
         let first = remote.calls(StreamNumber::Bulk(0)).met.filter(|_| is_open);
         self.want_fabric(ctx, peer);
         let networks = self.directory.networks(peer);
-        for (network, path) in networks.iter().zip(1..STRIPE_RAILS as u8) {
+        for (network, path) in networks.iter().zip(1..STRIPE_PATHS as u8) {
             let Some(remote) = ctx.peers.get_mut(peer) else {
                 return;
             };
@@ -329,8 +329,8 @@ impl Connections {
         };
         let calls = remote.calls(stream);
         let _ = calls.failed(failure, now);
-        calls.put_off(now + TCP_FURTHER_AGAIN);
-        ctx.timers.remind(now + TCP_FURTHER_AGAIN);
+        calls.put_off(now + TCP_EXTRA_NETWORK_RETRY);
+        ctx.timers.remind(now + TCP_EXTRA_NETWORK_RETRY);
     }
 
     /// A call goes on.

@@ -22,7 +22,7 @@ use crate::timers::Timers;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{BulkToken, PacketHeader, PacketKind};
 use garonne_sync::user::Data;
-use garonne_transport::limits::{ADVANCE_MAX, TCP_SILENCE_LOOK};
+use garonne_transport::limits::{EAGER_PREFIX_MAX, TCP_SILENCE_CHECK};
 use rustix::event::epoll::EventFlags;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -121,7 +121,7 @@ impl TransportContext {
             if let Some(bulk) = remote.paths.at(0).bulk.socket_mut() {
                 bulk.nobody_polls();
             }
-            self.flush_some(peer, StreamNumber::Bulk(0), ADVANCE_MAX as usize);
+            self.flush_some(peer, StreamNumber::Bulk(0), EAGER_PREFIX_MAX as usize);
         }
     }
 
@@ -157,7 +157,7 @@ impl TransportContext {
     /// The owner of a region waits for what of it is lent.
     pub(crate) fn recall(&mut self, peer: Peer, cookie: u64, token: BulkToken) {
         self.regions.recall(peer, cookie, token);
-        self.timers.remind(Instant::now() + TCP_SILENCE_LOOK);
+        self.timers.remind(Instant::now() + TCP_SILENCE_CHECK);
     }
 
     /// Tells of regions of which nothing is lent any more.
@@ -241,7 +241,7 @@ impl TransportContext {
                 .is_some_and(|remote| remote.is_waiting())
         };
         if self.timers.is_unconfirmed() || self.peers.met().iter().any(waiting) {
-            self.timers.remind(now + TCP_SILENCE_LOOK);
+            self.timers.remind(now + TCP_SILENCE_CHECK);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::packet_stream::{SendResult, StreamEvent};
 use crate::path_transport::PathTransport;
 use crate::peer::TcpPeer;
 use garonne_engine::api::Peer;
-use garonne_engine::limits::STRIPE_RAILS;
+use garonne_engine::limits::STRIPE_PATHS;
 use garonne_engine::transport::PollSink;
 use garonne_transport::limits::TCP_FILLS_MAX;
 use std::time::Instant;
@@ -91,7 +91,7 @@ impl TcpTransport {
             return told;
         }
         remote.went_first = false;
-        let mut bulk = [Intake::All; STRIPE_RAILS + 1];
+        let mut bulk = [Intake::All; STRIPE_PATHS + 1];
         let paths = remote.paths.numbers();
         let reads_done = self.ctx.notices.reads();
         for path in paths.clone() {

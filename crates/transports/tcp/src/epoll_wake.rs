@@ -7,7 +7,7 @@
 
 use garonne_engine::api::Error;
 use garonne_engine::transport::WakeSource;
-use garonne_transport::limits::COMPOSED_NAP;
+use garonne_transport::limits::MULTI_SLEEP;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -107,7 +107,7 @@ impl SocketSet {
 
     /// How long the sleep of somebody may last who is `watched` for, or is not.
     pub fn limit_if(&self, watched: bool) -> Option<Duration> {
-        let nap = (!watched).then_some(COMPOSED_NAP);
+        let nap = (!watched).then_some(MULTI_SLEEP);
         self.wake.limit(nap)
     }
 }

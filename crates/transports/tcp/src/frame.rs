@@ -8,7 +8,7 @@
 
 use crate::ofi_path::hello::{HELLO_MAX, LENT};
 use crate::versions::Versions;
-use garonne_engine::limits::STRIPE_RAILS;
+use garonne_engine::limits::STRIPE_PATHS;
 use garonne_engine::transport::PacketHeader;
 use garonne_transport::limits::{TCP_BULK_FRAME, TCP_PACKET_MAX};
 
@@ -66,7 +66,7 @@ pub const UNASKED: u32 = 1 << 31;
 
 /// The way that stands for a fast network, which libfabric reaches: its connection carries requests
 /// and keys alone.
-pub const FABRIC: u8 = STRIPE_RAILS as u8;
+pub const FABRIC: u8 = STRIPE_PATHS as u8;
 
 /// The way of two ranks of one host that is no connection: the receiver copies from the sender's
 /// memory. Such a pair has no further network.
@@ -78,7 +78,7 @@ pub enum StreamNumber {
     /// Packets.
     Small,
     /// Bulk data and requests for it: 0 the one that every pair has, the others one for each
-    /// further network that both hosts are on, below [`STRIPE_RAILS`]; then [`FABRIC`].
+    /// further network that both hosts are on, below [`STRIPE_PATHS`]; then [`FABRIC`].
     Bulk(u8),
 }
 

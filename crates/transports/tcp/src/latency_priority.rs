@@ -4,7 +4,9 @@
 //! them it may move at a time. Only what moves large data reads the clock.
 
 use garonne_engine::transport::{PacketHeader, PacketKind};
-use garonne_transport::limits::{TCP_BRISK_FOR, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICE_YIELDING};
+use garonne_transport::limits::{
+    TCP_LATENCY_PRIORITY_FOR, TCP_SLICE, TCP_SLICE_ALONE, TCP_SLICE_YIELDING,
+};
 use std::time::Instant;
 
 /// True while small messages come and go, so that bulk data must leave them their turn often. Only
@@ -44,7 +46,7 @@ impl LatencyPriority {
         if self.fresh || self.since.is_some() {
             let now = now();
             let since = self.since.filter(|_| !self.fresh).unwrap_or(now);
-            self.since = (now < since + TCP_BRISK_FOR).then_some(since);
+            self.since = (now < since + TCP_LATENCY_PRIORITY_FOR).then_some(since);
             self.fresh = false;
         }
         match self.since {
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
         brisk.small(&packet(PacketKind::Eager));
         // It counts from when bulk data moves.
-        let after = |part: u32| move || begun + TCP_BRISK_FOR * part / 4;
+        let after = |part: u32| move || begun + TCP_LATENCY_PRIORITY_FOR * part / 4;
         for part in [8, 9, 11] {
             assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
         }

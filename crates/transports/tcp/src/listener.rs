@@ -14,7 +14,8 @@ use crate::listener_gate::{ListenerGate, accept};
 use crate::unauthenticated::{Authenticated, HandshakeProgress, Unauthenticated};
 use garonne_engine::api::Error;
 use garonne_transport::limits::{
-    TCP_ACCEPTS_PER_POLL, TCP_BACKLOG, TCP_PROOF_STAYS, TCP_STRANGER_LIMIT, TCP_STRANGERS_MAX,
+    TCP_ACCEPTS_PER_POLL, TCP_AUTHENTICATION_LIMIT, TCP_BACKLOG, TCP_PROOF_STAYS,
+    TCP_UNAUTHENTICATED_MAX,
 };
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,7 +61,7 @@ impl Listener {
         Self {
             latch: ListenerGate::new(&listener),
             listener,
-            strangers: (0..TCP_STRANGERS_MAX).map(|_| None).collect(),
+            strangers: (0..TCP_UNAUTHENTICATED_MAX).map(|_| None).collect(),
             turned_away: None,
         }
     }
@@ -189,7 +190,7 @@ impl Listener {
         for stranger in &mut self.strangers {
             left |= stranger
                 .take_if(|stranger| {
-                    now >= stranger.since() + TCP_STRANGER_LIMIT
+                    now >= stranger.since() + TCP_AUTHENTICATION_LIMIT
                         && !connection::has_come(stranger.socket())
                 })
                 .is_some();
@@ -203,6 +204,6 @@ impl Listener {
             .flatten()
             .map(Unauthenticated::since)
             .min();
-        since.map(|since| since + TCP_STRANGER_LIMIT)
+        since.map(|since| since + TCP_AUTHENTICATION_LIMIT)
     }
 }

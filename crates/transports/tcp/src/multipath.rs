@@ -28,7 +28,7 @@ use garonne_engine::schedule::plugin::{CheckedPlugin, RailView, StripeQuery};
 use garonne_engine::schedule::stripe::{self, RailEstimate};
 use garonne_engine::transport::{BulkToken, RegionDescriptor};
 use garonne_sync::user::Data;
-use garonne_transport::limits::{FABRIC_SILENT_LOOKS, TCP_PATH_RATE, TCP_PIECES, TCP_SPREAD_LEAST};
+use garonne_transport::limits::{OFI_SILENT_CHECKS, TCP_MULTIPATH_MIN, TCP_PATH_RATE, TCP_PIECES};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -146,7 +146,7 @@ impl Multipath {
     /// Returns whether so much is to be read that further paths are worth opening.
     pub(crate) fn is_much(&self) -> bool {
         let asked: u64 = self.paths.iter().map(|path| path.bulk.backlog()).sum();
-        self.left() + asked >= TCP_SPREAD_LEAST
+        self.left() + asked >= TCP_MULTIPATH_MIN
     }
 
     /// Something is asked for on this way, or would be on the first.
@@ -415,7 +415,7 @@ impl Multipath {
                 };
                 let index = able.iter().position(|one| one == path).unwrap_or(0);
                 let ways = self.ways(able);
-                let len = if self.wholes[at].ask.len < TCP_SPREAD_LEAST {
+                let len = if self.wholes[at].ask.len < TCP_MULTIPATH_MIN {
                     if stripe::first(&ways, len) == index {
                         len
                     } else {
@@ -462,7 +462,7 @@ impl Multipath {
             } else {
                 usable
             };
-            let short = self.wholes[at].ask.len < TCP_SPREAD_LEAST;
+            let short = self.wholes[at].ask.len < TCP_MULTIPATH_MIN;
             let lanes = self.lanes(usable, short.then_some(len));
             if lanes.iter().all(|lane| lane.room == 0) {
                 return (asked, false);
@@ -592,7 +592,7 @@ impl Multipath {
             } else {
                 0
             };
-            let looks = path.bulk.fabric().map_or(1, |_| FABRIC_SILENT_LOOKS);
+            let looks = path.bulk.fabric().map_or(1, |_| OFI_SILENT_CHECKS);
             if path.pace.silent_looks >= looks && !path.pace.stalls {
                 silent.push(number);
             }

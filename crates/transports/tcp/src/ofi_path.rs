@@ -8,7 +8,7 @@
 //! given back when the piece has been read, or when the endpoint is closed, which ends what a
 //! device still does: so the endpoint lives and dies with its connection, and whatever goes wrong
 //! ends both; what is missing then comes by another way. Polled by whoever polls the transport, and
-//! only while something is under way. Bounded by what the paths ask for, and by [`TCP_ASKS_MAX`] on
+//! only while something is under way. Bounded by what the paths ask for, and by [`TCP_BULK_REQUESTS_MAX`] on
 //! the lending side.
 
 pub(crate) mod endpoint_opener;
@@ -26,8 +26,8 @@ use crate::sys;
 use garonne_ofi::endpoint::{Endpoint, Event, Peer, Region};
 use garonne_sync::user::{Data, UserMem};
 use garonne_transport::limits::{
-    FABRIC_FAILS_MAX, FABRIC_LOOK, FABRIC_NAP, FABRIC_READ, FABRIC_READS, FABRIC_SILENT_LOOKS,
-    TCP_ASKS_MAX,
+    OFI_CHECK_EVERY, OFI_FAILURES_MAX, OFI_POLL_EVERY, OFI_READ_MAX, OFI_READS_IN_FLIGHT,
+    OFI_SILENT_CHECKS, TCP_BULK_REQUESTS_MAX,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::os::fd::OwnedFd;
@@ -231,7 +231,7 @@ impl OfiPath {
             self.fails = 0;
         } else if reads_broke {
             self.fails += 1;
-            if self.fails >= FABRIC_FAILS_MAX {
+            if self.fails >= OFI_FAILURES_MAX {
                 self.unused = Some(NotUsedReason::Failed);
             }
         }
@@ -312,7 +312,7 @@ impl OfiPath {
             .iter_mut()
             .filter_map(|lent| lent.recalled.as_mut())
         {
-            kept |= *looks >= FABRIC_SILENT_LOOKS;
+            kept |= *looks >= OFI_SILENT_CHECKS;
             *looks += 1;
         }
         kept
@@ -406,10 +406,10 @@ impl OfiPath {
         }
         self.moved += moved;
         let mut under_way: u32 = self.reads.iter().map(|read| read.under_way).sum();
-        let most = FABRIC_READ.min(device.endpoint.read_max() as u64).max(1);
+        let most = OFI_READ_MAX.min(device.endpoint.read_max() as u64).max(1);
         for read in &mut self.reads {
             let Some(remote) = read.remote else { continue };
-            while read.begun < read.piece.len && under_way < FABRIC_READS {
+            while read.begun < read.piece.len && under_way < OFI_READS_IN_FLIGHT {
                 let len = most.min(read.piece.len - read.begun);
                 let begun = sys::read_remote(
                     &mut device.endpoint,
@@ -479,7 +479,7 @@ impl OfiPath {
             }
             FrameKind::Ask => {
                 let ask = ReadRequest::decode(body.first_chunk::<ASK>().ok_or(AckViolation)?);
-                if self.lent.len() >= TCP_ASKS_MAX {
+                if self.lent.len() >= TCP_BULK_REQUESTS_MAX {
                     return Err(AckViolation);
                 }
                 Ok(Some(BulkEvent::Asks(head.number, ask)))
@@ -574,8 +574,8 @@ impl OfiPath {
         }
         needed.then(|| match (endpoint.wait().is_some(), endpoint.may_sleep()) {
             (true, false) => Duration::ZERO,
-            (true, true) => FABRIC_LOOK,
-            (false, _) => FABRIC_NAP,
+            (true, true) => OFI_CHECK_EVERY,
+            (false, _) => OFI_POLL_EVERY,
         })
     }
 }

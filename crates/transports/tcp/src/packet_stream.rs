@@ -16,7 +16,7 @@ use garonne_engine::transport::{Fragments, PacketClass, PacketHeader, PacketKind
 use garonne_sync::user::{Scratch, UserMem};
 use garonne_transport::iovec::{CopyDirection, IoBlock};
 use garonne_transport::limits::{
-    TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_LEAN, TCP_RECEIVE, TCP_UNSENT_MAX,
+    TCP_ACK_BYTES, TCP_ACK_FRAMES, TCP_ACK_LATE, TCP_RECEIVE, TCP_SMALL_READ, TCP_UNSENT_MAX,
 };
 
 /// Something that came from the peer.
@@ -268,7 +268,7 @@ impl PacketStream {
         }
         let mut room = TCP_RECEIVE - self.end;
         if self.lean && self.start == self.end {
-            room = room.min(TCP_LEAN);
+            room = room.min(TCP_SMALL_READ);
         }
         match channel.recv_into(mem, self.end as isize, room) {
             IoResult::Moved(moved) => {
@@ -294,11 +294,11 @@ impl PacketStream {
             },
             IoBlock {
                 addr: buffer.mem().addr(0),
-                len: TCP_LEAN,
+                len: TCP_SMALL_READ,
             },
         ];
         let (got, room) = match channel.move_blocks(CopyDirection::Read, &mut blocks) {
-            Some(got) => (got, len + TCP_LEAN),
+            Some(got) => (got, len + TCP_SMALL_READ),
             None => (channel.recv_into(to, 0, len), len),
         };
         let IoResult::Moved(moved) = got else {

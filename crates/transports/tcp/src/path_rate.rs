@@ -3,7 +3,7 @@
 //! Owned by the path. Time is an argument.
 
 use garonne_transport::limits::{
-    TCP_PACE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_WAY, TCP_TUNED_COUNTS,
+    TCP_KNOWN_RATE_WEIGHT, TCP_RATE_MEMORY, TCP_SLOW_AGAIN, TCP_SLOW_COST, TCP_SLOW_PATH,
 };
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl PathRate {
         if self.rate().is_some() {
             return false;
         }
-        (self.bytes, self.took) = (rate * TCP_TUNED_COUNTS, TCP_TUNED_COUNTS);
+        (self.bytes, self.took) = (rate * TCP_KNOWN_RATE_WEIGHT, TCP_KNOWN_RATE_WEIGHT);
         self.latency = latency;
         // Doubted after a while, as what it brought itself.
         self.last = Some((now, Duration::ZERO));
@@ -64,7 +64,7 @@ impl PathRate {
         self.since = more.then_some((now, moved));
         // By time, not by pieces: what a queue on the way lets through at once in the beginning
         // says little of what it lets through in the long run.
-        let kept = (-took / TCP_PACE_MEMORY).exp();
+        let kept = (-took / TCP_RATE_MEMORY).exp();
         self.bytes = self.bytes * kept + bytes;
         self.took = self.took * kept + took;
     }
@@ -75,7 +75,7 @@ impl PathRate {
     pub(crate) fn forget_bad_moment(&mut self, now: Instant, fastest: f64) {
         let is_slow = self
             .rate()
-            .is_some_and(|rate| rate < fastest * TCP_SLOW_WAY);
+            .is_some_and(|rate| rate < fastest * TCP_SLOW_PATH);
         let due = |(last, took): (Instant, Duration)| {
             now > last + TCP_SLOW_AGAIN.max(took * TCP_SLOW_COST)
         };

@@ -11,9 +11,10 @@ use crate::handshake::HandshakeError;
 use crate::multipath::Multipath;
 use crate::packet_stream::PacketStream;
 use garonne_transport::limits::{
-    TCP_ASK_AFTER, TCP_ASK_EVERY, TCP_DRAINED_AFTER, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG,
-    TCP_GIVE_WAY_AFTER, TCP_GIVE_WAY_MAX, TCP_HIDDEN_LIMIT, TCP_HIGHER_WAITS, TCP_KEPT_ASKS_EVERY,
-    TCP_LOST_LIMIT, TCP_REFUSED_LIMIT, TCP_RETRY_FIRST, TCP_RETRY_MAX,
+    TCP_DISABLED_AFTER, TCP_FRUITLESS_MAX, TCP_FRUITLESS_WRONG, TCP_GIVE_WAY_AFTER,
+    TCP_GIVE_WAY_MAX, TCP_HIGHER_RANK_DELAY, TCP_LOST_LIMIT, TCP_REFUSED_LIMIT,
+    TCP_RELAYED_REQUEST_EVERY, TCP_RETRY_FIRST, TCP_RETRY_MAX, TCP_REVERSE_CONNECT_AFTER,
+    TCP_REVERSE_CONNECT_EVERY, TCP_UNREACHABLE_LIMIT,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -135,7 +136,11 @@ impl ConnectAttempts {
     pub(crate) fn broke(&mut self, now: Instant, higher: bool) {
         (self.lost_since, self.wanted_there) = (Some(now), None);
         self.watches_room = false;
-        self.call = ConnectState::At(if higher { now + TCP_HIGHER_WAITS } else { now });
+        self.call = ConnectState::At(if higher {
+            now + TCP_HIGHER_RANK_DELAY
+        } else {
+            now
+        });
     }
 
     /// The peer does not reach this side, and wants to be called. So it is called again where a
@@ -168,7 +173,9 @@ impl ConnectAttempts {
 
     /// Returns whether it is time to ask the peer for its call; it is asked then.
     pub(crate) fn asks(&mut self, now: Instant) -> bool {
-        let due = self.asked.is_none_or(|asked| now >= asked + TCP_ASK_EVERY);
+        let due = self
+            .asked
+            .is_none_or(|asked| now >= asked + TCP_REVERSE_CONNECT_EVERY);
         if due {
             self.asked = Some(now);
         }
@@ -195,7 +202,7 @@ impl ConnectAttempts {
             };
         }
         let both = self.lost_since.zip(self.wanted_there);
-        match both.is_some_and(|(lost, wanted)| now >= lost.max(wanted) + TCP_HIDDEN_LIMIT) {
+        match both.is_some_and(|(lost, wanted)| now >= lost.max(wanted) + TCP_UNREACHABLE_LIMIT) {
             true => RetryDecision::Apart,
             false => RetryDecision::Again,
         }
@@ -208,7 +215,7 @@ impl ConnectAttempts {
         let sought = self
             .refused_since
             .filter(|_| *failure == ConnectFailure::Refused);
-        match sought.map_or(gone, |since| now >= since + TCP_HIDDEN_LIMIT) {
+        match sought.map_or(gone, |since| now >= since + TCP_UNREACHABLE_LIMIT) {
             true => RetryDecision::Gone,
             false => RetryDecision::Again,
         }
@@ -256,7 +263,7 @@ impl ConnectAttempts {
             .count();
         let in_vain = self
             .lost_since
-            .is_some_and(|since| now >= since + TCP_DRAINED_AFTER);
+            .is_some_and(|since| now >= since + TCP_DISABLED_AFTER);
         match left == 0 || in_vain {
             true => addresses,
             false => &addresses[..left],
@@ -358,12 +365,13 @@ impl ConnectAttempts {
                 let after = |wait: Duration| self.asked.map(|asked| asked + wait);
                 let ask = match line.called() {
                     None => {
-                        let ask = line.begun() + TCP_ASK_AFTER;
-                        Some(after(TCP_ASK_EVERY).map_or(ask, |again| ask.max(again)))
+                        let ask = line.begun() + TCP_REVERSE_CONNECT_AFTER;
+                        Some(after(TCP_REVERSE_CONNECT_EVERY).map_or(ask, |again| ask.max(again)))
                     }
-                    Some(called) if line.is_kept() => {
-                        Some(after(TCP_KEPT_ASKS_EVERY).unwrap_or(called + TCP_KEPT_ASKS_EVERY))
-                    }
+                    Some(called) if line.is_kept() => Some(
+                        after(TCP_RELAYED_REQUEST_EVERY)
+                            .unwrap_or(called + TCP_RELAYED_REQUEST_EVERY),
+                    ),
                     Some(_) => None,
                 };
                 ask.into_iter().chain(limit).min()
@@ -501,7 +509,7 @@ mod tests {
         assert_eq!(verdict, RetryDecision::Again);
         let verdict = calls.failed_hidden(
             &ConnectFailure::Unreachable,
-            asked + stopped + TCP_HIDDEN_LIMIT,
+            asked + stopped + TCP_UNREACHABLE_LIMIT,
         );
         assert_eq!(verdict, RetryDecision::Apart);
     }
@@ -512,7 +520,7 @@ mod tests {
             given_up(|calls, now| calls.failed_led(&failure, now) == RetryDecision::Gone).unwrap()
         };
         let refused = led(ConnectFailure::Refused);
-        assert!((TCP_HIDDEN_LIMIT..TCP_HIDDEN_LIMIT + TCP_RETRY_MAX).contains(&refused));
+        assert!((TCP_UNREACHABLE_LIMIT..TCP_UNREACHABLE_LIMIT + TCP_RETRY_MAX).contains(&refused));
         for failure in [
             ConnectFailure::Unreachable,
             ConnectFailure::Unheard,
@@ -534,7 +542,7 @@ mod tests {
             let asked = begun + Duration::from_secs(3600);
             calls.wanted_there(asked);
             assert_eq!(calls.failed_hidden(&failure, asked), RetryDecision::Again);
-            let later = asked + TCP_HIDDEN_LIMIT;
+            let later = asked + TCP_UNREACHABLE_LIMIT;
             assert_eq!(calls.failed_hidden(&failure, later), RetryDecision::Apart);
         }
     }
@@ -542,10 +550,10 @@ mod tests {
     #[test]
     fn a_peer_is_asked_for_its_call_now_and_then() {
         let (mut calls, now) = (ConnectAttempts::default(), Instant::now());
-        assert!(calls.asks(now) && !calls.asks(now + TCP_ASK_EVERY / 2));
-        assert!(calls.asks(now + TCP_ASK_EVERY));
+        assert!(calls.asks(now) && !calls.asks(now + TCP_REVERSE_CONNECT_EVERY / 2));
+        assert!(calls.asks(now + TCP_REVERSE_CONNECT_EVERY));
         calls.opened();
-        assert!(calls.asks(now + TCP_ASK_EVERY));
+        assert!(calls.asks(now + TCP_REVERSE_CONNECT_EVERY));
     }
 
     #[test]
@@ -624,7 +632,7 @@ mod tests {
             &addresses[2..]
         );
         calls.broke(begun, false);
-        let (soon, late) = (begun + TCP_DRAINED_AFTER / 2, begun + TCP_DRAINED_AFTER);
+        let (soon, late) = (begun + TCP_DISABLED_AFTER / 2, begun + TCP_DISABLED_AFTER);
         let _ = calls.failed(&ConnectFailure::Unreachable, soon);
         assert_eq!(calls.may_try(&addresses, is_drained, soon), &addresses[..2]);
         assert_eq!(calls.may_try(&addresses, is_drained, late), addresses);

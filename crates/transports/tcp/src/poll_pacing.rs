@@ -2,12 +2,12 @@
 //! which it receives.
 //!
 //! Owned by the transport. Between two looks only the connection that brought something last is
-//! received from. Bounded by [`TCP_LOOK_EVERY`] polls that bring nothing, and by
-//! [`TCP_LOOK_SELDOM`] while that connection brings everything; the clock is read only then, and
+//! received from. Bounded by [`TCP_POLL_ALL_EVERY`] polls that bring nothing, and by
+//! [`TCP_POLL_ALL_AFTER`] while that connection brings everything; the clock is read only then, and
 //! then by one poll in so many.
 
 use garonne_engine::api::Peer;
-use garonne_transport::limits::{TCP_LOOK_EVERY, TCP_LOOK_SELDOM};
+use garonne_transport::limits::{TCP_POLL_ALL_AFTER, TCP_POLL_ALL_EVERY};
 use std::time::Instant;
 
 /// When all sockets are looked at, and not only that which brought something last.
@@ -31,7 +31,7 @@ impl LookInterval {
     fn is_due(&mut self, told: u32, now: impl FnOnce() -> Instant) -> bool {
         self.polls = self.polls.wrapping_add(1);
         self.brought |= told > 0;
-        self.polls.is_multiple_of(TCP_LOOK_EVERY)
+        self.polls.is_multiple_of(TCP_POLL_ALL_EVERY)
             && (told == 0 && !self.may_wait() || self.is_late(now))
     }
 
@@ -41,7 +41,7 @@ impl LookInterval {
 
     fn is_late(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let now = now();
-        now.saturating_duration_since(*self.since.get_or_insert(now)) >= TCP_LOOK_SELDOM
+        now.saturating_duration_since(*self.since.get_or_insert(now)) >= TCP_POLL_ALL_AFTER
     }
 
     /// In the look that is on something of another socket was seen, or not.
@@ -169,14 +169,14 @@ mod tests {
     #[test]
     fn looks_are_rare_only_while_the_one_connection_brings_something_and_no_other_does() {
         let mut looks = LookInterval::default();
-        let seldom = TCP_LOOK_SELDOM.as_micros() as u32 + TCP_LOOK_EVERY;
+        let seldom = TCP_POLL_ALL_AFTER.as_micros() as u32 + TCP_POLL_ALL_EVERY;
         for _ in 0..3 {
             assert_eq!(polls_to_a_look(&mut looks, 3), seldom);
             looks.ended();
         }
         assert_eq!(
             polls_to_a_look(&mut looks, 0),
-            TCP_LOOK_EVERY,
+            TCP_POLL_ALL_EVERY,
             "nothing came"
         );
         looks.saw_another(true);
@@ -184,7 +184,7 @@ mod tests {
         looks.ended();
         assert_eq!(
             polls_to_a_look(&mut looks, 3),
-            TCP_LOOK_EVERY,
+            TCP_POLL_ALL_EVERY,
             "another brought something"
         );
         looks.ended();
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_brings_something_in_every_poll_keeps_no_other_waiting() {
-        let seldom = TCP_LOOK_SELDOM.as_micros() as u32 + TCP_LOOK_EVERY;
+        let seldom = TCP_POLL_ALL_AFTER.as_micros() as u32 + TCP_POLL_ALL_EVERY;
         let mut looks = LookInterval::default();
         assert_eq!(polls_to_a_look(&mut looks, 1), seldom);
         looks.saw_another(true);
@@ -206,6 +206,6 @@ mod tests {
         let (mut looks, begun) = (LookInterval::default(), Instant::now());
         let polls =
             (1u32..).find(|poll| looks.is_due(1, || begun + Duration::from_millis((*poll).into())));
-        assert_eq!(polls, Some(2 * TCP_LOOK_EVERY));
+        assert_eq!(polls, Some(2 * TCP_POLL_ALL_EVERY));
     }
 }

@@ -20,8 +20,8 @@ use crate::handshake::Secret;
 use crate::listener_gate::{ListenerGate, accept};
 use crate::timer_fd::TimerFd;
 use garonne_transport::limits::{
-    RELAY_PASSAGES_MAX, RELAY_UNHEARD_MAX, TCP_ACCEPTS_PER_POLL, TCP_BRIEF_ADDRESSES,
-    TCP_SILENCE_LOOK, TCP_SILENCE_MAX,
+    RELAY_UNIDENTIFIED_MAX, RELAYED_CONNECTIONS_MAX, TCP_ACCEPTS_PER_POLL,
+    TCP_SHORT_PACKET_ADDRESSES, TCP_SILENCE_CHECK, TCP_SILENCE_MAX,
 };
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -191,7 +191,7 @@ impl Relay {
                         self.brief.add(called);
                     }
                 } else if waits {
-                    self.listens = Some(now + TCP_SILENCE_LOOK);
+                    self.listens = Some(now + TCP_SILENCE_CHECK);
                 }
             }
         }
@@ -214,7 +214,7 @@ impl Relay {
             let place = self.place(now, lead);
             let passage = RelayedConnection::Hearing(UnreadCall::new(caller, now));
             self.begun += 1;
-            self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
+            self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
             self.keep(place, false, passage);
         }
     }
@@ -248,7 +248,7 @@ impl Relay {
         let first = unheard
             .iter()
             .min_by_key(|(unheard, _)| (Reverse(counts.get(&unheard.from)), unheard.since));
-        let (_, place) = first.filter(|_| unheard.len() >= RELAY_UNHEARD_MAX)?;
+        let (_, place) = first.filter(|_| unheard.len() >= RELAY_UNIDENTIFIED_MAX)?;
         Some(*place)
     }
 
@@ -256,7 +256,7 @@ impl Relay {
     /// there is none, who has waited for the longest gives way, unless that is this one's own call.
     fn makes_room(&mut self, own: Option<&PendingCall>) -> bool {
         let heard = |passage: &&RelayedConnection| passage.unheard().is_none();
-        if self.passages.iter().flatten().filter(heard).count() < RELAY_PASSAGES_MAX {
+        if self.passages.iter().flatten().filter(heard).count() < RELAYED_CONNECTIONS_MAX {
             return true;
         }
         let oldest = self.halves.give_way(own);
@@ -294,7 +294,7 @@ impl Relay {
                     return;
                 }
                 if passage.flows() {
-                    self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
+                    self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
                 }
                 self.keep(place, true, passage);
             }
@@ -310,7 +310,7 @@ impl Relay {
         match self.halves.come(errand, place, now) {
             PairResult::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
                 Some(RelayedConnection::Waiting(other)) if other.is_there() => {
-                    self.listens.get_or_insert(now + TCP_SILENCE_LOOK);
+                    self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
                     if let Some(joined) = half.join(other) {
                         self.keep(place, true, joined);
                     }
@@ -357,7 +357,7 @@ pub(crate) mod hostile;
 fn fell_again(silent: &mut VecDeque<(IpAddr, Instant)>, address: IpAddr, now: Instant) -> bool {
     let at = silent.iter().position(|(known, _)| *known == address);
     let before = at.and_then(|at| silent.remove(at));
-    if silent.len() >= TCP_BRIEF_ADDRESSES {
+    if silent.len() >= TCP_SHORT_PACKET_ADDRESSES {
         silent.pop_front();
     }
     silent.push_back((address, now));

@@ -377,7 +377,7 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     stage.polls(10, &mut RecordedEvents::default());
     assert!(!stage.is_cut(&mut silent[0], 20));
     // Time is an argument.
-    let later = Instant::now() + garonne_transport::limits::TCP_STRANGER_LIMIT;
+    let later = Instant::now() + garonne_transport::limits::TCP_AUTHENTICATION_LIMIT;
     assert_eq!(stage.rail.connections.listener().keep_time(later), None);
     for socket in &mut silent {
         assert!(stage.is_cut(socket, 100_000));

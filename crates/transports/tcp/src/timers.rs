@@ -4,7 +4,7 @@
 //! Owned by the transport. Time is an argument, but for the processor time of the process.
 
 use crate::epoll_wake::EpollWake;
-use garonne_transport::limits::{TCP_AWAY, TCP_SILENCE_LOOK};
+use garonne_transport::limits::{TCP_SILENCE_CHECK, TCP_SUSPENDED_FROM};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Timers {
     /// others. `None`: it was not, or it computed, and could have looked.
     pub(crate) fn away(&self, now: Instant) -> Option<Duration> {
         let time = now.saturating_duration_since(self.deadline?);
-        (time >= TCP_AWAY && self.worked.elapsed() <= time / 2).then_some(time)
+        (time >= TCP_SUSPENDED_FROM && self.worked.elapsed() <= time / 2).then_some(time)
     }
 
     /// What is due is done from now on, and no deadline is set. Returns whether hosts are to be
@@ -87,7 +87,7 @@ impl Timers {
     pub(crate) fn begin(&mut self, now: Instant) -> bool {
         self.deadline = None;
         self.wake.set_deadline(None);
-        let listen = now >= self.listened + TCP_SILENCE_LOOK;
+        let listen = now >= self.listened + TCP_SILENCE_CHECK;
         if listen {
             self.listened = now;
         }

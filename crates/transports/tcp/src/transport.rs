@@ -18,8 +18,8 @@ use garonne_engine::transport::{
 };
 use garonne_sync::user::{Data, UserMem};
 use garonne_transport::limits::{
-    ADVANCE_MAX, TCP_EAGER_MAX, TCP_FLOW_HEAD, TCP_FLOW_MAX, TCP_INLINE_MAX, TCP_PACKED_MAX,
-    TCP_PACKET_MAX,
+    EAGER_PREFIX_MAX, TCP_EAGER_MAX, TCP_FIRST_FRAGMENT, TCP_FRAGMENTED_MAX, TCP_INLINE_MAX,
+    TCP_PACKED_MAX, TCP_PACKET_MAX,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ use std::time::Instant;
 /// says.
 pub(crate) fn ahead_of(descriptor: &RegionDescriptor) -> Option<u64> {
     let ahead = u64::from_le_bytes(descriptor.blob().try_into().ok()?);
-    (1..=ADVANCE_MAX).contains(&ahead).then_some(ahead)
+    (1..=EAGER_PREFIX_MAX).contains(&ahead).then_some(ahead)
 }
 
 impl TcpTransport {
@@ -98,7 +98,7 @@ impl Transport for TcpTransport {
         }
         Some(PeerCapabilities {
             eager_max: TCP_EAGER_MAX,
-            fragmented_max: TCP_FLOW_MAX,
+            fragmented_max: TCP_FRAGMENTED_MAX,
             can_read: true,
             can_write: false,
             pipeline_chunk: TCP_PACKET_MAX,
@@ -243,7 +243,7 @@ impl FastPath for TcpTransport {}
 
 impl FragmentedSends for TcpTransport {
     fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        if len <= TCP_INLINE_MAX || len > TCP_FLOW_MAX {
+        if len <= TCP_INLINE_MAX || len > TCP_FRAGMENTED_MAX {
             return Fragmentation::None;
         }
         let Some(remote) = self.ctx.peers.get_mut(peer) else {
@@ -258,7 +258,7 @@ impl FragmentedSends for TcpTransport {
         let first = if len <= TCP_PACKED_MAX {
             len
         } else {
-            TCP_FLOW_HEAD
+            TCP_FIRST_FRAGMENT
         };
         // A block for each long packet, and one in case the first does not fit behind what was sent
         // before.

@@ -50,9 +50,9 @@ pub struct SendChannel {
 
 /// Bytes of a send channel, and where in it the number of the next envelope and the send log lie,
 /// as they are read after the process's death.
-pub(crate) const TRACK_BYTES: usize = size_of::<SendChannel>();
+pub(crate) const SEND_CHANNEL_BYTES: usize = size_of::<SendChannel>();
 pub(crate) const NEXT_AT: usize = std::mem::offset_of!(SendChannel, next);
-pub(crate) const TRAIL_AT: usize = std::mem::offset_of!(SendChannel, log);
+pub(crate) const SEND_LOG_AT: usize = std::mem::offset_of!(SendChannel, log);
 
 impl SendChannel {
     /// The number of the next envelope of the sequence.

@@ -23,7 +23,7 @@ mod at {
     pub const MARK: usize = 0;
     /// Odd while the words behind it change.
     pub const SEQUENCE: usize = 1;
-    pub const GATES: usize = 2;
+    pub const PEER_STATES: usize = 2;
     /// The address of the first peer state, and the bytes of each.
     pub const FIRST: usize = 3;
     pub const STRIDE: usize = 4;
@@ -40,7 +40,7 @@ mod at {
 const HEADER_WORDS: usize = at::PLACES + PLACES.len();
 /// Peer states and bytes of one that a header is believed to have: above these it is no header any
 /// more.
-const GATES_MAX: u64 = 1 << 20;
+const PEER_STATES_MAX: u64 = 1 << 20;
 const STRIDE_MAX: u64 = 1 << 12;
 /// Number of attempts to read a peer state that changes meanwhile.
 const TRIES: usize = 16;
@@ -99,7 +99,7 @@ impl ExportedCounters {
     /// Publishes the addresses of all peer states.
     pub fn show(&mut self, gates: &[PeerState]) {
         self.runs.resize(gates.len(), [0; 3]);
-        self.set(at::GATES, gates.len());
+        self.set(at::PEER_STATES, gates.len());
         self.set(at::FIRST, gates.as_ptr().addr());
         self.set(at::RUNS, self.runs.as_ptr().addr());
         self.turn();
@@ -141,7 +141,7 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
     let sequence = header[at::SEQUENCE];
     let sane = header[at::MARK] == MARK
         && sequence.is_multiple_of(2)
-        && header[at::GATES] <= GATES_MAX
+        && header[at::PEER_STATES] <= PEER_STATES_MAX
         && (1..=STRIDE_MAX).contains(&header[at::STRIDE])
         && header[at::PLACES..]
             .iter()
@@ -149,7 +149,7 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
     if !sane {
         return None;
     }
-    let gates = header[at::GATES] as usize;
+    let gates = header[at::PEER_STATES] as usize;
     let stride = header[at::STRIDE] as usize;
     let quotas = CreditQuotas {
         envelopes: header[at::ENVELOPES] as u32,
@@ -317,8 +317,8 @@ mod tests {
         for (word, value) in [
             (at::MARK, 0),
             (at::SEQUENCE, 3),
-            (at::GATES, u64::MAX),
-            (at::GATES, 2),
+            (at::PEER_STATES, u64::MAX),
+            (at::PEER_STATES, 2),
             (at::STRIDE, 0),
             (at::STRIDE, u64::MAX),
             (at::FIRST, u64::MAX - 7),
@@ -345,7 +345,10 @@ mod tests {
         };
         assert_eq!(word(&counters, at::FIRST), all.as_ptr().addr() as u64);
         assert_eq!(
-            (word(&counters, at::GATES), word(&counters, at::SEQUENCE)),
+            (
+                word(&counters, at::PEER_STATES),
+                word(&counters, at::SEQUENCE)
+            ),
             (40, 80)
         );
         counters.hide();

@@ -2,11 +2,11 @@
 //!
 //! Plain data, made by [`Engine::waiting`] before a thread sleeps for long, and never on the path
 //! of a message. Bounded: [`PENDING_SHOWN`] operations and [`KEPT_SHOWN`] messages, found among at
-//! most [`WAITING_LOOK`] of each.
+//! most [`PENDING_SCAN_MAX`] of each.
 
 use crate::api::{CallOrigin, ContextId, Pattern, Peer};
 use crate::engine::Engine;
-use crate::limits::WAITING_LOOK;
+use crate::limits::PENDING_SCAN_MAX;
 use crate::matching::unexpected::MessageInfo;
 use crate::requests::{OpFlag, OpSide, OpState, Operation};
 use crate::transport::Transport;
@@ -192,7 +192,7 @@ impl<R: Transport> Engine<R> {
         let core = &self.core;
         let (mut receive, mut send): (Option<u32>, Option<&Operation>) = (None, None);
         let mut list = PendingReport::default();
-        for (slot, operation) in core.requests.iter().take(WAITING_LOOK) {
+        for (slot, operation) in core.requests.iter().take(PENDING_SCAN_MAX) {
             if !matches!(operation.state, OpState::Free | OpState::Complete)
                 && !operation.has(OpFlag::Abandoned)
                 && operation.side != OpSide::Access
@@ -237,7 +237,7 @@ impl<R: Transport> Engine<R> {
                     operation.origin,
                 )
             }),
-            more: list.more || core.requests.iter().nth(WAITING_LOOK).is_some(),
+            more: list.more || core.requests.iter().nth(PENDING_SCAN_MAX).is_some(),
             ..list
         }
     }
@@ -245,7 +245,7 @@ impl<R: Transport> Engine<R> {
     /// Lists messages that nobody has asked for; first those that differ from what `wanted` accepts
     /// in one thing alone.
     fn list_kept(&self, list: &mut PendingReport, wanted: Option<&Pattern>) {
-        let kept = || self.core.unexpected.unmatched().take(WAITING_LOOK);
+        let kept = || self.core.unexpected.unmatched().take(PENDING_SCAN_MAX);
         let is_near = |meta: &MessageInfo| {
             wanted.is_some_and(|pattern| {
                 let same_peer = pattern.source.is_none_or(|source| source.peer == meta.peer);

@@ -7,7 +7,7 @@
 //! nothing.
 
 use crate::api::{CallOrigin, ContextId, Peer, TypeDigest};
-use crate::fast::send_channel::{NEXT_AT, TRACK_BYTES, TRAIL_AT};
+use crate::fast::send_channel::{NEXT_AT, SEND_CHANNEL_BYTES, SEND_LOG_AT};
 use crate::fast::send_log;
 use crate::limits::{EVENTS, SEND_CHANNELS_KEPT, SEND_LOG};
 use crate::observe::events::{EVENT_BYTES, Event, EventKind, LOG_AT, LOG_BYTES};
@@ -19,10 +19,10 @@ const MAGIC: [u8; 8] = *b"GARONNEr";
 pub const FORMAT: u32 = 1;
 
 const LOG_SLOT: usize = slot_bytes(LOG_BYTES);
-const TRACK_SLOT: usize = slot_bytes(TRACK_BYTES);
+const SEND_CHANNEL_SLOT: usize = slot_bytes(SEND_CHANNEL_BYTES);
 
 /// Bytes of an area.
-pub const AREA_BYTES: usize = HEADER_BYTES + LOG_SLOT + SEND_CHANNELS_KEPT * TRACK_SLOT;
+pub const AREA_BYTES: usize = HEADER_BYTES + LOG_SLOT + SEND_CHANNELS_KEPT * SEND_CHANNEL_SLOT;
 
 /// Returns the header of an area.
 pub fn header() -> Vec<u8> {
@@ -39,7 +39,7 @@ pub fn header() -> Vec<u8> {
 /// Bytes of an area's slots: the log's first, then those of send channels.
 pub fn slots() -> Vec<usize> {
     std::iter::once(LOG_SLOT)
-        .chain(std::iter::repeat_n(TRACK_SLOT, SEND_CHANNELS_KEPT))
+        .chain(std::iter::repeat_n(SEND_CHANNEL_SLOT, SEND_CHANNELS_KEPT))
         .collect()
 }
 
@@ -96,8 +96,8 @@ pub fn read(bytes: &[u8], most: usize) -> Option<RecordedEvents> {
     }
     let log = value(bytes, HEADER_BYTES, LOG_BYTES);
     let tracks = (0..SEND_CHANNELS_KEPT).filter_map(|track| {
-        let slot = HEADER_BYTES + LOG_SLOT + track * TRACK_SLOT;
-        small_sends(value(bytes, slot, TRACK_BYTES)?, most)
+        let slot = HEADER_BYTES + LOG_SLOT + track * SEND_CHANNEL_SLOT;
+        small_sends(value(bytes, slot, SEND_CHANNEL_BYTES)?, most)
     });
     Some(RecordedEvents {
         events: log.and_then(|log| events(log, most)).unwrap_or_default(),
@@ -118,8 +118,8 @@ fn events(log: &[u8], most: usize) -> Option<Vec<(u64, Event)>> {
 
 fn small_sends(track: &[u8], most: usize) -> Option<SmallSends> {
     let sent = word(track, NEXT_AT)?;
-    let parties = word(track, TRAIL_AT)?;
-    let trail = track.get(TRAIL_AT..)?;
+    let parties = word(track, SEND_LOG_AT)?;
+    let trail = track.get(SEND_LOG_AT..)?;
     let first = sent.saturating_sub(most.min(SEND_LOG) as u64);
     let send = |number: u64| {
         let (tag, len, call, kind, site) = send_log::sent(trail, number)?;
@@ -200,10 +200,10 @@ mod tests {
     fn the_layout_is_that_of_its_format() {
         assert_eq!(FORMAT, 1);
         assert_eq!(
-            (AREA_BYTES, LOG_SLOT, TRACK_SLOT, VALUE_AT),
+            (AREA_BYTES, LOG_SLOT, SEND_CHANNEL_SLOT, VALUE_AT),
             (202_816, 65_600, 8_320, 32)
         );
-        assert_eq!((LOG_AT, NEXT_AT, TRAIL_AT), (65_544, 16, 24));
+        assert_eq!((LOG_AT, NEXT_AT, SEND_LOG_AT), (65_544, 16, 24));
     }
 
     #[test]

@@ -458,4 +458,4 @@ impl Core {
 }
 
 /// A peer state index for "this rank itself".
-pub(crate) const SELF_GATE: u32 = NONE;
+pub(crate) const SELF_PEER: u32 = NONE;

@@ -10,7 +10,7 @@
 use crate::api::{Error, Peer, Request};
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::limits::{BRIEF_BUDGET, OFFLOAD_MAX};
+use crate::limits::{OFFLOAD_MAX, SHARED_POLL_BUDGET};
 use crate::observe::tracer::TransferTimer;
 use crate::progress::CopyPolicy;
 use crate::protocol::early_rtr::EarlyWrite;
@@ -149,7 +149,7 @@ impl<R: Transport> Engine<R> {
     /// Makes progress like [`Engine::progress`], but leaves long copies to
     /// [`Engine::take_copy_job`], for hosts whose other threads wait meanwhile.
     pub fn progress_briefly(&mut self) -> bool {
-        let told = self.transport.poll(BRIEF_BUDGET, &mut self.core);
+        let told = self.transport.poll(SHARED_POLL_BUDGET, &mut self.core);
         if self.core.has_work {
             return self.progress_pass(CopyPolicy::Offloaded) || told != 0;
         }

@@ -1,5 +1,5 @@
-//! Rendezvous of large messages: requests to send, reading, letting the sender write, or both at once; data packets
-//! are sent by `progress`.
+//! Rendezvous of large messages: requests to send, reading, letting the sender write, or both at
+//! once; data packets are sent by `progress`.
 //!
 //! Called by passes of progress on both sides, and by the dispatch of packets. Each pass does one
 //! bulk operation per message, so that others get their turn. A receive whose data the sender may

@@ -7,7 +7,7 @@
 //! peer.
 
 use crate::api::{ContextId, Peer};
-use crate::limits::{STRIPE_LEAST, STRIPE_RAILS};
+use crate::limits::{STRIPE_LEAST, STRIPE_PATHS};
 use crate::schedule::order::{self, WindowEntry};
 use crate::schedule::stripe::{self, RailEstimate};
 use std::sync::atomic::AtomicU64;
@@ -110,7 +110,7 @@ pub struct StripeQuery<'a> {
     pub left: u64,
     /// Bytes of the next piece at least, and at most what its way says.
     pub least: u64,
-    /// The rails, at most [`STRIPE_RAILS`].
+    /// The rails, at most [`STRIPE_PATHS`].
     pub ways: &'a [RailView],
 }
 
@@ -302,7 +302,7 @@ impl CheckedPlugin {
     /// The next piece, of an allowed length, on a rail that has room, if the strategy names one;
     /// `Some(None)`: none before one that was asked for has come.
     pub fn piece(&self, flow: &StripeQuery<'_>) -> Option<Option<StripePiece>> {
-        if !self.decides.pieces || flow.ways.len() > STRIPE_RAILS {
+        if !self.decides.pieces || flow.ways.len() > STRIPE_PATHS {
             return None;
         }
         let answer = self.strategy.piece(flow);

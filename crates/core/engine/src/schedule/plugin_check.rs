@@ -6,7 +6,7 @@
 
 use crate::limits::{
     COALESCE_BYTES, COALESCE_EACH_MAX, EXAMINE_CASES, EXAMINE_STARVED, EXAMINE_STREAMS,
-    ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, STRIPE_LEAST, STRIPE_RAILS,
+    ORDER_LOOK_AHEAD, ORDER_SMALL_MAX, STRIPE_LEAST, STRIPE_PATHS,
 };
 use crate::schedule::order::{self, WindowEntry};
 use crate::schedule::plugin::{
@@ -399,7 +399,7 @@ fn flow(chance: &mut CheckRng) -> (StripeQuery<'static>, Vec<RailView>) {
             1 + chance.below(1 << log2)
         }
     };
-    let ready = chance.below(STRIPE_RAILS as u64 - 1) as u32;
+    let ready = chance.below(STRIPE_PATHS as u64 - 1) as u32;
     let lane = |number: u32, chance: &mut CheckRng| {
         // One has room at least.
         let asked = if number == ready {
@@ -420,7 +420,7 @@ fn flow(chance: &mut CheckRng) -> (StripeQuery<'static>, Vec<RailView>) {
         }
     };
     let several = (ready + 1).max(2)
-        + chance.below(u64::from(STRIPE_RAILS as u32 - (ready + 1).max(2)) + 1) as u32;
+        + chance.below(u64::from(STRIPE_PATHS as u32 - (ready + 1).max(2)) + 1) as u32;
     let ways = (0..several).map(|number| lane(number, chance)).collect();
     let flow = StripeQuery {
         peer: chance.below(1000) as u32,

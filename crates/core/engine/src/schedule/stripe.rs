@@ -143,7 +143,7 @@ pub fn most(way: &RailEstimate) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::STRIPE_RAILS;
+    use crate::limits::STRIPE_PATHS;
     use proptest::prelude::*;
 
     fn way(rate: f64, latency: f64, backlog: u64) -> RailEstimate {
@@ -282,7 +282,7 @@ mod tests {
         #[test]
         fn all_is_carried_whatever_the_strategy_and_however_wrong_it_is_about_the_ways(
             splitting in prop::sample::select(StripePolicy::ALL.to_vec()),
-            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_RAILS),
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_PATHS),
             total in 1u64..200_000_000,
             depth in 1usize..4,
         ) {
@@ -295,7 +295,7 @@ mod tests {
 
         #[test]
         fn all_is_carried_and_never_later_than_by_the_best_way_alone(
-            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_RAILS),
+            rates in prop::collection::vec((1.0f64..5000.0, 1.0f64..5000.0), 1..=STRIPE_PATHS),
             total in 1u64..200_000_000,
             depth in 2usize..4,
         ) {

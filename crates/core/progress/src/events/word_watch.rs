@@ -3,10 +3,10 @@
 //!
 //! There is one thread per [`Tasks`](crate::tasks::Tasks), started with the first word and ended
 //! when none is left. A word that nobody wakes with a futex call, or one beyond what the kernel
-//! accepts at once, is read every [`WORD_LOOK`].
+//! accepts at once, is read every [`WORD_CHECK_EVERY`].
 
 use crate::facade::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
-use crate::limits::{STACK, WORD_LOOK, WORDS};
+use crate::limits::{STACK, WORD_CHECK_EVERY, WORDS};
 use crate::sys;
 use crate::tasks::{AnyTask, Error, Scheduler, spawn_ordinary};
 use garonne_sync::futex::{self, WAIT_ANY_MAX};
@@ -198,7 +198,7 @@ impl WordWatcher {
                 )
                 .take(WAIT_ANY_MAX)
                 .collect();
-            futex::wait_any(&words, (!sleeping.is_empty()).then_some(WORD_LOOK));
+            futex::wait_any(&words, (!sleeping.is_empty()).then_some(WORD_CHECK_EVERY));
             self.naps.fetch_add(1, Ordering::AcqRel);
             futex::wake(&self.naps, u32::MAX);
         }

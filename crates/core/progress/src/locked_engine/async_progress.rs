@@ -24,7 +24,7 @@ use super::{LockedEngine, ProgressCaller, lock};
 use crate::backoff::Backoff;
 use crate::call_site_profile::{CallSiteProfile, ProfileTime, REOPENED_SITE};
 use crate::environment::Environment;
-use crate::limits::{HANDED_OVER_FROM, LOOKS_SOON, WORTH, WORTH_AWAKE};
+use crate::limits::{HANDED_OVER_FROM, POLL_DUE_SOON, RELEASE_WORTH, RELEASE_WORTH_AWAKE};
 use crate::sys;
 use crate::tasks::{self, Tasks, WorkerCores};
 use garonne_engine::api::Request;
@@ -280,9 +280,9 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             None => ProfileTime {
                 at: self.async_progress.now(),
                 worth: if self.async_progress.spin.is_worker_near() {
-                    WORTH_AWAKE
+                    RELEASE_WORTH_AWAKE
                 } else {
-                    WORTH
+                    RELEASE_WORTH
                 },
             },
             Some(grace) => ProfileTime {
@@ -390,7 +390,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         // Who sleeps does not know by when it has to look.
         let soon = self
             .arm_transport_wakeup(&mut shard, what)
-            .is_some_and(|limit| limit < LOOKS_SOON);
+            .is_some_and(|limit| limit < POLL_DUE_SOON);
         // What came before that called nobody.
         if known && !soon && !shard.has_work() {
             self.unlock(shard, false);

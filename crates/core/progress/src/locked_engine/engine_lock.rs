@@ -7,7 +7,7 @@
 //! operation. So a thread that finds the lock taken stays away for longer than that, and lets its
 //! holder go on.
 
-use crate::limits::{COURTESY_SPINS, DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX};
+use crate::limits::{DOUBLINGS_BEFORE_TURN, TURN, TURNS_MAX, YIELD_LOCK_SPINS};
 use garonne_engine::engine::Engine;
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::DeferredWakes;
@@ -250,7 +250,7 @@ impl<R: Transport> EngineLock<R> {
     /// Leaves the engine for a moment to those who need it: for who only looks for news. A hint,
     /// and bounded: they may not be running.
     pub(super) fn yield_to_waiting(&self) {
-        for _ in 0..COURTESY_SPINS {
+        for _ in 0..YIELD_LOCK_SPINS {
             if self.waiting.load(Ordering::Relaxed) == 0 {
                 return;
             }

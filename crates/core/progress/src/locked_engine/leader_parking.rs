@@ -15,7 +15,7 @@
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller};
 use crate::environment::Environment;
-use crate::limits::{LAYS_BACK, NAP_ON_BELL, NAPS_IN_VAIN};
+use crate::limits::{HANDOVER_POLLS, SLEEPS_IN_VAIN, STEP_ASIDE_SLEEP};
 use crate::messaging::WaitTarget;
 use garonne_engine::transport::Transport;
 use garonne_sync::deferred_wake::{self, DeferredWakes};
@@ -80,7 +80,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let (Some(bell), false) = (self.wake_source.bell(), self.serves_other_shards()) else {
             return false;
         };
-        for _ in 0..LAYS_BACK {
+        for _ in 0..HANDOVER_POLLS {
             let seen = self.waiters.event_count();
             let ticket = self.lock_engine().rail().arm();
             if self.advance(ProgressCaller::Program, LockPolicy::Wait) {
@@ -162,7 +162,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         self.note_awake();
         let relieved = self.leader.reliefs() != reliefs;
         naps.unrelieved = if relieved { 0 } else { naps.unrelieved + 1 };
-        naps.parked_last = naps.unrelieved < NAPS_IN_VAIN;
+        naps.parked_last = naps.unrelieved < SLEEPS_IN_VAIN;
         ParkOutcome::Leads
     }
 
@@ -217,7 +217,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             ticket = begun;
             deferred_wake::flush();
             self.wake_source
-                .sleep_among(ticket, Some(NAP_ON_BELL), &[seat.futex_word()]);
+                .sleep_among(ticket, Some(STEP_ASIDE_SLEEP), &[seat.futex_word()]);
             if bell.load(Ordering::SeqCst) != ticket {
                 continue;
             }
@@ -225,7 +225,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let now = self.leader.reliefs();
             naps = if now == reliefs { naps + 1 } else { 0 };
             reliefs = now;
-            if naps > 0 && (seat.has_leadership() || naps >= NAPS_IN_VAIN) {
+            if naps > 0 && (seat.has_leadership() || naps >= SLEEPS_IN_VAIN) {
                 break;
             }
         }

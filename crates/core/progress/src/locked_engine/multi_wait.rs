@@ -11,8 +11,8 @@ use super::LockedEngine;
 use super::wait_loop::LeaderWait;
 use crate::environment::{Environment, YieldOutcome};
 use crate::limits::{
-    CATCH_LOOKS, CATCH_ROOM_MAX, CATCH_TURNS, CROWDED_CALLS, GIVE_WAY_FIRST, GIVE_WAY_LAST,
-    SEATLESS_NAP, SERVED_BEFORE_ASIDE,
+    CROWDED_CALLS, LEADER_YIELD_FIRST, LEADER_YIELD_LAST, NO_SLOT_SLEEP, SERVED_BEFORE_ASIDE,
+    UNPOSTED_LEN_MAX, UNPOSTED_POLLS, UNPOSTED_TURNS,
 };
 use crate::messaging::WaitTarget;
 use garonne_engine::fast::recv::{FastRecv, ReceivedMessage};
@@ -111,7 +111,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                     }
                     None => {
                         if !who.yield_now() {
-                            std::thread::sleep(SEATLESS_NAP);
+                            std::thread::sleep(NO_SLOT_SLEEP);
                         }
                         continue;
                     }
@@ -218,7 +218,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// receive that is not posted would go to another that is posted meanwhile.
     #[inline(never)]
     pub(super) fn fast_recv_shared(&self, catch: &FastRecv) -> Option<ReceivedMessage> {
-        if catch.room > CATCH_ROOM_MAX || self.has_other_duties() {
+        if catch.room > UNPOSTED_LEN_MAX || self.has_other_duties() {
             return None;
         }
         if !self
@@ -231,7 +231,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return None;
         }
         let role = Leadership(&self.waiters);
-        let mut turns = 0..CATCH_TURNS;
+        let mut turns = 0..UNPOSTED_TURNS;
         let caught = loop {
             match turns.next().map(|_| self.try_fast_recv(catch)) {
                 Some(CatchAttempt::Received(caught)) => break Some(caught),
@@ -270,7 +270,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn try_fast_recv(&self, catch: &FastRecv) -> CatchAttempt {
         let mut shard = self.lock_engine();
         let before = shard.completions();
-        let turn = match shard.recv_blocking_fast(catch, CATCH_LOOKS) {
+        let turn = match shard.recv_blocking_fast(catch, UNPOSTED_POLLS) {
             Some(caught) => CatchAttempt::Received(caught),
             None if shard.can_recv_fast(catch) => CatchAttempt::NotYet,
             None => CatchAttempt::Unsuited,
@@ -313,7 +313,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             calls
         };
         if calls > 0 {
-            (courtesy.interval, courtesy.remaining) = (GIVE_WAY_FIRST, 0);
+            (courtesy.interval, courtesy.remaining) = (LEADER_YIELD_FIRST, 0);
         }
         if courtesy.remaining > 0 {
             courtesy.remaining -= 1;
@@ -327,8 +327,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             self.leader.set_core_contended(taken);
         }
         courtesy.interval = match given {
-            YieldOutcome::Taken => GIVE_WAY_FIRST,
-            YieldOutcome::Unused => (courtesy.interval * 2).min(GIVE_WAY_LAST),
+            YieldOutcome::Taken => LEADER_YIELD_FIRST,
+            YieldOutcome::Unused => (courtesy.interval * 2).min(LEADER_YIELD_LAST),
         };
         courtesy.remaining = courtesy.interval;
     }
@@ -382,8 +382,8 @@ impl CoreYield {
             notified: seats.notified_count(),
             served: 0,
             parked: seats.parked_count(),
-            interval: GIVE_WAY_FIRST,
-            remaining: GIVE_WAY_FIRST,
+            interval: LEADER_YIELD_FIRST,
+            remaining: LEADER_YIELD_FIRST,
         }
     }
 

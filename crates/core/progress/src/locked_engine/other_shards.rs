@@ -17,7 +17,7 @@ use super::open_operations::OpenOperations;
 use super::progress::LockPolicy;
 use super::{LockedEngine, ProgressCaller, lock};
 use crate::environment::Environment;
-use crate::limits::{BESIDE_DOUBLINGS, BESIDE_EVERY, BESIDE_NAP};
+use crate::limits::{OTHER_SHARDS_DOUBLINGS, OTHER_SHARDS_EVERY, OTHER_SHARDS_SLEEP};
 use crate::messaging::{Messaging, WaitKey};
 use garonne_engine::api::{Request, SHARDS_MAX};
 use garonne_engine::engine::Engine;
@@ -216,7 +216,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         let which = beside.others_of_thread() | beside.delegated_shards.load(Ordering::Relaxed);
         which != 0
-            && looks.is_multiple_of(BESIDE_EVERY)
+            && looks.is_multiple_of(OTHER_SHARDS_EVERY)
             && self.poll_shards(which, ProgressCaller::Program)
     }
 
@@ -414,7 +414,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let mut others = beside.shards.others(beside.shard, u32::MAX);
         others
             .next()
-            .map(|_| BESIDE_NAP * (1 << parks.min(BESIDE_DOUBLINGS)))
+            .map(|_| OTHER_SHARDS_SLEEP * (1 << parks.min(OTHER_SHARDS_DOUBLINGS)))
     }
 
     /// Whether something may come here that is to be seen to.
@@ -527,7 +527,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return false;
         }
         let looks = self.unused_tests.fetch_add(1, Ordering::Relaxed);
-        looks.is_multiple_of(BESIDE_EVERY) && self.poll_other_shards(ProgressCaller::Program)
+        looks.is_multiple_of(OTHER_SHARDS_EVERY) && self.poll_other_shards(ProgressCaller::Program)
     }
 
     /// The program goes on with this operation of another shard open: as

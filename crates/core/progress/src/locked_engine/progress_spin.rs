@@ -18,7 +18,8 @@ use super::progress_wakeup::WakeupWords;
 use super::{LockedEngine, ProgressCaller};
 use crate::environment::Environment;
 use crate::limits::{
-    VIGIL_CALLS, VIGIL_CALLS_MOST, VIGIL_GUESS, VIGIL_LOOKS, VIGIL_PAUSE, VIGIL_PAUSE_MOST,
+    PROGRESS_SPIN_GUESS, PROGRESS_SPIN_PAUSE, PROGRESS_SPIN_PAUSE_MAX, PROGRESS_SPIN_POLLS,
+    PROGRESS_WAKE_AFTER, PROGRESS_WAKE_AFTER_MAX,
 };
 use crate::sys;
 use garonne_engine::transport::Transport;
@@ -96,7 +97,7 @@ impl SpinControl {
                 left_at: AtomicU64::new(0),
                 often: AtomicBool::new(false),
                 asleep: AtomicU32::new(0),
-                calls_after: AtomicU32::new(VIGIL_CALLS),
+                calls_after: AtomicU32::new(PROGRESS_WAKE_AFTER),
                 served: AtomicU32::new(0),
             }),
         }
@@ -114,7 +115,7 @@ impl SpinControl {
         let ProgramSide { left_at, often, .. } = &*self.program;
         let gap = now.saturating_sub(left_at.load(Ordering::Relaxed));
         let length = match self.length.load(Ordering::Relaxed) {
-            UNKNOWN => VIGIL_GUESS.as_nanos() as u64,
+            UNKNOWN => PROGRESS_SPIN_GUESS.as_nanos() as u64,
             length => length,
         };
         left_at.store(now, Ordering::Relaxed);
@@ -182,9 +183,9 @@ impl SpinControl {
         let after = calls_after.load(Ordering::Relaxed);
         let paid = served.swap(0, Ordering::Relaxed) >= after;
         let after = if paid {
-            VIGIL_CALLS
+            PROGRESS_WAKE_AFTER
         } else {
-            (2 * after).min(VIGIL_CALLS_MOST)
+            (2 * after).min(PROGRESS_WAKE_AFTER_MAX)
         };
         calls_after.store(after, Ordering::Relaxed);
         true
@@ -202,9 +203,9 @@ impl SpinControl {
 
     /// Others wanted the progress thread's core.
     fn note_preemption(&self, now: u64) {
-        let least = VIGIL_PAUSE.as_nanos() as u64;
+        let least = PROGRESS_SPIN_PAUSE.as_nanos() as u64;
         let pause = (2 * self.worker.pause.load(Ordering::Relaxed))
-            .clamp(least, VIGIL_PAUSE_MOST.as_nanos() as u64);
+            .clamp(least, PROGRESS_SPIN_PAUSE_MAX.as_nanos() as u64);
         self.worker.pause.store(pause, Ordering::Relaxed);
         self.not_before.store(now + pause, Ordering::Relaxed);
     }
@@ -274,7 +275,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     fn looked(&self, looks: &mut IdlePolls) -> SpinTime {
         looks.idle = looks.idle.wrapping_add(1);
         std::hint::spin_loop();
-        if !looks.idle.is_multiple_of(VIGIL_LOOKS) {
+        if !looks.idle.is_multiple_of(PROGRESS_SPIN_POLLS) {
             return SpinTime::GoesOn;
         }
         let vigils = &self.async_progress.spin;
@@ -378,11 +379,11 @@ mod tests {
     #[test]
     fn a_helper_that_sleeps_is_called_when_hands_were_lent_soon_after_each_other_only() {
         let vigils = SpinControl::new();
-        let apart = VIGIL_GUESS.as_micros() as u64;
+        let apart = PROGRESS_SPIN_GUESS.as_micros() as u64;
         assert!((1..100).all(|turn| !calls(&vigils, turn * apart)));
         let called = (1..).find(|turn| calls(&vigils, 100 * apart + turn));
         // The first of them is long after the one before.
-        assert_eq!(called, Some(u64::from(VIGIL_CALLS) + 1));
+        assert_eq!(called, Some(u64::from(PROGRESS_WAKE_AFTER) + 1));
     }
 
     #[test]
@@ -400,13 +401,13 @@ mod tests {
         };
         next();
         let gaps: Vec<_> = (0..5).map(|_| next()).collect();
-        assert!(gaps.is_sorted() && gaps[1] > u64::from(VIGIL_CALLS));
-        assert_eq!(gaps[4], u64::from(VIGIL_CALLS_MOST));
+        assert!(gaps.is_sorted() && gaps[1] > u64::from(PROGRESS_WAKE_AFTER));
+        assert_eq!(gaps[4], u64::from(PROGRESS_WAKE_AFTER_MAX));
         vigils.flag.begin();
-        assert!((0..VIGIL_CALLS_MOST).all(|_| vigils.see()));
+        assert!((0..PROGRESS_WAKE_AFTER_MAX).all(|_| vigils.see()));
         vigils.flag.end();
         next();
-        assert_eq!(next(), u64::from(VIGIL_CALLS));
+        assert_eq!(next(), u64::from(PROGRESS_WAKE_AFTER));
     }
 
     #[test]
@@ -423,7 +424,7 @@ mod tests {
             pauses.push(now - from);
         }
         assert!(pauses.is_sorted());
-        assert!(pauses[0] >= VIGIL_PAUSE.as_micros() as u64);
-        assert!(pauses[11] >= VIGIL_PAUSE_MOST.as_micros() as u64);
+        assert!(pauses[0] >= PROGRESS_SPIN_PAUSE.as_micros() as u64);
+        assert!(pauses[11] >= PROGRESS_SPIN_PAUSE_MAX.as_micros() as u64);
     }
 }

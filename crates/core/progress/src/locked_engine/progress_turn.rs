@@ -10,7 +10,7 @@ use super::progress::LockPolicy;
 use super::progress_wakeup::WakeupWords;
 use super::{LockedEngine, ProgressCaller};
 use crate::environment::{Environment, ProgressThreadEvent};
-use crate::limits::{GRACES_BEFORE_REST, HELPER_SPINS, PUT_OFF_MOST};
+use crate::limits::{GRACES_BEFORE_REST, GRACES_DEFERRED_MAX, HELPER_SPINS};
 use crate::sys;
 use crate::tasks::{WorkerAction, WorkerDuty};
 use garonne_engine::transport::Transport;
@@ -98,7 +98,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 .async_progress
                 .postponed
                 .fetch_add(1, Ordering::Relaxed)
-                < PUT_OFF_MOST
+                < GRACES_DEFERRED_MAX
             {
                 return WorkerAction::Nap(grace);
             }

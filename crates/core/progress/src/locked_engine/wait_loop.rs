@@ -13,7 +13,8 @@ use super::{LockedEngine, ProgressCaller};
 use crate::backoff::Backoff;
 use crate::environment::{Environment, SpinBudget, YieldOutcome};
 use crate::limits::{
-    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLITE_ROW, POLITE_SPINS, SPIN_ON_POLLS,
+    PARKS_BEFORE_TELLING, PARKS_PER_PUBLICATION, POLLS_AFTER_PACKET, SPIN_ON_POLLS,
+    YIELD_LOCK_SPINS_MAX,
 };
 use crate::messaging::{WaitTarget, Waiting};
 use crate::tasks::{self, Keypoint, KeypointOutcome};
@@ -54,7 +55,7 @@ impl PollBackoff {
         if self.waits {
             self.spins = match acquisitions == self.acquisitions {
                 true => self.spins / 2,
-                false => (2 * self.spins + 1).min(POLITE_SPINS),
+                false => (2 * self.spins + 1).min(YIELD_LOCK_SPINS_MAX),
             };
         }
     }
@@ -73,7 +74,7 @@ impl PollBackoff {
         self.acquisitions = acquisitions;
         self.burst = match (moved, self.waits) {
             (false, _) => 0,
-            (true, true) => POLITE_ROW,
+            (true, true) => POLLS_AFTER_PACKET,
             (true, false) => self.burst,
         };
     }
@@ -476,14 +477,14 @@ mod tests {
         );
         let busy = waits(&[(1, false); 10]);
         assert_eq!(busy[..7], [1, 3, 7, 15, 31, 63, 64]);
-        assert_eq!(busy[9], POLITE_SPINS);
+        assert_eq!(busy[9], YIELD_LOCK_SPINS_MAX);
         let calmer = [[(1, false); 6].as_slice(), &[(0, false); 7]].concat();
         assert_eq!(waits(&calmer)[6..], [31, 15, 7, 3, 1, 0, 0]);
     }
 
     #[test]
     fn looks_that_bring_something_follow_each_other_at_once() {
-        let row = POLITE_ROW as usize;
+        let row = POLLS_AFTER_PACKET as usize;
         let rounds = [
             [(1, false); 6].as_slice(),
             &[(1, true); 40],
@@ -491,12 +492,12 @@ mod tests {
         ]
         .concat();
         let waited = waits(&rounds);
-        assert_eq!(waited[6], POLITE_SPINS);
+        assert_eq!(waited[6], YIELD_LOCK_SPINS_MAX);
         assert!(waited[7..7 + row].iter().all(|spins| *spins == 0));
-        assert_eq!(waited[7 + row], POLITE_SPINS);
+        assert_eq!(waited[7 + row], YIELD_LOCK_SPINS_MAX);
         assert_eq!(
             waited.last(),
-            Some(&POLITE_SPINS),
+            Some(&YIELD_LOCK_SPINS_MAX),
             "what brought nothing ends the row"
         );
     }

@@ -7,7 +7,7 @@
 
 use crate::backoff::Backoff;
 use crate::environment::SpinBudget;
-use crate::limits::{LINGERERS, LINGERS};
+use crate::limits::{YIELDING_WAITERS_MAX, YIELDS_BEFORE_PARK};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The state that the waiting threads of one locked engine share.
@@ -32,7 +32,7 @@ impl YieldBeforePark {
     /// What a lingering thread waited for has come. Of a leader whose own does not come it is
     /// better served if that one steps aside, which it does for those that sit.
     fn note_helped(&self) {
-        if self.helped.fetch_add(1, Ordering::Relaxed) < LINGERERS {
+        if self.helped.fetch_add(1, Ordering::Relaxed) < YIELDING_WAITERS_MAX {
             self.backoff.eased();
         } else {
             self.backoff.failed();
@@ -77,7 +77,7 @@ impl PreParkWait<'_> {
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
         self.join();
-        if self.yields && self.times == LINGERS {
+        if self.yields && self.times == YIELDS_BEFORE_PARK {
             self.yields = false;
             self.shared.backoff.failed();
         }
@@ -92,8 +92,9 @@ impl PreParkWait<'_> {
             if others.saturating_add(2) <= self.patience.spinners {
                 self.looks = self.patience.spins;
             }
-            self.yields =
-                self.looks == 0 && others < LINGERERS && self.shared.backoff.begin().is_some();
+            self.yields = self.looks == 0
+                && others < YIELDING_WAITERS_MAX
+                && self.shared.backoff.begin().is_some();
         }
     }
 
@@ -151,7 +152,7 @@ mod tests {
     fn few_linger_and_what_was_in_vain_is_left_out() {
         let porch = YieldBeforePark::default();
         let (mut first, mut second) = (porch.begin_wait(ONE_CORE), porch.begin_wait(ONE_CORE));
-        assert_eq!(in_vain(&mut first), LINGERS);
+        assert_eq!(in_vain(&mut first), YIELDS_BEFORE_PARK);
         assert_eq!(in_vain(&mut second), 0, "the first was in vain");
         drop((first, second));
         let helped = |porch: &YieldBeforePark| {
@@ -160,18 +161,20 @@ mod tests {
             wait.succeed();
             lingers
         };
-        (0..2 * LINGERERS).for_each(|_| {
+        (0..2 * YIELDING_WAITERS_MAX).for_each(|_| {
             porch.note_leader_left();
             assert!(helped(&porch), "it pays");
         });
-        assert!((1..LINGERERS).all(|_| helped(&porch)));
+        assert!((1..YIELDING_WAITERS_MAX).all(|_| helped(&porch)));
         assert!(
             helped(&porch) && !helped(&porch),
             "the same thread polled all the while"
         );
         porch.note_leader_left();
         assert!(helped(&porch));
-        let mut crowd: Vec<_> = (0..LINGERERS).map(|_| porch.begin_wait(ONE_CORE)).collect();
+        let mut crowd: Vec<_> = (0..YIELDING_WAITERS_MAX)
+            .map(|_| porch.begin_wait(ONE_CORE))
+            .collect();
         crowd.iter_mut().for_each(|wait| {
             wait.goes_on();
         });

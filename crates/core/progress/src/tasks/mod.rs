@@ -146,7 +146,7 @@ pub struct TaskOptions {
     pub urgency: Urgency,
     /// For a task that answers [`RunOutcome::Again`]: the longest time that it should wait between
     /// two runs when those find nothing. Idle workers then nap that long in between. `None`: up to
-    /// [`crate::limits::NAP_LONGEST`].
+    /// [`crate::limits::WORKER_SLEEP_MAX`].
     pub patience: Option<Duration>,
 }
 

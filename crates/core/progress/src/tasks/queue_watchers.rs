@@ -14,7 +14,7 @@
 //! watcher. While there is none, all look.
 
 use crate::facade::{AtomicU32, Ordering};
-use crate::limits::{DOUBT_TURNS, RARE_TURNS, WATCHES_FROM};
+use crate::limits::{RARE_TURNS, RECHECK_TURNS, WATCHES_FROM};
 use crate::tasks::RunContext;
 use crate::tasks::scheduler::Scheduler;
 use garonne_sync::pad::CachePadded;
@@ -125,7 +125,7 @@ impl LevelPolling {
         match self.doubt.take() {
             None if waits => {
                 self.doubt = Some(racks.runs(area));
-                self.wait = DOUBT_TURNS;
+                self.wait = RECHECK_TURNS;
             }
             Some(runs) if waits && runs == racks.runs(area) => return true,
             _ => self.wait = self.stride,

@@ -10,7 +10,7 @@ use crate::events::blocking::BlockingPool;
 use crate::events::reactor::Reactor;
 use crate::events::word_watch::WordWatcher;
 use crate::facade::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, lock};
-use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAIT_NAP};
+use crate::limits::{BACKLOG, CORE_TASKS, CPU_CHECK_TURNS, SHARED_TASKS, WAITER_SLEEP};
 use crate::sys;
 use crate::tasks::event_requests::EventRequests;
 use crate::tasks::place::ResolvedPlace;
@@ -408,7 +408,7 @@ impl Scheduler {
         // A child of fork has no workers, and never will have.
         while !done() && self.alive().is_ok() {
             // The limit is for a system that refuses workers: then waiters do all the work.
-            sleep(Some(WAIT_NAP));
+            sleep(Some(WAITER_SLEEP));
             if !done() {
                 self.pass(Keypoint::Wait);
             }

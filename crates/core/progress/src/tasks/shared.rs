@@ -6,7 +6,7 @@
 //! that is one load. Neither thread holds a lock of the engine meanwhile. A task may wait in MPI in
 //! its turn; tasks within tasks are not run there.
 
-use crate::limits::WAIT_NAP;
+use crate::limits::WAITER_SLEEP;
 use crate::tasks::{Error, Keypoint, SchedulerOwner, TaskSettings, Tasks};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ fn pass_there(keypoint: Keypoint) -> KeypointOutcome {
     }
     // Where the system refuses workers those who wait do all the work.
     match tally.rerun > 0 || tasks.worker_counts().refused > 0 {
-        true => KeypointOutcome::Later(WAIT_NAP),
+        true => KeypointOutcome::Later(WAITER_SLEEP),
         false => KeypointOutcome::Nothing,
     }
 }

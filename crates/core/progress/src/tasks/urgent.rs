@@ -10,7 +10,7 @@
 
 use crate::events::reactor::Reactor;
 use crate::facade::{AtomicBool, Ordering};
-use crate::limits::NAP_LONGEST;
+use crate::limits::WORKER_SLEEP_MAX;
 use crate::sys;
 use crate::tasks::RunContext;
 use crate::tasks::scheduler::Scheduler;
@@ -117,7 +117,7 @@ impl Scheduler {
             .filter(|area| racks.any_ready(**area as usize))
             .peekable();
         let patience = match patience_us {
-            0 => NAP_LONGEST,
+            0 => WORKER_SLEEP_MAX,
             us => Duration::from_micros(us.into()),
         };
         let comes =

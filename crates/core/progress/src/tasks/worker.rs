@@ -5,7 +5,7 @@
 //! only ever ask to be run again, it naps in between, for longer and longer.
 
 use crate::facade::Ordering;
-use crate::limits::{NAP_FIRST, NAP_LONGEST};
+use crate::limits::{WORKER_SLEEP_FIRST, WORKER_SLEEP_MAX};
 use crate::sys;
 use crate::tasks::scheduler::{Poller, Scheduler};
 use crate::tasks::{Keypoint, RunContext, WorkerClass};
@@ -86,10 +86,13 @@ impl NapBackoff {
             return None;
         }
         let most = match tally.patience_us {
-            0 => NAP_LONGEST,
+            0 => WORKER_SLEEP_MAX,
             us => Duration::from_micros(us.into()),
         };
-        let nap = self.last.map_or(NAP_FIRST, |last| last * 2).min(most);
+        let nap = self
+            .last
+            .map_or(WORKER_SLEEP_FIRST, |last| last * 2)
+            .min(most);
         self.last = Some(nap);
         Some(nap)
     }
@@ -112,13 +115,13 @@ mod tests {
             rerun: 2,
             patience_us,
         };
-        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));
-        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST * 2));
+        assert_eq!(naps.next(fruitless(0)), Some(WORKER_SLEEP_FIRST));
+        assert_eq!(naps.next(fruitless(0)), Some(WORKER_SLEEP_FIRST * 2));
         assert_eq!(naps.next(fruitless(7)), Some(Duration::from_micros(7)));
         naps.over();
-        assert_eq!(naps.next(fruitless(0)), Some(NAP_FIRST));
+        assert_eq!(naps.next(fruitless(0)), Some(WORKER_SLEEP_FIRST));
         let naps_now = (0..30).filter_map(|_| naps.next(fruitless(0))).last();
-        assert_eq!(naps_now, Some(NAP_LONGEST));
+        assert_eq!(naps_now, Some(WORKER_SLEEP_MAX));
         assert_eq!(naps.next(RunTally::default()), None);
     }
 }

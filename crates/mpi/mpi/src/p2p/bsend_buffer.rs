@@ -8,7 +8,7 @@
 use super::{Data, SendArgs, SendMode};
 use crate::comm::Comm;
 use crate::error::{Class, Error, Result};
-use crate::limits::{BSEND_LOOKS, RETIRED_SWEEP_MIN};
+use crate::limits::{BSEND_POLLS, RETIRED_SWEEP_MIN};
 use crate::process::Process;
 use crate::request::{Completion, Outcome, Request, Status};
 use crate::unmatched_sends::EndingSend;
@@ -217,7 +217,7 @@ impl Comm {
             return done;
         }
         // Messages may have left meanwhile, or other threads may be about to end their copies.
-        let found = (0..BSEND_LOOKS).find_map(|look| {
+        let found = (0..BSEND_POLLS).find_map(|look| {
             if look > 0 {
                 std::thread::yield_now();
             }

@@ -24,7 +24,7 @@ use garonne_engine::fast::recv::{ANY_PEER, FastRecv};
 use garonne_engine::fast::send::FastSend;
 use garonne_engine::limits::EARLY_RTR_FROM;
 use garonne_engine::observe::events::SentMessage;
-use garonne_progress::limits::HANDS_FROM;
+use garonne_progress::limits::ASYNC_RECV_MIN;
 use garonne_progress::messaging::WaitTarget;
 use garonne_sync::user::{Data, UserMem};
 
@@ -267,7 +267,7 @@ impl Comm {
 
     /// `MPI_Irecv`.
     pub fn irecv(&self, args: RecvArgs) -> Result<Request> {
-        let short = args.data.len <= HANDS_FROM.into();
+        let short = args.data.len <= ASYNC_RECV_MIN.into();
         let request = self.begin_recv(args)?;
         Ok(if short { request } else { request.left_open() })
     }

@@ -29,7 +29,9 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::Job;
 use garonne_job::layout::JobId;
-use garonne_job::limits::{ADOPTED_WAIT, BLAME_WAIT, BUSY_WAIT, ORPHANS_WAIT, WRAPPER_WAIT};
+use garonne_job::limits::{
+    ADOPTED_WAIT, BUSY_WAIT, FAILURE_CAUSE_WAIT, ORPHANS_WAIT, WRAPPER_WAIT,
+};
 use garonne_job::node_map::listed;
 use garonne_job::rank_messages::LIBRARY_VERSION;
 use garonne_job::registration_secret::draw_job_id;
@@ -299,7 +301,7 @@ impl Agent<'_> {
     pub(super) fn fail_adopted(&mut self, rank: u32, ended: ProcessExit) {
         match ended {
             ProcessExit::Signal(libc::SIGKILL | libc::SIGTERM) => {
-                self.ranks[rank].wrapper_deadline = Some(Instant::now() + BLAME_WAIT);
+                self.ranks[rank].wrapper_deadline = Some(Instant::now() + FAILURE_CAUSE_WAIT);
             }
             _ => self.ended_without_finalize(rank, ended),
         }

@@ -47,7 +47,7 @@ pub(super) struct ChildAgents {
 /// Whether an agent that was heard then, and told to end then, is not waited for in a job that has
 /// failed: it has had time to answer, and did not.
 fn is_hopeless((heard, told): (Instant, Option<Instant>), now: Instant) -> bool {
-    told.map_or(heard, |told| told.max(heard)) + limits::FAR_GRACE <= now
+    told.map_or(heard, |told| told.max(heard)) + limits::REMOTE_GRACE <= now
 }
 
 /// What has become of a call to the port of this agent.
@@ -412,9 +412,18 @@ mod tests {
     fn who_is_told_to_end_has_time_to_answer_however_long_ago_it_was_heard() {
         let heard = Instant::now();
         let told = heard + limits::PING_EVERY;
-        assert!(!is_hopeless((heard, Some(told)), heard + limits::FAR_GRACE));
-        assert!(is_hopeless((heard, Some(told)), told + limits::FAR_GRACE));
-        assert!(!is_hopeless((told, Some(heard)), heard + limits::FAR_GRACE));
-        assert!(is_hopeless((heard, None), heard + limits::FAR_GRACE));
+        assert!(!is_hopeless(
+            (heard, Some(told)),
+            heard + limits::REMOTE_GRACE
+        ));
+        assert!(is_hopeless(
+            (heard, Some(told)),
+            told + limits::REMOTE_GRACE
+        ));
+        assert!(!is_hopeless(
+            (told, Some(heard)),
+            heard + limits::REMOTE_GRACE
+        ));
+        assert!(is_hopeless((heard, None), heard + limits::REMOTE_GRACE));
     }
 }

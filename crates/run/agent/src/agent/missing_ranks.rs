@@ -13,7 +13,7 @@ use super::context::Context;
 use super::ranks::{RankSlot, Ranks};
 use garonne_job::codes;
 use garonne_job::layout::WaitInfo;
-use garonne_job::limits::{ABSENCE_LOOK, ABSENCE_WAIT};
+use garonne_job::limits::{MISSING_RANKS_CHECK, MISSING_RANKS_WAIT};
 use garonne_links::process_tree;
 use garonne_links::sys;
 
@@ -101,11 +101,11 @@ impl MissingRanks {
         match self.due {
             Some(due) if due > now => None,
             None => {
-                self.due = Some(now + ABSENCE_LOOK);
+                self.due = Some(now + MISSING_RANKS_CHECK);
                 None
             }
             Some(_) => {
-                self.due = Some(now + ABSENCE_LOOK);
+                self.due = Some(now + MISSING_RANKS_CHECK);
                 Self::find(ctx, ranks, epoch)
             }
         }
@@ -159,7 +159,7 @@ impl MissingRanks {
         }
         let wait = ranks.worlds()[epoch].rank_block(rank).wait();
         wait.filter(|wait| {
-            wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + ABSENCE_WAIT <= now
+            wait.since_ns != 0 && Duration::from_nanos(wait.since_ns) + MISSING_RANKS_WAIT <= now
         })
         .map_or(Participation::Open, Participation::Waits)
     }

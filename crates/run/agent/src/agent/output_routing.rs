@@ -29,7 +29,7 @@ use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, StderrMode};
-use garonne_job::limits::{DRAIN_READS, FAR_ROOM_STEP, FAR_WINDOW, OUTPUT_PENDING_BYTES_MAX};
+use garonne_job::limits::{DRAIN_READS, OUTPUT_PENDING_BYTES_MAX, REMOTE_ROOM_STEP, REMOTE_WINDOW};
 use garonne_job::output_files::{self, PatternValues};
 
 /// The agent's two descriptors and what goes where.
@@ -246,7 +246,7 @@ impl Output {
         // The first agent of several hosts counts what it takes, the others what they may send.
         let credit = match job.nodes.several() && !ctx.is_child() {
             true => 0,
-            false => FAR_WINDOW,
+            false => REMOTE_WINDOW,
         };
         self.streams.push(RankOutput {
             out: RankStream::new(out, rank, StreamKind::Out, marks),
@@ -453,7 +453,7 @@ impl Output {
         }
         let (node, owed) = (ctx.job.nodes.of(rank), &mut slot.credit[kind as usize]);
         *owed += taken;
-        if *owed >= FAR_ROOM_STEP {
+        if *owed >= REMOTE_ROOM_STEP {
             let order =
                 AgentCommand::StreamCredit(rank, output_stream(kind), std::mem::take(owed) as u32);
             ctx.command(node, &order);

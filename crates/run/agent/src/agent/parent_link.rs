@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use garonne_job::agent_checkin::table;
 use garonne_job::agent_messages::{AgentReport, HostEndpoint, NodeEndpoints};
-use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RENEWAL_ROUND};
+use garonne_job::limits::{LINE_QUIET, MOVE_ROUNDS, RECONNECT_ROUND};
 use garonne_job::node_map::NodeMap;
 use garonne_links::addresses;
 use garonne_tcp::LocalIdentity;
@@ -178,7 +178,7 @@ impl ParentLink {
     /// Returns when to look at the link or at its connection.
     pub fn due(&self) -> Option<Instant> {
         let link = self.link.as_ref()?;
-        let again = self.reconnect.begun.map(|begun| begun + RENEWAL_ROUND);
+        let again = self.reconnect.begun.map(|begun| begun + RECONNECT_ROUND);
         let quiet = link.heard() + LINE_QUIET;
         let reconnect = match link.is_down() || self.reconnect.moves > 0 {
             true => again.unwrap_or(link.heard()),
@@ -224,7 +224,7 @@ impl ParentLink {
         let reconnect = &mut self.reconnect;
         let in_round = reconnect
             .begun
-            .is_some_and(|begun| now < begun + RENEWAL_ROUND);
+            .is_some_and(|begun| now < begun + RECONNECT_ROUND);
         if in_round && (is_silent || reconnect.moving) {
             return;
         }

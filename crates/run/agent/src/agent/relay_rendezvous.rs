@@ -18,7 +18,7 @@ use super::worlds::Worlds;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
-use garonne_job::limits::VENUES_MAX;
+use garonne_job::limits::RENDEZVOUS_HOSTS_MAX;
 
 impl Relays {
     /// Nobody reaches either of two: for the first agent, which has them meet at this host.
@@ -214,12 +214,12 @@ fn after(node: u32, (from, to): (u32, u32), via: u32) -> RendezvousStep {
 
 /// Returns the hosts that are asked in a round, after `failed` rounds without success.
 fn of_round(others: &[u32], failed: u32) -> Vec<u32> {
-    let first = (failed as usize).wrapping_mul(VENUES_MAX) % others.len().max(1);
+    let first = (failed as usize).wrapping_mul(RENDEZVOUS_HOSTS_MAX) % others.len().max(1);
     let (before, behind) = others.split_at(first);
     behind
         .iter()
         .chain(before)
-        .take(VENUES_MAX)
+        .take(RENDEZVOUS_HOSTS_MAX)
         .copied()
         .collect()
 }
@@ -257,11 +257,11 @@ mod tests {
     fn all_hosts_are_asked_in_some_round() {
         assert!(of_round(&[], 3).is_empty());
         assert_eq!(of_round(&[4, 5], 3), [4, 5]);
-        let others: Vec<u32> = (0..3 * VENUES_MAX as u32 + 1).collect();
+        let others: Vec<u32> = (0..3 * RENDEZVOUS_HOSTS_MAX as u32 + 1).collect();
         let mut asked: Vec<u32> = (0..4)
             .flat_map(|failed| of_round(&others, failed))
             .collect();
-        assert_eq!(asked.len(), 4 * VENUES_MAX);
+        assert_eq!(asked.len(), 4 * RENDEZVOUS_HOSTS_MAX);
         asked.sort_unstable();
         asked.dedup();
         assert_eq!(asked, others);

@@ -9,10 +9,10 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use garonne_job::limits::{MEET_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
+use garonne_job::limits::{RENDEZVOUS_AFTER, SOUGHT_MAX, WAY_AFTER, WAY_FORGETS, WAY_ROUNDS};
 
 /// How often it is looked for a place to meet in a round: at the job's own host, and at others.
-const VENUES: u32 = 2;
+const RENDEZVOUS_HOSTS: u32 = 2;
 
 /// What to search for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl RelaySearch {
                 this.next(now)
             }
             _ => {
-                this.failed += u32::from(this.venues >= VENUES && !this.told);
+                this.failed += u32::from(this.venues >= RENDEZVOUS_HOSTS && !this.told);
                 (this.asked, this.rounds) = (Some(now), this.rounds + 1);
                 (this.found, this.venues, this.told) = (false, 0, false);
                 SearchStep::Caller
@@ -138,8 +138,8 @@ impl SearchedPair {
         let passed = self.found && self.rounds == 1;
         let due = self
             .asked
-            .is_some_and(|asked| now >= asked + MEET_AFTER * (self.venues + 1));
-        if passed || !due || self.venues >= VENUES {
+            .is_some_and(|asked| now >= asked + RENDEZVOUS_AFTER * (self.venues + 1));
+        if passed || !due || self.venues >= RENDEZVOUS_HOSTS {
             return SearchStep::Nothing;
         }
         self.venues += 1;

@@ -30,7 +30,7 @@ use super::worlds::Worlds;
 use garonne_job::agent_messages::{
     AgentCommand, AgentReport, RelayRoute, RendezvousPoint, ReverseConnectRequest,
 };
-use garonne_job::limits::{MEETING_FORGETS, PROBE_LIMIT, PROBES_MAX, SOUGHT_MAX};
+use garonne_job::limits::{PROBE_LIMIT, PROBES_MAX, RENDEZVOUS_FORGETS, SOUGHT_MAX};
 use garonne_job::relay_routes::RelayRoutes;
 use garonne_links::addresses;
 
@@ -86,7 +86,7 @@ pub(super) enum ProbeTarget {
 
 /// Nodes whose calls are kept here, from caller to called, until those of the called come, and when
 /// one was last expected or came; the task that passes calls on asks. Bounded by [`SOUGHT_MAX`]; if
-/// there are as many, those go that have not called for [`MEETING_FORGETS`].
+/// there are as many, those go that have not called for [`RENDEZVOUS_FORGETS`].
 #[derive(Debug, Default)]
 struct PendingPairs(HashMap<(u32, u32), Instant>);
 
@@ -111,7 +111,7 @@ impl PendingPairs {
         let lately = |call| {
             self.0
                 .get(&call)
-                .is_some_and(|came| now < *came + MEETING_FORGETS)
+                .is_some_and(|came| now < *came + RENDEZVOUS_FORGETS)
         };
         let calls = self.0.keys().copied();
         let quiet: Vec<(u32, u32)> = calls
@@ -450,7 +450,7 @@ mod tests {
         }
         assert!(!meeting.expect((7, 9), now) && meeting.expect((1, 2), now));
         // One of each of these two calls on.
-        let later = now + MEETING_FORGETS;
+        let later = now + RENDEZVOUS_FORGETS;
         let calls = [(4, 5), (9, 8)];
         assert!(calls.iter().all(|call| meeting.keeps(*call, later)));
         assert!(meeting.expect((7, 9), later));

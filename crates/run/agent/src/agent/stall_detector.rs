@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::ranks::Ranks;
-use garonne_job::limits::{STALL_LOOK, STALL_LOOK_MAX};
+use garonne_job::limits::{STALL_CHECK, STALL_CHECK_MAX};
 use garonne_links::process_tree;
 
 /// When to look next, and what the last look saw.
@@ -51,15 +51,15 @@ impl StallDetector {
             return false;
         }
         let is_first = self.next.is_none();
-        self.next = Some(now + self.pause.max(STALL_LOOK));
+        self.next = Some(now + self.pause.max(STALL_CHECK));
         if is_first {
-            self.pause = STALL_LOOK;
+            self.pause = STALL_CHECK;
             return false;
         }
         let used = used_by_sleepers(ranks);
         let before = std::mem::replace(&mut self.used, used);
         if used.is_none() || used != before {
-            (self.pause, self.still) = (STALL_LOOK, 0);
+            (self.pause, self.still) = (STALL_CHECK, 0);
             return false;
         }
         self.still += 1;
@@ -83,7 +83,7 @@ impl StallDetector {
 
     /// The verdict was not proven: the next look comes later.
     pub fn found_nothing(&mut self) {
-        self.pause = (self.pause * 2).min(STALL_LOOK_MAX);
+        self.pause = (self.pause * 2).min(STALL_CHECK_MAX);
         self.next = Some(Instant::now() + self.pause);
     }
 }

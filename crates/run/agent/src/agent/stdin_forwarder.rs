@@ -1,7 +1,7 @@
 //! The launcher's standard input on its way to ranks that cannot read it themselves: one of another
 //! host, or all.
 //!
-//! The first agent reads it when there is some and as much as fits the window ([`FAR_WINDOW`]). The
+//! The first agent reads it when there is some and as much as fits the window ([`REMOTE_WINDOW`]). The
 //! agent of each host with readers writes it to a pipe for each of them, and tells how much the
 //! slowest has taken. Nothing blocks. A rank that closes its input is left out. A rank of the
 //! launcher's own host that reads alone reads the launcher's input itself.
@@ -17,7 +17,7 @@ use super::EpollToken;
 use super::context::Context;
 use garonne_job::agent_messages::{AgentCommand, AgentReport};
 use garonne_job::job::StdinReaders;
-use garonne_job::limits::FAR_WINDOW;
+use garonne_job::limits::REMOTE_WINDOW;
 
 /// State of the launcher's standard input at one agent.
 ///
@@ -133,11 +133,11 @@ impl StdinForwarder {
     pub fn read_stdin(&mut self, ctx: &mut Context<'_>) {
         loop {
             let under_way = self.under_way.values().max().copied().unwrap_or(0);
-            let room = FAR_WINDOW - under_way.min(FAR_WINDOW);
+            let room = REMOTE_WINDOW - under_way.min(REMOTE_WINDOW);
             if self.state == StdinState::Over || room == 0 {
                 return self.watch_stdin(ctx);
             }
-            let mut buffer = vec![0; room.min(FAR_WINDOW / 4)];
+            let mut buffer = vec![0; room.min(REMOTE_WINDOW / 4)];
             let got = match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
                 Ok(got) => got,
                 Err(Errno::INTR | Errno::AGAIN) => return,
@@ -179,7 +179,7 @@ impl StdinForwarder {
 
     fn watch_stdin(&mut self, ctx: &Context<'_>) {
         if self.state == StdinState::Watched {
-            let is_full = self.under_way.values().any(|bytes| *bytes >= FAR_WINDOW);
+            let is_full = self.under_way.values().any(|bytes| *bytes >= REMOTE_WINDOW);
             let flags = match is_full {
                 false => epoll::EventFlags::IN,
                 true => epoll::EventFlags::empty(),

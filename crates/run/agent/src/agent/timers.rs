@@ -13,7 +13,7 @@ impl Agent<'_> {
         let waits_below = !self.ctx.links.is_done_below();
         // What is due may have to wait for those below, who tell when they are done.
         let ending = self.end.stage_due().map(|due| match waits_below {
-            true if due <= now => now + limits::BELOW_LOOK,
+            true if due <= now => now + limits::CHILDREN_CHECK,
             _ => due,
         });
         let outputs = self.output.due().into_iter();

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Places of a rank. The first is that of the thread that initialised MPI; further threads go round
 /// in the others.
-pub const ENTERED_PLACES: u32 = 16;
+pub const LAST_CALL_SLOTS: u32 = 16;
 
 /// Bytes of a place: two cache lines, since neighbours are fetched in pairs.
 pub(super) const PLACE_BYTES: usize = 128;
@@ -37,7 +37,7 @@ pub fn call_slot<'a>(
     rank: u32,
 ) -> &'a LastCall {
     let place = match thread.checked_sub(1) {
-        Some(further) => 1 + further % (ENTERED_PLACES - 1),
+        Some(further) => 1 + further % (LAST_CALL_SLOTS - 1),
         None => 0,
     };
     board.atomic_u64s(offset(shape, place, rank) as usize)
@@ -55,7 +55,7 @@ const SITE_BITS: u64 = (1 << 48) - 1;
 /// if it said it.
 pub fn latest_call(board: &Segment, shape: &WorldShape, rank: u32) -> Vec<(u64, Option<u16>)> {
     let mut calls = Vec::new();
-    for index in 0..ENTERED_PLACES {
+    for index in 0..LAST_CALL_SLOTS {
         let [site, named] = call_slot(board, shape, index, rank)
             .each_ref()
             .map(|word| word.load(Relaxed));

@@ -1,7 +1,7 @@
 //! Blocks of a rank's further shards, behind the rank blocks: each has the doorbell of who waits
 //! there, and what was sent.
 
-use super::{CARD_BYTES, HEADER_BYTES, RankBlock, WorldShape};
+use super::{HEADER_BYTES, RANK_BLOCK_LEN, RankBlock, WorldShape};
 use garonne_sync::shm::Segment;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,8 @@ impl ShardBlock {
     /// end of the area.
     pub(super) fn offset(shape: &WorldShape, shard: u32, rank: u32) -> u64 {
         let before = u64::from(shard.saturating_sub(1)) * u64::from(shape.size) + u64::from(rank);
-        (HEADER_BYTES + shape.size as usize * CARD_BYTES) as u64 + before * SHARD_CARD_BYTES as u64
+        (HEADER_BYTES + shape.size as usize * RANK_BLOCK_LEN) as u64
+            + before * SHARD_CARD_BYTES as u64
     }
 
     /// The card of `rank` in a further shard; `None`: there is no such shard, or no such rank.

@@ -57,12 +57,12 @@ proptest! {
 #[test]
 fn parts_do_not_overlap() {
     let shape = shape();
-    assert!(ShardBlock::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * CARD_BYTES as u64);
+    assert!(ShardBlock::offset(&shape, 1, 0) >= HEADER_BYTES as u64 + 3 * RANK_BLOCK_LEN as u64);
     assert!(
         last_calls::offset(&shape, 0, 0)
             >= ShardBlock::offset(&shape, 1, 2) + shard_block::SHARD_CARD_BYTES as u64
     );
-    let last = last_calls::offset(&shape, last_calls::ENTERED_PLACES - 1, 2);
+    let last = last_calls::offset(&shape, last_calls::LAST_CALL_SLOTS - 1, 2);
     assert!(shape.coll_offset() >= last + last_calls::PLACE_BYTES as u64);
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
@@ -136,7 +136,7 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
     enter(1, 0x2000, last_calls::named_call(0x1000, 7));
     enter(2, 0x1000, last_calls::named_call(0x1000, 7));
     enter(
-        last_calls::ENTERED_PLACES + 3,
+        last_calls::LAST_CALL_SLOTS + 3,
         0x3000,
         last_calls::named_call(0x3000, 9),
     );
@@ -147,7 +147,7 @@ fn the_latest_calls_of_a_ranks_threads_are_told_once_each() {
             && last_calls::latest_call(&board, &shape, 2).is_empty()
     );
     // Threads that come and go clear their places, and never that of the one that initialised MPI.
-    (1..4 * last_calls::ENTERED_PLACES).for_each(|thread| enter(thread, 0, 0));
+    (1..4 * last_calls::LAST_CALL_SLOTS).for_each(|thread| enter(thread, 0, 0));
     assert_eq!(
         last_calls::latest_call(&board, &shape, 1),
         [(0x1000, Some(7))]

@@ -19,7 +19,7 @@ use garonne_shm::protocol_tuners;
 use garonne_sync::shm::Segment;
 use garonne_tcp::connection_table::{self, ConnectionEntry};
 use garonne_tcp::{MEMORY, NotUsedReason, StreamNumber};
-use garonne_transport::limits::{TCP_FLOW_MAX, TCP_SPREAD_LEAST};
+use garonne_transport::limits::{TCP_FRAGMENTED_MAX, TCP_MULTIPATH_MIN};
 use ipnet::IpNet;
 use serde_json::json;
 use std::net::IpAddr;
@@ -278,7 +278,7 @@ fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
                 }
                 () => format!(
                     "no peer on another host has an address there, or none has sent a message of {} KB or more ({ENV_NETWORKS} may forbid it, too)",
-                    TCP_SPREAD_LEAST / 1024
+                    TCP_MULTIPATH_MIN / 1024
                 ),
             };
             format!("{network} ({name}): no connection: {why}")
@@ -338,7 +338,7 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
         }),
         PathTransport::Tcp(links) => json!({
             "peer": gate.peer, "node": gate.node, "over": "TCP", "no_libfabric": gates.no_fabric.map(NotUsedReason::name), "encrypted": gates.encrypted,
-            "announced_above_bytes": TCP_FLOW_MAX, "split_from_bytes": TCP_SPREAD_LEAST,
+            "announced_above_bytes": TCP_FRAGMENTED_MAX, "split_from_bytes": TCP_MULTIPATH_MIN,
             "connections": links.iter().map(|(seen, passage)| json!({
                 "for": purpose(seen), "provider": (!seen.provider.is_empty()).then_some(&seen.provider), "unused": reasons(seen.unused),
                 "from": seen.ends.0.to_string(), "to": seen.ends.1.to_string(),
@@ -437,8 +437,8 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
         }
         outln!(
             "TCP: messages of more than {} KB (shorter ones, too, where the receiver has no room) are announced, and fetched by their receivers; from {} KB on they take every network that both hosts are on",
-            TCP_FLOW_MAX / 1024,
-            TCP_SPREAD_LEAST / 1024
+            TCP_FRAGMENTED_MAX / 1024,
+            TCP_MULTIPATH_MIN / 1024
         );
         outln!(
             "TCP: connections are {} ({ENV_ENCRYPT})",

@@ -9,7 +9,7 @@ use super::CallSiteOverlap;
 use super::intervals::Interval;
 use super::overlap_share::{OverlapReason, OverlapShare};
 use crate::event::SharedName;
-use crate::limits::{ENTERED_KEPT, LATE_NS, SITES};
+use crate::limits::{LAST_CALLS_KEPT, LATE_NS, SITES};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// The call that a thread is in.
@@ -105,7 +105,7 @@ impl BlockingWaits {
         }
         members.push(entered);
         self.entered += 1;
-        while self.entered > ENTERED_KEPT
+        while self.entered > LAST_CALLS_KEPT
             && let Some(oldest) = self.order.pop_front()
         {
             self.judge(&oldest);

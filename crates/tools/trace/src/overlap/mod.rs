@@ -11,7 +11,7 @@ pub mod intervals;
 pub mod overlap_share;
 
 use crate::event::{EventKind, MessageId, ProgressMode, SharedName, TraceEvent, has_tag};
-use crate::limits::{HALVES_KEPT, LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, SITES, THREADS};
+use crate::limits::{LATE_NS, LITTLE_PERCENT, OPEN_OPERATIONS, PENDING_PAIRS_KEPT, SITES, THREADS};
 use crate::record::OperationKind;
 use blocking::{BlockingWaits, CurrentCall};
 use intervals::{Interval, MpiIntervals, add};
@@ -267,7 +267,7 @@ impl OverlapAnalysis {
             if let Some(old) = self.collectives.insert(key, ended) {
                 self.judge(&old, None);
             }
-            if self.collectives_order.len() > HALVES_KEPT
+            if self.collectives_order.len() > PENDING_PAIRS_KEPT
                 && let Some(oldest) = self.collectives_order.pop_front()
                 && let Some(ended) = self.collectives.remove(&oldest)
             {
@@ -286,7 +286,7 @@ impl OverlapAnalysis {
         }
         self.order.push_back(message);
         self.unpaired_messages.insert(message, ended);
-        if self.order.len() > HALVES_KEPT
+        if self.order.len() > PENDING_PAIRS_KEPT
             && let Some(oldest) = self.order.pop_front()
             && let Some(ended) = self.unpaired_messages.remove(&oldest)
         {

@@ -1,8 +1,8 @@
 //! Registered regions: memory open to all ranks of the node until it is deregistered.
 //!
 //! An entry of the owner's table stands for one, too. Its lease bits are not a count: each of the
-//! first [`LEASE_RANKS`] ranks has one of its own, so that the owner gives back that of a rank which
-//! died. Bytes move plainly where both sides map the memory (threads of a process, the node's
+//! first [`LEASE_RANKS`] ranks has one of its own, so that the owner gives back that of a rank
+//! which died. Bytes move plainly where both sides map the memory (threads of a process, the node's
 //! memory for collectives), and elements are updated there; between processes by the system calls
 //! that regions use. Whatever else is asked for is left to the owner's engine.
 

@@ -175,14 +175,14 @@ fn a_message_longer_than_agreed_is_not_sent() {
     let secret = Secret::generate().unwrap();
     let (mut near, _far) = pair(&secret, &secret).unwrap();
     assert_eq!(
-        near.send(&vec![0; TRUSTED_MESSAGE_MAX + 1]),
+        near.send(&vec![0; AGENT_MESSAGE_MAX + 1]),
         Err(ChannelLoss::Over)
     );
 }
 
 #[test]
 fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
-    const CALLERS: usize = 3 * garonne_transport::limits::TCP_STRANGERS_MAX;
+    const CALLERS: usize = 3 * garonne_transport::limits::TCP_UNAUTHENTICATED_MAX;
     let secret = Secret::generate().unwrap();
     let listener = crate::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -227,7 +227,7 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
                 Some(other) => panic!("{other:?}, after {} had come in", came.len()),
             }
         }
-        for place in 0..garonne_transport::limits::TCP_STRANGERS_MAX {
+        for place in 0..garonne_transport::limits::TCP_UNAUTHENTICATED_MAX {
             came.extend(porch.look(place, |_| true));
         }
     }

@@ -7,13 +7,15 @@
 //! waits in the socket for some looks, since its announcement may be on its way, and then in a
 //! block of the rank's [`PrefixBuffer`]; where there is none it is dropped and asked for as ever,
 //! and its sender is told, which sends nothing unasked for a while. Bounded by one region of each
-//! side of a pair at a time, [`ADVANCE_MAX`] bytes of it, and [`ADVANCES_KEPT`] blocks of a rank.
+//! side of a pair at a time, [`EAGER_PREFIX_MAX`] bytes of it, and [`EAGER_PREFIXES_KEPT`] blocks of a rank.
 
 use super::{BulkConnection, BulkEvent, BulkRead, DataOrigin, RequestedRange, SendState, stage};
 use crate::frame::{ASK, FrameKind, ReadRequest, UNASKED};
 use crate::replay_log::AckViolation;
 use garonne_sync::user::{Data, Packed, Scratch, UserMem};
-use garonne_transport::limits::{ADVANCE_MAX, ADVANCE_PASSES, ADVANCE_PASSES_MAX, ADVANCES_KEPT};
+use garonne_transport::limits::{
+    EAGER_PREFIX_MAX, EAGER_PREFIX_SKIPS, EAGER_PREFIX_SKIPS_MAX, EAGER_PREFIXES_KEPT,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number under which the beginning of this region comes.
@@ -64,7 +66,7 @@ impl Default for PrefixBuffer {
     fn default() -> Self {
         Self(Mutex::new(PrefixPool {
             free: Vec::new(),
-            left: ADVANCES_KEPT,
+            left: EAGER_PREFIXES_KEPT,
         }))
     }
 }
@@ -74,14 +76,14 @@ impl PrefixBuffer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of [`ADVANCE_MAX`] bytes, if there is one.
+    /// A block of [`EAGER_PREFIX_MAX`] bytes, if there is one.
     pub(crate) fn take(self: &Arc<Self>) -> Option<ReceivedPrefix> {
         let mut pool = self.pool();
         let block = match pool.free.pop() {
             Some(block) => block,
             None => {
                 pool.left = pool.left.checked_sub(1)?;
-                let made = Scratch::new(ADVANCE_MAX as usize);
+                let made = Scratch::new(EAGER_PREFIX_MAX as usize);
                 if made.is_none() {
                     pool.left += 1;
                 }
@@ -121,7 +123,7 @@ impl BulkConnection {
             self.advances.passes -= 1;
             return 0;
         }
-        let len = data.len.min(ADVANCE_MAX);
+        let len = data.len.min(EAGER_PREFIX_MAX);
         (self.advances.out, self.advances.last) = (Some(cookie), cookie);
         self.advances.unkept = false;
         let ask = self.stage_advance(cookie, len);
@@ -174,7 +176,7 @@ impl BulkConnection {
     pub(super) fn was_unkept(&mut self) {
         let advances = &mut self.advances;
         advances.unkept = true;
-        advances.penalty = (2 * advances.penalty).clamp(ADVANCE_PASSES, ADVANCE_PASSES_MAX);
+        advances.penalty = (2 * advances.penalty).clamp(EAGER_PREFIX_SKIPS, EAGER_PREFIX_SKIPS_MAX);
         advances.passes = advances.penalty;
     }
 
@@ -196,7 +198,7 @@ impl BulkConnection {
         ask: ReadRequest,
     ) -> Result<Option<BulkEvent>, AckViolation> {
         let sane = number == number_of(ask.cookie) && ask.offset == 0;
-        if !sane || ask.len > ADVANCE_MAX {
+        if !sane || ask.len > EAGER_PREFIX_MAX {
             return Err(AckViolation);
         }
         if ask.len == 0 {

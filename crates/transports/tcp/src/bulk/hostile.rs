@@ -5,7 +5,7 @@ use super::*;
 use crate::bulk::eager_prefix::{PrefixBuffer, PrefixTarget};
 use crate::hostile::{FuzzScript, HostilePeer};
 use garonne_sync::user::Scratch;
-use garonne_transport::limits::TCP_LOOK_EVERY;
+use garonne_transport::limits::TCP_POLL_ALL_EVERY;
 use std::sync::Arc;
 
 /// Cookies of regions, those that this side lends among them.
@@ -186,7 +186,9 @@ impl BulkFuzz {
         let unasked = self.bulk.reads.iter().filter(|read| !read.counts()).count();
         assert!(unasked <= self.next_whole as usize + 1);
         let words = (self.bulk.next.len() + self.bulk.staged.len()) / HEAD;
-        assert!(self.bulk.asks_waiting() <= TCP_ASKS_MAX && words <= 4 * TCP_ASKS_MAX);
+        assert!(
+            self.bulk.asks_waiting() <= TCP_BULK_REQUESTS_MAX && words <= 4 * TCP_BULK_REQUESTS_MAX
+        );
     }
 }
 
@@ -234,7 +236,7 @@ pub fn receive_anything(bytes: &[u8]) {
             }
         };
         stage.check();
-        let looks = if what >= 0x80 { TCP_LOOK_EVERY } else { 1 };
+        let looks = if what >= 0x80 { TCP_POLL_ALL_EVERY } else { 1 };
         for _ in 0..looks {
             if stage.take(usize::from(what) + 1).is_err() {
                 return;

@@ -13,7 +13,7 @@ use crate::peer::ConnectState;
 use crate::sockets::EpollTarget;
 use garonne_engine::api::Peer;
 use garonne_engine::transport::WakeSource;
-use garonne_transport::limits::{FABRIC_ENDPOINTS, TCP_FURTHER_AGAIN};
+use garonne_transport::limits::{OFI_ENDPOINTS_MAX, TCP_EXTRA_NETWORK_RETRY};
 use std::time::Instant;
 
 impl Connections {
@@ -63,7 +63,7 @@ impl Connections {
             ctx.fabric(**peer)
                 .is_some_and(|fabric| fabric.has_device() || fabric.opening)
         };
-        let many = ctx.peers.met().iter().filter(has_one).count() >= FABRIC_ENDPOINTS;
+        let many = ctx.peers.met().iter().filter(has_one).count() >= OFI_ENDPOINTS_MAX;
         let ends = ctx
             .ends(peer, StreamNumber::Small)
             .or(ctx.ends(peer, STREAM));
@@ -121,7 +121,7 @@ impl Connections {
     /// Handles the end of such a way: it is tried again later, if that may help.
     pub(crate) fn broke_fabric(&mut self, ctx: &mut TransportContext, peer: Peer) {
         let may_help = ctx.fabric(peer).is_some_and(OfiPath::is_possible);
-        let at = Instant::now() + TCP_FURTHER_AGAIN;
+        let at = Instant::now() + TCP_EXTRA_NETWORK_RETRY;
         if let Some(remote) = ctx.peers.get_mut(peer) {
             let calls = remote.calls(STREAM);
             calls.watches_room = false;

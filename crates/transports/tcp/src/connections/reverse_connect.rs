@@ -12,7 +12,7 @@ use crate::{Secret, TcpTransport, listen};
 use garonne_engine::transport::{PacketClass, Transport};
 use garonne_transport::conformance::{RecordedEvents, send};
 use garonne_transport::limits::{
-    RELAY_HALF_LIMIT, TCP_ASK_EVERY, TCP_GIVE_WAY_AFTER, TCP_KEPT_ASKS_EVERY,
+    RELAY_HALF_LIMIT, TCP_GIVE_WAY_AFTER, TCP_RELAYED_REQUEST_EVERY, TCP_REVERSE_CONNECT_EVERY,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -250,7 +250,7 @@ fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between
     let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
     for _ in 0..2 {
         let before = asked(&scene);
-        let until = Instant::now() + TCP_ASK_EVERY;
+        let until = Instant::now() + TCP_REVERSE_CONNECT_EVERY;
         while Instant::now() < until {
             drop(scene.call());
         }
@@ -272,7 +272,7 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
         scene.until(|scene| (asked(scene) >= before + more).then_some(()));
     }
     // One when it hears that it is kept, and then each time that it is due.
-    let due = begun.elapsed().as_micros() / TCP_KEPT_ASKS_EVERY.as_micros();
+    let due = begun.elapsed().as_micros() / TCP_RELAYED_REQUEST_EVERY.as_micros();
     assert!(
         (asked(&scene) - before) as u128 <= due + 1,
         "it asks without end"
@@ -296,7 +296,7 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
     further
         .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
-    let until = Instant::now() + TCP_KEPT_ASKS_EVERY + TCP_GIVE_WAY_AFTER;
+    let until = Instant::now() + TCP_RELAYED_REQUEST_EVERY + TCP_GIVE_WAY_AFTER;
     while Instant::now() < until {
         scene.poll();
     }

@@ -1,12 +1,12 @@
 //! What the two sides of a way by libfabric tell each other first: who their endpoints are, or why
 //! there is none. Sans-IO; nothing here trusts a length.
 
-use garonne_transport::limits::{FABRIC_ADDRESS, FABRIC_NAME};
+use garonne_transport::limits::{OFI_ADDRESS_MAX, OFI_PROVIDER_NAME_MAX};
 
 /// Bytes of the body of a frame that says where something may be read: key and address.
 pub const LENT: usize = 16;
 /// Bytes of a greeting at most.
-pub const HELLO_MAX: usize = 1 + FABRIC_NAME + FABRIC_ADDRESS;
+pub const HELLO_MAX: usize = 1 + OFI_PROVIDER_NAME_MAX + OFI_ADDRESS_MAX;
 
 /// Why large data do not go by libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,10 @@ impl OfiHello {
         match self {
             Self::Nothing(why) => vec![0, *why],
             Self::Here(name, address) => {
-                let name = &name.as_bytes()[..name.len().min(FABRIC_NAME)];
+                let name = &name.as_bytes()[..name.len().min(OFI_PROVIDER_NAME_MAX)];
                 let mut bytes = vec![name.len() as u8];
                 bytes.extend_from_slice(name);
-                bytes.extend_from_slice(&address[..address.len().min(FABRIC_ADDRESS)]);
+                bytes.extend_from_slice(&address[..address.len().min(OFI_ADDRESS_MAX)]);
                 bytes
             }
         }
@@ -94,7 +94,8 @@ impl OfiHello {
         }
         let (name, address) = rest.split_at_checked(usize::from(len))?;
         let name = std::str::from_utf8(name).ok()?;
-        let right = name.len() <= FABRIC_NAME && (1..=FABRIC_ADDRESS).contains(&address.len());
+        let right =
+            name.len() <= OFI_PROVIDER_NAME_MAX && (1..=OFI_ADDRESS_MAX).contains(&address.len());
         right.then(|| Self::Here(name.to_owned(), address.to_owned()))
     }
 }
@@ -116,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_understood(name in "[a-z;_]{1,64}", address in prop::collection::vec(any::<u8>(), 1..=FABRIC_ADDRESS), why: u8) {
+        fn what_is_said_is_understood(name in "[a-z;_]{1,64}", address in prop::collection::vec(any::<u8>(), 1..=OFI_ADDRESS_MAX), why: u8) {
             for hello in [OfiHello::Here(name, address), OfiHello::Nothing(why)] {
                 let bytes = hello.encode();
                 prop_assert!(bytes.len() <= HELLO_MAX);

@@ -7,7 +7,7 @@ use crate::replay_log::{BEFORE, LogBlocks};
 use garonne_engine::transport::Fragments;
 use garonne_sync::user::UserMem;
 use garonne_transport::iovec::{CopyDirection, IoBlock};
-use garonne_transport::limits::{TCP_FLOW_PIECES, TCP_PACKED_MAX};
+use garonne_transport::limits::{TCP_FRAGMENTS_MAX, TCP_PACKED_MAX};
 
 impl PacketStream {
     /// Adds the packets of a message whose bytes lie in user memory, and sends as much of them from
@@ -24,11 +24,11 @@ impl PacketStream {
             return false;
         };
         let count = pieces.count();
-        if self.log.has_unsent() || count > TCP_FLOW_PIECES {
+        if self.log.has_unsent() || count > TCP_FRAGMENTS_MAX {
             return false;
         }
-        let mut out = [IoBlock::default(); 2 * TCP_FLOW_PIECES];
-        let mut rooms = [UserMem::null(); TCP_FLOW_PIECES];
+        let mut out = [IoBlock::default(); 2 * TCP_FRAGMENTS_MAX];
+        let mut rooms = [UserMem::null(); TCP_FRAGMENTS_MAX];
         if !blocks.keep(count) {
             return false;
         }

@@ -175,7 +175,7 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     let (rank, at) = listener();
     let lead = |_, _| RelayDirection::To(vec![at]);
     let mut mute = Vec::new();
-    for _ in 0..RELAY_UNHEARD_MAX + 10 {
+    for _ in 0..RELAY_UNIDENTIFIED_MAX + 10 {
         mute.push(TcpStream::connect(here).unwrap());
         relay.turn(Instant::now(), &lead);
     }
@@ -183,7 +183,7 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
+    assert!(relay.passages().0 <= RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 /// One that calls from another address than the others.
@@ -202,7 +202,7 @@ fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     let lead = |_, _| RelayDirection::To(vec![at]);
     // Its connection stands, and its call leaves when it looks again.
     let mut caller = connect_from(2, here);
-    let mute: Vec<TcpStream> = (0..2 * RELAY_UNHEARD_MAX)
+    let mute: Vec<TcpStream> = (0..2 * RELAY_UNIDENTIFIED_MAX)
         .map(|_| {
             relay.turn(Instant::now(), &lead);
             TcpStream::connect(here).unwrap()
@@ -214,16 +214,16 @@ fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert!(relay.passages().0 <= RELAY_UNHEARD_MAX + 1);
+    assert!(relay.passages().0 <= RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 #[test]
 fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
     let (mut relay, here, _) = relay();
-    let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX)
+    let mute: Vec<TcpStream> = (0..RELAY_UNIDENTIFIED_MAX)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
-    while relay.passages().0 < RELAY_UNHEARD_MAX {
+    while relay.passages().0 < RELAY_UNIDENTIFIED_MAX {
         relay.turn(Instant::now(), &meets);
     }
     // The first computes.
@@ -250,11 +250,11 @@ fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
     let lead = |_, _| RelayDirection::To(vec![at]);
     let mut caller = TcpStream::connect(here).unwrap();
     let mut mute = Vec::new();
-    for _ in 1..RELAY_UNHEARD_MAX {
+    for _ in 1..RELAY_UNIDENTIFIED_MAX {
         relay.turn(Instant::now(), &lead);
         mute.push(TcpStream::connect(here).unwrap());
     }
-    while relay.passages().0 < RELAY_UNHEARD_MAX {
+    while relay.passages().0 < RELAY_UNIDENTIFIED_MAX {
         relay.turn(Instant::now(), &lead);
     }
     // The kernel tells of the one who comes first.
@@ -262,7 +262,7 @@ fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert_eq!(relay.passages().0, RELAY_UNHEARD_MAX + 1);
+    assert_eq!(relay.passages().0, RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 #[test]
@@ -448,23 +448,23 @@ fn crowd() -> (Relay, SocketAddr, Secret, Vec<Party>) {
     let (mut relay, here, secret) = relay();
     let waits = relay_protocol::word(RejectReason::Waits);
     let mut parties: Vec<Party> = Vec::new();
-    for from in 1..=RELAY_PASSAGES_MAX as u32 {
+    for from in 1..=RELAYED_CONNECTIONS_MAX as u32 {
         let mut party = Party::new(here, &secret, (from, 0));
         until(&mut relay, &meets, || party.has(&[&waits]).then_some(()));
         parties.push(party);
     }
-    assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
+    assert_eq!(relay.passages().0, RELAYED_CONNECTIONS_MAX);
     (relay, here, secret, parties)
 }
 
 #[test]
 fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
     let (mut relay, here, secret, mut parties) = crowd();
-    let mute: Vec<TcpStream> = (0..RELAY_UNHEARD_MAX + 10)
+    let mute: Vec<TcpStream> = (0..RELAY_UNIDENTIFIED_MAX + 10)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
     let [waits, turn] = [RejectReason::Waits, RejectReason::Turn].map(relay_protocol::word);
-    for first in [0, RELAY_PASSAGES_MAX - 1] {
+    for first in [0, RELAYED_CONNECTIONS_MAX - 1] {
         let mut called = Party::new(here, &secret, (0, first as u32 + 1));
         let first = &mut parties[first];
         until(&mut relay, &meets, || {
@@ -479,7 +479,7 @@ fn however_many_wait_the_one_called_comes_to_who_waits_for_it() {
 fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     let (mut relay, here, secret, mut parties) = crowd();
     let waits = relay_protocol::word(RejectReason::Waits);
-    let mut late = Party::new(here, &secret, (RELAY_PASSAGES_MAX as u32 + 1, 0));
+    let mut late = Party::new(here, &secret, (RELAYED_CONNECTIONS_MAX as u32 + 1, 0));
     until(&mut relay, &meets, || late.has(&[&waits]).then_some(()));
     let oldest = &mut parties[0];
     until(&mut relay, &meets, || {
@@ -496,7 +496,7 @@ fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     until(&mut relay, &lead, || {
         take(&mut oldest.socket, &mut oldest.got).then_some(())
     });
-    assert_eq!(relay.passages().0, RELAY_PASSAGES_MAX);
+    assert_eq!(relay.passages().0, RELAYED_CONNECTIONS_MAX);
     relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
     relay.turn(Instant::now(), &meets);
     assert_eq!(relay.passages().0, 1);
@@ -588,8 +588,8 @@ fn an_address_that_falls_silent_once_for_several_or_hours_later_does_not_do_so_a
         [false, false, true, true, false]
     );
     let mut silent = VecDeque::new();
-    for n in 0..2 * TCP_BRIEF_ADDRESSES as u32 {
+    for n in 0..2 * TCP_SHORT_PACKET_ADDRESSES as u32 {
         fell_again(&mut silent, IpAddr::from(n.to_be_bytes()), Instant::now());
     }
-    assert_eq!(silent.len(), TCP_BRIEF_ADDRESSES);
+    assert_eq!(silent.len(), TCP_SHORT_PACKET_ADDRESSES);
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::bulk::eager_prefix::ReceivedPrefix;
 use crate::frame::{ASK, UNASKED};
 use garonne_sync::user::Data;
-use garonne_transport::limits::{ADVANCE_PASSES, ADVANCES_KEPT};
+use garonne_transport::limits::{EAGER_PREFIX_SKIPS, EAGER_PREFIXES_KEPT};
 
 const MB: usize = 1 << 20;
 
@@ -84,7 +84,7 @@ impl Stage {
     fn all_blocks(&self) -> Vec<ReceivedPrefix> {
         let blocks: Vec<ReceivedPrefix> =
             std::iter::from_fn(|| self.rail.prefixes.take()).collect();
-        assert_eq!(blocks.len(), ADVANCES_KEPT);
+        assert_eq!(blocks.len(), EAGER_PREFIXES_KEPT);
         blocks
     }
 }
@@ -122,7 +122,7 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
         .unwrap();
     stage.polls(20, &mut RecordedEvents::default());
     stage.rail.revoke(2);
-    for _ in 0..ADVANCE_PASSES {
+    for _ in 0..EAGER_PREFIX_SKIPS {
         assert_eq!(stage.exposes(4, &memory, MB).1, 0);
         stage.rail.revoke(4);
     }

@@ -2,7 +2,9 @@
 //! is no place: neither keeps a rank busy.
 
 use super::*;
-use garonne_transport::limits::{TCP_FILLS_MAX, TCP_PROOF_STAYS, TCP_RECEIVE, TCP_STRANGERS_MAX};
+use garonne_transport::limits::{
+    TCP_FILLS_MAX, TCP_PROOF_STAYS, TCP_RECEIVE, TCP_UNAUTHENTICATED_MAX,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::Instant;
 
@@ -61,7 +63,7 @@ impl Crowd {
         let secret = Secret::generate().unwrap();
         let mut door = Listener::new(OwnedFd::from(listener));
         let mut inside = Vec::new();
-        for place in 0..TCP_STRANGERS_MAX {
+        for place in 0..TCP_UNAUTHENTICATED_MAX {
             let (_, call) =
                 Initiator::call(&house(&secret, 1), (0, 0), StreamNumber::Small).unwrap();
             let mut socket = TcpStream::connect(address).unwrap();
@@ -119,7 +121,7 @@ fn nobody_is_woken_for_callers_for_whom_there_is_no_place_until_there_is_one() {
     // One goes.
     drop(crowd.inside.remove(0));
     let secret = Secret::generate().unwrap();
-    while crowd.door.strangers_inside() == TCP_STRANGERS_MAX {
+    while crowd.door.strangers_inside() == TCP_UNAUTHENTICATED_MAX {
         assert!(
             crowd
                 .door

@@ -187,7 +187,7 @@ fn counts_are_read_from_a_table_and_rubbish_is_read_without_harm() {
 proptest! {
     #[test]
     fn whatever_is_said_of_a_piece_what_is_carried_out_is_allowed(
-        ways in prop::collection::vec((0u32..3, 1.0f64..5000.0, 0.0f64..5000.0, any::<bool>()), 1..=STRIPE_RAILS),
+        ways in prop::collection::vec((0u32..3, 1.0f64..5000.0, 0.0f64..5000.0, any::<bool>()), 1..=STRIPE_PATHS),
         left in 1u64..1 << 40, way in 0usize..6, len in prop_oneof![Just(0u64), Just(u64::MAX), 1u64..1 << 40],
     ) {
         let ways: Vec<RailView> = ways

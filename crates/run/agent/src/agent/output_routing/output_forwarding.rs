@@ -13,7 +13,7 @@ use super::super::output::StreamKind;
 use super::super::root_role::output_stream;
 use super::Output;
 use garonne_job::agent_messages::AgentReport;
-use garonne_job::limits::{DRAIN_READS, FAR_WINDOW, PARTIAL_LINE_WAIT};
+use garonne_job::limits::{DRAIN_READS, PARTIAL_LINE_WAIT, REMOTE_WINDOW};
 
 /// The beginning of a line that a rank has not ended yet. It travels with its end, since what
 /// arrives in two parts may look like a rank that pauses.
@@ -33,7 +33,7 @@ impl UnfinishedLine {
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |at| at + 1);
-        if everything || read.is_empty() || (whole == 0 && self.bytes.len() >= FAR_WINDOW / 4) {
+        if everything || read.is_empty() || (whole == 0 && self.bytes.len() >= REMOTE_WINDOW / 4) {
             return self.take_all();
         }
         let rest = self.bytes.split_off(whole);
@@ -176,7 +176,7 @@ impl Output {
             &mut self.streams[rank as usize],
             output_stream(kind) as usize,
         );
-        slot.credit[place] = (slot.credit[place] + bytes).min(FAR_WINDOW);
+        slot.credit[place] = (slot.credit[place] + bytes).min(REMOTE_WINDOW);
         slot.unfinished[place].wait_anew();
         self.forward(ctx, kind, rank, false);
     }
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!((tail.take(b"", false), tail.since), (None, None));
         assert_eq!(tail.take(b"d", true).unwrap(), b"d");
         assert_eq!(
-            tail.take(&[b'x'; FAR_WINDOW / 4], false).unwrap().len(),
-            FAR_WINDOW / 4
+            tail.take(&[b'x'; REMOTE_WINDOW / 4], false).unwrap().len(),
+            REMOTE_WINDOW / 4
         );
     }
 }
