@@ -159,10 +159,10 @@ mod segment {
     /// Number of the last meeting of all whose members brought different words.
     const ODD: usize = 0;
     /// Gates follow, each on lines of its own: who arrives disturbs nobody who looks.
-    const PEER_STATES: usize = 128;
+    const BARRIERS: usize = 128;
     /// Members' marks follow the gates, each in a word of its own.
     const MARKS: usize =
-        (PEER_STATES + DEPTH as usize * CounterBarrier::BYTES).next_multiple_of(ALIGN);
+        (BARRIERS + DEPTH as usize * CounterBarrier::BYTES).next_multiple_of(ALIGN);
     /// What a member says of the meeting follows its flag.
     const NOTE: usize = 8;
     /// A cell begins on the line of its flag: who sees it raised has a few bytes already.
@@ -176,7 +176,7 @@ mod segment {
     const ARRIVED: usize = 0;
     /// On a line of its own: who arrives disturbs nobody who looks.
     const EPOCH: usize = 128;
-    const PEER_ODD: usize = EPOCH + 4;
+    const BARRIER_ODD: usize = EPOCH + 4;
     /// Begins on the line of `EPOCH`: who sees the barrier open has a small result already.
     const RESULT: usize = EPOCH + 16;
 
@@ -191,7 +191,7 @@ mod segment {
             Self {
                 arrived: memory.atomic_u64(offset + ARRIVED),
                 epoch: memory.atomic_u32(offset + EPOCH),
-                odd: memory.atomic_u32(offset + PEER_ODD),
+                odd: memory.atomic_u32(offset + BARRIER_ODD),
                 members,
             }
         }
@@ -271,7 +271,7 @@ mod segment {
 
         #[inline(always)]
         fn gate_at(epoch: u32) -> usize {
-            PEER_STATES + (epoch % DEPTH) as usize * CounterBarrier::BYTES
+            BARRIERS + (epoch % DEPTH) as usize * CounterBarrier::BYTES
         }
 
         /// Number of the last meeting that members are to hear of because some brought different

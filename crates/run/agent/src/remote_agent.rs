@@ -25,7 +25,7 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::job::{Job, PlacementOptions};
 use garonne_job::layout::JobId;
-use garonne_job::limits::{BUSY_WAIT, CALL_WAIT, SHM_OP_BYTES_MAX};
+use garonne_job::limits::{BOOTSTRAP_BYTES_MAX, BUSY_WAIT, CALL_WAIT};
 
 /// Does the errand on standard input. Returns the exit code of this process, which nobody but the
 /// one who started it sees.
@@ -159,7 +159,7 @@ fn read_bootstrap(mut from: impl Read) -> Result<AgentBootstrap> {
     let mut len = [0; 4];
     from.read_exact(&mut len).map_err(failed)?;
     let len = u32::from_le_bytes(len) as usize;
-    if len > SHM_OP_BYTES_MAX {
+    if len > BOOTSTRAP_BYTES_MAX {
         let text = "what is on standard input is no errand; `garonne agent` is started by `garonne run --host`, not by hand";
         return Err(Error::misuse(codes::G0216, text));
     }

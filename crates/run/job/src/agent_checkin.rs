@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::agent_messages::{HostEndpoint, NodeEndpoints};
 use crate::agent_tree::AgentTree;
 use crate::error::Result;
-use crate::limits::WAIT_SLOTS_LIMIT;
+use crate::limits::HOSTS_PER_MESSAGE;
 use crate::node_map::NodeMap;
 use crate::rank_messages::malformed;
 
@@ -72,7 +72,7 @@ impl AgentCheckin {
     }
 
     /// Returns what is to be reported to the parent, once all are ready: messages of at most
-    /// [`WAIT_SLOTS_LIMIT`] hosts.
+    /// [`HOSTS_PER_MESSAGE`] hosts.
     pub fn unreported(&mut self) -> Vec<Vec<NodeEndpoints>> {
         if self.told || !self.is_complete() {
             return Vec::new();
@@ -85,8 +85,8 @@ impl AgentCheckin {
 /// Hosts as they go into messages.
 pub fn in_parts(mut seats: Vec<NodeEndpoints>) -> Vec<Vec<NodeEndpoints>> {
     let mut parts = Vec::new();
-    while seats.len() > WAIT_SLOTS_LIMIT {
-        let rest = seats.split_off(WAIT_SLOTS_LIMIT);
+    while seats.len() > HOSTS_PER_MESSAGE {
+        let rest = seats.split_off(HOSTS_PER_MESSAGE);
         parts.push(std::mem::replace(&mut seats, rest));
     }
     parts.push(seats);
@@ -191,7 +191,7 @@ mod tests {
             first.check_in(node, seats([node])).unwrap();
         }
         let parts = first.unreported();
-        assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= WAIT_SLOTS_LIMIT));
+        assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= HOSTS_PER_MESSAGE));
         let nodes = NodeMap {
             names: (0..3000).map(|node| format!("n{node}")).collect(),
             of_rank: (0..3000).rev().collect(),

@@ -186,11 +186,11 @@ pub const FAN_OUT: u32 = 32;
 pub const FAN_OUT_MAX: u32 = 1024;
 
 /// Hosts that join a job: all report to the first agent, since nobody knows whom else they reach.
-pub const ADOPTED_MAX: u32 = 63;
+pub const JOINED_HOSTS_MAX: u32 = 63;
 
 /// Hosts in one message of agents: some tens of kilobytes, and with as many addresses as there may
 /// be half a megabyte.
-pub const WAIT_SLOTS_LIMIT: usize = 1024;
+pub const HOSTS_PER_MESSAGE: usize = 1024;
 
 /// Bytes of a host's entry in the table that its ranks share: a name of 255 letters and
 /// [`ADDRESSES_MAX`] addresses.
@@ -274,7 +274,7 @@ pub const JOB_WORDS_MAX: usize = 1 << 20;
 
 /// Bytes of the first message to an agent of another host: it fits a pipe, so that handing it over
 /// never blocks.
-pub const SHM_OP_BYTES_MAX: usize = 4096;
+pub const BOOTSTRAP_BYTES_MAX: usize = 4096;
 
 /// Bytes of the shortest value that launchers' exchanges must take: what MPICH, Intel, Slurm, Flux
 /// and PMIx have is at least twice this.
@@ -460,11 +460,11 @@ pub const JOIN_WAIT: Duration = Duration::from_secs(600);
 
 /// Hosts with the key beyond those asked for that are heard, to be told that the job is full; where
 /// more come, the one leaves that has said nothing for the longest.
-pub const ADOPTED_SPARE: usize = 16;
+pub const JOIN_SPARE: usize = 16;
 
 /// Between two looks of a host that waits for others to join; its socket wakes it for everything
 /// that comes.
-pub const ADOPTED_CHECK: Duration = Duration::from_secs(60);
+pub const JOIN_CHECK: Duration = Duration::from_secs(60);
 
 /// Hosts that came too late and have not hung up yet.
 pub const LATE_LINES_MAX: usize = 8;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use garonne_job::agent_checkin::{AgentCheckin, in_parts};
 use garonne_job::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::agent_tree::AgentTree;
-use garonne_job::limits::{FAN_OUT, WAIT_SLOTS_LIMIT};
+use garonne_job::limits::{FAN_OUT, HOSTS_PER_MESSAGE};
 
 const HOP: u64 = 10;
 const WORK: u64 = 1;
@@ -365,7 +365,7 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
             // What any agent but the first handles: with each child a call, an answer, reports of
             // its hosts and orders; the reports and the orders in as many messages as hosts go in
             // one.
-            let parts = u64::from(nodes.div_ceil(WAIT_SLOTS_LIMIT as u32)) + 1;
+            let parts = u64::from(nodes.div_ceil(HOSTS_PER_MESSAGE as u32)) + 1;
             let children = u64::from(FAN_OUT);
             let bound = (children + 1) * (2 * parts + 4)
                 + u64::from(AgentTree::new(nodes, 0, FAN_OUT).count(1));

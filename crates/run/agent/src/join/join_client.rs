@@ -20,7 +20,7 @@ use crate::remote_agent;
 use garonne_job::agent_messages::AgentBootstrap;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::limits::{ADOPTED_CHECK, CALL_WAIT, CUT_PAUSE};
+use garonne_job::limits::{CALL_WAIT, CUT_PAUSE, JOIN_CHECK};
 
 /// Progress of a host that joins, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn wait(
             0 => left,
             // That the other host is gone the kernel finds out by its probes; a look now and then
             // costs nothing.
-            _ => ADOPTED_CHECK,
+            _ => JOIN_CHECK,
         };
         let limit = garonne_links::sys::timespec(limit);
         let _ = rustix::event::poll(

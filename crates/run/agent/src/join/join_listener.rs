@@ -3,7 +3,7 @@
 //!
 //! Used by `garonne run` before the job is decided, since where ranks run depends on what the hosts
 //! offer. One thread, one epoll. Bounded: strangers as at every port, and lines of those who have
-//! the key by the hosts asked for and [`ADOPTED_SPARE`]. A host that leaves while it waits gives its
+//! the key by the hosts asked for and [`JOIN_SPARE`]. A host that leaves while it waits gives its
 //! place back.
 
 use garonne_job::join_key::JoinKey;
@@ -21,7 +21,7 @@ use super::{NO_NODE, local_identity};
 use crate::agent::listen_at;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::limits::{ADOPTED_SPARE, CALL_WAIT, JOIN_ADDRESSES_MAX};
+use garonne_job::limits::{CALL_WAIT, JOIN_ADDRESSES_MAX, JOIN_SPARE};
 use garonne_links::addresses;
 use garonne_links::sys::{self, SignalFd};
 
@@ -288,7 +288,7 @@ impl JoinWait {
         };
         let without = (0..self.guests.len()).filter(|index| standing(index).is_some());
         match without.min_by_key(standing) {
-            Some(oldest) if self.guests.len() >= self.port.wanted + ADOPTED_SPARE => {
+            Some(oldest) if self.guests.len() >= self.port.wanted + JOIN_SPARE => {
                 self.guests[oldest] = None;
                 oldest
             }
@@ -569,7 +569,7 @@ mod tests {
         let key = room.key().clone();
         let callers = std::thread::spawn(move || {
             let mut silent: Vec<AgentChannel> =
-                (0..=ADOPTED_SPARE).map(|_| let_in(called(&key))).collect();
+                (0..=JOIN_SPARE).map(|_| let_in(called(&key))).collect();
             let mut last = let_in(called(&key));
             // In the place of the first.
             assert!(said(&mut silent[0]).is_none());
@@ -579,9 +579,6 @@ mod tests {
         });
         let company = all(room);
         callers.join().unwrap();
-        assert_eq!(
-            (company.guests.len(), company.told.len()),
-            (1, ADOPTED_SPARE)
-        );
+        assert_eq!((company.guests.len(), company.told.len()), (1, JOIN_SPARE));
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn put_node_endpoints(writer: MessageWriter, seats: &[NodeEndpoints])
 }
 
 pub(super) fn read_node_endpoints(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
-    let count = count(r, 25, limits::WAIT_SLOTS_LIMIT)?;
+    let count = count(r, 25, limits::HOSTS_PER_MESSAGE)?;
     let seat = |r: &mut MessageReader<'_>| {
         Ok(NodeEndpoints {
             node: r.u32()?,

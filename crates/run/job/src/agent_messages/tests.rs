@@ -241,7 +241,7 @@ fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
         ..an_errand()
     };
     let bytes = errand.encode();
-    assert!(bytes.len() <= limits::SHM_OP_BYTES_MAX);
+    assert!(bytes.len() <= limits::BOOTSTRAP_BYTES_MAX);
     let again = AgentBootstrap::decode(&bytes[4..]).unwrap();
     assert_eq!(again.secret.bytes(), errand.secret.bytes());
     assert_eq!(

@@ -79,7 +79,7 @@ impl JoinSettings {
                 let count = text
                     .parse()
                     .ok()
-                    .filter(|count| (1..=limits::ADOPTED_MAX).contains(count));
+                    .filter(|count| (1..=limits::JOINED_HOSTS_MAX).contains(count));
                 self.hosts = Some(count.ok_or("a number of hosts from 1 to 63")?);
             }
             JoinOption::Timeout => {
