@@ -8,7 +8,7 @@ fn main() {
     let version = said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned());
     let version = version.expect("the compiler says its version");
     let target = std::env::var("TARGET").expect("cargo names the target");
-    println!("cargo::rustc-env=GARONNE_COMPILER={version} for {target}");
+    println!("cargo::rustc-env=PLUGIN_COMPILER={version} for {target}");
     println!("cargo::rerun-if-env-changed=RUSTC");
     println!("cargo::rerun-if-changed=build.rs");
 }

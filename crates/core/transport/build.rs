@@ -51,5 +51,5 @@ fn main() {
     let flags = std::env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
     sum = add(sum, flags.as_bytes());
     println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");
-    println!("cargo::rustc-env=GARONNE_TRANSPORT_SOURCES={sum}");
+    println!("cargo::rustc-env=TRANSPORT_SOURCES={sum}");
 }

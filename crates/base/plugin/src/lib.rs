@@ -26,7 +26,7 @@ pub use sys::LoadedModule;
 use std::path::{Path, PathBuf};
 
 /// Compiler by which this crate was built, and its target.
-pub const COMPILER: &str = env!("GARONNE_COMPILER");
+pub const COMPILER: &str = env!("PLUGIN_COMPILER");
 
 /// Reason why a file was not loaded as a module. Each names the file; one about versions names
 /// that of the module and ours.

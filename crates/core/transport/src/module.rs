@@ -34,7 +34,7 @@ pub const IDENTITY: Identity = Identity::new(
 );
 
 /// Checksum of the sources that declare the border, and of the layouts of its types.
-const LAYOUT: Checksum = Checksum::new(number(env!("GARONNE_TRANSPORT_SOURCES")))
+const LAYOUT: Checksum = Checksum::new(number(env!("TRANSPORT_SOURCES")))
     .layout_of::<ModuleContext<'static>>()
     .layout_of::<Result<Box<dyn DynTransport>, String>>()
     .layout_of::<TransportLimits>()

@@ -13,6 +13,8 @@ fn expected() -> BTreeSet<String> {
         .iter()
         .flat_map(|f| [f.name.clone(), format!("P{}", f.name)])
         .chain(declared(include_str!("../include/garonne_tasks.h")))
+        // Finds wrappers for libraries of other languages above this one.
+        .chain([String::from("garonne_wrapper")])
         .collect()
 }
 

@@ -77,7 +77,9 @@ fn constants(groups: &[ConstantGroup]) -> Vec<FortranConstant<'_>> {
         }
     };
     let mut found = Vec::new();
-    for group in groups {
+    // Special addresses are variables in Fortran.
+    let is_constant = |ctype: &str| ctype == "int" || HANDLES.contains(&ctype);
+    for group in groups.iter().filter(|group| is_constant(&group.ctype)) {
         for (name, value) in &group.entries {
             let value = match value {
                 ConstantValue::Number(text) => number(text),

@@ -84,6 +84,6 @@ mod tests {
         says("garonne ./app", "garonne run ./app");
         says("garonne -n 2 ./app", "garonne run -n 2 ./app");
         says("garonne xyzzy", "there are: ");
-        assert_eq!(tip("garonne doctor foo"), None);
+        assert_eq!(tip("garonne completions bash foo"), None);
     }
 }
