@@ -3,10 +3,10 @@
 //!
 //! The locked engine owns the profile. To release ownership costs some hundred nanoseconds here,
 //! and a wake-up at peers for each answer. A program that waits at once gains nothing. So a call
-//! site that left something open [`SHORT_RELEASES`] times in a row for a short time only is skipped until a
-//! longer time is seen. The time is measured whether ownership was released or not. Bounded: a
-//! table of sites. Two sites that share an entry evict each other, so that none is judged by the
-//! other's behaviour.
+//! site that left something open [`SHORT_RELEASES`] times in a row for a short time only is skipped
+//! until a longer time is seen. The time is measured whether ownership was released or not.
+//! Bounded: a table of sites. Two sites that share an entry evict each other, so that none is
+//! judged by the other's behaviour.
 
 use crate::limits::SHORT_RELEASES;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

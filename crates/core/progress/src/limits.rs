@@ -298,8 +298,8 @@ pub const HANDOVER_POLLS: u32 = 4;
 /// share it: a tenth of a microsecond, which others wait for it at most.
 pub const UNPOSTED_POLLS: u32 = 8;
 
-/// Turns of [`UNPOSTED_POLLS`] polls: a microsecond in all, in which an answer on the way arrives, and
-/// short beside other duties.
+/// Turns of [`UNPOSTED_POLLS`] polls: a microsecond in all, in which an answer on the way arrives,
+/// and short beside other duties.
 pub const UNPOSTED_TURNS: u32 = 8;
 
 /// Room of a receive that is looked for so at most: no transport sends so short a message in

@@ -268,8 +268,8 @@ pub const EAGER_PREFIX_MAX: u64 = 1 << 20;
 /// comes with one of them, as a rule, and the engine reads after it.
 pub const EAGER_PREFIX_POLLS: u32 = 2;
 
-/// Blocks of [`EAGER_PREFIX_MAX`] bytes in which a rank keeps what came before its read: as many bytes
-/// as the engine keeps of unexpected messages.
+/// Blocks of [`EAGER_PREFIX_MAX`] bytes in which a rank keeps what came before its read: as many
+/// bytes as the engine keeps of unexpected messages.
 pub const EAGER_PREFIXES_KEPT: usize = 16;
 
 /// Regions that are announced and nothing more after the other side had no place for the beginning
@@ -354,8 +354,8 @@ pub const TCP_LOST_LIMIT: std::time::Duration = std::time::Duration::from_secs(3
 
 /// A peer whose host refuses connections to its port for this long counts as gone: its process has
 /// ended, since it listens before its address is told. Where other hosts look for a way meanwhile,
-/// it is given [`TCP_UNREACHABLE_LIMIT`]: a firewall may answer for it, and that a process has ended its
-/// agent says.
+/// it is given [`TCP_UNREACHABLE_LIMIT`]: a firewall may answer for it, and that a process has
+/// ended its agent says.
 pub const TCP_REFUSED_LIMIT: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A process that looks so much later than it meant to was kept from it, by a stop, a frozen
@@ -486,7 +486,8 @@ pub const TCP_COALESCE_CHECK: std::time::Duration = std::time::Duration::from_mi
 /// long; as often as [`TCP_COALESCE_DOUBLINGS`] says.
 pub const TCP_COALESCE_CHECKS_STUCK: u32 = 8;
 
-/// Doublings of the pause of [`TCP_COALESCE_CHECKS_STUCK`]: 32 milliseconds, a thousandth of a core.
+/// Doublings of the pause of [`TCP_COALESCE_CHECKS_STUCK`]: 32 milliseconds, a thousandth of a
+/// core.
 pub const TCP_COALESCE_DOUBLINGS: u32 = 6;
 
 /// Naps without anything kept after which that thread sleeps until it is called: waking it costs

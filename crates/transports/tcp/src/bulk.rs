@@ -3,7 +3,8 @@
 //!
 //! Owned by the pair's `paths`, which say what is asked for here. Nothing is logged: what is
 //! missing when a connection breaks goes back to them. Bounded by what they ask for and by
-//! [`TCP_BULK_REQUESTS_MAX`] on the serving side; requests take turns by frames, so none starves another.
+//! [`TCP_BULK_REQUESTS_MAX`] on the serving side; requests take turns by frames, so none starves
+//! another.
 
 pub(crate) mod eager_prefix;
 #[cfg(any(test, fuzzing))]

@@ -8,8 +8,8 @@
 //! given back when the piece has been read, or when the endpoint is closed, which ends what a
 //! device still does: so the endpoint lives and dies with its connection, and whatever goes wrong
 //! ends both; what is missing then comes by another way. Polled by whoever polls the transport, and
-//! only while something is under way. Bounded by what the paths ask for, and by [`TCP_BULK_REQUESTS_MAX`] on
-//! the lending side.
+//! only while something is under way. Bounded by what the paths ask for, and by
+//! [`TCP_BULK_REQUESTS_MAX`] on the lending side.
 
 pub(crate) mod endpoint_opener;
 pub(crate) mod hello;

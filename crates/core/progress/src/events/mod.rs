@@ -282,8 +282,8 @@ impl Tasks {
 
     /// Calls `action` with the new value whenever a word of memory is not what it was when the
     /// action was last called, at first `expected`. Whoever changes it wakes its sleepers with a
-    /// futex call; without that, changes are noticed after [`crate::limits::WORD_CHECK_EVERY`]. Changes
-    /// back to the old value may go unnoticed.
+    /// futex call; without that, changes are noticed after [`crate::limits::WORD_CHECK_EVERY`].
+    /// Changes back to the old value may go unnoticed.
     pub fn on_word(
         &self,
         (word, expected): (Arc<dyn FutexWord>, u32),

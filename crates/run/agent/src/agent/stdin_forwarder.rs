@@ -1,8 +1,8 @@
 //! The launcher's standard input on its way to ranks that cannot read it themselves: one of another
 //! host, or all.
 //!
-//! The first agent reads it when there is some and as much as fits the window ([`REMOTE_WINDOW`]). The
-//! agent of each host with readers writes it to a pipe for each of them, and tells how much the
+//! The first agent reads it when there is some and as much as fits the window ([`REMOTE_WINDOW`]).
+//! The agent of each host with readers writes it to a pipe for each of them, and tells how much the
 //! slowest has taken. Nothing blocks. A rank that closes its input is left out. A rank of the
 //! launcher's own host that reads alone reads the launcher's input itself.
 

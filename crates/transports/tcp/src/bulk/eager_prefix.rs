@@ -7,7 +7,8 @@
 //! waits in the socket for some looks, since its announcement may be on its way, and then in a
 //! block of the rank's [`PrefixBuffer`]; where there is none it is dropped and asked for as ever,
 //! and its sender is told, which sends nothing unasked for a while. Bounded by one region of each
-//! side of a pair at a time, [`EAGER_PREFIX_MAX`] bytes of it, and [`EAGER_PREFIXES_KEPT`] blocks of a rank.
+//! side of a pair at a time, [`EAGER_PREFIX_MAX`] bytes of it, and [`EAGER_PREFIXES_KEPT`] blocks
+//! of a rank.
 
 use super::{BulkConnection, BulkEvent, BulkRead, DataOrigin, RequestedRange, SendState, stage};
 use crate::frame::{ASK, FrameKind, ReadRequest, UNASKED};
