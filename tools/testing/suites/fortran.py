@@ -91,7 +91,8 @@ def tool(context):
                        "    call PMPI_Send(i, 1, MPI_INTEGER, MPI_PROC_NULL, 0, MPI_COMM_WORLD, e)\n  end do\n  call MPI_Finalize(e)\nend program\n")
     check(context.execute("fortran build sends", [compiler(context), program, "-o", build / "sends"], timeout=120))
     command = [*context.launcher(1), "env", f"LD_PRELOAD={build / 'tool.so'}", str(build / "sends")]
-    result = check(context.execute("fortran tool", command, timeout=LIMIT_S))
+    result = context.execute("fortran tool", command, timeout=LIMIT_S)
+    check(result)
     if "tool saw 3" not in result.output:
         raise Failure(f"the tool did not see the program's three calls (log: {result.log})\n{result.output}")
 
@@ -139,7 +140,8 @@ def wrapper(context):
 def find_package(context):
     build, source = context.work / "fortran/cmake", context.root / "tests/clients/cmake_fortran"
     shutil.rmtree(build, ignore_errors=True)
-    configured = check(context.execute("fortran cmake", ["cmake", "-S", source, "-B", build], timeout=180))
+    configured = context.execute("fortran cmake", ["cmake", "-S", source, "-B", build], timeout=180)
+    check(configured)
     if str(context.prefix) not in configured.output:
         raise Failure(f"another MPI was found (log: {configured.log})")
     check(context.execute("fortran cmake build", ["cmake", "--build", build], timeout=180))
