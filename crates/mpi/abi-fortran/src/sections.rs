@@ -41,8 +41,14 @@ pub(crate) struct Descriptor {
 /// A buffer as a call uses it.
 pub(crate) struct Section {
     base: *mut u8,
-    /// The elements one after the other, and how they lie.
-    copy: Option<(Vec<u8>, Layout)>,
+    /// A copy of elements that do not follow each other.
+    copy: Option<Box<Copied>>,
+}
+
+/// The elements of a section one after the other, and how they lie.
+struct Copied {
+    bytes: Vec<u8>,
+    layout: Layout,
 }
 
 /// How the elements of a section lie: extents and strides.
@@ -299,26 +305,19 @@ impl Section {
     pub(crate) unsafe fn copied(descriptor: *const Descriptor) -> Self {
         // SAFETY: as the caller says.
         let (base, element_bytes, dimensions) = unsafe { read(descriptor) };
-        if is_contiguous(element_bytes, dimensions) {
-            return Self { base, copy: None };
-        }
-        let layout = Layout {
-            element_bytes,
-            dimensions: dimensions.to_vec(),
+        let copy = match is_contiguous(element_bytes, dimensions) {
+            true => None,
+            // SAFETY: as the caller says.
+            false => unsafe { copy(base, element_bytes, dimensions) },
         };
-        // SAFETY: as the caller says.
-        let bytes = unsafe { layout.gather(base) };
-        Self {
-            base,
-            copy: Some((bytes, layout)),
-        }
+        Self { base, copy }
     }
 
     /// Returns C's address of the buffer.
     #[inline]
     pub(crate) fn address(&mut self) -> *mut c_void {
         match &mut self.copy {
-            Some((bytes, _)) => bytes.as_mut_ptr().cast(),
+            Some(copied) => copied.bytes.as_mut_ptr().cast(),
             None => sentinels::buffer(self.base.cast()),
         }
     }
@@ -334,15 +333,45 @@ impl Section {
     /// The section's elements can be written.
     #[inline]
     pub(crate) unsafe fn write_back(&self) {
-        if let Some((bytes, layout)) = &self.copy {
+        if let Some(copied) = &self.copy {
             // SAFETY: as the caller says.
-            unsafe { layout.scatter(bytes, self.base) }
+            unsafe { copied.layout.scatter(&copied.bytes, self.base) }
         }
     }
 }
 
-#[inline]
+/// Copies the elements of a section.
+///
+/// # Safety
+/// The elements can be read.
+#[cold]
+#[inline(never)]
+unsafe fn copy(
+    base: *const u8,
+    element_bytes: usize,
+    dimensions: &[Dimension],
+) -> Option<Box<Copied>> {
+    let layout = Layout {
+        element_bytes,
+        dimensions: dimensions.to_vec(),
+    };
+    // SAFETY: as the caller says.
+    let bytes = unsafe { layout.gather(base) };
+    Some(Box::new(Copied { bytes, layout }))
+}
+
+/// Returns whether the elements of an array follow each other. Scalars and arrays of one dimension,
+/// which most buffers are, are told at once.
+#[inline(always)]
 fn is_contiguous(element_bytes: usize, dimensions: &[Dimension]) -> bool {
+    match dimensions {
+        [] => true,
+        [only] => only.extent <= 1 || only.stride == element_bytes.cast_signed(),
+        _ => is_contiguous_in_all(element_bytes, dimensions),
+    }
+}
+
+fn is_contiguous_in_all(element_bytes: usize, dimensions: &[Dimension]) -> bool {
     if dimensions.iter().any(|dimension| dimension.extent == 0) {
         return true;
     }
