@@ -62,17 +62,18 @@ pub(crate) struct PeerTable([PeerEntry; ENTRIES]);
 impl PeerTable {
     /// No pairs.
     pub const fn new() -> Self {
-        const NONE: PeerEntry = {
-            PeerEntry {
-                comm: AtomicUsize::new(0),
-                track: AtomicPtr::new(null_mut()),
-                rank: AtomicI32::new(0),
-                context: AtomicU32::new(0),
-                peer: AtomicU32::new(0),
-                sends_without_channel: AtomicU32::new(0),
-            }
-        };
-        Self([const { NONE }; ENTRIES])
+        Self(
+            [const {
+                PeerEntry {
+                    comm: AtomicUsize::new(0),
+                    track: AtomicPtr::new(null_mut()),
+                    rank: AtomicI32::new(0),
+                    context: AtomicU32::new(0),
+                    peer: AtomicU32::new(0),
+                    sends_without_channel: AtomicU32::new(0),
+                }
+            }; ENTRIES],
+        )
     }
 
     #[inline(always)]

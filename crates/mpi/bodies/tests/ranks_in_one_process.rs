@@ -256,12 +256,12 @@ fn attributes_and_errors_belong_to_one_rank() {
 
         // Error classes of the program are numbered in each rank by itself.
         if me == 0 {
-            let first = value::<c_int>(|new| add_error_class(new));
-            assert_eq!(value::<c_int>(|new| add_error_class(new)), first + 1);
+            let first = value::<c_int>(add_error_class);
+            assert_eq!(value::<c_int>(add_error_class), first + 1);
             world.exchange(me, first as usize);
         } else {
             let theirs = world.exchange(me, 0);
-            assert_eq!(value::<c_int>(|new| add_error_class(new)), theirs as c_int);
+            assert_eq!(value::<c_int>(add_error_class), theirs as c_int);
         }
     });
 }

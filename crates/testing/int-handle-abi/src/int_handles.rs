@@ -159,10 +159,12 @@ mod tests {
     }
 
     type Conversion = fn(c_int) -> c_int;
+    /// Pairs of values, and the conversions there and back.
+    type Set<'a> = (&'a [(c_int, c_int)], Conversion, Conversion);
 
     #[test]
     fn every_constant_converts_both_ways() {
-        let sets: [(&[(c_int, c_int)], Conversion, Conversion); 16] = [
+        let sets: [Set<'_>; 16] = [
             (&RANK, native_rank, own_rank),
             (&TAG, native_tag, own_tag),
             (&ERROR, native_error, own_error),

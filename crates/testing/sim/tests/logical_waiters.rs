@@ -154,11 +154,14 @@ impl Waiter for Coroutine {
     }
 }
 
+/// A coroutine's waiter, and the coroutine until it has ended.
+type Running<'a> = (Arc<Coroutine>, Option<Generator<'a, (), ()>>);
+
 /// Runs `body` in each of so many coroutines, all on the calling thread. Returns how often one was
 /// suspended.
 fn run_coroutines(count: usize, body: impl Fn(usize) + Copy + Send) -> u32 {
     let queue = Arc::new(ReadyQueue::default());
-    let mut coroutines: Vec<(Arc<Coroutine>, Option<Generator<'_, (), ()>>)> = (0..count)
+    let mut coroutines: Vec<Running<'_>> = (0..count)
         .map(|number| {
             let waiter = Arc::new(Coroutine {
                 state: WaiterState::new(),

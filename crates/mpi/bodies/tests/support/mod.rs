@@ -25,6 +25,7 @@ pub const STATUS_IGNORE: *mut MPI_Status = std::ptr::null_mut();
 macro_rules! mpi {
     ($($(#[$doc:meta])* $name:ident = $wrapper:path, ($($arg:ident: $ty:ty),*);)*) => {$(
         $(#[$doc])*
+        #[allow(clippy::too_many_arguments, reason = "those of the standard")]
         pub fn $name($($arg: $ty),*) -> c_int {
             // SAFETY: the wrapper has this C prototype, with one more argument for the call site.
             let function = unsafe {

@@ -415,6 +415,6 @@ mod tests {
         let exposed = [None, None, None, Some(ExposedRegion::registered())];
         forget_leases(&inbox, &exposed, 30);
         assert_eq!(state.load(Ordering::Relaxed) & LEASES, 0);
-        drop(second);
+        let _ = second;
     }
 }
