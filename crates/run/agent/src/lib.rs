@@ -16,7 +16,6 @@
 pub mod adoption;
 pub mod agent;
 pub mod cpu_claims;
-mod elf;
 pub mod join;
 pub mod launcher;
 pub mod rank_slots;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::closure::{Closure, LoadedObject};
-use crate::object_file;
+use crate::object_file::{self, ObjectFile};
 
 /// A binary interface of MPI: handles, constants and layouts that a program was compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,11 +42,40 @@ impl std::fmt::Display for MpiAbi {
 }
 
 /// Prefix of symbols that only libraries of Garonne define.
-const OWN_SYMBOLS: &str = "garonne_";
+const OWN_SYMBOLS: &[u8] = b"garonne_";
+
+/// Functions by one of which a program becomes one of MPI.
+const BEGINNINGS: [&[u8]; 3] = [b"MPI_Init", b"MPI_Init_thread", b"MPI_Session_init"];
+
+/// What the dynamic symbols of an ELF file say of MPI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MpiSymbols {
+    /// The file calls a function of another file that begins MPI.
+    pub calls_mpi: bool,
+    /// The file has such a function.
+    pub provides_mpi: bool,
+    /// The file is a library of Garonne, whatever its name.
+    pub is_garonne: bool,
+}
+
+/// Reads the loader's part of a file, and what its symbols say of MPI. Read in parts, never as a
+/// whole: libraries of other MPIs are tens of megabytes. `None`: the file is no ELF file, is
+/// damaged, or cannot be read.
+pub fn read(path: &Path) -> Option<(ObjectFile, MpiSymbols)> {
+    let mut found = MpiSymbols::default();
+    let file = object_file::read_with_symbols(path, |name, is_defined| {
+        found.is_garonne |= is_defined && name.starts_with(OWN_SYMBOLS);
+        if BEGINNINGS.contains(&name) {
+            found.provides_mpi |= is_defined;
+            found.calls_mpi |= !is_defined;
+        }
+    })?;
+    Some((file, found))
+}
 
 /// Returns whether a library is Garonne's, whatever its name.
 pub fn is_garonne(path: &Path) -> bool {
-    object_file::defines_prefix(path, OWN_SYMBOLS)
+    read(path).is_some_and(|(_, symbols)| symbols.is_garonne)
 }
 
 /// A library of MPI that a program loads, or needs and would not find.
@@ -93,6 +122,23 @@ pub fn used(closure: &Closure) -> Vec<MpiLibrary> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_needs_libraries_and_says_nothing_of_mpi() {
+        let (own, symbols) = read(Path::new("/proc/self/exe")).unwrap();
+        assert!(
+            own.needed.iter().any(|name| name.starts_with("libc.so")),
+            "{own:?}"
+        );
+        assert_eq!(symbols, MpiSymbols::default());
+    }
+
+    #[test]
+    fn what_is_no_elf_file_says_nothing() {
+        assert_eq!(read(Path::new("/etc/passwd")), None);
+        assert_eq!(read(Path::new("/dev/null")), None);
+        assert_eq!(read(Path::new("/nowhere")), None);
+    }
 
     #[test]
     fn libraries_are_known_by_their_names() {

@@ -11,7 +11,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, FileKind, ReadCache};
 
 /// Machine, word size and byte order of an ELF file. The loader skips objects of another kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Architecture {
     /// `e_machine`, such as `EM_X86_64`.
     pub machine: u16,
@@ -22,7 +22,7 @@ pub struct Architecture {
 }
 
 /// What the loader reads of an ELF file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectFile {
     /// Machine, word size and byte order.
     pub architecture: Architecture,
@@ -53,18 +53,22 @@ pub fn read(path: &Path) -> Option<ObjectFile> {
     }
 }
 
-/// Returns whether a file defines a symbol for other files whose name begins so. False for a file
-/// that is no ELF file.
-pub fn defines_prefix(path: &Path, prefix: &str) -> bool {
-    let read = || {
-        let data = ReadCache::new(File::open(path).ok()?);
-        match FileKind::parse(&data).ok()? {
-            FileKind::Elf64 => defines::<FileHeader64<Endianness>>(&data, prefix),
-            FileKind::Elf32 => defines::<FileHeader32<Endianness>>(&data, prefix),
-            _ => None,
+/// Reads the loader's part of a file, and calls with each of its dynamic symbols: the name, and
+/// whether the file itself defines it. `None`: the file is no ELF file, is damaged, or cannot be
+/// read.
+pub fn read_with_symbols(path: &Path, call: impl FnMut(&[u8], bool)) -> Option<ObjectFile> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf64 => {
+            symbols_of::<FileHeader64<Endianness>>(&data, call)?;
+            of::<FileHeader64<Endianness>>(&data)
         }
-    };
-    read().unwrap_or(false)
+        FileKind::Elf32 => {
+            symbols_of::<FileHeader32<Endianness>>(&data, call)?;
+            of::<FileHeader32<Endianness>>(&data)
+        }
+        _ => None,
+    }
 }
 
 fn of<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option<ObjectFile> {
@@ -82,12 +86,7 @@ fn of<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option
             is_little_endian: header.is_little_endian(),
         },
         interpreter,
-        is_dynamic: false,
-        needed: Vec::new(),
-        soname: None,
-        rpath: None,
-        runpath: None,
-        no_default_dirs: false,
+        ..ObjectFile::default()
     };
     let sections = header.sections(endian, data).ok()?;
     let Some((entries, link)) = sections.dynamic(endian, data).ok()? else {
@@ -115,17 +114,18 @@ fn of<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> Option
     Some(file)
 }
 
-fn defines<Header: FileHeader<Endian = Endianness>>(
+fn symbols_of<Header: FileHeader<Endian = Endianness>>(
     data: &ReadCache<File>,
-    prefix: &str,
-) -> Option<bool> {
+    mut call: impl FnMut(&[u8], bool),
+) -> Option<()> {
     let header = Header::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, data).ok()?;
     let symbols = sections.symbols(endian, data, SHT_DYNSYM).ok()?;
-    let begins = |name: &[u8]| name.starts_with(prefix.as_bytes());
-    let mut defined = symbols
-        .iter()
-        .filter(|symbol| symbol.st_shndx(endian) != SHN_UNDEF);
-    Some(defined.any(|symbol| symbol.name(endian, symbols.strings()).is_ok_and(begins)))
+    for symbol in symbols.iter() {
+        if let Ok(name) = symbol.name(endian, symbols.strings()) {
+            call(name, symbol.st_shndx(endian) != SHN_UNDEF);
+        }
+    }
+    Some(())
 }

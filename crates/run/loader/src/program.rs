@@ -10,8 +10,9 @@ use crate::object_file::{self, ObjectFile};
 /// Scripts whose interpreter is a script that the kernel follows.
 const INTERPRETERS_MAX: usize = 4;
 
-/// Bytes of a script's first line that the kernel reads.
-const FIRST_LINE_MAX: u64 = 256;
+/// Bytes at the beginning of a file that say what it is: as many as the kernel reads of a script's
+/// first line.
+const HEAD_BYTES: u64 = 256;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
@@ -71,7 +72,7 @@ impl Program {
                 path: path.clone(),
                 source,
             };
-            let file = File::open(&path).map_err(unreadable)?;
+            File::open(&path).map_err(unreadable)?;
             if let Some(file) = object_file::read(&path) {
                 let is_secure = is_secure(&path);
                 return Ok(Self {
@@ -81,10 +82,11 @@ impl Program {
                     is_secure,
                 });
             }
-            let Some(words) = first_line(file) else {
+            let line = head(&path).and_then(|head| FirstLine::of(&head));
+            let line = line.filter(|line| !line.interpreter.is_empty());
+            let Some(name) = line.map(FirstLine::reader) else {
                 return Err(ProgramError::NotExecutable(path));
             };
-            let name = interpreter_of(&words);
             let Some(interpreter) = resolve(&name, &lookup) else {
                 return Err(ProgramError::NoInterpreter { script: path, name });
             };
@@ -99,27 +101,47 @@ impl Program {
     }
 }
 
-/// Returns the words of a script's first line behind `#!`; `None`: the file is no script.
-fn first_line(file: File) -> Option<Vec<String>> {
-    let mut line = Vec::new();
-    file.take(FIRST_LINE_MAX).read_to_end(&mut line).ok()?;
-    let line = line.strip_prefix(b"#!")?;
-    let end = line.iter().position(|byte| *byte == b'\n');
-    let line = String::from_utf8_lossy(&line[..end.unwrap_or(line.len())]).into_owned();
-    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    (!words.is_empty()).then_some(words)
+/// Reads the first bytes of a file.
+pub fn head(file: &Path) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    let file = File::open(file).ok()?;
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    Some(head)
 }
 
-/// Returns the interpreter that a first line names. `env` is looked through.
-fn interpreter_of(words: &[String]) -> String {
-    let is_env = Path::new(&words[0])
-        .file_name()
-        .is_some_and(|name| name == "env");
-    let is_option = |word: &&String| word.starts_with('-') || word.contains('=');
-    let behind_env = || words[1..].iter().find(|word| !is_option(word));
-    match is_env {
-        true => behind_env().unwrap_or(&words[0]).clone(),
-        false => words[0].clone(),
+/// The first line of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstLine {
+    /// The interpreter that the kernel starts. Empty if the line names none.
+    pub interpreter: String,
+    /// The program that `env` is to look for, if `env` is the interpreter.
+    pub asked_of_env: Option<String>,
+    /// The line ends with a carriage return, which the kernel takes for a part of a name.
+    pub has_carriage_return: bool,
+}
+
+impl FirstLine {
+    /// Reads the first line from the head of a file; `None`: the file is no script.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        let line = head.strip_prefix(b"#!")?;
+        let line = line.split(|&byte| byte == b'\n').next()?;
+        let text = String::from_utf8_lossy(line);
+        let mut words = text.split_ascii_whitespace();
+        let interpreter = words.next().unwrap_or("").to_owned();
+        let asked = words.find(|word| !word.starts_with('-') && !word.contains('='));
+        let asked_of_env = asked
+            .filter(|_| interpreter.ends_with("/env"))
+            .map(str::to_owned);
+        Some(Self {
+            interpreter,
+            asked_of_env,
+            has_carriage_return: line.ends_with(b"\r"),
+        })
+    }
+
+    /// Returns the program that reads the script.
+    fn reader(self) -> String {
+        self.asked_of_env.unwrap_or(self.interpreter)
     }
 }
 

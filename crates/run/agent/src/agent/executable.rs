@@ -2,13 +2,13 @@
 //! words than the system has.
 
 use std::ffi::OsStr;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::elf;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
+use garonne_loader::object_file;
+use garonne_loader::program::{FirstLine, head};
 
 /// The file to execute for `word`: as given if it contains a slash, else from the search path, else
 /// from the directory.
@@ -110,23 +110,6 @@ pub(super) enum FileKind {
     Text,
 }
 
-/// Bytes at the beginning of a file that say what it is: as many as the system reads of a script's
-/// first line.
-const HEAD_BYTES: usize = 256;
-
-fn head(file: &Path) -> Option<Vec<u8>> {
-    let mut head = Vec::new();
-    let file = std::fs::File::open(file).ok()?;
-    file.take(HEAD_BYTES as u64).read_to_end(&mut head).ok()?;
-    Some(head)
-}
-
-/// The first line of a script behind `#!`.
-fn first_line(head: &[u8]) -> Option<&[u8]> {
-    let line = head.strip_prefix(b"#!")?;
-    line.split(|&byte| byte == b'\n').next()
-}
-
 /// Returns what kind of file it is. `search`: where programs are found by their names.
 ///
 /// # Errors
@@ -135,30 +118,26 @@ pub(super) fn kind(file: &Path, search: Option<&OsStr>) -> std::result::Result<F
     let Some(head) = head(file) else {
         return Ok(FileKind::Program);
     };
-    let Some(line) = first_line(&head) else {
+    let Some(line) = FirstLine::of(&head) else {
         return Ok(match head.contains(&0) {
             true => FileKind::Program,
             false => FileKind::Text,
         });
     };
-    if line.ends_with(b"\r") {
+    if line.has_carriage_return {
         return Err(format!(
             "its first line ends with a carriage return, as files of Windows have it, which the system takes for a part of the interpreter's name; `sed -i 's/\\r$//' {}` takes all of them out",
             file.display()
         ));
     }
-    let line = String::from_utf8_lossy(line);
-    let mut words = line.split_ascii_whitespace();
-    let interpreter = words.next().unwrap_or("");
+    let interpreter = &line.interpreter;
     if interpreter.starts_with('/') && !Path::new(interpreter).exists() {
         return Err(format!(
             "its first line names the interpreter '{interpreter}', which is not there"
         ));
     }
-    let by_env = interpreter.ends_with("/env");
-    let wanted = words.find(|word| !word.starts_with('-') && !word.contains('='));
-    match wanted.filter(|wanted| by_env && !wanted.contains('/')) {
-        Some(wanted) if find(OsStr::new(wanted), search, Some(Path::new("/"))).is_err() => {
+    match line.asked_of_env.filter(|wanted| !wanted.contains('/')) {
+        Some(wanted) if find(OsStr::new(&wanted), search, Some(Path::new("/"))).is_err() => {
             Err(format!(
                 "its first line asks for the interpreter '{wanted}', which is not found in PATH"
             ))
@@ -185,7 +164,7 @@ pub(super) fn why_not(file: &Path, error: &std::io::Error) -> Option<String> {
     match error.raw_os_error()? {
         libc::ENOEXEC => Some(not_a_program(&head(file)?)),
         libc::ENOENT => {
-            let loader = elf::loader(file)?;
+            let loader = object_file::read(file)?.interpreter?;
             (!Path::new(&loader).exists()).then(|| {
                 format!("its loader '{loader}' is not there: it was built for another system or C library")
             })

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::rank_start::PreparedProgram;
 use super::ranks::Ranks;
-use crate::elf::{self, ElfSummary};
 use garonne_job::codes;
 use garonne_job::limits::{
     OTHER_MPI_BEHIND_WRAPPER, OTHER_MPI_FIRST_LOOK, OTHER_MPI_RANKS, OTHER_MPI_WAIT,
 };
 use garonne_links::process_tree;
+use garonne_loader::mpi::{self, MpiSymbols};
+use garonne_loader::object_file::ObjectFile;
 
 /// A process that has another MPI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +59,12 @@ pub(super) struct OtherMpiDetector {
 
 /// Files that were read, by their paths.
 #[derive(Debug, Default)]
-struct ElfCache(HashMap<PathBuf, Option<ElfSummary>>);
+struct ElfCache(HashMap<PathBuf, Option<(ObjectFile, MpiSymbols)>>);
 
 impl ElfCache {
-    fn read(&mut self, path: &Path) -> Option<&ElfSummary> {
+    fn read(&mut self, path: &Path) -> Option<&(ObjectFile, MpiSymbols)> {
         let read = self.0.entry(path.to_owned());
-        read.or_insert_with(|| elf::read(path)).as_ref()
+        read.or_insert_with(|| mpi::read(path)).as_ref()
     }
 
     /// Another MPI that a process uses, which has these files mapped, found below `root`.
@@ -72,20 +73,23 @@ impl ElfCache {
         let mut library = None;
         for path in mapped.iter().filter(|path| is_named_as_mpi(path)) {
             match self.read(&place(path)) {
-                Some(elf) if elf.is_ours => return None,
-                Some(elf) if elf.provides_mpi => library = Some((*path, elf.name.clone())),
+                Some((_, symbols)) if symbols.is_garonne => return None,
+                Some((file, symbols)) if symbols.provides_mpi => {
+                    library = Some((*path, file.soname.clone()));
+                }
                 _ => {}
             }
         }
         let (library, name) = library?;
-        let needs = |elf: &ElfSummary| name.as_ref().is_some_and(|name| elf.needed.contains(name));
+        let needs =
+            |file: &ObjectFile| name.as_ref().is_some_and(|name| file.needed.contains(name));
         let (mut linked, mut caller) = (false, None);
         for path in mapped.iter().filter(|path| !is_named_as_mpi(path)) {
-            let Some(elf) = self.read(&place(path)) else {
+            let Some((file, symbols)) = self.read(&place(path)) else {
                 continue;
             };
-            linked |= needs(elf);
-            if elf.calls_mpi {
+            linked |= needs(file);
+            if symbols.calls_mpi {
                 caller = caller.or_else(|| Some((*path).to_owned()));
             }
         }
@@ -127,8 +131,8 @@ fn pause(elapsed: Duration) -> Duration {
 /// The library of another MPI that a program was linked with: it calls `MPI_Init` itself, and needs
 /// no library of the standard's ABI, which may be ours.
 pub(super) fn linked_with(program: &Path) -> Option<String> {
-    let elf = elf::read(program).filter(|elf| elf.calls_mpi)?;
-    let mut libraries = elf.needed.into_iter().filter(|name| is_named_as_mpi(name));
+    let (file, _) = mpi::read(program).filter(|(_, symbols)| symbols.calls_mpi)?;
+    let mut libraries = file.needed.into_iter().filter(|name| is_named_as_mpi(name));
     let library = libraries.next()?;
     let is_standard = |name: &str| name.starts_with("libmpi_abi.so");
     (!is_standard(&library) && !libraries.any(|name| is_standard(&name))).then_some(library)
@@ -302,34 +306,43 @@ impl OtherMpiDetector {
 mod tests {
     use super::*;
 
-    fn elf(needed: &[&str], name: Option<&str>) -> ElfSummary {
-        ElfSummary {
+    type Elf = (ObjectFile, MpiSymbols);
+
+    fn elf(needed: &[&str], soname: Option<&str>) -> Elf {
+        let file = ObjectFile {
             needed: needed.iter().map(|name| (*name).to_owned()).collect(),
-            name: name.map(str::to_owned),
-            ..ElfSummary::default()
-        }
+            soname: soname.map(str::to_owned),
+            ..ObjectFile::default()
+        };
+        (file, MpiSymbols::default())
     }
 
-    fn files(known: &[(&str, ElfSummary)]) -> ElfCache {
+    fn with(symbols: MpiSymbols, (file, _): Elf) -> Elf {
+        (file, symbols)
+    }
+
+    fn files(known: &[(&str, Elf)]) -> ElfCache {
         let known = known
             .iter()
             .map(|(path, elf)| (PathBuf::from(path), Some(elf.clone())));
         ElfCache(known.collect())
     }
 
-    fn other() -> ElfSummary {
-        ElfSummary {
+    fn other() -> Elf {
+        let provides = MpiSymbols {
             provides_mpi: true,
-            ..elf(&[], Some("libmpi.so.12"))
-        }
+            ..MpiSymbols::default()
+        };
+        with(provides, elf(&[], Some("libmpi.so.12")))
     }
 
     #[test]
     fn a_caller_of_another_mpi_is_named_and_what_only_links_with_it_is_left_alone() {
-        let caller = ElfSummary {
+        let calls = MpiSymbols {
             calls_mpi: true,
-            ..elf(&["libmpi.so.12"], None)
+            ..MpiSymbols::default()
         };
+        let caller = with(calls, elf(&["libmpi.so.12"], None));
         let tool = elf(&["libhdf5.so"], None);
         let mut files = files(&[
             ("/v/libmpi.so.12", other()),
@@ -355,11 +368,12 @@ mod tests {
 
     #[test]
     fn a_process_with_our_library_is_never_one_of_another_mpi() {
-        let ours = ElfSummary {
-            is_ours: true,
+        let own = MpiSymbols {
+            is_garonne: true,
             provides_mpi: true,
-            ..elf(&[], Some("libmpi_abi.so.1"))
+            ..MpiSymbols::default()
         };
+        let ours = with(own, elf(&[], Some("libmpi_abi.so.1")));
         let mut files = files(&[("/g/libmpi_abi.so.1", ours), ("/v/libmpi.so.12", other())]);
         assert_eq!(
             files.other_mpi("", &["/v/libmpi.so.12", "/g/libmpi_abi.so.1"]),

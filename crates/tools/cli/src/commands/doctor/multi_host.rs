@@ -2,6 +2,7 @@
 //! limits. Jobs on this host alone need none of them.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use garonne_links::addresses;
 use rustix::process::{Resource, getrlimit};
@@ -10,8 +11,14 @@ use super::{CheckResult, CheckStatus, finding};
 
 /// Returns whether there is such a program.
 pub(super) fn is_in_path(name: &str) -> bool {
+    find_in_path(name).is_some()
+}
+
+/// Returns the file that a command's name stands for.
+pub(super) fn find_in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+    let mut files = std::env::split_paths(&path).map(|dir| dir.join(name));
+    files.find(|file| file.is_file())
 }
 
 /// Where ranks and agents of other hosts call.

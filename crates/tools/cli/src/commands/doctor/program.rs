@@ -10,6 +10,7 @@ use garonne_loader::search::{Environment, FoundBy};
 use serde::Serialize;
 
 use super::CheckStatus;
+use super::multi_host::find_in_path;
 
 /// Interpreters that load MPI while they run.
 const INTERPRETERS: [&str; 5] = ["python", "julia", "R", "Rscript", "perl"];
@@ -54,7 +55,7 @@ pub fn run(word: &Path, as_json: bool) -> i32 {
         }
     };
     if as_json {
-        super::super::print_json(&report);
+        crate::commands::print_json(&report);
     } else {
         print(&report);
     }
@@ -62,19 +63,14 @@ pub fn run(word: &Path, as_json: bool) -> i32 {
 }
 
 fn examine(word: &Path) -> Result<ProgramReport, String> {
-    let in_path = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut paths = std::env::split_paths(&path).map(|dir| dir.join(name));
-        paths.find(|path| path.is_file())
-    };
     let path = match word.components().count() {
         1 if !word.exists() => {
             let name = word.to_string_lossy();
-            in_path(&name).ok_or_else(|| format!("{name}: not found in PATH"))?
+            find_in_path(&name).ok_or_else(|| format!("{name}: not found in PATH"))?
         }
         _ => word.to_owned(),
     };
-    let program = Program::read(&path, in_path).map_err(|error| error.to_string())?;
+    let program = Program::read(&path, find_in_path).map_err(|error| error.to_string())?;
     let environment = Environment::from_vars(|name| std::env::var_os(name));
     let closure = Closure::of(&program, &environment);
     let used = mpi::used(&closure);
