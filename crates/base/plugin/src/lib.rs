@@ -21,7 +21,7 @@ mod header;
 mod sys;
 
 pub use header::{Checksum, HEADER_VERSION, Identity, ModuleHeader};
-pub use sys::LoadedModule;
+pub use sys::{LoadedModule, SharedObject, why_alone};
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@
 
 use crate::header::{Build, HEADER_VERSION, HeaderStart, Identity, MAGIC};
 use crate::{Difference, LoadError, ModuleHeader};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
 
 /// A module whose header was read.
@@ -54,17 +54,9 @@ pub(crate) fn open(file: &Path, interface: &Identity) -> Result<LoadedModule, Lo
         file: file.to_owned(),
         why,
     };
-    let name = CString::new(file.as_os_str().as_encoded_bytes())
-        .map_err(|error| fails(error.to_string()))?;
-    // SAFETY: runs the initialisers of a library that the caller asked for by its path; it is never
-    // closed.
-    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if library.is_null() {
-        return Err(fails(said(file)));
-    }
+    let library = SharedObject::open(file).map_err(|why| fails(why_alone(&why, file).into()))?;
     let symbol = interface.symbol();
-    // SAFETY: the handle is of a library that was opened, and the name ends with a zero.
-    let found = unsafe { libc::dlsym(library, symbol.as_ptr()) }.cast_const();
+    let found = library.symbol(symbol);
     if found.is_null() {
         return Err(LoadError::NoModule {
             file: file.to_owned(),
@@ -107,16 +99,43 @@ pub(crate) fn open(file: &Path, interface: &Identity) -> Result<LoadedModule, Lo
     })
 }
 
-/// Returns the loader's message, without the path in front of it.
-fn said(file: &Path) -> String {
-    // SAFETY: no arguments; the text lives until the next call of the loader by this thread.
-    let why = unsafe {
-        libc::dlerror()
-            .cast_const()
-            .as_ref()
-            .map(|why| CStr::from_ptr(why))
-    };
-    let why = why.map_or_else(String::new, |why| why.to_string_lossy().into_owned());
-    let before = format!("{}: ", file.display());
-    why.strip_prefix(&before).unwrap_or(&why).to_owned()
+/// A shared object that was opened for as long as the process lives.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedObject(*mut c_void);
+
+impl SharedObject {
+    /// Opens a shared object by its path, or by its name in the loader's search path. Runs its
+    /// initialisers.
+    ///
+    /// # Errors
+    /// What the loader says, which mostly begins with the path; [`why_alone`] takes that away.
+    pub fn open(file: &Path) -> Result<Self, String> {
+        let name =
+            CString::new(file.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
+        // SAFETY: runs the initialisers of a library that the caller asked for; it is never closed.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if !library.is_null() {
+            return Ok(Self(library));
+        }
+        // SAFETY: no arguments; the text lives until the next call of the loader by this thread.
+        let why = unsafe {
+            libc::dlerror()
+                .cast_const()
+                .as_ref()
+                .map(|why| CStr::from_ptr(why))
+        };
+        Err(why.map_or_else(String::new, |why| why.to_string_lossy().into_owned()))
+    }
+
+    /// Returns the address of a symbol; null if the object has none of that name.
+    pub fn symbol(&self, name: &CStr) -> *const c_void {
+        // SAFETY: the handle is of a library that was opened, and the name ends with a zero.
+        unsafe { libc::dlsym(self.0, name.as_ptr()) }.cast_const()
+    }
+}
+
+/// Returns the loader's message without the path in front of it.
+pub fn why_alone<'a>(why: &'a str, file: &Path) -> &'a str {
+    why.strip_prefix(&format!("{}: ", file.display()))
+        .unwrap_or(why)
 }

@@ -5,8 +5,10 @@
 //! largest variant, and only read up to the one that was asked for, so their size, which differs
 //! between versions, does not matter.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
+
+use garonne_plugin::SharedObject;
 
 const NSPACE: usize = 256;
 const KEY: usize = 512;
@@ -104,10 +106,9 @@ fn done(status: c_int) -> Result<(), Status> {
 ///
 /// # Safety
 /// `F` is the type of the function of that name.
-unsafe fn function<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
-    // SAFETY: the handle is of a library that was opened.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+unsafe fn function<F: Copy>(library: SharedObject, name: &CStr) -> Option<F> {
+    let found = library.symbol(name);
+    assert_eq!(size_of::<F>(), size_of::<*const c_void>());
     // SAFETY: by the caller's word; both are one address.
     (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
 }
@@ -118,21 +119,7 @@ impl Library {
     /// # Errors
     /// What the loader says, or the function that is missing.
     pub fn open(path: &Path) -> Result<Self, String> {
-        let name =
-            CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: runs the initialisers of a library that the user's launcher uses itself; it is
-        // never closed.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            // SAFETY: the text lives until the next call of the loader by this thread.
-            let why = unsafe {
-                libc::dlerror()
-                    .cast_const()
-                    .as_ref()
-                    .map(|why| CStr::from_ptr(why))
-            };
-            return Err(why.map_or_else(String::new, |why| why.to_string_lossy().into_owned()));
-        }
+        let library = SharedObject::open(path)?;
         // SAFETY: the types are those of pmix.h.
         let all = unsafe {
             (|| {

@@ -4,12 +4,13 @@
 //! Nothing that a module answers is believed beyond its type: lengths, places and ways are checked
 //! by who asked. What it is given to write to ends with words that it must leave alone.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::Path;
 
 use garonne_engine::schedule::plugin::{
     CoalesceQuery, PluginAnswer, PluginDecisions, StripePiece, StripeQuery, WindowView,
 };
+use garonne_plugin::{SharedObject, why_alone};
 
 /// The version that this library knows.
 pub const VERSION: u32 = 1;
@@ -119,16 +120,8 @@ pub struct ModuleFunctions {
 /// # Errors
 /// Why it is none, without its path.
 pub fn load(path: &Path) -> Result<(ModuleFunctions, Option<String>), String> {
-    let name =
-        CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: runs the initialisers of a library that the user asked for by its path; it is never
-    // closed.
-    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if library.is_null() {
-        return Err(said(path));
-    }
-    // SAFETY: the handle is of a library that was opened.
-    let found = unsafe { libc::dlsym(library, SYMBOL.as_ptr()) };
+    let library = SharedObject::open(path).map_err(|why| why_alone(&why, path).to_owned())?;
+    let found = library.symbol(SYMBOL);
     let table = read(found)?;
     let name = (!table.name.is_null()).then(|| {
         // SAFETY: a text of the module, which ends with a zero and stays as long as it is loaded.
@@ -146,29 +139,15 @@ pub fn load(path: &Path) -> Result<(ModuleFunctions, Option<String>), String> {
     Ok((functions, name))
 }
 
-/// Returns the loader's message, without the path in front of it.
-fn said(path: &Path) -> String {
-    // SAFETY: no arguments; the text lives until the next call of the loader by this thread.
-    let why = unsafe {
-        libc::dlerror()
-            .cast_const()
-            .as_ref()
-            .map(|why| CStr::from_ptr(why))
-    };
-    let why = why.map_or_else(String::new, |why| why.to_string_lossy().into_owned());
-    let before = format!("{}: ", path.display());
-    why.strip_prefix(&before).unwrap_or(&why).to_owned()
-}
-
 /// The table at an address in a module, if it is of our version.
-fn read(found: *mut c_void) -> Result<FunctionTable, String> {
+fn read(found: *const c_void) -> Result<FunctionTable, String> {
     if found.is_null() {
         return Err(format!(
             "it is no strategy of version {VERSION}: it does not export {}",
             SYMBOL.to_string_lossy()
         ));
     }
-    let table = found.cast_const().cast::<FunctionTable>();
+    let table = found.cast::<FunctionTable>();
     if !table.is_aligned() {
         return Err(format!("its {} is no table", SYMBOL.to_string_lossy()));
     }
