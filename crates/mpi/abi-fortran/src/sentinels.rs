@@ -152,7 +152,7 @@ fn is_ignored(place: usize) -> bool {
         || place == address!(garonne_fortran_f08_statuses_ignore)
 }
 
-/// Returns C's address of a status.
+/// Returns C's address of a status or of an array of statuses.
 #[inline]
 pub(crate) fn status(at: *mut c_void) -> *mut c_void {
     if is_ignored(at as usize) {
@@ -160,12 +160,6 @@ pub(crate) fn status(at: *mut c_void) -> *mut c_void {
     } else {
         at
     }
-}
-
-/// Returns C's address of an array of statuses.
-#[inline]
-pub(crate) fn statuses(at: *mut c_void) -> *mut c_void {
-    status(at)
 }
 
 /// Returns C's address of error codes.

@@ -82,5 +82,5 @@ const FORTRAN: &str = include_str!("../abi/fortran.txt");
 /// # Errors
 /// The file's name, with number and text of the line that does not parse.
 pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
-    fortran::routines(&functions()?, FORTRAN)
+    fortran::routines(&functions()?, &parameters()?, FORTRAN)
 }

@@ -295,11 +295,9 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
         }
         ArgumentKind::Status => {
             let is_ignorable = argument.intent == Intent::None;
-            let many = is_array || argument.c.name.starts_with("array_");
-            let value = match (is_ignorable, many) {
-                (false, _) => name.clone(),
-                (true, false) => format!("sentinels::status({name})"),
-                (true, true) => format!("sentinels::statuses({name})"),
+            let value = match is_ignorable {
+                false => name.clone(),
+                true => format!("sentinels::status({name})"),
             };
             add("*mut c_void".into(), value, "*mut c_void");
         }

@@ -13,22 +13,8 @@ mod routine;
 
 pub use routine::{Argument, ArgumentKind, Intent, Routine, routines};
 
+use crate::parameters::HANDLES;
 use crate::table::{ConstantGroup, ConstantValue};
-
-/// Classes of handles, and their names in Fortran's derived types.
-pub const HANDLES: [&str; 11] = [
-    "MPI_Comm",
-    "MPI_Datatype",
-    "MPI_Errhandler",
-    "MPI_File",
-    "MPI_Group",
-    "MPI_Info",
-    "MPI_Message",
-    "MPI_Op",
-    "MPI_Request",
-    "MPI_Session",
-    "MPI_Win",
-];
 
 /// Functions that Fortran has beside those of C: copy and delete functions of attributes, and
 /// conversions of files.

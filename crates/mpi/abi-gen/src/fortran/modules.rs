@@ -6,7 +6,8 @@
 //! that take strings beside a buffer.
 
 use super::routine::{Argument, ArgumentKind, Intent, Routine};
-use super::{HANDLES, PREDEFINED_FUNCTIONS, constants};
+use super::{PREDEFINED_FUNCTIONS, constants};
+use crate::parameters::HANDLES;
 use crate::table::ConstantGroup;
 use std::fmt::Write;
 

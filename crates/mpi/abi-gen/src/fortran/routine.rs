@@ -3,7 +3,7 @@
 use crate::table::{Function, Param};
 use std::collections::HashMap;
 
-use super::HANDLES;
+use crate::parameters::{self, HANDLES, Parameters};
 
 /// Fortran's form of a C function.
 #[derive(Debug, Clone)]
@@ -182,7 +182,11 @@ type Words = Vec<String>;
 ///
 /// # Errors
 /// A line that does not parse, or that names a function or an argument that is not there.
-pub fn routines(functions: &[Function], text: &str) -> Result<Vec<Routine>, String> {
+pub fn routines(
+    functions: &[Function],
+    facts: &Parameters,
+    text: &str,
+) -> Result<Vec<Routine>, String> {
     let mut routines = Vec::new();
     let mut notes: HashMap<String, (bool, HashMap<String, Words>)> = HashMap::new();
     for (number, line) in text.lines().enumerate() {
@@ -224,7 +228,7 @@ pub fn routines(functions: &[Function], text: &str) -> Result<Vec<Routine>, Stri
         for param in &function.params {
             let words = said.get(&param.name).cloned().unwrap_or_default();
             if !words.iter().any(|word| word == "drop") {
-                arguments.push(argument(param, &words)?);
+                arguments.push(argument(function, param, facts, &words)?);
             }
         }
         routines.push(Routine {
@@ -252,15 +256,23 @@ fn joined_dims(words: Words) -> Words {
     joined
 }
 
-fn argument(param: &Param, words: &[String]) -> Result<Argument, String> {
+fn argument(
+    function: &Function,
+    param: &Param,
+    facts: &Parameters,
+    words: &[String],
+) -> Result<Argument, String> {
     let mut argument = Argument {
         name: param.name.clone(),
         c: param.clone(),
         kind: kind_by_type(param),
         intent: Intent::In,
         is_asynchronous: false,
-        dims: None,
+        dims: facts.length(function, param).map(str::to_owned),
     };
+    if let Some(parameters::Kind::String(room)) = facts.kind(function, param)? {
+        argument.kind = ArgumentKind::StringOut(room);
+    }
     for word in words {
         let inner = |prefix: &str| {
             let rest = word.strip_prefix(prefix)?;
@@ -289,6 +301,12 @@ fn argument(param: &Param, words: &[String]) -> Result<Argument, String> {
             },
         }
     }
+    if argument.kind == ArgumentKind::StringOut(String::new()) {
+        return Err(format!(
+            "{}.{}: a string of no length",
+            function.name, param.name
+        ));
+    }
     if argument.kind == ArgumentKind::Choice && param.base != "void" {
         return Err(format!("abi/fortran.txt: {} is no buffer", param.name));
     }
@@ -300,7 +318,8 @@ fn kind_by_type(param: &Param) -> ArgumentKind {
     match base {
         "char" if param.depth > 1 => ArgumentKind::Strings,
         "char" if param.constant => ArgumentKind::StringIn,
-        "char" => ArgumentKind::StringOut("MPI_MAX_INFO_VAL".into()),
+        // As long as `abi/parameters.txt` or `abi/fortran.txt` says.
+        "char" => ArgumentKind::StringOut(String::new()),
         "MPI_Status" => ArgumentKind::Status,
         "int" if param.name == "array_of_errcodes" => ArgumentKind::ErrorCodes,
         "int" if param.depth > 0 && param.name.ends_with("weights") => ArgumentKind::Weights,
