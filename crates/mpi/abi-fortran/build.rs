@@ -21,7 +21,10 @@ fn main() {
 fn generate() -> Result<(), String> {
     let out = env::var("OUT_DIR").map_err(|error| error.to_string())?;
     let out = Path::new(&out);
-    let code = glue::glue(&garonne_abi_gen::fortran_routines()?);
+    let code = glue::glue(
+        &garonne_abi_gen::fortran_routines()?,
+        &garonne_abi_gen::constants()?,
+    );
     fs::write(out.join("glue.rs"), code).map_err(|error| format!("glue.rs: {error}"))?;
     // The library needs libmpi_abi.so.1, of which no symbol is linked: functions are looked up when
     // they are first called. An empty library of that name stands in for it.

@@ -154,14 +154,11 @@ def mpich_programs(context):
     check(context.execute("fortran fetch", ["python3", "tools/debian_source.py", "mpich", source], timeout=600))
     tests, place = source / "test/mpi", context.work / f"mpich-fortran-{context.key()}"
     configure(context, tests, place)
-    reasons = skips(context)
-    directories = DIRECTORIES if context.soak else [name for name in DIRECTORIES if name in SHORT]
-    programs = [program for directory in directories for program in mpich_tests.listed(tests, place, directory)]
-    unknown = set(reasons) - {program.path for directory in DIRECTORIES for program in mpich_tests.listed(tests, place, directory)}
-    if unknown:
-        raise Failure(f"tests/fortran/mpich.txt names programs that no list has: {sorted(unknown)}")
-    yield Case("fortran/mpich skipped", lambda: mpich_tests.skipped("fortran", programs, reasons))
-    wanted = [program for program in programs if program.path not in reasons]
+    every = [program for directory in DIRECTORIES for program in mpich_tests.listed(tests, place, directory)]
+    reasons = mpich_tests.Reasons(context, tests, every, "fortran", "tests/fortran/mpich.txt")
+    programs = [program for program in every if context.soak or program.directory in SHORT]
+    yield Case("fortran/mpich skipped", lambda: reasons.outcomes(programs))
+    wanted = [program for program in programs if not reasons.of(program)]
     mpich_tests.build(context, place, wanted)
     for program in wanted:
         yield mpich_tests.program_case(context, place, program, title=program.title.replace("mpich-tests/", "fortran/mpich/", 1))
@@ -180,7 +177,3 @@ def configure(context, tests, place):
     check(context.execute("fortran build util f08", ["make", "-C", "util", "libmtest_f08.la"], timeout=300, cwd=place))
     (place / "ready").touch()
 
-
-def skips(context):
-    lines = (context.root / "tests/fortran/mpich.txt").read_text().splitlines()
-    return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))

@@ -180,13 +180,13 @@ VERDICTS = {"NoErrors": no_errors, "TestStatus": ends_badly, "TestErrFatal": end
 
 
 class Reasons:
-    """tests/mpich/skips.txt: why a program does not run, checked against the table of functions and the programs."""
+    """Why a program does not run, from a file such as tests/mpich/skips.txt, checked against the table of functions and the programs."""
 
-    def __init__(self, context, tests, programs):
-        self.lines, self.stale = {}, []
+    def __init__(self, context, tests, programs, suite="mpich-tests", file="tests/mpich/skips.txt"):
+        self.lines, self.stale, self.suite, self.file = {}, [], suite, file
         missing = set(re.findall(r"^- .*?(MPI_\w+)\(", (context.root / "crates/mpi/abi-gen/abi/functions.txt").read_text(), re.M))
         known = {program.path for program in programs}
-        for line in (context.root / "tests/mpich/skips.txt").read_text().splitlines():
+        for line in (context.root / file).read_text().splitlines():
             if not line or line.startswith("#"):
                 continue
             path, reason = line.split(None, 1)
@@ -199,7 +199,7 @@ class Reasons:
                 self.lines[path] = reason
             elif function.group(1) in missing:
                 self.lines[path] = reason
-                if not re.search(rf"\b{function.group(1)}\b", source_of(tests, path)):
+                if not calls(tests, path, function.group(1)):
                     self.stale.append(f"{path}: it does not call {function.group(1)}")
 
     def of(self, program):
@@ -208,17 +208,16 @@ class Reasons:
     def outcomes(self, programs):
         """One line a reason; a reason that is not so is a failure."""
         if self.stale:
-            raise Failure("tests/mpich/skips.txt is wrong:\n" + "\n".join(self.stale))
-        return skipped("mpich-tests", programs, self.lines)
+            raise Failure(f"{self.file} is wrong:\n" + "\n".join(self.stale))
+        counts = collections.Counter(filter(None, map(self.of, programs)))
+        return [Outcome(self.suite, "skipped", reason, count=count) for reason, count in sorted(counts.items())]
 
 
-def skipped(suite, programs, reasons):
-    """One line for each reason why programs do not run."""
-    counts = collections.Counter(reasons[program.path] for program in programs if program.path in reasons)
-    return [Outcome(suite, "skipped", reason, count=count) for reason, count in sorted(counts.items())]
-
-
-def source_of(tests, path):
-    """A program's source; `nbX` are `X` linked with what turns blocking collectives into nonblocking ones."""
-    source = tests / f"{path}.c"
-    return source.read_text(errors="replace") if source.exists() else ""
+def calls(tests, path, function):
+    """Whether a program's source names a function: in C exactly so, in Fortran in whatever case. `nbX` are `X` linked with what turns blocking
+    collectives into nonblocking ones."""
+    for ending, flags in ((".c", 0), (".f", re.IGNORECASE), (".f90", re.IGNORECASE)):
+        source = tests / f"{path}{ending}"
+        if source.exists():
+            return bool(re.search(rf"\b{function}\b", source.read_text(errors="replace"), flags))
+    return False

@@ -114,15 +114,17 @@ extern "C" fn missing() -> c_int {
     MPI_ERR_UNSUPPORTED_OPERATION
 }
 
-/// Returns the C function of this name for calls of the glue itself, which no tool is to see.
-///
-/// # Panics
-/// Never: a name that no routine has stands for a missing function.
-pub(crate) fn own(name: &CStr) -> Function {
-    let index = NAMES.iter().position(|known| *known == name);
-    match index {
-        Some(index) => function::<false>(index),
+/// Returns the C function of this name. One that no routine has stands for a missing function.
+#[cold]
+pub(crate) fn named<const TOOLS: bool>(name: &CStr) -> Function {
+    match NAMES.iter().position(|known| *known == name) {
+        Some(index) => function::<TOOLS>(index),
         // SAFETY: a function of no arguments.
         None => unsafe { transmute::<extern "C" fn() -> c_int, Function>(missing) },
     }
+}
+
+/// Returns the C function of this name for calls of the glue itself, which no tool is to see.
+pub(crate) fn own(name: &CStr) -> Function {
+    named::<false>(name)
 }

@@ -77,7 +77,7 @@ mod routines {
     use crate::handles::{Handles, logical, narrow, set_ierror, widen};
     use crate::handles::{count_from_one, count_from_one_some};
     use crate::sections::{self, Descriptor, Lasting, Section};
-    use crate::strings::{StringIn, StringOut, lengths};
+    use crate::strings::{StringIn, StringOut};
     use crate::{attributes, peers, sentinels, special};
     use std::ffi::{CStr, c_int, c_void};
     use std::mem::transmute;

@@ -1,11 +1,11 @@
 //! The routines that MPI 3.0 removed and programs still call: `MPI_ADDRESS` and others, whose
 //! addresses are `INTEGER`s. They are reached by `mpif.h` and without an interface.
 
-use crate::calls::{self, Function};
+use crate::calls::{Function, own};
 use crate::handles::{Handles, narrow, set_ierror, widen};
 use crate::sentinels;
 use smallvec::SmallVec;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 
 /// Class of the error that an argument is wrong.
@@ -14,10 +14,6 @@ const MPI_ERR_ARG: c_int = 13;
 /// Returns a number of the C library as an `INTEGER`; `None`: it does not fit.
 fn as_integer(value: isize) -> Option<c_int> {
     c_int::try_from(value).ok()
-}
-
-fn own(name: &CStr) -> Function {
-    calls::own(name)
 }
 
 /// Defines a routine under both its names.

@@ -4,18 +4,11 @@
 use crate::attributes;
 use crate::calls::{self, Function, Site};
 use crate::handles::{Handles, narrow, set_ierror, widen};
-use crate::routines::NAMES;
 use crate::sentinels;
 use crate::strings::StringIn;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{null, null_mut};
-
-/// Returns the C function of a name.
-fn function<const TOOLS: bool>(name: &CStr) -> Function {
-    let index = NAMES.iter().position(|known| *known == name);
-    calls::function::<TOOLS>(index.unwrap_or_default())
-}
 
 type CreateKey = unsafe extern "C" fn(usize, usize, *mut c_int, *mut c_void, Site) -> c_int;
 
@@ -31,7 +24,7 @@ unsafe fn create_key<const TOOLS: bool>(
 ) {
     let (copy, delete, state) = attributes::for_c(copy, delete, extra_state, is_old);
     // SAFETY: functions with this type.
-    let call = unsafe { transmute::<Function, CreateKey>(function::<TOOLS>(name)) };
+    let call = unsafe { transmute::<Function, CreateKey>(calls::named::<TOOLS>(name)) };
     // SAFETY: as the caller says.
     unsafe { set_ierror(ierror, call(copy, delete, keyval, state, site)) }
 }
@@ -143,7 +136,7 @@ pub(crate) unsafe extern "C" fn mpi_grequest_start<const TOOLS: bool>(
     ierror: *mut c_int,
     site: Site,
 ) {
-    let start = function::<TOOLS>(c"MPI_Grequest_start");
+    let start = calls::named::<TOOLS>(c"MPI_Grequest_start");
     // SAFETY: the function has this type, and the arguments are those of the routine.
     unsafe {
         let start = transmute::<Function, Start>(start);
@@ -281,7 +274,7 @@ unsafe fn register<const TOOLS: bool>(
         } else {
             null_mut()
         };
-        let register = transmute::<Function, Register>(function::<TOOLS>(name));
+        let register = transmute::<Function, Register>(calls::named::<TOOLS>(name));
         let state = Box::into_raw(Box::new(functions));
         let code = register(
             datarep.as_ptr(),
@@ -405,7 +398,7 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn<const TOOLS: bool>(
 ) {
     // SAFETY: the arguments of the routine.
     unsafe {
-        let spawn = transmute::<Function, Spawn>(function::<TOOLS>(c"MPI_Comm_spawn"));
+        let spawn = transmute::<Function, Spawn>(calls::named::<TOOLS>(c"MPI_Comm_spawn"));
         let command = StringIn::read(command, command_len, false);
         let arguments = match sentinels::is_argv_null(argv) {
             true => None,
@@ -462,7 +455,7 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn_multiple<const TOOLS: bool>(
     // SAFETY: the arguments of the routine. Commands lie one after the other; the arguments of one
     // command lie as many strings from each other as there are commands.
     unsafe {
-        let spawn = function::<TOOLS>(c"MPI_Comm_spawn_multiple");
+        let spawn = calls::named::<TOOLS>(c"MPI_Comm_spawn_multiple");
         let spawn = transmute::<Function, SpawnMultiple>(spawn);
         let many = usize::try_from(*count).unwrap_or(0);
         let texts: Vec<_> = (0..many)

@@ -3,18 +3,6 @@
 use smallvec::SmallVec;
 use std::ffi::{c_int, c_void};
 
-/// Rooms of C for strings, from the standard ABI.
-#[allow(dead_code, reason = "generated glue names what it needs")]
-pub(crate) mod lengths {
-    pub(crate) const MPI_MAX_DATAREP_STRING: usize = 128;
-    pub(crate) const MPI_MAX_ERROR_STRING: usize = 512;
-    pub(crate) const MPI_MAX_INFO_KEY: usize = 256;
-    pub(crate) const MPI_MAX_LIBRARY_VERSION_STRING: usize = 8192;
-    pub(crate) const MPI_MAX_OBJECT_NAME: usize = 128;
-    pub(crate) const MPI_MAX_PORT_NAME: usize = 1024;
-    pub(crate) const MPI_MAX_PROCESSOR_NAME: usize = 256;
-}
-
 /// Bytes of a string that need no heap.
 const INLINE: usize = 128;
 

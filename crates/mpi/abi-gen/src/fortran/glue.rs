@@ -5,11 +5,24 @@
 //! `mpi_f08` has forms of its own, which take descriptors of arrays.
 
 use super::routine::{Argument, ArgumentKind, Intent, Routine};
+use crate::table::{ConstantGroup, ConstantValue};
 use std::fmt::Write;
 
 /// Returns the code. `routines` are those of [`super::routines`].
-pub fn glue(routines: &[Routine]) -> String {
+pub fn glue(routines: &[Routine], groups: &[ConstantGroup]) -> String {
     let mut out = String::new();
+    out.push_str("/// Rooms that C has for strings, with the final zero.\nmod lengths {\n");
+    let constants = groups.iter().flat_map(|group| &group.entries);
+    for (name, value) in constants {
+        let is_room = |room: &ArgumentKind| *room == ArgumentKind::StringOut(name.clone());
+        let mut arguments = routines.iter().flat_map(|routine| &routine.arguments);
+        if let ConstantValue::Number(number) = value
+            && arguments.any(|argument| is_room(&argument.kind))
+        {
+            writeln!(out, "    pub(super) const {name}: usize = {number};").unwrap();
+        }
+    }
+    out.push_str("}\n\n");
     for (index, routine) in routines.iter().enumerate() {
         let name = &routine.function.name;
         if !routine.is_special {
