@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 INT_MAX = (1 << 31) - 1
 # Bytes of one message: with gaps it takes twice as many, which an int still holds.
 BYTES_MAX = 1 << 30
-RANKS_MIN, RANKS_MAX = 2, 16384
+RANKS_MIN, RANKS_MAX = 2, 1 << 20
 # A rank that computes longer between two calls than this is no benchmark's any more. The C programs have room for so many lengths of computing.
 COMP_MS_MAX, LENGTHS_MAX = 1000, 16
 

@@ -78,8 +78,8 @@ pub const REGIONS: usize = 64;
 /// below this length: a system call takes longer than that, and copies more beyond.
 pub const REQUEST_BELOW: u64 = 8 * 1024;
 
-/// Ranks of one node: what sixteen bits of a slot's stamp can name.
-pub const RANKS_MAX: u32 = 1 << 15;
+/// Ranks of one node: their local numbers have sixteen bits in a slot's stamp.
+pub const LOCAL_RANKS_MAX: u32 = u16::MAX as u32;
 
 /// Blocks of a region that is not contiguous: a list of 64 KB, read once per message by whoever
 /// reads the region.
@@ -494,9 +494,9 @@ pub const TCP_COALESCE_DOUBLINGS: u32 = 6;
 /// more than some naps.
 pub const TCP_COALESCE_CHECKS_IDLE: u32 = 40;
 
-/// Longest message between agents: what a job is, with an environment as large as the kernel lets a
-/// program have, twice over.
-pub const AGENT_MESSAGE_MAX: usize = 8 << 20;
+/// Longest message between agents: what a job is, with a node for each of a million ranks, a name
+/// for each of 131,072 hosts, and an environment as large as the kernel lets a program have.
+pub const AGENT_MESSAGE_MAX: usize = 16 << 20;
 
 /// A call that nobody has taken after this long may never be: then the peer is asked to call from
 /// its side, which costs it one message. Connections within a site stand after a millisecond.

@@ -176,7 +176,7 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
     });
     if let (Some(client), Some(_)) = (&rank.client, hosts) {
         let client = client.clone();
-        config.node_of = Arc::new(move |peer| client.rank_block(peer).host().0);
+        config.node_of = Arc::new(move |peer| client.endpoint(peer).node());
     }
     if let Some(client) = rank.client.clone() {
         config.receives_no_more = Arc::new(move |peer| receives_no_more(&client, peer));
@@ -203,13 +203,15 @@ pub(crate) fn join_job(level: ThreadLevel) -> Result<ProcessConfig> {
 /// Returns the reason why a peer will receive nothing more, or `None` if it may. A peer that sleeps
 /// in `MPI_Finalize` may still be sent to, but starts no receive.
 fn receives_no_more(client: &AgentClient, peer: Peer) -> Option<&'static str> {
-    let card = client.rank_block(peer);
-    match card.state() {
+    match client.state_of(peer) {
         RankState::Finalized => Some("has called MPI_Finalize"),
         RankState::Gone => Some("has ended"),
         RankState::Absent => None,
         RankState::Running => {
-            let sleeps = card.wait().is_some_and(|wait| wait.call != 0);
+            let sleeps = client
+                .rank_block(peer)
+                .wait()
+                .is_some_and(|wait| wait.call != 0);
             let last =
                 CallId::named("MPI_Finalize").filter(|finalize| client.last_call(peer, finalize.0));
             (sleeps && last.is_some()).then_some("waits in MPI_Finalize itself")

@@ -71,10 +71,7 @@ pub(crate) fn launch_as(
     beginning: AgentStart,
     event: &mut dyn FnMut(LauncherEvent),
 ) -> Result<i32> {
-    if job.size() == 0 || job.size() > limits::RANKS_MAX {
-        let text = format!("{} ranks: a job has 1 to {}", job.size(), limits::RANKS_MAX);
-        return Err(Error::misuse(codes::G0211, text));
-    }
+    job.check_size()?;
     let failed =
         |what: &'static str| move |error: std::io::Error| Error::system(codes::G0209, what, error);
     process_tree::adopt_orphans().map_err(failed("cannot become the parent of orphans"))?;

@@ -18,7 +18,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::layout::{self, RankBlock, WorldShape};
+use garonne_job::layout::{self, WorldShape, rank_endpoint};
 use garonne_job::limits;
 use garonne_job::new_networks;
 use garonne_job::printable;
@@ -64,7 +64,7 @@ impl QueryClient {
         let Some((shape, board)) = &self.world else {
             return true;
         };
-        shape.nodes < 2 || rank >= shape.size || RankBlock::of(board, rank).host().0 == shape.node
+        rank >= shape.size || rank_endpoint::is_local(board, shape, rank)
     }
 
     /// Returns where the objects of a rank's process are or were mapped, as in a `maps` file; empty
@@ -83,8 +83,7 @@ impl QueryClient {
         let Some((shape, board)) = &self.world else {
             return false;
         };
-        shape.nodes < 2
-            || (0..shape.size).any(|rank| RankBlock::of(board, rank).host().0 == shape.node)
+        rank_endpoint::local_ranks(board, shape).next().is_some()
     }
 }
 

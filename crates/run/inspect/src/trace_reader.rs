@@ -91,7 +91,12 @@ impl TraceReader {
         layout::ending(&self.board).load(Relaxed) != 0
     }
 
-    /// A rank's card.
+    /// Returns the ranks of this host.
+    pub fn local_ranks(&self) -> Vec<u32> {
+        layout::rank_endpoint::local_ranks(&self.board, &self.shape).collect()
+    }
+
+    /// Returns the block of a rank of this host.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
         RankBlock::of(&self.board, rank)
     }

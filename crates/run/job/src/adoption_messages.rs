@@ -284,7 +284,7 @@ mod tests {
             parent: 17,
             leader: 2,
             fan_out: 8,
-            of_rank: (0..RANKS_MAX).collect(),
+            of_rank: (0..RANKS_MAX).map(|rank| rank % HOSTS_MAX as u32).collect(),
         };
         let messages = adoption.encode();
         assert!(

@@ -260,7 +260,7 @@ codes! {
         "The line names the system's error.",
         "Free space on the disk that the output goes to, or send it elsewhere.";
     G0306: "too many hosts",
-        "A job has at most as many hosts as it may have ranks.",
+        "A job has at most 131,072 hosts.",
         "The line names the number of hosts and the limit.",
         "Use fewer hosts with more ranks each.";
     G0307: "ranks wait for each other",

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use garonne_topology::binding::Policy;
 
 use crate::agent_tree::AgentTree;
+use crate::codes;
+use crate::error::{Error, Result};
 use crate::job_name;
 use crate::limits;
 use crate::node_map::NodeMap;
@@ -242,6 +244,39 @@ impl Job {
         total(&self.programs)
     }
 
+    /// Checks the number of ranks of the job and of each of its hosts.
+    ///
+    /// # Errors
+    /// No ranks or more than [`limits::RANKS_MAX`]; a host with more than
+    /// [`limits::LOCAL_RANKS_MAX`].
+    pub fn check_size(&self) -> Result<()> {
+        let size = self.size();
+        if size == 0 || size > limits::RANKS_MAX {
+            let text = format!("{size} ranks: a job has 1 to {}", limits::RANKS_MAX);
+            return Err(Error::misuse(codes::G0211, text));
+        }
+        let mut counts = vec![0u32; self.nodes.names.len().max(1)];
+        for rank in 0..size {
+            if let Some(count) = counts.get_mut(self.nodes.of(rank) as usize) {
+                *count += 1;
+            }
+        }
+        let crowded = (0..)
+            .zip(&counts)
+            .find(|(_, count)| **count > limits::LOCAL_RANKS_MAX);
+        match crowded {
+            Some((node, count)) => Err(Error::misuse(
+                codes::G0211,
+                format!(
+                    "{count} ranks on {}: a host has at most {}",
+                    self.nodes.name(node),
+                    limits::LOCAL_RANKS_MAX
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The ranks of a node, in order.
     pub fn ranks_of(&self, node: u32) -> Vec<u32> {
         self.nodes.ranks_of(node, self.size())
@@ -271,4 +306,40 @@ fn total(programs: &[Program]) -> u32 {
     programs
         .iter()
         .fold(0, |sum, program| sum.saturating_add(program.ranks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(ranks: u32, hosts: usize) -> Job {
+        let mut job = Job::new(vec![Program {
+            ranks,
+            ..Program::default()
+        }]);
+        job.nodes.names = (0..hosts).map(|host| format!("h{host}")).collect();
+        let each = ranks.div_ceil(hosts as u32);
+        job.nodes.of_rank = (0..ranks).map(|rank| rank / each).collect();
+        job
+    }
+
+    #[test]
+    fn a_job_has_a_million_ranks_and_one_more_is_refused() {
+        assert!(job(1 << 20, 16_384).check_size().is_ok());
+        assert!(job(1 << 20, 1 << 17).check_size().is_ok());
+        for ranks in [0, (1 << 20) + 1] {
+            let error = job(ranks, 16_384).check_size().unwrap_err();
+            assert_eq!(error.code(), codes::G0211);
+            assert!(error.to_string().contains("1048576"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_65535_ranks_and_one_more_is_refused_by_name() {
+        assert!(job(65_535, 1).check_size().is_ok());
+        assert!(job(2 * 65_535, 2).check_size().is_ok());
+        let error = job(2 * 65_535 + 2, 2).check_size().unwrap_err();
+        assert_eq!(error.code(), codes::G0211);
+        assert!(error.to_string().contains("65536 ranks on h0"), "{error}");
+    }
 }

@@ -10,6 +10,7 @@
 mod active_strategy;
 mod async_progress;
 pub mod last_calls;
+pub mod rank_endpoint;
 mod shard_block;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,13 +25,14 @@ use crate::error::{Error, Result};
 use crate::limits;
 pub use active_strategy::ActiveStrategy;
 pub use async_progress::AsyncProgressState;
+pub use rank_endpoint::RankEndpoint;
 pub use shard_block::{SentTotals, ShardBlock, counters, tally};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GARONNEb");
 /// Version of this layout, of the inboxes in it, and of what ranks put into each other's commons. A
 /// library accepts exactly this one.
-pub const FORMAT: u32 = 11;
+pub const FORMAT: u32 = 12;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a card: four cache lines (identity, doorbell, two for what the rank waits for).
@@ -71,10 +73,8 @@ mod card {
     pub const STATE: usize = 8;
     pub const FLAGS: usize = 12;
     pub const CPU: usize = 16;
-    pub const NODE: usize = 20;
     pub const PID_SPACE: usize = 24;
     pub const STARTED_NS: usize = 32;
-    pub const PORT: usize = 40;
     pub const CRASH: usize = 44;
     pub const LINKS: usize = 48;
     pub const ANSWERS: usize = 56;
@@ -166,8 +166,8 @@ pub struct WorldShape {
     pub cpus_milli: u32,
     /// Whether each rank is bound to its own core.
     pub bound: bool,
-    /// Nodes of the job, at least 1. Each has a memory of its own with room for all ranks, of which
-    /// it touches its own.
+    /// Nodes of the job, at least 1. Each has a memory of its own with offsets for all ranks. It
+    /// touches the parts of its own ranks, and the table of all ([`rank_endpoint`]).
     pub nodes: u32,
     /// Node of this memory.
     pub node: u32,
@@ -180,9 +180,10 @@ impl WorldShape {
         bytes.next_multiple_of(PART_ALIGN)
     }
 
-    /// Offset of the collective area: after header, cards and the places of calls entered.
+    /// Offset of the collective area: after header, cards, the places of calls entered and the
+    /// table of ranks.
     pub fn coll_offset(&self) -> u64 {
-        Self::aligned(last_calls::offset(self, last_calls::LAST_CALL_SLOTS, 0))
+        Self::aligned(rank_endpoint::offset(self, self.size))
     }
 
     /// Offset of the inbox of `rank` in its first shard.
@@ -449,19 +450,6 @@ impl RankBlock {
     /// When the rank registered, CLOCK_MONOTONIC in nanoseconds.
     pub fn started_ns(&self) -> u64 {
         self.at.atomic_u64(card::STARTED_NS).load(Relaxed)
-    }
-
-    /// The node that the rank is on, and the port there at which ranks of other nodes reach it (0:
-    /// there are none).
-    pub fn host(&self) -> (u32, u16) {
-        let port = self.at.atomic_u32(card::PORT).load(Relaxed);
-        (self.at.atomic_u32(card::NODE).load(Relaxed), port as u16)
-    }
-
-    /// Publishes the value of `host`.
-    pub fn set_host(&self, node: u32, port: u16) {
-        self.at.atomic_u32(card::NODE).store(node, Relaxed);
-        self.at.atomic_u32(card::PORT).store(port.into(), Relaxed);
     }
 
     /// Publishes the value of `pid`.

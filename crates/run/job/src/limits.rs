@@ -13,9 +13,12 @@ pub const KEY_BYTES_MAX: usize = 256;
 /// belongs on a transport.
 pub const VALUE_BYTES_MAX: usize = 16 * 1024;
 
-/// Ranks of one job on one node. Cards and inboxes are virtual until touched; this bounds a
-/// mistyped `-n`.
-pub const RANKS_MAX: u32 = 16_384;
+/// Ranks of one job, by format. A host touches eight bytes for each, and the blocks and inboxes of
+/// its own.
+pub const RANKS_MAX: u32 = 1 << 20;
+
+/// Ranks of one host: shared memory numbers them with 16 bits.
+pub const LOCAL_RANKS_MAX: u32 = garonne_transport::limits::LOCAL_RANKS_MAX;
 
 /// Bytes of the collective area for each rank, when the caller does not say: what it may lend to
 /// the communicators that it leads. Virtual until touched; one board with lanes and wide cells for
@@ -174,8 +177,8 @@ pub const TRACE_LEASE: Duration = Duration::from_secs(2);
 /// tens; the table takes 16 KB.
 pub const COMMS_SHOWN: usize = 128;
 
-/// Hosts of one job: each has a rank at least, but the launcher's.
-pub const HOSTS_MAX: usize = RANKS_MAX as usize;
+/// Hosts of one job, by format: each has a rank at least, but the launcher's.
+pub const HOSTS_MAX: usize = 1 << 17;
 
 /// Agents that report to one agent: each has a line, and signs of life each two seconds. Three
 /// levels serve 32,768 hosts, and up to 32 all report to the first, as the hosts of most jobs do.
@@ -323,7 +326,7 @@ pub const ORPHANS_WAIT: Duration = Duration::from_secs(1);
 pub const EXCHANGE_PORTS: u16 = 8;
 
 /// Bytes of what all ranks exchange where there is no launcher to ask: some hundred for each of
-/// [`RANKS_MAX`].
+/// 16,384 ranks. Larger jobs have a launcher.
 pub const EXCHANGE_TABLE_MAX: usize = 8 << 20;
 
 /// Bytes of a value there.
@@ -485,9 +488,9 @@ pub const CHILDREN_CHECK: Duration = Duration::from_millis(100);
 /// is stopped or gone is to be named while the user still looks.
 pub const LOOK_WAIT: Duration = Duration::from_secs(4);
 
-/// Bytes of what a host's ranks show: [`RANKS_MAX`] ranks without details, and
+/// Bytes of what a host's ranks show: [`LOCAL_RANKS_MAX`] ranks without details, and
 /// [`LOOK_RANKS_DETAILED_BYTES`]. It fits a message of agents.
-pub const LOOK_BYTES_MAX: usize = 4 << 20;
+pub const LOOK_BYTES_MAX: usize = 10 << 20;
 
 /// Bytes of a snapshot with what ranks wait for in detail, and their communicators: about a
 /// kilobyte for each of 2,000 ranks of one host. Further ranks of that host are told without.

@@ -67,7 +67,7 @@ impl NodeMap {
         }
         if nodes.len() > limits::HOSTS_MAX {
             let text = format!(
-                "{} hosts: a job has at most {}, as many as ranks",
+                "{} hosts: a job has at most {}",
                 nodes.len() - 1,
                 limits::HOSTS_MAX
             );
@@ -216,11 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn more_hosts_than_ranks_are_refused_with_the_number() {
-        let hosts: Vec<_> = (0..20_000).map(|at| host(&format!("h{at}"), 1)).collect();
-        let error = NodeMap::assign(&hosts, 200, HostOrder::Slots).unwrap_err();
+    fn a_job_has_131072_hosts_and_one_more_is_refused_with_the_number() {
+        // The launcher's host is one of them.
+        let hosts = |count| -> Vec<_> { (0..count).map(|at| host(&format!("h{at}"), 8)).collect() };
+        let most = NodeMap::assign(&hosts(131_071), 1 << 20, HostOrder::Slots).unwrap();
+        assert_eq!((most.names.len(), most.of_rank.len()), (1 << 17, 1 << 20));
+        let error = NodeMap::assign(&hosts(131_072), 200, HostOrder::Slots).unwrap_err();
         assert_eq!(error.code(), codes::G0306);
-        assert!(error.to_string().contains("20000 hosts"), "{error}");
+        assert!(error.to_string().contains("131072 hosts"), "{error}");
     }
 
     #[test]

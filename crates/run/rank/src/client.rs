@@ -21,6 +21,7 @@ use garonne_job::crash_report::CrashReport;
 use garonne_job::error::{Error, Result};
 use garonne_job::host_table::HostTable;
 use garonne_job::layout::last_calls::{self, LastCall};
+use garonne_job::layout::rank_endpoint::{self, RankEndpoint};
 use garonne_job::layout::{self, JobId, RankBlock, RankState, ShardBlock, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::{self, ToAgent, ToRank, truncate};
@@ -32,6 +33,7 @@ use garonne_links::memory_file;
 use garonne_links::process_tree;
 use garonne_links::socket_pair::private_pair;
 use garonne_links::sys;
+use garonne_shm::LocalRanks;
 
 pub use garonne_launchers::abort_job;
 
@@ -82,7 +84,8 @@ pub struct AgentClient {
     rank: u32,
     board: Segment,
     own_inbox: Segment,
-    here: u32,
+    /// The ranks of this host.
+    local: LocalRanks,
     /// Until it is taken: what the way to other hosts begins with.
     outward: Mutex<Option<NetworkHandover>>,
     /// The launcher, if it is another than ours, until it was told that this rank needs it no more.
@@ -219,12 +222,13 @@ impl AgentClient {
                 })?,
             }),
         };
-        let here = match shape.nodes {
-            1 => shape.size,
-            _ => (0..shape.size)
-                .filter(|rank| RankBlock::of(&board, *rank).host().0 == shape.node)
-                .count() as u32,
-        };
+        let local = LocalRanks::new(rank_endpoint::local_ranks(&board, &shape).collect());
+        if local.number(rank).is_none() {
+            return Err(Error::peer(
+                codes::G0209,
+                format!("the agent says rank {rank} of another host"),
+            ));
+        }
         let own_inbox = memory_file::map(
             file.as_fd(),
             shape.inbox_offset(rank),
@@ -246,7 +250,7 @@ impl AgentClient {
             rank,
             board,
             own_inbox,
-            here,
+            local,
             outward: Mutex::new(outward),
             exchange: Mutex::new(None),
             guard,
@@ -265,7 +269,7 @@ impl AgentClient {
             bound: self.shape.bound,
             nodes: self.shape.nodes,
             node: self.shape.node,
-            here: self.here,
+            here: self.local.count(),
         }
     }
 
@@ -296,7 +300,32 @@ impl AgentClient {
         self.board.clone()
     }
 
-    /// The card of a rank. `rank` must be below the world's size.
+    /// The ranks of this host.
+    pub fn local_ranks(&self) -> LocalRanks {
+        self.local.clone()
+    }
+
+    /// Returns where a rank runs. `rank` must be below the world's size.
+    pub fn endpoint(&self, rank: u32) -> RankEndpoint {
+        RankEndpoint::of(&self.board, &self.shape, rank)
+    }
+
+    /// Returns node and port of a rank.
+    pub(crate) fn host_of(&self, rank: u32) -> (u32, u16) {
+        let endpoint = self.endpoint(rank);
+        (endpoint.node(), endpoint.port())
+    }
+
+    /// Returns the state of a rank. Of one of another host only its good end is known.
+    pub fn state_of(&self, rank: u32) -> RankState {
+        match self.local.number(rank) {
+            Some(_) => self.rank_block(rank).state(),
+            None if self.endpoint(rank).has_ended() => RankState::Finalized,
+            None => RankState::Absent,
+        }
+    }
+
+    /// Returns the block of a rank of this host. `rank` must be below the world's size.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
         RankBlock::of(&self.board, rank)
     }

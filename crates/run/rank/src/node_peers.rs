@@ -6,7 +6,7 @@ use garonne_engine::api::{Error as EngineError, LackingSide, Peer, UnreachableCa
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::RankState;
 use garonne_job::limits;
-use garonne_shm::{NodePeers, PeerProcess, refuse};
+use garonne_shm::{LocalRanks, NodePeers, PeerProcess, refuse};
 use garonne_sync::shm::Segment;
 use rustix::io::Errno;
 use rustix::process::Resource;
@@ -53,7 +53,8 @@ impl SegmentPeers {
             Err(error) => {
                 // Nobody hears of it in that shard again, so they need not wait.
                 let absent = Self::with(client.clone(), shard, client.own_inbox());
-                for peer in (0..absent.size).filter(|&peer| peer != absent.me) {
+                let local = absent.client.local_ranks();
+                for peer in local.iter().filter(|&peer| peer != absent.me) {
                     refuse(&absent, peer, errno_of(&error));
                 }
                 Err(error)
@@ -81,6 +82,10 @@ impl NodePeers for SegmentPeers {
 
     fn size(&self) -> u32 {
         self.size
+    }
+
+    fn local_ranks(&self) -> LocalRanks {
+        self.client.local_ranks()
     }
 
     fn own_inbox(&self) -> Segment {

@@ -357,7 +357,7 @@ impl Rank {
             .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
         owed.iter().any(|peer| {
             matches!(
-                client.rank_block(*peer).state(),
+                client.state_of(*peer),
                 RankState::Absent | RankState::Running
             )
         })
@@ -368,7 +368,7 @@ impl Rank {
         let client = self.client.as_ref();
         client.is_some_and(|client| {
             matches!(
-                client.rank_block(peer).state(),
+                client.state_of(peer),
                 RankState::Finalized | RankState::Gone
             )
         })

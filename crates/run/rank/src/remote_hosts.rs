@@ -64,7 +64,7 @@ impl RemoteHosts {
             board: client.board(),
             since: Mutex::default(),
         };
-        let node_of = |rank: u32| client.rank_block(rank).host().0;
+        let node_of = |rank: u32| client.endpoint(rank).node();
         map.check(&(0..world.size).map(node_of).collect())?;
         let here: Vec<u32> = (0..world.size)
             .filter(|rank| node_of(*rank) == world.node)
@@ -295,7 +295,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
     }
 
     fn addresses(&self, peer: Peer) -> Vec<SocketAddr> {
-        let (node, port) = self.client.rank_block(peer).host();
+        let (node, port) = self.client.host_of(peer);
         let known = port != 0 && (self.joint || node != self.world.node);
         let place = known.then(|| self.map.place(node)).flatten();
         let addresses = place.map_or(Vec::new(), |place| place.addresses);
@@ -319,7 +319,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
     }
 
     fn networks(&self, peer: Peer) -> Vec<SocketAddr> {
-        let (node, port) = self.client.rank_block(peer).host();
+        let (node, port) = self.client.host_of(peer);
         if port == 0 {
             return Vec::new();
         }
@@ -358,7 +358,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
     }
 
     fn is_gone(&self, peer: Peer) -> bool {
-        self.client.rank_block(peer).state() == RankState::Gone
+        self.client.state_of(peer) == RankState::Gone
     }
 
     fn ask(&self, peer: Peer, bulk: bool) {
@@ -368,7 +368,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
     fn may_be_hidden(&self, peer: Peer) -> bool {
         // Who has joined may call from where nobody calls in, and may have joined a host where that
         // is so, too.
-        let node = self.client.rank_block(peer).host().0;
+        let node = self.client.endpoint(peer).node();
         let guest = |node: u32| {
             self.map
                 .atlas

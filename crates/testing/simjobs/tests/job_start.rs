@@ -7,12 +7,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use garonne_job::agent_checkin::{AgentCheckin, in_parts};
 use garonne_job::agent_messages::{AgentCommand, AgentReport, HostEndpoint, NodeEndpoints};
 use garonne_job::agent_tree::AgentTree;
-use garonne_job::limits::{FAN_OUT, HOSTS_PER_MESSAGE};
+use garonne_job::layout::rank_endpoint;
+use garonne_job::layout::{JobId, RankBlock, RankEndpoint, RankState, WorldShape};
+use garonne_job::limits::{COLL_BYTES_PER_RANK, FAN_OUT, HOSTS_PER_MESSAGE, RANKS_MAX};
+use garonne_links::memory_file;
+use garonne_sync::shm::MapAccess;
 
 const HOP: u64 = 10;
 const WORK: u64 = 1;
@@ -339,6 +345,7 @@ fn a_start_takes_steps_that_grow_with_the_logarithm_of_the_nodes() {
             (10_000, 8),
             (100_000, 64),
             (100_000, 8),
+            (1 << 20, 64),
         ] {
             let outcome = start(ranks, each, FAN_OUT, by);
             let nodes = ranks.div_ceil(each);
@@ -414,4 +421,99 @@ fn the_same_without_levels_loads_the_first_with_all() {
             "{flat:?} {tree:?}"
         );
     }
+}
+
+/// Ranks of a host in the jobs whose growth is looked at.
+const EACH: u32 = 64;
+
+/// Jobs whose growth is looked at: up to as many ranks as the formats name.
+const SIZES: [u32; 3] = [1 << 10, 1 << 15, RANKS_MAX];
+
+/// What agents send, receive and keep per rank of the job, from a thousand ranks to a million.
+/// Messages grow with the parts in which hosts are told, 1,024 hosts each, and with nothing else.
+#[test]
+fn agents_of_a_million_ranks_say_and_keep_what_those_of_a_thousand_do() {
+    println!("| ranks | hosts | messages of an agent | table: KB of an agent | bytes per rank |");
+    let outcomes = SIZES.map(|ranks| (ranks, start(ranks, EACH, FAN_OUT, By::Launcher)));
+    for (ranks, outcome) in &outcomes {
+        println!(
+            "| {ranks} | {} | {} | {} | {:.2} |",
+            ranks / EACH,
+            outcome.messages.0.max(outcome.messages.1),
+            outcome.table / 1000,
+            outcome.table as f64 / f64::from(*ranks),
+        );
+    }
+    let (_, small) = &outcomes[1];
+    let (_, large) = &outcomes[2];
+    // Bytes per rank: the same within a tenth.
+    let per_rank = |ranks: u32, outcome: &Outcome| outcome.table as f64 / f64::from(ranks);
+    assert!(
+        per_rank(SIZES[2], large) < 1.1 * per_rank(SIZES[0], &outcomes[0].1),
+        "{large:?}"
+    );
+    // 32 times the hosts come in 16 parts instead of one, up and down: below 16 times the messages.
+    let most = |outcome: &Outcome| outcome.messages.0.max(outcome.messages.1);
+    let parts = u64::from((SIZES[2] / EACH).div_ceil(HOSTS_PER_MESSAGE as u32));
+    assert!(most(large) <= parts * most(small), "{small:?} {large:?}");
+    assert_eq!(large.lines.1.max(large.lines.0), FAN_OUT + 1);
+}
+
+/// What a host's memory file holds of a job, in the real format: eight bytes for each rank of the
+/// job, and what its own ranks touch.
+#[test]
+fn the_memory_of_a_host_holds_eight_bytes_for_each_rank_of_the_job() {
+    println!(
+        "| ranks | hosts | bytes of a host | of each of its {EACH} ranks | beside the table |"
+    );
+    let touched = SIZES.map(|ranks| {
+        let (nodes, node) = (ranks / EACH, ranks / EACH / 2);
+        let shape = WorldShape {
+            job: JobId(7),
+            epoch: 0,
+            size: ranks,
+            coll_bytes: u64::from(EACH) * COLL_BYTES_PER_RANK,
+            inbox_bytes: garonne_shm::inbox_bytes(EACH) as u64,
+            shards: 1,
+            cpus_milli: 64_000,
+            bound: false,
+            nodes,
+            node,
+            hosts_bytes: 0,
+        };
+        let (file, board) = memory_file::create(&shape).expect("a memory file");
+        for rank in 0..ranks {
+            RankEndpoint::of(&board, &shape, rank).set(rank / EACH, 40_000);
+        }
+        let local: Vec<u32> = rank_endpoint::local_ranks(&board, &shape).collect();
+        assert_eq!(local, (node * EACH..(node + 1) * EACH).collect::<Vec<_>>());
+        for rank in local {
+            RankBlock::of(&board, rank).set_state(RankState::Running);
+            let inbox = memory_file::map(
+                file.as_fd(),
+                shape.inbox_offset(rank),
+                shape.inbox_bytes,
+                MapAccess::ReadWrite,
+            );
+            inbox.expect("an inbox").atomic_u64(8).store(1, Relaxed);
+        }
+        // All others end well, which their host says.
+        let elsewhere = (0..ranks).filter(|rank| rank / EACH != node);
+        elsewhere.for_each(|rank| RankEndpoint::of(&board, &shape, rank).set_ended());
+        let stat = rustix::fs::fstat(&file).expect("the file's state");
+        let (held, table) = (stat.st_blocks as u64 * 512, 8 * u64::from(ranks));
+        println!(
+            "| {ranks} | {nodes} | {held} | {} | {} |",
+            held / u64::from(EACH),
+            held - table
+        );
+        held - table
+    });
+    // A page of header, pages of blocks and a page of each inbox, wherever the host's ranks lie.
+    assert!(
+        touched
+            .iter()
+            .all(|held| *held <= (EACH as u64 + 16) * 4096),
+        "{touched:?}"
+    );
 }

@@ -8,6 +8,7 @@
 //! next.
 
 use crate::layout::{self, InboxLayout, card};
+use crate::local_ranks::LocalRanks;
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{PacketAcceptor, PacketHeader, PeekResult, PeekedPacket, PollSink};
 use garonne_sync::mailbox::{Consumed, Consumer, Record};
@@ -20,6 +21,8 @@ use std::time::Instant;
 #[derive(Debug)]
 struct IncomingRing {
     writer: u16,
+    /// The rank that the writer's number stands for.
+    peer: Peer,
     intake: Consumer,
     /// The mailbox has been read as far as the writer's switch asks.
     open: bool,
@@ -36,13 +39,13 @@ impl IncomingRing {
         broken: &mut Vec<Peer>,
         sink: &mut impl PollSink,
     ) -> Consumed {
-        let (writer, reads) = (self.writer, &mut self.reads);
+        let (writer, peer, reads) = (self.writer, self.peer, &mut self.reads);
         self.intake.take(|record| {
-            let record = Record { writer, ..record };
             if record.room < STORES_FROM {
-                deliver(record, sink, broken);
+                deliver(peer, record, sink, broken);
             } else {
-                deliver_long(record, sink, broken, (own, reads));
+                let record = Record { writer, ..record };
+                deliver_long(peer, record, sink, broken, (own, reads));
             }
         })
     }
@@ -52,7 +55,8 @@ impl IncomingRing {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     own: Segment,
-    ranks: u32,
+    /// The ranks of this host, which are the writers.
+    local: LocalRanks,
     layout: InboxLayout,
     mailbox: Consumer,
     lanes: Vec<IncomingRing>,
@@ -63,17 +67,17 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new(own: &Segment, ranks: u32) -> Result<Self, Error> {
+    pub(crate) fn new(own: &Segment, local: LocalRanks) -> Result<Self, Error> {
         let other = || Error::Resource("the inbox has another shape");
-        let layout = InboxLayout::of(own.len(), ranks).ok_or_else(other)?;
+        let layout = InboxLayout::of(own.len(), local.count()).ok_or_else(other)?;
         let mailbox = Consumer::new(own, layout.mailbox()).map_err(|_| other())?;
         Ok(Self {
             own: own.clone(),
-            ranks,
             layout,
             mailbox,
             lanes: Vec::with_capacity(LANES),
-            counts: vec![0; ranks as usize],
+            counts: vec![0; local.count() as usize],
+            local,
             starving: false,
             broken: Vec::new(),
         })
@@ -89,7 +93,7 @@ impl Inbox {
     /// has been filled once, or it will get none.
     pub(crate) fn is_worn_in(&self, peer: Peer) -> bool {
         let mut lanes = self.lanes.iter();
-        let lane = lanes.find(|lane| Peer::from(lane.writer) == peer);
+        let lane = lanes.find(|lane| lane.peer == peer);
         lane.map_or(self.lanes.len() >= LANES, |lane| {
             lane.intake.has_been_round()
         })
@@ -107,7 +111,7 @@ impl Inbox {
                 continue;
             };
             let peeked = PeekedPacket {
-                peer: lane.writer.into(),
+                peer: lane.peer,
                 words: record.header,
                 payload: record.payload,
             };
@@ -135,7 +139,7 @@ impl Inbox {
             let taken = lane.take(&self.own, &mut self.broken, sink);
             match taken {
                 Consumed::Empty => continue,
-                Consumed::Broken(_) => self.broken.push(Peer::from(lane.writer)),
+                Consumed::Broken(_) => self.broken.push(lane.peer),
                 Consumed::Record | Consumed::Void => {}
             }
             self.starving |= lane.intake.take_starving();
@@ -193,7 +197,7 @@ impl Inbox {
             match lane.take(&self.own, &mut self.broken, sink) {
                 Consumed::Record => told += 1,
                 Consumed::Void => {}
-                Consumed::Broken(_) => self.broken.push(Peer::from(lane.writer)),
+                Consumed::Broken(_) => self.broken.push(lane.peer),
                 Consumed::Empty => break,
             }
         }
@@ -205,11 +209,11 @@ impl Inbox {
         let mut told = 0;
         while told < budget {
             let mut from = 0;
-            let (ranks, broken) = (self.ranks, &mut self.broken);
+            let (local, broken) = (&self.local, &mut self.broken);
             let taken = self.mailbox.take(|record| {
                 from = record.writer;
-                if u32::from(from) < ranks {
-                    deliver(record, sink, broken);
+                if let Some(peer) = local.peer(from) {
+                    deliver(peer, record, sink, broken);
                 }
             });
             match taken {
@@ -218,7 +222,7 @@ impl Inbox {
                     self.count(from);
                 }
                 Consumed::Void => {}
-                Consumed::Broken(writer) => self.broken.push(Peer::from(writer)),
+                Consumed::Broken(writer) => self.broken.extend(self.local.peer(writer)),
                 Consumed::Empty => break,
             }
         }
@@ -243,11 +247,15 @@ impl Inbox {
             return;
         }
         let index = self.lanes.len();
+        let Some(peer) = self.local.peer(writer) else {
+            return;
+        };
         let Ok(intake) = Consumer::of_lane(&self.own, self.layout.lane(index), writer) else {
             return;
         };
         self.lanes.push(IncomingRing {
             writer,
+            peer,
             intake,
             open: false,
             reads: ReadTimer::default(),
@@ -273,8 +281,11 @@ impl Inbox {
     /// Passes over a slot that a dead writer claimed and never published. `true` if there was one.
     #[cold]
     pub(crate) fn skip_gone(&mut self, gone: &[bool]) -> bool {
-        self.mailbox
-            .skip_gone(&mut |writer| gone.get(usize::from(writer)).copied().unwrap_or(true))
+        let local = &self.local;
+        self.mailbox.skip_gone(&mut |writer| {
+            let known = local.peer(writer).and_then(|peer| gone.get(peer as usize));
+            known.copied().unwrap_or(true)
+        })
     }
 
     /// A peer that writes what no honest one does is as good as dead.
@@ -283,7 +294,7 @@ impl Inbox {
     fn tell_broken(&mut self, sink: &mut impl PollSink) -> u32 {
         let broken = std::mem::take(&mut self.broken);
         let told = broken.len() as u32;
-        for peer in broken.into_iter().filter(|peer| *peer < self.ranks) {
+        for peer in broken {
             sink.on_peer_gone(peer);
         }
         told
@@ -294,6 +305,7 @@ impl Inbox {
 /// what reading it takes.
 #[inline(never)]
 fn deliver_long(
+    peer: Peer,
     record: Record,
     sink: &mut impl PollSink,
     broken: &mut Vec<Peer>,
@@ -302,10 +314,10 @@ fn deliver_long(
     let (writer, stores) = (record.writer, record.stores);
     let len = (PacketHeader::len_in(&record.header) as usize).min(record.room);
     if !reads.wants(stores, len) {
-        return deliver(record, sink, broken);
+        return deliver(peer, record, sink, broken);
     }
     let began = Instant::now();
-    deliver(record, sink, broken);
+    deliver(peer, record, sink, broken);
     if let Some(word) = reads.took(stores, len, began.elapsed()) {
         own.atomic_u64(layout::card_at(writer) + card::READS)
             .store(word, Ordering::Relaxed);
@@ -314,11 +326,8 @@ fn deliver_long(
 
 /// Shows one record to the engine, if its header can be true.
 #[inline(always)]
-fn deliver(record: Record, sink: &mut impl PollSink, broken: &mut Vec<Peer>) {
-    let (peer, header) = (
-        Peer::from(record.writer),
-        PacketHeader::from_words(record.header),
-    );
+fn deliver(peer: Peer, record: Record, sink: &mut impl PollSink, broken: &mut Vec<Peer>) {
+    let header = PacketHeader::from_words(record.header);
     if header.len as usize > record.room {
         broken.push(peer);
         return;

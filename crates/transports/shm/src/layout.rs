@@ -73,8 +73,8 @@ fn rings(ranks: u32) -> usize {
 }
 
 /// Payload units of a lane where so many ranks share a node: each may write to all others.
-fn lane_units(beside: u32) -> u32 {
-    let writers = beside.saturating_sub(1).max(1);
+fn lane_units(ranks: u32) -> u32 {
+    let writers = ranks.saturating_sub(1).max(1);
     // The power of two below.
     let fair = 1 << (LANES_UNITS / writers).max(1).ilog2();
     LANE_UNITS.max(fair)
@@ -84,12 +84,12 @@ fn bytes(ranks: u32, lane_units: u32) -> usize {
     rings(ranks) + ring_bytes(&MAILBOX) + LANES * ring_bytes(&geometry(LANE_SLOTS, lane_units))
 }
 
-/// Bytes of each inbox of a node on which `beside` of a job's `ranks` are.
-pub fn inbox_bytes(ranks: u32, beside: u32) -> usize {
-    bytes(ranks, lane_units(beside))
+/// Bytes of each inbox of a node with so many ranks, whatever the number of ranks in the job.
+pub fn inbox_bytes(ranks: u32) -> usize {
+    bytes(ranks.max(1), lane_units(ranks))
 }
 
-/// Where `writer`'s card lies.
+/// Returns where the card of the writer with this local number lies.
 pub(crate) fn card_at(writer: u16) -> usize {
     RANK_BLOCKS + usize::from(writer) * RANK_BLOCK_BYTES
 }
@@ -102,7 +102,7 @@ pub(crate) struct InboxLayout {
 }
 
 impl InboxLayout {
-    /// Returns the layout of inboxes of `len` bytes in a job of `ranks`: with the longest lanes
+    /// Returns the layout of inboxes of `len` bytes on a node of `ranks`: with the longest lanes
     /// that fit. `None`: too short for any.
     pub(crate) fn of(len: usize, ranks: u32) -> Option<Self> {
         let units = (LANE_UNITS.ilog2()..=LANES_UNITS.ilog2()).rev();
@@ -146,12 +146,13 @@ fn place(ranks: u32, control: usize, ring: usize, geometry: RingGeometry) -> Rin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use garonne_transport::limits::LOCAL_RANKS_MAX;
 
     #[test]
     fn the_parts_of_an_inbox_do_not_overlap() {
         const { assert!(CONTROLS + (LANES + 1) * CONTROL_BYTES <= REGION_TABLE) };
-        for (ranks, beside) in [(1, 1), (2, 2), (32, 20), (64, 64), (1000, 4)] {
-            let len = inbox_bytes(ranks, beside);
+        for ranks in [1, 2, 20, 64, 1000, LOCAL_RANKS_MAX] {
+            let len = inbox_bytes(ranks);
             let layout = InboxLayout::of(len, ranks).unwrap();
             assert!(card_at(ranks as u16 - 1) + RANK_BLOCK_BYTES <= layout.mailbox().slots);
             let mut end = 0;
@@ -169,19 +170,19 @@ mod tests {
 
     #[test]
     fn lanes_are_the_longer_the_fewer_ranks_of_the_node_may_have_one() {
-        let units = |beside| {
-            let layout = InboxLayout::of(inbox_bytes(1000, beside), 1000).unwrap();
+        let units = |ranks| {
+            let layout = InboxLayout::of(inbox_bytes(ranks), ranks).unwrap();
             layout.lane(0).geometry.units
         };
         assert_eq!([1, 2].map(units), [LANES_UNITS; 2]);
         assert_eq!(units(3), LANES_UNITS / 2);
         assert_eq!([4, 5, 64, 1000].map(units), [LANE_UNITS; 4]);
-        assert_eq!(inbox_bytes(1000, 0), inbox_bytes(1000, 1));
+        assert_eq!(inbox_bytes(0), inbox_bytes(1));
     }
 
     #[test]
     fn an_inbox_for_sixty_four_ranks_stays_below_three_megabytes_of_addresses() {
-        assert!(inbox_bytes(64, 64) < 3 << 20);
+        assert!(inbox_bytes(64) < 3 << 20);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod fuzz_seeds;
 mod inbox;
 mod iovec;
 pub mod layout;
+mod local_ranks;
 mod peers;
 pub mod protocol_tuner;
 pub mod protocol_tuners;
@@ -30,6 +31,7 @@ mod unreachable_peers;
 #[cfg(any(test, fuzzing))]
 pub use iovec::read_anything;
 pub use layout::inbox_bytes;
+pub use local_ranks::LocalRanks;
 pub use peers::{NodePeers, PeerProcess, ThreadPeers};
 pub use protocol_tuner::TunerReport;
 pub use unreachable_peers::refuse;
@@ -54,7 +56,7 @@ use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use garonne_transport::limits::{
     COLL_HEAP_ALIGN, EAGER_MAX, FRAGMENT_MIN, FRAGMENTS_FROM, FRAGMENTS_MAX, INLINE_MAX,
-    PACKET_MAX, RANKS_MAX, SENDER_POLL_BYTES, SENDER_POLLS, SENDER_POLLS_MAX, SHARE_MIN,
+    LOCAL_RANKS_MAX, PACKET_MAX, SENDER_POLL_BYTES, SENDER_POLLS, SENDER_POLLS_MAX, SHARE_MIN,
     TUNER_UNTRIED_MAX,
 };
 use inbox::Inbox;
@@ -67,7 +69,10 @@ use unreachable_peers::UnreachablePeers;
 
 /// One rank's shared-memory transport.
 pub struct ShmTransport {
+    /// Local number of this rank, by which peers' inboxes name their writers.
     me: u16,
+    /// The ranks of this host.
+    local: LocalRanks,
     neighbours: Arc<dyn NodePeers>,
     /// By peer; `None`: not talked to yet.
     outs: Vec<Option<Box<Sender>>>,
@@ -102,7 +107,7 @@ struct LentRoom {
 impl std::fmt::Debug for ShmTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ShmTransport")
-            .field("me", &self.me)
+            .field("me", &self.me())
             .field("peers", &self.outs.len())
             .finish_non_exhaustive()
     }
@@ -118,19 +123,22 @@ impl ShmTransport {
     /// reader of its inbox.
     pub fn new(neighbours: Arc<dyn NodePeers>) -> Result<Self, Error> {
         let (me, size) = (neighbours.me(), neighbours.size());
-        if size > RANKS_MAX || me >= size {
+        let local = neighbours.local_ranks();
+        let number = local.number(me).filter(|_| me < size);
+        let Some(number) = number.filter(|_| local.count() <= LOCAL_RANKS_MAX) else {
             return Err(Error::Resource(
                 "more ranks on this node than the shared-memory rail can name",
             ));
-        }
+        };
         let own = neighbours.own_inbox();
         let bell = neighbours
             .doorbell(me)
             .ok_or(Error::Misuse("a rank without a doorbell"))?;
         garonne_sync::futex::barrier_register();
-        let inbox = Inbox::new(&own, size)?;
+        let inbox = Inbox::new(&own, local.clone())?;
         Ok(Self {
-            me: me as u16,
+            me: number,
+            local,
             outs: bytemuck::zeroed_vec(size as usize),
             gone: vec![false; size as usize],
             any_gone: false,
@@ -276,8 +284,8 @@ impl ShmTransport {
     #[cold]
     #[inline(never)]
     fn ring_starving(&mut self) {
-        for peer in 0..self.outs.len() as Peer {
-            if peer != Peer::from(self.me) {
+        for peer in self.local.iter() {
+            if peer != self.neighbours.me() {
                 peers::wake(&*self.neighbours, peer, WakeupScope::Transfers);
             }
         }
@@ -470,7 +478,8 @@ impl Transport for ShmTransport {
 
     fn arm(&mut self) -> u32 {
         if self.wake.is_quiet() {
-            for peer in 0..self.gone.len() as Peer {
+            let local = self.local.clone();
+            for peer in local.iter() {
                 if self.neighbours.is_gone(peer) {
                     self.peer_gone(peer);
                 }
@@ -701,9 +710,10 @@ impl NodeMemory for ShmTransport {
             .commons
             .get_or_insert_with(|| self.neighbours.commons())
             .as_ref()?;
-        let ranks = self.neighbours.size();
-        let share = all.len() / ranks.max(1) as usize / COLL_HEAP_ALIGN * COLL_HEAP_ALIGN;
-        (owner < ranks && share > 0).then(|| all.part(owner as usize * share, share))
+        let ranks = self.local.count().max(1) as usize;
+        let share = all.len() / ranks / COLL_HEAP_ALIGN * COLL_HEAP_ALIGN;
+        let owner = usize::from(self.local.number(owner).filter(|_| share > 0)?);
+        Some(all.part(owner * share, share))
     }
 
     fn doorbell(&mut self, peer: Peer) -> Option<Segment> {

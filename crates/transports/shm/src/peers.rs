@@ -2,6 +2,7 @@
 //! writing end to each peer.
 
 use crate::layout::{self, InboxLayout, card};
+use crate::local_ranks::LocalRanks;
 use garonne_engine::api::{Error, Peer};
 use garonne_sync::copy::StoreKind;
 use garonne_sync::doorbell::Doorbell;
@@ -40,6 +41,11 @@ pub trait NodePeers: Send + Sync {
     fn me(&self) -> Peer;
     /// Ranks of the world.
     fn size(&self) -> u32;
+    /// The ranks of this node, which write to each other's inboxes: all of the world, where there
+    /// is one node.
+    fn local_ranks(&self) -> LocalRanks {
+        LocalRanks::all(self.size())
+    }
     /// This rank's inbox, zeroed when the job began.
     fn own_inbox(&self) -> Segment;
     /// Maps a peer's inbox.
@@ -97,13 +103,17 @@ pub(crate) struct Sender {
     /// This rank's card in the peer's inbox.
     card: Segment,
     layout: InboxLayout,
+    /// Local number of this rank.
     me: u16,
 }
 
 impl Sender {
     pub(crate) fn open(neighbours: &dyn NodePeers, me: u16, peer: Peer) -> Result<Self, Error> {
-        let ranks = neighbours.size();
-        let inbox = if peer == Peer::from(me) {
+        let local = neighbours.local_ranks();
+        if local.number(peer).is_none() {
+            return Err(Error::Misuse("shared memory with a rank of another host"));
+        }
+        let inbox = if peer == neighbours.me() {
             neighbours.own_inbox()
         } else {
             neighbours.map_inbox(peer)?
@@ -111,7 +121,7 @@ impl Sender {
         let bell = neighbours
             .doorbell(peer)
             .ok_or(Error::Misuse("a peer without a doorbell"))?;
-        let layout = InboxLayout::of(inbox.len(), ranks).ok_or(Error::Peer {
+        let layout = InboxLayout::of(inbox.len(), local.count()).ok_or(Error::Peer {
             peer,
             what: "its inbox is smaller than this number of ranks needs",
         })?;
@@ -280,7 +290,7 @@ impl ThreadPeers {
                 .map_err(|_| Error::Resource("no memory for the inboxes of thread ranks"))
         };
         let inboxes = (0..ranks)
-            .map(|_| memory(layout::inbox_bytes(ranks, ranks)))
+            .map(|_| memory(layout::inbox_bytes(ranks)))
             .collect::<Result<Arc<[_]>, _>>()?;
         let bells = memory((ranks.max(1) as usize) * BELL_BYTES)?;
         let commons = memory(ranks.max(1) as usize * COLL_HEAP_BYTES)?;

@@ -7,6 +7,7 @@
 //! given back.
 
 use crate::layout::{self, card};
+use crate::local_ranks::LocalRanks;
 use crate::peers::{NodePeers, Sender, wake};
 use garonne_engine::api::{Error, LackingSide, Peer, UnreachableCause};
 use garonne_engine::transport::ClaimError;
@@ -17,7 +18,10 @@ use std::sync::atomic::Ordering;
 /// Tells a peer whose inbox this rank cannot map that nothing will come from it, and why.
 #[cold]
 pub fn refuse(neighbours: &dyn NodePeers, peer: Peer, errno: i32) {
-    let card = layout::card_at(neighbours.me() as u16);
+    let Some(me) = neighbours.local_ranks().number(neighbours.me()) else {
+        return;
+    };
+    let card = layout::card_at(me);
     // In this order: who sees the second word looks for the first.
     neighbours.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
     neighbours.write_unmapped(peer, layout::UNREACHED, 1);
@@ -70,18 +74,18 @@ impl UnreachablePeers {
     pub(super) fn found(&mut self, neighbours: &dyn NodePeers) -> Vec<Peer> {
         match self.said.load(Ordering::Relaxed) {
             0 => Vec::new(),
-            _ => self.find(neighbours.me(), neighbours.size()),
+            _ => self.find(neighbours.me(), &neighbours.local_ranks()),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn find(&mut self, me: Peer, ranks: u32) -> Vec<Peer> {
+    fn find(&mut self, me: Peer, local: &LocalRanks) -> Vec<Peer> {
         let before = self.known.len();
-        for peer in (0..ranks).filter(|&peer| peer != me) {
-            let at = layout::card_at(peer as u16) + card::REFUSED;
+        for (number, peer) in (0..=u16::MAX).zip(local.iter()) {
+            let at = layout::card_at(number) + card::REFUSED;
             let errno = self.own.atomic_u32(at).load(Ordering::Relaxed);
-            if errno != 0 && self.of(peer).is_none() {
+            if peer != me && errno != 0 && self.of(peer).is_none() {
                 self.known.push(UnreachableCause {
                     peer,
                     side: LackingSide::Peer,

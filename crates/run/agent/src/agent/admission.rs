@@ -41,9 +41,9 @@ impl Admission {
     }
 
     /// Goes without pidfds where `ranks` ranks would leave the agent no descriptors.
-    pub fn limit_pidfds(&mut self, ranks: u32) {
+    pub fn limit_pidfds(&mut self, ranks: usize) {
         self.room_for_pidfds =
-            rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * u64::from(ranks);
+            rank_start::open_files_limit() >= limits::FDS_OF_AGENT + 4 * ranks as u64;
     }
 
     /// Returns the secret that admits a process to the job.

@@ -170,7 +170,8 @@ impl Agent<'_> {
             self.ctx
                 .listen(above.as_fd(), EpollToken::LauncherProcess)?;
         }
-        self.admission.limit_pidfds(self.ctx.job.size());
+        self.admission
+            .limit_pidfds(self.ctx.job.ranks_of(self.ctx.node).len());
         Ok(self.serve_until(|_| false)?.unwrap_or(0))
     }
 

@@ -38,10 +38,11 @@ impl FlightRecorders {
 }
 
 impl FlightRecorders {
-    /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks.
+    /// Keeps the file of a rank's newest member, if there are descriptors enough for all ranks of
+    /// this host.
     pub fn keep(&mut self, ctx: &Context<'_>, rank: u32, member: u32, file: Option<OwnedFd>) {
-        let has_room =
-            || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * u64::from(ctx.job.size());
+        let local = || ctx.job.ranks_of(ctx.node).len() as u64;
+        let has_room = || rank_start::open_files_limit() >= FDS_OF_AGENT + 5 * local();
         if let Some(file) = file.filter(|_| has_room()) {
             self.files.insert(rank, (member, file));
         }

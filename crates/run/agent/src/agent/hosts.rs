@@ -9,7 +9,7 @@ use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::host_table;
 use garonne_job::job::Job;
-use garonne_job::layout::RankBlock;
+use garonne_job::layout::{RankEndpoint, WorldShape};
 use garonne_job::limits::{ADDED_MAX, ADDRESSES_MAX, HOST_NAMES_MAX};
 use garonne_job::new_networks::{self, NewAddress};
 use garonne_job::settings::ENV_NETWORKS;
@@ -190,11 +190,15 @@ impl Hosts {
 
     /// Writes what is known of hosts to the board of a new world: node and port of each rank,
     /// networks to be left alone, and new addresses.
-    pub fn publish(&self, board: &Segment, node_of: impl Iterator<Item = u32>) {
+    pub fn publish(
+        &self,
+        (board, shape): (&Segment, &WorldShape),
+        node_of: impl Iterator<Item = u32>,
+    ) {
         if let Some(hosts) = &self.exchanged {
             for (node, rank) in node_of.zip(0..) {
                 let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
-                RankBlock::of(board, rank).set_host(node, port);
+                RankEndpoint::of(board, shape, rank).set(node, port);
             }
         }
         garonne_job::disabled_networks::write(board, &self.disabled);

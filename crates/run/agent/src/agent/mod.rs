@@ -186,7 +186,9 @@ fn run_job(
     )?;
     agent.ctx.listen(link.as_fd(), EpollToken::Launcher)?;
     let starter = RankStarter::new(job, agent.admission.secret(), &name, &shared, signals)?;
-    agent.admission.limit_pidfds(job.size());
+    agent
+        .admission
+        .limit_pidfds(job.ranks_of(agent.ctx.node).len());
     let done = agent.run_ranks(starter, beginning);
     drop(shared);
     match done {

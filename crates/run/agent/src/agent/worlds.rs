@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use garonne_engine::api::SHARDS_MAX;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
-use garonne_job::layout::{self, RankBlock, RankState, ShardBlock, WorldShape};
+use garonne_job::layout::{self, RankBlock, RankEndpoint, RankState, ShardBlock, WorldShape};
 use garonne_job::limits;
 use garonne_job::rank_messages::LauncherMessage;
 use garonne_links::{memory_file, sys};
@@ -22,7 +22,7 @@ use rustix::net::SendFlags;
 use super::context::Context;
 
 /// Shards that each rank of a world may have. Only addresses are spent on those that nobody uses;
-/// on several hosts the memory of each has room for all ranks of the job.
+/// on several hosts the memory of each has addresses for all ranks of the job.
 fn shards(ranks: u32, nodes: u32) -> u32 {
     match nodes {
         1 => (limits::INBOXES / ranks).clamp(1, SHARDS_MAX as u32),
@@ -66,8 +66,11 @@ impl World {
             job: ctx.id,
             epoch,
             size,
-            coll_bytes: job.coll_bytes,
-            inbox_bytes: garonne_shm::inbox_bytes(size.min(limits::RANKS_MAX), beside) as u64,
+            // Ranks of other hosts lend nothing here.
+            coll_bytes: job
+                .coll_bytes
+                .min(u64::from(beside.max(1)) * limits::COLL_BYTES_PER_RANK),
+            inbox_bytes: garonne_shm::inbox_bytes(beside) as u64,
             shards: shards(size, nodes),
             cpus_milli: job.placement.cpus_milli,
             bound: !job.placement.masks.is_empty(),
@@ -199,7 +202,7 @@ impl Worlds {
     ) -> Result<&World> {
         let world = World::new(ctx, epoch, version, creator)?;
         let nodes = (0..ctx.job.size()).map(|rank| ctx.job.nodes.of(rank));
-        ctx.hosts.publish(&world.board, nodes);
+        ctx.hosts.publish((&world.board, &world.shape), nodes);
         self.0.push(world);
         Ok(&self.0[self.0.len() - 1])
     }
@@ -239,8 +242,8 @@ impl Worlds {
         if rank >= ctx.job.size() || ctx.is_here(rank) {
             return;
         }
-        for board in self.boards() {
-            RankBlock::of(board, rank).set_state(RankState::Finalized);
+        for world in &self.0 {
+            RankEndpoint::of(&world.board, &world.shape, rank).set_ended();
         }
     }
 

@@ -63,13 +63,65 @@ fn parts_do_not_overlap() {
             >= ShardBlock::offset(&shape, 1, 2) + shard_block::SHARD_CARD_BYTES as u64
     );
     let last = last_calls::offset(&shape, last_calls::LAST_CALL_SLOTS - 1, 2);
-    assert!(shape.coll_offset() >= last + last_calls::PLACE_BYTES as u64);
+    assert!(rank_endpoint::offset(&shape, 0) >= last + last_calls::PLACE_BYTES as u64);
+    let last = rank_endpoint::offset(&shape, 2);
+    assert!(shape.coll_offset() >= last + rank_endpoint::BYTES as u64);
     assert!(shape.inbox_offset(0) >= shape.coll_offset() + shape.coll_bytes);
     assert_eq!(shape.inbox_offset(1) - shape.inbox_offset(0), 8192);
     assert!(shape.shard_inbox_offset(1, 0) >= shape.inbox_offset(2) + shape.inbox_bytes);
     assert!(shape.trace_offset(0) >= shape.shard_inbox_offset(1, 2) + shape.inbox_bytes);
     assert!(shape.hosts_offset() >= shape.trace_offset(2) + TRACE_BYTES);
     assert!(shape.total() >= shape.hosts_offset() + shape.hosts_bytes);
+}
+
+#[test]
+fn a_rank_is_found_on_its_host_and_ends_there() {
+    let shape = WorldShape {
+        nodes: limits::HOSTS_MAX as u32,
+        node: 70_000,
+        ..shape()
+    };
+    let board = Segment::anonymous(shape.total() as usize).unwrap();
+    shape.publish(&board).unwrap();
+    for (rank, node) in [(0, 70_000), (1, limits::HOSTS_MAX as u32 - 1), (2, 70_000)] {
+        RankEndpoint::of(&board, &shape, rank).set(node, u16::MAX);
+    }
+    let far = RankEndpoint::of(&board, &shape, 1);
+    assert!(!far.has_ended());
+    far.set_ended();
+    assert!(far.has_ended() && !RankEndpoint::of(&board, &shape, 2).has_ended());
+    assert_eq!((far.node(), far.port()), (131_071, u16::MAX));
+    let local: Vec<u32> = rank_endpoint::local_ranks(&board, &shape).collect();
+    assert_eq!(local, [0, 2]);
+}
+
+/// Bounds of the format, and the first value beyond each.
+#[test]
+fn a_world_has_at_most_a_million_ranks_on_131072_hosts() {
+    let board = Segment::anonymous(HEADER_BYTES).unwrap();
+    let most = WorldShape {
+        size: 1 << 20,
+        nodes: 1 << 17,
+        node: (1 << 17) - 1,
+        shards: 1,
+        inbox_bytes: garonne_shm::inbox_bytes(64) as u64,
+        ..shape()
+    };
+    most.publish(&board).unwrap();
+    assert_eq!(WorldShape::read(&board, most.total()).unwrap(), most);
+    for beyond in [
+        WorldShape {
+            size: (1 << 20) + 1,
+            ..most
+        },
+        WorldShape {
+            nodes: (1 << 17) + 1,
+            ..most
+        },
+    ] {
+        let error = beyond.publish(&board).unwrap_err();
+        assert_eq!(error.code(), codes::G0301);
+    }
 }
 
 #[test]
@@ -185,13 +237,13 @@ fn a_format_stands_for_what_processes_compute_alike() {
             FORMAT,
             lanes,
             mailbox,
-            [(2, 2), (3, 3), (64, 64)].map(|(ranks, beside)| inbox_bytes(ranks, beside)),
+            [2, 3, 64].map(inbox_bytes),
             grants,
             rounds,
             board
         ),
         (
-            11,
+            12,
             (4, 1024),
             (512, 4096),
             [8_953_856, 4_759_552, 2_666_496],

@@ -8,7 +8,7 @@ use comfy_table::{Table, presets};
 use garonne_inspect::query_client::{self, QueryClient};
 use garonne_inspect::sent_counters;
 use garonne_job::Error;
-use garonne_job::layout::{RankBlock, RankState};
+use garonne_job::layout::{RankBlock, RankState, rank_endpoint};
 pub use garonne_job::snapshot::RankSnapshot;
 use garonne_links::agent_discovery;
 use garonne_links::process_tree;
@@ -255,8 +255,7 @@ pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
             unexpected: sent.unexpected,
         }
     };
-    let near = |rank: &u32| shape.nodes == 1 || RankBlock::of(board, *rank).host().0 == shape.node;
-    (0..shape.size).filter(near).map(rank).collect()
+    rank_endpoint::local_ranks(board, shape).map(rank).collect()
 }
 
 /// State and processor time of a process.

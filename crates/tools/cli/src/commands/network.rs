@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_inspect::query_client;
 use garonne_job::disabled_networks;
-use garonne_job::layout::{RankBlock, WorldShape};
+use garonne_job::layout::{RankBlock, RankEndpoint, WorldShape, rank_endpoint};
 use garonne_job::query::RemoteCommand;
 use garonne_job::settings;
 use garonne_links::addresses;
@@ -84,7 +84,9 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
     )?;
     let world = job.world.as_ref();
     let (shape, board) = world.ok_or_else(|| job_lookup::not_begun(&job))?;
-    if shape.nodes < 2 && (0..shape.size).any(|rank| RankBlock::of(board, rank).host().1 != 0) {
+    if shape.nodes < 2
+        && (0..shape.size).any(|rank| RankEndpoint::of(board, shape, rank).port() != 0)
+    {
         return match &args.what {
             None => Ok(show_within(shape, board, args.json)),
             Some(_) => Err("the job runs on this host alone, and its ranks use TCP within it: there is no network to leave alone or to add".into()),
@@ -161,9 +163,9 @@ struct NetworkRow {
 /// The connections of the ranks of this host.
 fn links(shape: &WorldShape, board: &Segment) -> Vec<ConnectionEntry> {
     let mut links: Vec<ConnectionEntry> = Vec::new();
-    for rank in 0..shape.size {
+    for rank in rank_endpoint::local_ranks(board, shape) {
         let card = RankBlock::of(board, rank);
-        if card.host().0 == shape.node && card.pid() != 0 && card.remote_links() != 0 {
+        if card.pid() != 0 && card.remote_links() != 0 {
             let table = memory_of(
                 card.pid(),
                 card.remote_links(),

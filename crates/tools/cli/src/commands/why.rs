@@ -5,7 +5,7 @@ use clap_complete::engine::ArgValueCandidates;
 use comfy_table::{Table, presets};
 use garonne_agent::cpu_claims;
 use garonne_inspect::query_client::QueryClient;
-use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape};
+use garonne_job::layout::{AsyncProgressState, RankBlock, WorldShape, rank_endpoint};
 use garonne_job::query::RemoteCommand;
 use garonne_job::settings::ENV_BACKGROUND;
 use garonne_job::settings::SETTINGS;
@@ -227,14 +227,14 @@ fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
             wait.bytes
         ))
     };
-    (0..shape.size).filter_map(line).collect()
+    rank_endpoint::local_ranks(board, shape)
+        .filter_map(line)
+        .collect()
 }
 
 /// Prints who advances the communication of the ranks of this host.
 pub fn background_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
-    let near = |rank: &u32| shape.nodes < 2 || RankBlock::of(board, *rank).host().0 == shape.node;
-    let ranks: Vec<_> = (0..shape.size)
-        .filter(near)
+    let ranks: Vec<_> = rank_endpoint::local_ranks(board, shape)
         .map(|rank| (rank, RankBlock::of(board, rank).async_progress()))
         .collect();
     if as_json {

@@ -6,7 +6,7 @@ use garonne_inspect::query_client::{self, QueryClient};
 use garonne_job::agent_messages::HostEndpoint;
 use garonne_job::disabled_networks;
 use garonne_job::layout::ActiveStrategy;
-use garonne_job::layout::{RankBlock, WorldShape};
+use garonne_job::layout::{RankBlock, RankEndpoint, WorldShape, rank_endpoint};
 use garonne_job::relay_routes;
 use garonne_job::settings::ENV_ENCRYPT;
 use garonne_job::settings::ENV_NETWORKS;
@@ -82,7 +82,7 @@ const WATCHED_FOR: Duration = Duration::from_millis(250);
 pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<String> {
     match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if RankBlock::of(board, rank).host().0 != shape.node => {
+        () if !rank_endpoint::is_local(board, shape, rank) => {
             Some(format!("no rank {rank} runs here"))
         }
         () if RankBlock::of(board, rank).pid() == 0 => {
@@ -174,7 +174,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     let paces =
         protocol_tuners::read_shown(&table(card.protocol_tuner(), protocol_tuners::SHOWN_BYTES));
     let of = |peer: u32| {
-        let node = RankBlock::of(board, peer).host().0;
+        let node = RankEndpoint::of(board, shape, peer).node();
         let over = match node == shape.node {
             true => PathTransport::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
                 |(_, known)| {

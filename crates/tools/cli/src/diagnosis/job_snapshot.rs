@@ -86,7 +86,7 @@ fn local_ranks_only(visit: &QueryClient, why: &str) -> JobSnapshot {
         return single_host(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
-        .map(|rank| garonne_job::layout::RankBlock::of(board, rank).host().0)
+        .map(|rank| garonne_job::layout::RankEndpoint::of(board, shape, rank).node())
         .collect();
     let mut answers: BTreeMap<u32, HostAnswer> = of_rank
         .iter()

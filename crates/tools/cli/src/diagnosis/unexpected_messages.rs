@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 
 use garonne_engine::observe::events::{self, PendingOperation, SentMessage, UnreceivedMessage};
 use garonne_inspect::query_client::QueryClient;
-use garonne_job::layout::RankBlock;
+use garonne_job::layout::{RankBlock, rank_endpoint};
 
 use super::rank_waits::{CONTEXTS, RankView, number_of};
 
@@ -21,9 +21,9 @@ const TOLD: usize = 4;
 /// remembers.
 pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Option<(u32, u64)> {
     let (shape, board) = visit.world.as_ref()?;
-    let card = (message.peer < shape.size).then(|| RankBlock::of(board, message.peer))?;
-    if card.pid() == 0 || card.event_ring() == 0 || (shape.nodes > 1 && card.host().0 != shape.node)
-    {
+    let is_here = message.peer < shape.size && rank_endpoint::is_local(board, shape, message.peer);
+    let card = is_here.then(|| RankBlock::of(board, message.peer))?;
+    if card.pid() == 0 || card.event_ring() == 0 {
         return None;
     }
     let sent = SentMessage {

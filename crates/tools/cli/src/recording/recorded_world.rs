@@ -164,9 +164,7 @@ fn names(process: u32, book: u64) -> Vec<Record> {
 
 /// The ranks of a world that run on this host.
 pub fn local_ranks_of(world: &TraceReader) -> Vec<u32> {
-    let shape = *world.shape();
-    let is_near = |rank: &u32| shape.nodes == 1 || world.rank_block(*rank).host().0 == shape.node;
-    (0..shape.size).filter(is_near).collect()
+    world.local_ranks()
 }
 
 fn known(background: layout::AsyncProgressState) -> ProgressMode {

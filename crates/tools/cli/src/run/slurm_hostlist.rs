@@ -1,7 +1,6 @@
 //! Lists of hosts as Slurm writes them: `a[1-3,7],b,c[01-02]-x`. Pure.
 
-/// Hosts of one list: whoever has more names them by a file.
-const HOSTS_MAX: usize = 65_536;
+use garonne_job::limits::HOSTS_MAX;
 
 /// The names of a list as Slurm writes it: `a[1-3,7],b,c[01-02]-x`. `None`: it is none, or absurdly
 /// long.
@@ -84,6 +83,7 @@ mod tests {
     #[test]
     fn lists_of_slurm_are_expanded() {
         let names = |list| expanded(list).unwrap().join(" ");
+        assert_eq!(expanded("n[1-131072]").unwrap().len(), HOSTS_MAX);
         assert_eq!(names("n1"), "n1");
         assert_eq!(names("n[1-3,7],login"), "n1 n2 n3 n7 login");
         assert_eq!(
@@ -99,6 +99,8 @@ mod tests {
             "n[3-1]",
             "n[[1]]",
             "n[1-99999999]",
+            "n[1-131073]",
+            "n[1-131072],m",
             "a,,b",
             "-o",
         ] {
