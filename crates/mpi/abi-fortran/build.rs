@@ -1,7 +1,7 @@
 //! Generates the glue from the tables in `garonne-abi-gen`, and sets the library's soname and what
 //! it needs.
 
-use garonne_abi_gen::fortran::glue;
+use garonne_abi_gen::fortran::{Names, glue};
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs, process};
@@ -24,6 +24,7 @@ fn generate() -> Result<(), String> {
     let code = glue::glue(
         &garonne_abi_gen::fortran_routines()?,
         &garonne_abi_gen::constants()?,
+        Names::Standard,
     );
     fs::write(out.join("glue.rs"), code).map_err(|error| format!("glue.rs: {error}"))?;
     // The library needs libmpi_abi.so.1, of which no symbol is linked: functions are looked up when

@@ -6,11 +6,9 @@
 //!
 //! A routine converts its arguments and calls `MPI_X`, so that tools that replace `MPI_X` see the
 //! calls of Fortran programs; `PMPI_X` of Fortran calls `PMPI_X` of C. C functions are looked up
-//! when they are first called ([`calls`]).
+//! when they are first called. The conversions are those of `garonne-fortran`.
 //!
-//! A handle is an `INTEGER` in Fortran and has the value of the C handle's word. A logical that is
-//! read is true if its lowest bit is set, and is written as 0 or 1: both are right for every
-//! compiler.
+//! A handle is an `INTEGER` in Fortran and has the value of the C handle's word.
 //!
 //! Errors: every routine reports C's error code in `ierror`, if it is there.
 
@@ -27,41 +25,10 @@
     reason = "the functions are called by Fortran, as the standard says"
 )]
 
-/// The whole body of a naked exported function: passes the caller's return address on in the first
-/// floating-point register, as the C library's entry points do, and jumps.
-#[cfg(target_arch = "x86_64")]
-macro_rules! entry_point {
-    ($function:path) => {
-        std::arch::naked_asm!(
-            "movsd xmm0, qword ptr [rsp]",
-            "jmp {function}",
-            function = sym $function,
-        )
-    };
-}
-
-/// The whole body of a naked exported function.
-#[cfg(target_arch = "aarch64")]
-macro_rules! entry_point {
-    ($function:path) => {
-        std::arch::naked_asm!(
-            "fmov d0, x30",
-            "b {function}",
-            function = sym $function,
-        )
-    };
-}
-
-mod attributes;
-mod calls;
-mod handles;
-mod peers;
-mod predefined;
-mod removed;
+mod family;
+mod modules;
 mod sections;
 mod sentinels;
-mod special;
-mod strings;
 
 /// Generated routines and their exported symbols.
 mod routines {
@@ -73,12 +40,14 @@ mod routines {
         reason = "arguments of all kinds are converted by one rule"
     )]
 
-    use crate::calls::{self, Site};
-    use crate::handles::{Handles, logical, narrow, set_ierror, widen};
-    use crate::handles::{count_from_one, count_from_one_some};
+    use crate::family::Standard as F;
     use crate::sections::{self, Descriptor, Lasting, Section};
-    use crate::strings::{StringIn, StringOut};
-    use crate::{attributes, peers, sentinels, special};
+    use garonne_fortran::calls::{self, Site};
+    use garonne_fortran::family::{Family, HandleKind, PredefinedFunction, is_in_place};
+    use garonne_fortran::handles::{Handles, logical, narrow, set_ierror, widen};
+    use garonne_fortran::handles::{count_from_one, count_from_one_some};
+    use garonne_fortran::strings::{StringIn, StringOut};
+    use garonne_fortran::{address, attributes, entry_point, peers, predefined, removed, special};
     use std::ffi::{CStr, c_int, c_void};
     use std::mem::transmute;
     use std::ptr::null_mut;

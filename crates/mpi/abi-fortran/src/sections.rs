@@ -6,9 +6,11 @@
 //! datatype is made that describes the section; where that cannot be, in reductions and where each
 //! process has a count of its own, the section is refused.
 
-use crate::calls::{self, Function};
+use crate::family::Standard;
 use crate::routines::NAMES;
 use crate::sentinels;
+use garonne_fortran::calls::{self, Function};
+use garonne_fortran::is_in_place;
 use std::ffi::{c_int, c_void};
 use std::io::Write;
 use std::mem::transmute;
@@ -93,7 +95,7 @@ struct Made(usize);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        let free = calls::own(c"MPI_Type_free");
+        let free = calls::own::<Standard>(c"MPI_Type_free");
         // SAFETY: the function has this type, and the handle was made here.
         unsafe { transmute::<Function, OfHandle>(free)(&raw mut self.0) };
     }
@@ -165,7 +167,7 @@ impl Lasting {
 
     /// Returns whether the buffer is `MPI_IN_PLACE`.
     pub(crate) fn is_in_place(&self) -> bool {
-        sentinels::is_in_place(self.base.cast())
+        is_in_place::<Standard>(self.base.cast())
     }
 
     /// Returns the count for C.
@@ -202,8 +204,9 @@ fn layout_type(
     let (mut size, mut lower, mut extent) = (0, 0, 0);
     // SAFETY: functions with these types, and places for numbers. The handle is checked.
     let codes = unsafe {
-        let size_of = transmute::<Function, TypeSize>(calls::own(c"MPI_Type_size"));
-        let extent_of = transmute::<Function, ExtentOf>(calls::own(c"MPI_Type_get_extent"));
+        let size_of = transmute::<Function, TypeSize>(calls::own::<Standard>(c"MPI_Type_size"));
+        let extent_of =
+            transmute::<Function, ExtentOf>(calls::own::<Standard>(c"MPI_Type_get_extent"));
         [
             size_of(datatype, &raw mut size),
             extent_of(datatype, &raw mut lower, &raw mut extent),
@@ -229,7 +232,9 @@ fn layout_type(
         .product::<usize>();
     let mut made = make(|made| {
         // SAFETY: the function has this type.
-        let call = unsafe { transmute::<Function, Contiguous>(calls::own(c"MPI_Type_contiguous")) };
+        let call = unsafe {
+            transmute::<Function, Contiguous>(calls::own::<Standard>(c"MPI_Type_contiguous"))
+        };
         let count = c_int::try_from(per_element).map_err(|_| MPI_ERR_COUNT)?;
         // SAFETY: a handle and a place for one.
         Ok(unsafe { call(count, datatype, made) })
@@ -238,7 +243,7 @@ fn layout_type(
         for dimension in dimensions {
             let old = made.0;
             made = make(|made| {
-                let call = calls::own(c"MPI_Type_create_hvector");
+                let call = calls::own::<Standard>(c"MPI_Type_create_hvector");
                 // SAFETY: the function has this type.
                 let call = unsafe { transmute::<Function, MakeHvector>(call) };
                 let count = c_int::try_from(dimension.extent).map_err(|_| MPI_ERR_COUNT)?;
@@ -262,7 +267,7 @@ fn layout_type(
         }
         let old = made.0;
         made = make(|made| {
-            let call = calls::own(c"MPI_Type_create_hindexed_block");
+            let call = calls::own::<Standard>(c"MPI_Type_create_hindexed_block");
             // SAFETY: the function has this type.
             let call = unsafe { transmute::<Function, Blocks>(call) };
             let count = c_int::try_from(places.len()).map_err(|_| MPI_ERR_COUNT)?;
@@ -270,7 +275,7 @@ fn layout_type(
             Ok(unsafe { call(count, 1, places.as_ptr(), old, made) })
         })?;
     }
-    let commit = calls::own(c"MPI_Type_commit");
+    let commit = calls::own::<Standard>(c"MPI_Type_commit");
     // SAFETY: the function has this type, and the handle was made above.
     match unsafe { transmute::<Function, OfHandle>(commit)(&raw mut made.0) } {
         0 => Ok(made),
@@ -324,7 +329,7 @@ impl Section {
 
     /// Returns whether the buffer is `MPI_IN_PLACE`.
     pub(crate) fn is_in_place(&self) -> bool {
-        sentinels::is_in_place(self.base.cast())
+        is_in_place::<Standard>(self.base.cast())
     }
 
     /// Stores in the section what a call wrote to the copy.
@@ -456,7 +461,7 @@ pub(crate) unsafe fn refuse(index: usize, code: c_int) -> c_int {
          MPI_Type_vector with the first element"
     );
     type Raise = unsafe extern "C" fn(usize, c_int) -> c_int;
-    let raise = calls::own(c"MPI_Comm_call_errhandler");
+    let raise = calls::own::<Standard>(c"MPI_Comm_call_errhandler");
     // SAFETY: the function has this type.
     let raise = unsafe { transmute::<Function, Raise>(raise) };
     // SAFETY: a handle of the standard ABI and an error class.

@@ -5,6 +5,7 @@
 //! of each, so addresses are read through the table of the loader (the GOT), never directly: the
 //! copy is that of the program.
 
+use garonne_fortran::address;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
@@ -62,50 +63,11 @@ variables! {
     garonne_fortran_f08_statuses_ignore: [c_int; STATUS] = [0; STATUS];
 }
 
-/// Returns the address that the loader gave a symbol.
-#[cfg(target_arch = "x86_64")]
-macro_rules! address {
-    ($symbol:path) => {{
-        let address: usize;
-        // SAFETY: reads the loader's table.
-        unsafe {
-            std::arch::asm!(
-                "mov {address}, qword ptr [rip + {symbol}@GOTPCREL]",
-                address = out(reg) address,
-                symbol = sym $symbol,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
-        address
-    }};
-}
-
-/// Returns the address that the loader gave a symbol.
-#[cfg(target_arch = "aarch64")]
-macro_rules! address {
-    ($symbol:path) => {{
-        let address: usize;
-        // SAFETY: reads the loader's table.
-        unsafe {
-            std::arch::asm!(
-                "adrp {address}, :got:{symbol}",
-                "ldr {address}, [{address}, :got_lo12:{symbol}]",
-                address = out(reg) address,
-                symbol = sym $symbol,
-                options(pure, readonly, nostack, preserves_flags),
-            );
-        }
-        address
-    }};
-}
-
-pub(crate) use address;
-
 /// Bytes of an `INTEGER`.
 const INTEGER: usize = size_of::<c_int>();
 
 /// `MPI_IN_PLACE` of C.
-const IN_PLACE: *mut c_void = std::ptr::without_provenance_mut(1);
+pub(crate) const IN_PLACE: usize = 1;
 /// `MPI_BUFFER_AUTOMATIC` of C.
 const BUFFER_AUTOMATIC: *mut c_void = std::ptr::without_provenance_mut(2);
 /// `MPI_UNWEIGHTED` of C.
@@ -122,11 +84,11 @@ pub(crate) fn buffer(at: *mut c_void) -> *mut c_void {
         return if in_block < INTEGER {
             null_mut()
         } else {
-            IN_PLACE
+            std::ptr::without_provenance_mut(IN_PLACE)
         };
     }
     if place == address!(garonne_fortran_in_place) {
-        return IN_PLACE;
+        return std::ptr::without_provenance_mut(IN_PLACE);
     }
     if place == address!(garonne_fortran_bottom) {
         return null_mut();
@@ -135,11 +97,6 @@ pub(crate) fn buffer(at: *mut c_void) -> *mut c_void {
         return BUFFER_AUTOMATIC;
     }
     at
-}
-
-/// Returns whether a buffer is `MPI_IN_PLACE`.
-pub(crate) fn is_in_place(at: *mut c_void) -> bool {
-    buffer(at) == IN_PLACE
 }
 
 /// Returns whether a status is one to ignore, whichever.

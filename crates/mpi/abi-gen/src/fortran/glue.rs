@@ -4,12 +4,17 @@
 //! on, as the C library's do, so that errors name a line of the Fortran program. With buffers,
 //! `mpi_f08` has forms of its own, which take descriptors of arrays.
 
+use super::names::Names;
 use super::routine::{Argument, ArgumentKind, Intent, Routine};
+use super::{PREDEFINED_FUNCTIONS, REMOVED_ROUTINES};
 use crate::table::{ConstantGroup, ConstantValue};
 use std::fmt::Write;
 
-/// Returns the code. `routines` are those of [`super::routines`].
-pub fn glue(routines: &[Routine], groups: &[ConstantGroup]) -> String {
+/// Returns the code. `routines` are those of [`super::routines`], `groups` the constants of the
+/// ABI. The including module has the conversions of `garonne-fortran` in scope, and the ABI as
+/// `F`.
+pub fn glue(routines: &[Routine], groups: &[ConstantGroup], names: Names) -> String {
+    let routines = names.own(routines);
     let mut out = String::new();
     out.push_str("/// Rooms that C has for strings, with the final zero.\nmod lengths {\n");
     let constants = groups.iter().flat_map(|group| &group.entries);
@@ -36,31 +41,87 @@ pub fn glue(routines: &[Routine], groups: &[ConstantGroup]) -> String {
     .unwrap();
     writeln!(
         out,
-        "pub(crate) const NAMES: [&CStr; {}] = [",
+        "pub(crate) static NAMES: [&CStr; {}] = [",
         routines.len()
     )
     .unwrap();
-    for routine in routines {
+    for routine in &routines {
         writeln!(out, "    c\"{}\",", routine.function.name).unwrap();
     }
     writeln!(out, "];\n").unwrap();
-    for routine in routines {
-        let forms = Form::of(routine);
+    for routine in &routines {
+        let forms = names.forms(routine);
         if !routine.is_special {
             for form in &forms {
                 body(&mut out, routine, *form);
             }
         }
         for form in forms {
-            entries(&mut out, routine, form);
+            entries(&mut out, routine, form, names);
         }
     }
+    others(&mut out, names);
     out
+}
+
+/// Entry points of what Fortran alone has.
+fn others(out: &mut String, names: Names) {
+    let mut known = Vec::new();
+    for name in PREDEFINED_FUNCTIONS {
+        let old = ["MPI_DUP_FN"].contains(&name);
+        let (what, function) = match name {
+            _ if name.ends_with("NULL_COPY_FN") => ("NullCopy", "null_copy"),
+            _ if name.ends_with("NULL_DELETE_FN") => ("NullDelete", "null_delete"),
+            _ if name.contains("CONVERSION") => ("NullConversion", "null_conversion::<F>"),
+            _ if old => ("Duplicate", "duplicate::<c_int>"),
+            _ => ("Duplicate", "duplicate::<isize>"),
+        };
+        for symbol in names.manglings(&name.to_ascii_lowercase()) {
+            entry(out, &symbol, &format!("predefined::{function}"));
+            known.push((symbol, what));
+        }
+    }
+    out.push_str("/// What the predefined function at an address does.\npub(crate) fn predefined_function(address: usize) -> Option<PredefinedFunction> {\n");
+    writeln!(out, "    let known = [").unwrap();
+    for (symbol, what) in known {
+        writeln!(
+            out,
+            "        (address!({symbol}), PredefinedFunction::{what}),"
+        )
+        .unwrap();
+    }
+    out.push_str(
+        "    ];\n    known.iter().find(|(at, _)| *at == address).map(|(_, what)| *what)\n}\n\n",
+    );
+    for name in REMOVED_ROUTINES {
+        for (symbol, _) in names.symbols(name) {
+            entry(out, &symbol, &format!("removed::{name}::<F>"));
+        }
+    }
+    let (own, buffers) = (
+        names.symbols("mpi_f_sync_reg"),
+        names.descriptor_symbols("mpi_f_sync_reg"),
+    );
+    for symbol in own.into_iter().map(|(symbol, _)| symbol).chain(buffers) {
+        entry(out, &symbol, "predefined::sync_reg");
+    }
+    for (symbol, bytes) in names.sizes() {
+        let function = format!("predefined::size_of_variable::<{bytes}>");
+        entry(out, &symbol, &function);
+    }
+}
+
+fn entry(out: &mut String, symbol: &str, function: &str) {
+    writeln!(
+        out,
+        "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {symbol}() {{\n    entry_point!({function})\n}}"
+    )
+    .unwrap();
 }
 
 /// Interfaces that share one function of the glue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// `mpif.h` and `mpi`: `mpi_send_`. Also `mpi_f08` where nothing differs: `mpi_send_f08_`.
     Plain,
     /// `mpi_f08`, where pointers differ: `mpi_buffer_detach_f08_`.
@@ -70,7 +131,7 @@ enum Form {
 }
 
 impl Form {
-    fn of(routine: &Routine) -> Vec<Self> {
+    pub(super) fn of(routine: &Routine) -> Vec<Self> {
         let detaches = routine
             .arguments
             .iter()
@@ -97,8 +158,8 @@ impl Form {
         }
     }
 
-    /// Names of the exported symbols, without the `p` of `pmpi`.
-    fn symbols(self, routine: &Routine) -> Vec<String> {
+    /// Names of the exported symbols of the standard ABI, without the `p` of `pmpi`.
+    pub(super) fn symbols(self, routine: &Routine) -> Vec<String> {
         let name = routine.lower_name();
         let is_alone = Self::of(routine) == [Self::Plain];
         let mut symbols = match self {
@@ -108,30 +169,21 @@ impl Form {
             Self::Pointers => vec![format!("{name}_f08_")],
             Self::Descriptors => vec![format!("{name}_f08ts")],
         };
-        let has_pointer = routine
-            .arguments
-            .iter()
-            .any(|a| a.kind == ArgumentKind::CPointer);
-        if self == Self::Plain && !routine.is_large && has_pointer {
+        if self == Self::Plain && !routine.is_large && routine.has_c_pointer() {
             symbols.push(format!("{name}_cptr_"));
         }
         symbols
     }
 }
 
-fn entries(out: &mut String, routine: &Routine, form: Form) {
+fn entries(out: &mut String, routine: &Routine, form: Form, names: Names) {
     let function = match routine.is_special {
         true => format!("special::{}", form.function(routine)),
         false => format!("glue_{}", form.function(routine)),
     };
-    for symbol in form.symbols(routine) {
-        for (prefix, tools) in [("", true), ("p", false)] {
-            writeln!(
-                out,
-                "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {prefix}{symbol}() {{\n    entry_point!({function}::<{tools}>)\n}}"
-            )
-            .unwrap();
-        }
+    for (symbol, tools) in names.symbols_of(routine, form) {
+        let family = if routine.is_special { "F, " } else { "" };
+        entry(out, &symbol, &format!("{function}::<{family}{tools}>"));
     }
 }
 
@@ -198,7 +250,7 @@ fn body(out: &mut String, routine: &Routine, form: Form) {
     .unwrap();
     writeln!(
         out,
-        "    let call: unsafe extern \"C\" fn({}) -> {result} = transmute(calls::function::<TOOLS>(INDEX_{name}));",
+        "    let call: unsafe extern \"C\" fn({}) -> {result} = transmute(calls::function::<F, TOOLS>(INDEX_{name}));",
         body.types.join(", ")
     )
     .unwrap();
@@ -211,10 +263,27 @@ fn body(out: &mut String, routine: &Routine, form: Form) {
         return;
     }
     writeln!(out, "    let code = {call};").unwrap();
+    if routine.has_callback() {
+        for (kind, name) in routine.made_handles() {
+            writeln!(
+                out,
+                "    if code == 0 {{ F::takes_fortran_handles(HandleKind::{kind}, h_a_{name}); }}"
+            )
+            .unwrap();
+        }
+    }
     for line in &body.after {
         writeln!(out, "    {line}").unwrap();
     }
     writeln!(out, "    set_ierror(ierror, code)\n    }}\n}}").unwrap();
+}
+
+/// Returns the kind of a handle's class: `HandleKind::Comm` for `MPI_Comm`.
+fn kind(class: &str) -> String {
+    format!(
+        "HandleKind::{}",
+        class.strip_prefix("MPI_").unwrap_or(class)
+    )
 }
 
 /// Rust type of a number of C.
@@ -277,40 +346,45 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
                 .iter()
                 .find(|other| other.c.name == "outcount");
             let line = match counts.filter(|_| is_array) {
-                Some(_) => format!("count_from_one_some(code, a_outcount, {name});"),
+                Some(_) => format!("count_from_one_some::<F>(code, a_outcount, {name});"),
                 None => format!("count_from_one(code, {name});"),
             };
             body.after.push(line);
         }
-        ArgumentKind::Handle(_) if argument.c.depth == 0 => {
-            add("*const c_int".into(), format!("widen({name})"), "usize");
+        ArgumentKind::Handle(class) if argument.c.depth == 0 => {
+            let value = format!("widen::<F>({}, {name})", kind(class));
+            add("*const c_int".into(), value, "usize");
         }
-        ArgumentKind::Handle(_) if is_array => {
+        ArgumentKind::Handle(class) if is_array => {
+            let kind = kind(class);
             let value = format!("h_{name}.as_mut_ptr()");
             add("*mut c_int".into(), value, "*mut usize");
             let count = handle_count(argument, form);
             body.before.push(format!(
-                "let mut h_{name} = Handles::read({name}, {count});"
+                "let mut h_{name} = Handles::read::<F>({kind}, {name}, {count});"
             ));
             if !argument.c.constant {
-                body.after.push(format!("h_{name}.write({name});"));
+                body.after
+                    .push(format!("h_{name}.write::<F>({kind}, {name});"));
             }
         }
-        ArgumentKind::Handle(_) => {
+        ArgumentKind::Handle(class) => {
+            let kind = kind(class);
             add(
                 "*mut c_int".into(),
                 format!("&raw mut h_{name}"),
                 "*mut usize",
             );
             body.before
-                .push(format!("let mut h_{name} = widen({name});"));
-            body.after.push(format!("narrow({name}, h_{name});"));
+                .push(format!("let mut h_{name} = widen::<F>({kind}, {name});"));
+            body.after
+                .push(format!("narrow::<F>({kind}, {name}, h_{name});"));
         }
         ArgumentKind::Status => {
             let is_ignorable = argument.intent == Intent::None;
             let value = match is_ignorable {
                 false => name.clone(),
-                true => format!("sentinels::status({name})"),
+                true => format!("F::status({name})"),
             };
             add("*mut c_void".into(), value, "*mut c_void");
         }
@@ -325,7 +399,9 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
             let section = match (routine.is_nonblocking(), typed) {
                 (false, _) => format!("Section::copied({name})"),
                 (true, Some((_, count, datatype))) => {
-                    format!("Lasting::typed({name}, *a_{count} as i64, widen(a_{datatype}))")
+                    format!(
+                        "Lasting::typed({name}, *a_{count} as i64, widen::<F>(HandleKind::Datatype, a_{datatype}))"
+                    )
                 }
                 (true, None) => format!("Lasting::contiguous({name})"),
             };
@@ -344,7 +420,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
         ArgumentKind::Choice => {
             add(
                 "*mut c_void".into(),
-                format!("sentinels::buffer({name})"),
+                format!("F::buffer({name})"),
                 "*mut c_void",
             );
         }
@@ -370,7 +446,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
             add("*mut isize".into(), name.clone(), "*mut isize");
             let keyval = keyval(routine);
             body.after.push(format!(
-                "attributes::value(code, a_flag, {keyval}, {name});"
+                "attributes::value::<F>(code, a_flag, {keyval}, {name});"
             ));
         }
         ArgumentKind::OldInteger if argument.intent == Intent::In => {
@@ -386,7 +462,7 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
             body.before.push("let mut old_value: isize = 0;".into());
             let keyval = keyval(routine);
             body.after.push(format!(
-                "attributes::old_value(code, a_flag, {keyval}, old_value, {name});"
+                "attributes::old_value::<F>(code, a_flag, {keyval}, old_value, {name});"
             ));
         }
         ArgumentKind::StringIn => {
@@ -438,14 +514,14 @@ fn convert(body: &mut Body, routine: &Routine, argument: &Argument, form: Form) 
         ArgumentKind::ErrorCodes => {
             add(
                 "*mut c_void".into(),
-                format!("sentinels::error_codes({name})"),
+                format!("F::error_codes({name})"),
                 "*mut c_void",
             );
         }
         ArgumentKind::Weights => {
             add(
                 "*mut c_void".into(),
-                format!("sentinels::weights({name})"),
+                format!("F::weights({name})"),
                 "*mut c_void",
             );
         }
@@ -485,10 +561,10 @@ fn handle_count(argument: &Argument, form: Form) -> String {
     let in_place = match (argument.c.name == "sendtypes", form) {
         (false, _) => "false".into(),
         (true, Form::Descriptors) => String::from("s_a_sendbuf.is_in_place()"),
-        (true, _) => String::from("sentinels::is_in_place(a_sendbuf)"),
+        (true, _) => String::from("is_in_place::<F>(a_sendbuf)"),
     };
     format!(
-        "peers::count(peers::Side::{}, {in_place}, widen(a_comm))",
+        "peers::count::<F>(peers::Side::{}, {in_place}, widen::<F>(HandleKind::Comm, a_comm))",
         capital(side)
     )
 }

@@ -2,15 +2,18 @@
 //!
 //! [`routines`] gives each C function its Fortran arguments. The generators take them:
 //!
-//! - [`glue`]: Rust code of `libmpifort_abi.so.1`, which converts arguments and calls C.
+//! - [`glue`]: Rust code of `libmpifort_abi.so.1`, or of another ABI's library ([`Names`]), which
+//!   converts arguments and calls C.
 //! - [`mpif_h`]: the include file `mpif.h`.
 //! - [`modules`]: sources of the modules `mpi` and `mpi_f08`.
 
 pub mod glue;
 pub mod modules;
 pub mod mpif_h;
+mod names;
 mod routine;
 
+pub use names::Names;
 pub use routine::{Argument, ArgumentKind, Intent, Routine, routines};
 
 use crate::parameters::HANDLES;
@@ -33,6 +36,20 @@ pub const PREDEFINED_FUNCTIONS: [&str; 14] = [
     "MPI_WIN_DUP_FN",
     "MPI_WIN_NULL_COPY_FN",
     "MPI_WIN_NULL_DELETE_FN",
+];
+
+/// Routines that MPI 3.0 removed and programs still call.
+pub const REMOVED_ROUTINES: [&str; 10] = [
+    "mpi_address",
+    "mpi_errhandler_create",
+    "mpi_errhandler_get",
+    "mpi_errhandler_set",
+    "mpi_type_extent",
+    "mpi_type_hindexed",
+    "mpi_type_hvector",
+    "mpi_type_lb",
+    "mpi_type_struct",
+    "mpi_type_ub",
 ];
 
 /// Constants that only C has.

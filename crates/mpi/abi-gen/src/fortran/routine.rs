@@ -111,6 +111,38 @@ impl Routine {
         self.has_choice() && !self.has_string()
     }
 
+    /// Returns whether a procedure is among the arguments.
+    pub fn has_callback(&self) -> bool {
+        let mut arguments = self.arguments.iter();
+        arguments.any(|argument| matches!(argument.kind, ArgumentKind::Callback(_)))
+    }
+
+    /// Returns whether an address that the library returns is among the arguments.
+    pub fn has_c_pointer(&self) -> bool {
+        let mut arguments = self.arguments.iter();
+        arguments.any(|argument| argument.kind == ArgumentKind::CPointer)
+    }
+
+    /// Returns whether the routine makes a persistent request of a collective operation.
+    pub fn is_persistent_collective(&self) -> bool {
+        let name = self.function.name.strip_suffix("_init");
+        name.is_some_and(|name| !name.ends_with("send") && !name.ends_with("recv"))
+            && !self.made_handles().is_empty()
+            && self.made_handles()[0].0 == "Request"
+    }
+
+    /// Returns the handles that the routine makes: kinds and names in C.
+    pub fn made_handles(&self) -> Vec<(&str, &str)> {
+        let made = self.arguments.iter().filter_map(|argument| {
+            let ArgumentKind::Handle(class) = &argument.kind else {
+                return None;
+            };
+            let is_made = argument.intent == Intent::Out && argument.c.depth == 1;
+            is_made.then_some((class.strip_prefix("MPI_")?, argument.c.name.as_str()))
+        });
+        made.collect()
+    }
+
     /// Returns whether the operation goes on after the call.
     pub fn is_nonblocking(&self) -> bool {
         let starts =

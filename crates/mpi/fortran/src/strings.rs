@@ -7,14 +7,14 @@ use std::ffi::{c_int, c_void};
 const INLINE: usize = 128;
 
 /// A string of the program, as C has it.
-pub(crate) struct StringIn(SmallVec<[u8; INLINE]>);
+pub struct StringIn(SmallVec<[u8; INLINE]>);
 
 impl StringIn {
     /// Copies a string without the blanks at its end, and at its beginning if `trims_both`.
     ///
     /// # Safety
     /// So many bytes can be read.
-    pub(crate) unsafe fn read(from: *const u8, len: usize, trims_both: bool) -> Self {
+    pub unsafe fn read(from: *const u8, len: usize, trims_both: bool) -> Self {
         // The upper half of a length is not there in the calls of older compilers.
         let len = len & 0xffff_ffff;
         let bytes = match len {
@@ -43,22 +43,22 @@ impl StringIn {
     }
 
     /// Returns the address of the string.
-    pub(crate) fn as_ptr(&self) -> *const u8 {
+    pub fn as_ptr(&self) -> *const u8 {
         self.0.as_ptr()
     }
 
     /// Returns whether the string is empty.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.len() == 1
     }
 }
 
 /// Room for a string that C writes.
-pub(crate) struct StringOut(Vec<u8>);
+pub struct StringOut(Vec<u8>);
 
 impl StringOut {
     /// Room for so many bytes, the final zero among them.
-    pub(crate) fn new(room: usize) -> Self {
+    pub fn new(room: usize) -> Self {
         Self(vec![0; room.max(1)])
     }
 
@@ -67,7 +67,7 @@ impl StringOut {
     ///
     /// # Safety
     /// The address is that of an `INTEGER`.
-    pub(crate) unsafe fn counted(count: *mut c_void) -> Self {
+    pub unsafe fn counted(count: *mut c_void) -> Self {
         let count = count.cast::<c_int>();
         // SAFETY: as the caller says.
         let room = unsafe { *count };
@@ -79,7 +79,7 @@ impl StringOut {
     }
 
     /// Returns the address of the room.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.as_mut_ptr()
     }
 
@@ -87,7 +87,7 @@ impl StringOut {
     ///
     /// # Safety
     /// So many bytes can be written.
-    pub(crate) unsafe fn write(&self, to: *mut u8, len: usize) {
+    pub unsafe fn write(&self, to: *mut u8, len: usize) {
         let len = len & 0xffff_ffff;
         let end = self
             .0
@@ -106,13 +106,7 @@ impl StringOut {
     ///
     /// # Safety
     /// So many bytes can be written, and the count is an `INTEGER`.
-    pub(crate) unsafe fn write_counted(
-        &self,
-        is_set: bool,
-        count: *mut c_void,
-        to: *mut u8,
-        len: usize,
-    ) {
+    pub unsafe fn write_counted(&self, is_set: bool, count: *mut c_void, to: *mut u8, len: usize) {
         let count = count.cast::<c_int>();
         // SAFETY: as the caller says.
         unsafe {

@@ -4,23 +4,22 @@
 //! says, and Fortran gets the number back ([`stored`], [`loaded`]). Numbers live as long as the
 //! process, each once, because a C program may keep the address.
 
-use crate::predefined;
-use crate::sentinels::address;
+use crate::family::{Family, HandleKind, PredefinedFunction};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_void};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Numbers that Fortran programs have set, and their addresses.
 #[derive(Default)]
-struct Numbers {
+struct StoredNumbers {
     by_value: HashMap<isize, usize>,
     addresses: HashSet<usize>,
 }
 
-static NUMBERS: LazyLock<Mutex<Numbers>> = LazyLock::new(Mutex::default);
+static NUMBERS: LazyLock<Mutex<StoredNumbers>> = LazyLock::new(Mutex::default);
 
 /// Returns what C keeps for a number that Fortran sets: the address of a copy.
-pub(crate) fn stored(value: isize) -> *mut c_void {
+pub fn stored(value: isize) -> *mut c_void {
     let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(address) = numbers.by_value.get(&value) {
         return *address as *mut c_void;
@@ -42,31 +41,23 @@ fn loaded(kept: isize) -> isize {
     }
 }
 
-/// Keys of communicators whose values C gives as addresses of ints.
-const COMM_KEYS: std::ops::RangeInclusive<c_int> = 501..=507;
-/// Keys of windows: the base, and those whose values C gives as addresses.
-const WIN_DISP_UNIT: c_int = 602;
-const WIN_SIZE: c_int = 603;
-const WIN_CREATE_FLAVOR: c_int = 604;
-const WIN_MODEL: c_int = 605;
-
 /// Returns what a predefined key means in Fortran: the number at C's address.
 ///
 /// # Safety
 /// The value is what the C library gave for this key.
-unsafe fn number(keyval: c_int, value: isize) -> isize {
-    match keyval {
-        // SAFETY: the address of an int.
-        _ if COMM_KEYS.contains(&keyval) && value != 0 => unsafe {
-            *(value as *const c_int) as isize
-        },
-        // SAFETY: as above.
-        WIN_DISP_UNIT | WIN_CREATE_FLAVOR | WIN_MODEL if value != 0 => unsafe {
-            *(value as *const c_int) as isize
-        },
-        // SAFETY: the address of an address-sized number.
-        WIN_SIZE if value != 0 => unsafe { *(value as *const isize) },
-        _ => loaded(value),
+unsafe fn number<F: Family>(keyval: c_int, value: isize) -> isize {
+    let numbers = F::NUMBERS;
+    if value == 0 {
+        return 0;
+    }
+    // SAFETY: the address of an int, or of a number of an address's width.
+    unsafe {
+        match keyval {
+            _ if numbers.comm_keys.contains(&keyval) => *(value as *const c_int) as isize,
+            _ if numbers.win_keys.contains(&keyval) => *(value as *const c_int) as isize,
+            _ if keyval == numbers.win_size => *(value as *const isize),
+            _ => loaded(value),
+        }
     }
 }
 
@@ -74,7 +65,7 @@ unsafe fn number(keyval: c_int, value: isize) -> isize {
 ///
 /// # Safety
 /// The addresses are those of the routine's arguments.
-pub(crate) unsafe fn value(
+pub unsafe fn value<F: Family>(
     code: c_int,
     flag: *const c_void,
     keyval: *const c_int,
@@ -83,7 +74,7 @@ pub(crate) unsafe fn value(
     // SAFETY: as the caller says.
     unsafe {
         if code == 0 && *flag.cast::<c_int>() != 0 {
-            *value = number(*keyval, *value);
+            *value = number::<F>(*keyval, *value);
         }
     }
 }
@@ -93,7 +84,7 @@ pub(crate) unsafe fn value(
 ///
 /// # Safety
 /// The addresses are those of the routine's arguments.
-pub(crate) unsafe fn old_value(
+pub unsafe fn old_value<F: Family>(
     code: c_int,
     flag: *const c_void,
     keyval: *const c_int,
@@ -103,7 +94,7 @@ pub(crate) unsafe fn old_value(
     // SAFETY: as the caller says.
     unsafe {
         if code == 0 && *flag.cast::<c_int>() != 0 {
-            *to = number(*keyval, value) as c_int;
+            *to = number::<F>(*keyval, value) as c_int;
         }
     }
 }
@@ -122,81 +113,66 @@ type Copy = unsafe extern "C" fn(
 type Delete =
     unsafe extern "C" fn(*const c_int, *const c_int, *const c_void, *const c_void, *mut c_int);
 
-/// Copy and delete functions as the C library calls them.
-pub(crate) type CCopy =
+/// Copy function as the C library calls it.
+type CCopy =
     unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
-/// See [`CCopy`].
-pub(crate) type CDelete = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
+/// Delete function as the C library calls it.
+type CDelete = unsafe extern "C" fn(usize, c_int, *mut c_void, *mut c_void) -> c_int;
+
+/// What happens to a value when its object is duplicated.
+enum OnCopy {
+    /// The value is not copied.
+    Nothing,
+    /// The copy has the value, too.
+    Duplicate,
+    /// The program's function decides.
+    Call(Copy),
+}
 
 /// The Fortran functions of an attribute key: C's extra state. Lives as long as the process, since
 /// an attribute may outlive its key.
-pub(crate) struct KeyFunctions {
-    copy: Option<Copy>,
+struct KeyFunctions {
+    /// Kind of the objects that have the attribute.
+    kind: HandleKind,
+    copy: OnCopy,
     delete: Option<Delete>,
     extra_state: isize,
     /// MPI-1's form: numbers are `INTEGER`s.
     is_old: bool,
 }
 
-/// What is passed to C for a copy function: one of C's own, by its value, or ours.
-const C_NULL: usize = 0;
-const C_DUP: usize = 1;
-
 /// Returns the functions and the extra state that C gets for Fortran's.
-pub(crate) fn for_c(
+pub fn for_c<F: Family>(
+    kind: HandleKind,
     copy: *mut c_void,
     delete: *mut c_void,
     extra_state: isize,
     is_old: bool,
 ) -> (usize, usize, *mut c_void) {
-    let is_one_of = |function: *mut c_void, known: &[usize]| known.contains(&(function as usize));
-    let null_copy = [
-        address!(predefined::mpi_comm_null_copy_fn_),
-        address!(predefined::mpi_type_null_copy_fn_),
-        address!(predefined::mpi_win_null_copy_fn_),
-        address!(predefined::mpi_null_copy_fn_),
-    ];
-    let dup = [
-        address!(predefined::mpi_comm_dup_fn_),
-        address!(predefined::mpi_type_dup_fn_),
-        address!(predefined::mpi_win_dup_fn_),
-        address!(predefined::mpi_dup_fn_),
-    ];
-    let null_delete = [
-        address!(predefined::mpi_comm_null_delete_fn_),
-        address!(predefined::mpi_type_null_delete_fn_),
-        address!(predefined::mpi_win_null_delete_fn_),
-        address!(predefined::mpi_null_delete_fn_),
-    ];
-    let mut functions = KeyFunctions {
-        copy: None,
-        delete: None,
+    let copy = match F::predefined_function(copy as usize) {
+        _ if copy.is_null() => OnCopy::Nothing,
+        Some(PredefinedFunction::NullCopy) => OnCopy::Nothing,
+        Some(PredefinedFunction::Duplicate) => OnCopy::Duplicate,
+        // SAFETY: a copy function of the program.
+        _ => OnCopy::Call(unsafe { std::mem::transmute::<*mut c_void, Copy>(copy) }),
+    };
+    let is_null = delete.is_null()
+        || F::predefined_function(delete as usize) == Some(PredefinedFunction::NullDelete);
+    // SAFETY: a delete function of the program.
+    let delete = (!is_null).then(|| unsafe { std::mem::transmute::<*mut c_void, Delete>(delete) });
+    let state = Box::into_raw(Box::new(KeyFunctions {
+        kind,
+        copy,
+        delete,
         extra_state,
         is_old,
-    };
-    let for_copy = match () {
-        () if copy.is_null() || is_one_of(copy, &null_copy) => C_NULL,
-        () if is_one_of(copy, &dup) => C_DUP,
-        () => {
-            // SAFETY: a copy function of the program.
-            functions.copy = Some(unsafe { std::mem::transmute::<*mut c_void, Copy>(copy) });
-            call_copy as CCopy as usize
-        }
-    };
-    let for_delete = match () {
-        () if delete.is_null() || is_one_of(delete, &null_delete) => C_NULL,
-        () => {
-            // SAFETY: a delete function of the program.
-            functions.delete = Some(unsafe { std::mem::transmute::<*mut c_void, Delete>(delete) });
-            call_delete as CDelete as usize
-        }
-    };
-    let state = Box::into_raw(Box::new(functions)).cast();
-    (for_copy, for_delete, state)
+    }));
+    let (copy, delete) = (call_copy::<F> as CCopy, call_delete::<F> as CDelete);
+    (copy as usize, delete as usize, state.cast())
 }
 
-/// Calls a copy function of Fortran.
-unsafe extern "C" fn call_copy(
+/// Copies an attribute as the program has said.
+unsafe extern "C" fn call_copy<F: Family>(
     object: usize,
     keyval: c_int,
     state: *mut c_void,
@@ -206,8 +182,20 @@ unsafe extern "C" fn call_copy(
 ) -> c_int {
     // SAFETY: the state that was given with this function.
     let functions = unsafe { &*state.cast::<KeyFunctions>() };
-    let Some(copy) = functions.copy else { return 0 };
-    let object = object as c_int;
+    let copied = copied.cast::<*mut c_void>();
+    // SAFETY: the places that C gives a copy function.
+    let copy = unsafe {
+        *flag = c_int::from(matches!(functions.copy, OnCopy::Duplicate));
+        match functions.copy {
+            OnCopy::Nothing => return 0,
+            OnCopy::Duplicate => {
+                *copied = value;
+                return 0;
+            }
+            OnCopy::Call(copy) => copy,
+        }
+    };
+    let object = F::from_c(functions.kind, object);
     let (mut is_copied, mut code) = (0, 0);
     let (extra, value) = (functions.extra_state, loaded(value as isize));
     let mut out: isize = 0;
@@ -230,14 +218,14 @@ unsafe extern "C" fn call_copy(
             } else {
                 out
             };
-            *copied.cast::<*mut c_void>() = stored(out);
+            *copied = stored(out);
         }
     }
     code
 }
 
-/// Calls a delete function of Fortran.
-unsafe extern "C" fn call_delete(
+/// Calls the delete function of Fortran, if there is one.
+unsafe extern "C" fn call_delete<F: Family>(
     object: usize,
     keyval: c_int,
     value: *mut c_void,
@@ -248,7 +236,7 @@ unsafe extern "C" fn call_delete(
     let Some(delete) = functions.delete else {
         return 0;
     };
-    let object = object as c_int;
+    let object = F::from_c(functions.kind, object);
     let mut code = 0;
     let (extra, value) = (functions.extra_state, loaded(value as isize));
     // SAFETY: the arguments of a delete function.

@@ -1,5 +1,6 @@
 //! Handles, logicals, error codes and counts that begin with 1.
 
+use crate::family::{Family, HandleKind};
 use smallvec::SmallVec;
 use std::ffi::c_int;
 
@@ -14,9 +15,9 @@ const INLINE: usize = 32;
 /// # Safety
 /// The address is that of an `INTEGER`.
 #[inline(always)]
-pub(crate) unsafe fn widen(handle: *const c_int) -> usize {
+pub unsafe fn widen<F: Family>(kind: HandleKind, handle: *const c_int) -> usize {
     // SAFETY: as the caller says.
-    unsafe { *handle as u32 as usize }
+    F::to_c(kind, unsafe { *handle })
 }
 
 /// Stores a C handle as a Fortran handle.
@@ -24,9 +25,9 @@ pub(crate) unsafe fn widen(handle: *const c_int) -> usize {
 /// # Safety
 /// The address is that of an `INTEGER`.
 #[inline(always)]
-pub(crate) unsafe fn narrow(to: *mut c_int, handle: usize) {
+pub unsafe fn narrow<F: Family>(kind: HandleKind, to: *mut c_int, handle: usize) {
     // SAFETY: as the caller says.
-    unsafe { *to = handle as u32 as c_int }
+    unsafe { *to = F::from_c(kind, handle) }
 }
 
 /// Returns a logical as C has it.
@@ -34,7 +35,7 @@ pub(crate) unsafe fn narrow(to: *mut c_int, handle: usize) {
 /// # Safety
 /// The address is that of a `LOGICAL`.
 #[inline(always)]
-pub(crate) unsafe fn logical(value: *const c_int) -> c_int {
+pub unsafe fn logical(value: *const c_int) -> c_int {
     // SAFETY: as the caller says.
     unsafe { *value & 1 }
 }
@@ -44,7 +45,7 @@ pub(crate) unsafe fn logical(value: *const c_int) -> c_int {
 /// # Safety
 /// The address is null, or that of an `INTEGER`.
 #[inline(always)]
-pub(crate) unsafe fn set_ierror(ierror: *mut c_int, code: c_int) {
+pub unsafe fn set_ierror(ierror: *mut c_int, code: c_int) {
     if !ierror.is_null() {
         // SAFETY: as the caller says.
         unsafe { *ierror = code }
@@ -52,7 +53,7 @@ pub(crate) unsafe fn set_ierror(ierror: *mut c_int, code: c_int) {
 }
 
 /// An array of C handles for an array of Fortran handles.
-pub(crate) struct Handles(SmallVec<[usize; INLINE]>);
+pub struct Handles(SmallVec<[usize; INLINE]>);
 
 impl Handles {
     /// Reads so many handles.
@@ -60,19 +61,19 @@ impl Handles {
     /// # Safety
     /// The array has so many elements.
     #[inline]
-    pub(crate) unsafe fn read(from: *const c_int, count: i64) -> Self {
+    pub unsafe fn read<F: Family>(kind: HandleKind, from: *const c_int, count: i64) -> Self {
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: as the caller says.
         Self(
             (0..count)
-                .map(|at| unsafe { widen(from.add(at)) })
+                .map(|at| unsafe { widen::<F>(kind, from.add(at)) })
                 .collect(),
         )
     }
 
     /// Returns the address of the C handles.
     #[inline]
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut usize {
+    pub fn as_mut_ptr(&mut self) -> *mut usize {
         self.0.as_mut_ptr()
     }
 
@@ -81,10 +82,10 @@ impl Handles {
     /// # Safety
     /// The array has as many elements as were read.
     #[inline]
-    pub(crate) unsafe fn write(&self, to: *mut c_int) {
+    pub unsafe fn write<F: Family>(&self, kind: HandleKind, to: *mut c_int) {
         for (at, handle) in self.0.iter().enumerate() {
             // SAFETY: as the caller says.
-            unsafe { narrow(to.add(at), *handle) }
+            unsafe { narrow::<F>(kind, to.add(at), *handle) }
         }
     }
 }
@@ -94,7 +95,7 @@ impl Handles {
 /// # Safety
 /// The address is that of an `INTEGER`.
 #[inline]
-pub(crate) unsafe fn count_from_one(code: c_int, index: *mut c_int) {
+pub unsafe fn count_from_one(code: c_int, index: *mut c_int) {
     // SAFETY: as the caller says.
     unsafe {
         if code == 0 && *index != UNDEFINED {
@@ -108,11 +109,14 @@ pub(crate) unsafe fn count_from_one(code: c_int, index: *mut c_int) {
 ///
 /// # Safety
 /// The array has as many elements as its count says, if that is not `MPI_UNDEFINED`.
-pub(crate) unsafe fn count_from_one_some(code: c_int, count: *const libc::c_void, to: *mut c_int) {
-    const IN_STATUS: c_int = 19;
+pub unsafe fn count_from_one_some<F: Family>(
+    code: c_int,
+    count: *const libc::c_void,
+    to: *mut c_int,
+) {
     // SAFETY: as the caller says.
     let count = unsafe { *count.cast::<c_int>() };
-    if code != 0 && code != IN_STATUS {
+    if code != 0 && code != F::NUMBERS.err_in_status {
         return;
     }
     for at in 0..usize::try_from(count).unwrap_or(0) {

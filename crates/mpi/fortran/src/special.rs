@@ -3,8 +3,8 @@
 
 use crate::attributes;
 use crate::calls::{self, Function, Site};
+use crate::family::{Family, HandleKind, PredefinedFunction};
 use crate::handles::{Handles, narrow, set_ierror, widen};
-use crate::sentinels;
 use crate::strings::StringIn;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
@@ -14,25 +14,26 @@ type CreateKey = unsafe extern "C" fn(usize, usize, *mut c_int, *mut c_void, Sit
 
 /// # Safety
 /// The addresses are those of the routine's arguments.
-unsafe fn create_key<const TOOLS: bool>(
-    name: &CStr,
+unsafe fn create_key<F: Family, const TOOLS: bool>(
+    (name, kind): (&CStr, HandleKind),
     (copy, delete): (*mut c_void, *mut c_void),
     keyval: *mut c_int,
     (extra_state, is_old): (isize, bool),
     ierror: *mut c_int,
     site: Site,
 ) {
-    let (copy, delete, state) = attributes::for_c(copy, delete, extra_state, is_old);
+    let (copy, delete, state) = attributes::for_c::<F>(kind, copy, delete, extra_state, is_old);
     // SAFETY: functions with this type.
-    let call = unsafe { transmute::<Function, CreateKey>(calls::named::<TOOLS>(name)) };
+    let call = unsafe { transmute::<Function, CreateKey>(calls::named::<F, TOOLS>(name)) };
     // SAFETY: as the caller says.
     unsafe { set_ierror(ierror, call(copy, delete, keyval, state, site)) }
 }
 
 macro_rules! keys {
-    ($($function:ident $name:literal;)*) => {
+    ($($function:ident $name:literal $kind:ident;)*) => {
         $(
-            pub(crate) unsafe extern "C" fn $function<const TOOLS: bool>(
+            /// Creates an attribute key with functions of Fortran.
+            pub unsafe extern "C" fn $function<F: Family, const TOOLS: bool>(
                 copy: *mut c_void,
                 delete: *mut c_void,
                 keyval: *mut c_int,
@@ -43,7 +44,8 @@ macro_rules! keys {
                 // SAFETY: the arguments of the routine.
                 unsafe {
                     let state = (*extra_state, false);
-                    create_key::<TOOLS>($name, (copy, delete), keyval, state, ierror, site);
+                    let key = ($name, HandleKind::$kind);
+                    create_key::<F, TOOLS>(key, (copy, delete), keyval, state, ierror, site);
                 }
             }
         )*
@@ -51,12 +53,13 @@ macro_rules! keys {
 }
 
 keys! {
-    mpi_comm_create_keyval c"MPI_Comm_create_keyval";
-    mpi_type_create_keyval c"MPI_Type_create_keyval";
-    mpi_win_create_keyval c"MPI_Win_create_keyval";
+    mpi_comm_create_keyval c"MPI_Comm_create_keyval" Comm;
+    mpi_type_create_keyval c"MPI_Type_create_keyval" Datatype;
+    mpi_win_create_keyval c"MPI_Win_create_keyval" Win;
 }
 
-pub(crate) unsafe extern "C" fn mpi_keyval_create<const TOOLS: bool>(
+/// `MPI_KEYVAL_CREATE`.
+pub unsafe extern "C" fn mpi_keyval_create<F: Family, const TOOLS: bool>(
     copy: *mut c_void,
     delete: *mut c_void,
     keyval: *mut c_int,
@@ -67,8 +70,8 @@ pub(crate) unsafe extern "C" fn mpi_keyval_create<const TOOLS: bool>(
     // SAFETY: the arguments of the routine.
     unsafe {
         let state = (*extra_state as isize, true);
-        create_key::<TOOLS>(
-            c"MPI_Keyval_create",
+        create_key::<F, TOOLS>(
+            (c"MPI_Keyval_create", HandleKind::Comm),
             (copy, delete),
             keyval,
             state,
@@ -127,7 +130,8 @@ type CFree = unsafe extern "C" fn(*mut c_void) -> c_int;
 type CCancel = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 type Start = unsafe extern "C" fn(CQuery, CFree, CCancel, *mut c_void, *mut usize, Site) -> c_int;
 
-pub(crate) unsafe extern "C" fn mpi_grequest_start<const TOOLS: bool>(
+/// `MPI_GREQUEST_START`.
+pub unsafe extern "C" fn mpi_grequest_start<F: Family, const TOOLS: bool>(
     query: Query,
     free: Free,
     cancel: Cancel,
@@ -136,7 +140,7 @@ pub(crate) unsafe extern "C" fn mpi_grequest_start<const TOOLS: bool>(
     ierror: *mut c_int,
     site: Site,
 ) {
-    let start = calls::named::<TOOLS>(c"MPI_Grequest_start");
+    let start = calls::named::<F, TOOLS>(c"MPI_Grequest_start");
     // SAFETY: the function has this type, and the arguments are those of the routine.
     unsafe {
         let start = transmute::<Function, Start>(start);
@@ -158,7 +162,7 @@ pub(crate) unsafe extern "C" fn mpi_grequest_start<const TOOLS: bool>(
             site,
         );
         if code == 0 {
-            narrow(request, handle);
+            narrow::<F>(HandleKind::Request, request, handle);
         } else {
             drop(Box::from_raw(state));
         }
@@ -187,9 +191,13 @@ struct Representation {
     extra_state: isize,
 }
 
-unsafe extern "C" fn call_extent(datatype: usize, extent: *mut isize, state: *mut c_void) -> c_int {
+unsafe extern "C" fn call_extent<F: Family>(
+    datatype: usize,
+    extent: *mut isize,
+    state: *mut c_void,
+) -> c_int {
     let mut code = 0;
-    let datatype = datatype as c_int;
+    let datatype = F::from_c(HandleKind::Datatype, datatype);
     // SAFETY: the state that was given with this function.
     unsafe {
         let functions = &*state.cast::<Representation>();
@@ -202,7 +210,7 @@ unsafe extern "C" fn call_extent(datatype: usize, extent: *mut isize, state: *mu
 /// A conversion as the C library calls it. A count of either width is passed on by its address.
 macro_rules! conversion {
     ($name:ident, $field:ident, $count:ty) => {
-        unsafe extern "C" fn $name(
+        unsafe extern "C" fn $name<F: Family>(
             userbuf: *mut c_void,
             datatype: usize,
             count: $count,
@@ -211,7 +219,7 @@ macro_rules! conversion {
             state: *mut c_void,
         ) -> c_int {
             let mut code = 0;
-            let datatype = datatype as c_int;
+            let datatype = F::from_c(HandleKind::Datatype, datatype);
             // SAFETY: the state that was given with this function.
             unsafe {
                 let functions = &*state.cast::<Representation>();
@@ -253,7 +261,7 @@ type Register = unsafe extern "C" fn(
 
 /// # Safety
 /// The addresses are those of the routine's arguments.
-unsafe fn register<const TOOLS: bool>(
+unsafe fn register<F: Family, const TOOLS: bool>(
     name: &CStr,
     datarep: (*const u8, usize),
     functions: Representation,
@@ -274,13 +282,13 @@ unsafe fn register<const TOOLS: bool>(
         } else {
             null_mut()
         };
-        let register = transmute::<Function, Register>(calls::named::<TOOLS>(name));
+        let register = transmute::<Function, Register>(calls::named::<F, TOOLS>(name));
         let state = Box::into_raw(Box::new(functions));
         let code = register(
             datarep.as_ptr(),
             read,
             write,
-            call_extent,
+            call_extent::<F>,
             state.cast(),
             site,
         );
@@ -292,12 +300,9 @@ unsafe fn register<const TOOLS: bool>(
 }
 
 /// Returns a conversion function, unless the program says that there is none.
-fn conversion(function: *mut c_void) -> Option<Conversion> {
-    let nulls = [
-        sentinels::address!(crate::predefined::mpi_conversion_fn_null_),
-        sentinels::address!(crate::predefined::mpi_conversion_fn_null_c_),
-    ];
-    let is_null = function.is_null() || nulls.contains(&(function as usize));
+fn conversion<F: Family>(function: *mut c_void) -> Option<Conversion> {
+    let known = F::predefined_function(function as usize);
+    let is_null = function.is_null() || known == Some(PredefinedFunction::NullConversion);
     // SAFETY: a conversion function of the program.
     (!is_null).then(|| unsafe { transmute::<*mut c_void, Conversion>(function) })
 }
@@ -305,7 +310,8 @@ fn conversion(function: *mut c_void) -> Option<Conversion> {
 macro_rules! representations {
     ($($function:ident $name:literal $read:ident $write:ident;)*) => {
         $(
-            pub(crate) unsafe extern "C" fn $function<const TOOLS: bool>(
+            /// Registers a data representation with functions of Fortran.
+            pub unsafe extern "C" fn $function<F: Family, const TOOLS: bool>(
                 datarep: *const u8,
                 read: *mut c_void,
                 write: *mut c_void,
@@ -318,14 +324,14 @@ macro_rules! representations {
                 // SAFETY: the arguments of the routine.
                 unsafe {
                     let functions = Representation {
-                        read: conversion(read),
-                        write: conversion(write),
+                        read: conversion::<F>(read),
+                        write: conversion::<F>(write),
                         extent,
                         extra_state: *extra_state,
                     };
-                    let converters = ($read as *mut c_void, $write as *mut c_void);
+                    let converters = ($read::<F> as *mut c_void, $write::<F> as *mut c_void);
                     let datarep = (datarep, len);
-                    register::<TOOLS>($name, datarep, functions, converters, ierror, site);
+                    register::<F, TOOLS>($name, datarep, functions, converters, ierror, site);
                 }
             }
         )*
@@ -382,7 +388,8 @@ type Spawn = unsafe extern "C" fn(
     Site,
 ) -> c_int;
 
-pub(crate) unsafe extern "C" fn mpi_comm_spawn<const TOOLS: bool>(
+/// `MPI_COMM_SPAWN`.
+pub unsafe extern "C" fn mpi_comm_spawn<F: Family, const TOOLS: bool>(
     command: *const u8,
     argv: *const u8,
     maxprocs: *const c_int,
@@ -398,28 +405,28 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn<const TOOLS: bool>(
 ) {
     // SAFETY: the arguments of the routine.
     unsafe {
-        let spawn = transmute::<Function, Spawn>(calls::named::<TOOLS>(c"MPI_Comm_spawn"));
+        let spawn = transmute::<Function, Spawn>(calls::named::<F, TOOLS>(c"MPI_Comm_spawn"));
         let command = StringIn::read(command, command_len, false);
-        let arguments = match sentinels::is_argv_null(argv) {
+        let arguments = match F::is_argv_null(argv) {
             true => None,
             false => Some(Argv::read(argv, argv_len, argv_len)),
         };
         let arguments = arguments
             .as_ref()
             .map_or(null(), |argv| argv.addresses.as_ptr());
-        let mut handle = widen(intercomm);
+        let mut handle = widen::<F>(HandleKind::Comm, intercomm);
         let code = spawn(
             command.as_ptr(),
             arguments,
             *maxprocs,
-            widen(info),
+            widen::<F>(HandleKind::Info, info),
             *root,
-            widen(comm),
+            widen::<F>(HandleKind::Comm, comm),
             &raw mut handle,
-            sentinels::error_codes(errcodes),
+            F::error_codes(errcodes),
             site,
         );
-        narrow(intercomm, handle);
+        narrow::<F>(HandleKind::Comm, intercomm, handle);
         set_ierror(ierror, code);
     }
 }
@@ -437,7 +444,8 @@ type SpawnMultiple = unsafe extern "C" fn(
     Site,
 ) -> c_int;
 
-pub(crate) unsafe extern "C" fn mpi_comm_spawn_multiple<const TOOLS: bool>(
+/// `MPI_COMM_SPAWN_MULTIPLE`.
+pub unsafe extern "C" fn mpi_comm_spawn_multiple<F: Family, const TOOLS: bool>(
     count: *const c_int,
     commands: *const u8,
     argvs: *const u8,
@@ -455,14 +463,14 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn_multiple<const TOOLS: bool>(
     // SAFETY: the arguments of the routine. Commands lie one after the other; the arguments of one
     // command lie as many strings from each other as there are commands.
     unsafe {
-        let spawn = calls::named::<TOOLS>(c"MPI_Comm_spawn_multiple");
+        let spawn = calls::named::<F, TOOLS>(c"MPI_Comm_spawn_multiple");
         let spawn = transmute::<Function, SpawnMultiple>(spawn);
         let many = usize::try_from(*count).unwrap_or(0);
         let texts: Vec<_> = (0..many)
             .map(|at| StringIn::read(commands.add(at * command_len), command_len, false))
             .collect();
         let texts: Vec<_> = texts.iter().map(StringIn::as_ptr).collect::<Vec<_>>();
-        let arguments: Vec<_> = match sentinels::is_argvs_null(argvs) {
+        let arguments: Vec<_> = match F::is_argvs_null(argvs) {
             true => Vec::new(),
             false => (0..many)
                 .map(|at| Argv::read(argvs.add(at * argv_len), argv_len, argv_len * many))
@@ -477,8 +485,8 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn_multiple<const TOOLS: bool>(
         } else {
             addresses.as_ptr()
         };
-        let mut infos = Handles::read(infos, (*count).into());
-        let mut handle = widen(intercomm);
+        let mut infos = Handles::read::<F>(HandleKind::Info, infos, (*count).into());
+        let mut handle = widen::<F>(HandleKind::Comm, intercomm);
         let code = spawn(
             *count,
             texts.as_ptr(),
@@ -486,12 +494,12 @@ pub(crate) unsafe extern "C" fn mpi_comm_spawn_multiple<const TOOLS: bool>(
             maxprocs,
             infos.as_mut_ptr(),
             *root,
-            widen(comm),
+            widen::<F>(HandleKind::Comm, comm),
             &raw mut handle,
-            sentinels::error_codes(errcodes),
+            F::error_codes(errcodes),
             site,
         );
-        narrow(intercomm, handle);
+        narrow::<F>(HandleKind::Comm, intercomm, handle);
         set_ierror(ierror, code);
     }
 }
