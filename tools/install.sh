@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -16,7 +16,7 @@ fill() {
 # Makes the directories of an installation, or says what to do where that is not allowed. Asked before the release is built.
 prepare_prefix() {
     local prefix=$1 place
-    for place in bin include lib lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
+    for place in bin include lib lib/foreign lib/pkgconfig lib/cmake/garonne share/garonne/bench share/doc/garonne/docs share/man/man1 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d; do
         mkdir -p "$prefix/$place" 2>/dev/null && [ -w "$prefix/$place" ] ||
             die "cannot write to $prefix/$place; choose a place of your own (./x install --prefix ~/garonne), or install as its owner"
     done
@@ -39,6 +39,10 @@ install_into() {
     place crates/mpi/abi-fortran/include/mpif.h "$prefix/include/mpif.h" 644
     fill mpifort.in "$prefix/bin/.new" && chmod 755 "$prefix/bin/.new" && mv -f "$prefix/bin/.new" "$prefix/bin/mpifort"
     for name in mpifort_abi mpif90 mpif77; do ln -sf mpifort "$prefix/bin/$name"; done
+    # The names of other MPIs' libraries, apart: nothing is built against them, and -lmpi must not find them.
+    place "$built/libmpi_mpich.so" "$prefix/lib/foreign/libmpi.so.12" 755
+    # Debian's name of MPICH's library.
+    empty_library "$prefix/lib/foreign" libmpich.so.12 libmpi.so.12
     for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done
@@ -51,6 +55,14 @@ install_into() {
     # Manual pages, completions of bash, zsh and fish, and the sources of Fortran's modules.
     "$prefix/bin/garonne" generate "$prefix/share"
     fill garonne-config.cmake.in "$prefix/lib/cmake/garonne/garonne-config.cmake"
+}
+
+# empty_library DIRECTORY SONAME [NEEDED...]: a shared library without symbols that needs others beside it.
+empty_library() {
+    local at=$1 soname=$2
+    shift 2
+    "${CC:-cc}" -shared -nostdlib -x c /dev/null -o "$at/$soname.new" "-Wl,-soname,$soname" -Wl,--no-as-needed \
+        -L"$at" "${@/#/-l:}" '-Wl,-rpath,$ORIGIN,--enable-new-dtags' && mv -f "$at/$soname.new" "$at/$soname"
 }
 
 place() {

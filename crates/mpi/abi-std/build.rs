@@ -1,7 +1,7 @@
-//! Generates the library's entry points from the table in `garonne-abi-gen`, and sets its soname
-//! and link options.
+//! Generates the library's entry points and the tables of other ABIs' wrappers from the tables in
+//! `garonne-abi-gen`, and sets its soname and link options.
 
-use garonne_abi_gen::entry_points;
+use garonne_abi_gen::{abi_library, entry_points};
 use std::path::Path;
 use std::{env, fs, process};
 
@@ -30,5 +30,9 @@ fn generate() -> Result<(), String> {
     write(
         "wrapper_lookup.rs",
         entry_points::wrapper_lookup(&functions),
+    )?;
+    write(
+        "mpich_functions.rs",
+        abi_library::table("mpich", &garonne_abi_gen::mpich_library()?.entries),
     )
 }

@@ -6,17 +6,39 @@
 //!
 //! The including module imports `garonne_bodies::abi::convert` and has these items: the type `Abi`
 //! of the ABI, its `Status`, its `ERROR_NUMBERS`, and the module `native` with the wrappers of the
-//! standard ABI. So far every handle but `MPI_File` is a C `int`; that of `MPI_File` is a word.
+//! standard ABI. Where handles are pointers, it also has what [`HandleForm::Pointer`] says.
 
+use crate::abi_library::{EntryPoint, OwnFunctions};
 use crate::parameters::{HANDLES, Kind, Parameters, Special};
 use crate::table::{ConstantGroup, ConstantValue, Function, Param};
 use crate::wrappers::{Generic, generic_parameter, is_callback, returns_error_code, rust_name};
 use std::collections::HashMap;
 use std::fmt::Write;
 
+/// What handles are in C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandleForm {
+    /// An `int`; that of `MPI_File` is a pointer. Predefined handles are numbers.
+    Int,
+    /// A pointer. Predefined handles are addresses of objects: their values in the ABI's file are
+    /// names of symbols, for which no tables are generated.
+    Pointer,
+}
+
+impl HandleForm {
+    /// Rust type of a handle as C passes it.
+    fn rust_type(self, base: &str) -> &'static str {
+        match self {
+            HandleForm::Int if base != "MPI_File" => "c_int",
+            _ => "usize",
+        }
+    }
+}
+
 /// Constants of another ABI beside those of the standard one.
 #[derive(Debug)]
 pub struct AbiConstants {
+    handles: HandleForm,
     standard: Vec<ConstantGroup>,
     other: HashMap<String, i64>,
     groups: Vec<ConstantGroup>,
@@ -28,15 +50,23 @@ impl AbiConstants {
     /// # Errors
     /// A constant that only one of the two has, a value that is no number, and what no generated
     /// code could convert: `MPI_UNDEFINED` and `MPI_SUCCESS` must be the same numbers.
-    pub fn new(standard: Vec<ConstantGroup>, groups: Vec<ConstantGroup>) -> Result<Self, String> {
+    pub fn new(
+        standard: Vec<ConstantGroup>,
+        groups: Vec<ConstantGroup>,
+        handles: HandleForm,
+    ) -> Result<Self, String> {
         let mut other = HashMap::new();
-        for (name, value) in groups.iter().flat_map(|group| &group.entries) {
-            match value {
-                ConstantValue::Number(text) if text == "-" => {}
-                ConstantValue::Number(text) => {
-                    other.insert(name.clone(), number(text)?);
+        for group in &groups {
+            if handles == HandleForm::Pointer && HANDLES.contains(&group.ctype.as_str()) {
+                continue;
+            }
+            for (name, value) in &group.entries {
+                match value {
+                    ConstantValue::Number(text) if text != "-" => {
+                        other.insert(name.clone(), number(text)?);
+                    }
+                    _ => {}
                 }
-                ConstantValue::Alias(_) => {}
             }
         }
         let names = |groups: &[ConstantGroup]| -> Vec<String> {
@@ -47,6 +77,7 @@ impl AbiConstants {
             return Err("the two ABIs must list the same constants in the same order".into());
         }
         let all = Self {
+            handles,
             standard,
             other,
             groups,
@@ -71,6 +102,14 @@ impl AbiConstants {
             group.entries.retain(|(_, value)| !absent(value));
         }
         groups
+    }
+
+    /// Handle types of which tables are generated.
+    fn handle_tables(&self) -> &'static [&'static str] {
+        match self.handles {
+            HandleForm::Int => &HANDLES,
+            HandleForm::Pointer => &[],
+        }
     }
 
     /// Returns the value of a constant in the other ABI.
@@ -165,8 +204,8 @@ const SPECIALS: [Special; 16] = [
 /// one, by kind of handle, set of constants and kind of address; and the functions that convert.
 pub fn tables(constants: &AbiConstants) -> Result<String, String> {
     let mut out = String::new();
-    for handle in HANDLES {
-        let pairs = constants.pairs(|group, _| group.ctype == handle)?;
+    for handle in constants.handle_tables() {
+        let pairs = constants.pairs(|group, _| group.ctype == *handle)?;
         writeln!(out, "/// Predefined handles of type `{handle}`, to test the functions that convert them.\n#[cfg(test)]").unwrap();
         writeln!(
             out,
@@ -224,8 +263,8 @@ pub fn tables(constants: &AbiConstants) -> Result<String, String> {
     Ok(out)
 }
 
-/// Functions that look predefined handles up, and that convert each kind of handle and number.
-fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
+/// Functions that look predefined handles up.
+fn handle_lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
     for (name, from, to, doc) in [
         (
             "predefined_to_native",
@@ -245,14 +284,14 @@ fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
             "/// {doc} for a predefined handle.\n#[inline(always)]\npub fn {name}(kind: HandleKind, handle: {from}) -> Option<{to}> {{\n    Some(match kind {{"
         )
         .unwrap();
-        for handle in HANDLES {
+        for handle in constants.handle_tables() {
             writeln!(
                 out,
                 "        HandleKind::{} => match handle {{",
                 &handle["MPI_".len()..]
             )
             .unwrap();
-            for (native, other) in constants.pairs(|group, _| group.ctype == handle)? {
+            for (native, other) in constants.pairs(|group, _| group.ctype == *handle)? {
                 let (native, other) = (native as usize, other as u32);
                 match from {
                     "u32" => writeln!(out, "            {other:#x} => {native:#x},"),
@@ -264,11 +303,19 @@ fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
         }
         writeln!(out, "    }})\n}}").unwrap();
     }
+    Ok(())
+}
+
+/// Functions that convert each kind of handle and number.
+fn lookups(out: &mut String, constants: &AbiConstants) -> Result<(), String> {
+    if constants.handles == HandleForm::Int {
+        handle_lookups(out, constants)?;
+    }
     for handle in HANDLES {
-        let (kind, ty) = (&handle["MPI_".len()..], handle_type(handle));
+        let (kind, ty) = (&handle["MPI_".len()..], constants.handles.rust_type(handle));
         writeln!(
             out,
-            "#[inline(always)]\npub fn native_{}(handle: {ty}) -> {handle} {{ {handle}(<Abi as HandleConversion<{ty}>>::to_native(HandleKind::{kind}, handle)) }}",
+            "/// Word of the standard ABI for a handle of type `{handle}`.\n#[inline(always)]\npub fn native_{}(handle: {ty}) -> {handle} {{ {handle}(<Abi as HandleConversion<{ty}>>::to_native(HandleKind::{kind}, handle)) }}",
             kind.to_lowercase()
         )
         .unwrap();
@@ -333,7 +380,10 @@ pub fn wrapper(
         return Err("the interface differs between ABIs".into());
     }
     if f.module == "handle_ints" {
-        return Ok(handle_integer(f));
+        return match constants.handles {
+            HandleForm::Int => Ok(handle_integer(f)),
+            HandleForm::Pointer => Err("no rule converts handles that are pointers".into()),
+        };
     }
     let mut code = Wrapper::default();
     for p in &f.params {
@@ -411,37 +461,75 @@ pub struct Library {
     /// Functions that the library exports: those with a generated wrapper and those written by
     /// hand.
     pub functions: Vec<Function>,
+    /// Entry points of all that the library exports, in the order of the core's table.
+    pub entries: Vec<EntryPoint>,
     /// Functions that the library lacks, with the reason.
     pub missing: Vec<(String, String)>,
 }
 
-/// Generates the library of another ABI. `by_hand` is the Rust code of the wrappers written by
-/// hand, `fn wrap_MPI_X`.
+impl Library {
+    fn add(&mut self, f: Function, wrapper: String, is_profiled: bool) {
+        self.entries.push(EntryPoint {
+            name: f.name.clone(),
+            wrapper,
+            is_profiled,
+        });
+        self.functions.push(f);
+    }
+}
+
+/// Returns the function under another name.
+fn renamed(f: &Function, name: &str) -> Function {
+    let mut renamed = f.clone();
+    let head = format!("{}(", f.name);
+    renamed.prototype = f.prototype.replacen(&head, &format!("{name}("), 1);
+    renamed.name = name.into();
+    renamed
+}
+
+/// Generates the library of another ABI. The wrappers written by hand are functions `wrap_MPI_X` of
+/// the ABI's crate.
 ///
 /// # Errors
-/// A parameter without a kind, or a constant that no code could convert.
+/// A parameter without a kind, a constant that no code could convert, or another name of a function
+/// that does not exist.
 pub fn library(
     functions: Vec<Function>,
     facts: &Parameters,
     constants: &AbiConstants,
-    by_hand: &str,
+    own: &OwnFunctions,
 ) -> Result<Library, String> {
     let mut library = Library {
         code: tables(constants)?,
         functions: Vec::new(),
+        entries: Vec::new(),
         missing: Vec::new(),
     };
-    for f in functions {
-        if by_hand.contains(&format!("fn wrap_{}(", f.name)) {
-            library.functions.push(f);
-            continue;
-        }
-        match wrapper(&f, facts, constants) {
+    let wrapper_name = |f: &Function| format!("wrap_{}", f.name);
+    let find = |name: &String| functions.iter().find(|f| f.name == *name);
+    for name in &own.by_hand {
+        find(name).ok_or_else(|| format!("{name} is no function of the standard"))?;
+    }
+    for f in &functions {
+        let generated = match own.by_hand.contains(&f.name) {
+            true => Ok(String::new()),
+            false => wrapper(f, facts, constants),
+        };
+        match generated {
             Ok(code) => {
                 library.code.push_str(&code);
-                library.functions.push(f);
+                library.add(f.clone(), wrapper_name(f), true);
             }
-            Err(why) => library.missing.push((f.name, why)),
+            Err(why) => library.missing.push((f.name.clone(), why)),
+        }
+    }
+    for (name, standard) in &own.aliases {
+        let f = find(standard).ok_or_else(|| format!("{standard}: no such function"))?;
+        library.add(renamed(f, name), wrapper_name(f), true);
+    }
+    for (functions, is_profiled) in [(&own.own, true), (&own.unprofiled, false)] {
+        for f in functions {
+            library.add(f.clone(), wrapper_name(f), is_profiled);
         }
     }
     Ok(library)
@@ -478,7 +566,7 @@ impl Wrapper {
             return self.argument(name);
         }
         let Some(kind) = facts.kind(f, p)? else {
-            return self.without_kind(p, &name);
+            return self.without_kind(p, &name, constants.handles);
         };
         match kind {
             Kind::Number => self.unchanged(p, &name),
@@ -506,7 +594,7 @@ impl Wrapper {
             }
             Kind::String(limit) => self.string(f, &name, &limit, constants),
             Kind::ChangedHandle | Kind::ReturnedHandle => {
-                let (ty, native) = (handle_type(&p.base), handle_name(p));
+                let (ty, native) = (constants.handles.rust_type(&p.base), handle_name(p));
                 self.declare(&name, &format!("Ptr<{ty}>"));
                 let new = match kind {
                     Kind::ChangedHandle => "changed",
@@ -521,7 +609,7 @@ impl Wrapper {
             }
             Kind::Handles | Kind::ChangedHandles | Kind::ReturnedHandles => {
                 let length = length(f, p, facts)?;
-                self.handles(p, &kind, &length)
+                self.handles(p, &kind, &length, constants.handles)
             }
             Kind::HandlePerProcess | Kind::HandlePerNeighbour => {
                 let of = match (&kind, p.name.as_str()) {
@@ -535,7 +623,7 @@ impl Wrapper {
                     ),
                     _ => format!("{of}(native_comm(comm))"),
                 };
-                self.handles(p, &Kind::Handles, &length)
+                self.handles(p, &Kind::Handles, &length, constants.handles)
             }
             Kind::TypeContents => {
                 self.declare(&name, "Ptr<c_int>");
@@ -566,11 +654,11 @@ impl Wrapper {
     }
 
     /// A parameter whose C type says all.
-    fn without_kind(&mut self, p: &Param, name: &str) -> Result<(), String> {
+    fn without_kind(&mut self, p: &Param, name: &str, handles: HandleForm) -> Result<(), String> {
         if p.depth > 0 || !HANDLES.contains(&p.base.as_str()) {
             return self.unchanged(p, name);
         }
-        self.declare(name, handle_type(&p.base));
+        self.declare(name, handles.rust_type(&p.base));
         self.argument(format!("native_{}({name})", handle_name(p).to_lowercase()))
     }
 
@@ -650,8 +738,15 @@ impl Wrapper {
         self.argument(format!("{name}.native()"))
     }
 
-    fn handles(&mut self, p: &Param, kind: &Kind, length: &str) -> Result<(), String> {
-        let (name, ty, native) = (rust_name(&p.name), handle_type(&p.base), handle_name(p));
+    fn handles(
+        &mut self,
+        p: &Param,
+        kind: &Kind,
+        length: &str,
+        form: HandleForm,
+    ) -> Result<(), String> {
+        let (name, native) = (rust_name(&p.name), handle_name(p));
+        let ty = form.rust_type(&p.base);
         let new = match kind {
             Kind::Handles => {
                 self.declare(&name, &format!("ConstPtr<{ty}>"));
@@ -682,13 +777,6 @@ fn length(f: &Function, p: &Param, facts: &Parameters) -> Result<String, String>
     match f.params.iter().find(|p| p.name == name) {
         Some(count) if count.depth == 0 => Ok(format!("length({} as i64)", rust_name(name))),
         _ => Err(format!("no rule knows its length, {name}")),
-    }
-}
-
-fn handle_type(base: &str) -> &'static str {
-    match base {
-        "MPI_File" => "usize",
-        _ => "c_int",
     }
 }
 

@@ -8,14 +8,22 @@
 //!   have the C prototypes. The build script of `garonne-bodies` calls it.
 //! - [`entry_points`]: Rust code of the exported symbols, `MPI_X` and `PMPI_X`, which jump to the
 //!   wrappers. The build script of `garonne-abi-std` calls it.
+//! - [`conversions`]: Rust code of the wrappers of another ABI. The build script of
+//!   `garonne-abi-mpich` calls it.
+//! - [`abi_library`]: the table of these wrappers in the core, and the entry points of the library
+//!   that jumps through the table. The build scripts of `garonne-abi-std` and
+//!   `garonne-libmpi-mpich` call it.
 //! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
 //!   `garonne-abi-std` keeps them equal to the table.
 //!
-//! The crate reads and writes no file and depends on no other crate. So more libraries, for another
-//! ABI or for Fortran, can be generated from the same table.
+//! The generators read and write no file, and the crate depends on no other crate. So more
+//! libraries, for another ABI or for Fortran, can be generated from the same table.
+//! [`build_script`] has what build scripts of several libraries do.
 
 #![forbid(unsafe_code)]
 
+pub mod abi_library;
+pub mod build_script;
 pub mod conversions;
 pub mod entry_points;
 pub mod fortran;
@@ -24,7 +32,8 @@ pub mod parameters;
 pub mod table;
 pub mod wrappers;
 
-use conversions::AbiConstants;
+use abi_library::OwnFunctions;
+use conversions::{AbiConstants, HandleForm, Library};
 use parameters::Parameters;
 use table::{ConstantGroup, Function};
 
@@ -35,6 +44,8 @@ const CONSTANTS: &str = include_str!("../abi/constants.txt");
 
 /// Text of `abi/mpich.txt`.
 const MPICH: &str = include_str!("../abi/mpich.txt");
+/// Text of `abi/mpich_functions.txt`.
+const MPICH_FUNCTIONS: &str = include_str!("../abi/mpich_functions.txt");
 /// Text of `abi/parameters.txt`.
 const PARAMETERS: &str = include_str!("../abi/parameters.txt");
 
@@ -71,7 +82,19 @@ pub fn parameters() -> Result<Parameters, String> {
 /// The file's name, with the line that does not parse or the constant that is missing.
 pub fn mpich() -> Result<AbiConstants, String> {
     let groups = table::constants(MPICH).map_err(|e| format!("abi/mpich.txt: {e}"))?;
-    AbiConstants::new(constants()?, groups).map_err(|e| format!("abi/mpich.txt: {e}"))
+    AbiConstants::new(constants()?, groups, HandleForm::Int)
+        .map_err(|e| format!("abi/mpich.txt: {e}"))
+}
+
+/// Returns the library of the MPICH family's ABI, `libmpi.so.12`.
+///
+/// # Errors
+/// The file's name, with the line that does not parse or the fact that does not fit.
+pub fn mpich_library() -> Result<Library, String> {
+    let own = OwnFunctions::parse(MPICH_FUNCTIONS)
+        .map_err(|e| format!("abi/mpich_functions.txt: {e}"))?;
+    conversions::library(functions()?, &parameters()?, &mpich()?, &own)
+        .map_err(|e| format!("abi/mpich_functions.txt: {e}"))
 }
 
 /// Text of `abi/fortran.txt`.

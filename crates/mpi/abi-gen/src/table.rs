@@ -130,7 +130,13 @@ fn section_header(line: &str) -> Option<(String, String)> {
     Some((left.trim().into(), right.trim().into()))
 }
 
-fn prototype(text: &str, chapter: String, module: String, implemented: bool) -> Option<Function> {
+/// Parses a C prototype.
+pub(crate) fn prototype(
+    text: &str,
+    chapter: String,
+    module: String,
+    implemented: bool,
+) -> Option<Function> {
     let (head, params) = text.strip_suffix(')')?.split_once('(')?;
     let (result, name) = head.rsplit_once(' ')?;
     let mut variadic = false;

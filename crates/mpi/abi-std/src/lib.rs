@@ -20,6 +20,7 @@
     reason = "they panic where the stream cannot be written"
 )]
 
+mod other_abis;
 mod tasks;
 mod wrapper_lookup;
 

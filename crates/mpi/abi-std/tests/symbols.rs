@@ -3,6 +3,7 @@
 
 mod support;
 
+use garonne_abi_gen::abi_library;
 use std::collections::BTreeSet;
 use std::process::Command;
 use support::{Place, run, stdout};
@@ -15,7 +16,14 @@ fn expected() -> BTreeSet<String> {
         .chain(declared(include_str!("../include/garonne_tasks.h")))
         // Finds wrappers for libraries of other languages above this one.
         .chain([String::from("garonne_wrapper")])
+        .chain([table_of_mpich()])
         .collect()
+}
+
+/// The table through which `libmpi.so.12` jumps.
+fn table_of_mpich() -> String {
+    let library = garonne_abi_gen::mpich_library().expect("the library is generated");
+    abi_library::table_name("mpich", &library.entries)
 }
 
 /// Functions that a header of our own declares: words that begin with our name, before a

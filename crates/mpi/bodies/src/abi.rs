@@ -19,6 +19,20 @@ pub use crate::handle::{
 };
 pub use garonne_mpi::request::Status;
 
+/// ABIs beside the standard one that a library of ours has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherAbi {
+    /// The MPICH family's, `libmpi.so.12`.
+    Mpich,
+    /// Open MPI's, `libmpi.so.40`.
+    OpenMpi,
+}
+
+impl OtherAbi {
+    /// Number of these ABIs.
+    pub(crate) const COUNT: usize = 2;
+}
+
 /// Kinds of handles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HandleKind {

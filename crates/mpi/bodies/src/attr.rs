@@ -1,6 +1,6 @@
 //! Attributes cached on communicators and datatypes, and the predefined ones.
 
-use crate::abi::{Abi, HandleKind};
+use crate::abi::{Abi, HandleKind, OtherAbi};
 use crate::c_args::{Buf, Callback, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::callback::AttributeCallbacks;
@@ -181,21 +181,50 @@ fn answer(found: Option<usize>, value: Buf, flag: Ptr<c_int>) -> Result<()> {
     flag.set(found.is_some().into())
 }
 
+/// One value for each predefined attribute of communicators.
+type Values = [AtomicI32; 7];
+
 /// Memory of a rank for the values of predefined attributes, which programs get as addresses.
-pub(crate) struct PredefinedValues([AtomicI32; 7]);
+pub(crate) struct PredefinedValues {
+    standard: Values,
+    /// Values in the numbers of other ABIs.
+    converted: [Values; OtherAbi::COUNT],
+}
 
 impl PredefinedValues {
     /// All zero.
     pub const fn new() -> Self {
-        Self([const { AtomicI32::new(0) }; 7])
+        Self {
+            standard: [const { AtomicI32::new(0) }; 7],
+            converted: [const { [const { AtomicI32::new(0) }; 7] }; OtherAbi::COUNT],
+        }
     }
+}
+
+/// Returns the address of a predefined attribute's value in the numbers of another ABI. `native` is
+/// the address that the standard ABI gives for `keyval`, or anything for another key.
+pub(crate) fn converted_value(
+    abi: OtherAbi,
+    keyval: c_int,
+    native: usize,
+    convert: fn(c_int) -> c_int,
+) -> usize {
+    let values = &RankContext::current().predefined_attrs;
+    let place = usize::try_from(keyval - MPI_TAG_UB).ok();
+    let Some(place) = place.filter(|place| *place < values.standard.len()) else {
+        return native;
+    };
+    let value = values.standard[place].load(Ordering::Relaxed);
+    let converted = &values.converted[abi as usize][place];
+    converted.store(convert(value), Ordering::Relaxed);
+    converted.as_ptr().expose_provenance()
 }
 
 /// The predefined attributes of communicators, as C has them: the address of an `int`. `None` for
 /// other keys.
 fn predefined(keyval: c_int) -> Option<Option<usize>> {
     let key = PredefinedKey::from_number(keyval)?;
-    let place = &RankContext::current().predefined_attrs.0[(keyval - MPI_TAG_UB) as usize];
+    let place = &RankContext::current().predefined_attrs.standard[(keyval - MPI_TAG_UB) as usize];
     let value = match key {
         PredefinedKey::LastUsedCode => Some(last_used_code()),
         _ => init_state::find_process().and_then(|process| process.predefined_attr(key)),

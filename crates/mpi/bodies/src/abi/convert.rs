@@ -6,7 +6,7 @@
 //! body has written is converted and stored where the program wants it. This happens before an
 //! error is raised, because an error handler may throw, jump or exit.
 
-use crate::objects;
+use crate::{attr, objects};
 use garonne_mpi::coll::Neighbors;
 use garonne_mpi::datatype::{Combiner, Datatype};
 use smallvec::SmallVec;
@@ -118,6 +118,22 @@ impl ErrorNumbers {
             None if code > 0 => -code,
             None => code,
         }
+    }
+}
+
+/// Replaces the address of a predefined attribute's value, which a call returned at `value`, by the
+/// address of the converted value. `keyval` is a key of the standard ABI.
+pub fn convert_attribute(
+    abi: OtherAbi,
+    keyval: c_int,
+    (value, flag): (Buf, Ptr<c_int>),
+    convert: fn(c_int) -> c_int,
+) {
+    let place = value.typed::<usize>();
+    if flag.get().is_ok_and(|found| found != 0)
+        && let Ok(native) = place.get()
+    {
+        place.set_if(attr::converted_value(abi, keyval, native, convert));
     }
 }
 

@@ -1,7 +1,6 @@
-/* mpi.h of the second ABI of Garonne's tests, with int handles.
+/* mpi.h with the MPICH family's ABI, for tests: programs are built with the mpi.h of MPICH, Intel MPI or such.
  *
- * Generated from crates/mpi/abi-gen/abi and crates/testing/int-handle-abi/mpi.h.in; do not edit. The numbers are those
- * of the MPICH family.
+ * Generated from crates/mpi/abi-gen/abi and crates/mpi/abi-mpich/mpi.h.in; do not edit.
  */
 #ifndef MPI_H_INCLUDED
 #define MPI_H_INCLUDED
@@ -13,7 +12,7 @@ extern "C" {
 #endif
 
 #define GARONNE 1
-#define GARONNE_INT_HANDLE_ABI 1
+#define GARONNE_MPICH_ABI 1
 
 typedef intptr_t MPI_Aint;
 typedef int64_t MPI_Offset;
@@ -23,7 +22,7 @@ typedef int MPI_Fint;
 typedef int MPI_Comm;
 typedef int MPI_Datatype;
 typedef int MPI_Errhandler;
-typedef struct garonne_int_handle_abi_file *MPI_File;
+typedef struct garonne_mpich_abi_file *MPI_File;
 typedef int MPI_Group;
 typedef int MPI_Info;
 typedef int MPI_Message;
@@ -485,9 +484,6 @@ typedef int(MPI_Datarep_conversion_function)(void *userbuf, MPI_Datatype datatyp
                                              void *filebuf, MPI_Offset position, void *extra_state);
 typedef int(MPI_Datarep_conversion_function_c)(void *userbuf, MPI_Datatype datatype, MPI_Count count,
                                                void *filebuf, MPI_Offset position, void *extra_state);
-
-int MPIR_Dup_fn(MPI_Comm object, int keyval, void *extra_state, void *attribute_val_in, void *attribute_val_out,
-                int *flag);
 
 #define MPI_COMM_NULL_COPY_FN              ((MPI_Comm_copy_attr_function *)0)
 #define MPI_COMM_DUP_FN                    ((MPI_Comm_copy_attr_function *)MPIR_Dup_fn)
@@ -1751,6 +1747,76 @@ MPI_Win MPI_Win_fromint(int win);
 MPI_Win PMPI_Win_fromint(int win);
 int MPI_Win_toint(MPI_Win win);
 int PMPI_Win_toint(MPI_Win win);
+
+/* Datatypes */
+int MPI_Address(const void *location, MPI_Aint *address);
+int PMPI_Address(const void *location, MPI_Aint *address);
+
+/* Environmental Management */
+int MPI_Errhandler_create(MPI_Comm_errhandler_function *comm_errhandler_fn, MPI_Errhandler *errhandler);
+int PMPI_Errhandler_create(MPI_Comm_errhandler_function *comm_errhandler_fn, MPI_Errhandler *errhandler);
+int MPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler);
+int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler);
+int MPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler);
+int PMPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler);
+
+/* Datatypes */
+int MPI_Type_hindexed(int count, const int array_of_blocklengths[], const MPI_Aint array_of_displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype);
+int PMPI_Type_hindexed(int count, const int array_of_blocklengths[], const MPI_Aint array_of_displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype);
+int MPI_Type_hvector(int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype);
+int PMPI_Type_hvector(int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype);
+int MPI_Type_struct(int count, const int array_of_blocklengths[], const MPI_Aint array_of_displacements[], const MPI_Datatype array_of_types[], MPI_Datatype *newtype);
+int PMPI_Type_struct(int count, const int array_of_blocklengths[], const MPI_Aint array_of_displacements[], const MPI_Datatype array_of_types[], MPI_Datatype *newtype);
+
+/* Application Binary Interface */
+int MPI_Comm_c2f(MPI_Comm comm);
+int PMPI_Comm_c2f(MPI_Comm comm);
+MPI_Comm MPI_Comm_f2c(int comm);
+MPI_Comm PMPI_Comm_f2c(int comm);
+int MPI_Errhandler_c2f(MPI_Errhandler errhandler);
+int PMPI_Errhandler_c2f(MPI_Errhandler errhandler);
+MPI_Errhandler MPI_Errhandler_f2c(int errhandler);
+MPI_Errhandler PMPI_Errhandler_f2c(int errhandler);
+int MPI_File_c2f(MPI_File file);
+int PMPI_File_c2f(MPI_File file);
+MPI_File MPI_File_f2c(int file);
+MPI_File PMPI_File_f2c(int file);
+int MPI_Group_c2f(MPI_Group group);
+int PMPI_Group_c2f(MPI_Group group);
+MPI_Group MPI_Group_f2c(int group);
+MPI_Group PMPI_Group_f2c(int group);
+int MPI_Info_c2f(MPI_Info info);
+int PMPI_Info_c2f(MPI_Info info);
+MPI_Info MPI_Info_f2c(int info);
+MPI_Info PMPI_Info_f2c(int info);
+int MPI_Message_c2f(MPI_Message message);
+int PMPI_Message_c2f(MPI_Message message);
+MPI_Message MPI_Message_f2c(int message);
+MPI_Message PMPI_Message_f2c(int message);
+int MPI_Op_c2f(MPI_Op op);
+int PMPI_Op_c2f(MPI_Op op);
+MPI_Op MPI_Op_f2c(int op);
+MPI_Op PMPI_Op_f2c(int op);
+int MPI_Request_c2f(MPI_Request request);
+int PMPI_Request_c2f(MPI_Request request);
+MPI_Request MPI_Request_f2c(int request);
+MPI_Request PMPI_Request_f2c(int request);
+int MPI_Session_c2f(MPI_Session session);
+int PMPI_Session_c2f(MPI_Session session);
+MPI_Session MPI_Session_f2c(int session);
+MPI_Session PMPI_Session_f2c(int session);
+int MPI_Type_c2f(MPI_Datatype datatype);
+int PMPI_Type_c2f(MPI_Datatype datatype);
+MPI_Datatype MPI_Type_f2c(int datatype);
+MPI_Datatype PMPI_Type_f2c(int datatype);
+int MPI_Win_c2f(MPI_Win win);
+int PMPI_Win_c2f(MPI_Win win);
+MPI_Win MPI_Win_f2c(int win);
+MPI_Win PMPI_Win_f2c(int win);
+
+/* without a profiling name */
+int MPIR_Dup_fn(MPI_Comm object, int keyval, void *extra_state, void *attribute_val_in, void *attribute_val_out, int *flag);
+int PMPIR_Dup_fn(MPI_Comm object, int keyval, void *extra_state, void *attribute_val_in, void *attribute_val_out, int *flag);
 
 /* Handles as Fortran integers */
 #define MPI_Comm_c2f(comm)                 ((MPI_Fint)(comm))

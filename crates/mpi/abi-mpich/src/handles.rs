@@ -10,7 +10,7 @@ use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
 use std::ffi::c_int;
 
 /// Error classes and codes of this ABI.
-pub(crate) static ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
+pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
     classes: &ERROR,
     last: LAST_ERROR_CODES,
 };
@@ -20,13 +20,13 @@ const DYNAMIC: u32 = 1 << 31;
 /// Bit of a word of the standard ABI that stands for a handle that names nothing.
 const UNKNOWN: usize = 1 << 32;
 
-/// An ABI whose handles are `int`. A predefined handle has the number of the MPICH family. Any
-/// other handle is the word of the standard ABI with the highest bit set. A handle of a file is a
-/// pointer: the word itself, or null.
+/// The ABI of the MPICH family, whose handles are `int`. Any handle that is not predefined is the
+/// word of the standard ABI with the highest bit set. A handle of a file is a pointer: the word
+/// itself, or null.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct IntHandles;
+pub struct Mpich;
 
-impl HandleConversion<c_int> for IntHandles {
+impl HandleConversion<c_int> for Mpich {
     #[inline]
     fn to_native(kind: HandleKind, handle: c_int) -> usize {
         let handle = handle as u32;
@@ -47,7 +47,7 @@ impl HandleConversion<c_int> for IntHandles {
     }
 }
 
-impl HandleConversion<usize> for IntHandles {
+impl HandleConversion<usize> for Mpich {
     fn to_native(kind: HandleKind, handle: usize) -> usize {
         let null = u32::try_from(handle).ok();
         null.and_then(|null| predefined_to_native(kind, null))
@@ -59,7 +59,7 @@ impl HandleConversion<usize> for IntHandles {
     }
 }
 
-impl Abi for IntHandles {
+impl Abi for Mpich {
     type Status = Status;
     type Handle = c_int;
     const DUP_FN: Option<usize> = None;
@@ -112,11 +112,11 @@ mod tests {
     }
 
     fn to_native(kind: HandleKind, handle: u32) -> usize {
-        <IntHandles as HandleConversion<c_int>>::to_native(kind, handle as c_int)
+        <Mpich as HandleConversion<c_int>>::to_native(kind, handle as c_int)
     }
 
     fn from_native(kind: HandleKind, word: usize) -> u32 {
-        <IntHandles as HandleConversion<c_int>>::from_native(kind, word) as u32
+        <Mpich as HandleConversion<c_int>>::from_native(kind, word) as u32
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn handles_of_files_are_pointers() {
-        type File = IntHandles;
+        type File = Mpich;
         let null = <File as HandleConversion<usize>>::to_native(HandleKind::File, 0);
         assert_eq!(null, 0x118);
         let back = <File as HandleConversion<usize>>::from_native(HandleKind::File, null);

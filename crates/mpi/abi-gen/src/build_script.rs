@@ -1,0 +1,74 @@
+//! What the build scripts of libraries above `libmpi_abi.so.1` have in common.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Returns the directory for what the build script generates.
+///
+/// # Errors
+/// Cargo has not named the directory.
+pub fn out_dir() -> Result<PathBuf, String> {
+    env::var("OUT_DIR")
+        .map(PathBuf::from)
+        .map_err(|error| format!("OUT_DIR: {error}"))
+}
+
+/// Writes a generated file.
+///
+/// # Errors
+/// The name of the file, and why it cannot be written.
+pub fn write(name: &str, text: &str) -> Result<(), String> {
+    fs::write(out_dir()?.join(name), text).map_err(|error| format!("{name}: {error}"))
+}
+
+/// Has the shared library linked under the name `soname`, so that it needs `libmpi_abi.so.1`, which
+/// the loader searches in `runpath`, and stays loaded.
+///
+/// The need is written even if no symbol is linked. An empty library stands in for
+/// `libmpi_abi.so.1`, which need not be built yet.
+///
+/// # Errors
+/// The C compiler is missing or cannot make a shared library.
+pub fn link_above_the_core(soname: &str, runpath: &str) -> Result<(), String> {
+    let stub = empty_library(&out_dir()?, "libmpi_abi.so.1")?;
+    for argument in [
+        format!("-Wl,-soname,{soname}"),
+        "-Wl,-z,nodelete".into(),
+        format!("-Wl,-rpath,{runpath},--enable-new-dtags"),
+        format!("-Wl,--no-as-needed,{},--as-needed", stub.display()),
+    ] {
+        println!("cargo:rustc-cdylib-link-arg={argument}");
+    }
+    Ok(())
+}
+
+/// Has a library of entry points for another ABI linked under the name `soname`, for
+/// `PREFIX/lib/foreign`.
+///
+/// # Errors
+/// As [`link_above_the_core`].
+pub fn link_entry_points(soname: &str) -> Result<(), String> {
+    // No code of the library unwinds. Whatever of the unwinder is referred to comes into it: to
+    // load another library takes each rank a tenth of a millisecond.
+    println!("cargo:rustc-link-lib=dylib:+verbatim=libgcc_eh.a");
+    link_above_the_core(soname, "$ORIGIN/..")
+}
+
+/// Makes a shared library without symbols.
+fn empty_library(out: &Path, soname: &str) -> Result<PathBuf, String> {
+    let (library, source) = (out.join(soname), out.join("empty.c"));
+    fs::write(&source, "").map_err(|error| format!("empty.c: {error}"))?;
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".into());
+    let status = Command::new(&compiler)
+        .args(["-shared", "-nostdlib"])
+        .arg(format!("-Wl,-soname,{soname}"))
+        .arg("-o")
+        .args([&library, &source])
+        .status()
+        .map_err(|error| format!("{compiler}: {error}"))?;
+    match status.success() {
+        true => Ok(library),
+        false => Err(format!("{compiler} cannot make a shared library")),
+    }
+}

@@ -1,0 +1,17 @@
+//! Generates tables and wrappers of the ABI from the tables in `garonne-abi-gen`.
+
+use garonne_abi_gen::build_script;
+use std::process;
+
+fn main() {
+    if let Err(error) = generate() {
+        eprintln!("error: {error}");
+        process::exit(1);
+    }
+    // The tables are part of the build script: a change of them runs the script again.
+    println!("cargo:rerun-if-changed=build.rs");
+}
+
+fn generate() -> Result<(), String> {
+    build_script::write("wrappers.rs", &garonne_abi_gen::mpich_library()?.code)
+}
