@@ -1,11 +1,14 @@
-//! Generator of what joins a library of another ABI to the core, `libmpi_abi.so.1`.
+//! Generator of the library of another ABI and of what joins it to the core, `libmpi_abi.so.1`.
 //!
+//! [`library`] says which functions the library has, with the code of their wrappers.
 //! The core has the wrappers of every ABI and exports for each ABI one table of their addresses
 //! ([`table`]). The library of that ABI has entry points only ([`entry_points`]), which pass the
 //! caller's return address on and jump through the table. The table's name carries a fingerprint of
 //! the functions in it ([`table_name`]). So the loader refuses a library and a core that do not
 //! fit, and names the table.
 
+use crate::conversions::{AbiConstants, tables, wrapper};
+use crate::parameters::Parameters;
 use crate::table::{Function, prototype};
 use std::fmt::Write;
 
@@ -15,12 +18,24 @@ use std::fmt::Write;
 pub struct OwnFunctions {
     /// Functions of the standard whose wrappers are written by hand.
     pub by_hand: Vec<String>,
-    /// Other names of functions of the standard, each with the name in the standard.
-    pub aliases: Vec<(String, String)>,
+    /// Functions under other names.
+    pub aliases: Vec<Alias>,
     /// Functions that the standard does not have, written by hand.
     pub own: Vec<Function>,
     /// Functions without a profiling name, written by hand.
     pub unprofiled: Vec<Function>,
+}
+
+/// A function that has the wrapper of another one. If it is one of the standard, it has no wrapper
+/// of its own.
+#[derive(Debug)]
+pub struct Alias {
+    /// Name of the function.
+    pub name: String,
+    /// The prototype, if it is not that of the other function.
+    pub declared: Option<Function>,
+    /// Name of the function with the wrapper.
+    pub wrapper_of: String,
 }
 
 impl OwnFunctions {
@@ -41,8 +56,8 @@ impl OwnFunctions {
                 section = name.into();
                 continue;
             }
-            let declared = || {
-                let declared = prototype(line, section.clone(), "by_hand".into(), true);
+            let declared = |text: &str| {
+                let declared = prototype(text, section.clone(), "by_hand".into(), true);
                 declared.ok_or_else(|| wrong("not a prototype"))
             };
             match section.as_str() {
@@ -50,12 +65,20 @@ impl OwnFunctions {
                     .by_hand
                     .extend(line.split_whitespace().map(String::from)),
                 "other names" => {
-                    let pair = line.split_once(' ');
-                    let (name, standard) = pair.ok_or_else(|| wrong("two names"))?;
-                    parsed.aliases.push((name.into(), standard.trim().into()));
+                    let pair = line.split_once(" = ");
+                    let (left, right) = pair.ok_or_else(|| wrong("no ` = `"))?;
+                    let declared = match left.contains('(') {
+                        true => Some(declared(left)?),
+                        false => None,
+                    };
+                    parsed.aliases.push(Alias {
+                        name: declared.as_ref().map_or(left.into(), |f| f.name.clone()),
+                        declared,
+                        wrapper_of: right.into(),
+                    });
                 }
-                "beyond the standard" => parsed.own.push(declared()?),
-                "without a profiling name" => parsed.unprofiled.push(declared()?),
+                "beyond the standard" => parsed.own.push(declared(line)?),
+                "without a profiling name" => parsed.unprofiled.push(declared(line)?),
                 _ => return Err(wrong("no section or no such section")),
             }
         }
@@ -72,6 +95,95 @@ pub struct EntryPoint {
     pub wrapper: String,
     /// The function is exported as `PMPI_X`, too.
     pub is_profiled: bool,
+}
+
+/// The library of another ABI.
+#[derive(Debug)]
+pub struct Library {
+    /// Rust code of tables and wrappers.
+    pub code: String,
+    /// Functions that the library exports: those with a generated wrapper and those written by
+    /// hand.
+    pub functions: Vec<Function>,
+    /// Entry points of all that the library exports, in the order of the core's table.
+    pub entries: Vec<EntryPoint>,
+    /// Functions that the library lacks, with the reason.
+    pub missing: Vec<(String, String)>,
+}
+
+impl Library {
+    fn add(&mut self, f: Function, wrapper: String, is_profiled: bool) {
+        self.entries.push(EntryPoint {
+            name: f.name.clone(),
+            wrapper,
+            is_profiled,
+        });
+        self.functions.push(f);
+    }
+}
+
+/// Returns the function under another name.
+fn renamed(f: &Function, name: &str) -> Function {
+    let mut renamed = f.clone();
+    let head = format!("{}(", f.name);
+    renamed.prototype = f.prototype.replacen(&head, &format!("{name}("), 1);
+    renamed.name = name.into();
+    renamed
+}
+
+/// Generates the library of another ABI. The wrappers written by hand are functions `wrap_MPI_X` of
+/// the ABI's crate.
+///
+/// # Errors
+/// A parameter without a kind, a constant that no code could convert, or another name of a function
+/// that does not exist.
+pub fn library(
+    functions: Vec<Function>,
+    facts: &Parameters,
+    constants: &AbiConstants,
+    own: &OwnFunctions,
+) -> Result<Library, String> {
+    let mut library = Library {
+        code: tables(constants)?,
+        functions: Vec::new(),
+        entries: Vec::new(),
+        missing: Vec::new(),
+    };
+    let wrapper_name = |f: &Function| format!("wrap_{}", f.name);
+    let find = |name: &String| {
+        let all = functions.iter().chain(&own.own);
+        all.into_iter().find(|f| f.name == *name)
+    };
+    for name in &own.by_hand {
+        find(name).ok_or_else(|| format!("{name} is no function of the standard"))?;
+    }
+    let is_alias = |f: &&Function| own.aliases.iter().any(|alias| alias.name == f.name);
+    for f in functions.iter().filter(|f| !is_alias(f)) {
+        let generated = match own.by_hand.contains(&f.name) {
+            true => Ok(String::new()),
+            false => wrapper(f, facts, constants),
+        };
+        match generated {
+            Ok(code) => {
+                library.code.push_str(&code);
+                library.add(f.clone(), wrapper_name(f), true);
+            }
+            Err(why) => library.missing.push((f.name.clone(), why)),
+        }
+    }
+    for alias in &own.aliases {
+        let f = find(&alias.wrapper_of)
+            .ok_or_else(|| format!("{}: no such function", alias.wrapper_of))?;
+        let declared = alias.declared.clone();
+        let declared = declared.unwrap_or_else(|| renamed(f, &alias.name));
+        library.add(declared, wrapper_name(f), true);
+    }
+    for (functions, is_profiled) in [(&own.own, true), (&own.unprofiled, false)] {
+        for f in functions {
+            library.add(f.clone(), wrapper_name(f), is_profiled);
+        }
+    }
+    Ok(library)
 }
 
 /// Returns the name of an ABI's table in the core. `abi` is part of the name.

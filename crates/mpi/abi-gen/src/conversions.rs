@@ -8,10 +8,11 @@
 //! of the ABI, its `Status`, its `ERROR_NUMBERS`, and the module `native` with the wrappers of the
 //! standard ABI. Where handles are pointers, it also has what [`HandleForm::Pointer`] says.
 
-use crate::abi_library::{EntryPoint, OwnFunctions};
 use crate::parameters::{HANDLES, Kind, Parameters, Special};
 use crate::table::{ConstantGroup, ConstantValue, Function, Param};
-use crate::wrappers::{Generic, generic_parameter, is_callback, returns_error_code, rust_name};
+use crate::wrappers::{
+    Generic, generic_parameter, is_callback, is_tool_callback, returns_error_code, rust_name,
+};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -159,7 +160,12 @@ fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
         Special::Rank => ["MPI_ANY_SOURCE", "MPI_PROC_NULL", "MPI_ROOT"].contains(&name),
         Special::Tag => name == "MPI_ANY_TAG",
         Special::Error => {
-            group.description == "success and error classes" && name != "MPI_ERR_LASTCODE"
+            // Codes of the tool interface are classes in some ABIs.
+            let errors = [
+                "success and error classes",
+                "error codes of the tool interface",
+            ];
+            errors.contains(&group.description.as_str()) && name != "MPI_ERR_LASTCODE"
         }
         Special::Keyval => group.description == "attribute keys",
         Special::ThreadLevel => prefix("MPI_THREAD_"),
@@ -181,7 +187,7 @@ fn belongs(special: Special, group: &ConstantGroup, name: &str) -> bool {
     }
 }
 
-const SPECIALS: [Special; 16] = [
+const SPECIALS: [Special; 20] = [
     Special::Rank,
     Special::Tag,
     Special::Error,
@@ -198,6 +204,10 @@ const SPECIALS: [Special; 16] = [
     Special::WindowLock,
     Special::Mode,
     Special::FilePosition,
+    Special::Verbosity,
+    Special::ObjectBinding,
+    Special::Scope,
+    Special::VariableClass,
 ];
 
 /// Returns the Rust code of the tables: pairs of the value in the standard ABI and in the other
@@ -376,9 +386,6 @@ pub fn wrapper(
     facts: &Parameters,
     constants: &AbiConstants,
 ) -> Result<String, String> {
-    if f.name.starts_with("MPI_T_") || f.module == "abi_queries" {
-        return Err("the interface differs between ABIs".into());
-    }
     if f.module == "handle_ints" {
         return match constants.handles {
             HandleForm::Int => Ok(handle_integer(f)),
@@ -412,7 +419,14 @@ pub fn wrapper(
     let mut out = format!(
         "\n/// `{name}`.\npub extern \"C-unwind\" fn wrap_{name}({parameters}site: CallSite){result} {{\n{before}"
     );
-    if !returns_error_code(f) {
+    if f.name.starts_with("MPI_T_") {
+        // No error handler is called, so there is no time between the body and the return.
+        writeln!(
+            out,
+            "    let code = native::wrap_{name}{generic}({arguments}site);\n{after}    own_error(code)\n}}"
+        )
+        .unwrap();
+    } else if !returns_error_code(f) {
         writeln!(out, "    native::wrap_{name}{generic}({arguments}site)\n}}").unwrap();
     } else if after.is_empty() {
         writeln!(
@@ -453,88 +467,6 @@ fn handle_integer(f: &Function) -> String {
     }
 }
 
-/// The library of another ABI.
-#[derive(Debug)]
-pub struct Library {
-    /// Rust code of tables and wrappers.
-    pub code: String,
-    /// Functions that the library exports: those with a generated wrapper and those written by
-    /// hand.
-    pub functions: Vec<Function>,
-    /// Entry points of all that the library exports, in the order of the core's table.
-    pub entries: Vec<EntryPoint>,
-    /// Functions that the library lacks, with the reason.
-    pub missing: Vec<(String, String)>,
-}
-
-impl Library {
-    fn add(&mut self, f: Function, wrapper: String, is_profiled: bool) {
-        self.entries.push(EntryPoint {
-            name: f.name.clone(),
-            wrapper,
-            is_profiled,
-        });
-        self.functions.push(f);
-    }
-}
-
-/// Returns the function under another name.
-fn renamed(f: &Function, name: &str) -> Function {
-    let mut renamed = f.clone();
-    let head = format!("{}(", f.name);
-    renamed.prototype = f.prototype.replacen(&head, &format!("{name}("), 1);
-    renamed.name = name.into();
-    renamed
-}
-
-/// Generates the library of another ABI. The wrappers written by hand are functions `wrap_MPI_X` of
-/// the ABI's crate.
-///
-/// # Errors
-/// A parameter without a kind, a constant that no code could convert, or another name of a function
-/// that does not exist.
-pub fn library(
-    functions: Vec<Function>,
-    facts: &Parameters,
-    constants: &AbiConstants,
-    own: &OwnFunctions,
-) -> Result<Library, String> {
-    let mut library = Library {
-        code: tables(constants)?,
-        functions: Vec::new(),
-        entries: Vec::new(),
-        missing: Vec::new(),
-    };
-    let wrapper_name = |f: &Function| format!("wrap_{}", f.name);
-    let find = |name: &String| functions.iter().find(|f| f.name == *name);
-    for name in &own.by_hand {
-        find(name).ok_or_else(|| format!("{name} is no function of the standard"))?;
-    }
-    for f in &functions {
-        let generated = match own.by_hand.contains(&f.name) {
-            true => Ok(String::new()),
-            false => wrapper(f, facts, constants),
-        };
-        match generated {
-            Ok(code) => {
-                library.code.push_str(&code);
-                library.add(f.clone(), wrapper_name(f), true);
-            }
-            Err(why) => library.missing.push((f.name.clone(), why)),
-        }
-    }
-    for (name, standard) in &own.aliases {
-        let f = find(standard).ok_or_else(|| format!("{standard}: no such function"))?;
-        library.add(renamed(f, name), wrapper_name(f), true);
-    }
-    for (functions, is_profiled) in [(&own.own, true), (&own.unprofiled, false)] {
-        for f in functions {
-            library.add(f.clone(), wrapper_name(f), is_profiled);
-        }
-    }
-    Ok(library)
-}
-
 /// The parts of a wrapper's code.
 #[derive(Default)]
 struct Wrapper {
@@ -562,7 +494,11 @@ impl Wrapper {
             });
         }
         if is_callback(p) {
-            self.declare(&name, "Callback<Abi>");
+            let ty = match is_tool_callback(p) {
+                true => "Callback",
+                false => "Callback<Abi>",
+            };
+            self.declare(&name, ty);
             return self.argument(name);
         }
         let Some(kind) = facts.kind(f, p)? else {
@@ -580,7 +516,8 @@ impl Wrapper {
                 self.declare(&name, &format!("{ty}<c_int>"));
                 self.argument(format!("{name}.replaced(&WEIGHTS)"))
             }
-            Kind::Address => {
+            // No variable of the core belongs to an object, so that address is never read.
+            Kind::Address | Kind::ObjectOfVariable => {
                 self.declare(&name, "Buf");
                 self.argument(name)
             }
@@ -633,7 +570,7 @@ impl Wrapper {
                 );
                 self.place(&name, "TypeIntegers", &new)
             }
-            Kind::IntegerOfHandle | Kind::ObjectOfVariable => Err("no rule converts it".into()),
+            Kind::IntegerOfHandle => Err("no rule converts it".into()),
         }
     }
 
@@ -675,9 +612,6 @@ impl Wrapper {
         facts: &Parameters,
     ) -> Result<(), String> {
         let (name, set) = (rust_name(&p.name), table_of_special(special));
-        if !SPECIALS.contains(&special) {
-            return Err("a set of the tool interface".into());
-        }
         let function = set.to_lowercase();
         if p.depth == 0 {
             self.declare(&name, "c_int");
@@ -774,10 +708,26 @@ impl Wrapper {
 /// Returns the expression for the number of elements of an array.
 fn length(f: &Function, p: &Param, facts: &Parameters) -> Result<String, String> {
     let name = facts.length(f, p).ok_or("an array without a length")?;
-    match f.params.iter().find(|p| p.name == name) {
-        Some(count) if count.depth == 0 => Ok(format!("length({} as i64)", rust_name(name))),
-        _ => Err(format!("no rule knows its length, {name}")),
-    }
+    let counted = f.params.iter().find(|p| p.name == name);
+    let counted = counted.ok_or_else(|| format!("no parameter is named {name}"))?;
+    let count = match (counted.depth, counted.array) {
+        (0, _) => format!("length({} as i64)", rust_name(name)),
+        // The number of elements comes in and goes out at an address.
+        (1, false) => format!("length_at({})", rust_name(name)),
+        // As many elements as the numbers of another array add up to.
+        _ => format!("sum({}, {})", rust_name(name), count_of(f, counted, facts)?),
+    };
+    // Only the root's arguments count.
+    Ok(match f.name.starts_with("MPI_Comm_spawn") {
+        true => format!("at_root(native_comm(comm), native_rank(root), || {count})"),
+        false => count,
+    })
+}
+
+fn count_of(f: &Function, p: &Param, facts: &Parameters) -> Result<String, String> {
+    let name = facts.length(f, p);
+    name.map(|name| format!("length({} as i64)", rust_name(name)))
+        .ok_or_else(|| format!("{} has no length", p.name))
 }
 
 /// Name of a handle's type without `MPI_`, as `HandleKind` has it.

@@ -10,8 +10,8 @@
 //!   wrappers. The build script of `garonne-abi-std` calls it.
 //! - [`conversions`]: Rust code of the wrappers of another ABI. The build script of
 //!   `garonne-abi-mpich` calls it.
-//! - [`abi_library`]: the table of these wrappers in the core, and the entry points of the library
-//!   that jumps through the table. The build scripts of `garonne-abi-std` and
+//! - [`abi_library`]: which functions that library has, the table of their wrappers in the core,
+//!   and the entry points that jump through the table. The build scripts of `garonne-abi-std` and
 //!   `garonne-libmpi-mpich` call it.
 //! - [`header`]: `mpi.h` and `docs/user/conformance.md`, which are committed. A test of
 //!   `garonne-abi-std` keeps them equal to the table.
@@ -32,8 +32,8 @@ pub mod parameters;
 pub mod table;
 pub mod wrappers;
 
-use abi_library::OwnFunctions;
-use conversions::{AbiConstants, HandleForm, Library};
+use abi_library::{Library, OwnFunctions};
+use conversions::{AbiConstants, HandleForm};
 use parameters::Parameters;
 use table::{ConstantGroup, Function};
 
@@ -93,7 +93,7 @@ pub fn mpich() -> Result<AbiConstants, String> {
 pub fn mpich_library() -> Result<Library, String> {
     let own = OwnFunctions::parse(MPICH_FUNCTIONS)
         .map_err(|e| format!("abi/mpich_functions.txt: {e}"))?;
-    conversions::library(functions()?, &parameters()?, &mpich()?, &own)
+    abi_library::library(functions()?, &parameters()?, &mpich()?, &own)
         .map_err(|e| format!("abi/mpich_functions.txt: {e}"))
 }
 

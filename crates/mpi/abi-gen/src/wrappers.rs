@@ -426,7 +426,7 @@ pub(crate) fn is_callback(p: &Param) -> bool {
 }
 
 /// Callbacks of the tool interface have the types of the standard ABI in every ABI.
-fn is_tool_callback(p: &Param) -> bool {
+pub(crate) fn is_tool_callback(p: &Param) -> bool {
     is_callback(p) && p.base.starts_with("MPI_T_")
 }
 

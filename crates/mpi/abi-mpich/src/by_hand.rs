@@ -2,9 +2,12 @@
 
 #![allow(non_snake_case, reason = "the names are those of the standard")]
 
-use crate::wrappers::{native_comm, native_keyval, own_error, own_rank};
+use crate::status::Status;
+use crate::wrappers::{STATUSES, native_comm, native_datatype, native_keyval, own_error, own_rank};
 use garonne_bodies::abi::OtherAbi;
-use garonne_bodies::abi::convert::{Buf, CallSite, Ptr, convert_attribute};
+use garonne_bodies::abi::convert::{
+    Buf, CallSite, ConstPtr, MPI_Aint, NumberPlace, Ptr, ShorterString, StrOut, convert_attribute,
+};
 use garonne_bodies::wrappers as native;
 use std::ffi::c_int;
 
@@ -12,6 +15,8 @@ use std::ffi::c_int;
 const HOST: c_int = 0x6440_0003;
 const IO: c_int = 0x6440_0005;
 const LASTUSEDCODE: c_int = 0x6440_000b;
+/// `MPI_ERR_ARG` of the standard ABI.
+const MPI_ERR_ARG: c_int = 13;
 
 /// `MPI_Comm_get_attr`.
 pub extern "C-unwind" fn wrap_MPI_Comm_get_attr(
@@ -66,6 +71,94 @@ pub extern "C-unwind" fn wrap_MPI_Abi_get_version(
     major.set_if(-1);
     minor.set_if(-1);
     0
+}
+
+/// Begins the text of the library's version, as programs expect that tell MPIs apart by it. The
+/// number is that of the oldest MPICH whose programs are tested.
+const VERSION: &str = "MPICH Version:      4.0.2\n";
+/// `MPI_MAX_LIBRARY_VERSION_STRING`.
+const VERSION_MAX: usize = 8192;
+
+/// `MPI_Get_library_version`.
+pub extern "C-unwind" fn wrap_MPI_Get_library_version(
+    version: StrOut,
+    length: Ptr<c_int>,
+    site: CallSite,
+) -> c_int {
+    let text = ShorterString::<VERSION_MAX>::new(version, VERSION_MAX);
+    own_error(native::then_MPI_Get_library_version(
+        text.native(),
+        length,
+        site,
+        || text.finish_after(VERSION, Some(length)),
+    ))
+}
+
+/// `MPI_Type_extent`.
+pub extern "C-unwind" fn wrap_MPI_Type_extent(
+    datatype: c_int,
+    extent: Ptr<MPI_Aint>,
+    site: CallSite,
+) -> c_int {
+    let (datatype, lower) = (native_datatype(datatype), NumberPlace::default());
+    own_error(native::wrap_MPI_Type_get_extent(
+        datatype,
+        lower.native(),
+        extent,
+        site,
+    ))
+}
+
+/// `MPI_Type_lb`.
+pub extern "C-unwind" fn wrap_MPI_Type_lb(
+    datatype: c_int,
+    lower: Ptr<MPI_Aint>,
+    site: CallSite,
+) -> c_int {
+    let (datatype, extent) = (native_datatype(datatype), NumberPlace::default());
+    own_error(native::wrap_MPI_Type_get_extent(
+        datatype,
+        lower,
+        extent.native(),
+        site,
+    ))
+}
+
+/// `MPI_Type_ub`.
+pub extern "C-unwind" fn wrap_MPI_Type_ub(
+    datatype: c_int,
+    upper: Ptr<MPI_Aint>,
+    site: CallSite,
+) -> c_int {
+    let (datatype, extent) = (native_datatype(datatype), NumberPlace::default());
+    own_error(native::then_MPI_Type_get_extent(
+        datatype,
+        upper,
+        extent.native(),
+        site,
+        // The lower bound lies at the program's place by now.
+        || upper.set_if(upper.get().unwrap_or(0).wrapping_add(extent.get())),
+    ))
+}
+
+/// `MPI_Status_c2f` and all functions like it: the layouts are equal.
+pub extern "C-unwind" fn wrap_MPI_Status_c2f(
+    from: ConstPtr<Status>,
+    to: Ptr<Status>,
+    _: CallSite,
+) -> c_int {
+    // `MPI_STATUS_IGNORE` is no status.
+    let copied = match STATUSES.iter().any(|(_, ignore)| *ignore == from.addr()) {
+        true => None,
+        false => from.get().ok(),
+    };
+    match copied {
+        Some(status) if !to.is_null() => {
+            to.set_if(status);
+            0
+        }
+        _ => own_error(MPI_ERR_ARG),
+    }
 }
 
 /// `MPIR_Dup_fn`, which `MPI_COMM_DUP_FN` and such name.

@@ -116,8 +116,10 @@ const GENERATIONS: u32 = 1 << 6;
 const FIRST_CHUNK: usize = 64;
 const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.ilog2()) as usize + 1;
 
-/// The most live objects of one kind.
-pub(crate) const OBJECTS_MAX: usize = 1 << INDEX_BITS;
+/// The most live objects of one kind. With fewer than the index has room for, no handle is less
+/// than [`FIRST_DYNAMIC`] above a multiple of the generation's bit. Another ABI has predefined
+/// handles there.
+pub(crate) const OBJECTS_MAX: usize = (1 << INDEX_BITS) - FIRST_DYNAMIC;
 
 struct TableSlot<T> {
     /// 0 while vacant, else 1 + the generation that a handle must bear.

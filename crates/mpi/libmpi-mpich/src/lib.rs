@@ -56,12 +56,4 @@ mod exports {
     include!(concat!(env!("OUT_DIR"), "/entry_points.rs"));
 }
 
-/// `MPI_UNWEIGHTED`, a pointer that programs compare and pass on.
-#[unsafe(no_mangle)]
-pub static MPI_UNWEIGHTED: usize = 10;
-/// `MPI_WEIGHTS_EMPTY`, a pointer that programs compare and pass on.
-#[unsafe(no_mangle)]
-pub static MPI_WEIGHTS_EMPTY: usize = 11;
-/// Shows that the library is Garonne's, and which one.
-#[unsafe(no_mangle)]
-pub static garonne_libmpi_mpich: u32 = 12;
+mod variables;

@@ -1,19 +1,29 @@
 //! Exported symbols of `libmpi.so.12`, what it needs, and what happens with a core that does not
 //! fit.
 
-use garonne_abi_gen::abi_library;
-use garonne_abi_gen::conversions::Library;
-use std::collections::BTreeSet;
+use garonne_abi_gen::abi_library::{self, Library};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::{env, fs};
 
-/// Variables that the library defines.
-const VARIABLES: [&str; 3] = [
-    "MPI_UNWEIGHTED",
-    "MPI_WEIGHTS_EMPTY",
-    "garonne_libmpi_mpich",
+/// Variables that the library defines, and their sizes in MPICH's library.
+const VARIABLES: [(&str, u64); 14] = [
+    ("MPI_UNWEIGHTED", 8),
+    ("MPI_WEIGHTS_EMPTY", 8),
+    ("MPIR_C_MPI_UNWEIGHTED", 8),
+    ("MPIR_C_MPI_WEIGHTS_EMPTY", 8),
+    ("MPI_T_PVAR_ALL_HANDLES", 8),
+    ("MPI_F_STATUS_IGNORE", 8),
+    ("MPI_F_STATUSES_IGNORE", 8),
+    ("MPI_F08_STATUS_IGNORE", 8),
+    ("MPI_F08_STATUSES_IGNORE", 8),
+    ("MPIR_F08_MPI_STATUS_IGNORE_OBJ", 20),
+    ("MPIR_F08_MPI_STATUSES_IGNORE_OBJ", 20),
+    ("MPIR_F08_MPI_BOTTOM", 4),
+    ("MPIR_F08_MPI_IN_PLACE", 4),
+    ("garonne_libmpi_mpich", 4),
 ];
 
 /// The library, built in the profile of this test.
@@ -54,24 +64,31 @@ fn output_of(tool: &str, arguments: &[&str], library: &Path) -> String {
     String::from_utf8(output.stdout).expect("names are ASCII")
 }
 
-fn exported() -> BTreeSet<String> {
-    let text = output_of("nm", &["-D", "--defined-only"], &library());
-    let names = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2));
-    names.map(String::from).collect()
+/// Names of what the library exports, with their sizes.
+fn exported() -> BTreeMap<String, u64> {
+    let text = output_of("nm", &["-D", "-S", "--defined-only"], &library());
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, size, _, name] = words[..] else {
+            panic!("no size: {line}");
+        };
+        let size = u64::from_str_radix(size, 16).expect("a size");
+        found.insert(name.to_owned(), size);
+    }
+    found
 }
 
 #[test]
 fn the_library_exports_its_functions_under_both_names_its_variables_and_nothing_else() {
-    let mut expected: BTreeSet<String> = VARIABLES.map(String::from).into();
+    let mut expected: BTreeSet<String> = VARIABLES.map(|(name, _)| name.into()).into();
     for entry in generated().entries {
         if entry.is_profiled {
             expected.insert(format!("P{}", entry.name));
         }
         expected.insert(entry.name);
     }
-    let found = exported();
+    let found: BTreeSet<String> = exported().into_keys().collect();
     let none = Vec::<&String>::new();
     assert_eq!(
         found.difference(&expected).collect::<Vec<_>>(),
@@ -83,6 +100,25 @@ fn the_library_exports_its_functions_under_both_names_its_variables_and_nothing_
         none,
         "missing"
     );
+}
+
+#[test]
+fn variables_have_the_sizes_that_programs_copy() {
+    let found = exported();
+    for (name, size) in VARIABLES {
+        assert_eq!(found.get(name), Some(&size), "{name}");
+    }
+}
+
+#[test]
+fn a_function_that_the_core_exports_is_never_found_there() {
+    let found = exported();
+    let functions = garonne_abi_gen::functions().expect("the table parses");
+    let both = functions
+        .iter()
+        .flat_map(|f| [f.name.clone(), format!("P{}", f.name)]);
+    let missing: Vec<String> = both.filter(|name| !found.contains_key(name)).collect();
+    assert_eq!(missing, Vec::<String>::new());
 }
 
 #[test]

@@ -16,7 +16,10 @@ use std::marker::PhantomData;
 
 pub use super::*;
 pub use crate::c_args::Buf;
-pub use crate::handle::{MPI_Aint, MPI_Count, MPI_Offset};
+pub use crate::handle::{
+    MPI_Aint, MPI_Count, MPI_Offset, MPI_T_cvar_handle, MPI_T_enum, MPI_T_event_instance,
+    MPI_T_event_registration, MPI_T_pvar_handle, MPI_T_pvar_session,
+};
 
 /// Conversion of handles that C passes as `T`.
 pub trait HandleConversion<T>: Abi {
@@ -145,6 +148,26 @@ fn unwritten(count: usize) -> impl Iterator<Item = Cell<c_int>> {
 /// Number of elements of an array of which the call says the length.
 pub fn length(count: i64) -> usize {
     usize::try_from(count).unwrap_or(0)
+}
+
+/// Number of elements of an array whose length the call reads and changes.
+pub fn length_at(count: Ptr<c_int>) -> usize {
+    count.get().map_or(0, |count| length(count.into()))
+}
+
+/// Sum of the first `count` numbers, without negative ones.
+pub fn sum(numbers: ConstPtr<c_int>, count: usize) -> usize {
+    let numbers = numbers.slice(count).unwrap_or_default();
+    numbers.iter().map(|number| length((*number).into())).sum()
+}
+
+/// Returns the number of elements at the root, and 0 at other processes, whose argument means
+/// nothing.
+pub fn at_root(comm: MPI_Comm, root: c_int, count: impl FnOnce() -> usize) -> usize {
+    match objects::comm(comm) {
+        Ok(comm) if c_int::try_from(comm.rank()) == Ok(root) => count(),
+        _ => 0,
+    }
 }
 
 /// Number of processes with which each process exchanges data: the communicator's, or those of the
@@ -512,6 +535,22 @@ impl IntPlace {
     }
 }
 
+/// A place of the wrapper's own for a number that a call returns.
+#[derive(Debug, Default)]
+pub struct NumberPlace<T: Copy>(Cell<T>);
+
+impl<T: Copy + Default> NumberPlace<T> {
+    /// Returns the place for the call.
+    pub fn native(&self) -> Ptr<T> {
+        Ptr::lent(&self.0)
+    }
+
+    /// Returns what the call has written, or zero.
+    pub fn get(&self) -> T {
+        self.0.get()
+    }
+}
+
 /// The address of a buffer that a call returns.
 #[derive(Debug)]
 pub struct BufferPlace {
@@ -578,11 +617,17 @@ impl<const N: usize> ShorterString<N> {
 
     /// Stores as much of the string as fits, and its length.
     pub fn finish(&self, length: Option<Ptr<c_int>>) {
+        self.finish_after("", length);
+    }
+
+    /// Stores `before` and as much of the string as fits, and the length of both.
+    pub fn finish_after(&self, before: &str, length: Option<Ptr<c_int>>) {
         let bytes: Vec<u8> = self.native.iter().map(Cell::get).collect();
         let Ok(text) = CStr::from_bytes_until_nul(&bytes) else {
             return;
         };
-        let written = self.place.write(&text.to_string_lossy(), self.room);
+        let text = format!("{before}{}", text.to_string_lossy());
+        let written = self.place.write(&text, self.room);
         if let (Ok(written), Some(length)) = (written, length) {
             length.set_if(written as c_int);
         }
