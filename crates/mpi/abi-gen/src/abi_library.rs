@@ -24,6 +24,8 @@ pub struct OwnFunctions {
     pub own: Vec<Function>,
     /// Functions without a profiling name, written by hand.
     pub unprofiled: Vec<Function>,
+    /// Functions that other libraries call, and no program: they are in no header. Written by hand.
+    pub internal: Vec<String>,
 }
 
 /// A function that has the wrapper of another one. If it is one of the standard, it has no wrapper
@@ -79,6 +81,9 @@ impl OwnFunctions {
                 }
                 "beyond the standard" => parsed.own.push(declared(line)?),
                 "without a profiling name" => parsed.unprofiled.push(declared(line)?),
+                "for other libraries" => parsed
+                    .internal
+                    .extend(line.split_whitespace().map(String::from)),
                 _ => return Err(wrong("no section or no such section")),
             }
         }
@@ -183,6 +188,12 @@ pub fn library(
             library.add(f.clone(), wrapper_name(f), is_profiled);
         }
     }
+    let internal = own.internal.iter().map(|name| EntryPoint {
+        name: name.clone(),
+        wrapper: format!("wrap_{name}"),
+        is_profiled: false,
+    });
+    library.entries.extend(internal);
     Ok(library)
 }
 

@@ -25,13 +25,22 @@ pub fn write(name: &str, text: &str) -> Result<(), String> {
 /// Has the shared library linked under the name `soname`, so that it needs `libmpi_abi.so.1`, which
 /// the loader searches in `runpath`, and stays loaded.
 ///
-/// The need is written even if no symbol is linked. An empty library stands in for
-/// `libmpi_abi.so.1`, which need not be built yet.
+/// # Errors
+/// As [`link_above`].
+pub fn link_above_the_core(soname: &str, runpath: &str) -> Result<(), String> {
+    link_above("libmpi_abi.so.1", soname, runpath)
+}
+
+/// Has the shared library linked under the name `soname`, so that it needs the library `needed`,
+/// which the loader searches in `runpath`, and stays loaded.
+///
+/// The need is written even if no symbol is linked. An empty library stands in for `needed`, which
+/// need not be built yet.
 ///
 /// # Errors
 /// The C compiler is missing or cannot make a shared library.
-pub fn link_above_the_core(soname: &str, runpath: &str) -> Result<(), String> {
-    let stub = empty_library(&out_dir()?, "libmpi_abi.so.1")?;
+pub fn link_above(needed: &str, soname: &str, runpath: &str) -> Result<(), String> {
+    let stub = empty_library(&out_dir()?, needed)?;
     for argument in [
         format!("-Wl,-soname,{soname}"),
         "-Wl,-z,nodelete".into(),

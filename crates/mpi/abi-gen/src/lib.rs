@@ -107,3 +107,14 @@ const FORTRAN: &str = include_str!("../abi/fortran.txt");
 pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
     fortran::routines(&functions()?, &parameters()?, FORTRAN)
 }
+
+/// Text of `abi/openmpi_fortran.txt`.
+const OPENMPI_FORTRAN: &str = include_str!("../abi/openmpi_fortran.txt");
+
+/// Returns the integers of predefined handles in Open MPI's Fortran ABI.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn openmpi_fortran() -> Result<Vec<ConstantGroup>, String> {
+    table::constants(OPENMPI_FORTRAN).map_err(|e| format!("abi/openmpi_fortran.txt: {e}"))
+}

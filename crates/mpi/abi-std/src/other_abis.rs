@@ -21,6 +21,7 @@ mod mpich {
 
     use super::{FunctionTable, c_void};
     use garonne_abi_mpich::by_hand::*;
+    use garonne_abi_mpich::languages::*;
     use garonne_abi_mpich::wrappers::*;
 
     include!(concat!(env!("OUT_DIR"), "/mpich_functions.rs"));

@@ -18,7 +18,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 fn create<A: Abi>(
     kind: AttrKind,
@@ -51,6 +51,7 @@ pub(crate) fn comm_create_keyval<A: Abi>(
             copy,
             delete,
             extra,
+            convention: OnceLock::new(),
         },
         keyval,
     )
@@ -70,6 +71,7 @@ pub(crate) fn type_create_keyval<A: Abi>(
             copy,
             delete,
             extra,
+            convention: OnceLock::new(),
         },
         keyval,
     )
@@ -89,6 +91,7 @@ pub(crate) fn win_create_keyval<A: Abi>(
             copy,
             delete,
             extra,
+            convention: OnceLock::new(),
         },
         keyval,
     )
@@ -147,6 +150,7 @@ pub(crate) fn keyval_create<A: Abi>(
             copy,
             delete,
             extra,
+            convention: OnceLock::new(),
         },
         keyval,
     )

@@ -6,18 +6,22 @@
 
 use crate::abi::{Abi, HandleCell, HandleKind, StatusLayout};
 use crate::c_args::{Buf, Callback};
+use crate::callback_conventions::{
+    ErrhandlerConvention, KeyConvention, ReductionCaller, ReductionConvention,
+};
 use crate::constants::MPI_ERR_OTHER;
 use crate::cpp_exceptions::{self, Exception, catch_exception, set_pending};
 use crate::datatype_refs::TypeRef;
 use garonne_mpi::attr::AttrCallbacks;
 use garonne_mpi::datatype::Datatype;
+use garonne_mpi::errhandler::ErrhandlerCallback;
 use garonne_mpi::op::UserOp;
 use garonne_mpi::request::Status;
 use garonne_mpi::request::generalized::GeneralizedFunctions;
 use garonne_sync::user::UserMem;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// `MPI_*_copy_attr_function`.
 type CopyFn<H> = unsafe extern "C-unwind" fn(
@@ -35,7 +39,7 @@ type ErrhandlerFn = unsafe extern "C-unwind" fn(*mut HandleCell, *mut c_int, ...
 
 /// Calls a function that returns an error code. An exception counts as failure; the enclosing MPI
 /// call throws it again.
-fn code<A: Abi>(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
+pub(crate) fn code<A: Abi>(call: impl FnOnce() -> c_int + Copy) -> Result<(), i32> {
     match catch_exception(call) {
         Ok(0) => Ok(()),
         Ok(error) => Err(A::native_error(error)),
@@ -56,6 +60,15 @@ pub(crate) struct AttributeCallbacks<A> {
     pub delete: Callback<A>,
     /// Passed along.
     pub extra: Buf,
+    /// How functions of another language are called.
+    pub convention: OnceLock<KeyConvention>,
+}
+
+impl<A: Abi> AttributeCallbacks<A> {
+    /// Returns the object and the key as the program's functions get them.
+    fn arguments(&self, owner: usize, keyval: i32) -> (A::Handle, c_int) {
+        (A::handle(self.kind, owner), A::keyval(keyval))
+    }
 }
 
 impl<A: Abi> AttrCallbacks for AttributeCallbacks<A> {
@@ -67,11 +80,16 @@ impl<A: Abi> AttrCallbacks for AttributeCallbacks<A> {
         let Some(copy) = (unsafe { self.copy.function::<CopyFn<A::Handle>>() }) else {
             return Ok(None);
         };
+        if let Some(convention) = self.convention.get() {
+            let function = copy as usize;
+            let arguments = self.arguments(owner, keyval);
+            return convention.copy::<A>(function, arguments, self.extra.raw(), value);
+        }
         let mut copied: usize = 0;
         let mut flag: c_int = 0;
         let value = Buf::from_addr(value).raw();
         let (to, flag_at) = ((&raw mut copied).cast(), &raw mut flag);
-        let (owner, keyval) = (A::handle(self.kind, owner), A::keyval(keyval));
+        let (owner, keyval) = self.arguments(owner, keyval);
         // SAFETY: the program's function, called as its prototype says; both places outlive the
         // call.
         code::<A>(|| unsafe { copy(owner, keyval, self.extra.raw(), value, to, flag_at) })?;
@@ -83,30 +101,62 @@ impl<A: Abi> AttrCallbacks for AttributeCallbacks<A> {
         let Some(delete) = (unsafe { self.delete.function::<DeleteFn<A::Handle>>() }) else {
             return Ok(());
         };
+        if let Some(convention) = self.convention.get() {
+            let function = delete as usize;
+            let arguments = self.arguments(owner, keyval);
+            return convention.delete::<A>(function, arguments, self.extra.raw(), value);
+        }
         let value = Buf::from_addr(value).raw();
-        let (owner, keyval) = (A::handle(self.kind, owner), A::keyval(keyval));
+        let (owner, keyval) = self.arguments(owner, keyval);
         // SAFETY: the program's function, called as its prototype says.
         code::<A>(|| unsafe { delete(owner, keyval, value, self.extra.raw()) })
     }
 }
 
-/// Wraps a program's error handler.
-pub(crate) fn errhandler<A: Abi>(
+/// The function of a program's error handler.
+pub(crate) struct ErrhandlerFunction<A> {
+    /// Kind of the objects that have the handler.
     kind: HandleKind,
     function: Callback<A>,
-) -> garonne_mpi::errhandler::ErrhandlerFn {
-    Box::new(move |object, code| {
-        let (mut object, mut code) = (A::handle_cell(kind, object), A::error(code));
+    /// How a function of another language is called.
+    pub convention: OnceLock<ErrhandlerConvention>,
+}
+
+impl<A: Abi> ErrhandlerFunction<A> {
+    pub fn new(kind: HandleKind, function: Callback<A>) -> Self {
+        Self {
+            kind,
+            function,
+            convention: OnceLock::new(),
+        }
+    }
+}
+
+impl<A: Abi> ErrhandlerCallback for ErrhandlerFunction<A> {
+    fn call(&self, object: usize, code: i32) {
+        let convention = self.convention.get();
+        let cell = match convention {
+            Some(ErrhandlerConvention::Handles(handle_cell)) => *handle_cell,
+            _ => A::handle_cell,
+        };
+        let (mut object, mut code) = (cell(self.kind, object), A::error(code));
         // SAFETY: the program gave this callback as an error handler.
-        if let Some(handler) = unsafe { function.function::<ErrhandlerFn>() } {
-            let (object, code) = (&raw mut object, &raw mut code);
+        let Some(handler) = (unsafe { self.function.function::<ErrhandlerFn>() }) else {
+            return;
+        };
+        let (object, code) = (&raw mut object, &raw mut code);
+        let called = match convention {
+            Some(ErrhandlerConvention::Through(through)) => {
+                catch_exception(|| through.call(self.kind, object, code, handler as usize))
+            }
             // SAFETY: the program's function, called as its prototype says; both places outlive the
             // call.
-            if let Err(exception) = catch_exception(|| unsafe { handler(object, code) }) {
-                set_pending(exception);
-            }
+            _ => catch_exception(|| unsafe { handler(object, code) }),
+        };
+        if let Err(exception) = called {
+            set_pending(exception);
         }
-    })
+    }
 }
 
 /// `MPI_Grequest_query_function`.
@@ -126,11 +176,44 @@ pub(crate) struct GeneralizedCallbacks<A> {
     pub cancel: Callback<A>,
     /// Passed along.
     pub extra: Buf,
+    /// The functions are Fortran's: they return the error code by a last argument.
+    pub is_fortran: AtomicBool,
+}
+
+/// Query function of Fortran.
+type FortranQueryFn<S> = unsafe extern "C-unwind" fn(*mut c_void, *mut S, *mut c_int);
+/// Free function of Fortran.
+type FortranFreeFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_int);
+/// Cancel function of Fortran, with a `LOGICAL`.
+type FortranCancelFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_int, *mut c_int);
+
+impl<A: Abi> GeneralizedCallbacks<A> {
+    /// Calls a function of Fortran, which gets a place for the error code.
+    fn fortran(call: impl FnOnce(*mut c_int) + Copy) -> Result<(), i32> {
+        code::<A>(|| {
+            let mut code = 0;
+            call(&raw mut code);
+            code
+        })
+    }
+
+    fn is_fortran(&self) -> bool {
+        self.is_fortran.load(Ordering::Relaxed)
+    }
 }
 
 impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
     fn query(&self) -> Result<Status, i32> {
         let mut status = A::Status::encode(&Status::EMPTY);
+        if self.is_fortran() {
+            let at = &raw mut status;
+            // SAFETY: the program gave this callback as a query function of Fortran.
+            if let Some(query) = unsafe { self.query.function::<FortranQueryFn<A::Status>>() } {
+                // SAFETY: the program's function; the status outlives the call.
+                Self::fortran(|code| unsafe { query(self.extra.raw(), at, code) })?;
+            }
+            return Ok(status.decode());
+        }
         // SAFETY: the program gave this callback as a query function.
         if let Some(query) = unsafe { self.query.function::<QueryFn<A::Status>>() } {
             let at = &raw mut status;
@@ -142,6 +225,14 @@ impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
     }
 
     fn free(&self) -> Result<(), i32> {
+        if self.is_fortran() {
+            // SAFETY: the program gave this callback as a free function of Fortran.
+            let free = unsafe { self.free.function::<FortranFreeFn>() };
+            // SAFETY: the program's function, called as its prototype says.
+            return free.map_or(Ok(()), |free| {
+                Self::fortran(|code| unsafe { free(self.extra.raw(), code) })
+            });
+        }
         // SAFETY: the program gave this callback as a free function.
         let Some(free) = (unsafe { self.free.function::<FreeFn>() }) else {
             return Ok(());
@@ -151,6 +242,16 @@ impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
     }
 
     fn cancel(&self, complete: bool) -> Result<(), i32> {
+        if self.is_fortran() {
+            let mut complete = c_int::from(complete);
+            let complete = &raw mut complete;
+            // SAFETY: the program gave this callback as a cancel function of Fortran.
+            let cancel = unsafe { self.cancel.function::<FortranCancelFn>() };
+            // SAFETY: the program's function, called as its prototype says.
+            return cancel.map_or(Ok(()), |cancel| {
+                Self::fortran(|code| unsafe { cancel(self.extra.raw(), complete, code) })
+            });
+        }
         // SAFETY: the program gave this callback as a cancel function.
         let Some(cancel) = (unsafe { self.cancel.function::<CancelFn>() }) else {
             return Ok(());
@@ -180,6 +281,8 @@ enum CountedFunction {
     Int(UserFn),
     /// A function that takes `MPI_Count` counts.
     Large(UserFnLarge),
+    /// A function of another language, which this one calls.
+    Through(ReductionCaller, usize),
 }
 
 impl UserFunction {
@@ -201,6 +304,21 @@ impl UserFunction {
             function,
             handle_cell: A::handle_cell,
         })
+    }
+
+    /// Returns the function as another language wants it called.
+    pub fn with(self, convention: ReductionConvention) -> Self {
+        match (convention, self.function) {
+            (ReductionConvention::Handles(handle_cell), function) => Self {
+                function,
+                handle_cell,
+            },
+            (ReductionConvention::Through(caller), CountedFunction::Int(function)) => Self {
+                function: CountedFunction::Through(caller, function as usize),
+                ..self
+            },
+            _ => self,
+        }
     }
 }
 
@@ -266,19 +384,25 @@ impl UserOp for UserReduction {
         let mut handle =
             (self.function.handle_cell)(HandleKind::Datatype, self.datatype.handle().0);
         let handle = &raw mut handle;
+        let in_parts = |call: &dyn Fn(*mut c_void, *mut c_void, *mut c_int)| {
+            let mut done = 0;
+            while done < count {
+                let mut len = (count - done).min(c_int::MAX as u64) as c_int;
+                let offset = (done as i64 * datatype.extent()) as isize;
+                let (left, right) = (at(invec, offset), at(inoutvec, offset));
+                done += len as u64;
+                let len = &raw mut len;
+                self.run(|| call(left, right, len));
+            }
+        };
         match self.function.function {
-            CountedFunction::Int(function) => {
-                let mut done = 0;
-                while done < count {
-                    let mut len = (count - done).min(c_int::MAX as u64) as c_int;
-                    let offset = (done as i64 * datatype.extent()) as isize;
-                    let (left, right) = (at(invec, offset), at(inoutvec, offset));
-                    done += len as u64;
-                    let len = &raw mut len;
-                    // SAFETY: the program's function, called as its prototype says on memory the
-                    // reduction owns.
-                    self.run(|| unsafe { function(left, right, len, handle) });
-                }
+            // SAFETY: the program's function, called as its prototype says on memory the reduction
+            // owns.
+            CountedFunction::Int(function) => in_parts(&|left, right, len| unsafe {
+                function(left, right, len, handle);
+            }),
+            CountedFunction::Through(caller, function) => {
+                in_parts(&|left, right, len| caller.call((left, right), len, handle, function));
             }
             CountedFunction::Large(function) => {
                 let mut len = count as i64;

@@ -3,7 +3,7 @@
 use crate::abi::{Abi, HandleKind};
 use crate::c_args::{Callback, Ptr, StrIn, StrOut};
 use crate::call::{CallError, CallId, ErrorObject, Result, unimplemented_string};
-use crate::callback;
+use crate::callback::ErrhandlerFunction;
 use crate::comm_contexts::RevivedHandle;
 use crate::constants::*;
 use crate::handle::*;
@@ -76,7 +76,7 @@ fn invoke_handler(call: CallId, holder: ErrorObject, fault: CallError) -> c_int 
         Errhandler::User(user) => {
             let code = recent_errors::record(call, site, fault.error());
             let _shown = fault.comm().map(RevivedHandle::new);
-            (user.callback)(object, code);
+            user.callback.call(object, code);
             code
         }
         Errhandler::Fatal | Errhandler::Abort => fatal(call, site, fault.error()),
@@ -303,8 +303,8 @@ fn create<A: Abi>(
         ErrhandlerKind::Session => HandleKind::Session,
         ErrhandlerKind::Window => HandleKind::Win,
     };
-    let function = callback::errhandler(object, function);
-    return_errhandler(Errhandler::user(kind, function), out)
+    let callback = Box::new(ErrhandlerFunction::new(object, function));
+    return_errhandler(Errhandler::user(kind, callback), out)
 }
 
 pub(crate) fn comm_set_errhandler(_: CallId, on: MPI_Comm, handler: MPI_Errhandler) -> Result<()> {

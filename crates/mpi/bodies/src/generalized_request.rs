@@ -12,6 +12,7 @@ use garonne_mpi::error::Class;
 use garonne_mpi::request::Completion;
 use garonne_mpi::request::generalized;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub(crate) fn grequest_start<A: Abi>(
     _: CallId,
@@ -26,6 +27,7 @@ pub(crate) fn grequest_start<A: Abi>(
         free,
         cancel,
         extra,
+        is_fortran: AtomicBool::new(false),
     };
     let (general, request) = generalized::start(&init_state::process()?, Box::new(operations));
     return_generalized(request, general, out)

@@ -33,6 +33,7 @@ mod c_args;
 mod call;
 mod call_site;
 mod callback;
+pub mod callback_conventions;
 mod coll;
 mod comm;
 mod comm_contexts;

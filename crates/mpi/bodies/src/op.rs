@@ -4,6 +4,7 @@ use crate::abi::Abi;
 use crate::c_args::{Buf, Callback, Ptr};
 use crate::call::{CallError, CallId, Result};
 use crate::callback::{UserFunction, UserReduction};
+use crate::callback_conventions::ReductionConvention;
 use crate::coll::check_buffer;
 use crate::constants::*;
 use crate::datatype_refs::TypeRef;
@@ -15,11 +16,13 @@ use garonne_mpi::coll::reduce_local as reduce;
 use garonne_mpi::error::Class;
 use garonne_mpi::op::{Commutativity, Op};
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An operation that the program made.
 pub(crate) struct UserOpEntry {
     function: UserFunction,
+    /// The function as another language wants it called.
+    converted: OnceLock<UserFunction>,
     commutes: Commutativity,
 }
 
@@ -52,7 +55,8 @@ pub(crate) fn resolve_op(handle: MPI_Op, datatype: MPI_Datatype) -> Result<Resol
 
 #[inline(never)]
 fn bind_op(made: &UserOpEntry, datatype: MPI_Datatype) -> ResolvedOp {
-    let bound = Arc::new(UserReduction::new(made.function, TypeRef::new(datatype)));
+    let function = made.converted.get().unwrap_or(&made.function);
+    let bound = Arc::new(UserReduction::new(*function, TypeRef::new(datatype)));
     ResolvedOp {
         op: Op::user(bound.clone(), made.commutes),
         bound: Some(bound),
@@ -71,7 +75,19 @@ fn create(function: Option<UserFunction>, commute: c_int, out: Ptr<MPI_Op>) -> R
     } else {
         Commutativity::No
     };
-    out.set(publish(user_ops(), UserOpEntry { function, commutes })?)
+    let entry = UserOpEntry {
+        function,
+        converted: OnceLock::new(),
+        commutes,
+    };
+    out.set(publish(user_ops(), entry)?)
+}
+
+/// Says how the function of an operation wants to be called. The first time counts.
+pub(crate) fn set_convention(handle: MPI_Op, convention: ReductionConvention) {
+    if let Some(made) = user_ops().get(handle) {
+        let _ = made.converted.set(made.function.with(convention));
+    }
 }
 
 pub(crate) fn op_create<A: Abi>(

@@ -33,12 +33,15 @@ pub fn stored(value: isize) -> *mut c_void {
 /// Returns the number that Fortran gets for what C keeps: the one that Fortran set, or the address
 /// that C set.
 fn loaded(kept: isize) -> isize {
+    number_at(kept as usize).unwrap_or(kept)
+}
+
+/// Returns the number that Fortran has set, if what C keeps is the address of one.
+pub fn number_at(kept: usize) -> Option<isize> {
     let numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-    match numbers.addresses.contains(&(kept as usize)) {
-        // SAFETY: the address of a number that lives as long as the process.
-        true => unsafe { *(kept as *const isize) },
-        false => kept,
-    }
+    let is_number = numbers.addresses.contains(&kept);
+    // SAFETY: the address of a number that lives as long as the process.
+    is_number.then(|| unsafe { *(kept as *const isize) })
 }
 
 /// Returns what a predefined key means in Fortran: the number at C's address.

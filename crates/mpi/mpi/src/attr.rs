@@ -7,6 +7,7 @@
 use crate::error::{Class, Error, Result};
 use crate::limits::{FREED_KEYVALS_MIN, KEYVALS_MAX};
 use crate::ordered_map::OrderedMap;
+use std::any::Any;
 use std::collections::HashMap;
 // No user code runs under these locks and every update is a single insertion or removal.
 use garonne_sync::mutex::lock;
@@ -24,7 +25,7 @@ pub enum AttrKind {
 }
 
 /// The program's callbacks for copying and deleting an attribute.
-pub trait AttrCallbacks: Send + Sync {
+pub trait AttrCallbacks: Any + Send + Sync {
     /// The object with handle `owner` is duplicated: the value for the new object, or `None` to
     /// leave it out. `Err` carries the user's error code.
     fn copy(&self, owner: usize, keyval: i32, value: usize) -> Result<Option<usize>, i32>;
@@ -124,6 +125,12 @@ impl Keyvals {
             table.forget();
         }
         Ok(())
+    }
+
+    /// Returns the callbacks of a key that was not freed.
+    pub fn callbacks(&self, keyval: i32) -> Option<Arc<dyn AttrCallbacks>> {
+        let key = lock(&self.0).keys.get(&keyval).cloned()?;
+        Some(key.callbacks.clone())
     }
 
     /// A key under which attributes may be set.

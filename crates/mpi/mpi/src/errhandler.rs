@@ -1,6 +1,7 @@
 //! Error handlers as values (MPI 5.0 section 9.3). Communicators, windows, files and sessions own
 //! one each; the edge, where errors meet the program, does what they say.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -32,16 +33,19 @@ pub enum ErrhandlerKind {
     Session,
 }
 
-/// The signature of a user's handler: the edge's handle of the object and the error code. It may
-/// not return.
-pub type ErrhandlerFn = Box<dyn Fn(usize, i32) + Send + Sync>;
+/// The function of a program's error handler.
+pub trait ErrhandlerCallback: Any + Send + Sync {
+    /// Calls the function with the edge's handle of the object and the error code. It may not
+    /// return.
+    fn call(&self, object: usize, code: i32);
+}
 
 /// A program's error handler.
 pub struct UserHandler {
     /// Kind of object that the handler may be attached to.
     pub kind: ErrhandlerKind,
     /// The function.
-    pub callback: ErrhandlerFn,
+    pub callback: Box<dyn ErrhandlerCallback>,
     /// The edge's handle of this handler, 0 while it has none, so that `MPI_*_get_errhandler` gives
     /// the same again.
     pub handle: AtomicUsize,
@@ -59,7 +63,7 @@ impl fmt::Debug for UserHandler {
 
 impl Errhandler {
     /// A handler that calls the program's function.
-    pub fn user(kind: ErrhandlerKind, callback: ErrhandlerFn) -> Self {
+    pub fn user(kind: ErrhandlerKind, callback: Box<dyn ErrhandlerCallback>) -> Self {
         Errhandler::User(Arc::new(UserHandler {
             kind,
             callback,

@@ -480,10 +480,11 @@ fn duplicates_take_attributes_and_error_handler_but_not_the_name_nor_the_hints()
 #[test]
 fn an_error_handler_made_for_windows_does_not_fit_a_communicator() {
     job(1, |world| {
-        let window = Errhandler::user(
-            crate::errhandler::ErrhandlerKind::Window,
-            Box::new(|_, _| ()),
-        );
+        struct Ignore;
+        impl crate::errhandler::ErrhandlerCallback for Ignore {
+            fn call(&self, _: usize, _: i32) {}
+        }
+        let window = Errhandler::user(crate::errhandler::ErrhandlerKind::Window, Box::new(Ignore));
         assert_eq!(
             world.set_errhandler(window).err().unwrap().class,
             Class::Arg

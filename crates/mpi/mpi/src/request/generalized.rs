@@ -4,11 +4,12 @@ use super::{Completion, Outcome, Request, Status};
 use crate::error::{Error, Result};
 use crate::process::Process;
 use garonne_progress::messaging::{AnyOfWaiter, WaitTarget};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The program's functions of one generalised request. `Err` carries the program's error code.
-pub trait GeneralizedFunctions: Send + Sync {
+pub trait GeneralizedFunctions: Any + Send + Sync {
     /// Fills in the status of the completed operation.
     fn query(&self) -> Result<Status, i32>;
     /// The last use of the request is over.
@@ -56,6 +57,11 @@ impl GeneralizedRequest {
         } else {
             Ok(())
         }
+    }
+
+    /// Returns the program's functions.
+    pub fn functions(&self) -> &dyn GeneralizedFunctions {
+        &*self.operations
     }
 
     /// Whether it was both freed and completed: nobody needs it any more.
