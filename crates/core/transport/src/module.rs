@@ -74,11 +74,19 @@ pub struct ModuleContext<'a> {
     pub me: Peer,
     /// Ranks of the world.
     pub world: u32,
+    /// Engine of the rank whose transport it is; a rank of several threads may have several.
+    pub shard: u32,
     /// Words of the user for the module; each module has its own.
     pub options: &'a str,
     /// Transport that the new one wraps; `None`: it is to reach peers by itself.
     pub inner: Option<Box<dyn DynTransport>>,
+    /// What is called when the rank leaves the job. The module may add to it.
+    pub at_leave: &'a mut Vec<LeaveHook>,
 }
+
+/// Function of a module that a rank calls each time it leaves its job: all that it sent has been
+/// delivered. A process mostly ends without dropping its transports, so records are written here.
+pub type LeaveHook = Box<dyn FnMut() + Send>;
 
 /// Entry of a module: makes a transport, or says why it does not.
 pub type CreateTransport = fn(ModuleContext<'_>) -> Result<Box<dyn DynTransport>, String>;

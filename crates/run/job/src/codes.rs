@@ -227,6 +227,10 @@ codes! {
         "`garonne network drain` was asked to leave a network alone that is needed. It is all that a host has in use, or all that two hosts have in common between which no third host leads. Or it is the only one by which an agent reaches the one that it reports to. Networks count that ranks may use (GARONNE_NETWORKS) and that have a link. Or `garonne network add` was asked to use a part of a network that is left alone as a whole. Nothing has changed.",
         "The line names the network and the hosts. Whether routers lead from one network to another is not known beforehand: where both hosts have one, they are taken to reach each other.",
         "Use another network first (`garonne network add`), also one that the hosts have got since the job began; or leave it alone when the job is over.";
+    G0233: "a transport module cannot be used",
+        "`--transport-module` or GARONNE_TRANSPORT_MODULES names a file that all packets of the ranks are to go through, and it is no module for this build; or the module refuses its options.",
+        "The line names the file and the reason: it is not there (on this host), it is no library, it exports no garonne_transport_module, or compiler, crates or their sources differ from this build's. Or it is what the module says.",
+        "Build the module with the sources and the compiler of this Garonne (docs/contributing/add-a-transport.md, \"As a module\"). The file must be at the same place on every host.";
     G0240: "a rank runs another MPI",
         "A program under `garonne run` uses a library of another MPI (MPICH, Open MPI, Intel MPI), which knows nothing of this job: each rank is a world of one there, all of them rank 0. The job was ended.",
         "The line names the rank, its process, the library with its path, and the file that needs it: a program that another mpicc has built, or a module of Python such as mpi4py's wheel.",

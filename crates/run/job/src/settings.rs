@@ -10,6 +10,7 @@ pub mod ranks;
 pub mod record;
 pub mod shards;
 pub mod strategy;
+pub mod transport_modules;
 
 use std::ffi::OsString;
 
@@ -26,6 +27,7 @@ pub use ranks::{
 pub use record::ENV_RECORD;
 pub use shards::ENV_SHARDS;
 pub use strategy::ENV_STRATEGY;
+pub use transport_modules::ENV_TRANSPORT_MODULES;
 
 /// Names the file. The key itself is never in the environment.
 pub const ENV_KEY: &str = "GARONNE_KEY_FILE";
@@ -40,7 +42,7 @@ pub const ENV_NETWORKS: &str = "GARONNE_NETWORKS";
 pub const ENV_JOIN_KEY: &str = "GARONNE_JOIN_KEY";
 
 /// Variables that change what `garonne run` and the library do, their defaults, and what they mean.
-pub const SETTINGS: [(&str, &str, &str); 19] = [
+pub const SETTINGS: [(&str, &str, &str); 20] = [
     (
         ENV_BACKGROUND,
         "1",
@@ -125,6 +127,11 @@ pub const SETTINGS: [(&str, &str, &str); 19] = [
         ENV_STRATEGY,
         "adaptive",
         "which messages leave together and in which order, and how large data are split: immediate, aggregate, hold, adaptive (garonne strategy), or a module's path",
+    ),
+    (
+        ENV_TRANSPORT_MODULES,
+        "none",
+        "modules that all packets of ranks go through, separated by ;: FILE or FILE,OPTIONS (also --transport-module)",
     ),
     (
         "MPIEXEC_TIMEOUT",

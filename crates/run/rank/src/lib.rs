@@ -27,6 +27,7 @@ mod remote_hosts;
 mod shards;
 pub mod strategy;
 pub mod trace_recorder;
+pub mod transport_modules;
 
 pub use environment::{PublishedState, RankEnvironment};
 pub use rank::{JobHosts, Rank, RankHost, clock_ns};

@@ -34,6 +34,7 @@ use crate::remote_hosts;
 use crate::shards::{RankShards, ShardFactory};
 use crate::strategy::StrategyModule;
 use crate::trace_recorder::TraceRecorder;
+use crate::transport_modules::TransportModules;
 use garonne_job::codes;
 use garonne_job::error::{Error, Result};
 use garonne_job::layout::{ActiveStrategy, AsyncProgressState, RankState};
@@ -62,6 +63,8 @@ pub struct Rank {
     shards: Option<Arc<RankShards>>,
     /// What the rank shows of its waits; `None` without a job.
     wait_report: Option<&'static WaitReport>,
+    /// Modules around the transports of all shards.
+    modules: Arc<TransportModules>,
     /// The strategy that was loaded, whose counts others look at.
     _loaded: Option<Arc<CheckedPlugin>>,
 }
@@ -105,6 +108,7 @@ impl Rank {
     fn enter_job(client: Arc<AgentClient>) -> Result<Self> {
         let world = client.world();
         let (built_in, loaded) = Self::strategy(world.size)?;
+        let modules = Arc::new(TransportModules::from_environment()?);
         let wish = async_progress_setting()?;
         crash::watch(&client)?;
         let mut rail =
@@ -166,8 +170,9 @@ impl Rank {
                 (rail, (world.nodes > 1).then_some(hosts))
             }
         };
+        let transport = modules.around(rail, (world.rank, 0, world.size))?;
         let mut shard = Engine::new(
-            rail,
+            transport,
             world.rank,
             world.size,
             CreditQuotas::for_world(world.size),
@@ -195,6 +200,7 @@ impl Rank {
             Some(client.clone()),
             place.clone(),
             (built_in, loaded.clone()),
+            modules.clone(),
         )?;
         let host = Arc::new(LockedEngine::new(shard, world.rank, world.size, place));
         // Cores to spare, that is; where there are none, workers stay with their rank.
@@ -216,6 +222,7 @@ impl Rank {
             further: Some(further),
             shards: None,
             wait_report: Some(wait_report),
+            modules,
             _loaded: loaded,
         })
     }
@@ -233,6 +240,7 @@ impl Rank {
     /// Fails without memory, or if the environment has a wrong setting.
     pub fn world_of_threads(ranks: u32) -> Result<Vec<Self>> {
         let (built_in, loaded) = Self::strategy(ranks)?;
+        let modules = Arc::new(TransportModules::from_environment()?);
         bulk_transports::BulkTransports::from_environment()?;
         let crowded = ranks as usize > allowed().iter().count();
         let threads = ThreadPeers::new(ranks).map_err(no_rail)?.into_iter();
@@ -248,6 +256,7 @@ impl Rank {
                 idle: None,
             };
             let transport = MultiTransport::of_node(rail);
+            let transport = modules.around(transport, (me, 0, ranks))?;
             let quotas = CreditQuotas::for_world(ranks);
             let mut engine = Engine::new(transport, me, ranks, quotas);
             // A lone rank has nobody to send anything to; a setting that is wrong is one all the
@@ -260,7 +269,8 @@ impl Rank {
             }
             // The memory that several ranks share has room for one inbox of each.
             let strategy = (built_in, loaded.clone());
-            let further = (ranks == 1).then(|| ShardFactory::new(None, place.clone(), strategy));
+            let further = (ranks == 1)
+                .then(|| ShardFactory::new(None, place.clone(), strategy, modules.clone()));
             Ok(Self {
                 host: Arc::new(LockedEngine::new(engine, me, ranks, place)),
                 client: None,
@@ -269,6 +279,7 @@ impl Rank {
                 further: further.transpose()?,
                 shards: None,
                 wait_report: None,
+                modules: modules.clone(),
                 _loaded: loaded.clone(),
             })
         };
@@ -306,6 +317,7 @@ impl Rank {
             std::thread::sleep(limits::EXIT_CHECK);
         }
         self.host.stop_async_progress();
+        self.modules.leave();
         self.client
             .as_ref()
             .map_or(Ok(()), |client| client.finalized())

@@ -7,6 +7,7 @@ use crate::client::AgentClient;
 use crate::environment::RankEnvironment;
 use crate::node_peers::SegmentPeers;
 use crate::rank::RankHost;
+use crate::transport_modules::TransportModules;
 use garonne_engine::CreditQuotas;
 use garonne_engine::api::{Error as EngineError, SHARDS_MAX};
 use garonne_engine::engine::Engine;
@@ -30,6 +31,7 @@ pub(crate) struct ShardFactory {
     place: RankEnvironment,
     built_in: BuiltinStrategy,
     loaded: Option<Arc<CheckedPlugin>>,
+    modules: Arc<TransportModules>,
     most: usize,
     /// Shards whose inbox found no room, one bit each: others were told, so it stays so.
     closed: AtomicU32,
@@ -44,12 +46,14 @@ impl ShardFactory {
         client: Option<Arc<AgentClient>>,
         place: RankEnvironment,
         (built_in, loaded): (BuiltinStrategy, Option<Arc<CheckedPlugin>>),
+        modules: Arc<TransportModules>,
     ) -> Result<Self> {
         Ok(Self {
             client,
             place,
             built_in,
             loaded,
+            modules,
             most: wished()?,
             closed: AtomicU32::new(0),
         })
@@ -77,8 +81,10 @@ impl ShardFactory {
         let Some(client) = &self.client else {
             let memory = ThreadPeers::new(1)?.pop();
             let memory = memory.ok_or(EngineError::Resource("no memory for a shard"))?;
-            let rail = MultiTransport::of_node(rail(Arc::new(memory))?);
-            return Ok((Engine::new(rail, 0, 1, CreditQuotas::for_world(1)), place));
+            let transport = MultiTransport::of_node(rail(Arc::new(memory))?);
+            let transport = self.through_modules(transport, (0, shard as u32, 1))?;
+            let quotas = CreditQuotas::for_world(1);
+            return Ok((Engine::new(transport, 0, 1, quotas), place));
         };
         let world = client.world();
         let number = shard as u32;
@@ -90,9 +96,10 @@ impl ShardFactory {
             self.closed.fetch_or(1 << number, Ordering::Relaxed);
             NO_ROOM
         })?;
-        let rail = MultiTransport::of_node(rail(Arc::new(neighbours))?);
+        let transport = MultiTransport::of_node(rail(Arc::new(neighbours))?);
+        let transport = self.through_modules(transport, (world.rank, number, world.size))?;
         let mut engine = Engine::new(
-            rail,
+            transport,
             world.rank,
             world.size,
             CreditQuotas::for_world(world.size),
@@ -106,6 +113,17 @@ impl ShardFactory {
             card.set_counters(engine.counters_address() as u64);
         }
         Ok((engine, place))
+    }
+
+    /// Puts the rank's modules around the transport of a shard: rank, shard, ranks of the world.
+    fn through_modules(
+        &self,
+        transport: MultiTransport,
+        of: (u32, u32, u32),
+    ) -> std::result::Result<MultiTransport, EngineError> {
+        const REFUSED: EngineError =
+            EngineError::Misuse("a transport module makes no transport for a further shard");
+        self.modules.around(transport, of).map_err(|_| REFUSED)
     }
 }
 

@@ -36,8 +36,10 @@ impl Pair {
             let context = ModuleContext {
                 me,
                 world: 2,
+                shard: 0,
                 options,
                 inner: Some(boxed(fabric.rail(me))),
+                at_leave: &mut Vec::new(),
             };
             module.create(context).unwrap()
         };
@@ -172,8 +174,10 @@ fn what_a_module_made_outlives_whoever_loaded_it() {
             .create(ModuleContext {
                 me: 0,
                 world: 2,
+                shard: 0,
                 options,
                 inner,
+                at_leave: &mut Vec::new(),
             })
             .unwrap()
     };
@@ -195,8 +199,10 @@ fn a_module_says_why_it_makes_no_transport() {
         let made = module.create(ModuleContext {
             me: 0,
             world: 1,
+            shard: 0,
             options,
             inner,
+            at_leave: &mut Vec::new(),
         });
         made.err().expect("it is refused")
     };

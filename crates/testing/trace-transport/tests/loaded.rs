@@ -33,8 +33,10 @@ fn wrap(
     let context = ModuleContext {
         me,
         world: 2,
+        shard: 0,
         options,
         inner: Some(inner),
+        at_leave: &mut Vec::new(),
     };
     module.create(context).unwrap()
 }
@@ -379,8 +381,10 @@ fn options_that_are_none_are_refused_by_name() {
         let made = trace.create(ModuleContext {
             me: 0,
             world: 1,
+            shard: 0,
             options,
             inner: Some(boxed(Fabric::new(1).rail(0))),
+            at_leave: &mut Vec::new(),
         });
         let error = made.err().expect("it is refused");
         assert!(error.contains(&format!("'{options}'")), "{error}");

@@ -17,11 +17,11 @@ mod commands;
 mod diagnosis;
 mod flight_recording;
 mod job_page;
+mod module_checker;
 mod overwrite_check;
 mod progress_bar;
 mod recording;
 mod run;
-mod strategy_checker;
 
 use std::ffi::OsString;
 

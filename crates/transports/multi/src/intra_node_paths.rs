@@ -7,7 +7,7 @@
 //! to the memory is copied here, a chunk in each poll. Everything else between such ranks goes by
 //! shared memory alone, as without this.
 
-use crate::{MultiTransport, RemotePart, lock};
+use crate::{MultiTransport, OtherPeers, RemotePart, lock};
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{
     BulkStatus, BulkToken, BulkTransfer, ExposeResult, RegionDescriptor, RemoteMemory,
@@ -93,10 +93,12 @@ impl MultiTransport {
     #[cold]
     #[inline(never)]
     pub(super) fn copy_some(&mut self) -> u32 {
-        let Some(far) = &mut self.far else { return 0 };
-        let due = far.enter().next_copy();
+        let OtherPeers::Tcp(remote) = &mut self.others else {
+            return 0;
+        };
+        let due = remote.enter().next_copy();
         let Some(due) = due else {
-            far.copies = lock(&far.tcp).reads_beside();
+            remote.copies = lock(&remote.tcp).reads_beside();
             return 0;
         };
         let len = due.len.min(READ_CHUNK);
@@ -110,7 +112,7 @@ impl MultiTransport {
             len,
         };
         let result = self.shm.read(bulk).map(|_| len);
-        lock(&far.tcp).copied(due.peer, result);
+        lock(&remote.tcp).copied(due.peer, result);
         1
     }
 }

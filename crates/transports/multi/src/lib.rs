@@ -10,7 +10,8 @@
 //! call, are looked at ever more seldom between looks at shared memory. In a job of one node there
 //! is no second part, and what that costs is one comparison where a peer is named. Large data
 //! between ranks of one host may also go by both at once (`intra_node_paths`), where somebody asks
-//! for that.
+//! for that. Where the job loads transport modules, all packets and regions go through them
+//! ([`MultiTransport::through_modules`]), at the price of an indirect call each.
 
 #![deny(unsafe_code)]
 
@@ -26,23 +27,44 @@ use garonne_engine::transport::{
     RegionDescriptor, RegisteredMemory, RemoteMemory, RendezvousMode, SharedCopy, Transport,
     TransportLimits, WakeReason, WakeSource, WithdrawResult,
 };
-use garonne_shm::ShmTransport;
+use garonne_shm::{ShmTransport, ThreadPeers};
 use garonne_sync::progress_owner::{ProgressWakeup, WakeupScope};
 use garonne_sync::shm::{Segment, SharedWord};
 use garonne_sync::slot_batch::SlotBatch;
 use garonne_sync::user::{Data, UserMem};
 use garonne_tcp::{SocketSet, TcpTransport};
+use garonne_transport::dynamic::{DynTransport, boxed};
 use garonne_transport::limits::{MULTI_TCP_EVERY_MAX, TCP_FRAGMENTED_MAX};
 use socket_watcher::{Doorbells, SocketWatcher};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Shared memory to the peers of this host and TCP to all others, as one transport. Owned by a
-/// rank's engine.
+/// Shared memory to the peers of this host and TCP to all others, as one transport.
+///
+/// Owned by a rank's engine. Made by [`MultiTransport::of_node`] or [`MultiTransport::new`]; then
+/// [`MultiTransport::join`] and [`MultiTransport::watch_from`] may change it, and
+/// [`MultiTransport::through_modules`] may put modules around it.
 pub struct MultiTransport {
     shm: ShmTransport,
-    far: Option<Box<RemotePart>>,
+    others: OtherPeers,
+}
+
+/// Transport to the peers that `MultiTransport::shm` does not reach.
+enum OtherPeers {
+    /// There are none.
+    None,
+    /// Peers of other nodes.
+    Tcp(Box<RemotePart>),
+    /// All peers: modules are around the transports that reach them, and `shm` reaches nobody.
+    Modules(Box<ModulePart>),
+}
+
+/// Transport modules around all transports of the rank.
+struct ModulePart {
+    outermost: Box<dyn DynTransport>,
+    /// Transport to other nodes, which the modules wrap.
+    tcp: Option<Arc<Mutex<TcpTransport>>>,
 }
 
 /// The way to other nodes.
@@ -51,8 +73,8 @@ struct RemotePart {
     watcher: Option<SocketWatcher>,
     /// Processors that it lives on; none: those of the thread that starts it.
     watcher_cpus: Vec<u32>,
-    /// The words by which this rank's progress thread is called.
-    hands: Option<(SharedWord, SharedWord)>,
+    /// Words that wake the progress thread of this rank.
+    progress_words: Option<(SharedWord, SharedWord)>,
     tcp: Arc<Mutex<TcpTransport>>,
     /// By peer: it is on this node.
     near: Vec<bool>,
@@ -72,7 +94,7 @@ impl std::fmt::Debug for MultiTransport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MultiTransport")
             .field("shm", &self.shm)
-            .field("far", &self.far.is_some())
+            .field("others", &std::mem::discriminant(&self.others))
             .finish_non_exhaustive()
     }
 }
@@ -171,7 +193,7 @@ impl RemotePart {
         if self.watcher.is_none() {
             let bells = Doorbells {
                 rank: self.wake.bell.clone(),
-                hands: self.hands.clone(),
+                progress_words: self.progress_words.clone(),
             };
             self.watcher =
                 SocketWatcher::start(&self.wake.sockets, (bells, &self.watcher_cpus), &self.tcp)
@@ -208,7 +230,32 @@ impl RemotePart {
 impl MultiTransport {
     /// The transport of a rank whose peers are all on its node.
     pub fn of_node(shm: ShmTransport) -> Self {
-        Self { shm, far: None }
+        Self {
+            shm,
+            others: OtherPeers::None,
+        }
+    }
+
+    /// Returns a transport whose packets and regions go through modules. `wrap` is given this
+    /// transport, and returns the outermost module around it.
+    ///
+    /// # Errors
+    /// The reason of `wrap`, or that there is no memory.
+    pub fn through_modules(
+        self,
+        wrap: impl FnOnce(Box<dyn DynTransport>) -> Result<Box<dyn DynTransport>, String>,
+    ) -> Result<Self, String> {
+        // Fast paths look into shared memory without asking where a peer is. They find the inbox of
+        // a world of one, to which nobody sends.
+        let unused = ThreadPeers::new(1).ok().and_then(|mut peers| peers.pop());
+        let unused = unused.ok_or("no memory for an inbox")?;
+        let shm = ShmTransport::new(Arc::new(unused)).map_err(|error| format!("{error:?}"))?;
+        let tcp = self.remote().map(|remote| remote.tcp.clone());
+        let outermost = wrap(boxed(self))?;
+        Ok(Self {
+            shm,
+            others: OtherPeers::Modules(Box::new(ModulePart { outermost, tcp })),
+        })
     }
 
     /// The transport of a rank that reaches the peers that are `near` by shared memory and the
@@ -218,12 +265,12 @@ impl MultiTransport {
             bell: shm.wake_source(),
             sockets: tcp.sockets(),
         });
-        let hands = shm.progress_words(shm.me());
+        let words = shm.progress_words(shm.me());
         let alone = near.iter().filter(|near| **near).count() <= 1;
-        let far = RemotePart {
+        let remote = RemotePart {
             watcher: None,
             watcher_cpus: Vec::new(),
-            hands: hands.map(|hands| (hands.word(0), hands.word(4))),
+            progress_words: words.map(|words| (words.word(0), words.word(4))),
             tcp: Arc::new(Mutex::new(tcp)),
             near,
             wake,
@@ -235,24 +282,24 @@ impl MultiTransport {
         };
         Self {
             shm,
-            far: Some(Box::new(far)),
+            others: OtherPeers::Tcp(Box::new(remote)),
         }
     }
 
     /// From now on large data to and from these peers, by index, of this node go by TCP as well, of
     /// which both sides know. Not the rank itself.
     pub fn join(&mut self, beside: Vec<bool>) {
-        if let Some(far) = &mut self.far {
-            lock(&far.tcp).set_beside(beside.clone());
-            far.beside = beside;
+        if let Some(remote) = self.remote_mut() {
+            lock(&remote.tcp).set_beside(beside.clone());
+            remote.beside = beside;
         }
     }
 
     /// Keeps the thread that watches the sockets on these processors; it is
     /// started when first needed.
     pub fn watch_from(&mut self, cpus: impl IntoIterator<Item = u32>) {
-        if let Some(far) = &mut self.far {
-            far.watcher_cpus = cpus.into_iter().collect();
+        if let Some(remote) = self.remote_mut() {
+            remote.watcher_cpus = cpus.into_iter().collect();
         }
     }
 
@@ -263,57 +310,104 @@ impl MultiTransport {
 
     /// The part for other hosts.
     pub fn tcp(&mut self) -> Option<MutexGuard<'_, TcpTransport>> {
-        self.far.as_ref().map(|far| lock(&far.tcp))
+        match &self.others {
+            OtherPeers::None => None,
+            OtherPeers::Tcp(remote) => Some(lock(&remote.tcp)),
+            OtherPeers::Modules(modules) => modules.tcp.as_deref().map(lock),
+        }
     }
 
     #[inline(always)]
+    fn remote(&self) -> Option<&RemotePart> {
+        match &self.others {
+            OtherPeers::Tcp(remote) => Some(remote),
+            OtherPeers::None | OtherPeers::Modules(_) => None,
+        }
+    }
+
+    #[inline(always)]
+    fn remote_mut(&mut self) -> Option<&mut RemotePart> {
+        match &mut self.others {
+            OtherPeers::Tcp(remote) => Some(remote),
+            OtherPeers::None | OtherPeers::Modules(_) => None,
+        }
+    }
+
+    /// Returns whether `shm` reaches this peer.
+    #[inline(always)]
     fn is_near(&self, peer: Peer) -> bool {
-        self.far.as_ref().is_none_or(|far| far.is_near(peer))
+        match &self.others {
+            OtherPeers::None => true,
+            OtherPeers::Tcp(remote) => remote.is_near(peer),
+            OtherPeers::Modules(_) => false,
+        }
     }
 }
 
 /// Asks the transport of a peer.
 macro_rules! of {
-    ($self:ident, $peer:expr, $rail:ident => $what:expr) => {
-        match &mut $self.far {
-            Some(far) if !far.is_near($peer) => {
-                let $rail = &mut *far.enter();
+    ($self:ident, $peer:expr, $transport:ident => $what:expr) => {
+        match &mut $self.others {
+            OtherPeers::Tcp(remote) if !remote.is_near($peer) => {
+                let $transport = &mut *remote.enter();
                 $what
             }
-            _ => {
-                let $rail = &mut $self.shm;
+            OtherPeers::Modules(modules) => {
+                let $transport = &mut modules.outermost;
+                $what
+            }
+            OtherPeers::None | OtherPeers::Tcp(_) => {
+                let $transport = &mut $self.shm;
                 $what
             }
         }
     };
 }
 
+/// Returns what the modules answer, where there are any.
+macro_rules! ask_modules {
+    ($self:ident, $modules:ident => $what:expr) => {
+        if let OtherPeers::Modules(part) = &$self.others {
+            let $modules = &part.outermost;
+            return $what;
+        }
+    };
+    (mut $self:ident, $modules:ident => $what:expr) => {
+        if let OtherPeers::Modules(part) = &mut $self.others {
+            let $modules = &mut part.outermost;
+            return $what;
+        }
+    };
+}
+
 impl Transport for MultiTransport {
     fn limits(&self) -> TransportLimits {
-        let near = self.shm.limits();
-        let Some(far) = self.far.as_ref().map(|far| lock(&far.tcp).limits()) else {
-            return near;
+        ask_modules!(self, modules => modules.limits());
+        let shm = self.shm.limits();
+        let Some(tcp) = self.remote().map(|remote| lock(&remote.tcp).limits()) else {
+            return shm;
         };
         TransportLimits {
-            inline_max: near.inline_max.min(far.inline_max),
-            packet_max: near.packet_max.min(far.packet_max),
-            control_max: near.control_max.min(far.control_max),
-            ordered: near.ordered && far.ordered,
+            inline_max: shm.inline_max.min(tcp.inline_max),
+            packet_max: shm.packet_max.min(tcp.packet_max),
+            control_max: shm.control_max.min(tcp.control_max),
+            ordered: shm.ordered && tcp.ordered,
         }
     }
 
     fn capabilities(&self, peer: Peer) -> Option<PeerCapabilities> {
-        let Some(far) = self.far.as_ref().filter(|far| !far.is_near(peer)) else {
+        ask_modules!(self, modules => modules.capabilities(peer));
+        let Some(remote) = self.remote().filter(|remote| !remote.is_near(peer)) else {
             let reach = self.shm.capabilities(peer)?;
             // What goes by both is read at once; it is cut here.
-            let both = self.far.as_ref().is_some_and(|far| far.has_both(peer));
+            let both = self.remote().is_some_and(|remote| remote.has_both(peer));
             return Some(PeerCapabilities {
                 read_chunk: if both { u64::MAX } else { reach.read_chunk },
                 ..reach
             });
         };
         let most = self.limits().packet_max;
-        let reach = lock(&far.tcp).capabilities(peer)?;
+        let reach = lock(&remote.tcp).capabilities(peer)?;
         Some(PeerCapabilities {
             eager_max: reach.eager_max.min(most),
             pipeline_chunk: reach.pipeline_chunk.min(most),
@@ -333,9 +427,12 @@ impl Transport for MultiTransport {
 
     #[inline]
     fn commit(&mut self, room: PacketBuffer, header: &PacketHeader) {
-        match &mut self.far {
-            Some(far) if !far.is_near(room.peer) => far.send(|tcp| tcp.commit(room, header)),
-            _ => self.shm.commit(room, header),
+        match &mut self.others {
+            OtherPeers::Tcp(remote) if !remote.is_near(room.peer) => {
+                remote.send(|tcp| tcp.commit(room, header));
+            }
+            OtherPeers::Modules(modules) => modules.outermost.commit(room, header),
+            OtherPeers::None | OtherPeers::Tcp(_) => self.shm.commit(room, header),
         }
     }
 
@@ -349,24 +446,29 @@ impl Transport for MultiTransport {
         header: &PacketHeader,
         bytes: UserMem,
     ) -> Result<(), ClaimError> {
-        match &mut self.far {
-            Some(far) if !far.is_near(peer) => far.send(|tcp| tcp.send_inline(peer, header, bytes)),
-            _ => self.shm.send_inline(peer, header, bytes),
+        match &mut self.others {
+            OtherPeers::Tcp(remote) if !remote.is_near(peer) => {
+                remote.send(|tcp| tcp.send_inline(peer, header, bytes))
+            }
+            OtherPeers::Modules(modules) => modules.outermost.send_inline(peer, header, bytes),
+            OtherPeers::None | OtherPeers::Tcp(_) => self.shm.send_inline(peer, header, bytes),
         }
     }
 
     #[inline]
     fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
-        let Some(far) = &mut self.far else {
-            return self.shm.poll(budget, sink);
+        let remote = match &mut self.others {
+            OtherPeers::None => return self.shm.poll(budget, sink),
+            OtherPeers::Modules(modules) => return modules.outermost.poll(budget, sink),
+            OtherPeers::Tcp(remote) => remote,
         };
-        if far.tcp_in > 0 && !far.copies {
-            far.tcp_in -= 1;
+        if remote.tcp_in > 0 && !remote.copies {
+            remote.tcp_in -= 1;
             return self.shm.poll(budget, sink);
         }
         // First, or much traffic of the node would leave it no budget; and not in every poll, or
         // the other way round.
-        let (mut told, copies) = (far.poll(budget, sink), far.copies);
+        let (mut told, copies) = (remote.poll(budget, sink), remote.copies);
         if copies {
             told += self.copy_some();
         }
@@ -377,18 +479,20 @@ impl Transport for MultiTransport {
     }
 
     fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
-        if self.far.as_ref().is_some_and(|far| far.joins(peer, len)) {
+        if self.remote().is_some_and(|remote| remote.joins(peer, len)) {
             return self.shm.fetch_beside();
         }
         of!(self, peer, rail => rail.choose_rendezvous(token, peer, len))
     }
 
     fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
+        ask_modules!(mut self, modules => modules.rendezvous_done(token, worked));
         // Only shared memory learns from it.
         self.shm.rendezvous_done(token, worked);
     }
 
     fn unreachable_cause(&self, peer: Peer) -> Option<UnreachableCause> {
+        ask_modules!(self, modules => modules.unreachable_cause(peer));
         // The way to other nodes knows no such thing.
         self.shm.unreachable_cause(peer)
     }
@@ -400,24 +504,27 @@ impl Transport for MultiTransport {
     }
 
     fn arm(&mut self) -> u32 {
+        ask_modules!(mut self, modules => modules.arm());
         let ticket = self.shm.arm();
-        if let Some(far) = &mut self.far {
-            far.arm();
+        if let Some(remote) = self.remote_mut() {
+            remote.arm();
         }
         ticket
     }
 
     fn disarm(&mut self) {
+        ask_modules!(mut self, modules => modules.disarm());
         self.shm.disarm();
-        if let Some(far) = &mut self.far {
-            lock(&far.tcp).disarm();
+        if let Some(remote) = self.remote() {
+            lock(&remote.tcp).disarm();
         }
     }
 
     fn wake_source(&self) -> Arc<dyn WakeSource> {
-        match &self.far {
-            Some(far) => far.wake.clone(),
-            None => self.shm.wake_source(),
+        match &self.others {
+            OtherPeers::Tcp(remote) => remote.wake.clone(),
+            OtherPeers::Modules(modules) => modules.outermost.wake_source(),
+            OtherPeers::None => self.shm.wake_source(),
         }
     }
 
@@ -428,6 +535,7 @@ impl Transport for MultiTransport {
 
 impl FastPath for MultiTransport {
     fn slot_batch(&mut self, peer: Peer) -> Option<Arc<SlotBatch>> {
+        ask_modules!(mut self, modules => modules.slot_batch(peer));
         if self.is_near(peer) {
             self.shm.slot_batch(peer)
         } else {
@@ -438,10 +546,10 @@ impl FastPath for MultiTransport {
     #[inline]
     fn open_slot_batch(&mut self, peer: Peer, records: u32) -> u32 {
         if self.is_near(peer) {
-            self.shm.open_slot_batch(peer, records)
-        } else {
-            0
+            return self.shm.open_slot_batch(peer, records);
         }
+        ask_modules!(mut self, modules => modules.open_slot_batch(peer, records));
+        0
     }
 
     #[inline(always)]
@@ -462,7 +570,11 @@ impl FastPath for MultiTransport {
     #[inline]
     fn is_idle(&self) -> bool {
         // Of sockets nobody knows without asking the system.
-        self.far.is_none() && self.shm.is_idle()
+        match &self.others {
+            OtherPeers::None => self.shm.is_idle(),
+            OtherPeers::Tcp(_) => false,
+            OtherPeers::Modules(modules) => modules.outermost.is_idle(),
+        }
     }
 }
 
@@ -472,29 +584,31 @@ impl FragmentedSends for MultiTransport {
     }
 
     fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
-        match &mut self.far {
-            Some(far) if !far.is_near(pieces.peer) => {
-                far.send(|tcp| tcp.send_fragments(pieces, mem))
+        match &mut self.others {
+            OtherPeers::Tcp(remote) if !remote.is_near(pieces.peer) => {
+                remote.send(|tcp| tcp.send_fragments(pieces, mem))
             }
-            _ => self.shm.send_fragments(pieces, mem),
+            OtherPeers::Modules(modules) => modules.outermost.send_fragments(pieces, mem),
+            OtherPeers::None | OtherPeers::Tcp(_) => self.shm.send_fragments(pieces, mem),
         }
     }
 }
 
 impl RemoteMemory for MultiTransport {
     fn expose(&mut self, token: BulkToken, peer: Peer, data: &Data) -> ExposeResult {
-        match &mut self.far {
-            Some(far) if far.joins(peer, data.len) => {
-                far.expose_to_both(&mut self.shm, (token, peer, data))
+        match &mut self.others {
+            OtherPeers::Tcp(remote) if remote.joins(peer, data.len) => {
+                remote.expose_to_both(&mut self.shm, (token, peer, data))
             }
             _ => of!(self, peer, rail => rail.expose(token, peer, data)),
         }
     }
 
     fn revoke(&mut self, token: BulkToken) -> BulkStatus {
+        ask_modules!(mut self, modules => modules.revoke(token));
         // Tokens are unique among both, and a transport that does not know one has nothing to end.
-        if let Some(far) = &mut self.far
-            && lock(&far.tcp).revoke(token) == BulkStatus::Pending
+        if let Some(remote) = self.remote()
+            && lock(&remote.tcp).revoke(token) == BulkStatus::Pending
         {
             return BulkStatus::Pending;
         }
@@ -502,12 +616,12 @@ impl RemoteMemory for MultiTransport {
     }
 
     fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        match &mut self.far {
-            Some(far)
-                if far.has_both(bulk.peer)
+        match &mut self.others {
+            OtherPeers::Tcp(remote)
+                if remote.has_both(bulk.peer)
                     && let Some(names) = intra_node_paths::split(bulk.descriptor) =>
             {
-                far.read_by_both(&bulk, names)
+                remote.read_by_both(&bulk, names)
             }
             _ => of!(self, bulk.peer, rail => rail.read(bulk)),
         }
@@ -518,6 +632,7 @@ impl RemoteMemory for MultiTransport {
     }
 
     fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
+        ask_modules!(mut self, modules => modules.registered_memory());
         // It gives no rights to regions of peers of other nodes, whose engines carry accesses out.
         self.shm.registered_memory()
     }
@@ -533,9 +648,8 @@ impl SharedCopy for MultiTransport {
     ) -> Option<RegionDescriptor> {
         // Of what goes by both nobody takes parts by himself.
         if self
-            .far
-            .as_ref()
-            .is_some_and(|far| far.joins(peer, data.len))
+            .remote()
+            .is_some_and(|remote| remote.joins(peer, data.len))
         {
             return None;
         }
@@ -543,6 +657,7 @@ impl SharedCopy for MultiTransport {
     }
 
     fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
+        ask_modules!(mut self, modules => modules.take_part(token, len));
         self.shm.take_part(token, len)
     }
 
@@ -551,6 +666,7 @@ impl SharedCopy for MultiTransport {
     }
 
     fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
+        ask_modules!(mut self, modules => modules.withdraw_region(token));
         // Only data of the node's peers was offered.
         self.shm.withdraw_region(token)
     }
@@ -565,7 +681,7 @@ impl SharedCopy for MultiTransport {
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
         if what == OffloadKind::Read
-            && self.far.is_some()
+            && self.remote().is_some()
             && intra_node_paths::split(bulk.descriptor).is_some()
         {
             return Ok(OffloadResult::Unable);
@@ -574,6 +690,7 @@ impl SharedCopy for MultiTransport {
     }
 
     fn is_polling(&self, peer: Peer) -> bool {
+        ask_modules!(self, modules => modules.is_polling(peer));
         !self.is_near(peer) || self.shm.is_polling(peer)
     }
 }
@@ -584,6 +701,7 @@ impl AsyncProgress for MultiTransport {
     }
 
     fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
+        ask_modules!(mut self, modules => modules.progress_words(peer));
         if self.is_near(peer) {
             self.shm.progress_words(peer)
         } else {
@@ -592,43 +710,47 @@ impl AsyncProgress for MultiTransport {
     }
 
     fn needs_polling(&self, peer: Option<Peer>, len: u64) -> bool {
+        ask_modules!(self, modules => modules.needs_polling(peer, len));
         // What is shorter the system takes in by itself, and reading it is the program's own work.
-        let far = |far: &RemotePart| {
-            len > TCP_FRAGMENTED_MAX as u64 && peer.is_none_or(|peer| !far.is_near(peer))
-        };
-        self.far.as_deref().is_some_and(far)
+        self.remote().is_some_and(|remote| {
+            len > TCP_FRAGMENTED_MAX as u64 && peer.is_none_or(|peer| !remote.is_near(peer))
+        })
     }
 
     fn poll_in_background(&mut self, patient: bool) {
-        if let Some(far) = &self.far {
-            lock(&far.tcp).be_patient(patient);
+        ask_modules!(mut self, modules => modules.poll_in_background(patient));
+        if let Some(remote) = self.remote() {
+            lock(&remote.tcp).be_patient(patient);
         }
     }
 
     fn yield_to_small(&mut self, yields: bool) {
-        if let Some(far) = &self.far {
-            lock(&far.tcp).yield_to_small(yields);
+        ask_modules!(mut self, modules => modules.yield_to_small(yields));
+        if let Some(remote) = self.remote() {
+            lock(&remote.tcp).yield_to_small(yields);
         }
     }
 
     fn arm_progress(&mut self) -> Option<Duration> {
-        let far = self.far.as_mut()?;
+        ask_modules!(mut self, modules => modules.arm_progress());
+        let remote = self.remote_mut()?;
         // What is kept stays kept: that the rank does not look is seen to already.
-        let mut tcp = lock(&far.tcp);
+        let mut tcp = lock(&remote.tcp);
         tcp.before_sleep();
         // A poll takes more from a socket than it tells.
         let taken = tcp.has_taken();
         drop(tcp);
-        let watched = far.watch();
-        if taken && let Some((word, all)) = &far.hands {
+        let watched = remote.watch();
+        if taken && let Some((word, all)) = &remote.progress_words {
             ProgressWakeup::new(word, all).ring(WakeupScope::Transfers);
         }
-        far.wake.sockets.limit_if(watched)
+        remote.wake.sockets.limit_if(watched)
     }
 }
 
 impl NodeMemory for MultiTransport {
     fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
+        ask_modules!(mut self, modules => modules.coll_heap(owner));
         if self.is_near(owner) {
             self.shm.coll_heap(owner)
         } else {
@@ -637,6 +759,7 @@ impl NodeMemory for MultiTransport {
     }
 
     fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
+        ask_modules!(mut self, modules => modules.doorbell(peer));
         if self.is_near(peer) {
             self.shm.doorbell(peer)
         } else {

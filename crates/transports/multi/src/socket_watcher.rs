@@ -2,8 +2,8 @@
 //! thread does, and rings when one is ready.
 //!
 //! Owned by [`MultiTransport`](super::MultiTransport), which starts it at the first sleep or when
-//! hands are first lent. It also sees to it that what is kept, or what a socket did not take at
-//! once, leaves while nobody of the rank looks.
+//! progress is first released. It also sees to it that what is kept, or what a socket did not take
+//! at once, leaves while nobody of the rank looks.
 
 use super::{lock, try_lock};
 use garonne_engine::transport::WakeSource;
@@ -21,14 +21,14 @@ use std::time::Duration;
 /// Doorbells that the watcher rings when a socket is ready.
 pub(super) struct Doorbells {
     pub(super) rank: Arc<dyn WakeSource>,
-    pub(super) hands: Option<(SharedWord, SharedWord)>,
+    pub(super) progress_words: Option<(SharedWord, SharedWord)>,
 }
 
 impl Doorbells {
     /// Wakes whoever has armed one.
     fn ring(&self) {
         self.rank.wake();
-        if let Some((word, all)) = &self.hands {
+        if let Some((word, all)) = &self.progress_words {
             // What a socket brings nobody knows before it is read, so it counts as an answer.
             ProgressWakeup::new(word, all).ring(WakeupScope::Transfers);
         }

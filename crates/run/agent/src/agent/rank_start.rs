@@ -319,7 +319,7 @@ fn is_of_one_host(name: &OsStr) -> bool {
 
 /// Settings of the library: what they say holds for all ranks of a job, wherever its hosts come
 /// from.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 10] = [
     garonne_job::settings::ENV_KILL_AFTER,
     garonne_job::settings::ENV_BACKGROUND,
     garonne_job::settings::ENV_CHECK,
@@ -329,6 +329,7 @@ const SETTINGS: [&str; 9] = [
     garonne_job::settings::ENV_OFI,
     garonne_job::settings::ENV_RAILS,
     garonne_job::settings::ENV_SHARDS,
+    garonne_job::settings::ENV_TRANSPORT_MODULES,
 ];
 
 /// Returns the variables that a host which joins receives: those that all ranks must agree about.

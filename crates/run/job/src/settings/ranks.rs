@@ -15,6 +15,7 @@ use super::deadlock::{self, ENV_DEADLOCK};
 use super::kill_after::{self, ENV_KILL_AFTER};
 use super::record::{self, ENV_RECORD};
 use super::shards::{ENV_SHARDS, wished_by};
+use super::transport_modules::{self, ENV_TRANSPORT_MODULES};
 use crate::codes;
 use crate::error::{Error, Result};
 
@@ -65,7 +66,7 @@ pub fn initial_errhandler(said: &OsStr) -> Result<usize> {
 
 /// Settings of which [`check`] knows what they may say, as ranks and agent of a job on one host
 /// read them,
-const OF_ONE_HOST: [&str; 9] = [
+const OF_ONE_HOST: [&str; 10] = [
     ENV_RAILS,
     ENV_BACKGROUND,
     ENV_CHECK,
@@ -75,6 +76,7 @@ const OF_ONE_HOST: [&str; 9] = [
     ENV_DEADLOCK,
     ENV_BACKTRACE,
     ENV_RECORD,
+    ENV_TRANSPORT_MODULES,
 ];
 /// and on several also these.
 const OF_SEVERAL_HOSTS: [&str; 2] = [ENV_ENCRYPT, ENV_OFI];
@@ -103,6 +105,7 @@ pub fn check(name: &str, said: &OsStr) -> Result<()> {
         ENV_KILL_AFTER => kill_after::read(said).map(drop),
         ENV_DEADLOCK => deadlock::check(said),
         ENV_BACKTRACE => backtrace::is_wanted(said).map(drop),
+        ENV_TRANSPORT_MODULES => transport_modules::read(said).map(drop),
         _ => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use comfy_table::{Table, presets};
 use garonne_engine::schedule::builtin::BuiltinStrategy;
 use serde_json::json;
 
-use crate::strategy_checker::{
+use crate::module_checker::{
     CheckOutcome, CheckReport, CheckStep, FUNCTIONS, ModuleInfo, ReportedFinding, ask,
     run_in_process,
 };

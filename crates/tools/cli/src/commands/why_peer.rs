@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::strategy;
-use crate::strategy_checker::FUNCTIONS;
+use crate::module_checker::FUNCTIONS;
 
 /// Bandwidth found for the longest messages from a peer of this host: bytes, megabytes per second,
 /// and the way.

@@ -14,6 +14,7 @@ mod join_hosts;
 mod launch_request;
 mod local_aliases;
 mod metrics;
+mod module_check;
 #[cfg(test)]
 mod option_arity;
 mod option_table;
@@ -23,7 +24,6 @@ mod parse;
 mod rank_file;
 mod slurm_hostlist;
 mod stdin_ranks;
-mod strategy_check;
 #[cfg(test)]
 mod tests;
 mod timeout;
@@ -162,12 +162,12 @@ fn start(order: JobOrder) -> i32 {
         return USAGE;
     }
     environment_check::warn_of_unknown(&job);
-    let strategies = strategy_check::are_named(&job);
+    let modules = module_check::are_named(&job);
     let refused = |code: i32, text: String| {
         errln!("{text}");
         code
     };
-    if strategies && let Err(text) = strategy_check::settle(&mut job) {
+    if modules && let Err(text) = module_check::settle(&mut job) {
         return refused(USAGE, text);
     }
     // Before others are waited for.
@@ -175,9 +175,9 @@ fn start(order: JobOrder) -> i32 {
     if let Err(text) = environment_check::are_understood(&job, several) {
         return refused(USAGE, text);
     }
-    if strategies
+    if modules
         && joining.is_wanted()
-        && let Err(text) = strategy_check::check(&job)
+        && let Err(text) = module_check::check(&job)
     {
         return refused(1, text);
     }
@@ -215,9 +215,9 @@ fn start(order: JobOrder) -> i32 {
         job.policy = policy;
         job.cpus = cpus.map(|cpus| cpus.to_string()).unwrap_or_default();
     }
-    if strategies
+    if modules
         && !joining.is_wanted()
-        && let Err(text) = strategy_check::check(&job)
+        && let Err(text) = module_check::check(&job)
     {
         return refused(1, text);
     }

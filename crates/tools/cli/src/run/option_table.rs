@@ -257,6 +257,12 @@ pub const OPTIONS: &[OptionSpec] = &[
         "whether the ranks' last events go to a file where the job ends badly (default: on; garonne trace FILE shows it)",
     ),
     entry(
+        &["transport-module"],
+        OptionAction::TransportModule,
+        "FILE[,OPTIONS]",
+        "have all packets of the ranks go through a module, to record them, say; several: each around those before it",
+    ),
+    entry(
         &["overlap"],
         OptionAction::Overlap,
         "",

@@ -90,6 +90,8 @@ pub enum OptionAction {
     Trace,
     /// Turns the recording of the last events on or off.
     Record,
+    /// A module that all packets of the ranks go through.
+    TransportModule,
     /// Name of the job.
     Name,
     /// Where its metrics are served.

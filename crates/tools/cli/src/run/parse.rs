@@ -15,6 +15,7 @@ use garonne_job::output_files::OutputFiles;
 use garonne_job::settings;
 use garonne_job::settings::kill_after;
 use garonne_job::settings::record;
+use garonne_job::settings::transport_modules::{self, ENV_TRANSPORT_MODULES};
 use garonne_topology::binding::Policy;
 use garonne_topology::cpuset::CpuSet;
 
@@ -482,6 +483,9 @@ impl CommandLineParser<'_> {
                 record::is_wanted(&value).map_err(|_| bad(&record::RECORD.join(" or ")))?;
                 self.env.push((record::ENV_RECORD.into(), Some(value)));
             }
+            OptionAction::TransportModule => {
+                self.transport_module(&value).map_err(|why| bad(&why))?
+            }
             OptionAction::KillAfter => {
                 kill_after::read(&value).map_err(|_| bad("a number of seconds from 0 to 3600"))?;
                 self.env.push((ENV_KILL_AFTER.into(), Some(value)));
@@ -552,6 +556,34 @@ impl CommandLineParser<'_> {
             }
         };
         self.env.push((name, value));
+    }
+
+    /// Adds a module to those that options have named for all programs, else to those that the
+    /// environment names.
+    ///
+    /// # Errors
+    /// What is wanted instead of the value.
+    fn transport_module(&mut self, value: &OsStr) -> Result<(), &'static str> {
+        let mut options = self.env.iter().rev();
+        let mut environment = self.facts.env.iter();
+        let named = options.find(|(name, _)| name == ENV_TRANSPORT_MODULES);
+        let known = match named {
+            Some((_, value)) => value.clone(),
+            None => environment
+                .find(|(name, _)| name == ENV_TRANSPORT_MODULES)
+                .map(|(_, value)| value.clone()),
+        };
+        let known = known.filter(|known| !known.is_empty());
+        let mut all = known.map_or_else(OsString::new, |mut known| {
+            known.push(";");
+            known
+        });
+        match transport_modules::read(value) {
+            Ok(modules) if !modules.is_empty() => all.push(value),
+            Ok(_) | Err(_) => return Err("a module: FILE or FILE,OPTIONS"),
+        }
+        self.env.push((ENV_TRANSPORT_MODULES.into(), Some(all)));
+        Ok(())
     }
 
     /// `VAR=VALUE`, or `VAR` and `VALUE` as two words.

@@ -330,6 +330,11 @@ fn marks_streams_and_signals_are_understood_or_refused_by_name() {
         fault("-initial-errhandler mpi_errors app")
             .contains("mpi_errors_are_fatal, mpi_errors_abort")
     );
+    let modules = order("--transport-module ./a.so,x=1 --transport-module b.so -n 1 app").job;
+    let (name, all) = modules.programs[0].env.last().unwrap().clone();
+    assert_eq!(name, "GARONNE_TRANSPORT_MODULES");
+    assert_eq!(all.unwrap(), "./a.so,x=1;b.so");
+    assert!(fault("--transport-module ,x=1 app").contains("FILE or FILE,OPTIONS"));
     assert!(order("--display bind -n 1 app").report_bindings);
     let order_of = order("--cpu-set 1,3-4 app");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Strategies of somebody else's, loaded into a process of their own: a module may crash, or never
-//! return, and whoever asks learns which.
+//! Strategies and transport modules, loaded into a process of their own: a module may crash, or
+//! never return, and whoever asks learns which.
 //!
 //! The process is this command again, under a name that is not shown. It tells what it is about to
 //! do in lines on its standard output, so what it did last is known when it ends. What the module
@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use garonne_engine::schedule::plugin::{DecisionKind, PluginDecisions, StrategyPlugin};
 use garonne_engine::schedule::plugin_check::{self, PluginReport};
+use garonne_job::error::Error;
 use garonne_rank::strategy::StrategyModule;
+use garonne_rank::transport_modules;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
@@ -39,9 +41,11 @@ const MARK: char = '\u{1e}';
 /// Step of the check of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum CheckStep {
-    /// The module is loaded.
+    /// The strategy is loaded.
     Load,
-    /// The module is loaded and asked.
+    /// The transport module is loaded.
+    LoadTransport,
+    /// The strategy is loaded and asked.
     Examine,
 }
 
@@ -112,12 +116,22 @@ fn print_line(line: &CheckerLine) {
 pub fn run_in_process(what: CheckStep, file: &Path, seed: u64) -> i32 {
     // Who asked may be gone while the module does not return.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let refused = |error: Error| {
+        print_line(&CheckerLine::Refused(error.to_string()));
+        1
+    };
+    if what == CheckStep::LoadTransport {
+        return match transport_modules::load(file) {
+            Ok(_) => {
+                print_line(&CheckerLine::Loaded(ModuleInfo::default()));
+                0
+            }
+            Err(error) => refused(error),
+        };
+    }
     let module = match StrategyModule::open(file) {
         Ok(module) => module,
-        Err(error) => {
-            print_line(&CheckerLine::Refused(error.to_string()));
-            return 1;
-        }
+        Err(error) => return refused(error),
     };
     let PluginDecisions {
         waiting,
@@ -161,6 +175,7 @@ fn check_report(report: &PluginReport) -> CheckReport {
 pub fn ask(what: CheckStep, file: &Path, seed: u64) -> std::io::Result<CheckOutcome> {
     let word = match what {
         CheckStep::Load => "load",
+        CheckStep::LoadTransport => "load-transport",
         CheckStep::Examine => "examine",
     };
     let mut child = Command::new(std::env::current_exe()?)
@@ -270,7 +285,7 @@ fn follow_process(what: CheckStep, lines: &mut LineReader) -> Result<CheckOutcom
     loop {
         match lines.next(until) {
             Ok(CheckerLine::Refused(why)) => return Ok(CheckOutcome::Refused(why)),
-            Ok(CheckerLine::Loaded(_)) if what == CheckStep::Load => {
+            Ok(CheckerLine::Loaded(_)) if what != CheckStep::Examine => {
                 return Ok(CheckOutcome::Loaded);
             }
             Ok(CheckerLine::Loaded(said)) => about = said,
