@@ -4,7 +4,11 @@
 //! lies in bytes of its caller. The header makes three promises, on which the unsafe blocks here
 //! rest: the task does not move, it is destroyed before its bytes are freed, and functions and
 //! states may be used from any thread.
+//!
+//! A process may have several ranks, and threads of the library belong to none. So each function
+//! runs as one of the rank whose thread submitted the task, began the watch, or made the call.
 
+use garonne_bodies::RankContext;
 use garonne_progress::events::{BlockingCall, EventWatch, FutexWord, Interest, WatchAction};
 use garonne_progress::tasks::{
     Error, Keypoint, LongRun, Place, RunContext, RunOutcome, Task, TaskOptions, TaskState,
@@ -17,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const OK: c_int = 0;
@@ -73,11 +77,22 @@ pub(crate) struct CTaskOptions {
 type TaskFn = unsafe extern "C" fn(*mut c_void, *const CRunInfo) -> c_int;
 type EventFn = unsafe extern "C" fn(*mut c_void, u32, *const CRunInfo) -> c_int;
 
-/// A C function and its state.
+/// A C function, its state, and the rank to which the thread belongs that brought both.
 #[derive(Clone, Copy)]
 struct CFunction<F> {
     function: F,
     state: *mut c_void,
+    rank: &'static RankContext,
+}
+
+impl<F> CFunction<F> {
+    fn new(function: F, state: *mut c_void) -> Self {
+        Self {
+            function,
+            state,
+            rank: RankContext::current(),
+        }
+    }
 }
 
 // SAFETY: the header says that functions may be called with their states from any thread, one at a
@@ -86,10 +101,38 @@ unsafe impl<F> Send for CFunction<F> {}
 // SAFETY: as above.
 unsafe impl<F> Sync for CFunction<F> {}
 
-impl TaskWork<RunContext> for CFunction<TaskFn> {
+/// Work of a C task.
+struct CTaskWork {
+    bound: CFunction<TaskFn>,
+    /// Rank to which the thread belongs that submitted the task last.
+    submitter: AtomicPtr<RankContext>,
+}
+
+impl CTaskWork {
+    fn new(bound: CFunction<TaskFn>) -> Self {
+        Self {
+            bound,
+            submitter: AtomicPtr::new(std::ptr::from_ref(bound.rank).cast_mut()),
+        }
+    }
+
+    /// Notes that the calling thread is about to submit the task. The queue publishes the note with
+    /// the task.
+    fn submitted_here(&self) {
+        let rank = std::ptr::from_ref(RankContext::current());
+        self.submitter.store(rank.cast_mut(), Ordering::Relaxed);
+    }
+}
+
+impl TaskWork<RunContext> for CTaskWork {
     fn run(&self, at: &RunContext) -> RunOutcome {
+        // SAFETY: made of a reference to a context, all of which live until the process ends.
+        let submitter = unsafe { &*self.submitter.load(Ordering::Relaxed) };
+        let CFunction {
+            function, state, ..
+        } = self.bound;
         // SAFETY: the caller of `garonne_task_init` vouches for both.
-        match unsafe { (self.function)(self.state, CRun::new(at).info()) } {
+        match submitter.run(|| unsafe { function(state, CRun::new(at).info()) }) {
             1 => RunOutcome::Again,
             _ => RunOutcome::Done,
         }
@@ -98,8 +141,13 @@ impl TaskWork<RunContext> for CFunction<TaskFn> {
 
 impl CFunction<EventFn> {
     fn call(&self, value: u32, at: &RunContext) -> WatchAction {
+        let Self {
+            function,
+            state,
+            rank,
+        } = *self;
         // SAFETY: the caller of `garonne_on_*` vouches for both.
-        match unsafe { (self.function)(self.state, value, CRun::new(at).info()) } {
+        match rank.run(|| unsafe { function(state, value, CRun::new(at).info()) }) {
             0 => WatchAction::Keep,
             _ => WatchAction::Stop,
         }
@@ -112,7 +160,7 @@ struct StoredTask {
     /// Equal to [`stored_mark`]; zero once the task is destroyed.
     mark: AtomicU64,
     // Dropped first: taking it back needs nothing else.
-    task: Task<CFunction<TaskFn>>,
+    task: Task<CTaskWork>,
     tasks: Tasks,
 }
 
@@ -326,7 +374,7 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
     let made = unsafe { tasks_handle(tasks) }.and_then(|tasks| {
         // SAFETY: as above.
         let how = unsafe { task_options(manner) }?;
-        let task = tasks.task(&how, CFunction { function, state })?;
+        let task = tasks.task(&how, CTaskWork::new(CFunction::new(function, state)))?;
         Ok(StoredTask {
             mark: AtomicU64::new(stored_mark(place)),
             task,
@@ -347,6 +395,7 @@ pub(crate) unsafe extern "C" fn garonne_task_submit(task: *mut CTask) -> c_int {
     };
     // SAFETY: the task is pinned as its lodger is, and nothing moves it out.
     let task = unsafe { lodger.map_unchecked(|lodger| &lodger.task) };
+    task.work().get().submitted_here();
     code(lodger.tasks.submit(task))
 }
 
@@ -414,7 +463,7 @@ unsafe fn add_watch(
     // SAFETY: the caller's promise.
     unsafe {
         return_new(out, || {
-            let bound = CFunction { function, state };
+            let bound = CFunction::new(function, state);
             make(tasks_handle(tasks)?, &task_options(manner)?, bound)
         })
     }
@@ -569,8 +618,13 @@ unsafe impl Send for BlockingResult {}
 
 impl CFunction<BlockingFn> {
     fn call(self) -> BlockingResult {
+        let Self {
+            function,
+            state,
+            rank,
+        } = self;
         // SAFETY: the caller of `garonne_blocking` vouches for function and argument.
-        BlockingResult(unsafe { (self.function)(self.state) })
+        BlockingResult(rank.run(|| unsafe { function(state) }))
     }
 }
 
@@ -584,10 +638,7 @@ pub(crate) unsafe extern "C" fn garonne_blocking(
     let Some(function) = function else {
         return MISUSE;
     };
-    let bound = CFunction {
-        function,
-        state: argument,
-    };
+    let bound = CFunction::new(function, argument);
     // SAFETY: the header's contract.
     unsafe { return_new(out, || tasks_handle(tasks)?.blocking(move || bound.call())) }
 }

@@ -6,7 +6,9 @@
 //! ([`RankContext::enter`]) before its first MPI call.
 //!
 //! Threads of the library that act for a rank get what they need of it as an argument: its engine,
-//! and what a value captured when it was made. They never ask for the current context.
+//! and what a value captured when it was made. They never ask for the current context. Functions of
+//! the program that they call (C tasks) run in the context of the rank that submitted them
+//! ([`RankContext::run`]).
 //!
 //! `tools/statics.txt` lists what the library keeps per process instead, each with its reason.
 
@@ -101,7 +103,7 @@ impl RankContext {
 
     /// Returns the context of the rank to which the calling thread belongs.
     #[inline(always)]
-    pub(crate) fn current() -> &'static Self {
+    pub fn current() -> &'static Self {
         // SAFETY: the word holds the address of `ONLY`, or that of a context which `enter` wrote.
         // Both live until the process ends.
         unsafe { &*thread_words::read::<CONTEXT>().cast() }
@@ -119,6 +121,12 @@ impl RankContext {
             words: last_call::set_aside(),
             of_one_thread: PhantomData,
         }
+    }
+
+    /// Runs a function in the calling thread as one of this rank's.
+    pub fn run<T>(&'static self, function: impl FnOnce() -> T) -> T {
+        let _entered = (!std::ptr::eq(Self::current(), self)).then(|| self.enter());
+        function()
     }
 
     fn make_current(&'static self) {
