@@ -13,8 +13,13 @@ pub const STACK_BYTES_MAX: usize = 256 * 1024;
 /// largest hosts.
 pub const THREADS_MAX: usize = 1024;
 
-/// A thread that has not stopped by then sleeps where nothing wakes it.
+/// Time in which a thread stops. One that has not stopped by then sleeps where nothing wakes it, or
+/// waits for a core.
 pub const STOP_WAIT: Duration = Duration::from_millis(50);
+
+/// Time in which a thread stops that waits for a core. On a machine where many threads share a core
+/// a turn may be a second away.
+pub const CORE_WAIT: Duration = Duration::from_secs(2);
 
 /// Frames of an interpreter: as those of a stack.
 pub const PYTHON_FRAMES_MAX: usize = 256;

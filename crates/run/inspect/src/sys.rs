@@ -4,6 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::limits::{CORE_WAIT, STOP_WAIT};
 use crate::registers::Registers;
 
 /// Copies memory of process `pid` from `address` on; returns how many bytes were there. Takes no
@@ -38,6 +39,9 @@ pub struct StoppedThread {
 /// a busy machine, which a thread that keeps asking is not.
 const PAUSE: Duration = Duration::from_micros(15);
 
+/// Pause between two looks once the thread is late.
+const LONG_PAUSE: Duration = Duration::from_micros(200);
+
 /// The kernel's `struct sched_attr` in its first version.
 #[repr(C)]
 #[derive(Default)]
@@ -69,9 +73,22 @@ pub fn take_short_turns() {
     }
 }
 
+/// Returns whether a thread computes, or would if it had a core.
+fn is_runnable(tid: libc::pid_t) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state == Some('R')
+}
+
 /// Stops the thread `tid`. It may be traced by nobody else. Signals that it has and stops that it
 /// is in stay as they are.
-pub fn stop(tid: u32, patience: Duration) -> io::Result<StoppedThread> {
+///
+/// # Errors
+/// The thread is not there or may not be stopped; or it did not stop in [`STOP_WAIT`], nor in
+/// [`CORE_WAIT`] while it waited for a core.
+pub fn stop(tid: u32) -> io::Result<StoppedThread> {
     let tid = tid as libc::pid_t;
     trace(libc::PTRACE_SEIZE, tid, 0)?;
     // From here on the end of this thread would end the attachment, if nothing else does.
@@ -82,7 +99,10 @@ pub fn stop(tid: u32, patience: Duration) -> io::Result<StoppedThread> {
         let flags = libc::__WALL | libc::WNOHANG | libc::__WNOTHREAD;
         // SAFETY: `status` is a valid place to write to.
         match unsafe { libc::waitpid(tid, &mut status, flags) } {
-            0 if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            0 if begun.elapsed() < STOP_WAIT => std::thread::sleep(PAUSE),
+            0 if begun.elapsed() < CORE_WAIT && is_runnable(tid) => {
+                std::thread::sleep(LONG_PAUSE);
+            }
             0 => return Err(io::ErrorKind::TimedOut.into()),
             got if got == tid && libc::WIFSTOPPED(status) => {
                 let is_event = status >> 16 != 0;

@@ -6,7 +6,7 @@ use garonne_sites::proc_maps::part_at;
 use garonne_sites::{SourceFunction, last_part};
 use serde::Serialize;
 
-use crate::limits::{STACK_BYTES_MAX, STOP_WAIT};
+use crate::limits::STACK_BYTES_MAX;
 use crate::process_memory::{ProcessMemory, StackCopy};
 use crate::python::{PythonFrame, PythonInterpreter, RawPythonFrame};
 use crate::registers::Registers;
@@ -217,7 +217,7 @@ impl<'a> ThreadExaminer<'a> {
     }
 
     fn capture_stopped(&mut self, tid: u32) -> io::Result<CapturedStack> {
-        let stopped = sys::stop(tid, STOP_WAIT)?;
+        let stopped = sys::stop(tid)?;
         let registers = stopped.registers()?;
         let stack = self.copy_stack(registers.sp);
         let python = self.capture_python(tid, registers.sp);
@@ -279,7 +279,7 @@ mod tests {
         while BlockedThread::of(pid, pid).is_none_or(|blocked| blocked.call.is_none()) {
             std::thread::yield_now();
         }
-        let held = sys::stop(pid, STOP_WAIT).unwrap();
+        let held = sys::stop(pid).unwrap();
         let process = crate::examine(pid, true).unwrap();
         drop(held);
         let _ = child.kill();
