@@ -136,7 +136,7 @@ pub struct CounterValues {
 /// `None`: it cannot be read, or changes all the time, as with a rank that sends without a pause:
 /// such a rank often publishes its counters itself.
 pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<CounterValues> {
-    let memory = RemoteMemory { read };
+    let memory = ExaminedMemory { read };
     let header = memory.header(address)?;
     let sequence = header[at::SEQUENCE];
     let sane = header[at::MARK] == MARK
@@ -190,11 +190,11 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 }
 
 /// Memory of another process.
-struct RemoteMemory<R> {
+struct ExaminedMemory<R> {
     read: R,
 }
 
-impl<R: Fn(u64, usize) -> Option<Vec<u8>>> RemoteMemory<R> {
+impl<R: Fn(u64, usize) -> Option<Vec<u8>>> ExaminedMemory<R> {
     fn bytes(&self, at: u64, len: usize) -> Option<Vec<u8>> {
         (self.read)(at, len).filter(|bytes| bytes.len() == len)
     }

@@ -18,7 +18,7 @@ pub struct PsArgs {
     /// A job, by its name or its launcher's process id: shows its ranks
     #[arg(add = ArgValueCandidates::new(job_lookup::candidates))]
     job: Option<job_lookup::JobSelector>,
-    /// The same
+    /// Job whose ranks are shown, as with JOB
     #[arg(short = 'n', long = "name", value_name = "NAME", conflicts_with = "job", add = ArgValueCandidates::new(job_lookup::candidates))]
     name: Option<job_lookup::JobSelector>,
     /// Print JSON

@@ -6,7 +6,8 @@
 //! lanes serve. A member that cannot expose its blocks (they are in place, or in too many pieces)
 //! shows that, and lanes serve for all.
 
-use super::{LaneTransfer, pieces};
+use super::pieces;
+use crate::coll::comm_segment::Attachment;
 use crate::coll::shm_sync::ShmSync;
 use crate::error::{self, Class, Result};
 use crate::limits::coll as limit;
@@ -146,7 +147,24 @@ impl OfferRecord {
     }
 }
 
-impl LaneTransfer<'_> {
+/// One call whose members read each other's memory.
+///
+/// Owned by the call. Either [`DirectTransfer::read_directly`] or
+/// [`DirectTransfer::reduce_directly`] is called, once.
+pub(super) struct DirectTransfer<'a> {
+    pub(super) sync: &'a ShmSync<'a>,
+    pub(super) attachment: &'a Attachment,
+}
+
+impl DirectTransfer<'_> {
+    pub(super) fn next_epoch(&self) -> u32 {
+        self.sync.next_epoch_with_lanes()
+    }
+
+    pub(super) fn barrier(&self, epoch: u32) -> Result<()> {
+        self.sync.barrier(epoch, || {})
+    }
+
     /// Lends what is offered, reads from the others what is wanted, and does `meanwhile`. `false`:
     /// lanes must serve, and nothing was moved.
     ///
@@ -229,7 +247,7 @@ impl LaneTransfer<'_> {
             Err(_) => FAILED,
         };
         board.cell(self.attachment.me, epoch).write(0, &[state]);
-        self.barrier_with(epoch, meanwhile)?;
+        self.sync.barrier_with(epoch, || {}, meanwhile)?;
         let says = |member| {
             let mut said = [0];
             board.cell(member, epoch).read(0, &mut said);

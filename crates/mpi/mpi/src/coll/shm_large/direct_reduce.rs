@@ -6,9 +6,11 @@
 //! the other slices of the result. In the third epoch they say that they have. In place, a member's
 //! result lies in a slice of which nobody else reads operands.
 
-use super::direct_read::{ExposedRegion, OfferRecord, ReadOffer, ReadRequest, SHOWN_BYTES};
+use super::direct_read::{
+    DirectTransfer, ExposedRegion, OfferRecord, ReadOffer, ReadRequest, SHOWN_BYTES,
+};
 use super::lane_reduce::{OperandRoom, Operands};
-use super::{LaneTransfer, pieces};
+use super::pieces;
 use crate::error::{Class, Result};
 use crate::limits::coll as limit;
 use garonne_coll::algo::{Reduction, part};
@@ -21,7 +23,7 @@ struct MemberRegions {
     results: OfferRecord,
 }
 
-impl LaneTransfer<'_> {
+impl DirectTransfer<'_> {
     /// Combines to all. `false`: lanes must serve, and nothing was moved.
     ///
     /// # Errors
@@ -97,7 +99,8 @@ impl LaneTransfer<'_> {
         all: &[MemberRegions],
         spare: UserMem,
     ) -> Result<bool> {
-        let (me, n, size) = (self.attachment.me, self.members(), r.shape().size());
+        let n = self.attachment.segment.members();
+        let (me, size) = (self.attachment.me, r.shape().size());
         let slice = part(r.count, n, me);
         let at = slice.start * size;
         let here = r.input.offset(at as isize);
@@ -147,7 +150,7 @@ impl LaneTransfer<'_> {
     fn read_other_slices(&self, r: &Reduction<'_>, all: &[MemberRegions]) -> Result<bool> {
         let size = r.shape().size();
         for from in self.attachment.others() {
-            let slice = part(r.count, self.members(), from);
+            let slice = part(r.count, self.attachment.segment.members(), from);
             let offset = slice.start * size;
             let into = Data::contiguous(
                 r.output.offset(offset as isize),

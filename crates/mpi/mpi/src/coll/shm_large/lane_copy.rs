@@ -121,7 +121,8 @@ impl LaneTransfer<'_> {
                 typed_buffer::copy_own(&own, &blocks.one(me));
             }
         };
-        self.read_directly(&ReadOffer::Lend(own.clone()), &mut wanted, keep)
+        self.direct()
+            .read_directly(&ReadOffer::Lend(own.clone()), &mut wanted, keep)
     }
 
     pub(super) fn scatter(
@@ -176,7 +177,7 @@ impl LaneTransfer<'_> {
             into: recv.one(from),
         });
         let keep = || typed_buffer::copy_own(&send.one(me), &recv.one(me));
-        self.read_directly(&offer, &mut wanted, keep)
+        self.direct().read_directly(&offer, &mut wanted, keep)
     }
 
     /// Blocks of at most `block` bytes, of which so many come from each rank.

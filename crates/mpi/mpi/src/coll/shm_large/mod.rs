@@ -20,6 +20,7 @@ use super::shm_sync::ShmSync;
 use super::tuned_call::TunedCall;
 use crate::error::Result;
 use crate::limits::coll as limit;
+use direct_read::DirectTransfer;
 use garonne_coll::algo::scan::ScanKind;
 use garonne_coll::algo::{Reduction, minus};
 use garonne_coll::autotune::{
@@ -249,6 +250,14 @@ impl<'a> LaneTransfer<'a> {
         }
     }
 
+    /// The call without lanes: members read each other's memory.
+    fn direct(&self) -> DirectTransfer<'a> {
+        DirectTransfer {
+            sync: self.sync,
+            attachment: self.attachment,
+        }
+    }
+
     fn members(&self) -> u32 {
         self.attachment.segment.members()
     }
@@ -282,7 +291,7 @@ impl<'a> LaneTransfer<'a> {
                 self.gather_directly(mine, blocks)
             }
             LargeOp::Alltoall(block, send, recv) => self.alltoall_directly(*block, send, recv),
-            LargeOp::Reduce(r, None) => self.reduce_directly(r),
+            LargeOp::Reduce(r, None) => self.direct().reduce_directly(r),
             _ => Ok(false),
         }
     }
