@@ -1,5 +1,7 @@
 """Fortran: programs of tests/fortran in the three interfaces, what mpifort answers, and MPICH's own Fortran programs.
 
+Own programs are built by gfortran and by each flang in PATH.
+
 MPICH's programs are those of its directories f77, f90 and f08 that need neither windows, files nor new processes. tests/fortran/mpich.txt says which do not
 run, each with its reason; `./x test fortran` runs the directories of SHORT, `./x soak fortran` all.
 """
@@ -28,12 +30,15 @@ def suite(context):
     if not shutil.which("gfortran"):
         yield Case("fortran", lambda: unavailable())
         return
-    yield from own_programs(context)
+    for name in compilers():
+        yield from own_programs(context, name)
     if not context.foreign:
         yield Case("fortran/errors name a line of the program", lambda: errors(context))
         yield Case("fortran/a C tool sees calls of Fortran", lambda: tool(context))
         yield Case("fortran/mpifort", lambda: wrapper(context))
+        yield Case("fortran/integers of 8 bytes are refused", lambda: wide_integers(context))
         yield Case("fortran/find_package(MPI)", lambda: find_package(context))
+        yield Case("fortran/macros of autoconf", lambda: autoconf(context))
     yield from mpich_programs(context)
 
 
@@ -41,28 +46,90 @@ def unavailable():
     raise Skip("gfortran is not installed")
 
 
-def compiler(context):
-    return str(context.prefix / "bin" / "mpifort")
+def compilers():
+    """gfortran, and those of flang that are in PATH: the newest of each name that distributions give it."""
+    versions = range(30, 18, -1)
+    flangs = [f"flang-{version}" for version in versions] + [f"flang-new-{version}" for version in versions] + ["flang", "flang-new"]
+    return ["gfortran", *[name for name in flangs if shutil.which(name)]]
 
 
-def own_programs(context):
-    place, build = context.root / "tests/fortran", context.work / "fortran"
-    build.mkdir(exist_ok=True)
-    check(context.execute("fortran build check", [compiler(context), "-c", place / f"{SHARED}.f90"], timeout=120, cwd=build))
+def mpifort(context, name="gfortran"):
+    """The command that compiles with this compiler."""
+    return [str(context.prefix / "bin" / "mpifort"), *([] if name == "gfortran" else [f"-fc={name}"])]
+
+
+def flags(name):
+    if name == "gfortran":
+        return ["-g", "-Wall", "-fcheck=all", "-ffree-line-length-none", "-ffixed-line-length-132"]
+    return ["-g", "-ffixed-line-length=132"]
+
+
+# Options that give REAL and DOUBLE PRECISION other sizes.
+WIDER = {"": [], " with -fdefault-real-8": ["-fdefault-real-8"], " with both -fdefault-...-8": ["-fdefault-real-8", "-fdefault-double-8"]}
+INTERFACES = {"mpif.h": "WITH_HEADER", "mpi": "WITH_MODULE", "mpi_f08": "WITH_MODULE_F08"}
+# Options that give procedures and common blocks other symbols, and the symbol of a procedure then.
+MANGLINGS = {"-fsecond-underscore": "uses_sentinels__", "-fno-underscoring": "uses_sentinels"}
+
+
+def own_programs(context, name):
+    place, build = context.root / "tests/fortran", context.work / f"fortran/{name}"
+    build.mkdir(parents=True, exist_ok=True)
+    command = mpifort(context, name)
+    check(context.execute(f"fortran {name} check", [*command, "-c", place / f"{SHARED}.f90"], timeout=120, cwd=build))
     for source in sorted([*place.glob("*.f90"), *place.glob("*.f")]):
-        if source.stem == SHARED:
-            continue
-        ranks = re.search(r"ranks: ([\d ]+)", source.read_text()).group(1).split()
-        flags = ["-g", "-Wall", "-fcheck=all", "-ffree-line-length-none", "-ffixed-line-length-132"]
-        command = [compiler(context), *flags, source, f"{SHARED}.o", "-o", source.stem]
-        check(context.execute(f"fortran build {source.stem}", command, timeout=120, cwd=build))
-        for count in map(int, ranks):
-            yield program_case(context, build / source.stem, count)
+        ranks = re.search(r"ranks: ([\d ]+)", source.read_text())
+        for title, more in (WIDER if source.stem == "wide_reals" else {"": []}).items() if ranks else ():
+            words = [*command, *flags(name), *more, source, f"{SHARED}.o"]
+            yield program_case(context, f"fortran/{name}/{source.stem}{title}", words, build, map(int, ranks.group(1).split()))
+    for source in sorted((place / "kernels").glob("*.F90")):
+        for interface, macro in INTERFACES.items():
+            if source.stem == "mg" and interface == "mpi" and "flang" in name and "version 19" in context.execute(f"fortran {name} version", [name, "--version"], 60).output:
+                yield Case(f"fortran/{name}/mg with mpi", lambda: flang_19())
+                continue
+            words = [*command, "-O2", f"-D{macro}", source]
+            yield program_case(context, f"fortran/{name}/{source.stem} with {interface}", words, build, [1, 2, 4] if context.soak else [4])
+    yield Case(f"fortran/{name}/common blocks in several objects", lambda: several_objects(context, name, build / "objects", [], "uses_sentinels_"))
+    for option, symbol in MANGLINGS.items() if name == "gfortran" else ():
+        yield Case(f"fortran/{name}/{option}", lambda option=option, symbol=symbol: several_objects(context, name, build / option, [option], symbol))
 
 
-def program_case(context, program, ranks):
-    name = f"fortran/{program.name} on {ranks}"
-    return Case(name, lambda: check(context.execute(name, context.launcher(ranks) + [str(program)], timeout=LIMIT_S)))
+def flang_19():
+    raise Skip("flang 19 passes sections of arrays to routines of the module mpi without copying them")
+
+
+def program_case(context, name, words, build, ranks):
+    """Builds a program and runs it on each of these numbers of ranks."""
+    ranks = list(ranks)
+
+    def run():
+        program = build / re.sub(r"\W+", "_", name)
+        check(context.execute(f"{name} build", [*words, "-o", program], timeout=120, cwd=build))
+        for count in ranks:
+            check(context.execute(f"{name} on {count}", context.launcher(count) + [str(program)], timeout=LIMIT_S))
+
+    return Case(name, run)
+
+
+def several_objects(context, name, build, options, symbol):
+    """Common blocks of mpif.h in a program, and in libraries that it loads: each object has its own, unless the linker takes the program's."""
+    source = context.root / "tests/fortran/objects"
+    shutil.rmtree(build, ignore_errors=True)
+    build.mkdir(parents=True)
+    command, names = [*mpifort(context, name), *flags(name), *options], [f"-DNAME={symbol}"]
+
+    def made(target, *words):
+        check(context.execute(f"fortran {name} objects {build.name} {target}", [*map(str, words), "-o", target], timeout=120, cwd=build))
+
+    for library in "ab":
+        made(f"{library}.so", *command, "-shared", "-fPIC", source / "loaded.f")
+        made(f"{library}-symbolic.so", *command, "-shared", "-fPIC", "-Wl,-Bsymbolic", source / "loaded.f")
+    made("loads", context.mpicc(), *names, source / "loads.c")
+    made("own.o", context.mpicc(), *names, "-DOWN", "-c", source / "loads.c")
+    made("loaded.o", *command, "-c", source / "loaded.f")
+    made("own", context.mpicc(), "own.o", "loaded.o", f"-L{context.prefix}/lib", "-lmpifort_abi")
+    for number, words in enumerate([["loads", "a.so", "b.so"], ["own", "a.so", "b.so"], ["own", "a-symbolic.so", "b-symbolic.so"]]):
+        words = [f"./{word}" for word in words]
+        check(context.execute(f"fortran {name} objects {build.name} {number}", context.launcher(2) + words, timeout=LIMIT_S, cwd=build))
 
 
 def errors(context):
@@ -70,7 +137,7 @@ def errors(context):
     source = build / "wrong_rank.f90"
     source.write_text("program wrong_rank\n  use mpi_f08\n  call MPI_Init()\n  call MPI_Send(1, 1, MPI_INTEGER, 5, 0, MPI_COMM_WORLD)\n"
                       "  call MPI_Finalize()\nend program\n")
-    check(context.execute("fortran build wrong_rank", [compiler(context), "-g", source, "-o", build / "wrong_rank"], timeout=120))
+    check(context.execute("fortran build wrong_rank", [*mpifort(context), "-g", source, "-o", build / "wrong_rank"], timeout=120))
     result = context.execute("fortran wrong_rank", context.launcher(1) + [str(build / "wrong_rank")], timeout=LIMIT_S)
     if result.code == 0 or "wrong_rank.f90:4" not in result.output:
         raise Failure(f"the error does not name wrong_rank.f90:4 (log: {result.log})\n{result.output}")
@@ -89,7 +156,7 @@ def tool(context):
                        "    call MPI_Sendrecv(i, 1, MPI_INTEGER, MPI_PROC_NULL, 0, n, 1, MPI_INTEGER, MPI_PROC_NULL, 0, MPI_COMM_WORLD, s, e)\n"
                        "    call MPI_Send(i, 1, MPI_INTEGER, MPI_PROC_NULL, 0, MPI_COMM_WORLD, e)\n"
                        "    call PMPI_Send(i, 1, MPI_INTEGER, MPI_PROC_NULL, 0, MPI_COMM_WORLD, e)\n  end do\n  call MPI_Finalize(e)\nend program\n")
-    check(context.execute("fortran build sends", [compiler(context), program, "-o", build / "sends"], timeout=120))
+    check(context.execute("fortran build sends", [*mpifort(context), program, "-o", build / "sends"], timeout=120))
     command = [*context.launcher(1), "env", f"LD_PRELOAD={build / 'tool.so'}", str(build / "sends")]
     result = context.execute("fortran tool", command, timeout=LIMIT_S)
     check(result)
@@ -104,7 +171,7 @@ def wrapper(context):
     source.write_text("program empty\n  use mpi_f08\nend program\n")
 
     def said(name, *words, code=0, **environment):
-        result = context.execute(f"fortran mpifort {name}", [compiler(context), *map(str, words)], timeout=120, env=context.environment(environment), cwd=build)
+        result = context.execute(f"fortran mpifort {name}", [*mpifort(context), *map(str, words)], timeout=120, env=context.environment(environment), cwd=build)
         if result.code != code:
             raise Failure(f"exit code {result.code} instead of {code} (log: {result.log})\n{result.output}")
         return result.output
@@ -135,6 +202,36 @@ def wrapper(context):
     check(context.execute("fortran moved prefix", command, timeout=120, env=context.environment({"XDG_CACHE_HOME": str(cache)})))
     if len(list(cache.glob("garonne/fortran/*/mpi_f08.mod"))) != 1:
         raise Failure(f"no modules in {cache}")
+
+
+def wide_integers(context):
+    """With options such as -fdefault-integer-8, which build systems may give a compiler without asking mpifort: the interfaces themselves refuse."""
+    build = context.work / "fortran"
+    uses = {"mpif.h": "include 'mpif.h'", "mpi": "use mpi", "mpi_f08": "use mpi_f08"}
+    for compiler in compilers():
+        found = context.execute(f"fortran {compiler} flags", [*mpifort(context, compiler), "-showme:incdirs"], timeout=120)
+        check(found)
+        directories = [f"-I{directory}" for directory in found.output.split("\n", 1)[1].split()]
+        for number, (interface, use) in enumerate(uses.items()):
+            source = build / f"integers{number}.f90"
+            source.write_text(f"program integers\n  {use}\n  integer :: ierror\n  call MPI_Init(ierror)\nend program\n")
+            for options, succeeds in ([], True), (["-fdefault-integer-8"], False):
+                words = [compiler, *directories, *options, "-c", source, "-o", build / "integers.o"]
+                result = context.execute(f"fortran {compiler} integers {number} {len(options)}", words, timeout=60, cwd=build)
+                if (result.code == 0) != succeeds:
+                    raise Failure(f"{compiler} {'refuses' if succeeds else 'takes'} {interface} {' '.join(options)} (log: {result.log})\n{result.output}")
+
+
+def autoconf(context):
+    build = context.work / "fortran/autoconf"
+    shutil.rmtree(build, ignore_errors=True)
+    shutil.copytree(context.root / "tests/clients/configure_fortran", build)
+    for source in (context.root / "tests/clients/cmake_fortran").glob("*.f90"):
+        shutil.copy(source, build)
+    for words in ["autoreconf", "-fi"], ["./configure"], ["make"]:
+        check(context.execute(f"fortran autoconf {words[0].strip('./')}", words, timeout=180, cwd=build))
+    for name in ("header", "module", "module_f08"):
+        check(context.execute(f"fortran autoconf {name}", context.launcher(2) + [str(build / name)], timeout=LIMIT_S))
 
 
 def find_package(context):
@@ -169,7 +266,7 @@ def configure(context, tests, place):
         return
     place.mkdir(exist_ok=True)
     options = ["--enable-strictmpi", "--disable-cxx", "--disable-romio", "--disable-spawn", "--enable-fortran=all", f"--with-mpi={context.prefix}",
-               f"CC={context.mpicc()}", f"FC={compiler(context)}", f"F77={context.prefix}/bin/mpif77"]
+               f"CC={context.mpicc()}", f"FC={context.prefix}/bin/mpifort", f"F77={context.prefix}/bin/mpif77"]
     check(context.execute("fortran configure", [tests / "configure", *options], timeout=600, cwd=place))
     makefile = place / "util/Makefile"
     makefile.write_text(F08_LINES.sub("", makefile.read_text()))

@@ -25,6 +25,48 @@
     reason = "the functions are called by Fortran, as the standard says"
 )]
 
+/// The whole body of an exported routine of this name, which is an indirect function: the loader
+/// calls it when it binds a call of some object, and takes the address that it returns. That tells
+/// [`sentinels`] that an object may have come which has common blocks of its own. The returned code
+/// passes the caller's return address on in the first floating-point register, as the C library's
+/// entry points do, and jumps.
+#[cfg(target_arch = "x86_64")]
+macro_rules! bound_entry_point {
+    ($symbol:literal, $function:path) => {
+        std::arch::naked_asm!(
+            concat!(".type ", $symbol, ", @gnu_indirect_function"),
+            "mov qword ptr [rip + {filter}], -1",
+            "lea rax, [rip + 2f]",
+            "ret",
+            "2:",
+            "movsd xmm0, qword ptr [rsp]",
+            "jmp {function}",
+            filter = sym crate::sentinels::FILTER,
+            function = sym $function,
+        )
+    };
+}
+
+/// The whole body of an exported routine of this name.
+#[cfg(target_arch = "aarch64")]
+macro_rules! bound_entry_point {
+    ($symbol:literal, $function:path) => {
+        std::arch::naked_asm!(
+            concat!(".type ", $symbol, ", %gnu_indirect_function"),
+            "mov x1, #-1",
+            "adrp x2, {filter}",
+            "str x1, [x2, :lo12:{filter}]",
+            "adr x0, 2f",
+            "ret",
+            "2:",
+            "fmov d0, x30",
+            "b {function}",
+            filter = sym crate::sentinels::FILTER,
+            function = sym $function,
+        )
+    };
+}
+
 mod family;
 mod modules;
 mod sections;
@@ -32,7 +74,11 @@ mod sentinels;
 
 /// Generated routines and their exported symbols.
 mod routines {
-    #![allow(non_upper_case_globals, reason = "names contain those of the standard")]
+    #![allow(
+        non_upper_case_globals,
+        non_snake_case,
+        reason = "names contain those of the standard"
+    )]
     #![allow(
         clippy::borrow_as_ptr,
         clippy::unnecessary_cast,
@@ -41,6 +87,7 @@ mod routines {
     )]
 
     use crate::family::Standard as F;
+    use crate::modules;
     use crate::sections::{self, Descriptor, Lasting, Section};
     use garonne_fortran::calls::{self, Site};
     use garonne_fortran::family::{Family, HandleKind, PredefinedFunction, is_in_place};

@@ -47,37 +47,14 @@ pub unsafe extern "C" fn garonne_copy_status(from: *const u8, to: *mut u8, ierro
     }
 }
 
-/// Comparisons of handles in `mpi_f08`.
-macro_rules! comparisons {
-    ($($equal:ident $different:ident)*) => {
-        $(
-            /// Returns whether two handles are equal.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $equal(lhs: *const c_int, rhs: *const c_int) -> c_int {
-                // SAFETY: the arguments of the operator.
-                unsafe { c_int::from(*lhs == *rhs) }
-            }
-
-            /// Returns whether two handles differ.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $different(lhs: *const c_int, rhs: *const c_int) -> c_int {
-                // SAFETY: the arguments of the operator.
-                unsafe { c_int::from(*lhs != *rhs) }
-            }
-        )*
-    };
+/// Returns whether two handles are equal, for the operators of `mpi_f08`.
+pub(crate) unsafe extern "C" fn are_equal(lhs: *const c_int, rhs: *const c_int) -> c_int {
+    // SAFETY: the arguments of the operator.
+    unsafe { c_int::from(*lhs == *rhs) }
 }
 
-comparisons! {
-    garonne_comm_eq_ garonne_comm_ne_
-    garonne_datatype_eq_ garonne_datatype_ne_
-    garonne_errhandler_eq_ garonne_errhandler_ne_
-    garonne_file_eq_ garonne_file_ne_
-    garonne_group_eq_ garonne_group_ne_
-    garonne_info_eq_ garonne_info_ne_
-    garonne_message_eq_ garonne_message_ne_
-    garonne_op_eq_ garonne_op_ne_
-    garonne_request_eq_ garonne_request_ne_
-    garonne_session_eq_ garonne_session_ne_
-    garonne_win_eq_ garonne_win_ne_
+/// Returns whether two handles differ.
+pub(crate) unsafe extern "C" fn are_different(lhs: *const c_int, rhs: *const c_int) -> c_int {
+    // SAFETY: the arguments of the operator.
+    unsafe { c_int::from(*lhs != *rhs) }
 }

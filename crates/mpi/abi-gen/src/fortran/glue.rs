@@ -95,7 +95,12 @@ fn others(out: &mut String, names: Names) {
     );
     for name in REMOVED_ROUTINES {
         for (symbol, _) in names.symbols(name) {
-            entry(out, &symbol, &format!("removed::{name}::<F>"));
+            routine_entry(out, &symbol, &format!("removed::{name}::<F>"), names);
+        }
+    }
+    for (name, function) in names.comparisons() {
+        for symbol in names.manglings(&name) {
+            entry(out, &symbol, &format!("modules::{function}"));
         }
     }
     let (own, buffers) = (
@@ -115,6 +120,18 @@ fn entry(out: &mut String, symbol: &str, function: &str) {
     writeln!(
         out,
         "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {symbol}() {{\n    entry_point!({function})\n}}"
+    )
+    .unwrap();
+}
+
+/// Entry point of a routine that may get addresses of common blocks.
+fn routine_entry(out: &mut String, symbol: &str, function: &str, names: Names) {
+    if names != Names::Standard {
+        return entry(out, symbol, function);
+    }
+    writeln!(
+        out,
+        "#[unsafe(no_mangle)]\n#[unsafe(naked)]\npub unsafe extern \"C\" fn {symbol}() {{\n    bound_entry_point!(\"{symbol}\", {function})\n}}"
     )
     .unwrap();
 }
@@ -183,7 +200,12 @@ fn entries(out: &mut String, routine: &Routine, form: Form, names: Names) {
     };
     for (symbol, tools) in names.symbols_of(routine, form) {
         let family = if routine.is_special { "F, " } else { "" };
-        entry(out, &symbol, &format!("{function}::<{family}{tools}>"));
+        routine_entry(
+            out,
+            &symbol,
+            &format!("{function}::<{family}{tools}>"),
+            names,
+        );
     }
 }
 

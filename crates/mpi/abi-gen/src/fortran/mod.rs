@@ -63,7 +63,46 @@ struct FortranConstant<'a> {
     /// The C type: a handle's, or `int`.
     ctype: &'a str,
     value: i64,
+    /// The value where options of the compiler make the kind twice as wide.
+    when_widened: Option<(Widened, i64)>,
 }
+
+/// A kind that options of compilers such as `-r8` make twice as wide.
+#[derive(Clone, Copy)]
+enum Widened {
+    /// `REAL`, and `COMPLEX` with it.
+    Real,
+    /// `DOUBLE PRECISION`.
+    Double,
+}
+
+impl FortranConstant<'_> {
+    /// Returns the value as an expression, which the compiler computes: `MPI_REAL` is the datatype
+    /// of the size that `REAL` has where the expression is compiled.
+    fn expression(&self) -> String {
+        let value = self.value;
+        match self.when_widened {
+            None => value.to_string(),
+            Some((Widened::Real, wide)) => format!("{value}{:+}*MPI_WIDE_REAL", wide - value),
+            Some((Widened::Double, wide)) => format!("{value}{:+}*MPI_WIDE_DOUBLE", wide - value),
+        }
+    }
+}
+
+/// Datatypes of kinds that may be widened, and what they then are. Pairs of 16 bytes each have no
+/// datatype.
+const WIDENED: [(&str, Widened, &str); 6] = [
+    ("MPI_REAL", Widened::Real, "MPI_REAL8"),
+    ("MPI_COMPLEX", Widened::Real, "MPI_COMPLEX16"),
+    ("MPI_2REAL", Widened::Real, "MPI_2DOUBLE_PRECISION"),
+    ("MPI_DOUBLE_PRECISION", Widened::Double, "MPI_REAL16"),
+    ("MPI_DOUBLE_COMPLEX", Widened::Double, "MPI_COMPLEX32"),
+    (
+        "MPI_2DOUBLE_PRECISION",
+        Widened::Double,
+        "MPI_DATATYPE_NULL",
+    ),
+];
 
 /// Returns the constants of Fortran. Lengths of strings have no room for C's final zero.
 fn constants(groups: &[ConstantGroup]) -> Vec<FortranConstant<'_>> {
@@ -92,10 +131,15 @@ fn constants(groups: &[ConstantGroup]) -> Vec<FortranConstant<'_>> {
                 continue;
             };
             let is_length = name.starts_with("MPI_MAX_");
+            let mut widened = WIDENED.iter().filter(|(narrow, ..)| narrow == name);
+            let when_widened = widened
+                .next()
+                .and_then(|(_, kind, wide)| Some((*kind, value_of(wide)?)));
             found.push(FortranConstant {
                 name,
                 ctype: &group.ctype,
                 value: value - i64::from(is_length),
+                when_widened,
             });
         }
     }

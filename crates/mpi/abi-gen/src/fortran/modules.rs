@@ -67,7 +67,8 @@ pub fn mpi(template: &str, groups: &[ConstantGroup], routines: &[Routine]) -> St
         writeln!(
             handles,
             "  integer, parameter :: {} = {}",
-            constant.name, constant.value
+            constant.name,
+            constant.expression()
         )
         .unwrap();
     }
@@ -112,7 +113,9 @@ pub fn mpi_f08(template: &str, groups: &[ConstantGroup], routines: &[Routine]) -
         writeln!(
             handles,
             "  type({0}), parameter :: {1} = {0}({2})",
-            constant.ctype, constant.name, constant.value
+            constant.ctype,
+            constant.name,
+            constant.expression()
         )
         .unwrap();
     }
@@ -226,7 +229,7 @@ fn procedure(routine: &Routine, name: &str, interface: Interface) -> String {
         writeln!(out, "      {}", wrapped(&line)).unwrap();
     }
     match routine.function.result.as_str() {
-        "double" => writeln!(out, "      double precision :: res"),
+        "double" => writeln!(out, "      real(8) :: res"),
         "MPI_Aint" => writeln!(out, "      integer(MPI_ADDRESS_KIND) :: res"),
         _ if is_f08 => writeln!(out, "      integer, optional, intent(out) :: ierror"),
         _ => writeln!(out, "      integer, intent(out) :: ierror"),

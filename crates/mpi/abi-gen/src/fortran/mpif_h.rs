@@ -16,9 +16,14 @@ pub fn mpif_h(groups: &[ConstantGroup]) -> String {
 !
 ",
     );
+    out.push_str(CHECKS);
     for constant in constants(groups) {
         writeln!(out, "      INTEGER {}", constant.name).unwrap();
-        let line = format!("      PARAMETER ({}={})", constant.name, constant.value);
+        let line = format!(
+            "      PARAMETER ({}={})",
+            constant.name,
+            constant.expression()
+        );
         assert!(line.len() <= 72, "{line}");
         writeln!(out, "{line}").unwrap();
     }
@@ -30,6 +35,21 @@ pub fn mpif_h(groups: &[ConstantGroup]) -> String {
     out.push_str(FUNCTIONS);
     out
 }
+
+/// Constants that a compiler can only compute if the kinds have sizes that the library has, and
+/// which say whether `REAL` and `DOUBLE PRECISION` are twice as wide as usual. The intrinsic
+/// functions are those whose names programs do not use themselves.
+const CHECKS: &str = "\
+!     A division by zero here means: options of the compiler such as
+!     -i8 or -r16 give INTEGER or REAL a size that is not supported.
+      INTEGER MPI_INTEGER_HAS_4_BYTES
+      PARAMETER (MPI_INTEGER_HAS_4_BYTES=1/(64/BIT_SIZE(0)-1))
+      INTEGER MPI_REAL_HAS_4_OR_8_BYTES
+      PARAMETER (MPI_REAL_HAS_4_OR_8_BYTES=1/(16384/MAXEXPONENT(1.0)-1))
+      INTEGER MPI_WIDE_REAL, MPI_WIDE_DOUBLE
+      PARAMETER (MPI_WIDE_REAL=MAXEXPONENT(1.0)/1024)
+      PARAMETER (MPI_WIDE_DOUBLE=MAXEXPONENT(1D0)/16384)
+";
 
 const SIZES: &str = "      INTEGER MPI_STATUS_SIZE, MPI_SOURCE, MPI_TAG, MPI_ERROR
       PARAMETER (MPI_STATUS_SIZE=8)
@@ -67,7 +87,7 @@ const SENTINELS: &str = "      INTEGER MPI_BOTTOM, MPI_IN_PLACE
 ";
 
 const FUNCTIONS: &str = "      EXTERNAL MPI_WTIME, MPI_WTICK, PMPI_WTIME, PMPI_WTICK
-      DOUBLE PRECISION MPI_WTIME, MPI_WTICK, PMPI_WTIME, PMPI_WTICK
+      REAL*8 MPI_WTIME, MPI_WTICK, PMPI_WTIME, PMPI_WTICK
       EXTERNAL MPI_AINT_ADD, MPI_AINT_DIFF
       EXTERNAL PMPI_AINT_ADD, PMPI_AINT_DIFF
       INTEGER*8 MPI_AINT_ADD, MPI_AINT_DIFF

@@ -2,11 +2,12 @@
 
 use super::glue::Form;
 use super::routine::Routine;
+use crate::parameters::HANDLES;
 
 /// The names that a library of Fortran routines exports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
-    /// `libmpifort_abi.so.1`: one mangling, and the specific names of `mpi_f08`.
+    /// `libmpifort_abi.so.1`: four manglings, and the specific names of `mpi_f08`.
     Standard,
     /// `libmpi_mpifh.so.40` of Open MPI: four manglings, and names for the modules' libraries.
     OpenMpi,
@@ -45,17 +46,15 @@ impl Names {
         }
     }
 
-    /// Returns the symbols of a procedure, as compilers make them from its name.
+    /// Returns the symbols of a procedure, as compilers make them from its name: by default, and
+    /// with the options `-fno-underscoring`, `-fsecond-underscore` and for upper case.
     pub(super) fn manglings(self, name: &str) -> Vec<String> {
-        match self {
-            Self::Standard => vec![format!("{name}_")],
-            Self::OpenMpi => vec![
-                name.into(),
-                format!("{name}_"),
-                format!("{name}__"),
-                name.to_ascii_uppercase(),
-            ],
-        }
+        vec![
+            name.into(),
+            format!("{name}_"),
+            format!("{name}__"),
+            name.to_ascii_uppercase(),
+        ]
     }
 
     /// Returns the symbols of a routine by its name in lower case, and whether tools see the calls.
@@ -87,7 +86,16 @@ impl Names {
     pub(super) fn symbols_of(self, routine: &Routine, form: Form) -> Vec<(String, bool)> {
         if self == Self::Standard {
             let both = |symbol: String| [(format!("p{symbol}"), false), (symbol, true)];
-            return form.symbols(routine).into_iter().flat_map(both).collect();
+            let symbols = form.symbols(routine).into_iter().flat_map(both);
+            let mangled = symbols.flat_map(|(symbol, tools)| {
+                // Names of `BIND(C)` do not depend on the compiler.
+                let names = match symbol.strip_suffix('_') {
+                    Some(name) => self.manglings(name),
+                    None => vec![symbol],
+                };
+                names.into_iter().map(move |name| (name, tools))
+            });
+            return mangled.collect();
         }
         let name = routine.lower_name();
         let mut names = vec![name.clone()];
@@ -98,6 +106,21 @@ impl Names {
             names.push(name.replacen("mpi_", "mpix_", 1));
         }
         names.iter().flat_map(|name| self.symbols(name)).collect()
+    }
+
+    /// Returns the procedures behind the operators of `mpi_f08` for handles, and what they do.
+    pub(super) fn comparisons(self) -> Vec<(String, &'static str)> {
+        if self != Self::Standard {
+            return Vec::new();
+        }
+        let of = |handle: &&str| {
+            let class = handle.replace("MPI_", "garonne_").to_ascii_lowercase();
+            [
+                (format!("{class}_eq"), "are_equal"),
+                (format!("{class}_ne"), "are_different"),
+            ]
+        };
+        HANDLES.iter().flat_map(of).collect()
     }
 
     /// Returns the symbols that tell the size of a variable, and the sizes.

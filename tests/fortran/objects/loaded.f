@@ -1,0 +1,33 @@
+C     A part of a program with common blocks of mpif.h of its own: in a program, or in a library that is loaded. WRONG counts
+C     what was wrong. Nothing here needs the compiler's own library.
+      SUBROUTINE USES_SENTINELS(WRONG)
+      INCLUDE 'mpif.h'
+      INTEGER WRONG, RANK, RANKS, IERR, A, B, R(2), TYPE, LENGTH(1), I
+      INTEGER(KIND=MPI_ADDRESS_KIND) PLACE(1)
+      CALL MPI_COMM_RANK(MPI_COMM_WORLD, RANK, IERR)
+      CALL MPI_COMM_SIZE(MPI_COMM_WORLD, RANKS, IERR)
+      A = 1
+      CALL MPI_ALLREDUCE(MPI_IN_PLACE, A, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, IERR)
+      IF (A .NE. RANKS) WRONG = WRONG + 1
+      A = RANK
+      B = -1
+      CALL MPI_SENDRECV(A, 1, MPI_INTEGER, MOD(RANK + 1, RANKS), 1, B, 1, MPI_INTEGER, MOD(RANK + RANKS - 1, RANKS), 1,
+     &    MPI_COMM_WORLD, MPI_STATUS_IGNORE, IERR)
+      IF (B .NE. MOD(RANK + RANKS - 1, RANKS)) WRONG = WRONG + 1
+C     Where statuses are not ignored, C writes behind the common block.
+      CALL MPI_IRECV(B, 1, MPI_INTEGER, RANK, 2, MPI_COMM_WORLD, R(1), IERR)
+      CALL MPI_ISEND(A, 1, MPI_INTEGER, RANK, 2, MPI_COMM_WORLD, R(2), IERR)
+      CALL MPI_WAITALL(2, R, MPI_STATUSES_IGNORE, IERR)
+      IF (B .NE. RANK) WRONG = WRONG + 1
+      DO 10 I = 1, MPI_STATUS_SIZE
+      IF (MPI_STATUSES_IGNORE(I, 1) .NE. 0 .OR. MPI_STATUS_IGNORE(I) .NE. 0) WRONG = WRONG + 1
+   10 CONTINUE
+      CALL MPI_GET_ADDRESS(A, PLACE(1), IERR)
+      LENGTH(1) = 1
+      CALL MPI_TYPE_CREATE_HINDEXED(1, LENGTH, PLACE, MPI_INTEGER, TYPE, IERR)
+      CALL MPI_TYPE_COMMIT(TYPE, IERR)
+      A = MERGE(7, 0, RANK .EQ. 0)
+      CALL MPI_BCAST(MPI_BOTTOM, 1, TYPE, 0, MPI_COMM_WORLD, IERR)
+      IF (A .NE. 7) WRONG = WRONG + 1
+      CALL MPI_TYPE_FREE(TYPE, IERR)
+      END
