@@ -304,7 +304,8 @@ impl Pair {
         if goodbye.as_mut().is_some_and(has_come) {
             *goodbye = None;
             let other = self.other();
-            self.host.inspect(|engine| engine.rail().peer_gone(other));
+            self.host
+                .inspect(|engine| engine.transport().peer_gone(other));
         }
     }
 

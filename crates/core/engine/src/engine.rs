@@ -47,13 +47,13 @@ pub struct PollOutcome {
 }
 
 impl<R: Transport> Engine<R> {
-    /// An engine for process `me` of a job of `world` processes over `rail`. Every engine of a job
+    /// An engine for process `me` of a job of `world` processes over `transport`. Every engine of a job
     /// gets the same quotas.
-    pub fn new(rail: R, me: Peer, world: u32, quotas: CreditQuotas) -> Self {
-        let limits = rail.limits();
+    pub fn new(transport: R, me: Peer, world: u32, quotas: CreditQuotas) -> Self {
+        let limits = transport.limits();
         Self {
             core: Core::new(me, world, quotas),
-            transport: rail,
+            transport,
             limits,
         }
     }
@@ -78,7 +78,7 @@ impl<R: Transport> Engine<R> {
     }
 
     /// The transport, for what concerns only it (arming, wake source).
-    pub fn rail(&mut self) -> &mut R {
+    pub fn transport(&mut self) -> &mut R {
         &mut self.transport
     }
 
@@ -152,7 +152,7 @@ impl<R: Transport> Engine<R> {
             None => {
                 let reach = self.transport.capabilities(peer).ok_or(Error::Peer {
                     peer,
-                    what: "no rail reaches it",
+                    what: "no transport reaches it",
                 })?;
                 self.core.open_peer(peer, reach)
             }

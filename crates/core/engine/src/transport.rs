@@ -455,7 +455,7 @@ pub trait SharedCopy {
     /// all of it; offsets are 0 and `len` is that of the whole.
     fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
         let _ = bulk;
-        Err(Error::Misuse("this rail writes no regions"))
+        Err(Error::Misuse("this transport writes no regions"))
     }
 
     /// Takes back shared data that its peer may write with [`SharedCopy::write_early`] unasked.

@@ -290,7 +290,7 @@ proptest! {
             accesses.extend(started.map(|started| started.expect("started")));
         }
         for packet in packets {
-            shard.rail().packets.push_back(packet);
+            shard.transport().packets.push_back(packet);
             shard.progress();
             let _ = shard.probe(Pattern { context: 0, source: None, tag: None });
             prop_assert!(shard.unexpected_count() <= 4, "credits bound what is kept");
@@ -304,7 +304,7 @@ proptest! {
             prop_assert!(intact, "an access wrote beyond its region or result");
         }
         // A packet of no kind makes the peer count as gone, which ends all accesses.
-        shard.rail().packets.push_back((PacketHeader { kind: 99, ..PacketHeader::default() }, Vec::new()));
+        shard.transport().packets.push_back((PacketHeader { kind: 99, ..PacketHeader::default() }, Vec::new()));
         shard.progress();
         for access in accesses {
             let StartOutcome::Pending(request) = access else { continue };
@@ -367,7 +367,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             tag: Some(4),
         };
         let catch = FastRecv::new(pattern, (room.mem(), 300), CallOrigin::default());
-        (0..seen).for_each(|index| shard.rail().packets.push_back(piece(index)));
+        (0..seen).for_each(|index| shard.transport().packets.push_back(piece(index)));
         assert_eq!(shard.recv_blocking_fast(&catch, 3), None);
         assert_eq!(shard.unexpected_count(), 0, "half a message is none yet");
         room.mem().write(0, &[0; 300]);
@@ -382,7 +382,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
         };
         for index in seen..3 {
             assert_eq!(shard.peek(request), Ok(None));
-            shard.rail().packets.push_back(piece(index));
+            shard.transport().packets.push_back(piece(index));
             shard.progress();
         }
         let status = shard.take(request);
@@ -410,7 +410,7 @@ fn a_message_in_pieces_that_a_quick_receive_gave_up_on_goes_to_the_general_one()
             let (header, bytes) = piece(index);
             let sequence = if index == 0 { 1 } else { header.sequence };
             shard
-                .rail()
+                .transport()
                 .packets
                 .push_back((PacketHeader { sequence, ..header }, bytes));
         }
@@ -473,7 +473,7 @@ const PAYLOAD: CreditQuotas = CreditQuotas {
 };
 
 fn hears(shard: &mut Engine<Mouth>, packet: (PacketHeader, Vec<u8>)) -> bool {
-    shard.rail().packets.push_back(packet);
+    shard.transport().packets.push_back(packet);
     shard.progress();
     lives(shard)
 }
@@ -487,7 +487,7 @@ fn a_peer_that_asks_again_before_it_has_read_the_answer_counts_as_gone() {
             "the answer left at once"
         );
     }
-    shard.rail().stuffed = true;
+    shard.transport().stuffed = true;
     assert!(hears(&mut shard, control(PacketKind::Probe, &[])));
     assert!(!hears(&mut shard, control(PacketKind::Probe, &[])));
 }
@@ -496,7 +496,7 @@ fn a_peer_that_asks_again_before_it_has_read_the_answer_counts_as_gone() {
 fn a_peer_that_reads_nothing_is_answered_no_more_often_than_it_has_credit() {
     let mut shard = Engine::new(Mouth::default(), 0, 3, PAYLOAD);
     let room = Scratch::new(8).expect("memory");
-    shard.rail().stuffed = true;
+    shard.transport().stuffed = true;
     let mut heard = 0;
     // Each is received at once, and is to be answered.
     while heard <= PAYLOAD.envelopes {
@@ -511,7 +511,7 @@ fn a_peer_that_reads_nothing_is_answered_no_more_often_than_it_has_credit() {
         };
         assert!(matches!(shard.recv(recv), Ok(StartOutcome::Pending(_))));
         shard
-            .rail()
+            .transport()
             .packets
             .push_back(envelope(PacketKind::EagerSync, heard, 1));
         shard.progress();
@@ -621,7 +621,7 @@ fn pieces_out_of_order_or_without_a_beginning_break_the_format() {
         };
         let mut shard = Engine::new(Mouth::default(), 0, 3, quotas);
         for index in wrong {
-            shard.rail().packets.push_back(piece(index));
+            shard.transport().packets.push_back(piece(index));
             shard.progress();
         }
         let data = Data::empty();
@@ -673,16 +673,20 @@ fn a_receive_whose_memory_the_rail_still_writes_ends_after_that_even_if_its_peer
         source: 1,
         ..PacketHeader::default()
     };
-    shard.rail().packets.push_back((announce, bytes));
+    shard.transport().packets.push_back((announce, bytes));
     shard.progress();
     assert_eq!(
-        (shard.rail().reads.len(), shard.peek(request)),
+        (shard.transport().reads.len(), shard.peek(request)),
         (1, Ok(None))
     );
     // A tail without a head.
-    shard.rail().packets.push_back(piece(1));
+    shard.transport().packets.push_back(piece(1));
     shard.poll_only();
-    assert_eq!(shard.peek(request), Ok(None), "the rail may write there");
+    assert_eq!(
+        shard.peek(request),
+        Ok(None),
+        "the transport may write there"
+    );
     for _ in 0..2 {
         shard.progress();
     }
@@ -712,7 +716,7 @@ fn requests_of_a_peer_that_reads_no_answers_are_bounded() {
         rights: AccessRights::READ,
     };
     shard.one_sided().register_region(memory).expect("ours");
-    shard.rail().stuffed = true;
+    shard.transport().stuffed = true;
     let get = |turn: u32| {
         let bytes = [0u64, 0, 8].map(u64::to_le_bytes).concat();
         let header = PacketHeader {
@@ -725,11 +729,11 @@ fn requests_of_a_peer_that_reads_no_answers_are_bounded() {
     };
     let alive = |shard: &mut Engine<Mouth>| shard.one_sided().open_region(1, &key(0)).is_ok();
     for turn in 0..garonne_engine::limits::ACCESSES_IN_FLIGHT {
-        shard.rail().packets.push_back(get(turn));
+        shard.transport().packets.push_back(get(turn));
         shard.progress();
         assert!(alive(&mut shard), "after {turn} requests");
     }
-    shard.rail().packets.push_back(get(0));
+    shard.transport().packets.push_back(get(0));
     shard.progress();
     assert!(!alive(&mut shard), "one too many breaks the format");
     assert!(!shard.has_work(), "nothing is owed to a peer that is gone");

@@ -177,14 +177,14 @@ fn ranks() -> Vec<Engine<Pipe>> {
         .unwrap()
         .resize(RANKS as usize, VecDeque::new());
     let rank = |me| {
-        let rail = Pipe {
+        let transport = Pipe {
             me,
             inboxes: inboxes.clone(),
             room: [u32::MAX; RANKS as usize],
             refused: [0; RANKS as usize],
             lent: Vec::new(),
         };
-        Engine::new(rail, me, RANKS, quotas)
+        Engine::new(transport, me, RANKS, quotas)
     };
     (0..RANKS).map(rank).collect()
 }
@@ -234,18 +234,18 @@ fn a_full_peer_is_asked_once_in_a_pass_however_many_messages_are_open_to_it_and_
     for rank in [1, 2, 1, 2] {
         ranks[rank].progress();
     }
-    ranks[0].rail().room = [0, 2, 0];
+    ranks[0].transport().room = [0, 2, 0];
     ranks[0].progress();
-    assert_eq!(ranks[0].rail().refused, [0, 1, 1]);
-    ranks[0].rail().room = [0, 0, 5];
+    assert_eq!(ranks[0].transport().refused, [0, 1, 1]);
+    ranks[0].transport().room = [0, 0, 5];
     ranks[0].progress();
-    assert_eq!(ranks[0].rail().refused, [0, 2, 2]);
+    assert_eq!(ranks[0].transport().refused, [0, 2, 2]);
     assert_eq!(
-        ranks[0].rail().room,
+        ranks[0].transport().room,
         [0; 3],
         "the other peer's messages go on"
     );
-    ranks[0].rail().room = [u32::MAX; RANKS as usize];
+    ranks[0].transport().room = [u32::MAX; RANKS as usize];
     for _ in 0..MESSAGE / PIECE {
         for rank in &mut ranks {
             rank.progress();

@@ -194,10 +194,10 @@ impl Side {
 
     /// Lets so many packets leave; their contexts.
     fn leave(&mut self, packets: u32) -> Vec<u32> {
-        self.shard.rail().room = packets;
+        self.shard.transport().room = packets;
         self.shard.progress();
-        self.shard.rail().room = 0;
-        std::mem::take(&mut self.shard.rail().sent)
+        self.shard.transport().room = 0;
+        std::mem::take(&mut self.shard.transport().sent)
     }
 
     fn asked(&self) -> DecisionCounts {

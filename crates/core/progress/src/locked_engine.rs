@@ -131,7 +131,7 @@ enum ProgressCaller {
 impl<R: Transport + std::marker::Send, S: Environment> LockedEngine<R, S> {
     /// Makes a rank of `shard`, process `me` of `world`.
     pub fn new(mut shard: Engine<R>, me: Peer, world: u32, surroundings: S) -> Self {
-        let wake_source = shard.rail().wake_source();
+        let wake_source = shard.transport().wake_source();
         Self {
             me,
             world,

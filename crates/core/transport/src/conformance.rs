@@ -21,9 +21,9 @@ use garonne_sync::user::{Data, Scratch, UserMem};
 /// Two transports that reach each other: peer 0 and peer 1.
 pub trait World {
     /// The kind of transport.
-    type Rail: Transport;
+    type Tested: Transport;
     /// The transport of peer 0 or 1.
-    fn rail(&mut self, peer: Peer) -> &mut Self::Rail;
+    fn transport(&mut self, peer: Peer) -> &mut Self::Tested;
     /// Lets time pass on transports whose packets need some.
     fn settle(&mut self) {}
     /// Peer 1 dies: its transport is not used any more, and whoever tells transports of deaths
@@ -118,22 +118,22 @@ fn scratch(bytes: &[u8]) -> Scratch {
 
 /// Sends one packet the way its length and class suggest.
 pub fn send(
-    rail: &mut impl Transport,
+    transport: &mut impl Transport,
     peer: Peer,
     bytes: &[u8],
     sequence: usize,
     class: PacketClass,
 ) -> Result<(), ClaimError> {
     let header = header(bytes.len(), sequence);
-    if class == PacketClass::Data && bytes.len() <= rail.limits().inline_max {
+    if class == PacketClass::Data && bytes.len() <= transport.limits().inline_max {
         let memory = scratch(bytes);
-        return rail.send_inline(peer, &header, memory.mem());
+        return transport.send_inline(peer, &header, memory.mem());
     }
-    let room = rail.claim(peer, bytes.len(), class)?;
+    let room = transport.claim(peer, bytes.len(), class)?;
     assert!(room.len >= bytes.len(), "too little room");
     assert_eq!(room.peer, peer);
     room.mem.write(0, bytes);
-    rail.commit(room, &header);
+    transport.commit(room, &header);
     Ok(())
 }
 
@@ -141,7 +141,7 @@ pub fn send(
 fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> RecordedEvents {
     let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
-        world.rail(peer).poll(16, &mut told);
+        world.transport(peer).poll(16, &mut told);
         if told.packets.len() >= packets {
             return told;
         }
@@ -151,7 +151,7 @@ fn receive<W: World>(world: &mut W, peer: Peer, packets: usize) -> RecordedEvent
 }
 
 fn boundaries_hold<W: World>(mut world: W) {
-    let limits = world.rail(0).limits();
+    let limits = world.transport(0).limits();
     let around = |n: usize| [n.saturating_sub(1), n, n + 1];
     let mut lengths: Vec<_> = [0, 1, 31, 32, 33, 63, 64, 65, 128]
         .into_iter()
@@ -165,9 +165,9 @@ fn boundaries_hold<W: World>(mut world: W) {
     {
         let bytes = pattern(len, n);
         assert_eq!(
-            send(world.rail(0), 1, &bytes, n, PacketClass::Data),
+            send(world.transport(0), 1, &bytes, n, PacketClass::Data),
             Ok(()),
-            "an empty rail has room"
+            "an empty transport has room"
         );
         let told = receive(&mut world, 1, 1);
         assert_eq!(
@@ -178,14 +178,14 @@ fn boundaries_hold<W: World>(mut world: W) {
     }
     let control = pattern(limits.control_max, 5);
     assert_eq!(
-        send(world.rail(0), 1, &control, 1, PacketClass::Control),
+        send(world.transport(0), 1, &control, 1, PacketClass::Control),
         Ok(())
     );
     assert_eq!(receive(&mut world, 1, 1).packets[0].2, control);
 }
 
 fn order_holds<W: World>(mut world: W) {
-    if !world.rail(0).limits().ordered {
+    if !world.transport(0).limits().ordered {
         return;
     }
     let (mut sent, mut got) = (0, 0);
@@ -198,17 +198,17 @@ fn order_holds<W: World>(mut world: W) {
                 PacketClass::Data
             };
             let len = if class == PacketClass::Control {
-                len.min(world.rail(0).limits().control_max)
+                len.min(world.transport(0).limits().control_max)
             } else {
                 len
             };
-            if send(world.rail(0), 1, &pattern(len, sent), sent, class).is_ok() {
+            if send(world.transport(0), 1, &pattern(len, sent), sent, class).is_ok() {
                 sent += 1;
             } else {
                 // Room may return by a poll only.
                 let mut told = RecordedEvents::default();
                 world.settle();
-                world.rail(0).poll(16, &mut told);
+                world.transport(0).poll(16, &mut told);
                 assert!(told.packets.is_empty());
             }
         }
@@ -229,7 +229,7 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
         let mut sent = 0;
         while sent < 100_000 {
             match send(
-                world.rail(0),
+                world.transport(0),
                 1,
                 &pattern(500, sent),
                 sent,
@@ -237,12 +237,16 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
             ) {
                 Ok(()) => sent += 1,
                 Err(refusal) => {
-                    assert_eq!(refusal, ClaimError::Full, "a rail without room says so");
+                    assert_eq!(
+                        refusal,
+                        ClaimError::Full,
+                        "a transport without room says so"
+                    );
                     break;
                 }
             }
         }
-        assert!(sent < 100_000, "a rail is bounded (round {round})");
+        assert!(sent < 100_000, "a transport is bounded (round {round})");
         let mut got: Vec<_> = receive(&mut world, 1, sent)
             .packets
             .iter()
@@ -255,9 +259,9 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
             "what was accepted arrives, once"
         );
         let mut told = RecordedEvents::default();
-        world.rail(1).poll(16, &mut told);
+        world.transport(1).poll(16, &mut told);
         world.settle();
-        world.rail(0).poll(16, &mut told);
+        world.transport(0).poll(16, &mut told);
         assert!(told.packets.is_empty());
     }
 }
@@ -265,7 +269,7 @@ fn back_pressure_loses_nothing<W: World>(mut world: W) {
 fn control_passes_full_data<W: World>(mut world: W) {
     let mut sent = 0;
     while send(
-        world.rail(0),
+        world.transport(0),
         1,
         &pattern(3000, sent),
         sent,
@@ -275,12 +279,12 @@ fn control_passes_full_data<W: World>(mut world: W) {
     {
         sent += 1;
     }
-    while send(world.rail(0), 1, &[1], sent, PacketClass::Data).is_ok() {
+    while send(world.transport(0), 1, &[1], sent, PacketClass::Data).is_ok() {
         sent += 1;
     }
-    let bytes = pattern(world.rail(0).limits().control_max, 1);
+    let bytes = pattern(world.transport(0).limits().control_max, 1);
     assert_eq!(
-        send(world.rail(0), 1, &bytes, sent, PacketClass::Control),
+        send(world.transport(0), 1, &bytes, sent, PacketClass::Control),
         Ok(()),
         "data cannot use up the room of control packets"
     );
@@ -290,11 +294,11 @@ fn control_passes_full_data<W: World>(mut world: W) {
 fn claims_given_back_leave_no_trace<W: World>(mut world: W) {
     for n in 0..500 {
         let len = [10, 100, 5000][n % 3];
-        match world.rail(0).claim(1, len, PacketClass::Data) {
-            Ok(room) => world.rail(0).abandon(room),
+        match world.transport(0).claim(1, len, PacketClass::Data) {
+            Ok(room) => world.transport(0).abandon(room),
             Err(refusal) => panic!("{refusal:?} after {n} claims that were given back"),
         }
-        send(world.rail(0), 1, &[n as u8], n, PacketClass::Data)
+        send(world.transport(0), 1, &[n as u8], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let told = receive(&mut world, 1, 1);
         assert_eq!(
@@ -306,54 +310,54 @@ fn claims_given_back_leave_no_trace<W: World>(mut world: W) {
 }
 
 fn arming_misses_nothing<W: World>(mut world: W) {
-    let source = world.rail(1).wake_source();
+    let source = world.transport(1).wake_source();
     for n in 0..50 {
         // Sent before arming: the poll after arming finds it.
-        send(world.rail(0), 1, &[1], n, PacketClass::Data)
+        send(world.transport(0), 1, &[1], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
-        world.rail(1).arm();
+        world.transport(1).arm();
         receive(&mut world, 1, 1);
-        world.rail(1).disarm();
+        world.transport(1).disarm();
         // Sent after arming: the word has changed, so this sleep ends without a time limit.
-        let ticket = world.rail(1).arm();
+        let ticket = world.transport(1).arm();
         let mut told = RecordedEvents::default();
-        world.rail(1).poll(16, &mut told);
+        world.transport(1).poll(16, &mut told);
         assert!(told.packets.is_empty());
-        send(world.rail(0), 1, &[2], n, PacketClass::Data)
+        send(world.transport(0), 1, &[2], n, PacketClass::Data)
             .unwrap_or_else(|refusal| panic!("{refusal:?}"));
         world.settle();
         source.sleep(ticket, None);
         receive(&mut world, 1, 1);
-        world.rail(1).disarm();
-        let ticket = world.rail(1).arm();
-        world.rail(0).wake_peer(1);
+        world.transport(1).disarm();
+        let ticket = world.transport(1).arm();
+        world.transport(0).wake_peer(1);
         source.sleep(ticket, None);
-        world.rail(1).disarm();
-        let ticket = world.rail(1).arm();
+        world.transport(1).disarm();
+        let ticket = world.transport(1).arm();
         source.wake();
         source.sleep(ticket, None);
-        world.rail(1).disarm();
+        world.transport(1).disarm();
     }
 }
 
 fn death_is_told_once_and_refuses<W: World>(mut world: W) {
-    send(world.rail(1), 0, &[5], 1, PacketClass::Data)
+    send(world.transport(1), 0, &[5], 1, PacketClass::Data)
         .unwrap_or_else(|refusal| panic!("{refusal:?}"));
     // It dies between claim and commit.
-    let claimed = world.rail(1).claim(0, 700, PacketClass::Data);
+    let claimed = world.transport(1).claim(0, 700, PacketClass::Data);
     assert!(claimed.is_ok());
     world.kill_second();
     let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
-        world.rail(0).poll(16, &mut told);
+        world.transport(0).poll(16, &mut told);
         if !told.gone.is_empty() {
             break;
         }
         world.settle();
     }
     for _ in 0..10 {
-        world.rail(0).poll(16, &mut told);
+        world.transport(0).poll(16, &mut told);
     }
     assert_eq!(told.gone, [1], "a death is told, once");
     assert_eq!(
@@ -362,11 +366,11 @@ fn death_is_told_once_and_refuses<W: World>(mut world: W) {
         "what a peer had sent before its death arrives, and nothing else"
     );
     assert_eq!(
-        world.rail(0).claim(1, 8, PacketClass::Data).err(),
+        world.transport(0).claim(1, 8, PacketClass::Data).err(),
         Some(ClaimError::Gone)
     );
     assert_eq!(
-        send(world.rail(0), 1, &[1], 1, PacketClass::Data),
+        send(world.transport(0), 1, &[1], 1, PacketClass::Data),
         Err(ClaimError::Gone)
     );
 }
@@ -377,14 +381,14 @@ fn expose<W: World>(
     token: BulkToken,
     data: &Data,
 ) -> Option<RegionDescriptor> {
-    match world.rail(peer).expose(token, 1 - peer, data) {
+    match world.transport(peer).expose(token, 1 - peer, data) {
         ExposeResult::Ready(descriptor) => Some(descriptor),
         ExposeResult::Unable => None,
         ExposeResult::Pending => {
             let mut told = RecordedEvents::default();
             while told.exposed.is_empty() {
                 world.settle();
-                world.rail(peer).poll(16, &mut told);
+                world.transport(peer).poll(16, &mut told);
             }
             told.exposed[0].1
         }
@@ -400,11 +404,11 @@ enum BulkOperation {
 
 fn bulk<W: World>(world: &mut W, way: BulkOperation, bulk: BulkTransfer<'_>) -> Result<(), Error> {
     let token = bulk.token;
-    let rail = world.rail(0);
+    let transport = world.transport(0);
     let ending = if way == BulkOperation::Read {
-        rail.read(bulk)?
+        transport.read(bulk)?
     } else {
-        rail.write(bulk)?
+        transport.write(bulk)?
     };
     if ending == BulkStatus::Done {
         return Ok(());
@@ -412,7 +416,7 @@ fn bulk<W: World>(world: &mut W, way: BulkOperation, bulk: BulkTransfer<'_>) -> 
     let mut told = RecordedEvents::default();
     for _ in 0..PATIENCE {
         for peer in [1, 0] {
-            world.rail(peer).poll(16, &mut told);
+            world.transport(peer).poll(16, &mut told);
         }
         if let Some((_, result)) = told.done.iter().find(|(done, _)| *done == token) {
             return result.clone();
@@ -423,8 +427,8 @@ fn bulk<W: World>(world: &mut W, way: BulkOperation, bulk: BulkTransfer<'_>) -> 
 }
 
 fn regions_are_read_and_written<W: World>(mut world: W) {
-    let Some(reach) = world.rail(0).capabilities(1) else {
-        panic!("the two rails reach each other")
+    let Some(reach) = world.transport(0).capabilities(1) else {
+        panic!("the two transports reach each other")
     };
     let bytes = pattern(100_000, 1);
     let (remote, local) = (scratch(&bytes), scratch(&vec![0; 100_000]));
@@ -433,7 +437,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
     let Some(descriptor) = expose(&mut world, 1, 7, &exposed) else {
         assert!(
             !reach.can_read && !reach.can_write,
-            "a rail that claims to read exposes contiguous data"
+            "a transport that claims to read exposes contiguous data"
         );
         return;
     };
@@ -480,7 +484,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
         );
     }
     assert_eq!(
-        world.rail(1).revoke(7),
+        world.transport(1).revoke(7),
         BulkStatus::Done,
         "an unused region is withdrawn at once"
     );
@@ -489,7 +493,7 @@ fn regions_are_read_and_written<W: World>(mut world: W) {
 fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
     const LEN: usize = 5000;
     let can_write = world
-        .rail(0)
+        .transport(0)
         .capabilities(1)
         .is_some_and(|reach| reach.can_write);
     let (room, source) = (scratch(&[0; LEN]), scratch(&pattern(LEN, 3)));
@@ -501,7 +505,7 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
         // A transport may decline now and then.
         let mut tries = (0..PATIENCE).map(|_| {
             world
-                .rail(1)
+                .transport(1)
                 .share_region(9, 0, &into, RendezvousMode::Write)
         });
         let Some(offer) = tries.find_map(|offer| offer) else {
@@ -518,10 +522,13 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             len: from.len,
         };
         if withdrawn {
-            assert_eq!(world.rail(1).withdraw_region(9), WithdrawResult::Withdrawn);
+            assert_eq!(
+                world.transport(1).withdraw_region(9),
+                WithdrawResult::Withdrawn
+            );
         }
         let first = world
-            .rail(0)
+            .transport(0)
             .write_early(part(4))
             .unwrap_or_else(|error| panic!("{error:?}"));
         assert_eq!(
@@ -536,14 +543,14 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
         let mut bytes = step.bytes;
         if first.is_some() {
             assert_eq!(
-                world.rail(1).withdraw_region(9),
+                world.transport(1).withdraw_region(9),
                 WithdrawResult::InUse,
                 "what was taken is not given back"
             );
         }
         while !step.last {
             step = world
-                .rail(0)
+                .transport(0)
                 .write_part(part(5))
                 .unwrap_or_else(|error| panic!("{error:?}"));
             bytes += step.bytes;
@@ -561,9 +568,9 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
             got[len..].iter().all(|byte| *byte == 0),
             "and touches nothing else"
         );
-        assert_eq!(world.rail(1).revoke(9), BulkStatus::Done);
+        assert_eq!(world.transport(1).revoke(9), BulkStatus::Done);
         assert_eq!(
-            world.rail(0).write_early(part(6)),
+            world.transport(0).write_early(part(6)),
             Ok(None),
             "what was revoked is not written"
         );
@@ -571,16 +578,20 @@ fn offers_are_written_or_withdrawn<W: World>(mut world: W) {
 }
 
 fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
-    let Some(reach) = world.rail(0).capabilities(1).filter(|reach| reach.can_read) else {
+    let Some(reach) = world
+        .transport(0)
+        .capabilities(1)
+        .filter(|reach| reach.can_read)
+    else {
         return;
     };
     let (remote, local) = (scratch(&pattern(4096, 1)), scratch(&[0; 4096]));
     let here = Data::contiguous(local.mem(), 4096);
     let exposed = Data::contiguous(remote.mem(), 4096);
     let Some(stale) = expose(&mut world, 1, 1, &exposed) else {
-        panic!("a rail that reads exposes contiguous data")
+        panic!("a transport that reads exposes contiguous data")
     };
-    assert_eq!(world.rail(1).revoke(1), BulkStatus::Done);
+    assert_eq!(world.transport(1).revoke(1), BulkStatus::Done);
     let Some(fresh) = expose(&mut world, 1, 2, &exposed) else {
         panic!("a table entry is used again")
     };
@@ -615,7 +626,7 @@ fn revoked_descriptors_move_nothing<W: World>(mut world: W) {
     let mut got = vec![0; 4096];
     local.mem().read(0, &mut got);
     assert!(got.iter().all(|byte| *byte == 0), "and moves nothing");
-    world.rail(1).revoke(2);
+    world.transport(1).revoke(2);
 }
 
 fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
@@ -634,7 +645,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
         local_offset: 0,
         len: 4000,
     };
-    let mut lift = || match world.rail(0).offload(part, OffloadKind::Read) {
+    let mut lift = || match world.transport(0).offload(part, OffloadKind::Read) {
         Ok(OffloadResult::Copy(step, load)) => Some((step.bytes, load)),
         _ => None,
     };
@@ -644,7 +655,7 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     assert_eq!(bytes_said, 4000);
     drop(other);
     assert_eq!(
-        world.rail(1).revoke(1),
+        world.transport(1).revoke(1),
         BulkStatus::Pending,
         "a copy is under way"
     );
@@ -654,13 +665,13 @@ fn a_lifted_copy_keeps_its_region<W: World>(mut world: W) {
     local.mem().read(0, &mut got);
     assert_eq!(got, bytes[96..]);
     let mut told = RecordedEvents::default();
-    world.rail(1).poll(16, &mut told);
+    world.transport(1).poll(16, &mut told);
     assert!(told.revoked.is_empty(), "its region is still held");
     drop(load);
-    world.rail(1).poll(16, &mut told);
+    world.transport(1).poll(16, &mut told);
     assert_eq!(told.revoked, [1], "now nobody uses it");
     assert!(
-        world.rail(0).offload(part, OffloadKind::Read).is_err(),
+        world.transport(0).offload(part, OffloadKind::Read).is_err(),
         "nor can anybody"
     );
 }

@@ -438,8 +438,8 @@ pub(crate) fn hosts(size: u32) -> Vec<Arc<NaiveHost>> {
 /// Runs `program` as the only rank, over the real engine and its transport, in these surroundings.
 pub(crate) fn alone(surroundings: impl Environment + 'static, program: impl FnOnce(&Comm)) {
     let neighbours = ThreadPeers::new(1).unwrap().pop().unwrap();
-    let rail = ShmTransport::new(Arc::new(neighbours)).unwrap();
-    let shard = Engine::new(rail, 0, 1, CreditQuotas::for_world(1));
+    let transport = ShmTransport::new(Arc::new(neighbours)).unwrap();
+    let shard = Engine::new(transport, 0, 1, CreditQuotas::for_world(1));
     let host = LockedEngine::new(shard, 0, 1, surroundings);
     let process = Process::new(ProcessConfig::plain(Arc::new(host)));
     process.init(ThreadLevel::Multiple).unwrap();

@@ -111,12 +111,12 @@ impl Rank {
         let modules = Arc::new(TransportModules::from_environment()?);
         let wish = async_progress_setting()?;
         crash::watch(&client)?;
-        let mut rail =
-            ShmTransport::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_rail)?;
+        let mut transport =
+            ShmTransport::new(Arc::new(SegmentPeers::new(client.clone()))).map_err(no_transport)?;
         let outward = remote_hosts::RemoteHosts::new(&client, built_in)?;
         if let Some(costs) = CostModel::load() {
             costs.apply();
-            rail.begin_with(&costs);
+            transport.begin_with(&costs);
         }
         let shown = Arc::new(PublishedState::new(client.clone()));
         let wait_report = shown.book();
@@ -153,9 +153,9 @@ impl Rank {
         };
         client
             .rank_block(world.rank)
-            .set_protocol_tuner(rail.paces_at() as u64);
-        let (rail, hosts) = match outward {
-            None => (MultiTransport::of_node(rail), None),
+            .set_protocol_tuner(transport.paces_at() as u64);
+        let (transport, hosts) = match outward {
+            None => (MultiTransport::of_node(transport), None),
             Some(mut outward) => {
                 let hosts = outward.hosts;
                 if let Some(loaded) = &loaded {
@@ -164,13 +164,14 @@ impl Rank {
                 client
                     .rank_block(world.rank)
                     .set_remote_links(outward.transport.shown_at() as u64);
-                let mut rail = MultiTransport::new(rail, outward.transport, outward.local_ranks);
-                rail.join(outward.local_tcp);
-                rail.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
-                (rail, (world.nodes > 1).then_some(hosts))
+                let mut transport =
+                    MultiTransport::new(transport, outward.transport, outward.local_ranks);
+                transport.join(outward.local_tcp);
+                transport.watch_from(helpers.clone().unwrap_or_else(allowed).iter());
+                (transport, (world.nodes > 1).then_some(hosts))
             }
         };
-        let transport = modules.around(rail, (world.rank, 0, world.size))?;
+        let transport = modules.around(transport, (world.rank, 0, world.size))?;
         let mut shard = Engine::new(
             transport,
             world.rank,
@@ -243,9 +244,9 @@ impl Rank {
         let modules = Arc::new(TransportModules::from_environment()?);
         bulk_transports::BulkTransports::from_environment()?;
         let crowded = ranks as usize > allowed().iter().count();
-        let threads = ThreadPeers::new(ranks).map_err(no_rail)?.into_iter();
+        let threads = ThreadPeers::new(ranks).map_err(no_transport)?.into_iter();
         let rank = |(me, neighbours)| {
-            let rail = ShmTransport::new(Arc::new(neighbours)).map_err(no_rail)?;
+            let transport = ShmTransport::new(Arc::new(neighbours)).map_err(no_transport)?;
             let place = RankEnvironment {
                 shard: 0,
                 shown: None,
@@ -255,7 +256,7 @@ impl Rank {
                 grace: None,
                 idle: None,
             };
-            let transport = MultiTransport::of_node(rail);
+            let transport = MultiTransport::of_node(transport);
             let transport = modules.around(transport, (me, 0, ranks))?;
             let quotas = CreditQuotas::for_world(ranks);
             let mut engine = Engine::new(transport, me, ranks, quotas);
@@ -366,7 +367,7 @@ impl Rank {
         };
         let owed = self
             .host
-            .inspect(|shard| shard.rail().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
+            .inspect(|shard| shard.transport().tcp().map_or(Vec::new(), |tcp| tcp.owed()));
         owed.iter().any(|peer| {
             matches!(
                 client.state_of(*peer),
@@ -425,10 +426,10 @@ fn grace(threads: u64, cpus_milli: u32) -> Option<Duration> {
     (wanted + 1000 > there).then(|| limits::GRACE * share as u32)
 }
 
-fn no_rail(error: EngineError) -> Error {
+fn no_transport(error: EngineError) -> Error {
     Error::resource(
         codes::G0304,
-        format!("cannot set up the shared-memory rail: {error:?}"),
+        format!("cannot set up the shared-memory transport: {error:?}"),
     )
 }
 

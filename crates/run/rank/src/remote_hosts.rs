@@ -47,11 +47,11 @@ impl RemoteHosts {
     /// `None` in a job on one host, unless its ranks are to use TCP as well.
     pub fn new(client: &Arc<AgentClient>, built_in: BuiltinStrategy) -> Result<Option<Self>> {
         let world = client.world();
-        let rails = BulkTransports::from_environment()?;
-        let joint = rails == BulkTransports::Both;
+        let transports = BulkTransports::from_environment()?;
+        let joint = transports == BulkTransports::Both;
         let begin = client.take_network_handover();
         let said = client.board();
-        rails.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
+        transports.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
         let Some(begin) = begin else {
             return Ok(None);
         };
@@ -104,17 +104,17 @@ impl RemoteHosts {
             joint,
             sealed,
         };
-        let rail = TcpTransport::new(house, Arc::new(others), begin.listener);
-        let mut rail = rail.map_err(|error| {
+        let transport = TcpTransport::new(house, Arc::new(others), begin.listener);
+        let mut transport = transport.map_err(|error| {
             Error::resource(
                 codes::G0304,
-                format!("cannot set up the rail between hosts: {error:?}"),
+                format!("cannot set up the transport between hosts: {error:?}"),
             )
         })?;
-        rail.gather(built_in.coalescing());
-        rail.split_by(built_in.striping());
+        transport.gather(built_in.coalescing());
+        transport.split_by(built_in.striping());
         Ok(Some(Self {
-            transport: rail,
+            transport,
             local_ranks: near,
             local_tcp: beside,
             hosts,

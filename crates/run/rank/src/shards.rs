@@ -81,7 +81,7 @@ impl ShardFactory {
         let Some(client) = &self.client else {
             let memory = ThreadPeers::new(1)?.pop();
             let memory = memory.ok_or(EngineError::Resource("no memory for a shard"))?;
-            let transport = MultiTransport::of_node(rail(Arc::new(memory))?);
+            let transport = MultiTransport::of_node(transport(Arc::new(memory))?);
             let transport = self.through_modules(transport, (0, shard as u32, 1))?;
             let quotas = CreditQuotas::for_world(1);
             return Ok((Engine::new(transport, 0, 1, quotas), place));
@@ -96,7 +96,7 @@ impl ShardFactory {
             self.closed.fetch_or(1 << number, Ordering::Relaxed);
             NO_ROOM
         })?;
-        let transport = MultiTransport::of_node(rail(Arc::new(neighbours))?);
+        let transport = MultiTransport::of_node(transport(Arc::new(neighbours))?);
         let transport = self.through_modules(transport, (world.rank, number, world.size))?;
         let mut engine = Engine::new(
             transport,
@@ -127,10 +127,10 @@ impl ShardFactory {
     }
 }
 
-fn rail(neighbours: Arc<dyn NodePeers>) -> std::result::Result<ShmTransport, EngineError> {
-    let mut rail = ShmTransport::new(neighbours)?;
+fn transport(neighbours: Arc<dyn NodePeers>) -> std::result::Result<ShmTransport, EngineError> {
+    let mut transport = ShmTransport::new(neighbours)?;
     if let Some(costs) = CostModel::load() {
-        rail.begin_with(&costs);
+        transport.begin_with(&costs);
     }
-    Ok(rail)
+    Ok(transport)
 }

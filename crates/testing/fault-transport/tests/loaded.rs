@@ -26,7 +26,7 @@ fn module() -> TransportModule {
 /// Two in-process transports, each behind a wrapper that was loaded.
 struct Pair {
     fabric: Arc<Fabric>,
-    rails: Vec<Box<dyn DynTransport>>,
+    transports: Vec<Box<dyn DynTransport>>,
 }
 
 impl Pair {
@@ -38,20 +38,20 @@ impl Pair {
                 world: 2,
                 shard: 0,
                 options,
-                inner: Some(boxed(fabric.rail(me))),
+                inner: Some(boxed(fabric.transport(me))),
                 at_leave: &mut Vec::new(),
             };
             module.create(context).unwrap()
         };
-        let rails = (0..2).map(wrapped).collect();
-        Self { fabric, rails }
+        let transports = (0..2).map(wrapped).collect();
+        Self { fabric, transports }
     }
 }
 
 impl World for Pair {
-    type Rail = Box<dyn DynTransport>;
-    fn rail(&mut self, peer: Peer) -> &mut Self::Rail {
-        &mut self.rails[peer as usize]
+    type Tested = Box<dyn DynTransport>;
+    fn transport(&mut self, peer: Peer) -> &mut Self::Tested {
+        &mut self.transports[peer as usize]
     }
     fn kill_second(&mut self) {
         self.fabric.kill(1);
@@ -102,8 +102,8 @@ fn messages_of_engines_arrive_whole_where_room_is_refused_and_polls_are_late() {
     for seed in 1..10 {
         let pair = Pair::new(&module, &format!("seed={seed},full=300,late=300"));
         let mut engines: Vec<_> = (0..)
-            .zip(pair.rails)
-            .map(|(me, rail)| Engine::new(rail, me, 2, CreditQuotas::for_world(2)))
+            .zip(pair.transports)
+            .map(|(me, transport)| Engine::new(transport, me, 2, CreditQuotas::for_world(2)))
             .collect();
         let mut open = Vec::new();
         let mut buffers = Vec::new();
@@ -163,12 +163,12 @@ fn what_a_module_made_outlives_whoever_loaded_it() {
     let fabric = Fabric::new(2);
     let wake = {
         let pair = Pair::new(&module(), "");
-        pair.rails[0].wake_source()
+        pair.transports[0].wake_source()
     };
     wake.wake();
-    let mut rail = {
+    let mut transport = {
         let module = module();
-        let inner = Some(boxed(fabric.rail(0)));
+        let inner = Some(boxed(fabric.transport(0)));
         let options = "";
         module
             .create(ModuleContext {
@@ -181,13 +181,14 @@ fn what_a_module_made_outlives_whoever_loaded_it() {
             })
             .unwrap()
     };
-    let ticket = rail.arm();
-    rail.wake_source().wake();
-    rail.wake_source()
+    let ticket = transport.arm();
+    transport.wake_source().wake();
+    transport
+        .wake_source()
         .sleep(ticket, Some(Duration::from_secs(60)));
-    send(&mut rail, 1, b"word", 0, PacketClass::Data).unwrap();
+    send(&mut transport, 1, b"word", 0, PacketClass::Data).unwrap();
     let mut told = RecordedEvents::default();
-    fabric.rail(1).poll(1, &mut told);
+    fabric.transport(1).poll(1, &mut told);
     assert_eq!(told.packets[0].2, b"word");
 }
 
@@ -213,7 +214,7 @@ fn a_module_says_why_it_makes_no_transport() {
             file.display()
         )
     );
-    let inner = || Some(boxed(Fabric::new(1).rail(0)));
+    let inner = || Some(boxed(Fabric::new(1).transport(0)));
     for (options, word) in [
         ("loss=1", "loss=1"),
         ("seed=1,full", "full"),

@@ -211,7 +211,7 @@ fn linger(fabric: &SimFabric, host: &SimHost) {
     loop {
         let word = fabric.word(host.me());
         while host.progress() {}
-        let settled = host.inspect(|shard| shard.rail().is_settled()) && !host.has_work();
+        let settled = host.inspect(|shard| shard.transport().is_settled()) && !host.has_work();
         if fabric.settles(host.me(), settled) {
             return;
         }

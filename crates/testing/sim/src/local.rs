@@ -141,7 +141,7 @@ impl Fabric {
     }
 
     /// The transport of rank `me`.
-    pub fn rail(self: &Arc<Self>, me: Peer) -> LocalTransport {
+    pub fn transport(self: &Arc<Self>, me: Peer) -> LocalTransport {
         LocalTransport {
             me,
             fabric: self.clone(),

@@ -134,7 +134,7 @@ pub fn threads_with(setup: ThreadWorld, program: impl Fn(Arc<ThreadEngine>) + Se
             .map(|me| {
                 let (fabric, leaving, program) = (&fabric, &leaving, &program);
                 let run = move || {
-                    let shard = Engine::new(fabric.rail(me), me, setup.world, setup.quotas);
+                    let shard = Engine::new(fabric.transport(me), me, setup.world, setup.quotas);
                     let rank = Arc::new(LockedEngine::new(
                         shard,
                         me,

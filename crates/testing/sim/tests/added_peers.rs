@@ -88,8 +88,8 @@ fn a_running_engine_exchanges_messages_with_peers_that_were_added_to_it() {
     let whole = 2 + ADDED;
     let fabric = Fabric::new(whole);
     let quotas = CreditQuotas::for_world(2);
-    let mut engine = Engine::new(fabric.rail(0), 0, 2, quotas);
-    let mut neighbour = Engine::new(fabric.rail(1), 1, 2, quotas);
+    let mut engine = Engine::new(fabric.transport(0), 0, 2, quotas);
+    let mut neighbour = Engine::new(fabric.transport(1), 1, 2, quotas);
     exchange((0, &mut engine), (1, &mut neighbour), 100);
     let nobody = Scratch::new(8).unwrap();
     let refused = try_send(&mut engine, 0, 5, Data::contiguous(nobody.mem(), 8));
@@ -99,7 +99,7 @@ fn a_running_engine_exchanges_messages_with_peers_that_were_added_to_it() {
     );
     assert_eq!(engine.add_peers(ADDED).unwrap(), 2..whole);
     for peer in 2..whole {
-        let mut other = Engine::new(fabric.rail(peer), peer, whole, quotas);
+        let mut other = Engine::new(fabric.transport(peer), peer, whole, quotas);
         let len = if peer % 50 == 0 { LEN } else { 100 };
         exchange((0, &mut engine), (peer, &mut other), len);
         exchange((peer, &mut other), (0, &mut engine), len);

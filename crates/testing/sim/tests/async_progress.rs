@@ -136,7 +136,7 @@ fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
 /// Returns whether peers would wake the progress thread of this rank.
 fn is_armed(host: &Rank) -> bool {
     let words = host
-        .inspect(|shard| shard.rail().progress_words(host.me()))
+        .inspect(|shard| shard.transport().progress_words(host.me()))
         .unwrap();
     ProgressWakeup::new(&words.word(0), &words.word(4)).is_armed()
 }
@@ -315,7 +315,12 @@ fn world_of(
         for me in 0..WORLD {
             let (fabric, leaving, program) = (&fabric, &leaving, &program);
             scope.spawn(move || {
-                let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+                let shard = Engine::new(
+                    fabric.transport(me),
+                    me,
+                    WORLD,
+                    CreditQuotas::for_world(WORLD),
+                );
                 let host = Arc::new(LockedEngine::new(shard, me, WORLD, lending));
                 host.enable_async_progress(None);
                 if threads == Threads::One {

@@ -44,7 +44,12 @@ type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 fn ranks() -> [Arc<Rank>; 2] {
     let fabric = Fabric::new(WORLD);
     [0, 1].map(|me| {
-        let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+        let shard = Engine::new(
+            fabric.transport(me),
+            me,
+            WORLD,
+            CreditQuotas::for_world(WORLD),
+        );
         Arc::new(LockedEngine::new(shard, me, WORLD, RELEASING))
     })
 }

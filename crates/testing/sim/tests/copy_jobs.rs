@@ -84,7 +84,7 @@ fn survive(host: &SimHost) -> u32 {
         host.inspect(|shard| {
             shard.progress_briefly();
             flights.extend(shard.take_copy_job());
-            shard.rail().rest();
+            shard.transport().rest();
         });
         if host.inspect(|shard| shard.probe(source(1))).is_err() {
             break;
@@ -261,7 +261,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                     while host.peek(request).expect("its name is good").is_none() {
                         let flight = host.inspect(|shard| {
                             shard.progress_briefly();
-                            shard.rail().rest();
+                            shard.transport().rest();
                             shard.take_copy_job()
                         });
                         if let Some(mut flight) = flight {
@@ -269,7 +269,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                             for _ in 0..RESTS {
                                 host.inspect(|shard| {
                                     shard.progress_briefly();
-                                    shard.rail().rest();
+                                    shard.transport().rest();
                                 });
                             }
                             flight.run();
@@ -287,7 +287,7 @@ fn a_receive_is_not_fetched_because_another_had_its_slot() {
                 send(&host, tag + 1, &go, 1);
                 // The short message is there when this rank looks next.
                 for _ in 0..RESTS {
-                    host.inspect(|shard| shard.rail().rest());
+                    host.inspect(|shard| shard.transport().rest());
                 }
                 finish(&host, request);
             }

@@ -79,7 +79,8 @@ fn who_sends_more_than_was_granted_is_lost_and_nobody_else() {
         let mut random = Random::new(seed);
         let fabric = Fabric::new(2);
         let quotas = [GRANTED, BELIEVED];
-        let mut shards = [0, 1].map(|me| Engine::new(fabric.rail(me), me, 2, quotas[me as usize]));
+        let mut shards =
+            [0, 1].map(|me| Engine::new(fabric.transport(me), me, 2, quotas[me as usize]));
         let memory = Scratch::new(LEN_MAX as usize).unwrap();
         // What was sent and not received, and what was received without that its sender was told.
         let (mut waiting, mut owed) = (VecDeque::new(), (0u32, 0u64));

@@ -381,7 +381,7 @@ impl Player<'_> {
             }
             15..18 => {
                 for _ in 0..self.random.below(6) {
-                    self.host.inspect(|shard| shard.rail().rest());
+                    self.host.inspect(|shard| shard.transport().rest());
                 }
             }
             18 | 19 => self.take_all(),

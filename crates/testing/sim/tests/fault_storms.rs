@@ -180,7 +180,7 @@ fn loses(host: &SimHost, peer: u32, speaks: bool) -> u64 {
         matches!(error, Error::Peer { peer: lost, .. } if lost == peer),
         "{error:?}"
     );
-    host.inspect(|shard| shard.rail().now_ns())
+    host.inspect(|shard| shard.transport().now_ns())
 }
 
 #[test]

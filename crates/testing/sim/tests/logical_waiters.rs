@@ -28,7 +28,12 @@ const STACK_WORDS: usize = 1 << 16;
 type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 fn rank(fabric: &Arc<Fabric>, me: u32, spins: u32) -> Rank {
-    let engine = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+    let engine = Engine::new(
+        fabric.transport(me),
+        me,
+        WORLD,
+        CreditQuotas::for_world(WORLD),
+    );
     let environment = AsyncEnvironment {
         patience: SpinBudget {
             spins,

@@ -442,7 +442,7 @@ fn a_thread_that_waits_for_memory_is_asked_again_while_another_polls() {
             std::thread::sleep(std::time::Duration::from_millis(5));
             // The doorbell is all that whoever raises the flag knows of this rank, as where that is
             // another process.
-            let bell = host.inspect(|shard| shard.rail().wake_source());
+            let bell = host.inspect(|shard| shard.transport().wake_source());
             let raised = &raised;
             scope.spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(5));

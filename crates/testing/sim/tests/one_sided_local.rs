@@ -10,7 +10,7 @@ fn the_suite_holds_by_packets_and_in_mapped_memory() {
         check_one_sided(
             || {
                 let fabric = fabric(2);
-                [fabric.rail(0), fabric.rail(1)]
+                [fabric.transport(0), fabric.transport(1)]
             },
             |_: &mut LocalTransport| {},
         );

@@ -98,7 +98,7 @@ fn ranks<S: Environment + Clone + 'static>(
     surroundings: &S,
 ) -> [Arc<Rank<S>>; 2] {
     let ranks = [0, 1].map(|me| {
-        let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
+        let shard = Engine::new(fabric.transport(me), me, 2, CreditQuotas::for_world(2));
         Arc::new(Rank::new(shard, me, 2, surroundings.clone()))
     });
     ranks[0].enable_async_progress(None);

@@ -125,7 +125,12 @@ fn rank_of(
     me: u32,
 ) -> (Arc<LockedEngine<LocalTransport, Idle>>, Arc<AtomicU32>) {
     let turns = Arc::new(AtomicU32::new(0));
-    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+    let shard = Engine::new(
+        fabric.transport(me),
+        me,
+        WORLD,
+        CreditQuotas::for_world(WORLD),
+    );
     let host = Arc::new(LockedEngine::new(
         shard,
         me,
@@ -246,7 +251,12 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
     };
     let rank = |me, vigil| {
         let engine = move |fabric: &Arc<Fabric>| {
-            let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+            let shard = Engine::new(
+                fabric.transport(me),
+                me,
+                WORLD,
+                CreditQuotas::for_world(WORLD),
+            );
             (shard, Idle(vigil, Arc::default()))
         };
         let (shard, surroundings) = engine(&fabrics[0]);

@@ -95,7 +95,8 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
             for me in 0..2 {
                 let (fabric, leaving, ready) = (&fabric, &leaving, &ready);
                 scope.spawn(move || {
-                    let shard = Engine::new(fabric.rail(me), me, 2, CreditQuotas::for_world(2));
+                    let shard =
+                        Engine::new(fabric.transport(me), me, 2, CreditQuotas::for_world(2));
                     let host = Arc::new(LockedEngine::new(shard, me, 2, lending));
                     host.enable_async_progress(None);
                     // SAFETY: one thread of this test uses the host, and its progress thread keeps

@@ -43,7 +43,7 @@ type Rank = LockedEngine<LocalTransport, Quiet>;
 
 fn alone() -> Arc<Rank> {
     let fabric = Fabric::shaken(1, 1);
-    let shard = Engine::new(fabric.rail(0), 0, 1, CreditQuotas::for_world(1));
+    let shard = Engine::new(fabric.transport(0), 0, 1, CreditQuotas::for_world(1));
     Arc::new(Rank::new(shard, 0, 1, Quiet))
 }
 

@@ -31,7 +31,12 @@ const BUSY: i32 = 1000;
 type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;
 
 fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalTransport>, AsyncEnvironment) {
-    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+    let shard = Engine::new(
+        fabric.transport(me),
+        me,
+        WORLD,
+        CreditQuotas::for_world(WORLD),
+    );
     let lending = AsyncEnvironment {
         patience: SpinBudget {
             spins: 0,

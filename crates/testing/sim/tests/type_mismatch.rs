@@ -89,7 +89,7 @@ fn a_message_of_other_elements_that_its_sender_has_begun_to_write_is_an_error_of
                 }
                 assert_eq!(end(host.send(send(1, 8)).expect("started")).error, None);
                 for _ in 0..10 {
-                    host.inspect(|shard| shard.rail().rest());
+                    host.inspect(|shard| shard.transport().rest());
                 }
                 assert!(
                     matches!(end(started).error, Some(Error::Mistyped(_))),

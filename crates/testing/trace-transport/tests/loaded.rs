@@ -43,14 +43,14 @@ fn wrap(
 
 /// Two transports of any kind, and how the second of them dies.
 struct Pair<K> {
-    rails: Vec<Box<dyn DynTransport>>,
+    transports: Vec<Box<dyn DynTransport>>,
     kill: K,
 }
 
 impl<K: FnMut()> World for Pair<K> {
-    type Rail = Box<dyn DynTransport>;
-    fn rail(&mut self, peer: Peer) -> &mut Self::Rail {
-        &mut self.rails[peer as usize]
+    type Tested = Box<dyn DynTransport>;
+    fn transport(&mut self, peer: Peer) -> &mut Self::Tested {
+        &mut self.transports[peer as usize]
     }
     fn kill_second(&mut self) {
         (self.kill)();
@@ -61,11 +61,11 @@ fn in_process(
     wrapped: impl Fn(Peer, Box<dyn DynTransport>) -> Box<dyn DynTransport>,
 ) -> Pair<impl FnMut()> {
     let fabric = Fabric::new(2);
-    let rails = (0..2)
-        .map(|me| wrapped(me, boxed(fabric.rail(me))))
+    let transports = (0..2)
+        .map(|me| wrapped(me, boxed(fabric.transport(me))))
         .collect();
     Pair {
-        rails,
+        transports,
         kill: move || fabric.kill(1),
     }
 }
@@ -231,14 +231,14 @@ impl RegisteredMemory for OnlyRegions {
 #[test]
 fn the_power_of_registered_memory_is_reached_through_a_loaded_module() {
     let inner: Box<dyn DynTransport> = Box::new(shared_memory().swap_remove(0));
-    let mut rail = wrap(&trace(), (0, ""), inner);
+    let mut transport = wrap(&trace(), (0, ""), inner);
     let memory = Scratch::new(64).unwrap();
     let region = RegionMemory {
         mem: memory.mem(),
         len: 64,
         rights: AccessRights::ALL,
     };
-    let power = rail.registered_memory().expect("it has the power");
+    let power = transport.registered_memory().expect("it has the power");
     let descriptor = power.register(&region).unwrap();
     assert_eq!((descriptor.cookie, descriptor.blob()), (64, &b"open"[..]));
     assert_eq!(power.direct_rights(1, &descriptor), AccessRights::READ);
@@ -266,12 +266,12 @@ fn the_suite_holds_over_a_loaded_trace_around_a_transport_whose_only_power_is_re
     let trace = trace();
     check_all(|| {
         // Who holds the memory of a node tells its transports of deaths.
-        let rails = shared_memory();
-        let first = rails[0].clone();
+        let transports = shared_memory();
+        let first = transports[0].clone();
         Pair {
-            rails: (0..)
-                .zip(rails)
-                .map(|(me, rail)| wrap(&trace, (me, ""), Box::new(rail)))
+            transports: (0..)
+                .zip(transports)
+                .map(|(me, transport)| wrap(&trace, (me, ""), Box::new(transport)))
                 .collect(),
             kill: move || first.lock().peer_gone(1),
         }
@@ -282,19 +282,22 @@ fn shared_memory() -> Vec<OnlyRegions> {
     let threads = ThreadPeers::new(2).unwrap().into_iter();
     threads
         .map(|peers| ShmTransport::new(Arc::new(peers)).unwrap())
-        .map(|rail| OnlyRegions(Arc::new(Mutex::new(rail))))
+        .map(|transport| OnlyRegions(Arc::new(Mutex::new(transport))))
         .collect()
 }
 
 #[test]
 fn a_power_that_is_missing_answers_as_the_defaults_do() {
-    let mut rail: Box<dyn DynTransport> = Box::new(shared_memory().swap_remove(0));
-    assert_eq!(rail.fragmentation(1, 20_000), Fragmentation::None);
-    assert!(rail.doorbell(0).is_none() && rail.coll_heap(0).is_none());
-    assert!(rail.is_polling(1));
+    let mut transport: Box<dyn DynTransport> = Box::new(shared_memory().swap_remove(0));
+    assert_eq!(transport.fragmentation(1, 20_000), Fragmentation::None);
+    assert!(transport.doorbell(0).is_none() && transport.coll_heap(0).is_none());
+    assert!(transport.is_polling(1));
     let memory = Scratch::new(8).unwrap();
     let data = Data::contiguous(memory.mem(), 8);
-    assert!(matches!(rail.expose(3, 1, &data), ExposeResult::Ready(_)));
+    assert!(matches!(
+        transport.expose(3, 1, &data),
+        ExposeResult::Ready(_)
+    ));
     let mut none: Box<dyn DynTransport> = Box::new(Nothing);
     assert_eq!(none.expose(3, 1, &data), ExposeResult::Unable);
     assert_eq!(none.revoke(3), BulkStatus::Done);
@@ -349,15 +352,22 @@ fn what_went_through_is_counted_and_the_last_of_it_recorded() {
     let trace = trace();
     let mut pair = in_process(|me, inner| wrap(&trace, (me, &options), inner));
     for len in [10, 20, 300] {
-        send(&mut pair.rails[0], 1, &vec![7; len], 0, PacketClass::Data).unwrap();
+        send(
+            &mut pair.transports[0],
+            1,
+            &vec![7; len],
+            0,
+            PacketClass::Data,
+        )
+        .unwrap();
     }
     let mut told = RecordedEvents::default();
     while told.packets.len() < 3 {
-        pair.rails[1].poll(1, &mut told);
+        pair.transports[1].poll(1, &mut told);
     }
     (pair.kill)();
     while told.gone.is_empty() {
-        pair.rails[0].poll(1, &mut told);
+        pair.transports[0].poll(1, &mut told);
     }
     drop(pair);
     let read = |rank: u32| std::fs::read_to_string(directory.join(format!("rank-{rank}"))).unwrap();
@@ -383,7 +393,7 @@ fn options_that_are_none_are_refused_by_name() {
             world: 1,
             shard: 0,
             options,
-            inner: Some(boxed(Fabric::new(1).rail(0))),
+            inner: Some(boxed(Fabric::new(1).transport(0))),
             at_leave: &mut Vec::new(),
         });
         let error = made.err().expect("it is refused");

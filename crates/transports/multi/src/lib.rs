@@ -422,7 +422,7 @@ impl Transport for MultiTransport {
         len: usize,
         class: PacketClass,
     ) -> Result<PacketBuffer, ClaimError> {
-        of!(self, peer, rail => rail.claim(peer, len, class))
+        of!(self, peer, transport => transport.claim(peer, len, class))
     }
 
     #[inline]
@@ -437,7 +437,7 @@ impl Transport for MultiTransport {
     }
 
     fn abandon(&mut self, room: PacketBuffer) {
-        of!(self, room.peer, rail => rail.abandon(room));
+        of!(self, room.peer, transport => transport.abandon(room));
     }
 
     fn send_inline(
@@ -482,7 +482,7 @@ impl Transport for MultiTransport {
         if self.remote().is_some_and(|remote| remote.joins(peer, len)) {
             return self.shm.fetch_beside();
         }
-        of!(self, peer, rail => rail.choose_rendezvous(token, peer, len))
+        of!(self, peer, transport => transport.choose_rendezvous(token, peer, len))
     }
 
     fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
@@ -500,7 +500,7 @@ impl Transport for MultiTransport {
     fn peer_lost(&mut self, peer: Peer) {
         // What is read of a peer of this node ends by itself: its memory is always there, or known
         // not to be.
-        of!(self, peer, rail => rail.peer_lost(peer));
+        of!(self, peer, transport => transport.peer_lost(peer));
     }
 
     fn arm(&mut self) -> u32 {
@@ -529,7 +529,7 @@ impl Transport for MultiTransport {
     }
 
     fn wake_peer(&mut self, peer: Peer) {
-        of!(self, peer, rail => rail.wake_peer(peer));
+        of!(self, peer, transport => transport.wake_peer(peer));
     }
 }
 
@@ -580,7 +580,7 @@ impl FastPath for MultiTransport {
 
 impl FragmentedSends for MultiTransport {
     fn fragmentation(&mut self, peer: Peer, len: usize) -> Fragmentation {
-        of!(self, peer, rail => rail.fragmentation(peer, len))
+        of!(self, peer, transport => transport.fragmentation(peer, len))
     }
 
     fn send_fragments(&mut self, pieces: &Fragments, mem: UserMem) -> Result<bool, ClaimError> {
@@ -600,7 +600,7 @@ impl RemoteMemory for MultiTransport {
             OtherPeers::Tcp(remote) if remote.joins(peer, data.len) => {
                 remote.expose_to_both(&mut self.shm, (token, peer, data))
             }
-            _ => of!(self, peer, rail => rail.expose(token, peer, data)),
+            _ => of!(self, peer, transport => transport.expose(token, peer, data)),
         }
     }
 
@@ -623,12 +623,12 @@ impl RemoteMemory for MultiTransport {
             {
                 remote.read_by_both(&bulk, names)
             }
-            _ => of!(self, bulk.peer, rail => rail.read(bulk)),
+            _ => of!(self, bulk.peer, transport => transport.read(bulk)),
         }
     }
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
-        of!(self, bulk.peer, rail => rail.write(bulk))
+        of!(self, bulk.peer, transport => transport.write(bulk))
     }
 
     fn registered_memory(&mut self) -> Option<&mut dyn RegisteredMemory> {
@@ -653,7 +653,7 @@ impl SharedCopy for MultiTransport {
         {
             return None;
         }
-        of!(self, peer, rail => rail.share_region(token, peer, data, way))
+        of!(self, peer, transport => transport.share_region(token, peer, data, way))
     }
 
     fn take_part(&mut self, token: BulkToken, len: u64) -> Result<Option<(u64, u64)>, Error> {
@@ -662,7 +662,7 @@ impl SharedCopy for MultiTransport {
     }
 
     fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
-        of!(self, bulk.peer, rail => rail.write_part(bulk))
+        of!(self, bulk.peer, transport => transport.write_part(bulk))
     }
 
     fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
@@ -672,7 +672,7 @@ impl SharedCopy for MultiTransport {
     }
 
     fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
-        of!(self, bulk.peer, rail => rail.write_early(bulk))
+        of!(self, bulk.peer, transport => transport.write_early(bulk))
     }
 
     fn offload(
@@ -686,7 +686,7 @@ impl SharedCopy for MultiTransport {
         {
             return Ok(OffloadResult::Unable);
         }
-        of!(self, bulk.peer, rail => rail.offload(bulk, what))
+        of!(self, bulk.peer, transport => transport.offload(bulk, what))
     }
 
     fn is_polling(&self, peer: Peer) -> bool {
@@ -697,7 +697,7 @@ impl SharedCopy for MultiTransport {
 
 impl AsyncProgress for MultiTransport {
     fn wake_progress(&mut self, peer: Peer, need: WakeReason) {
-        of!(self, peer, rail => rail.wake_progress(peer, need));
+        of!(self, peer, transport => transport.wake_progress(peer, need));
     }
 
     fn progress_words(&mut self, peer: Peer) -> Option<Segment> {

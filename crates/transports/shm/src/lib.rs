@@ -127,7 +127,7 @@ impl ShmTransport {
         let number = local.number(me).filter(|_| me < size);
         let Some(number) = number.filter(|_| local.count() <= LOCAL_RANKS_MAX) else {
             return Err(Error::Resource(
-                "more ranks on this node than the shared-memory rail can name",
+                "more ranks on this node than the shared-memory transport can name",
             ));
         };
         let own = neighbours.own_inbox();

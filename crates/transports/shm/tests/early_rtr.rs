@@ -243,7 +243,7 @@ fn a_sender_ends_alone_what_was_announced_before_its_receive_was_posted() {
 #[test]
 fn a_receiver_that_looks_for_messages_fetches_its_own() {
     for mut pair in Pair::each() {
-        let source = pair.receiver.rail().wake_source();
+        let source = pair.receiver.transport().wake_source();
         source.start_polling();
         let (message, room) = (filled(1 << 20, 7), filled(ROOM, 1));
         let receive = pair.post(&room);
@@ -301,7 +301,7 @@ fn a_receiver_that_comes_back_takes_what_its_sender_has_not_taken_yet() {
 #[test]
 fn a_sender_that_comes_back_takes_what_its_receiver_has_not_taken_yet() {
     for mut pair in Pair::each() {
-        pair.receiver.rail().wake_source().start_polling();
+        pair.receiver.transport().wake_source().start_polling();
         let (message, room) = (filled(ROOM, 7), filled(ROOM, 1));
         let receive = pair.post(&room);
         let send = pair.send(&message);
@@ -316,7 +316,7 @@ fn a_sender_that_comes_back_takes_what_its_receiver_has_not_taken_yet() {
         pair.receiver.finish_copy_job(flight);
         let status = pair.both_end(send, receive);
         assert_eq!((status.len, status.error), (ROOM as u64, None));
-        pair.receiver.rail().wake_source().stop_polling();
+        pair.receiver.transport().wake_source().stop_polling();
     }
 }
 
@@ -402,7 +402,7 @@ fn a_receive_ends_with_an_error_when_its_sender_dies_and_its_memory_is_its_own_a
         let room = filled(ROOM, 1);
         let receive = pair.post(&room);
         pair.sender.progress();
-        pair.receiver.rail().peer_gone(0);
+        pair.receiver.transport().peer_gone(0);
         let status = pair.receiver_ends(receive).unwrap();
         assert!(
             matches!(status.error, Some(Error::Peer { peer: 0, .. })),

@@ -30,11 +30,15 @@ fn pair_kept(pid: u32, kept: bool) -> (ShmTransport, ShmTransport, Segment) {
     let mut threads = ThreadPeers::new(2).unwrap().into_iter();
     let (reader, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
-    let rail = |threads, pid| {
+    let transport = |threads, pid| {
         let process = PeerProcess::Other { pid, kept };
         ShmTransport::new(Arc::new(ReachedAs(threads, process))).unwrap()
     };
-    (rail(reader, pid), rail(owner, std::process::id()), inbox)
+    (
+        transport(reader, pid),
+        transport(owner, std::process::id()),
+        inbox,
+    )
 }
 
 /// Whole blocks.
@@ -228,8 +232,8 @@ fn sharers() -> (ShmTransport, ShmTransport, Segment) {
     let mut threads = ThreadPeers::new(2).unwrap().into_iter();
     let (writer, owner) = (threads.next().unwrap(), threads.next().unwrap());
     let inbox = owner.own_inbox();
-    let rail = |threads| ShmTransport::new(Arc::new(threads)).unwrap();
-    (rail(writer), rail(owner), inbox)
+    let transport = |threads| ShmTransport::new(Arc::new(threads)).unwrap();
+    (transport(writer), transport(owner), inbox)
 }
 
 fn push(

@@ -26,8 +26,8 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = ShmTransport;
-    fn rail(&mut self, peer: Peer) -> &mut ShmTransport {
+    type Tested = ShmTransport;
+    fn transport(&mut self, peer: Peer) -> &mut ShmTransport {
         &mut self.0[peer as usize]
     }
     fn kill_second(&mut self) {
@@ -76,7 +76,7 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
         for threads in ranks {
             scope.spawn(move || {
                 let me = threads.me();
-                let mut rail = ShmTransport::new(Arc::new(threads)).unwrap();
+                let mut transport = ShmTransport::new(Arc::new(threads)).unwrap();
                 let (mut sent, mut got) = ([0usize; 8], [0usize; 8]);
                 while sent
                     .iter()
@@ -88,7 +88,7 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                         let n = &mut sent[peer as usize];
                         if *n < 1500
                             && send(
-                                &mut rail,
+                                &mut transport,
                                 peer,
                                 &vec![*n as u8; *n % 300],
                                 *n,
@@ -100,7 +100,7 @@ fn eight_ranks_at_once_lose_nothing_and_keep_each_pair_in_order() {
                         }
                     }
                     let mut told = RecordedEvents::default();
-                    rail.poll(64, &mut told);
+                    transport.poll(64, &mut told);
                     if told.packets.is_empty() {
                         std::thread::yield_now();
                     }

@@ -65,8 +65,8 @@ fn ranks() -> Vec<Engine<ShmTransport>> {
     ranks
         .map(|rank| {
             let me = rank.me();
-            let rail = ShmTransport::new(Arc::new(Narrow(rank))).unwrap();
-            Engine::new(rail, me, 3, CreditQuotas::for_world(3))
+            let transport = ShmTransport::new(Arc::new(Narrow(rank))).unwrap();
+            Engine::new(transport, me, 3, CreditQuotas::for_world(3))
         })
         .collect()
 }
@@ -108,9 +108,9 @@ fn recv(shard: &mut Engine<ShmTransport>, peer: Peer, memory: &Scratch) -> Resul
 /// Looks once more, as one that is about to sleep.
 fn settle(shard: &mut Engine<ShmTransport>) {
     shard.progress();
-    shard.rail().arm();
+    shard.transport().arm();
     while shard.progress() {}
-    shard.rail().disarm();
+    shard.transport().disarm();
 }
 
 fn side_of(error: Option<Error>) -> LackingSide {

@@ -62,37 +62,37 @@ impl PollSink for Got {
     }
 }
 
-fn send(rail: &mut TcpTransport, peer: Peer, memory: &Scratch) {
+fn send(transport: &mut TcpTransport, peer: Peer, memory: &Scratch) {
     let header = PacketHeader {
         kind: 1,
         len: memory.len() as u32,
         ..PacketHeader::default()
     };
-    while rail.send_inline(peer, &header, memory.mem()).is_err() {
-        rail.poll(8, &mut Got::default());
+    while transport.send_inline(peer, &header, memory.mem()).is_err() {
+        transport.poll(8, &mut Got::default());
     }
 }
 
-fn await_packet(rail: &mut TcpTransport) -> Got {
+fn await_packet(transport: &mut TcpTransport) -> Got {
     let mut got = Got::default();
     while got.packets == 0 {
-        rail.poll(8, &mut got);
+        transport.poll(8, &mut got);
     }
     got
 }
 
 /// Half round trips of the transport in nanoseconds.
-fn rail_trips(rail: &mut TcpTransport, me: Peer, len: usize) -> Vec<f64> {
+fn transport_trips(transport: &mut TcpTransport, me: Peer, len: usize) -> Vec<f64> {
     let memory = Scratch::new(len).expect("memory");
     (0..ROUNDS)
         .map(|_| {
             let begun = Instant::now();
             if me == 0 {
-                send(rail, 1, &memory);
-                await_packet(rail);
+                send(transport, 1, &memory);
+                await_packet(transport);
             } else {
-                await_packet(rail);
-                send(rail, 0, &memory);
+                await_packet(transport);
+                send(transport, 0, &memory);
             }
             begun.elapsed().as_nanos() as f64 / 2.0
         })
@@ -100,22 +100,22 @@ fn rail_trips(rail: &mut TcpTransport, me: Peer, len: usize) -> Vec<f64> {
 }
 
 /// Nanoseconds of each bulk transfer from rank 1 to rank 0.
-fn rail_bulks(rail: &mut TcpTransport, me: Peer) -> Vec<f64> {
+fn transport_bulks(transport: &mut TcpTransport, me: Peer) -> Vec<f64> {
     let memory = Scratch::new(BULK).expect("memory");
     let data = Data::contiguous(memory.mem(), BULK as u64);
     let word = Scratch::new(8).expect("memory");
     let mut times = Vec::new();
     for n in 0..BULKS as u64 {
         if me == 1 {
-            let ExposeResult::Ready(descriptor) = rail.expose(n, 0, &data) else {
+            let ExposeResult::Ready(descriptor) = transport.expose(n, 0, &data) else {
                 panic!("one region at a time")
             };
             word.mem().write(0, &descriptor.cookie.to_le_bytes());
-            send(rail, 0, &word);
-            await_packet(rail);
-            assert_eq!(rail.revoke(n), BulkStatus::Done);
+            send(transport, 0, &word);
+            await_packet(transport);
+            assert_eq!(transport.revoke(n), BulkStatus::Done);
         } else {
-            let mut got = await_packet(rail);
+            let mut got = await_packet(transport);
             let begun = Instant::now();
             let descriptor = RegionDescriptor::new(got.cookie, &[]).expect("short");
             let bulk = BulkTransfer {
@@ -127,12 +127,12 @@ fn rail_bulks(rail: &mut TcpTransport, me: Peer) -> Vec<f64> {
                 local_offset: 0,
                 len: BULK as u64,
             };
-            rail.read(bulk).expect("it reaches");
+            transport.read(bulk).expect("it reaches");
             while !got.done {
-                rail.poll(8, &mut got);
+                transport.poll(8, &mut got);
             }
             times.push(begun.elapsed().as_nanos() as f64);
-            send(rail, 1, &word);
+            send(transport, 1, &word);
         }
     }
     times
@@ -267,7 +267,7 @@ fn main() {
         .into();
     let addresses: Vec<_> = listeners
         .iter()
-        .map(|(rail, _)| rail.local_addr().expect("bound"))
+        .map(|(transport, _)| transport.local_addr().expect("bound"))
         .collect();
     let bare = listeners[0].1.local_addr().expect("bound");
     let secret = Secret::generate().expect("random bytes");
@@ -293,7 +293,7 @@ fn main() {
                     incarnation: 0,
                 };
                 let house = LocalIdentity::new(secret.clone(), process, sealed);
-                let mut rail = TcpTransport::new(house, Arc::new(Book(addresses.clone())), listener).expect("a rail");
+                let mut transport = TcpTransport::new(house, Arc::new(Book(addresses.clone())), listener).expect("a transport");
                 let mut socket = if me == 0 {
                     plain.accept().expect("the other side").0
                 } else {
@@ -304,10 +304,10 @@ fn main() {
                 for len in [8, 1024, 4096] {
                     for _ in 0..2 {
                         let floor = quartiles(bare_trips(&mut socket, me, len));
-                        let ours = quartiles(rail_trips(&mut rail, me, len));
+                        let ours = quartiles(transport_trips(&mut transport, me, len));
                         if me == 0 {
                             println!(
-                                "{len:>8} B half round trip, lower quartile and median: bare {:.1} {:.1} us, rail {:.1} {:.1} us, ratio {:.2} {:.2}",
+                                "{len:>8} B half round trip, lower quartile and median: bare {:.1} {:.1} us, transport {:.1} {:.1} us, ratio {:.2} {:.2}",
                                 floor.0 / 1e3, floor.1 / 1e3, ours.0 / 1e3, ours.1 / 1e3, ours.0 / floor.0, ours.1 / floor.1
                             );
                         }
@@ -315,11 +315,11 @@ fn main() {
                 }
                 for _ in 0..3 {
                     let floor = quartiles(bare_bulks(&mut socket, me));
-                    let ours = rail_bulks(&mut rail, me);
+                    let ours = transport_bulks(&mut transport, me);
                     if me == 0 {
                         let ours = quartiles(ours);
                         println!(
-                            "{BULK:>8} B fetched, lower quartile and median: bare {:.0} {:.0} us, rail {:.0} {:.0} us, ratio {:.2} {:.2}",
+                            "{BULK:>8} B fetched, lower quartile and median: bare {:.0} {:.0} us, transport {:.0} {:.0} us, ratio {:.2} {:.2}",
                             floor.0 / 1e3, floor.1 / 1e3, ours.0 / 1e3, ours.1 / 1e3, ours.0 / floor.0, ours.1 / floor.1
                         );
                     }

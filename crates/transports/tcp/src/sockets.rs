@@ -87,7 +87,7 @@ impl Sockets {
     /// The kernel has no room for them.
     pub(crate) fn new(wake: Arc<EpollWake>, listener: BorrowedFd<'_>) -> Result<Self, Error> {
         let failed = |errno: rustix::io::Errno| Error::System {
-            what: "cannot watch the rail's descriptors",
+            what: "cannot watch the transport's descriptors",
             errno: errno.raw_os_error(),
         };
         let data = EpollTarget::Listener.data();

@@ -34,7 +34,7 @@ fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
 /// Rank 0 as a transport, and what rank 1 has to play by hand: its secret, its listener and rank
 /// 0's address.
 struct Stage {
-    rail: TcpTransport,
+    transport: TcpTransport,
     secret: Secret,
     second: TcpListener,
     address: SocketAddr,
@@ -50,9 +50,9 @@ fn stage() -> Stage {
         incarnation: |peer| peer,
         ..TestDirectory::at([address, second.local_addr().unwrap()])
     });
-    let rail = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
+    let transport = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
     Stage {
-        rail,
+        transport,
         secret,
         second,
         address,
@@ -63,7 +63,7 @@ fn stage() -> Stage {
 impl Stage {
     fn polls(&mut self, count: usize, told: &mut RecordedEvents) {
         for _ in 0..count {
-            self.rail.poll(16, told);
+            self.transport.poll(16, told);
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -127,7 +127,7 @@ impl Stage {
             local_offset: 0,
             len: local.len,
         };
-        assert_eq!(self.rail.read(bulk), Ok(BulkStatus::Pending));
+        assert_eq!(self.transport.read(bulk), Ok(BulkStatus::Pending));
     }
 
     fn caller(&self, stream: StreamNumber) -> (TcpStream, Initiator, Vec<u8>) {
@@ -189,7 +189,7 @@ fn a_peer_that_breaks_the_format_counts_as_gone() {
             (vec![1], 0),
             "{stream:?} {bytes:?}"
         );
-        stage.rail.sever();
+        stage.transport.sever();
     }
 }
 
@@ -214,7 +214,7 @@ fn an_honest_peer_played_by_hand_is_heard_and_its_repeats_are_passed_over() {
     stage.until(&mut told, |told| told.packets.len() > 1);
     assert_eq!(told.packets, [(1, header, vec![77]), (1, header, vec![77])]);
     assert!(told.gone.is_empty());
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn what_is_not_exposed_cannot_be_read() {
     let memory = Scratch::new(100).unwrap();
     let ExposeResult::Ready(descriptor) =
         stage
-            .rail
+            .transport
             .expose(9, 1, &Data::contiguous(memory.mem(), 100))
     else {
         panic!("there is room")
@@ -272,7 +272,7 @@ fn what_is_not_exposed_cannot_be_read() {
     stage.read(&mut socket, &mut answer);
     assert_eq!(answer[..HEAD], head(FrameKind::Bulk, 10, (50, 0)));
     assert_eq!(answer[HEAD..], [0; 10]);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -300,10 +300,10 @@ fn a_peer_that_asks_for_ever_and_takes_no_answer_counts_as_gone() {
         if let Ok(more) = socket.write(&asks[at..]) {
             at = (at + more) % asks.len();
         }
-        stage.rail.poll(16, &mut told);
+        stage.transport.poll(16, &mut told);
     }
     assert_eq!(told.gone, [1]);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
     stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut socket, &mut [0; HEAD + frame::ASK]);
     let mut told = RecordedEvents::default();
-    stage.rail.peer_lost(1);
+    stage.transport.peer_lost(1);
     stage.until(&mut told, |told| !told.done.is_empty());
     assert!(matches!(
         told.done[..],
@@ -329,7 +329,7 @@ fn a_read_from_a_peer_that_the_engine_has_lost_ends_and_writes_nothing_more() {
         .mem()
         .with(0, 100, |bytes| assert!(bytes.iter().all(|byte| *byte == 0)));
     assert_eq!(told.done.len(), 1);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -348,10 +348,10 @@ fn a_replayed_call_and_a_wrong_proof_open_nothing() {
     socket.write_all(&proof).unwrap();
     assert!(stage.is_cut(&mut socket, 100_000));
     assert!(
-        stage.rail.ctx.peers.met().is_empty(),
+        stage.transport.ctx.peers.met().is_empty(),
         "nobody has proved anything"
     );
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -364,8 +364,8 @@ fn strangers_without_the_secret_are_cut_at_once() {
         socket.write_all(bytes).unwrap();
         assert!(stage.is_cut(&mut socket, 100_000));
     }
-    assert!(stage.rail.ctx.peers.met().is_empty());
-    stage.rail.sever();
+    assert!(stage.transport.ctx.peers.met().is_empty());
+    stage.transport.sever();
 }
 
 #[test]
@@ -378,11 +378,14 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     assert!(!stage.is_cut(&mut silent[0], 20));
     // Time is an argument.
     let later = Instant::now() + garonne_transport::limits::TCP_AUTHENTICATION_LIMIT;
-    assert_eq!(stage.rail.connections.listener().keep_time(later), None);
+    assert_eq!(
+        stage.transport.connections.listener().keep_time(later),
+        None
+    );
     for socket in &mut silent {
         assert!(stage.is_cut(socket, 100_000));
     }
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -417,7 +420,7 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
             sent += 1;
         }
         peer.poll(16, &mut RecordedEvents::default());
-        stage.rail.poll(16, &mut told);
+        stage.transport.poll(16, &mut told);
         if round % 20 == 0 && crowd.len() < 400 {
             more(&mut crowd);
         }
@@ -428,7 +431,7 @@ fn an_honest_peer_gets_through_a_flood_of_strangers() {
     }
     assert_eq!(told.packets.len(), 100);
     peer.sever();
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -454,7 +457,7 @@ fn a_side_that_encrypts_is_told_from_one_that_has_gone() {
 /// Returns what a rank says and hears that calls another, and is refused.
 fn refuse(reason: RejectReason) -> (RecordedEvents, Vec<(Peer, HandshakeError)>) {
     let mut stage = stage();
-    send(&mut stage.rail, 1, &[1], 0, PacketClass::Data).unwrap();
+    send(&mut stage.transport, 1, &[1], 0, PacketClass::Data).unwrap();
     let mut told = RecordedEvents::default();
     let mut accepted = None;
     for _ in 0..100_000 {
@@ -471,7 +474,7 @@ fn refuse(reason: RejectReason) -> (RecordedEvents, Vec<(Peer, HandshakeError)>)
     stage.until(&mut told, |told| !told.gone.is_empty());
     assert_eq!(told.gone, [1]);
     let refused = stage.book.refused.lock().unwrap().clone();
-    stage.rail.sever();
+    stage.transport.sever();
     (told, refused)
 }
 
@@ -502,11 +505,11 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
         })
     };
     let (asking, asked) = (book(nowhere), book(there));
-    let mut rails = [
+    let mut transports = [
         TcpTransport::new(native(&secret, 0), asking.clone(), first).unwrap(),
         TcpTransport::new(native(&secret, 1), asked, second).unwrap(),
     ];
-    send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
+    send(&mut transports[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
     let mut told = [RecordedEvents::default(), RecordedEvents::default()];
     let mut calls: Vec<ChannelConnect> = Vec::new();
     let mut answered = false;
@@ -517,11 +520,11 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
             calls.push(ChannelConnect::ask(&house, (there, 1), bulk).unwrap());
         }
         calls.retain_mut(|call| matches!(call.look(), ConnectOutcome::Waits));
-        for (rail, told) in rails.iter_mut().zip(&mut told) {
-            rail.poll(16, told);
+        for (transport, told) in transports.iter_mut().zip(&mut told) {
+            transport.poll(16, told);
         }
         if !told[1].packets.is_empty() && !std::mem::replace(&mut answered, true) {
-            send(&mut rails[1], 0, &[8; 5], 0, PacketClass::Data).unwrap();
+            send(&mut transports[1], 0, &[8; 5], 0, PacketClass::Data).unwrap();
         }
         if !told[0].packets.is_empty() {
             break;
@@ -537,5 +540,5 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
         (1, &[8; 5][..])
     );
     assert!(told.iter().all(|told| told.gone.is_empty()));
-    rails.into_iter().for_each(TcpTransport::sever);
+    transports.into_iter().for_each(TcpTransport::sever);
 }

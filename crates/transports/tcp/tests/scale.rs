@@ -52,10 +52,10 @@ fn a_million_ranks_that_are_never_spoken_with_cost_nothing() {
     let house = LocalIdentity::new(Secret::generate().expect("randomness"), me, false);
     let port = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).expect("a port");
     let before = written();
-    let mut rail = TcpTransport::new(house, Arc::new(Many), port).expect("a rail");
-    rail.drive();
+    let mut transport = TcpTransport::new(house, Arc::new(Many), port).expect("a transport");
+    transport.drive();
     let after = written();
     println!("{} bytes", after - before);
     assert!(after - before < WRITTEN_MAX, "{} bytes", after - before);
-    assert!(rail.brought_by(RANKS - 1).is_empty());
+    assert!(transport.brought_by(RANKS - 1).is_empty());
 }

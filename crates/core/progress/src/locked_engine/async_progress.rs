@@ -168,7 +168,7 @@ impl<R: Transport + Send + 'static, S: Environment + 'static> LockedEngine<R, S>
     /// where the calling thread may run now. It is started when first needed. Does nothing where
     /// the transport has no way to call it.
     pub fn enable_async_progress(self: &Arc<Self>, cpus: Option<CpuSet>) {
-        let Some(memory) = self.lock_engine().rail().progress_words(self.me) else {
+        let Some(memory) = self.lock_engine().transport().progress_words(self.me) else {
             return;
         };
         let words = WakeupWords {

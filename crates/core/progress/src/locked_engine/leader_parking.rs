@@ -66,7 +66,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Who has leadership does not sleep any more, nor is about to.
     fn note_awake(&self) {
         self.leader.set_sleeps(false);
-        self.lock_engine().rail().disarm();
+        self.lock_engine().transport().disarm();
     }
 
     /// The leader leaves its leadership to the thread that sleeps on the doorbell. `false`: nobody
@@ -82,7 +82,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         };
         for _ in 0..HANDOVER_POLLS {
             let seen = self.waiters.event_count();
-            let ticket = self.lock_engine().rail().arm();
+            let ticket = self.lock_engine().transport().arm();
             if self.advance(ProgressCaller::Program, LockPolicy::Wait) {
                 continue;
             }
@@ -132,12 +132,12 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         let Some(mut seat) = self.waiters.take_slot(waiter::current_id()) else {
             return ParkOutcome::Leads;
         };
-        let ticket = self.lock_engine().rail().arm();
+        let ticket = self.lock_engine().transport().arm();
         let moved = self.advance(ProgressCaller::Program, LockPolicy::Wait);
         self.poll_predicates();
         let over = !moved && done();
         if moved || over || self.retry_limit().is_some() {
-            self.lock_engine().rail().disarm();
+            self.lock_engine().transport().disarm();
             naps.parked_last = true;
             return if over {
                 ParkOutcome::Done

@@ -15,7 +15,7 @@ use garonne_sync::user::Data;
 
 impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn coll_heap(&self, owner: Peer) -> Option<Segment> {
-        self.lock_engine().rail().coll_heap(owner)
+        self.lock_engine().transport().coll_heap(owner)
     }
 
     fn memory_spins(&self) -> u32 {
@@ -23,16 +23,16 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     }
 
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
-        self.lock_engine().rail().doorbell(peer)
+        self.lock_engine().transport().doorbell(peer)
     }
 
     fn progress_wakeup_words(&self, peer: Peer) -> Option<Segment> {
-        self.lock_engine().rail().progress_words(peer)
+        self.lock_engine().transport().progress_words(peer)
     }
 
     fn can_read(&self, peer: Peer) -> bool {
         self.lock_engine()
-            .rail()
+            .transport()
             .capabilities(peer)
             .is_some_and(|reach| reach.can_read)
     }
@@ -40,14 +40,14 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
     fn expose(&self, name: BulkToken, data: &Data) -> Option<RegionDescriptor> {
         // The peer of a region only says whose death ends it early; this one's users meet before it
         // ends.
-        match self.lock_engine().rail().expose(name, self.me, data) {
+        match self.lock_engine().transport().expose(name, self.me, data) {
             ExposeResult::Ready(descriptor) => Some(descriptor),
             ExposeResult::Pending | ExposeResult::Unable => None,
         }
     }
 
     fn revoke(&self, name: BulkToken) {
-        self.lock_engine().rail().revoke(name);
+        self.lock_engine().transport().revoke(name);
     }
 
     fn read_exposed(&self, bulk: BulkTransfer<'_>) -> Result<(), Error> {
@@ -55,7 +55,7 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
         let lifted = if shard.is_alone() {
             OffloadResult::Unable
         } else {
-            shard.rail().offload(bulk, OffloadKind::Read)?
+            shard.transport().offload(bulk, OffloadKind::Read)?
         };
         match lifted {
             OffloadResult::Copy(_, mut load) => {
@@ -63,7 +63,9 @@ impl<R: Transport + Send, S: Environment> NodeShared for LockedEngine<R, S> {
                 drop(shard);
                 load.run()
             }
-            OffloadResult::Unable | OffloadResult::Nothing => shard.rail().read(bulk).map(drop),
+            OffloadResult::Unable | OffloadResult::Nothing => {
+                shard.transport().read(bulk).map(drop)
+            }
         }
     }
 

@@ -156,7 +156,7 @@ impl<R: Transport + Send, S: Environment> CoveredShard<R, S> {
 impl<R: Transport + Send, S: Environment> Drop for CoveredShard<R, S> {
     fn drop(&mut self) {
         self.host.leader.set_sleeps(false);
-        self.host.lock_engine().rail().disarm();
+        self.host.lock_engine().transport().disarm();
         drop(Leadership(&self.host.waiters));
         self.host.note_leader_left();
     }
@@ -399,7 +399,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             }
         }
         let seen = self.waiters.event_count();
-        let ticket = self.lock_engine().rail().arm();
+        let ticket = self.lock_engine().transport().arm();
         Some(CoveredShard {
             host: self,
             ticket,

@@ -93,7 +93,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !needed || self.async_progress.transport_armed.load(Ordering::SeqCst) {
             return None;
         }
-        let limit = shard.rail().arm_progress();
+        let limit = shard.transport().arm_progress();
         self.async_progress
             .transport_armed
             .store(true, Ordering::SeqCst);
@@ -124,7 +124,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             .swap(patient, Ordering::SeqCst)
             != patient
         {
-            shard.rail().poll_in_background(patient);
+            shard.transport().poll_in_background(patient);
         }
     }
 }

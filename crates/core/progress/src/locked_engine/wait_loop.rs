@@ -408,7 +408,7 @@ impl<R: Transport + Send, S: Environment, const AMONG: bool> PhaseActions
         } else {
             Vec::new()
         };
-        let ticket = engine.lock_engine().rail().arm();
+        let ticket = engine.lock_engine().transport().arm();
         let mut moved = engine.progress_surely();
         for other in &covered {
             moved |= other.look();
@@ -443,7 +443,7 @@ impl<R: Transport + Send, S: Environment, const AMONG: bool> PhaseActions
             }
             engine.leader.set_sleeps(false);
         }
-        engine.lock_engine().rail().disarm();
+        engine.lock_engine().transport().disarm();
         over
     }
 }

@@ -28,15 +28,15 @@ struct Pair<R, S> {
 }
 
 impl<R: Transport, S: FnMut(&mut R)> Pair<R, S> {
-    fn new(rails: [R; 2], settle: S) -> Self {
+    fn new(transports: [R; 2], settle: S) -> Self {
         let quotas = CreditQuotas {
             envelopes: 64,
             payload: 1 << 20,
         };
         let mut rank = 0;
-        let engines = rails.map(|rail| {
+        let engines = transports.map(|transport| {
             rank += 1;
-            Engine::new(rail, rank - 1, 2, quotas)
+            Engine::new(transport, rank - 1, 2, quotas)
         });
         let memory = scratch(&[0xee; LEN + 2 * GUARD]);
         memory.mem().write(GUARD as isize, &[0; LEN]);
@@ -91,7 +91,7 @@ impl<R: Transport, S: FnMut(&mut R)> Pair<R, S> {
     fn step(&mut self) {
         for engine in &mut self.engines {
             engine.progress();
-            (self.settle)(engine.rail());
+            (self.settle)(engine.transport());
         }
     }
 

@@ -27,7 +27,7 @@ fn active<'a>(list: &'a RequestList<'a>) -> impl Iterator<Item = (usize, &'a Req
     })
 }
 
-/// One look at the rails on behalf of these requests.
+/// One look at the transports on behalf of these requests.
 fn look_for(list: &RequestList<'_>) {
     let mut awaited = list.iter().flatten().map(|request| request.awaits());
     if let Some(request) = list.iter().flatten().next() {

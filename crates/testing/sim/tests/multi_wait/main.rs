@@ -368,7 +368,12 @@ fn engine(
     me: u32,
     patience: SpinBudget,
 ) -> (Engine<LocalTransport>, AsyncEnvironment) {
-    let shard = Engine::new(fabric.rail(me), me, WORLD, CreditQuotas::for_world(WORLD));
+    let shard = Engine::new(
+        fabric.transport(me),
+        me,
+        WORLD,
+        CreditQuotas::for_world(WORLD),
+    );
     let lending = AsyncEnvironment {
         patience,
         grace: None,
@@ -413,7 +418,7 @@ fn world(seed: u64, shards: usize, patience: SpinBudget) {
                 if seed.is_multiple_of(3) {
                     host.enable_async_progress(None);
                 }
-                let ring = || host.inspect(|shard| shard.rail().wake_peer(1 - me));
+                let ring = || host.inspect(|shard| shard.transport().wake_peer(1 - me));
                 let threads = |host: &dyn Messaging| {
                     std::thread::scope(|scope| {
                         for thread in 0..THREADS {

@@ -350,7 +350,7 @@ fn answer(host: &RankHost) -> Result<(), String> {
 
 /// Which way messages go.
 fn over(host: &RankHost) -> String {
-    let ends = host.inspect(|shard| shard.rail().tcp().map(|tcp| tcp.ends_of(1 - COUNTS)));
+    let ends = host.inspect(|shard| shard.transport().tcp().map(|tcp| tcp.ends_of(1 - COUNTS)));
     match ends {
         None | Some(None) => "shared memory".to_owned(),
         Some(Some((own, other))) => format!("TCP from {own} to {other}"),

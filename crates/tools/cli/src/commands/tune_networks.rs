@@ -189,7 +189,7 @@ fn found(dry_run: bool) -> Result<Option<[NetworkFindings; 2]>, String> {
     if host.world_size() != 2 {
         return Err(format!("{} ranks; two are needed", host.world_size()));
     }
-    let other_hosts = host.inspect(|shard| match shard.rail().tcp() {
+    let other_hosts = host.inspect(|shard| match shard.transport().tcp() {
         Some(mut tcp) => {
             tcp.measure_anew();
             true
@@ -248,7 +248,7 @@ fn fetch(host: &RankHost) -> Result<Vec<MeasuredNetwork>, String> {
     // All together, for where there is but one network, whose rate nobody measures: there is
     // nothing to compare it with.
     let together = (u64::from(count - 1) * LEN) as f64 / begun.elapsed().as_secs_f64() / 1e6;
-    let ways = host.inspect(|shard| shard.rail().tcp().map(|tcp| tcp.gives(1 - host.me())));
+    let ways = host.inspect(|shard| shard.transport().tcp().map(|tcp| tcp.gives(1 - host.me())));
     let mut ways = ways.unwrap_or_default();
     ways.retain(|way| way.brought > 0);
     let alone = ways.len() == 1;

@@ -113,13 +113,13 @@ fn exchange(host: &RankHost) -> Result<Vec<ProtocolCosts>, String> {
                 rank_pair::send(host, tag as i32, data.clone(), SendCompletion::Synchronous)?;
             }
         }
-        found.extend(host.inspect(|shard| known(shard.rail().shm(), len)));
+        found.extend(host.inspect(|shard| known(shard.transport().shm(), len)));
     }
     Ok(found)
 }
 
-fn known(rail: &mut garonne_shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
-    let known = rail.known_pace(1 - RECEIVER, len)?;
+fn known(transport: &mut garonne_shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
+    let known = transport.known_pace(1 - RECEIVER, len)?;
     let ns = known
         .paces
         .map(|pace| pace.map(|pace| pace * len as f64 / 1024.0));

@@ -34,46 +34,49 @@ pub fn ranks(count: u32, per_node: u32, leaving: CoalescePolicy) -> Vec<MultiTra
 }
 
 struct Two {
-    rails: Vec<Option<MultiTransport>>,
+    transports: Vec<Option<MultiTransport>>,
     per_node: u32,
 }
 
 impl Two {
     fn new(per_node: u32) -> Self {
-        let rails = ranks(2, per_node, CoalescePolicy::Hold)
+        let transports = ranks(2, per_node, CoalescePolicy::Hold)
             .into_iter()
             .map(Some)
             .collect();
-        Self { rails, per_node }
+        Self {
+            transports,
+            per_node,
+        }
     }
 }
 
 impl World for Two {
-    type Rail = MultiTransport;
-    fn rail(&mut self, peer: Peer) -> &mut MultiTransport {
-        self.rails[peer as usize].as_mut().unwrap()
+    type Tested = MultiTransport;
+    fn transport(&mut self, peer: Peer) -> &mut MultiTransport {
+        self.transports[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        self.rails
+        self.transports
             .iter_mut()
             .flatten()
-            .for_each(|rail| rail.tcp().unwrap().drive());
+            .for_each(|transport| transport.tcp().unwrap().drive());
         if self.per_node == 1 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
     fn kill_second(&mut self) {
         if self.per_node == 2 {
-            return self.rail(0).shm().peer_gone(1);
+            return self.transport(0).shm().peer_gone(1);
         }
-        while !self.rail(1).tcp().unwrap().has_left() {
+        while !self.transport(1).tcp().unwrap().has_left() {
             self.settle();
         }
         // Its proof and its packet lie in the kernel of rank 0, which takes the connection in
         // before it hears of the death.
         (0..3).for_each(|_| self.settle());
-        self.rails[1] = None;
-        self.rail(0).tcp().unwrap().peer_gone(1);
+        self.transports[1] = None;
+        self.transport(0).tcp().unwrap().peer_gone(1);
     }
 }
 
@@ -95,8 +98,8 @@ fn one_sided_communication_holds_towards_peers_of_the_node_and_of_others() {
                 let two = ranks(2, per_node, CoalescePolicy::Hold);
                 two.try_into().unwrap_or_else(|_| panic!("two ranks"))
             },
-            |rail: &mut MultiTransport| {
-                rail.tcp().unwrap().drive();
+            |transport: &mut MultiTransport| {
+                transport.tcp().unwrap().drive();
                 std::thread::yield_now();
             },
         );
@@ -113,10 +116,10 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
     };
     let done = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(4, 2, CoalescePolicy::Adaptive)) {
+        for (me, mut transport) in (0..).zip(ranks(4, 2, CoalescePolicy::Adaptive)) {
             let done = &done;
             scope.spawn(move || {
-                traffic::run(&mut rail, (me, 4), plan, done, std::thread::yield_now)
+                traffic::run(&mut transport, (me, 4), plan, done, std::thread::yield_now)
             });
         }
     });
@@ -126,24 +129,24 @@ fn traffic_of_two_nodes_with_two_ranks_each_arrives_whole() {
 const SURELY_LOST: Duration = Duration::from_secs(30);
 
 /// The next packet, with sleep until it comes.
-fn await_packet(rail: &mut MultiTransport) -> Peer {
-    let source = rail.wake_source();
+fn await_packet(transport: &mut MultiTransport) -> Peer {
+    let source = transport.wake_source();
     loop {
         let mut told = RecordedEvents::default();
-        rail.poll(1, &mut told);
-        let ticket = rail.arm();
+        transport.poll(1, &mut told);
+        let ticket = transport.arm();
         // As a host does: poll once more after arming.
         if told.packets.is_empty() {
-            rail.poll(1, &mut told);
+            transport.poll(1, &mut told);
         }
         if let Some((peer, ..)) = told.packets.first() {
-            rail.disarm();
+            transport.disarm();
             return *peer;
         }
         let begun = Instant::now();
         source.sleep(ticket, Some(SURELY_LOST));
         assert!(begun.elapsed() < SURELY_LOST, "nobody woke it");
-        rail.disarm();
+        transport.disarm();
     }
 }
 
@@ -151,16 +154,20 @@ fn await_packet(rail: &mut MultiTransport) -> Peer {
 fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
     const ROUNDS: usize = 300;
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(3, 2, CoalescePolicy::Adaptive)) {
+        for (me, mut transport) in (0..).zip(ranks(3, 2, CoalescePolicy::Adaptive)) {
             scope.spawn(move || {
                 // Rank 0 answers; 1 is on its node and 2 is not.
                 for n in 0..if me == 0 { 2 * ROUNDS } else { ROUNDS } {
-                    let to = if me == 0 { await_packet(&mut rail) } else { 0 };
-                    while send(&mut rail, to, &[n as u8; 20], n, PacketClass::Data).is_err() {
-                        rail.poll(0, &mut RecordedEvents::default());
+                    let to = if me == 0 {
+                        await_packet(&mut transport)
+                    } else {
+                        0
+                    };
+                    while send(&mut transport, to, &[n as u8; 20], n, PacketClass::Data).is_err() {
+                        transport.poll(0, &mut RecordedEvents::default());
                     }
                     if me != 0 {
-                        assert_eq!(await_packet(&mut rail), 0);
+                        assert_eq!(await_packet(&mut transport), 0);
                     }
                 }
             });
@@ -170,20 +177,20 @@ fn a_rank_asleep_is_woken_by_peers_of_its_node_and_of_others() {
 
 /// Waits as a progress thread does: it is called for what came, whether that came before it armed
 /// or after.
-fn await_call(rail: &mut MultiTransport, me: Peer) -> Peer {
-    let words = rail.progress_words(me).unwrap();
+fn await_call(transport: &mut MultiTransport, me: Peer) -> Peer {
+    let words = transport.progress_words(me).unwrap();
     let (word, all) = (words.word(0), words.word(4));
     let call = ProgressWakeup::new(&word, &all);
     loop {
         let mut told = RecordedEvents::default();
-        rail.poll(1, &mut told);
+        transport.poll(1, &mut told);
         if let Some((peer, ..)) = told.packets.first() {
             call.disarm();
             return *peer;
         }
         call.arm(WakeupScope::Everything);
         let seen = word.load(Ordering::SeqCst);
-        rail.arm_progress();
+        transport.arm_progress();
         let slept = call
             .is_armed()
             .then(|| futex::wait(&word, seen, Some(SURELY_LOST)));
@@ -196,16 +203,17 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
     const ROUNDS: usize = 300;
     const PACKETS: usize = 3;
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(ranks(2, 1, CoalescePolicy::Immediate)) {
+        for (me, mut transport) in (0..).zip(ranks(2, 1, CoalescePolicy::Immediate)) {
             scope.spawn(move || {
                 for n in 0..ROUNDS {
                     // Of several that come at once the transport tells one at a time.
                     for part in 0..if me == 0 { 1 } else { PACKETS } {
                         if me == 0 {
-                            (0..PACKETS).for_each(|_| assert_eq!(await_call(&mut rail, me), 1));
+                            (0..PACKETS)
+                                .for_each(|_| assert_eq!(await_call(&mut transport, me), 1));
                         }
                         while send(
-                            &mut rail,
+                            &mut transport,
                             1 - me,
                             &[n as u8; 20],
                             n * PACKETS + part,
@@ -213,13 +221,13 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
                         )
                         .is_err()
                         {
-                            rail.poll(0, &mut RecordedEvents::default());
+                            transport.poll(0, &mut RecordedEvents::default());
                         }
                     }
                     if me == 1 {
                         // Now and then it has come before the other arms.
                         std::thread::sleep(Duration::from_micros(n as u64 % 3 * 100));
-                        assert_eq!(await_packet(&mut rail), 0);
+                        assert_eq!(await_packet(&mut transport), 0);
                     }
                 }
             });
@@ -229,8 +237,10 @@ fn what_comes_from_another_node_calls_the_helper_of_a_rank_that_does_not_look() 
 
 #[test]
 fn calls_are_wanted_for_long_messages_with_other_nodes_alone() {
-    let rail = &ranks(3, 2, CoalescePolicy::Immediate)[0];
+    let transport = &ranks(3, 2, CoalescePolicy::Immediate)[0];
     let long = 1 << 30;
-    assert!(rail.needs_polling(Some(2), long) && rail.needs_polling(None, long));
-    assert!(!rail.needs_polling(Some(1), long) && !rail.needs_polling(Some(2), 64 * 1024));
+    assert!(transport.needs_polling(Some(2), long) && transport.needs_polling(None, long));
+    assert!(
+        !transport.needs_polling(Some(1), long) && !transport.needs_polling(Some(2), 64 * 1024)
+    );
 }

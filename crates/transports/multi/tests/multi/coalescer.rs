@@ -55,10 +55,10 @@ fn traffic_arrives_whole_by_every_strategy() {
     for leaving in CoalescePolicy::ALL {
         let done = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            for (me, mut rail) in (0..).zip(both::ranks(3, 1, leaving)) {
+            for (me, mut transport) in (0..).zip(both::ranks(3, 1, leaving)) {
                 let done = &done;
                 scope.spawn(move || {
-                    traffic::run(&mut rail, (me, 3), plan, done, std::thread::yield_now)
+                    traffic::run(&mut transport, (me, 3), plan, done, std::thread::yield_now)
                 });
             }
         });

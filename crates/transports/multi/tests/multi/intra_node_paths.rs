@@ -23,9 +23,9 @@ fn joined(tcp: impl IntoIterator<Item = TcpTransport>) -> Vec<MultiTransport> {
         .zip([vec![false, true], vec![true, false]])
         .map(|((threads, tcp), beside)| {
             let shm = ShmTransport::new(Arc::new(threads)).unwrap();
-            let mut rail = MultiTransport::new(shm, tcp, vec![true; 2]);
-            rail.join(beside);
-            rail
+            let mut transport = MultiTransport::new(shm, tcp, vec![true; 2]);
+            transport.join(beside);
+            transport
         })
         .collect()
 }
@@ -33,17 +33,17 @@ fn joined(tcp: impl IntoIterator<Item = TcpTransport>) -> Vec<MultiTransport> {
 struct Pair(Vec<Option<MultiTransport>>);
 
 impl World for Pair {
-    type Rail = MultiTransport;
-    fn rail(&mut self, peer: Peer) -> &mut MultiTransport {
+    type Tested = MultiTransport;
+    fn transport(&mut self, peer: Peer) -> &mut MultiTransport {
         self.0[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        for rail in self.0.iter_mut().flatten() {
-            rail.tcp().unwrap().drive();
+        for transport in self.0.iter_mut().flatten() {
+            transport.tcp().unwrap().drive();
         }
     }
     fn kill_second(&mut self) {
-        self.rail(0).shm().peer_gone(1);
+        self.transport(0).shm().peer_gone(1);
     }
 }
 
@@ -78,12 +78,12 @@ fn run(
     });
     let (done, brought) = (AtomicU32::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(joined(tcp)) {
+        for (me, mut transport) in (0..).zip(joined(tcp)) {
             let (done, brought, at_the_end) = (&done, &brought, &at_the_end);
             scope.spawn(move || {
-                traffic::run(&mut rail, (me, 2), PLAN, done, std::thread::yield_now);
+                traffic::run(&mut transport, (me, 2), PLAN, done, std::thread::yield_now);
                 if me == 0 {
-                    *brought.lock().unwrap() = rail.tcp().unwrap().brought_by(1);
+                    *brought.lock().unwrap() = transport.tcp().unwrap().brought_by(1);
                 }
                 at_the_end();
             });
@@ -190,11 +190,11 @@ fn a_connection_that_fails_is_used_again_when_it_works_again() {
             ))
         })
         .collect();
-    let rails = (0..2u32).zip(listeners).zip(&books);
-    let rails = rails.map(|((me, listener), book)| {
+    let transports = (0..2u32).zip(listeners).zip(&books);
+    let transports = transports.map(|((me, listener), book)| {
         TcpTransport::new(house(&secret, me, false), book.clone(), listener).unwrap()
     });
-    let mut pair = joined(rails.collect::<Vec<_>>());
+    let mut pair = joined(transports.collect::<Vec<_>>());
     let by_tcp = |pair: &mut [MultiTransport]| pair[0].tcp().unwrap().brought_by(1)[0];
     let mut number = 0;
     let mut until = |pair: &mut [MultiTransport], met: &dyn Fn(&mut [MultiTransport]) -> bool| {

@@ -487,7 +487,7 @@ fn a_track_sends_nothing_once_several_threads_may_call_or_the_peer_is_gone() {
     let before = pair.quick[3];
     send(&mut pair);
     assert_eq!(pair.quick[3], before + 1, "it is taken again");
-    pair.sender.rail().peer_gone(1);
+    pair.sender.transport().peer_gone(1);
     pair.sender.progress();
     assert!(!pair.on_track(&small) && !pair.sender.send_small(&small));
 }

@@ -22,7 +22,7 @@ fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
     let secret = Secret::generate().unwrap();
     let listeners = [0, 1].map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap());
     let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
-    let mut rails = (0..).zip(listeners).map(|(rank, listener)| {
+    let mut transports = (0..).zip(listeners).map(|(rank, listener)| {
         let addresses = ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
         let book = Arc::new(TestDirectory {
             incarnation: |peer| peer,
@@ -41,11 +41,11 @@ fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
             book,
         )
     });
-    [(); 2].map(|()| rails.next().unwrap())
+    [(); 2].map(|()| transports.next().unwrap())
 }
 
-fn step(rail: &mut TcpTransport, told: &mut RecordedEvents) {
-    rail.poll(16, told);
+fn step(transport: &mut TcpTransport, told: &mut RecordedEvents) {
+    transport.poll(16, told);
     std::thread::sleep(Duration::from_micros(100));
 }
 
@@ -55,8 +55,8 @@ fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
     let (mut told, mut heard) = (RecordedEvents::default(), RecordedEvents::default());
     send(&mut caller, 1, b"word", 0, PacketClass::Data).unwrap();
     // It is taken by the other's system, and the other does not look.
-    let is_taken = |rail: &TcpTransport| {
-        let calls = rail
+    let is_taken = |transport: &TcpTransport| {
+        let calls = transport
             .ctx
             .peers
             .get(1)
@@ -72,10 +72,11 @@ fn a_call_that_was_under_way_when_its_network_was_drained_ends_on_another() {
     assert!(is_taken(&caller));
     known.drained.store(1, Ordering::Relaxed);
     known_there.drained.store(1, Ordering::Relaxed);
-    let has_left = |rail: &TcpTransport| {
-        rail.ctx
+    let has_left = |transport: &TcpTransport| {
+        transport
+            .ctx
             .ends(1, StreamNumber::Small)
-            .is_some_and(|ends| !rail.connections.is_drained(ends))
+            .is_some_and(|ends| !transport.connections.is_drained(ends))
     };
     for _ in 0..LOOKS {
         step(&mut caller, &mut told);
@@ -102,7 +103,7 @@ fn who_sees_a_connection_end_before_it_hears_that_its_network_is_drained_makes_i
         step(&mut late, &mut told);
         step(&mut early, &mut heard);
     }
-    let ends = |rail: &TcpTransport, peer| rail.ctx.ends(peer, StreamNumber::Small);
+    let ends = |transport: &TcpTransport, peer| transport.ctx.ends(peer, StreamNumber::Small);
     assert!(ends(&late, 1).is_some_and(|(_, other)| other.ip() == NETWORKS[0]));
     knows.drained.store(1, Ordering::Relaxed);
     while ends(&early, 0).is_some() {

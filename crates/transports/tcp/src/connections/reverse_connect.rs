@@ -45,7 +45,7 @@ fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
 /// Rank 0, which has something to say to rank 1, and whoever is at rank 1's address.
 struct Scene {
     secret: Secret,
-    rail: TcpTransport,
+    transport: TcpTransport,
     book: Arc<TestDirectory>,
     here: SocketAddr,
     there: TcpListener,
@@ -63,11 +63,11 @@ impl Scene {
         let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
         let book = book(at, first);
         let secret = Secret::generate().unwrap();
-        let mut rail = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
-        send(&mut rail, 1, b"word", 0, PacketClass::Data).unwrap();
+        let mut transport = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
+        send(&mut transport, 1, b"word", 0, PacketClass::Data).unwrap();
         Self {
             secret,
-            rail,
+            transport,
             book,
             here: at[0],
             there,
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn poll(&mut self) {
-        self.rail.poll(16, &mut RecordedEvents::default());
+        self.transport.poll(16, &mut RecordedEvents::default());
         self.asks
             .retain_mut(|ask| matches!(ask.look(), ConnectOutcome::Waits));
         std::thread::sleep(Duration::from_micros(200));
@@ -171,7 +171,7 @@ fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_la
     let (third, _) = scene.call();
     assert!(is_over(&mut second));
     drop(third);
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -194,13 +194,13 @@ fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
     }
     assert!(matches!(ask.look(), ConnectOutcome::Open(_)));
     std::thread::sleep(Duration::from_millis(10));
-    scene.rail.ctx.sockets.look_again();
-    scene.rail.poll(16, &mut RecordedEvents::default());
+    scene.transport.ctx.sockets.look_again();
+    scene.transport.poll(16, &mut RecordedEvents::default());
     assert!(
-        scene.rail.ctx.ends(1, StreamNumber::Small).is_some(),
+        scene.transport.ctx.ends(1, StreamNumber::Small).is_some(),
         "it was given up"
     );
-    scene.rail.sever();
+    scene.transport.sever();
     other.sever();
 }
 
@@ -219,7 +219,7 @@ fn who_is_asked_while_it_waits_at_another_place_goes_to_the_first() {
     scene.ask();
     scene.until(|_| there.accept().ok());
     scene.until(|_| is_over(&mut elsewhere).then_some(()));
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
         asked.elapsed() < RELAY_HALF_LIMIT / 2,
         "not for being asked"
     );
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between
         }
         assert!(asked(&scene) > before);
     }
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
         "it asks without end"
     );
     assert!(!is_over(&mut first));
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -289,9 +289,9 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
         .write_all(&relay_protocol::word(RejectReason::Waits))
         .unwrap();
     scene
-        .rail
+        .transport
         .connections
-        .want(&mut scene.rail.ctx, 1, StreamNumber::Bulk(1));
+        .want(&mut scene.transport.ctx, 1, StreamNumber::Bulk(1));
     let (mut further, _) = scene.call();
     further
         .write_all(&relay_protocol::word(RejectReason::Waits))
@@ -300,14 +300,14 @@ fn a_further_network_where_somebody_keeps_the_call_keeps_nobody_awake() {
     while Instant::now() < until {
         scene.poll();
     }
-    scene.rail.ctx.sockets.look_again();
-    scene.rail.poll(16, &mut RecordedEvents::default());
+    scene.transport.ctx.sockets.look_again();
+    scene.transport.poll(16, &mut RecordedEvents::default());
     assert!(
-        scene.rail.ctx.timers.is_set() && !scene.rail.ctx.timers.is_due(Instant::now()),
+        scene.transport.ctx.timers.is_set() && !scene.transport.ctx.timers.is_due(Instant::now()),
         "it never rests"
     );
     assert!(!is_over(&mut first) && !is_over(&mut further));
-    scene.rail.sever();
+    scene.transport.sever();
 }
 
 #[test]
@@ -323,13 +323,17 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
         other.poll(16, &mut told);
         (told.packets.len() == 1).then_some(())
     });
-    let end =
-        |rail: &TcpTransport, peer| rail.ctx.ends(peer, StreamNumber::Small).map(|(own, _)| own);
-    let first = end(&scene.rail, 1);
+    let end = |transport: &TcpTransport, peer| {
+        transport
+            .ctx
+            .ends(peer, StreamNumber::Small)
+            .map(|(own, _)| own)
+    };
+    let first = end(&scene.transport, 1);
     assert!(first.is_some());
     // Said before it stood, and come late.
     scene.ask();
-    assert!(scene.is_calm() && end(&scene.rail, 1) == first);
+    assert!(scene.is_calm() && end(&scene.transport, 1) == first);
     // Its way is gone, and nobody tells rank 0, which goes on sending there.
     let remote = other.ctx.peers.get(0).unwrap();
     let gone = remote
@@ -340,9 +344,9 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     other
         .connections
         .broke(&mut other.ctx, 0, StreamNumber::Small);
-    send(&mut scene.rail, 1, b"more", 0, PacketClass::Data).unwrap();
+    send(&mut scene.transport, 1, b"more", 0, PacketClass::Data).unwrap();
     scene.wait();
-    assert!(end(&scene.rail, 1) == first && end(&other, 0).is_none());
+    assert!(end(&scene.transport, 1) == first && end(&other, 0).is_none());
     scene.until(|_| {
         other.poll(16, &mut told);
         (!book.asked.lock().unwrap().is_empty()).then_some(())
@@ -350,7 +354,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     scene.ask();
     scene.until(|scene| {
         other.poll(16, &mut told);
-        let new = end(&scene.rail, 1).filter(|new| Some(*new) != first);
+        let new = end(&scene.transport, 1).filter(|new| Some(*new) != first);
         (new.is_some() && told.packets.len() == 2).then_some(())
     });
     assert!(end(&other, 0).is_some() && told.gone.is_empty());
@@ -360,7 +364,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
         more().and_then(|_| more()).unwrap_err(),
         rustix::io::Errno::CONNRESET
     );
-    scene.rail.sever();
+    scene.transport.sever();
     other.sever();
 }
 

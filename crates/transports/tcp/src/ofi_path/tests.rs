@@ -40,7 +40,7 @@ impl PeerDirectory for Two {
 
 /// Rank 1 exposes memory, and rank 0 reads it.
 struct Pair {
-    rails: [Option<TcpTransport>; 2],
+    transports: [Option<TcpTransport>; 2],
     told: [RecordedEvents; 2],
     source: Scratch,
     local: Scratch,
@@ -62,7 +62,7 @@ impl Pair {
         let listeners = [0; 2].map(|_| listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap());
         let addresses = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap());
         let mut rank = 0;
-        let mut rails = listeners.map(|listener| {
+        let mut transports = listeners.map(|listener| {
             let me = ProcessId {
                 job: [7; 16],
                 world: 0,
@@ -81,12 +81,13 @@ impl Pair {
                 .for_each(|(at, byte)| *byte = byte_at(at));
         });
         let exposed = Data::contiguous(source.mem(), LEN as u64);
-        let ExposeResult::Ready(descriptor) = rails[1].as_mut().unwrap().expose(77, 0, &exposed)
+        let ExposeResult::Ready(descriptor) =
+            transports[1].as_mut().unwrap().expose(77, 0, &exposed)
         else {
             panic!("it can be exposed")
         };
         Some(Self {
-            rails,
+            transports,
             told: [RecordedEvents::default(), RecordedEvents::default()],
             data: Data::contiguous(local.mem(), LEN as u64),
             source,
@@ -96,13 +97,13 @@ impl Pair {
         })
     }
 
-    fn rail(&mut self, rank: usize) -> &mut TcpTransport {
-        self.rails[rank].as_mut().unwrap()
+    fn transport(&mut self, rank: usize) -> &mut TcpTransport {
+        self.transports[rank].as_mut().unwrap()
     }
 
     fn poll(&mut self, rank: usize) {
-        if let Some(rail) = &mut self.rails[rank] {
-            rail.poll(16, &mut self.told[rank]);
+        if let Some(transport) = &mut self.transports[rank] {
+            transport.poll(16, &mut self.told[rank]);
         }
     }
 
@@ -114,8 +115,8 @@ impl Pair {
             self.poll(0);
             self.poll(1);
             // What a rank does that waits.
-            self.rails.iter_mut().flatten().for_each(|rail| {
-                rail.arm();
+            self.transports.iter_mut().flatten().for_each(|transport| {
+                transport.arm();
             });
         }
     }
@@ -135,7 +136,7 @@ impl Pair {
             local_offset: to as u64,
             len: len as u64,
         };
-        assert_eq!(self.rail(0).read(bulk).unwrap(), BulkStatus::Pending);
+        assert_eq!(self.transport(0).read(bulk).unwrap(), BulkStatus::Pending);
         token
     }
 
@@ -162,7 +163,7 @@ impl Pair {
     }
 
     fn brought(&mut self) -> u64 {
-        self.rail(0)
+        self.transport(0)
             .brought_by(1)
             .get(usize::from(FABRIC))
             .copied()
@@ -182,7 +183,7 @@ impl Pair {
 
     fn lends(&mut self) -> bool {
         let fabric = self
-            .rail(1)
+            .transport(1)
             .ctx
             .peers
             .get(0)
@@ -194,7 +195,7 @@ impl Pair {
     /// No socket carries any of it before: which way is quicker is not the question.
     fn lend(&mut self) -> u64 {
         let paths = |pair: &mut Self, drained| {
-            let remote = pair.rail(0).ctx.peers.get_mut(1).unwrap();
+            let remote = pair.transport(0).ctx.peers.get_mut(1).unwrap();
             remote.paths.set_drained(0, drained);
         };
         paths(self, true);
@@ -242,7 +243,7 @@ fn any_range_arrives_whole_whichever_side_breaks_the_way_in_the_middle() {
             }
             let side = round / 3 % 2;
             if pair
-                .rail(side)
+                .transport(side)
                 .ctx
                 .peers
                 .get(1 - side as Peer)
@@ -250,9 +251,10 @@ fn any_range_arrives_whole_whichever_side_breaks_the_way_in_the_middle() {
                 .fd(STREAM)
                 .is_some()
             {
-                let rail = pair.rail(side);
-                rail.connections
-                    .broke(&mut rail.ctx, 1 - side as Peer, STREAM);
+                let transport = pair.transport(side);
+                transport
+                    .connections
+                    .broke(&mut transport.ctx, 1 - side as Peer, STREAM);
                 broke += 1;
             }
         }
@@ -268,7 +270,7 @@ fn the_reads_of_a_peer_that_dies_in_the_middle_fail_and_their_memory_is_left_alo
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    pair.rails[1].take().unwrap().sever();
+    pair.transports[1].take().unwrap().sever();
     pair.source.mem().with_mut(0, LEN, |bytes| bytes.fill(0xdd));
     pair.until("the death", |pair| !pair.told[0].gone.is_empty());
     let ended = pair.told[0].done.iter().find(|(done, _)| *done == token);
@@ -289,7 +291,7 @@ fn memory_that_is_asked_back_comes_back_when_its_reader_is_through() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Pending);
+    assert_eq!(pair.transport(1).revoke(77), BulkStatus::Pending);
     assert!(pair.told[1].revoked.is_empty());
     pair.until("its end", |pair| pair.told[1].revoked == [77]);
     // What was lent was read; the rest of the read may have been refused.
@@ -304,7 +306,7 @@ fn memory_that_is_asked_back_comes_back_from_a_reader_that_does_not_look() {
     let Some(mut pair) = Pair::new() else { return };
     pair.open();
     let token = pair.lend();
-    assert_eq!(pair.rail(1).revoke(77), BulkStatus::Pending);
+    assert_eq!(pair.transport(1).revoke(77), BulkStatus::Pending);
     let begun = Instant::now();
     while pair.told[1].revoked.is_empty() {
         assert!(begun.elapsed() < LIMIT);

@@ -43,15 +43,15 @@ impl Stage {
     /// Exposes this memory to rank 1: its cookie, and how much of it leaves unasked.
     pub(super) fn exposes(&mut self, token: BulkToken, memory: &Scratch, len: usize) -> (u64, u64) {
         let data = Data::contiguous(memory.mem(), len as u64);
-        let ExposeResult::Ready(descriptor) = self.rail.expose(token, 1, &data) else {
+        let ExposeResult::Ready(descriptor) = self.transport.expose(token, 1, &data) else {
             panic!("there is room")
         };
         let announce = PacketHeader {
             kind: garonne_engine::transport::PacketKind::Rts as u8,
             ..PacketHeader::default()
         };
-        let room = self.rail.claim(1, 0, PacketClass::Control).unwrap();
-        self.rail.commit(room, &announce);
+        let room = self.transport.claim(1, 0, PacketClass::Control).unwrap();
+        self.transport.commit(room, &announce);
         (
             descriptor.cookie,
             crate::transport::ahead_of(&descriptor).unwrap_or(0),
@@ -83,7 +83,7 @@ impl Stage {
 
     fn all_blocks(&self) -> Vec<ReceivedPrefix> {
         let blocks: Vec<ReceivedPrefix> =
-            std::iter::from_fn(|| self.rail.prefixes.take()).collect();
+            std::iter::from_fn(|| self.transport.prefixes.take()).collect();
         assert_eq!(blocks.len(), EAGER_PREFIXES_KEPT);
         blocks
     }
@@ -104,7 +104,7 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
     // Over several networks what is asked for goes where there is room.
     stage.book.networks.store(2, Ordering::Relaxed);
     assert_eq!(stage.exposes(2, &memory, 2 * MB).1, 0);
-    stage.rail.revoke(2);
+    stage.transport.revoke(2);
     stage.book.networks.store(1, Ordering::Relaxed);
     let (cookie, ahead) = stage.exposes(2, &memory, 2 * MB);
     assert_eq!(ahead, MB as u64);
@@ -121,13 +121,13 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
         .write_all(&head(FrameKind::Unkept, 0, (number, 0)))
         .unwrap();
     stage.polls(20, &mut RecordedEvents::default());
-    stage.rail.revoke(2);
+    stage.transport.revoke(2);
     for _ in 0..EAGER_PREFIX_SKIPS {
         assert_eq!(stage.exposes(4, &memory, MB).1, 0);
-        stage.rail.revoke(4);
+        stage.transport.revoke(4);
     }
     assert_eq!(stage.exposes(5, &memory, 100_000).1, 100_000);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn on_the_next_connection_nothing_is_sent_unasked_again() {
     let mut came = vec![0; expected.len()];
     stage.read(&mut socket, &mut came);
     assert!(came == expected);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn what_comes_unasked_goes_where_its_read_says_whenever_that_begins() {
                 "{first} {shaped}"
             );
             stage.all_blocks();
-            stage.rail.sever();
+            stage.transport.sever();
         }
     }
 }
@@ -253,7 +253,7 @@ fn without_a_place_it_is_dropped_and_asked_for_and_its_sender_is_told() {
     assert_eq!((ask.cookie, ask.offset, ask.len), (8, 0, 100_000));
     socket.write_all(&data(number, &bytes)).unwrap();
     stage.has_read(5, &local, &bytes);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn what_a_broken_connection_did_not_bring_is_asked_for_on_the_next() {
         &Data::contiguous(local.mem(), 100_000),
     );
     assert_eq!(stage.asked(&mut socket).1.cookie, 7);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn what_was_to_come_on_a_former_connection_is_asked_for_when_its_sender_says_tha
         &Data::contiguous(local.mem(), 60_000),
     );
     assert_eq!(stage.asked(&mut socket).1.len, 60_000);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_region_that_is_withdrawn_before_it_was_all_sent_is_refused_to_its_read() {
     socket.write_all(&advance(9, 100)).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());
     assert_eq!(told.gone, [1], "but not twice");
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -358,14 +358,14 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let mut socket = stage.connected(StreamNumber::Bulk(0));
     let bytes = pattern(3 * MB);
     let local = Scratch::new(3 * MB).unwrap();
-    stage.rail.be_patient(true);
+    stage.transport.be_patient(true);
     stage.reads(
         5,
         &announced(0, 0),
         &Data::contiguous(local.mem(), 3 * MB as u64),
     );
     let (number, _) = stage.asked(&mut socket);
-    let brought = |stage: &Stage| stage.rail.brought_by(1)[0] as usize;
+    let brought = |stage: &Stage| stage.transport.brought_by(1)[0] as usize;
     let (first, rest) = bytes.split_at(MB);
     socket
         .write_all(&head(FrameKind::Bulk, MB as u32, (number, 0)))
@@ -378,10 +378,10 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     stage.polls(50, &mut RecordedEvents::default());
     assert_eq!(brought(&stage), taken, "the rest of the frame is not there");
     // Who is not takes what there is.
-    stage.rail.be_patient(false);
+    stage.transport.be_patient(false);
     stage.polls(50, &mut RecordedEvents::default());
     assert_eq!(brought(&stage), 300_000);
-    stage.rail.be_patient(true);
+    stage.transport.be_patient(true);
     let mut told = RecordedEvents::default();
     let frames = [
         &first[300_000..],
@@ -401,7 +401,7 @@ fn who_is_patient_takes_what_comes_when_there_is_much_of_it_or_all() {
     let mut got = vec![0; 3 * MB];
     local.mem().read(0, &mut got);
     assert!(got == bytes);
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -439,7 +439,7 @@ fn advances_that_break_the_format_end_their_peer() {
         let mut told = RecordedEvents::default();
         stage.until(&mut told, |told| !told.gone.is_empty());
         assert_eq!(told.gone, [1], "{bytes:?}");
-        stage.rail.sever();
+        stage.transport.sever();
     }
     // A read of which more was announced than there is takes nothing of it.
     let mut stage = stage();
@@ -447,5 +447,5 @@ fn advances_that_break_the_format_end_their_peer() {
     let local = Scratch::new(100).unwrap();
     stage.reads(5, &announced(8, 101), &Data::contiguous(local.mem(), 100));
     assert_eq!(stage.asked(&mut socket).1.len, 100);
-    stage.rail.sever();
+    stage.transport.sever();
 }

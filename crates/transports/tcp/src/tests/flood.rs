@@ -39,13 +39,15 @@ fn a_look_ends_however_many_words_come_and_what_is_behind_them_comes_all_the_sam
     let (mut told, mut looks) = (RecordedEvents::default(), 0);
     while told.packets.is_empty() && looks < 1_000_000 {
         looks += 1;
-        stage.rail.take_from((1, StreamKind::Both), 16, &mut told);
+        stage
+            .transport
+            .take_from((1, StreamKind::Both), 16, &mut told);
     }
     assert!(looks >= sent / most, "{sent} bytes in {looks} looks");
     assert_eq!(told.packets, [(1, header, vec![])]);
     assert!(told.gone.is_empty());
     drop(writer.join().unwrap());
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 /// A door whose places are all taken by callers who have shown the secret, at `now`, and one more

@@ -6,7 +6,7 @@ use super::*;
 impl Stage {
     /// Rank 1 asks for all of what is exposed to it.
     fn is_asked(&mut self, socket: &mut TcpStream, lent: &Data) {
-        let ExposeResult::Ready(descriptor) = self.rail.expose(8, 1, lent) else {
+        let ExposeResult::Ready(descriptor) = self.transport.expose(8, 1, lent) else {
             panic!("there is room")
         };
         let ask = ReadRequest {
@@ -36,18 +36,18 @@ fn a_poll_that_leaves_bulk_data_to_the_next_says_that_it_moved_some() {
         let (mut told, mut left) = (RecordedEvents::default(), 0);
         while told.done.is_empty() {
             // Small messages come and go, so slices are short.
-            stage.rail.ctx.priority.small(&PacketHeader {
+            stage.transport.ctx.priority.small(&PacketHeader {
                 kind: 1,
                 ..PacketHeader::default()
             });
-            let said = stage.rail.poll(16, &mut told);
-            let more = !stage.rail.ctx.ready.is_empty();
+            let said = stage.transport.poll(16, &mut told);
+            let more = !stage.transport.ctx.ready.is_empty();
             assert!(said > 0 || !more, "it may sleep now");
             left += u32::from(more);
         }
         assert!(left > 0);
     });
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_small_message_is_told_of_before_large_data_move() {
     let local = Data::contiguous(memory.mem(), LEN as u64);
     stage.reads(9, &RegionDescriptor::new(5, &[]).unwrap(), &local);
     stage.read(&mut large, &mut [0; HEAD + frame::ASK]);
-    let moved = |stage: &Stage| stage.rail.brought_by(1)[0];
+    let moved = |stage: &Stage| stage.transport.brought_by(1)[0];
     let header = PacketHeader {
         kind: 1,
         ..PacketHeader::default()
@@ -74,7 +74,7 @@ fn a_small_message_is_told_of_before_large_data_move() {
     large
         .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
-    stage.rail.ctx.priority.small(&header);
+    stage.transport.ctx.priority.small(&header);
     for round in 0..3 {
         let before = moved(&stage);
         large.write_all(&[7; 1000]).unwrap();
@@ -93,7 +93,7 @@ fn a_small_message_is_told_of_before_large_data_move() {
         stage.polls(1, &mut told);
         assert_eq!(moved(&stage), before + 1000, "the next poll moves them");
     }
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
     large
         .write_all(&head(FrameKind::Bulk, LEN as u32, (0, 0)))
         .unwrap();
-    stage.rail.ctx.priority.small(&header);
+    stage.transport.ctx.priority.small(&header);
     stage.polls(10, &mut RecordedEvents::default());
     large.set_nonblocking(true).unwrap();
     let mut sink = vec![0; 1 << 20];
@@ -137,17 +137,17 @@ fn small_messages_in_every_poll_do_not_keep_large_data_from_who_sends_some_as_we
         let mut told = RecordedEvents::default();
         for _ in 0..100_000 {
             if told.packets.is_empty() {
-                stage.rail.poll(16, &mut told);
+                stage.transport.poll(16, &mut told);
             }
         }
         assert_eq!(told.packets.len(), 1);
     }
-    let moved = stage.rail.brought_by(1)[0];
+    let moved = stage.transport.brought_by(1)[0];
     assert!(
         moved >= u64::from(ROUNDS / 2 - 1) * EACH as u64,
         "{moved} bytes"
     );
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -174,24 +174,24 @@ fn who_polls_no_more_leaves_as_much_in_a_socket_as_it_takes() {
     };
     stage.polls(10, &mut RecordedEvents::default());
     let holds_little = |stage: &mut Stage| {
-        let remote = stage.rail.ctx.peers.get_mut(1).unwrap();
+        let remote = stage.transport.ctx.peers.get_mut(1).unwrap();
         remote.paths.at(0).bulk.socket_mut().unwrap().holds_little()
     };
     for _ in 0..10 {
         drain();
         // The second comes right after the first, unless this thread was put aside.
-        stage.rail.ctx.flush(1, StreamNumber::Bulk(0));
-        stage.rail.ctx.flush(1, StreamNumber::Bulk(0));
+        stage.transport.ctx.flush(1, StreamNumber::Bulk(0));
+        stage.transport.ctx.flush(1, StreamNumber::Bulk(0));
         if holds_little(&mut stage) {
             break;
         }
     }
     assert!(holds_little(&mut stage));
-    stage.rail.arm();
+    stage.transport.arm();
     assert!(!holds_little(&mut stage));
     let left = drain();
     assert!(left > 3 << 19, "{left} bytes");
-    stage.rail.sever();
+    stage.transport.sever();
 }
 
 #[test]
@@ -203,13 +203,13 @@ fn of_what_leaves_unasked_a_socket_takes_all_also_right_behind_other_large_data(
     let memory = Scratch::new(LEN).unwrap();
     for token in 0..200 {
         assert_eq!(stage.exposes(token, &memory, LEN).1, LEN as u64);
-        let remote = stage.rail.ctx.peers.get_mut(1).unwrap();
+        let remote = stage.transport.ctx.peers.get_mut(1).unwrap();
         let bulk = remote.paths.at(0).bulk.socket_mut().unwrap();
         assert!(!bulk.is_serving() && !bulk.holds_little());
-        stage.rail.revoke(token);
+        stage.transport.revoke(token);
         large
             .read_exact(&mut [0; 2 * HEAD + frame::ASK + LEN])
             .unwrap();
     }
-    stage.rail.sever();
+    stage.transport.sever();
 }

@@ -14,23 +14,23 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError
     let addresses = [0, 1].map(|at| listeners[at].local_addr().unwrap());
     let pair = Arc::new(TestDirectory::at(addresses));
     let mut rank = 0;
-    let mut rails = listeners.map(|listener| {
+    let mut transports = listeners.map(|listener| {
         let house = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
         rank += 1;
         TcpTransport::new(house, pair.clone(), listener).unwrap()
     });
-    send(&mut rails[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
+    send(&mut transports[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
     let mut told = [RecordedEvents::default(), RecordedEvents::default()];
     for _ in 0..100_000 {
-        for (rail, told) in rails.iter_mut().zip(&mut told) {
-            rail.poll(16, told);
+        for (transport, told) in transports.iter_mut().zip(&mut told) {
+            transport.poll(16, told);
         }
         if !told[1].packets.is_empty() || !told[0].gone.is_empty() {
             break;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
-    let shown = |rail: &TcpTransport| match &read_shown(&rail.shown_table())[..] {
+    let shown = |transport: &TcpTransport| match &read_shown(&transport.shown_table())[..] {
         [ConnectionEntry { version, .. }] => *version,
         other => panic!("{other:?}"),
     };
@@ -41,7 +41,7 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError
         .first()
         .map(|(_, fault)| fault.clone());
     let met = refused.map_or_else(
-        || Ok([shown(&rails[0]), shown(&rails[1])]),
+        || Ok([shown(&transports[0]), shown(&transports[1])]),
         |fault| {
             assert_eq!(told[0].gone, [1]);
             assert!(told[0].reasons[0].contains(&fault.to_string()));
@@ -49,7 +49,7 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError
         },
     );
     assert_eq!(met.is_ok(), told[1].packets.len() == 1);
-    rails.into_iter().for_each(TcpTransport::sever);
+    transports.into_iter().for_each(TcpTransport::sever);
     met
 }
 

@@ -21,35 +21,35 @@ pub fn through_cuts(
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
         let _ends = Ends(weather.clone());
-        let rails = support::ranks_with(ranks, sealed, |from, to, address| {
+        let transports = support::ranks_with(ranks, sealed, |from, to, address| {
             if from == to {
                 return address;
             }
             let seed = traffic::mix(u64::from(from) << 32 | u64::from(to) | 7 << 50);
             proxy::start(scope, address, weather.clone(), (seed, bytes))
         });
-        let rails = rails.into_iter().map(|mut rail| {
-            rail.gather(leaving);
-            rail
+        let transports = transports.into_iter().map(|mut transport| {
+            transport.gather(leaving);
+            transport
         });
-        talk(rails.collect(), plan, &weather);
+        talk(transports.collect(), plan, &weather);
     });
     weather.cuts.load(Ordering::Acquire)
 }
 
 /// Runs the plan among these transports, of all ranks, each in a thread, and severs them; once one
 /// is through, the weather is calm.
-pub fn talk(rails: Vec<TcpTransport>, plan: Plan, weather: &Weather) {
-    let (ranks, done) = (rails.len() as u32, AtomicU32::new(0));
+pub fn talk(transports: Vec<TcpTransport>, plan: Plan, weather: &Weather) {
+    let (ranks, done) = (transports.len() as u32, AtomicU32::new(0));
     std::thread::scope(|scope| {
-        for (me, mut rail) in (0..).zip(rails) {
+        for (me, mut transport) in (0..).zip(transports) {
             let done = &done;
             scope.spawn(move || {
-                traffic::run(&mut rail, (me, ranks), plan, done, || {
+                traffic::run(&mut transport, (me, ranks), plan, done, || {
                     std::thread::sleep(Duration::from_micros(50));
                 });
                 weather.calm.store(true, Ordering::Release);
-                TcpTransport::sever(rail);
+                TcpTransport::sever(transport);
             });
         }
     });

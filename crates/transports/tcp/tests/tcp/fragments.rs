@@ -65,8 +65,8 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 /// Sends so many bytes in pieces to rank 1, if there is room.
-fn try_flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) -> bool {
-    let Fragmentation::Fragments(first, piece) = rail.fragmentation(1, total) else {
+fn try_flow(transport: &mut TcpTransport, total: usize, mem: &Scratch) -> bool {
+    let Fragmentation::Fragments(first, piece) = transport.fragmentation(1, total) else {
         return false;
     };
     let envelope = PacketHeader {
@@ -81,21 +81,21 @@ fn try_flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) -> bool {
         first,
         piece,
     };
-    rail.send_fragments(&pieces, mem.mem()).unwrap()
+    transport.send_fragments(&pieces, mem.mem()).unwrap()
 }
 
 /// Sends when there is room.
-fn flow(rail: &mut TcpTransport, total: usize, mem: &Scratch) {
+fn flow(transport: &mut TcpTransport, total: usize, mem: &Scratch) {
     until("there is no room for a message in pieces", || {
-        rail.poll(8, &mut RecordedEvents::default());
-        try_flow(rail, total, mem)
+        transport.poll(8, &mut RecordedEvents::default());
+        try_flow(transport, total, mem)
     });
 }
 
 /// Two ranks with a connection, whose second takes in what comes to `sink`.
 fn connected(sink: &mut Placing) -> (TcpTransport, TcpTransport) {
-    let mut rails = support::ranks(2, false).into_iter();
-    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+    let mut transports = support::ranks(2, false).into_iter();
+    let (mut one, mut two) = (transports.next().unwrap(), transports.next().unwrap());
     send(&mut one, 1, b"hello", 0, PacketClass::Data).unwrap();
     until("the first message", || {
         one.poll(8, &mut RecordedEvents::default());
@@ -140,28 +140,28 @@ fn a_small_message_behind_a_long_one_is_told_of() {
 #[test]
 fn a_peer_that_brings_something_in_every_poll_keeps_no_other_waiting() {
     for budget in [1, 4, 32] {
-        let mut rails = support::ranks(4, false);
+        let mut transports = support::ranks(4, false);
         for peer in [1, 3, 1] {
-            send(&mut rails[peer], 0, b"hello", 0, PacketClass::Data).unwrap();
+            send(&mut transports[peer], 0, b"hello", 0, PacketClass::Data).unwrap();
             let mut told = RecordedEvents::default();
             until("a peer's first message", || {
-                rails[peer].poll(8, &mut RecordedEvents::default());
-                rails[0].poll(8, &mut told);
+                transports[peer].poll(8, &mut RecordedEvents::default());
+                transports[0].poll(8, &mut told);
                 !told.packets.is_empty()
             });
         }
         // To one that was not spoken to yet, and from one that was.
-        send(&mut rails[0], 2, b"first word", 0, PacketClass::Data).unwrap();
-        send(&mut rails[3], 0, b"other", 0, PacketClass::Data).unwrap();
-        rails[3].poll(8, &mut RecordedEvents::default());
+        send(&mut transports[0], 2, b"first word", 0, PacketClass::Data).unwrap();
+        send(&mut transports[3], 0, b"other", 0, PacketClass::Data).unwrap();
+        transports[3].poll(8, &mut RecordedEvents::default());
         let (mut told, mut there) = (RecordedEvents::default(), RecordedEvents::default());
         for _ in 0..500 {
-            send(&mut rails[1], 0, b"hot", 0, PacketClass::Data).unwrap();
-            rails[1].poll(8, &mut RecordedEvents::default());
+            send(&mut transports[1], 0, b"hot", 0, PacketClass::Data).unwrap();
+            transports[1].poll(8, &mut RecordedEvents::default());
             // It lies there at the next poll.
             std::thread::sleep(Duration::from_micros(100));
-            rails[0].poll(budget, &mut told);
-            rails[2].poll(8, &mut there);
+            transports[0].poll(budget, &mut told);
+            transports[2].poll(8, &mut there);
         }
         assert!(
             !there.packets.is_empty(),

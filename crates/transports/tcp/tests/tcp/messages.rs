@@ -23,8 +23,8 @@ const SURELY_LOST: Duration = Duration::from_secs(30);
 struct Rank(Engine<TcpTransport>);
 
 impl Rank {
-    fn new(rail: TcpTransport, me: Peer) -> Self {
-        Self(Engine::new(rail, me, 2, CreditQuotas::for_world(2)))
+    fn new(transport: TcpTransport, me: Peer) -> Self {
+        Self(Engine::new(transport, me, 2, CreditQuotas::for_world(2)))
     }
 
     /// Sleeps whenever nothing happens, as a host does without any patience.
@@ -36,14 +36,14 @@ impl Rank {
             if self.0.progress() {
                 continue;
             }
-            let source = self.0.rail().wake_source();
-            let ticket = self.0.rail().arm();
+            let source = self.0.transport().wake_source();
+            let ticket = self.0.transport().arm();
             if !self.0.progress() {
                 let begun = Instant::now();
                 source.sleep(ticket, Some(SURELY_LOST));
                 assert!(begun.elapsed() < SURELY_LOST, "nobody woke it");
             }
-            self.0.rail().disarm();
+            self.0.transport().disarm();
         }
     }
 
@@ -114,12 +114,12 @@ fn filled(seed: usize, len: usize) -> (Scratch, Data) {
 
 /// Both ranks send each other messages of all these sizes, in two orders of sending and receiving,
 /// sleeping in between.
-fn exchange(rails: Vec<TcpTransport>, sizes: &[usize], rounds: usize) {
+fn exchange(transports: Vec<TcpTransport>, sizes: &[usize], rounds: usize) {
     let through = &AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for (me, rail) in (0..).zip(rails) {
+        for (me, transport) in (0..).zip(transports) {
             scope.spawn(move || {
-                let (mut rank, peer) = (Rank::new(rail, me), 1 - me);
+                let (mut rank, peer) = (Rank::new(transport, me), 1 - me);
                 for (n, &len) in (0..rounds).flat_map(|_| sizes).enumerate() {
                     let (_out, data) = filled(n + me as usize, len);
                     let (room, into) = filled(0, len);
@@ -169,14 +169,14 @@ fn pieces_through_cuts(sealed: bool, rounds: usize) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
         let _ends = Ends(weather.clone());
-        let rails = support::ranks_with(2, sealed, |from, to, address| {
+        let transports = support::ranks_with(2, sealed, |from, to, address| {
             if from == to {
                 return address;
             }
             let seed = traffic::mix(u64::from(from) << 32 | u64::from(to) | 5 << 50);
             proxy::start(scope, address, weather.clone(), (seed, 500_000))
         });
-        exchange(rails, &[262_144, 17_000, 65_536, 100, 131_000], rounds);
+        exchange(transports, &[262_144, 17_000, 65_536, 100, 131_000], rounds);
         weather.calm.store(true, Ordering::Release);
     });
     weather.cuts.load(Ordering::Acquire)
@@ -196,8 +196,11 @@ fn sealed_messages_in_pieces_survive_connections_that_break_anywhere() {
 
 #[test]
 fn a_rank_that_waits_for_one_that_dies_is_told() {
-    let mut rails = support::ranks(2, false).into_iter();
-    let (mut waiting, dying) = (Rank::new(rails.next().unwrap(), 0), rails.next().unwrap());
+    let mut transports = support::ranks(2, false).into_iter();
+    let (mut waiting, dying) = (
+        Rank::new(transports.next().unwrap(), 0),
+        transports.next().unwrap(),
+    );
     std::thread::scope(|scope| {
         let (said, heard) = std::sync::mpsc::channel();
         scope.spawn(move || {
@@ -210,8 +213,9 @@ fn a_rank_that_waits_for_one_that_dies_is_told() {
                 dying.0.progress();
                 std::thread::sleep(Duration::from_millis(1));
             }
-            let rail = std::mem::replace(dying.0.rail(), support::ranks(2, false).remove(1));
-            rail.sever();
+            let transport =
+                std::mem::replace(dying.0.transport(), support::ranks(2, false).remove(1));
+            transport.sever();
         });
         let (_room, into) = filled(0, 8);
         let got = waiting.recv(1, 1, into);

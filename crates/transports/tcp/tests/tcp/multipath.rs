@@ -30,7 +30,7 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
         let _ends = Ends(weather.clone());
         let secret = Secret::generate().unwrap();
         let (listeners, addresses): (Vec<_>, Vec<_>) = (0..2).map(|_| port()).unzip();
-        let rails = (0..2u32).zip(listeners).map(|(me, listener)| {
+        let transports = (0..2u32).zip(listeners).map(|(me, listener)| {
             let other = addresses[1 - me as usize];
             let way = |n: u8| {
                 let seed = traffic::mix(u64::from(me) << 32 | u64::from(n) << 8 | 3 << 51);
@@ -58,20 +58,20 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
             )
             .unwrap()
         });
-        let rails: Vec<_> = rails.collect();
+        let transports: Vec<_> = transports.collect();
         let done = AtomicU32::new(0);
         std::thread::scope(|inner| {
-            for (me, mut rail) in (0..).zip(rails) {
+            for (me, mut transport) in (0..).zip(transports) {
                 let (done, weather, brought) = (&done, &weather, &brought);
                 inner.spawn(move || {
-                    traffic::run(&mut rail, (me, 2), plan, done, || {
+                    traffic::run(&mut transport, (me, 2), plan, done, || {
                         std::thread::sleep(Duration::from_micros(50));
                     });
                     if me == 0 {
-                        *brought.lock().unwrap() = rail.brought_by(1);
+                        *brought.lock().unwrap() = transport.brought_by(1);
                     }
                     weather.calm.store(true, Ordering::Release);
-                    TcpTransport::sever(rail);
+                    TcpTransport::sever(transport);
                 });
             }
         });

@@ -83,7 +83,7 @@ pub fn pair() -> Result<[Net; 2], String> {
 }
 
 /// A transport for each of the two hosts.
-pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
+pub fn transports(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
     let secret = Secret::generate().unwrap();
     let home = own();
     let listeners: Vec<_> = (1..)
@@ -108,35 +108,35 @@ pub fn rails(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
 /// One thread that steps into the host whose transport it uses.
 struct Hosts<'a> {
     hosts: &'a [Net; 2],
-    rails: [Option<TcpTransport>; 2],
+    transports: [Option<TcpTransport>; 2],
 }
 
 impl World for Hosts<'_> {
-    type Rail = TcpTransport;
-    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
+    type Tested = TcpTransport;
+    fn transport(&mut self, peer: Peer) -> &mut TcpTransport {
         self.hosts[peer as usize].enter();
-        self.rails[peer as usize].as_mut().unwrap()
+        self.transports[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        for (host, rail) in self.hosts.iter().zip(&mut self.rails) {
+        for (host, transport) in self.hosts.iter().zip(&mut self.transports) {
             host.enter();
-            rail.iter_mut().for_each(TcpTransport::drive);
+            transport.iter_mut().for_each(TcpTransport::drive);
         }
         // The suite's patience is a number of looks, and the kernel of a busy machine may deliver
         // late.
         std::thread::sleep(Duration::from_micros(100));
     }
     fn kill_second(&mut self) {
-        while !self.rail(1).has_left() {
+        while !self.transport(1).has_left() {
             self.settle();
         }
-        self.rails[1].take().unwrap().sever();
+        self.transports[1].take().unwrap().sever();
     }
 }
 
 impl Drop for Hosts<'_> {
     fn drop(&mut self) {
-        self.rails
+        self.transports
             .iter_mut()
             .filter_map(Option::take)
             .for_each(TcpTransport::sever);
@@ -161,7 +161,7 @@ fn the_suite_holds_between_two_hosts() {
     let home = Net(own());
     check_all(|| Hosts {
         hosts: &hosts,
-        rails: rails(&hosts, false).map(Some),
+        transports: transports(&hosts, false).map(Some),
     });
     home.enter();
 }
@@ -180,15 +180,17 @@ fn links_that_go_down_and_up_lose_and_double_nothing() {
     let (done, over) = (AtomicU32::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (hosts, done, over) = (&hosts, &done, &over);
-        let traffic = (0..).zip(rails(hosts, false)).map(|(me, mut rail)| {
-            scope.spawn(move || {
-                hosts[me as usize].enter();
-                traffic::run(&mut rail, (me, 2), plan, done, || {
-                    std::thread::sleep(Duration::from_micros(50))
-                });
-                rail.sever();
-            })
-        });
+        let traffic = (0..)
+            .zip(transports(hosts, false))
+            .map(|(me, mut transport)| {
+                scope.spawn(move || {
+                    hosts[me as usize].enter();
+                    traffic::run(&mut transport, (me, 2), plan, done, || {
+                        std::thread::sleep(Duration::from_micros(50))
+                    });
+                    transport.sever();
+                })
+            });
         let traffic: Vec<_> = traffic.collect();
         scope.spawn(move || {
             // Down at different sides, for some hundred milliseconds each; up at the end.
@@ -252,21 +254,23 @@ fn data_get_through_the_only_network_though_it_loses_long_packets() {
     let (done, begun) = (AtomicU32::new(0), Instant::now());
     let small = std::thread::scope(|scope| {
         let (hosts, done) = (&hosts, &done);
-        let traffic = (0..).zip(rails(hosts, false)).map(|(me, mut rail)| {
-            scope.spawn(move || {
-                hosts[me as usize].enter();
-                traffic::run(&mut rail, (me, 2), plan, done, || {
-                    assert!(
-                        begun.elapsed() < Duration::from_secs(120),
-                        "nothing arrives"
-                    );
-                    std::thread::sleep(Duration::from_micros(50));
-                });
-                let shown = connection_table::read_shown(&rail.shown_table());
-                rail.sever();
-                shown.iter().all(|seen| seen.brief)
-            })
-        });
+        let traffic = (0..)
+            .zip(transports(hosts, false))
+            .map(|(me, mut transport)| {
+                scope.spawn(move || {
+                    hosts[me as usize].enter();
+                    traffic::run(&mut transport, (me, 2), plan, done, || {
+                        assert!(
+                            begun.elapsed() < Duration::from_secs(120),
+                            "nothing arrives"
+                        );
+                        std::thread::sleep(Duration::from_micros(50));
+                    });
+                    let shown = connection_table::read_shown(&transport.shown_table());
+                    transport.sever();
+                    shown.iter().all(|seen| seen.brief)
+                })
+            });
         let traffic: Vec<_> = traffic.collect();
         traffic
             .into_iter()

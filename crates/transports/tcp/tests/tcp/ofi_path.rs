@@ -90,22 +90,22 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
             .collect();
         let done = [AtomicU32::new(0), AtomicU32::new(0)];
         std::thread::scope(|inner| {
-            for (me, mut rail) in (0..).zip(ranks) {
+            for (me, mut transport) in (0..).zip(ranks) {
                 let (done, weather, outcome, is_enough) = (&done, &weather, &outcome, &is_enough);
                 let (round, over) = (&round, &over);
                 inner.spawn(move || {
                     for at in 0.. {
-                        traffic::run(&mut rail, (me, 2), plan, &done[at % 2], || {
+                        traffic::run(&mut transport, (me, 2), plan, &done[at % 2], || {
                             std::thread::sleep(Duration::from_micros(50));
                         });
                         round.wait();
                         if me == 0 {
-                            let table = rail.shown_table();
+                            let table = transport.shown_table();
                             let is_way = |seen: &ConnectionEntry| {
                                 seen.stream == StreamNumber::Bulk(WAY as u8)
                             };
                             let seen = Outcome {
-                                brought: rail.brought_by(1),
+                                brought: transport.brought_by(1),
                                 cuts: weather.cuts.load(Ordering::Acquire),
                                 seen: connection_table::read_shown(&table)
                                     .into_iter()
@@ -123,7 +123,7 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                         }
                     }
                     weather.calm.store(true, Ordering::Release);
-                    TcpTransport::sever(rail);
+                    TcpTransport::sever(transport);
                 });
             }
         });

@@ -88,7 +88,7 @@ fn ranks_with(
     let (relay_port, between) = port();
     let (listeners, at): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
     let asks = Asks::default();
-    let rails = (0..count).zip(listeners).map(|(me, listener)| {
+    let transports = (0..count).zip(listeners).map(|(me, listener)| {
         let book = Book {
             me,
             between: (0..count).map(|to| way(me, to, between)).collect(),
@@ -98,7 +98,7 @@ fn ranks_with(
         house.me.incarnation = 0;
         TcpTransport::new(house, Arc::new(book), listener).unwrap()
     });
-    let rails = rails.collect();
+    let transports = transports.collect();
     let relay = Relay::new(relay_port, secret.clone(), JOB).unwrap();
     let between = Between {
         relay,
@@ -107,18 +107,18 @@ fn ranks_with(
         asks,
         calls: Vec::new(),
     };
-    (rails, between)
+    (transports, between)
 }
 
 struct Two {
-    rails: Vec<Option<TcpTransport>>,
+    transports: Vec<Option<TcpTransport>>,
     stop: Arc<AtomicBool>,
     between: Option<JoinHandle<()>>,
 }
 
 impl Two {
     fn new(sealed: bool) -> Self {
-        let (rails, mut between) = ranks_with(2, sealed, |_, _, address| address);
+        let (transports, mut between) = ranks_with(2, sealed, |_, _, address| address);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let between = std::thread::spawn(move || {
@@ -128,7 +128,7 @@ impl Two {
             }
         });
         Self {
-            rails: rails.into_iter().map(Some).collect(),
+            transports: transports.into_iter().map(Some).collect(),
             stop,
             between: Some(between),
         }
@@ -136,34 +136,37 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = TcpTransport;
-    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
-        self.rails[peer as usize].as_mut().unwrap()
+    type Tested = TcpTransport;
+    fn transport(&mut self, peer: Peer) -> &mut TcpTransport {
+        self.transports[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
-        self.rails
+        self.transports
             .iter_mut()
             .flatten()
             .for_each(TcpTransport::drive);
         std::thread::sleep(2 * PAUSE);
     }
     fn kill_second(&mut self) {
-        while !self.rail(1).has_left() {
+        while !self.transport(1).has_left() {
             self.settle();
         }
-        self.rails[1].take().unwrap().sever();
+        self.transports[1].take().unwrap().sever();
         // What it has sent is still under way through the host between, and that it is dead nobody
         // but the agents knows.
         for _ in 0..1000 {
             self.settle();
         }
-        self.rail(0).peer_gone(1);
+        self.transport(0).peer_gone(1);
     }
 }
 
 impl Drop for Two {
     fn drop(&mut self) {
-        self.rails.drain(..).flatten().for_each(TcpTransport::sever);
+        self.transports
+            .drain(..)
+            .flatten()
+            .for_each(TcpTransport::sever);
         self.stop.store(true, Ordering::Release);
         self.between.take().map(JoinHandle::join);
     }
@@ -185,7 +188,7 @@ fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64) -> u32 {
     let weather = Arc::new(Weather::default());
     std::thread::scope(|scope| {
         let _ends = Ends(weather.clone());
-        let (rails, mut between) = ranks_with(ranks, sealed, |from, to, address| {
+        let (transports, mut between) = ranks_with(ranks, sealed, |from, to, address| {
             let seed = traffic::mix(u64::from(from) << 32 | u64::from(to) | 7 << 50);
             match from == to {
                 true => address,
@@ -199,7 +202,7 @@ fn through_cuts((ranks, sealed): (u32, bool), plan: Plan, bytes: u64) -> u32 {
                 std::thread::sleep(PAUSE);
             }
         });
-        cuts::talk(rails, plan, &weather);
+        cuts::talk(transports, plan, &weather);
     });
     weather.cuts.load(Ordering::Acquire)
 }

@@ -3,7 +3,7 @@
 //! sizes go both ways: none is lost, doubled, changed or out of order, and no memory is touched
 //! that is not theirs any more.
 //!
-//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak rails`
+//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak transports`
 //! goes on with new ones.
 
 mod lines;
@@ -131,7 +131,7 @@ impl World {
 }
 
 /// The ranks' transports, and the lines between them.
-fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
+fn transports(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
     let secret = Secret::generate().unwrap();
     let listeners: Vec<TcpListener> = (0..world.ranks)
         .map(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap())
@@ -141,7 +141,7 @@ fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
         .map(|listener| listener.local_addr().unwrap().port())
         .collect();
     let mut lines = Vec::new();
-    let rails = (0..).zip(listeners).map(|(me, listener)| {
+    let transports = (0..).zip(listeners).map(|(me, listener)| {
         let mut to = |peer: usize| -> Vec<SocketAddr> {
             let between = (0..world.lines).map(|line| Line::new(line, ports[peer]));
             let between: Vec<Line> = between.collect();
@@ -153,14 +153,14 @@ fn rails(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
             addresses: (0..world.ranks as usize).map(&mut to).collect(),
             sky: sky.clone(),
         };
-        let mut rail =
+        let mut transport =
             TcpTransport::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
         if let Some(leaving) = world.leaving {
-            rail.gather(leaving);
+            transport.gather(leaving);
         }
-        rail
+        transport
     });
-    (rails.collect(), lines)
+    (transports.collect(), lines)
 }
 
 /// Runs the world of a seed: `exchange` is what a rank does.
@@ -177,17 +177,17 @@ fn storm(seed: u64, exchange: impl Fn(&World, Peer, TcpTransport, &Sky, &AtomicU
         0
     };
     sky.present.store(all & !absent, Ordering::Release);
-    let (rails, lines) = rails(&world, &sky);
+    let (transports, lines) = transports(&world, &sky);
     let through = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let (sky, world, through, exchange) = (&*sky, &world, &through, &exchange);
         let _ends = Ends(sky);
         scope.spawn(move || lines::serve(lines, sky, world.climate, dice));
         std::thread::scope(|inner| {
-            for (me, rail) in (0..).zip(rails) {
+            for (me, transport) in (0..).zip(transports) {
                 inner.spawn(move || {
                     let _fails = Fails(sky);
-                    exchange(world, me, rail, sky, through);
+                    exchange(world, me, transport, sky, through);
                 });
             }
         });
@@ -200,7 +200,7 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
     let which =
         "-p garonne-tcp --test tcp messages_of_all_sizes_come_once_and_whole_in_all_weathers";
     run_seeds(which, 0..6, |seed| {
-        storm(seed, |world, me, rail, sky, through| {
+        storm(seed, |world, me, transport, sky, through| {
             let plan = Plan {
                 seed,
                 ranks: world.ranks,
@@ -209,7 +209,7 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
                 // Some breaks for each.
                 longest: 8 * world.climate.bytes,
             };
-            Rank::new(rail, me, plan, sky).run(through);
+            Rank::new(transport, me, plan, sky).run(through);
         });
     });
 }
@@ -218,19 +218,19 @@ fn messages_of_all_sizes_come_once_and_whole_in_all_weathers() {
 fn packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers() {
     let which = "-p garonne-tcp --test tcp packets_and_shaped_bulk_data_come_once_and_whole_in_all_weathers";
     run_seeds(which, 0..4, |seed| {
-        storm(seed, |world, me, mut rail, sky, through| {
+        storm(seed, |world, me, mut transport, sky, through| {
             let plan = traffic::Plan {
                 packets: 4 * world.messages,
                 packet_max: 60_000,
                 bulks: 1 + world.messages / 30,
                 bulk_max: 1_000_000,
             };
-            traffic::run(&mut rail, (me, world.ranks), plan, through, || {
+            traffic::run(&mut transport, (me, world.ranks), plan, through, || {
                 assert!(!sky.stop.load(Ordering::Acquire), "another rank has failed");
                 std::thread::sleep(Duration::from_micros(50));
             });
             sky.calm.store(true, Ordering::Release);
-            TcpTransport::sever(rail);
+            TcpTransport::sever(transport);
         });
     });
 }

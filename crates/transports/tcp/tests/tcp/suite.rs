@@ -25,8 +25,8 @@ impl Two {
 }
 
 impl World for Two {
-    type Rail = TcpTransport;
-    fn rail(&mut self, peer: Peer) -> &mut TcpTransport {
+    type Tested = TcpTransport;
+    fn transport(&mut self, peer: Peer) -> &mut TcpTransport {
         self.0[peer as usize].as_mut().unwrap()
     }
     fn settle(&mut self) {
@@ -35,7 +35,7 @@ impl World for Two {
     }
     fn kill_second(&mut self) {
         // What it had sent has left.
-        while !self.rail(1).has_left() {
+        while !self.transport(1).has_left() {
             self.settle();
         }
         self.0[1].take().unwrap().sever();
@@ -66,8 +66,8 @@ fn one_sided_communication_holds_on_loopback() {
                 let two = support::ranks(2, sealed);
                 two.try_into().unwrap_or_else(|_| panic!("two ranks"))
             },
-            |rail: &mut TcpTransport| {
-                rail.drive();
+            |transport: &mut TcpTransport| {
+                transport.drive();
                 std::thread::yield_now();
             },
         );
@@ -79,18 +79,18 @@ fn a_death_that_the_host_tells_is_told_after_what_was_sent() {
     let mut world = Two::new(false);
     let mut told = RecordedEvents::default();
     for n in 0..2 {
-        send(world.rail(1), 0, &[7], n, PacketClass::Data).unwrap();
+        send(world.transport(1), 0, &[7], n, PacketClass::Data).unwrap();
         // The first one makes the connection; the second lies in the kernel when the word comes.
-        while !world.rail(1).has_left() || told.packets.is_empty() {
+        while !world.transport(1).has_left() || told.packets.is_empty() {
             world.settle();
             if n == 0 {
-                world.rail(0).poll(16, &mut told);
+                world.transport(0).poll(16, &mut told);
             }
         }
     }
-    world.rail(0).peer_gone(1);
+    world.transport(0).peer_gone(1);
     for _ in 0..10 {
-        world.rail(0).poll(16, &mut told);
+        world.transport(0).poll(16, &mut told);
     }
     assert_eq!((told.packets.len(), told.gone), (2, vec![1]));
 }
@@ -102,7 +102,7 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
     let expected = traffic::bytes(1, 0, cookie as u32, len);
     source.mem().write(0, &expected);
     let [from, to] = [&source, &target].map(|one| Data::contiguous(one.mem(), len as u64));
-    let ExposeResult::Ready(descriptor) = world.rail(1).expose(cookie, 0, &from) else {
+    let ExposeResult::Ready(descriptor) = world.transport(1).expose(cookie, 0, &from) else {
         panic!("there is room for one region")
     };
     let bulk = BulkTransfer {
@@ -114,20 +114,20 @@ fn read_and_revoke(world: &mut Two, cookie: u64, (len, looks): (usize, Option<u3
         local_offset: 0,
         len: len as u64,
     };
-    assert_eq!(world.rail(0).read(bulk), Ok(BulkStatus::Pending));
+    assert_eq!(world.transport(0).read(bulk), Ok(BulkStatus::Pending));
     let (mut told, mut other) = (RecordedEvents::default(), RecordedEvents::default());
     if let Some(looks) = looks {
         for _ in 0..looks {
-            world.rail(1).poll(16, &mut other);
+            world.transport(1).poll(16, &mut other);
         }
-        assert_eq!(world.rail(1).revoke(cookie), BulkStatus::Done);
+        assert_eq!(world.transport(1).revoke(cookie), BulkStatus::Done);
         source.mem().write(0, &vec![0xEE; len]);
     }
     while told.done.is_empty() {
-        world.rail(1).poll(16, &mut other);
-        world.rail(0).poll(16, &mut told);
+        world.transport(1).poll(16, &mut other);
+        world.transport(0).poll(16, &mut told);
     }
-    world.rail(1).revoke(cookie);
+    world.transport(1).revoke(cookie);
     assert!(
         told.gone.is_empty() && other.gone.is_empty(),
         "{told:?} {other:?}"

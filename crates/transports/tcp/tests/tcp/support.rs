@@ -84,13 +84,13 @@ pub fn ranks_with(
 ) -> Vec<TcpTransport> {
     let secret = Secret::generate().unwrap();
     let (listeners, addresses): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
-    let mut rails = Vec::new();
+    let mut transports = Vec::new();
     for (me, listener) in (0..count).zip(listeners) {
         let book = (0..count)
             .zip(&addresses)
             .map(|(to, address)| vec![between(me, to, *address)])
             .collect();
-        rails.push(
+        transports.push(
             TcpTransport::new(
                 house(&secret, me, sealed),
                 Arc::new(Book(book, Vec::new())),
@@ -99,7 +99,7 @@ pub fn ranks_with(
             .unwrap(),
         );
     }
-    rails
+    transports
 }
 
 /// Returns ranks that reach each other straight.
@@ -113,9 +113,9 @@ pub const SURELY_LOST: Duration = Duration::from_secs(30);
 pub const GRACE: Duration = Duration::from_millis(20);
 
 /// The two ranks, once they have a connection.
-pub fn connected<R: Transport>(rails: Vec<R>) -> (R, R) {
-    let mut rails = rails.into_iter();
-    let (mut one, mut two) = (rails.next().unwrap(), rails.next().unwrap());
+pub fn connected<R: Transport>(transports: Vec<R>) -> (R, R) {
+    let mut transports = transports.into_iter();
+    let (mut one, mut two) = (transports.next().unwrap(), transports.next().unwrap());
     send(&mut one, 1, b"hello", 0, PacketClass::Data).unwrap();
     let (mut told, begun) = (RecordedEvents::default(), Instant::now());
     while told.packets.is_empty() {
@@ -127,10 +127,10 @@ pub fn connected<R: Transport>(rails: Vec<R>) -> (R, R) {
 }
 
 /// Everything that comes within `time`, or the first `count`.
-pub fn take(rail: &mut impl Transport, count: usize, time: Duration) -> Vec<Vec<u8>> {
+pub fn take(transport: &mut impl Transport, count: usize, time: Duration) -> Vec<Vec<u8>> {
     let (mut told, begun) = (RecordedEvents::default(), Instant::now());
     while told.packets.len() < count && begun.elapsed() < time {
-        rail.poll(64, &mut told);
+        transport.poll(64, &mut told);
     }
     told.packets
         .into_iter()

@@ -97,7 +97,12 @@ struct Reading {
     data: Data,
 }
 
-fn send(rail: &mut impl Transport, peer: Peer, (kind, number): (u8, u32), bytes: &[u8]) -> bool {
+fn send(
+    transport: &mut impl Transport,
+    peer: Peer,
+    (kind, number): (u8, u32),
+    bytes: &[u8],
+) -> bool {
     let header = PacketHeader {
         kind,
         len: bytes.len() as u32,
@@ -109,14 +114,14 @@ fn send(rail: &mut impl Transport, peer: Peer, (kind, number): (u8, u32), bytes:
     } else {
         PacketClass::Control
     };
-    let result = if kind == PLAIN && bytes.len() <= rail.limits().inline_max {
+    let result = if kind == PLAIN && bytes.len() <= transport.limits().inline_max {
         let memory = Scratch::new(bytes.len().max(1)).unwrap();
         memory.mem().write(0, bytes);
-        rail.send_inline(peer, &header, memory.mem())
+        transport.send_inline(peer, &header, memory.mem())
     } else {
-        rail.claim(peer, bytes.len(), class).map(|room| {
+        transport.claim(peer, bytes.len(), class).map(|room| {
             room.mem.write(0, bytes);
-            rail.commit(room, &header);
+            transport.commit(room, &header);
         })
     };
     match result {
@@ -129,7 +134,7 @@ fn send(rail: &mut impl Transport, peer: Peer, (kind, number): (u8, u32), bytes:
 /// Runs rank `me` of `ranks` until it has everything and, by `done`, all others have. `idle` is
 /// called when nothing happened.
 pub fn run(
-    rail: &mut impl Transport,
+    transport: &mut impl Transport,
     (me, ranks): (Peer, u32),
     plan: Plan,
     done: &AtomicU32,
@@ -154,7 +159,7 @@ pub fn run(
         let mut moved = false;
         for (&peer, state) in &mut with {
             while let Some((kind, number, payload)) = state.words.first() {
-                if !send(rail, peer, (*kind, *number), payload) {
+                if !send(transport, peer, (*kind, *number), payload) {
                     break;
                 }
                 state.words.remove(0);
@@ -163,7 +168,7 @@ pub fn run(
             if state.sent < plan.packets {
                 let number = state.sent;
                 let payload = bytes(me, peer, number, packet_len(&plan, me, peer, number));
-                if send(rail, peer, (PLAIN, number), &payload) {
+                if send(transport, peer, (PLAIN, number), &payload) {
                     state.sent += 1;
                     moved = true;
                 }
@@ -177,11 +182,11 @@ pub fn run(
                 let len = bulk_len(&plan, me, peer, number);
                 let token = u64::from(peer) << 32 | u64::from(number) | 1 << 62;
                 let (mut memory, mut data) = shaped(number, len);
-                let mut exposing = rail.expose(token, peer, &data);
+                let mut exposing = transport.expose(token, peer, &data);
                 if exposing == ExposeResult::Unable {
                     // Not every transport has every shape read.
                     (memory, data) = shaped(0, len);
-                    exposing = rail.expose(token, peer, &data);
+                    exposing = transport.expose(token, peer, &data);
                 }
                 let ExposeResult::Ready(descriptor) = exposing else {
                     panic!("there is room for three regions")
@@ -197,7 +202,7 @@ pub fn run(
             }
         }
         let mut told = RecordedEvents::default();
-        moved |= rail.poll(32, &mut told) > 0;
+        moved |= transport.poll(32, &mut told) > 0;
         assert!(
             told.gone.is_empty(),
             "{:?} of rank {me} count as gone",
@@ -234,7 +239,7 @@ pub fn run(
                         local_offset: 0,
                         len,
                     };
-                    if rail.read(bulk).unwrap() == BulkStatus::Done {
+                    if transport.read(bulk).unwrap() == BulkStatus::Done {
                         ended.push((next_read, Ok(())));
                     }
                     let number = header.sequence;
@@ -251,7 +256,7 @@ pub fn run(
                 READ => {
                     let token = u64::from(peer) << 32 | u64::from(header.sequence) | 1 << 62;
                     let memory = exposed.remove(&(peer, header.sequence)).unwrap();
-                    if rail.revoke(token) == BulkStatus::Pending {
+                    if transport.revoke(token) == BulkStatus::Pending {
                         returning.insert(token, (peer, memory));
                     } else {
                         used(memory);
@@ -308,7 +313,7 @@ pub fn run(
     }
     let mut told = RecordedEvents::default();
     for _ in 0..50 {
-        rail.poll(32, &mut told);
+        transport.poll(32, &mut told);
     }
     assert!(
         told.packets.is_empty() && told.done.is_empty(),

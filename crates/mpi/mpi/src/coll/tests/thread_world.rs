@@ -80,9 +80,9 @@ fn host(
     quotas: CreditQuotas,
     impatient: Impatient,
 ) -> Arc<ImpatientHost> {
-    let rail = ShmTransport::new(Arc::new(neighbours)).unwrap();
+    let transport = ShmTransport::new(Arc::new(neighbours)).unwrap();
     Arc::new(LockedEngine::new(
-        Engine::new(rail, me, n, quotas),
+        Engine::new(transport, me, n, quotas),
         me,
         n,
         impatient,

@@ -162,9 +162,14 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    pub fn new(rail: TcpTransport, me: Peer, plan: Plan, sky: &'a Sky) -> Self {
+    pub fn new(transport: TcpTransport, me: Peer, plan: Plan, sky: &'a Sky) -> Self {
         Self {
-            shard: Engine::new(rail, me, plan.ranks, CreditQuotas::for_world(plan.ranks)),
+            shard: Engine::new(
+                transport,
+                me,
+                plan.ranks,
+                CreditQuotas::for_world(plan.ranks),
+            ),
             me,
             plan,
             sky,
@@ -369,8 +374,8 @@ impl<'a> Rank<'a> {
         if self.shard.progress() {
             return;
         }
-        let source = self.shard.rail().wake_source();
-        let ticket = self.shard.rail().arm();
+        let source = self.shard.transport().wake_source();
+        let ticket = self.shard.transport().arm();
         if !self.shard.progress() {
             let begun = Instant::now();
             let pause = self
@@ -383,7 +388,7 @@ impl<'a> Rank<'a> {
                 panic!("nobody woke rank {}: {state}", self.me);
             }
         }
-        self.shard.rail().disarm();
+        self.shard.transport().disarm();
     }
 
     /// Computes for some milliseconds, with or without somebody who looks after its sockets
@@ -393,7 +398,7 @@ impl<'a> Rank<'a> {
         for _ in 0..1 + self.dice.below(8) {
             std::thread::sleep(Duration::from_micros(self.dice.below(2000)));
             if helped {
-                self.shard.rail().drive();
+                self.shard.transport().drive();
             }
         }
     }
@@ -416,7 +421,7 @@ impl<'a> Rank<'a> {
                 )
             })
             .collect();
-        let seen = connection_table::read_shown(&self.shard.rail().shown_table());
+        let seen = connection_table::read_shown(&self.shard.transport().shown_table());
         format!(
             "{:?}, open (from, to, number, bytes): {open:?}, connections: {seen:?}, {:?}",
             self.with,
@@ -428,8 +433,8 @@ impl<'a> Rank<'a> {
     fn hangs(&mut self) -> bool {
         if self.last.elapsed() > SURELY_HANGS {
             let peers = self.peers();
-            let rail = self.shard.rail();
-            let brought = peers.flat_map(|peer| rail.brought_by(peer)).sum();
+            let transport = self.shard.transport();
+            let brought = peers.flat_map(|peer| transport.brought_by(peer)).sum();
             if std::mem::replace(&mut self.brought, brought) != brought {
                 self.last = Instant::now();
             }
