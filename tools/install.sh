@@ -5,7 +5,7 @@ garonne_version() { sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -1; 
 # The release profile of everything that is installed.
 build_dist() {
     say "building the release (the first time takes some minutes)"
-    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich
+    cargo build --profile dist -p garonne-cli -p garonne-abi-std -p garonne-abi-fortran -p garonne-libmpi-mpich -p garonne-libmpi-openmpi -p garonne-libmpi-mpifh
 }
 
 # Writes a template with its @WORDS@ filled in: fill TEMPLATE TARGET NAME
@@ -43,6 +43,10 @@ install_into() {
     place "$built/libmpi_mpich.so" "$prefix/lib/foreign/libmpi.so.12" 755
     # Debian's name of MPICH's library.
     empty_library "$prefix/lib/foreign" libmpich.so.12 libmpi.so.12
+    place "$built/libmpi_openmpi.so" "$prefix/lib/foreign/libmpi.so.40" 755
+    place "$built/libmpi_mpifh.so" "$prefix/lib/foreign/libmpi_mpifh.so.40" 755
+    # Open MPI's own lower libraries, which some programs were linked with.
+    for name in libopen-rte.so.40 libopen-pal.so.40; do empty_library "$prefix/lib/foreign" "$name"; done
     for name in mpirun mpiexec; do ln -sf garonne "$prefix/bin/$name"; done
     # Build files that say -lmpi find the standard ABI too.
     for name in libmpi_abi.so libmpi.so; do ln -sf libmpi_abi.so.1 "$prefix/lib/$name"; done

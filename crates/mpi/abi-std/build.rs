@@ -34,5 +34,9 @@ fn generate() -> Result<(), String> {
     write(
         "mpich_functions.rs",
         abi_library::table("mpich", &garonne_abi_gen::mpich_library()?.entries),
+    )?;
+    write(
+        "openmpi_functions.rs",
+        abi_library::table("openmpi", &garonne_abi_gen::openmpi_library()?.entries),
     )
 }

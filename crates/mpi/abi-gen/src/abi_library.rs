@@ -249,6 +249,21 @@ pub fn entry_points(abi: &str, entries: &[EntryPoint]) -> String {
     out
 }
 
+/// Returns the name of an ABI's table in the core and the names of the functions in it, for a
+/// library that looks wrappers up.
+pub fn names(abi: &str, entries: &[EntryPoint]) -> String {
+    let mut out = format!(
+        "/// Name of the table in the core.\npub(super) static NAME: &std::ffi::CStr = c\"{}\";\n/// Names of the functions in it, in their order.\npub(super) static FUNCTIONS: [&std::ffi::CStr; {}] = [\n",
+        table_name(abi, entries),
+        entries.len()
+    );
+    for entry in entries {
+        writeln!(out, "    c\"{}\",", entry.name).unwrap();
+    }
+    out.push_str("];\n");
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,7 @@ pub mod conversions;
 pub mod entry_points;
 pub mod fortran;
 pub mod header;
+pub mod openmpi;
 pub mod parameters;
 pub mod table;
 pub mod wrappers;
@@ -97,6 +98,49 @@ pub fn mpich_library() -> Result<Library, String> {
         .map_err(|e| format!("abi/mpich_functions.txt: {e}"))
 }
 
+/// Text of `abi/openmpi.txt`.
+const OPENMPI: &str = include_str!("../abi/openmpi.txt");
+/// Text of `abi/openmpi_functions.txt`.
+const OPENMPI_FUNCTIONS: &str = include_str!("../abi/openmpi_functions.txt");
+/// Text of `abi/openmpi_fortran.txt`.
+const OPENMPI_FORTRAN: &str = include_str!("../abi/openmpi_fortran.txt");
+
+/// Returns the constants of Open MPI's ABI beside those of the standard one.
+///
+/// # Errors
+/// The file's name, with the line that does not parse or the constant that is missing.
+pub fn openmpi() -> Result<AbiConstants, String> {
+    AbiConstants::new(constants()?, openmpi_groups()?, HandleForm::Pointer)
+        .map_err(|e| format!("abi/openmpi.txt: {e}"))
+}
+
+/// Returns the constants of Open MPI's ABI. Values of handles are names of symbols.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn openmpi_groups() -> Result<Vec<ConstantGroup>, String> {
+    table::constants(OPENMPI).map_err(|e| format!("abi/openmpi.txt: {e}"))
+}
+
+/// Returns the integers of predefined handles in Open MPI's Fortran ABI.
+///
+/// # Errors
+/// The file's name, with number and text of the line that does not parse.
+pub fn openmpi_fortran() -> Result<Vec<ConstantGroup>, String> {
+    table::constants(OPENMPI_FORTRAN).map_err(|e| format!("abi/openmpi_fortran.txt: {e}"))
+}
+
+/// Returns the library of Open MPI's ABI, `libmpi.so.40`.
+///
+/// # Errors
+/// The file's name, with the line that does not parse or the fact that does not fit.
+pub fn openmpi_library() -> Result<Library, String> {
+    let own = OwnFunctions::parse(OPENMPI_FUNCTIONS)
+        .map_err(|e| format!("abi/openmpi_functions.txt: {e}"))?;
+    abi_library::library(functions()?, &parameters()?, &openmpi()?, &own)
+        .map_err(|e| format!("abi/openmpi_functions.txt: {e}"))
+}
+
 /// Text of `abi/fortran.txt`.
 const FORTRAN: &str = include_str!("../abi/fortran.txt");
 
@@ -106,15 +150,4 @@ const FORTRAN: &str = include_str!("../abi/fortran.txt");
 /// The file's name, with number and text of the line that does not parse.
 pub fn fortran_routines() -> Result<Vec<fortran::Routine>, String> {
     fortran::routines(&functions()?, &parameters()?, FORTRAN)
-}
-
-/// Text of `abi/openmpi_fortran.txt`.
-const OPENMPI_FORTRAN: &str = include_str!("../abi/openmpi_fortran.txt");
-
-/// Returns the integers of predefined handles in Open MPI's Fortran ABI.
-///
-/// # Errors
-/// The file's name, with number and text of the line that does not parse.
-pub fn openmpi_fortran() -> Result<Vec<ConstantGroup>, String> {
-    table::constants(OPENMPI_FORTRAN).map_err(|e| format!("abi/openmpi_fortran.txt: {e}"))
 }

@@ -1,5 +1,5 @@
-//! Functions that MPICH's libraries for Fortran and C++ call: attributes whose values are numbers, and
-//! callbacks in other languages.
+//! Functions that MPICH's libraries for Fortran and C++ call: attributes whose values are
+//! numbers, and callbacks in other languages.
 
 #![allow(non_snake_case, reason = "the names are those of MPICH")]
 

@@ -26,3 +26,24 @@ mod mpich {
 
     include!(concat!(env!("OUT_DIR"), "/mpich_functions.rs"));
 }
+
+mod openmpi {
+    #![allow(
+        non_upper_case_globals,
+        reason = "the name has a fingerprint, and programs do not see it"
+    )]
+
+    use super::{FunctionTable, c_void};
+    use garonne_abi_openmpi::by_hand::*;
+    use garonne_abi_openmpi::languages::*;
+    use garonne_abi_openmpi::wrappers::*;
+
+    include!(concat!(env!("OUT_DIR"), "/openmpi_functions.rs"));
+
+    /// Keeps the addresses of the objects in `libmpi.so.40`, which calls this when it is loaded.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn garonne_openmpi_objects(first: *const *const usize, count: usize) {
+        // SAFETY: the library passes the addresses of its objects.
+        unsafe { garonne_abi_openmpi::handles::set_objects(first, count) }
+    }
+}

@@ -262,7 +262,8 @@ impl<A: Abi> GeneralizedFunctions for GeneralizedCallbacks<A> {
 }
 
 /// `MPI_User_function`.
-type UserFn = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut HandleCell);
+pub(crate) type UserFn =
+    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_int, *mut HandleCell);
 /// `MPI_User_function_c`.
 type UserFnLarge = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut i64, *mut HandleCell);
 
@@ -315,6 +316,10 @@ impl UserFunction {
             },
             (ReductionConvention::Through(caller), CountedFunction::Int(function)) => Self {
                 function: CountedFunction::Through(caller, function as usize),
+                ..self
+            },
+            (ReductionConvention::Calls(other), CountedFunction::Int(function)) => Self {
+                function: CountedFunction::Through(ReductionCaller::of(function), other),
                 ..self
             },
             _ => self,

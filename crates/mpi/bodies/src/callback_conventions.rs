@@ -5,7 +5,7 @@
 //! know, how to call it. An object keeps the first convention that it is told.
 
 use crate::abi::{Abi, Callback, HandleCell, HandleKind};
-use crate::callback::{AttributeCallbacks, ErrhandlerFunction, GeneralizedCallbacks, code};
+use crate::callback::{AttributeCallbacks, ErrhandlerFunction, GeneralizedCallbacks, UserFn, code};
 use crate::handle::{MPI_Errhandler, MPI_Op, MPI_Request};
 use crate::request::request_entry;
 use crate::{init_state, objects, op};
@@ -45,10 +45,11 @@ impl ReductionCaller {
         unsafe { caller.function() }.map(Self::ByValue)
     }
 
-    /// The caller that Open MPI's library names; `None` for a null pointer.
-    pub fn by_address<A: Abi>(caller: Callback<A>) -> Option<Self> {
-        // SAFETY: Open MPI's library names a function of this type.
-        unsafe { caller.function() }.map(Self::ByAddress)
+    /// The caller that was given as the function of an operation.
+    pub(crate) fn of(function: UserFn) -> Self {
+        // SAFETY: both are functions, and Open MPI's library says that this one takes a further
+        // argument.
+        Self::ByAddress(unsafe { std::mem::transmute::<UserFn, ReductionByAddress>(function) })
     }
 
     /// Calls the program's function.
@@ -76,10 +77,12 @@ impl ReductionCaller {
 /// How the function of a reduction operation is called.
 #[derive(Clone, Copy)]
 pub enum ReductionConvention {
-    /// As a function of C, with other handles.
+    /// Called like a function of C, with other handles.
     Handles(CellConversion),
     /// By another function.
     Through(ReductionCaller),
+    /// The function with which the operation was made calls the one at this address.
+    Calls(usize),
 }
 
 /// Calls an error handler of C++: kind of object, its handle, the code, the program's function.
@@ -137,7 +140,7 @@ impl ErrhandlerCaller {
 /// How the function of an error handler is called.
 #[derive(Clone, Copy)]
 pub enum ErrhandlerConvention {
-    /// As a function of C, with other handles.
+    /// Called like a function of C, with other handles.
     Handles(CellConversion),
     /// By another function.
     Through(ErrhandlerCaller),
@@ -155,12 +158,13 @@ type CopyCaller<H> = unsafe extern "C-unwind" fn(
     *mut *mut c_void,
     *mut c_int,
 ) -> c_int;
-/// Calls a delete function: the program's function, object, key, kind of the value, the value, extra
-/// state.
+/// Calls a delete function: the program's function, object, key, kind of the value, the value,
+/// extra state.
 type DeleteCaller<H> =
     unsafe extern "C-unwind" fn(*const c_void, H, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
 
-/// Kinds of attribute values in MPICH: an address that C has set, and a number that Fortran has set.
+/// Kinds of attribute values in MPICH: an address that C has set, and a number that Fortran has
+/// set.
 const POINTER: c_int = 0;
 const NUMBER: c_int = 1;
 
@@ -244,8 +248,8 @@ pub fn set_errhandler<A: Abi>(handle: MPI_Errhandler, convention: ErrhandlerConv
     }
 }
 
-/// Says how the functions of an attribute key are called, which was made in the ABI `A`. `keyval` is
-/// a key of the standard ABI.
+/// Says how the functions of an attribute key are called, which was made in the ABI `A`.
+/// `keyval` is a key of the standard ABI.
 pub fn set_key<A: Abi>(keyval: c_int, convention: KeyConvention) {
     let Ok(process) = init_state::process() else {
         return;

@@ -116,8 +116,8 @@ impl ErrorNumbers {
         match self.classes.iter().find(|(_, other)| *other == code) {
             Some((native, _)) => *native,
             None if code == other_last => last,
-            None if code > other_last => code - other_last + last,
             None if code > Self::MOVED && code < Self::MOVED + last => code - Self::MOVED,
+            None if code > other_last => code - other_last + last,
             None if code > 0 => -code,
             None => code,
         }

@@ -1,0 +1,193 @@
+//! The ABI as a type: its handles and numbers.
+
+use crate::wrappers::{
+    ERROR, LAST_ERROR_CODES, fortran_integers, native_error, own_error, own_keyval,
+};
+use garonne_bodies::abi::convert::{ErrorNumbers, HandleConversion};
+use garonne_bodies::abi::{Abi, HandleCell, HandleKind};
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Error classes and codes of this ABI.
+pub(crate) const ERROR_NUMBERS: ErrorNumbers = ErrorNumbers {
+    classes: &ERROR,
+    last: LAST_ERROR_CODES,
+};
+
+/// Bit of a handle that names an object of the program's: the other bits are the word.
+const DYNAMIC: usize = 1 << 63;
+/// Bit of a word of the standard ABI that stands for a handle that names nothing.
+const UNKNOWN: usize = 1 << 62;
+/// Words of predefined handles are below.
+const PREDEFINED_MAX: usize = 1024;
+
+/// Addresses of the objects of predefined handles, by their words in the standard ABI.
+static OBJECTS: [AtomicUsize; PREDEFINED_MAX] = [const { AtomicUsize::new(0) }; PREDEFINED_MAX];
+/// Lowest and highest of these addresses.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the addresses of the objects of predefined handles. The library that has the objects calls
+/// this when it is loaded. The addresses are those that the program uses: the loader may have put
+/// the objects into the program.
+///
+/// # Safety
+/// `first` is the address of so many addresses of objects, which live as long as the process and
+/// begin with a word.
+pub unsafe fn set_objects(first: *const *const usize, count: usize) {
+    for at in 0..count {
+        // SAFETY: as the caller says.
+        let (object, word) = unsafe {
+            let object = *first.add(at);
+            (object, *object)
+        };
+        let address = object.expose_provenance();
+        if let Some(place) = OBJECTS.get(word) {
+            place.store(address, Ordering::Relaxed);
+        }
+        LOWEST.fetch_min(address, Ordering::Relaxed);
+        HIGHEST.fetch_max(address, Ordering::Relaxed);
+    }
+}
+
+/// Returns the word at the beginning of an object. An address outside of all objects, such as null
+/// or a handle of another ABI, becomes a word that names nothing.
+#[inline]
+fn word_of_object(handle: usize) -> usize {
+    let (lowest, highest) = (
+        LOWEST.load(Ordering::Relaxed),
+        HIGHEST.load(Ordering::Relaxed),
+    );
+    if handle < lowest || handle > highest || handle % align_of::<usize>() != 0 {
+        return UNKNOWN | handle;
+    }
+    // SAFETY: the address is between those of objects. A program passes handles that it got.
+    unsafe { *std::ptr::with_exposed_provenance::<usize>(handle) }
+}
+
+/// The ABI of Open MPI, whose handles are pointers. A predefined handle is the address of an object
+/// that begins with the word of the standard ABI. Any other handle is the word with the highest bit
+/// set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenMpi;
+
+impl HandleConversion<usize> for OpenMpi {
+    #[inline]
+    fn to_native(_: HandleKind, handle: usize) -> usize {
+        match handle & DYNAMIC {
+            0 => word_of_object(handle),
+            _ => handle & !DYNAMIC,
+        }
+    }
+
+    #[inline]
+    fn from_native(_: HandleKind, word: usize) -> usize {
+        let object = OBJECTS.get(word).map(|place| place.load(Ordering::Relaxed));
+        match object {
+            Some(address) if address != 0 => address,
+            _ if word & UNKNOWN != 0 => word & !UNKNOWN,
+            _ => word | DYNAMIC,
+        }
+    }
+}
+
+impl Abi for OpenMpi {
+    type Status = crate::status::Status;
+    type Handle = usize;
+    const DUP_FN: Option<usize> = None;
+
+    fn handle(kind: HandleKind, word: usize) -> usize {
+        Self::from_native(kind, word)
+    }
+
+    fn handle_cell(kind: HandleKind, word: usize) -> HandleCell {
+        HandleCell::of_word(Self::from_native(kind, word))
+    }
+
+    fn keyval(native: c_int) -> c_int {
+        own_keyval(native)
+    }
+
+    fn error(native: c_int) -> c_int {
+        own_error(native)
+    }
+
+    fn native_error(code: c_int) -> c_int {
+        native_error(code)
+    }
+}
+
+/// Returns the integer of a handle in Fortran; -1 for one that has none.
+pub(crate) fn to_fortran(kind: HandleKind, word: usize) -> c_int {
+    let known = fortran_integers(kind).iter();
+    let mut known = known.filter(|(of, _)| *of == word);
+    match known.next() {
+        Some((_, integer)) => *integer,
+        None if word & UNKNOWN != 0 => -1,
+        None => word as u32 as c_int,
+    }
+}
+
+/// Returns the word of the standard ABI for an integer of Fortran; `None` if it names nothing.
+pub(crate) fn from_fortran(kind: HandleKind, integer: c_int) -> Option<usize> {
+    let known = fortran_integers(kind).iter();
+    let mut known = known.filter(|(_, of)| *of == integer);
+    match known.next() {
+        Some((word, _)) => Some(*word),
+        None => usize::try_from(integer)
+            .ok()
+            .filter(|word| *word >= PREDEFINED_MAX),
+    }
+}
+
+/// Returns the cell of a handle for a callback of Fortran.
+pub(crate) fn fortran_cell(kind: HandleKind, word: usize) -> HandleCell {
+    HandleCell::of_int(to_fortran(kind, word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORLD: usize = 0x101;
+    const INTEGER: usize = 0x219;
+
+    #[test]
+    fn predefined_handles_are_addresses_of_objects_and_others_have_the_highest_bit() {
+        static MADE: [[usize; 64]; 2] = [[WORLD; 64], [INTEGER; 64]];
+        let addresses = [MADE[0].as_ptr(), MADE[1].as_ptr()];
+        // SAFETY: the objects are statics that begin with a word.
+        unsafe { set_objects(addresses.as_ptr(), 2) };
+        for object in &MADE {
+            let address = object.as_ptr().expose_provenance();
+            assert_eq!(OpenMpi::to_native(HandleKind::Comm, address), object[0]);
+            assert_eq!(OpenMpi::from_native(HandleKind::Comm, object[0]), address);
+        }
+        for word in [4095, 4096, (1 << 31) - 1] {
+            let handle = OpenMpi::from_native(HandleKind::Request, word);
+            assert_eq!(handle, DYNAMIC | word);
+            assert_eq!(OpenMpi::to_native(HandleKind::Request, handle), word);
+        }
+        // Null, a handle of MPICH, and one of the standard ABI.
+        for garbage in [0, 0x4400_0000, WORLD] {
+            let word = OpenMpi::to_native(HandleKind::Comm, garbage);
+            assert!(word > 1 << 61, "{garbage:#x} names nothing: {word:#x}");
+            assert_eq!(OpenMpi::from_native(HandleKind::Comm, word), garbage);
+        }
+    }
+
+    #[test]
+    fn integers_of_fortran_are_fixed_for_predefined_handles_and_words_for_others() {
+        assert_eq!(to_fortran(HandleKind::Comm, WORLD), 0);
+        assert_eq!(
+            from_fortran(HandleKind::Comm, 2),
+            Some(0x100),
+            "MPI_COMM_NULL"
+        );
+        assert_eq!(from_fortran(HandleKind::Comm, 3), None);
+        assert_eq!(from_fortran(HandleKind::Datatype, 7), Some(INTEGER));
+        assert_eq!(to_fortran(HandleKind::Group, 5000), 5000);
+        assert_eq!(from_fortran(HandleKind::Group, 5000), Some(5000));
+        assert_eq!(from_fortran(HandleKind::Op, -1), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Objects of predefined handles, and other variables that programs refer to.
+//!
+//! A handle is the address of its object, which begins with the word of the standard ABI. Objects
+//! have the sizes that Open MPI's header says, since the loader may copy them into the program. So
+//! addresses are taken where the loader has put them, and are told to the core when the library is
+//! loaded.
+
+#![allow(
+    non_upper_case_globals,
+    reason = "names that programs and other libraries refer to"
+)]
+
+use std::sync::atomic::AtomicPtr;
+
+/// Address of an object.
+#[repr(transparent)]
+struct Address(*const usize);
+
+// SAFETY: the address is a constant, and nobody writes through it.
+unsafe impl Sync for Address {}
+
+/// Makes an object of its first word.
+const fn object<const WORDS: usize>(word: usize) -> [usize; WORDS] {
+    let mut words = [0; WORDS];
+    words[0] = word;
+    words
+}
+
+include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+
+unsafe extern "C" {
+    /// Keeps the addresses of objects. In `libmpi_abi.so.1`.
+    fn garonne_openmpi_objects(first: *const *const usize, count: usize);
+}
+
+/// Tells the core where the objects are.
+extern "C" fn tell_addresses() {
+    // SAFETY: the addresses of objects that begin with a word and live as long as the process.
+    unsafe { garonne_openmpi_objects((&raw const ADDRESSES).cast(), ADDRESSES.len()) }
+}
+
+/// Functions that the loader calls.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static WHEN_LOADED: extern "C" fn() = tell_addresses;
+
+/// `MPI_F_STATUS_IGNORE`, which Open MPI's Fortran library sets.
+#[unsafe(no_mangle)]
+pub static MPI_F_STATUS_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+/// `MPI_F_STATUSES_IGNORE`, which Open MPI's Fortran library sets.
+#[unsafe(no_mangle)]
+pub static MPI_F_STATUSES_IGNORE: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Shows that the library is Garonne's, and which one.
+#[unsafe(no_mangle)]
+pub static garonne_libmpi_openmpi: u32 = 40;
