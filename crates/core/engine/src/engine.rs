@@ -47,8 +47,8 @@ pub struct PollOutcome {
 }
 
 impl<R: Transport> Engine<R> {
-    /// An engine for process `me` of a job of `world` processes over `transport`. Every engine of a job
-    /// gets the same quotas.
+    /// An engine for process `me` of a job of `world` processes over `transport`. Every engine of a
+    /// job gets the same quotas.
     pub fn new(transport: R, me: Peer, world: u32, quotas: CreditQuotas) -> Self {
         let limits = transport.limits();
         Self {

@@ -1,9 +1,9 @@
 //! Memory that simulated ranks expose to each other: what a transport with direct access does, one
 //! step of a rank at a time.
 //!
-//! Owned by the fabric, used by the ranks' transports. Every access has a moment between its permission
-//! and its bytes in which any other rank may run, revoke, withdraw or die; a rank that dies there
-//! keeps its lease until its death is heard. Bounded by what ranks expose.
+//! Owned by the fabric, used by the ranks' transports. Every access has a moment between its
+//! permission and its bytes in which any other rank may run, revoke, withdraw or die; a rank that
+//! dies there keeps its lease until its death is heard. Bounded by what ranks expose.
 
 use garonne_engine::api::{Error, Peer};
 use garonne_engine::transport::{BulkStatus, BulkToken, WithdrawResult};

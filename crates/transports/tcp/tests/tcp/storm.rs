@@ -3,7 +3,7 @@
 //! sizes go both ways: none is lost, doubled, changed or out of order, and no memory is touched
 //! that is not theirs any more.
 //!
-//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak transports`
+//! All is drawn from a seed, which is printed with the command that repeats it. `./x soak rails`
 //! goes on with new ones.
 
 mod lines;
