@@ -116,29 +116,29 @@ mod loom_tests {
     #[test]
     fn the_bit_is_right_when_all_have_come_and_gone() {
         loom::model(|| {
-            let roster = Arc::new(IdleSet::new(1));
-            roster.enter(0);
-            let other = roster.clone();
+            let idle_set = Arc::new(IdleSet::new(1));
+            idle_set.enter(0);
+            let other = idle_set.clone();
             let thread = loom::thread::spawn(move || {
                 other.enter(0);
                 other.leave(0);
             });
-            roster.leave(0);
+            idle_set.leave(0);
             thread.join().unwrap();
-            assert_eq!(roster.word(0), 0);
+            assert_eq!(idle_set.word(0), 0);
         });
     }
 
     #[test]
     fn the_bit_stays_while_one_is_left() {
         loom::model(|| {
-            let roster = Arc::new(IdleSet::new(1));
-            roster.enter(0);
-            let other = roster.clone();
+            let idle_set = Arc::new(IdleSet::new(1));
+            idle_set.enter(0);
+            let other = idle_set.clone();
             let thread = loom::thread::spawn(move || other.enter(0));
-            roster.leave(0);
+            idle_set.leave(0);
             thread.join().unwrap();
-            assert_eq!(roster.word(0), 1);
+            assert_eq!(idle_set.word(0), 1);
         });
     }
 }
@@ -158,12 +158,12 @@ mod tests {
 
     #[test]
     fn a_place_shows_while_anybody_is_there() {
-        let roster = IdleSet::new(70);
-        roster.enter(65);
-        roster.enter(65);
-        roster.leave(65);
-        assert!(roster.meets(&[0, 2]));
-        roster.leave(65);
-        assert!(!roster.meets(&[0, 2]));
+        let idle_set = IdleSet::new(70);
+        idle_set.enter(65);
+        idle_set.enter(65);
+        idle_set.leave(65);
+        assert!(idle_set.meets(&[0, 2]));
+        idle_set.leave(65);
+        assert!(!idle_set.meets(&[0, 2]));
     }
 }

@@ -29,14 +29,14 @@ const ROUTINES: [Routine; 2] = [Routine::Vector, Routine::Library];
 struct SizeClass {
     acquisitions: AtomicU32,
     /// Picoseconds per kilobyte of each of [`ROUTINES`]; 0: nothing known.
-    paces: [AtomicU32; 2],
+    costs: [AtomicU32; 2],
 }
 
 impl SizeClass {
     const fn new() -> Self {
         Self {
             acquisitions: AtomicU32::new(0),
-            paces: [const { AtomicU32::new(0) }; 2],
+            costs: [const { AtomicU32::new(0) }; 2],
         }
     }
 
@@ -45,7 +45,7 @@ impl SizeClass {
         if turn < FIRST {
             return (turn % 2) as usize;
         }
-        let [vector, library] = &self.paces;
+        let [vector, library] = &self.costs;
         let best = usize::from(library.load(Ordering::Relaxed) < vector.load(Ordering::Relaxed));
         match turn.is_multiple_of(RETRY_EVERY) {
             true => 1 - best,
@@ -56,8 +56,8 @@ impl SizeClass {
     fn took(&self, which: usize, len: usize, took: Duration) {
         let now = (took.as_nanos() * 1_024_000 / len.max(1) as u128).clamp(1, u128::from(u32::MAX))
             as u32;
-        let pace = &self.paces[which];
-        let old = pace.load(Ordering::Relaxed);
+        let cost = &self.costs[which];
+        let old = cost.load(Ordering::Relaxed);
         let new = match old {
             0 => now,
             // Quick ones count more: what slows a copy down is a preemption or a cold cache as a
@@ -65,7 +65,7 @@ impl SizeClass {
             _ if now <= old => old - (old - now) / 2,
             _ => old.saturating_add((now - old).min(old / 2).div_ceil(8)),
         };
-        pace.store(new.max(1), Ordering::Relaxed);
+        cost.store(new.max(1), Ordering::Relaxed);
     }
 }
 

@@ -43,12 +43,12 @@ fn most_of(units: u32) -> u32 {
     }
 }
 
-/// A claimed record. Give it back to the outlet it came from.
+/// A claimed record. Give it back to the producer it came from.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a claim that is never published blocks the ring"]
 pub struct ClaimedRecord {
     claim: Claim,
-    /// Where the payload goes. Valid while the outlet lives.
+    /// Where the payload goes. Valid while the producer lives.
     pub mem: UserMem,
     /// Bytes of room there.
     pub len: usize,
@@ -216,7 +216,7 @@ impl Drop for Producer {
     }
 }
 
-/// What an intake found.
+/// What a consumer found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumed {
     /// Nothing there.

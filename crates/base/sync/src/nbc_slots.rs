@@ -315,7 +315,7 @@ mod segment {
 
         /// The barrier of number `number`, for where members are many.
         #[inline]
-        pub fn gate(&self, number: u32) -> CounterBarrier<'_> {
+        pub fn barrier(&self, number: u32) -> CounterBarrier<'_> {
             CounterBarrier::at(&self.memory, self.round_at(number), self.members)
         }
 
@@ -453,7 +453,7 @@ mod segment {
             use crate::facade::Ordering::Relaxed;
             let rounds = self.shape.rounds;
             self.memory.atomic_u32(ASKERS).store(0, Relaxed);
-            (0..rounds).for_each(|number| self.gate(number).clear());
+            (0..rounds).for_each(|number| self.barrier(number).clear());
             for member in 0..self.members {
                 self.exit(member).left.store(0, Relaxed);
                 self.gone(member).store(0, Relaxed);

@@ -160,15 +160,15 @@ impl ProgressThreadGuard<'_> {
     /// unless `needed` says that something is by now: who leaves something open and lends
     /// afterwards sees that nobody is there, or is seen by `needed`. `false`: it stays.
     pub fn abandon(self, needed: impl FnOnce() -> bool) -> bool {
-        let gate = self.0;
+        let owner = self.0;
         std::mem::forget(self);
         // Release: SYNC(hands-gate). Before the look: SYNC(hands-abandoned).
-        gate.state.swap(RELEASED_NO_THREAD, Ordering::SeqCst);
+        owner.state.swap(RELEASED_NO_THREAD, Ordering::SeqCst);
         total_order();
         let stays = needed();
         if stays {
             // Whoever lent meanwhile may have said that already.
-            gate.note_progress_thread();
+            owner.note_progress_thread();
         }
         !stays
     }
@@ -355,52 +355,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
-        let gate = ProgressOwner::new();
-        assert!(gate.enter().is_none() && gate.is_held_by_program());
-        gate.release();
-        let inside = gate.enter().unwrap();
-        assert!(!inside.is_recalled() && !gate.reclaim() && inside.is_recalled());
+    fn a_peer_that_is_kept_lets_nobody_in_and_one_whose_helper_is_inside_is_not_taken() {
+        let owner = ProgressOwner::new();
+        assert!(owner.enter().is_none() && owner.is_held_by_program());
+        owner.release();
+        let inside = owner.enter().unwrap();
+        assert!(!inside.is_recalled() && !owner.reclaim() && inside.is_recalled());
         drop(inside);
-        assert!(gate.reclaim() && gate.is_held_by_program());
-        gate.release();
-        let inside = gate.enter().unwrap();
-        assert!(!inside.is_recalled() && !gate.reclaim() && inside.is_recalled());
-        gate.release();
-        assert!(!inside.is_recalled() && gate.is_released(), "it may stay");
-        assert!(!gate.reclaim() && !gate.is_released());
+        assert!(owner.reclaim() && owner.is_held_by_program());
+        owner.release();
+        let inside = owner.enter().unwrap();
+        assert!(!inside.is_recalled() && !owner.reclaim() && inside.is_recalled());
+        owner.release();
+        assert!(!inside.is_recalled() && owner.is_released(), "it may stay");
+        assert!(!owner.reclaim() && !owner.is_released());
     }
 
     #[test]
-    fn a_helper_retires_only_while_the_gate_is_kept_and_nothing_is_lent_until_there_is_another() {
-        let gate = ProgressOwner::new();
-        assert!(gate.release() && !gate.retire());
-        assert!(gate.reclaim() && gate.retire() && !gate.retire());
-        assert!(gate.is_held_by_program() && gate.is_deserted() && gate.reclaim());
-        assert!(!gate.release() && gate.is_held_by_program() && gate.enter().is_none());
-        gate.note_progress_thread();
-        assert!(gate.release() && gate.release() && gate.enter().is_some());
+    fn a_helper_retires_only_while_the_peer_is_kept_and_nothing_is_lent_until_there_is_another() {
+        let owner = ProgressOwner::new();
+        assert!(owner.release() && !owner.retire());
+        assert!(owner.reclaim() && owner.retire() && !owner.retire());
+        assert!(owner.is_held_by_program() && owner.is_deserted() && owner.reclaim());
+        assert!(!owner.release() && owner.is_held_by_program() && owner.enter().is_none());
+        owner.note_progress_thread();
+        assert!(owner.release() && owner.release() && owner.enter().is_some());
     }
 
     #[test]
     fn a_helper_abandons_what_is_lent_only_while_nothing_is_needed_and_there_can_be_another() {
-        let gate = ProgressOwner::new();
-        assert!(gate.release());
-        assert!(!gate.enter().unwrap().abandon(|| true) && !gate.is_deserted());
-        assert!(gate.enter().unwrap().abandon(|| false));
+        let owner = ProgressOwner::new();
+        assert!(owner.release());
+        assert!(!owner.enter().unwrap().abandon(|| true) && !owner.is_deserted());
+        assert!(owner.enter().unwrap().abandon(|| false));
         assert!(
-            gate.is_deserted()
-                && !gate.is_held_by_program()
-                && gate.enter().is_none()
-                && !gate.release()
+            owner.is_deserted()
+                && !owner.is_held_by_program()
+                && owner.enter().is_none()
+                && !owner.release()
         );
-        gate.note_progress_thread();
-        assert!(gate.is_released() && gate.release() && gate.enter().unwrap().abandon(|| false));
+        owner.note_progress_thread();
+        assert!(owner.is_released() && owner.release() && owner.enter().unwrap().abandon(|| false));
         assert!(
-            gate.reclaim() && gate.is_held_by_program() && gate.is_deserted() && !gate.release()
+            owner.reclaim()
+                && owner.is_held_by_program()
+                && owner.is_deserted()
+                && !owner.release()
         );
-        gate.note_progress_thread();
-        assert!(gate.is_held_by_program() && !gate.is_deserted() && gate.release());
+        owner.note_progress_thread();
+        assert!(owner.is_held_by_program() && !owner.is_deserted() && owner.release());
     }
 
     #[test]

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_meet_at_a_gate_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ()
+    fn threads_meet_at_a_peer_again_and_again_and_see_what_the_others_put_down_and_whether_words_differ()
      {
         let board = on_threads(|board, me, epoch| {
             let gate = board.gate(epoch);

@@ -38,8 +38,8 @@ struct StoreCosts([u32; 2]);
 impl StoreCosts {
     fn learn(&mut self, stores: StoreKind, len: usize, took: Duration) {
         let now = (took.as_nanos() * 1000 / len.max(1) as u128).clamp(1, 1 << 24) as u32;
-        let pace = &mut self.0[stores as usize];
-        *pace = match *pace {
+        let cost = &mut self.0[stores as usize];
+        *cost = match *cost {
             0 => now,
             // Quick ones count more: what slows one copy down is a preemption or a page that nobody
             // touched before.
@@ -66,9 +66,9 @@ impl ReadCosts {
     /// What several readers say, who all read the same.
     pub fn mean(words: impl Iterator<Item = u64>) -> Self {
         let (mut sums, mut known) = ([0u64; 2], [0u64; 2]);
-        for Self(StoreCosts(paces)) in words.map(Self::from_word) {
-            for (stores, pace) in paces.into_iter().enumerate().filter(|&(_, pace)| pace > 0) {
-                sums[stores] += u64::from(pace);
+        for Self(StoreCosts(costs)) in words.map(Self::from_word) {
+            for (stores, cost) in costs.into_iter().enumerate().filter(|&(_, cost)| cost > 0) {
+                sums[stores] += u64::from(cost);
                 known[stores] += 1;
             }
         }
@@ -174,7 +174,7 @@ impl StoreChooser {
 /// The reader's side: measures.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadTimer {
-    paces: StoreCosts,
+    costs: StoreCosts,
     told: StoreCosts,
     last: StoreKind,
     draw: XorShift,
@@ -186,16 +186,16 @@ impl ReadTimer {
     #[inline(always)]
     pub fn wants(&mut self, stores: StoreKind, len: usize) -> bool {
         let changed = std::mem::replace(&mut self.last, stores) != stores;
-        changed || self.paces.of(stores) == 0 || is_timed(self.draw.next(), len)
+        changed || self.costs.of(stores) == 0 || is_timed(self.draw.next(), len)
     }
 
     /// Reading `len` bytes took so long. The word to tell the writer, if it is worth it: the writer
     /// then has to fetch the line.
     pub fn took(&mut self, stores: StoreKind, len: usize, took: Duration) -> Option<u64> {
-        self.paces.learn(stores, len, took);
-        let (now, told) = (self.paces.of(stores), self.told.of(stores));
+        self.costs.learn(stores, len, took);
+        let (now, told) = (self.costs.of(stores), self.told.of(stores));
         (now.abs_diff(told) > told / 4).then(|| {
-            self.told = self.paces;
+            self.told = self.costs;
             ReadCosts(self.told).to_word()
         })
     }
@@ -226,8 +226,8 @@ mod tests {
 
         /// Sends many payloads: how many of the last thousand were streamed.
         fn send(&mut self, write: [u64; 2], read: [u64; 2]) -> usize {
-            let took = |paces: [u64; 2], stores| {
-                Duration::from_nanos(paces[stores as usize] * LEN as u64 / 1000)
+            let took = |costs: [u64; 2], stores| {
+                Duration::from_nanos(costs[stores as usize] * LEN as u64 / 1000)
             };
             let stores: Vec<StoreKind> = (0..3000)
                 .map(|_| {
@@ -304,7 +304,7 @@ mod tests {
             let reads = ReadCosts(StoreCosts([cached as u32, other as u32]));
             let each = (0..count).map(|_| {
                 let (stores, timed) = chooser.next(STORES_LONG);
-                let pace = if stores == StoreKind::Cached {
+                let cost = if stores == StoreKind::Cached {
                     cached
                 } else {
                     other
@@ -313,7 +313,7 @@ mod tests {
                     chooser.took(
                         stores,
                         STORES_LONG,
-                        Duration::from_nanos(pace * STORES_LONG as u64 / 1000),
+                        Duration::from_nanos(cost * STORES_LONG as u64 / 1000),
                         reads,
                     );
                 }

@@ -272,22 +272,22 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
                 Err(now) => old = now,
             }
         }
-        let seat = match self.racks.find(rack, header) {
-            Ok(seat) => seat,
+        let slot = match self.racks.find(rack, header) {
+            Ok(slot) => slot,
             Err(refused) => {
                 state.store(old & GENERATION_MASK | NEW, Ordering::Release);
                 return Err(refused);
             }
         };
-        self.header.queue_slot.store(seat, Ordering::Relaxed);
-        // Release: cancellers that see it pending see its seat. SYNC(chore-seat).
+        self.header.queue_slot.store(slot, Ordering::Relaxed);
+        // Release: cancellers that see it pending see its slot. SYNC(chore-seat).
         let turn = (old & GENERATION_MASK).wrapping_add(GENERATION);
         state.store(turn | PENDING | shared, Ordering::Release);
-        if !TaskQueues::<C>::is_lifo_slot(seat) {
-            return Ok(self.racks.offer(seat, header));
+        if !TaskQueues::<C>::is_lifo_slot(slot) {
+            return Ok(self.racks.offer(slot, header));
         }
-        let posted = self.racks.post(seat, header);
-        Ok(posted.unwrap_or_else(|| self.enqueue_beside_lifo(seat, header)))
+        let posted = self.racks.post(slot, header);
+        Ok(posted.unwrap_or_else(|| self.enqueue_beside_lifo(slot, header)))
     }
 
     /// Somebody else was quicker at the LIFO slot. There was a free slot just now; should all be
@@ -296,10 +296,10 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
     fn enqueue_beside_lifo(&self, post: u32, header: NonNull<TaskHeader<C>>) -> Enqueued {
         let rack = TaskQueues::<C>::queue_of(post);
         loop {
-            if let Ok(seat) = self.racks.reserve_slot(rack, header) {
+            if let Ok(slot) = self.racks.reserve_slot(rack, header) {
                 // Withdrawers that see it pending ask again where it is until they have it.
-                self.header.queue_slot.store(seat, Ordering::Relaxed);
-                return self.racks.offer(seat, header);
+                self.header.queue_slot.store(slot, Ordering::Relaxed);
+                return self.racks.offer(slot, header);
             }
             if let Some(put) = self.racks.post(post, header) {
                 return put;
@@ -333,7 +333,7 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
                     let recalled = header.state.compare_exchange(
                         state,
                         state | CANCELLING,
-                        // Acquire: the seat. SYNC(chore-seat).
+                        // Acquire: the slot. SYNC(chore-seat).
                         Ordering::Acquire,
                         Ordering::Relaxed,
                     );
@@ -353,8 +353,8 @@ impl<W: TaskWork<C>, C: 'static> TaskNode<W, C> {
         let mut patience = WaitBackoff::default();
         loop {
             // It may be on its way from the LIFO slot to a slot.
-            let seat = header.queue_slot.load(Ordering::Relaxed);
-            if let Some(claimed) = self.racks.claim(seat, header) {
+            let slot = header.queue_slot.load(Ordering::Relaxed);
+            if let Some(claimed) = self.racks.claim(slot, header) {
                 // SAFETY: claimed, so nobody runs it; the task lives, `self` says so.
                 unsafe { settle_claimed(claimed, CANCELLED) };
                 break;
@@ -452,15 +452,15 @@ fn life(state: u32) -> TaskState {
     }
 }
 
-/// Gives a claimed task another seat.
+/// Gives a claimed task another slot.
 ///
 /// # Safety
 /// The caller claimed the task.
-pub(crate) unsafe fn move_claimed_task<C>(header: NonNull<TaskHeader<C>>, seat: u32) {
+pub(crate) unsafe fn move_claimed_task<C>(header: NonNull<TaskHeader<C>>, slot: u32) {
     // SAFETY: as above.
     unsafe { header.as_ref() }
         .queue_slot
-        .store(seat, Ordering::Relaxed);
+        .store(slot, Ordering::Relaxed);
 }
 
 /// Runs a claimed task and settles it, or says that its slot is to be made ready again.
@@ -587,8 +587,8 @@ unsafe fn run_erased<W: TaskWork<C>, C: 'static>(
 ) -> RunOutcome {
     // SAFETY: `repr(C)` puts the header first, so the addresses are the same; the caller says that
     // it lives.
-    let chore = unsafe { header.cast::<TaskNode<W, C>>().as_ref() };
-    chore.work.run(context)
+    let task = unsafe { header.cast::<TaskNode<W, C>>().as_ref() };
+    task.work.run(context)
 }
 
 /// # Safety

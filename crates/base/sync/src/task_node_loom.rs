@@ -45,11 +45,11 @@ impl crate::task_node::TaskWork<()> for Counter {
 }
 
 #[test]
-fn of_two_runners_one_runs_a_chore_at_a_time() {
+fn of_two_runners_one_runs_a_task_at_a_time() {
     loom::model(|| {
         let racks = racks();
-        let chore = counting(&racks, 2);
-        chore.as_ref().put(0).unwrap();
+        let task = counting(&racks, 2);
+        task.as_ref().put(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || other.run(0, 0, &()).settled);
         let mine = racks.run(0, 0, &()).settled;
@@ -57,28 +57,28 @@ fn of_two_runners_one_runs_a_chore_at_a_time() {
         settled += racks.run(0, 0, &()).settled;
         settled += racks.run(0, 0, &()).settled;
         assert_eq!(settled, 1);
-        assert_eq!(chore.life(), TaskState::Done);
-        assert_eq!(chore.work().runs.get(), 2);
+        assert_eq!(task.life(), TaskState::Done);
+        assert_eq!(task.work().runs.get(), 2);
     });
 }
 
 #[test]
-fn a_withdrawn_chore_was_run_or_never_will_be_and_its_slot_is_free() {
+fn a_withdrawn_task_was_run_or_never_will_be_and_its_slot_is_free() {
     loom::model(|| {
         let racks = racks();
-        let chore = counting(&racks, 1);
-        chore.as_ref().put(0).unwrap();
+        let task = counting(&racks, 1);
+        task.as_ref().put(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
-        let Cancellation::Settled(life) = chore.withdraw() else {
+        let Cancellation::Settled(life) = task.withdraw() else {
             panic!("not called from its run");
         };
-        let runs = chore.work().runs.get();
+        let runs = task.work().runs.get();
         assert_eq!(runs, u32::from(life == TaskState::Done));
         // The memory goes while the runner may still be on its way out.
-        drop(chore);
+        drop(task);
         thread.join().unwrap();
         assert!(!racks.any_ready(0));
         let next = counting(&racks, 1);
@@ -88,30 +88,27 @@ fn a_withdrawn_chore_was_run_or_never_will_be_and_its_slot_is_free() {
 }
 
 #[test]
-fn a_chore_that_repeats_can_be_withdrawn_from_under_its_runner() {
+fn a_task_that_repeats_can_be_withdrawn_from_under_its_runner() {
     loom::model(|| {
         let racks = racks();
-        let chore = counting(&racks, 9);
-        chore.as_ref().put(0).unwrap();
+        let task = counting(&racks, 9);
+        task.as_ref().put(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
-        assert_eq!(
-            chore.withdraw(),
-            Cancellation::Settled(TaskState::Cancelled)
-        );
-        let runs = chore.work().runs.get();
+        assert_eq!(task.withdraw(), Cancellation::Settled(TaskState::Cancelled));
+        let runs = task.work().runs.get();
         assert!(runs <= 1);
         thread.join().unwrap();
         assert!(racks.run(0, 0, &()).is_empty());
-        assert_eq!(chore.work().runs.get(), runs);
+        assert_eq!(task.work().runs.get(), runs);
     });
 }
 
 /// A slot stays its task's until the canceller has let go: it may be about to claim it.
 #[test]
-fn a_withdrawer_takes_nobody_elses_chore() {
+fn a_withdrawer_takes_nobody_elses_task() {
     loom::model(|| {
         let racks = racks();
         let (first, second) = (counting(&racks, 1), counting(&racks, 1));
@@ -130,21 +127,21 @@ fn a_withdrawer_takes_nobody_elses_chore() {
 }
 
 #[test]
-fn a_shared_chore_outlives_its_owner_until_its_run_is_over() {
+fn a_shared_task_outlives_its_owner_until_its_run_is_over() {
     loom::model(|| {
         let racks = racks();
         let ran = Arc::new(AtomicU32::new(0));
         let count = ran.clone();
-        let chore = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
+        let task = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
             count.fetch_add(1, Ordering::Relaxed);
             RunOutcome::Done
         }));
-        chore.enqueue_shared(0).unwrap();
+        task.enqueue_shared(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
-        drop(chore);
+        drop(task);
         thread.join().unwrap();
         racks.run(0, 0, &());
         assert_eq!(ran.load(Ordering::Relaxed), 1);
@@ -159,17 +156,17 @@ fn a_poke_is_followed_by_a_whole_run() {
         let news = Arc::new(AtomicU32::new(0));
         let seen = Arc::new(AtomicU32::new(0));
         let (from, to) = (news.clone(), seen.clone());
-        let chore = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
+        let task = Arc::new(TaskNode::new(&racks, 0, move |(): &()| {
             to.store(from.load(Ordering::Acquire), Ordering::Release);
             RunOutcome::Done
         }));
-        chore.enqueue_shared(0).unwrap();
+        task.enqueue_shared(0).unwrap();
         let other = racks.clone();
         let thread = loom::thread::spawn(move || {
             other.run(0, 0, &());
         });
         news.store(1, Ordering::Release);
-        chore.poke(0).unwrap();
+        task.poke(0).unwrap();
         thread.join().unwrap();
         racks.run(0, 0, &());
         assert_eq!(seen.load(Ordering::Acquire), 1);
@@ -182,13 +179,13 @@ fn work_left_for_a_poller_that_goes_to_sleep_is_found_by_it_or_somebody_is_calle
         let racks = racks();
         let roster = Arc::new(IdleSet::new(1));
         roster.enter(0);
-        let chore = counting(&racks, 1);
-        let (their_racks, their_roster) = (racks.clone(), roster.clone());
+        let task = counting(&racks, 1);
+        let (their_racks, their_idle_set) = (racks.clone(), roster.clone());
         let poller = loom::thread::spawn(move || {
-            their_roster.leave(0);
+            their_idle_set.leave(0);
             their_racks.any_ready(0)
         });
-        chore.as_ref().put(0).unwrap();
+        task.as_ref().put(0).unwrap();
         let trusted = roster.meets(&[1]);
         let found = poller.join().unwrap();
         assert!(found || !trusted, "the work would lie there");
@@ -204,14 +201,14 @@ fn a_worker_that_falls_asleep_finds_the_work_or_is_called() {
         let racks = racks();
         let shared = Arc::new((IdleSet::new(1), AtomicBitmap::new(1)));
         shared.0.enter(0);
-        let chore = counting(&racks, 1);
+        let task = counting(&racks, 1);
         let (their_racks, theirs) = (racks.clone(), shared.clone());
         let worker = loom::thread::spawn(move || {
             theirs.0.leave(0);
             theirs.1.set(0);
             their_racks.any_ready(0)
         });
-        chore.as_ref().put(0).unwrap();
+        task.as_ref().put(0).unwrap();
         let trusts = shared.0.meets(&[1]);
         let called = !trusts && shared.1.word(0) & 1 != 0 && shared.1.clear(0);
         let found = worker.join().unwrap();
@@ -241,9 +238,9 @@ fn of_two_that_put_at_once_both_are_found() {
     });
 }
 
-/// The canceller may have seen the seat that the task did not get.
+/// The canceller may have seen the slot that the task did not get.
 #[test]
-fn a_chore_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
+fn a_task_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
     loom::model(|| {
         let racks = racks();
         let (first, second) = (counting(&racks, 1), counting(&racks, 1));
@@ -268,7 +265,7 @@ fn a_chore_that_went_beside_the_post_can_be_withdrawn_meanwhile() {
 }
 
 #[test]
-fn a_chore_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
+fn a_task_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
     loom::model(|| {
         let racks = racks();
         let (repeats, next) = (counting(&racks, 9), counting(&racks, 1));
@@ -290,7 +287,7 @@ fn a_chore_that_leaves_the_post_to_repeat_can_be_withdrawn_while_others_come() {
 }
 
 #[test]
-fn a_rack_with_waiting_chores_is_found_through_the_marks() {
+fn a_rack_with_waiting_tasks_is_found_through_the_marks() {
     loom::model(|| {
         let racks = racks();
         let first = counting(&racks, 1);

@@ -44,7 +44,7 @@ const RERUNS: u32 = 4;
 /// tasks moves one pair of cache lines from submitter to runner: bitmaps, post and task together.
 const NEAR: usize = 12;
 
-/// What stands for a slot in a seat that is the LIFO slot.
+/// What stands for a slot in a slot that is the LIFO slot.
 const LIFO_SLOT: usize = 0xffff;
 
 /// Set in the address in a LIFO slot whose task does not wait: somebody has it. Tasks lie at even
@@ -184,7 +184,7 @@ fn seat(rack: usize, slot: usize) -> u32 {
     (rack as u32) << 16 | slot as u32
 }
 
-/// Queues are numbered with 16 bits of a seat.
+/// Queues are numbered with 16 bits of a slot.
 pub const QUEUES_MAX: usize = 1 << 16;
 
 impl<C> TaskQueues<C> {
@@ -218,7 +218,7 @@ impl<C> TaskQueues<C> {
         self.queues.is_empty()
     }
 
-    /// The block of a seat, and the bit if it is not the LIFO slot.
+    /// The block of a slot, and the bit if it is not the LIFO slot.
     fn place(&self, seat: u32) -> (&SlotBlock<C>, usize) {
         let (rack, slot) = (&self.queues[Self::queue_of(seat)], seat as usize & 0xffff);
         match slot {
@@ -239,7 +239,7 @@ impl<C> TaskQueues<C> {
         self.queues.get(rack).and_then(|rack| rack.blocks.first())
     }
 
-    /// A seat for a task that is about to be put: the LIFO slot if that is free, which is its own
+    /// A slot for a task that is about to be put: the LIFO slot if that is free, which is its own
     /// only after [`TaskQueues::post`], else a slot.
     pub(crate) fn find(
         &self,
@@ -284,17 +284,17 @@ impl<C> TaskQueues<C> {
         Err(EnqueueError::Full)
     }
 
-    /// The queue of a seat.
+    /// The queue of a slot.
     pub(crate) fn queue_of(seat: u32) -> usize {
         seat as usize >> 16
     }
 
-    /// Whether a seat is the LIFO slot.
+    /// Whether a slot is the LIFO slot.
     pub(crate) fn is_lifo_slot(seat: u32) -> bool {
         seat as usize & LIFO_SLOT == LIFO_SLOT
     }
 
-    /// Puts a task that has the LIFO slot as its seat there and makes it ready to be run. `None`:
+    /// Puts a task that has the LIFO slot as its slot there and makes it ready to be run. `None`:
     /// another came first.
     pub(crate) fn post(&self, seat: u32, header: NonNull<TaskHeader<C>>) -> Option<Enqueued> {
         let post = &self.place(seat).0.post;
@@ -342,7 +342,7 @@ impl<C> TaskQueues<C> {
         }
     }
 
-    /// Takes the task of a seat, which lies at this address, out of the hands of runners, and
+    /// Takes the task of a slot, which lies at this address, out of the hands of runners, and
     /// returns it as it was put. `None`: one has it, or it is not there any longer.
     pub(crate) fn claim(
         &self,

@@ -213,11 +213,11 @@ impl Waiters {
     /// With the first row made already: loom does not know that a `OnceLock` orders anything.
     #[cfg(all(test, loom))]
     fn modelled() -> Self {
-        let seats = Self::default();
+        let slots = Self::default();
         let row = SlotRow::new();
         row.make_suspended_owners();
-        seats.slot_rows[0].set(Box::new(row)).unwrap();
-        seats
+        slots.slot_rows[0].set(Box::new(row)).unwrap();
+        slots
     }
 
     fn slot_rows(&self) -> impl Iterator<Item = &SlotRow> {
@@ -405,9 +405,9 @@ impl Waiters {
                         row.make_suspended_owners();
                         row.suspended_owner(index, |known| *known = Some(waiter.clone()));
                     }
-                    let seats = self;
+                    let slots = self;
                     return Some(WaitSlot {
-                        seats,
+                        slots,
                         row,
                         index,
                         owner,
@@ -424,7 +424,7 @@ impl Waiters {
 /// executor.
 #[derive(Debug)]
 pub struct WaitSlot<'a> {
-    seats: &'a Waiters,
+    slots: &'a Waiters,
     row: &'a SlotRow,
     index: usize,
     owner: WaiterHandle,
@@ -465,7 +465,7 @@ impl WaitSlot<'_> {
     pub fn end_wait(&mut self) -> WakeReason {
         let word = &*self.row.words[self.index];
         if word.swap(AWAKE, Ordering::SeqCst) == PROMOTED {
-            self.seats
+            self.slots
                 .leader
                 .store(self.id().number(), Ordering::SeqCst);
             return WakeReason::Lead;
@@ -476,7 +476,7 @@ impl WaitSlot<'_> {
     /// Tells whether the owner, which has just parked, may sleep.
     #[inline]
     fn stays_parked(&self, seen: u64) -> bool {
-        self.seats.event_count() == seen && self.seats.has_leader()
+        self.slots.event_count() == seen && self.slots.has_leader()
     }
 
     #[inline]
@@ -497,7 +497,7 @@ impl WaitSlot<'_> {
     fn enter(&self, key: u64, how: u32) -> &AtomicU32 {
         let word = &*self.row.words[self.index];
         let stamp = self
-            .seats
+            .slots
             .parked
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
@@ -515,14 +515,14 @@ impl WaitSlot<'_> {
     /// event came since `seen`, and the caller leads on.
     pub fn park_on_bell(&mut self, key: u64, seen: u64) -> bool {
         let word = self.enter(key, PARKED);
-        if self.seats.event_count() != seen {
+        if self.slots.event_count() != seen {
             word.store(AWAKE, Ordering::SeqCst);
             return false;
         }
-        self.seats
+        self.slots
             .bell_sleeper
             .store(self.id().number(), Ordering::SeqCst);
-        self.seats
+        self.slots
             .leader
             .store(self.id().number() | LEADER_ON_BELL, Ordering::SeqCst);
         true
@@ -536,8 +536,8 @@ impl WaitSlot<'_> {
     /// As said.
     pub fn park_on_bell_behind_leader(&mut self, key: u64, seen: u64) -> Result<(), WakeReason> {
         self.enter(key, PARKED);
-        let seats = self.seats;
-        let free = seats
+        let slots = self.slots;
+        let free = slots
             .bell_sleeper
             .compare_exchange(
                 NOBODY,
@@ -546,7 +546,7 @@ impl WaitSlot<'_> {
                 Ordering::SeqCst,
             )
             .is_ok();
-        if free && seats.event_count() == seen && seats.has_leader() {
+        if free && slots.event_count() == seen && slots.has_leader() {
             return Ok(());
         }
         Err(self.unpark())
@@ -565,17 +565,17 @@ impl WaitSlot<'_> {
 
     /// Tells whether leadership was left on the doorbell for the owner of this slot.
     pub fn has_leadership(&self) -> bool {
-        self.seats.leader.load(Ordering::SeqCst) == self.id().number() | LEADER_ON_BELL
+        self.slots.leader.load(Ordering::SeqCst) == self.id().number() | LEADER_ON_BELL
     }
 
     /// Ends the park on the doorbell. The caller leads if leadership was left there or passed to
     /// it.
     pub fn unpark(&mut self) -> WakeReason {
         let handed = self.row.words[self.index].swap(AWAKE, Ordering::SeqCst) == PROMOTED;
-        self.seats.forget_bell_sleeper(self.id().number());
+        self.slots.forget_bell_sleeper(self.id().number());
         // Before a look at leadership: SYNC(seats-bell).
         total_order();
-        let poller = &self.seats.leader;
+        let poller = &self.slots.leader;
         let laid = self.id().number() | LEADER_ON_BELL;
         let role = if handed {
             poller.store(self.id().number(), Ordering::SeqCst);
@@ -626,20 +626,20 @@ mod tests {
     #[test]
     fn only_who_waits_for_the_news_is_called() {
         const WAITERS: usize = 100;
-        let seats = Waiters::default();
+        let slots = Waiters::default();
         let (turn, over) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        assert!(seats.try_lead(WaiterId::new(2)));
+        assert!(slots.try_lead(WaiterId::new(2)));
         std::thread::scope(|scope| {
             for waiter in 0..WAITERS {
-                let (seats, turn, over) = (&seats, &turn, &over);
+                let (slots, turn, over) = (&slots, &turn, &over);
                 scope.spawn(move || {
-                    let mut seat = seats.take_slot(WaiterId::new(waiter + 3)).unwrap();
+                    let mut slot = slots.take_slot(WaiterId::new(waiter + 3)).unwrap();
                     loop {
-                        let seen = seats.event_count();
+                        let seen = slots.event_count();
                         if turn.load(Ordering::SeqCst) == waiter {
                             break;
                         }
-                        assert_eq!(seat.wait(waiter as u64, seen, 0), WakeReason::Recheck);
+                        assert_eq!(slot.wait(waiter as u64, seen, 0), WakeReason::Recheck);
                     }
                     over.fetch_add(1, Ordering::SeqCst);
                 });
@@ -647,34 +647,34 @@ mod tests {
             for waiter in (0..WAITERS).rev() {
                 let before = over.load(Ordering::SeqCst);
                 turn.store(waiter, Ordering::SeqCst);
-                seats.notify(|awaited| awaited == waiter as u64);
+                slots.notify(|awaited| awaited == waiter as u64);
                 while over.load(Ordering::SeqCst) == before {
                     std::thread::yield_now();
                 }
             }
         });
         assert!(
-            seats.notified_count() as usize <= WAITERS,
+            slots.notified_count() as usize <= WAITERS,
             "somebody was called in vain"
         );
     }
 
     #[test]
     fn a_role_handed_over_goes_to_the_last_to_sit_down() {
-        let seats = Waiters::default();
+        let slots = Waiters::default();
         let (first_sits, over) = (AtomicBool::new(false), AtomicBool::new(false));
-        assert!(seats.try_lead(WaiterId::new(2)));
+        assert!(slots.try_lead(WaiterId::new(2)));
         let sitting = || {
-            seats
+            slots
                 .slot_rows()
                 .map(|row| row.parked_slots().count())
                 .sum::<usize>()
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut seat = seats.take_slot(WaiterId::new(3)).unwrap();
+                let mut slot = slots.take_slot(WaiterId::new(3)).unwrap();
                 while !over.load(Ordering::SeqCst) {
-                    assert_eq!(seat.wait(1, seats.event_count(), 0), WakeReason::Recheck);
+                    assert_eq!(slot.wait(1, slots.event_count(), 0), WakeReason::Recheck);
                 }
             });
             while sitting() < 1 {
@@ -682,84 +682,84 @@ mod tests {
             }
             first_sits.store(true, Ordering::SeqCst);
             let last = scope.spawn(|| {
-                let mut seat = seats.take_slot(WaiterId::new(4)).unwrap();
-                assert_eq!(seat.wait(2, seats.event_count(), 0), WakeReason::Lead);
-                assert!(seats.is_led_by(WaiterId::new(4)));
+                let mut slot = slots.take_slot(WaiterId::new(4)).unwrap();
+                assert_eq!(slot.wait(2, slots.event_count(), 0), WakeReason::Lead);
+                assert!(slots.is_led_by(WaiterId::new(4)));
             });
             while sitting() < 2 {
                 std::thread::yield_now();
             }
-            assert!(seats.pass_leadership());
+            assert!(slots.pass_leadership());
             last.join().unwrap();
             over.store(true, Ordering::SeqCst);
-            seats.notify(|_| true);
+            slots.notify(|_| true);
         });
     }
 
     #[test]
     fn a_role_on_the_bell_goes_to_who_comes_and_back() {
-        let seats = Waiters::default();
+        let slots = Waiters::default();
         let (first, second) = (WaiterId::new(2), WaiterId::new(3));
         assert!(
-            seats.try_lead(first)
-                && !seats.relieve_parked_leader(second)
-                && !seats.leave_leadership_on_bell(first)
+            slots.try_lead(first)
+                && !slots.relieve_parked_leader(second)
+                && !slots.leave_leadership_on_bell(first)
         );
-        let mut seat = seats.take_slot(first).unwrap();
-        assert!(seat.park_on_bell(1, seats.event_count()) && seat.has_leadership());
-        assert!(!seats.try_lead(second) && seats.has_leader());
+        let mut slot = slots.take_slot(first).unwrap();
+        assert!(slot.park_on_bell(1, slots.event_count()) && slot.has_leadership());
+        assert!(!slots.try_lead(second) && slots.has_leader());
         for _ in 0..2 {
             assert!(
-                seats.relieve_parked_leader(second)
-                    && seats.is_led_by(second)
-                    && !seat.has_leadership()
+                slots.relieve_parked_leader(second)
+                    && slots.is_led_by(second)
+                    && !slot.has_leadership()
             );
             assert!(
-                seats.leave_leadership_on_bell(second) && seat.has_leadership() && !seat.is_woken()
+                slots.leave_leadership_on_bell(second) && slot.has_leadership() && !slot.is_woken()
             );
         }
-        assert!(seats.relieve_parked_leader(second));
-        seats.notify(|awaited| awaited == 1);
-        assert!(seat.is_woken());
-        assert_eq!(seat.unpark(), WakeReason::Recheck);
-        assert!(!seats.leave_leadership_on_bell(second) && seats.is_led_by(second));
-        assert!(!seats.pass_leadership() && !seats.has_leader());
+        assert!(slots.relieve_parked_leader(second));
+        slots.notify(|awaited| awaited == 1);
+        assert!(slot.is_woken());
+        assert_eq!(slot.unpark(), WakeReason::Recheck);
+        assert!(!slots.leave_leadership_on_bell(second) && slots.is_led_by(second));
+        assert!(!slots.pass_leadership() && !slots.has_leader());
     }
 
     #[test]
     fn who_lies_on_the_bell_is_handed_the_role_like_anybody_who_sits() {
-        let seats = Waiters::default();
-        assert!(seats.try_lead(WaiterId::new(2)));
-        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
-        let before = seats.event_count();
-        seats.count_event();
-        assert!(!seat.park_on_bell(1, before) && seats.is_led_by(WaiterId::new(2)));
-        assert!(seat.park_on_bell(1, seats.event_count()));
-        assert!(seats.relieve_parked_leader(WaiterId::new(3)) && seats.pass_leadership());
-        assert!(seat.is_woken());
-        assert_eq!(seat.unpark(), WakeReason::Lead);
-        assert!(seats.is_led_by(WaiterId::new(2)) && !seats.has_bell_sleeper());
+        let slots = Waiters::default();
+        assert!(slots.try_lead(WaiterId::new(2)));
+        let mut slot = slots.take_slot(WaiterId::new(2)).unwrap();
+        let before = slots.event_count();
+        slots.count_event();
+        assert!(!slot.park_on_bell(1, before) && slots.is_led_by(WaiterId::new(2)));
+        assert!(slot.park_on_bell(1, slots.event_count()));
+        assert!(slots.relieve_parked_leader(WaiterId::new(3)) && slots.pass_leadership());
+        assert!(slot.is_woken());
+        assert_eq!(slot.unpark(), WakeReason::Lead);
+        assert!(slots.is_led_by(WaiterId::new(2)) && !slots.has_bell_sleeper());
     }
 
     #[test]
     fn nobody_sits_down_where_nobody_polls_or_something_happened_meanwhile() {
-        let seats = Waiters::default();
-        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
-        assert_eq!(seat.wait(1, seats.event_count(), 0), WakeReason::Recheck);
-        assert!(seats.try_lead(WaiterId::new(3)));
-        let seen = seats.event_count();
-        seats.count_event();
-        assert_eq!(seat.wait(1, seen, 0), WakeReason::Recheck);
+        let slots = Waiters::default();
+        let mut slot = slots.take_slot(WaiterId::new(2)).unwrap();
+        assert_eq!(slot.wait(1, slots.event_count(), 0), WakeReason::Recheck);
+        assert!(slots.try_lead(WaiterId::new(3)));
+        let seen = slots.event_count();
+        slots.count_event();
+        assert_eq!(slot.wait(1, seen, 0), WakeReason::Recheck);
     }
 
     #[test]
-    fn there_are_seats_up_to_the_limit_and_again_when_they_are_left() {
-        let seats = Waiters::default();
+    fn there_are_slots_up_to_the_limit_and_again_when_they_are_left() {
+        let slots = Waiters::default();
         let mut taken: Vec<_> = (0..WAIT_SLOTS_MAX)
-            .map(|_| seats.take_slot(WaiterId::new(2)).unwrap())
+            .map(|_| slots.take_slot(WaiterId::new(2)).unwrap())
             .collect();
-        assert!(seats.take_slot(WaiterId::new(2)).is_none());
+        assert!(slots.take_slot(WaiterId::new(2)).is_none());
         taken.pop();
-        assert!(seats.take_slot(WaiterId::new(2)).is_some());
+        assert!(slots.take_slot(WaiterId::new(2)).is_some());
     }
 }

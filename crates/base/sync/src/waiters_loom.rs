@@ -19,16 +19,16 @@ fn model_of_both(body: fn(looks: u32)) {
 }
 
 /// Waits for a flag that others raise. Returns whether it was the leader at the end.
-fn await_flag(seats: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> bool {
+fn await_flag(slots: &Waiters, who: usize, flag: &AtomicBool, looks: u32) -> bool {
     let who = WaiterId::new(who);
-    let mut seat = seats.take_slot(who).unwrap();
+    let mut seat = slots.take_slot(who).unwrap();
     loop {
-        let seen = seats.event_count();
+        let seen = slots.event_count();
         if flag.load(Ordering::Acquire) {
             return false;
         }
-        if seats.try_lead(who) || seat.wait(7, seen, looks) == WakeReason::Lead {
-            assert!(seats.is_led_by(who));
+        if slots.try_lead(who) || seat.wait(7, seen, looks) == WakeReason::Lead {
+            assert!(slots.is_led_by(who));
             while !flag.load(Ordering::Acquire) {
                 loom::thread::yield_now();
             }
@@ -215,9 +215,9 @@ fn the_role_is_one_threads_at_a_time_and_comes_to_all_who_wait() {
 
 /// Lies down, and gets up when the flag is there, the bell is rung or it is called. Has leadership
 /// before; returns whether it has it still.
-fn lie_until(seats: &Waiters, who: usize, flag: &AtomicBool) -> bool {
-    let mut seat = seats.take_slot(WaiterId::new(who)).unwrap();
-    let seen = seats.event_count();
+fn lie_until(slots: &Waiters, who: usize, flag: &AtomicBool) -> bool {
+    let mut seat = slots.take_slot(WaiterId::new(who)).unwrap();
+    let seen = slots.event_count();
     if !seat.park_on_bell(7, seen) {
         return true;
     }
@@ -363,9 +363,9 @@ fn news_reach_who_lies_on_the_bell() {
                 }
             }
         });
-        let seats = &shared.0;
-        let mut seat = seats.take_slot(WaiterId::new(2)).unwrap();
-        let seen = seats.event_count();
+        let slots = &shared.0;
+        let mut seat = slots.take_slot(WaiterId::new(2)).unwrap();
+        let seen = slots.event_count();
         let mut role = true;
         if !shared.1.load(Ordering::Acquire) && seat.park_on_bell(7, seen) {
             while !seat.is_woken() {
@@ -375,10 +375,10 @@ fn news_reach_who_lies_on_the_bell() {
             assert!(shared.1.load(Ordering::Acquire));
         }
         if role {
-            seats.pass_leadership();
+            slots.pass_leadership();
         }
         reliever.join().unwrap();
-        assert!(!seats.has_leader());
+        assert!(!slots.has_leader());
     });
 }
 

@@ -15,38 +15,38 @@ fn racks(sizes: &[usize]) -> Arc<TaskQueues<u32>> {
 }
 
 #[test]
-fn a_chore_is_run_with_the_runners_context_and_can_be_put_again() {
+fn a_task_is_run_with_the_runners_context_and_can_be_put_again() {
     let racks = racks(&[64]);
     let sum = Arc::new(AtomicU32::new(0));
     let total = sum.clone();
-    let chore = pin!(TaskNode::new(&racks, 0, move |context: &u32| {
+    let task = pin!(TaskNode::new(&racks, 0, move |context: &u32| {
         total.fetch_add(*context, Ordering::Relaxed);
         RunOutcome::Done
     }));
-    let chore = chore.as_ref();
-    assert_eq!(chore.life(), TaskState::New);
+    let task = task.as_ref();
+    assert_eq!(task.life(), TaskState::New);
     for context in [3, 4] {
-        assert_eq!(chore.put(0).unwrap().ready_before, 0);
-        assert_eq!(chore.put(0), Err(EnqueueError::Pending));
+        assert_eq!(task.put(0).unwrap().ready_before, 0);
+        assert_eq!(task.put(0), Err(EnqueueError::Pending));
         assert_eq!(racks.run(0, 0, &context).settled, 1);
-        assert_eq!(chore.life(), TaskState::Done);
+        assert_eq!(task.life(), TaskState::Done);
     }
     assert_eq!(sum.load(Ordering::Relaxed), 7);
     assert!(racks.run(0, 0, &1).is_empty());
 }
 
 #[test]
-fn a_repeating_chore_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patience() {
+fn a_repeating_task_gets_one_turn_a_walk_until_it_is_done_and_tells_its_patience() {
     let racks = racks(&[64]);
     let runs = AtomicU32::new(0);
-    let chore = pin!(TaskNode::new(&racks, 70, move |_: &u32| {
+    let task = pin!(TaskNode::new(&racks, 70, move |_: &u32| {
         if runs.fetch_add(1, Ordering::Relaxed) < 2 {
             RunOutcome::Again
         } else {
             RunOutcome::Done
         }
     }));
-    chore.as_ref().put(0).unwrap();
+    task.as_ref().put(0).unwrap();
     let again = RunTally {
         settled: 0,
         rerun: 1,
@@ -62,16 +62,16 @@ fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
     let racks = racks(&[64]);
     let make = || Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     // One in the post.
-    let chores: Vec<_> = (0..65).map(|_| make()).collect();
-    chores
+    let tasks: Vec<_> = (0..65).map(|_| make()).collect();
+    tasks
         .iter()
-        .for_each(|chore| assert!(chore.enqueue_shared(0).is_ok()));
+        .for_each(|task| assert!(task.enqueue_shared(0).is_ok()));
     let late = make();
     assert_eq!(late.enqueue_shared(0), Err(EnqueueError::Full));
     assert_eq!(late.enqueue_shared(1), Err(EnqueueError::Nowhere));
     assert_eq!((late.life(), Arc::strong_count(&late)), (TaskState::New, 1));
     assert_eq!(
-        chores[40].withdraw(),
+        tasks[40].withdraw(),
         Cancellation::Settled(TaskState::Cancelled)
     );
     assert!(late.enqueue_shared(0).is_ok());
@@ -80,7 +80,7 @@ fn a_full_rack_refuses_and_takes_again_when_one_is_settled() {
 }
 
 #[test]
-fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
+fn a_task_that_repeats_leaves_the_post_to_those_that_come() {
     let racks = racks(&[64]);
     let rounds = AtomicU32::new(0);
     let repeats = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
@@ -114,24 +114,21 @@ fn a_chore_that_repeats_leaves_the_post_to_those_that_come() {
 }
 
 #[test]
-fn a_chore_can_be_taken_back_from_the_post_and_put_again() {
+fn a_task_can_be_taken_back_from_the_post_and_put_again() {
     let racks = racks(&[64]);
-    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
+    let task = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
     for _ in 0..3 {
-        chore.enqueue_shared(0).unwrap();
-        assert_eq!(
-            chore.withdraw(),
-            Cancellation::Settled(TaskState::Cancelled)
-        );
+        task.enqueue_shared(0).unwrap();
+        assert_eq!(task.withdraw(), Cancellation::Settled(TaskState::Cancelled));
         assert!(!racks.any_ready(0));
     }
-    chore.enqueue_shared(0).unwrap();
+    task.enqueue_shared(0).unwrap();
     racks.clear();
     assert_eq!(
-        (chore.life(), Arc::strong_count(&chore)),
+        (task.life(), Arc::strong_count(&task)),
         (TaskState::Cancelled, 1)
     );
-    chore.enqueue_shared(0).unwrap();
+    task.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
 }
 
@@ -142,99 +139,99 @@ fn racks_beyond_their_limits_are_refused() {
 }
 
 #[test]
-fn a_dropped_chore_is_not_run() {
+fn a_dropped_task_is_not_run() {
     let racks = racks(&[64]);
     let ran = Arc::new(AtomicBool::new(false));
     {
         let flag = ran.clone();
-        let chore = pin!(TaskNode::new(&racks, 0, move |_: &u32| {
+        let task = pin!(TaskNode::new(&racks, 0, move |_: &u32| {
             flag.store(true, Ordering::Relaxed);
             RunOutcome::Done
         }));
-        chore.as_ref().put(0).unwrap();
+        task.as_ref().put(0).unwrap();
     }
     assert!(racks.run(0, 0, &0).is_empty());
     assert!(!ran.load(Ordering::Relaxed));
 }
 
 #[test]
-fn the_drop_of_a_chore_waits_for_its_run() {
+fn the_drop_of_a_task_waits_for_its_run() {
     let racks = racks(&[64]);
     let (inside, over) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
     let (arrived, ended) = (inside.clone(), over.clone());
-    let chore = Box::pin(TaskNode::new(&racks, 0, move |_: &u32| {
+    let task = Box::pin(TaskNode::new(&racks, 0, move |_: &u32| {
         arrived.wait();
         std::thread::sleep(Duration::from_millis(5));
         ended.store(true, Ordering::Release);
         RunOutcome::Again
     }));
-    chore.as_ref().put(0).unwrap();
+    task.as_ref().put(0).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| racks.run(0, 0, &0));
         inside.wait();
-        drop(chore);
+        drop(task);
         assert!(over.load(Ordering::Acquire));
     });
     assert!(racks.run(0, 0, &0).is_empty());
 }
 
 #[test]
-fn a_panic_fails_the_chore_and_spares_the_runner() {
+fn a_panic_fails_the_task_and_spares_the_runner() {
     let racks = racks(&[64]);
-    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| -> RunOutcome {
+    let task = Arc::new(TaskNode::new(&racks, 0, |_: &u32| -> RunOutcome {
         std::panic::resume_unwind(Box::new(()))
     }));
-    chore.enqueue_shared(0).unwrap();
+    task.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
-    assert_eq!(chore.life(), TaskState::Failed);
-    assert!(chore.wait(None));
+    assert_eq!(task.life(), TaskState::Failed);
+    assert!(task.wait(None));
 }
 
 #[test]
-fn a_chore_that_withdraws_itself_is_not_run_again() {
+fn a_task_that_withdraws_itself_is_not_run_again() {
     let racks = racks(&[64]);
     let own = Arc::new(OnceLock::<
         std::sync::Weak<dyn Fn() -> Cancellation + Send + Sync>,
     >::new());
     let within = own.clone();
-    let chore = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
+    let task = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
         let withdraw = within.get().and_then(std::sync::Weak::upgrade).unwrap();
         assert_eq!(withdraw(), Cancellation::AfterThisRun);
         RunOutcome::Again
     }));
-    let same = Arc::downgrade(&chore);
+    let same = Arc::downgrade(&task);
     let withdraw: Arc<dyn Fn() -> Cancellation + Send + Sync> =
         Arc::new(move || same.upgrade().unwrap().withdraw());
     own.set(Arc::downgrade(&withdraw)).unwrap();
-    chore.enqueue_shared(0).unwrap();
+    task.enqueue_shared(0).unwrap();
     assert_eq!(racks.run(0, 0, &0).settled, 1);
-    assert_eq!(chore.life(), TaskState::Cancelled);
+    assert_eq!(task.life(), TaskState::Cancelled);
 }
 
 #[test]
-fn the_last_owner_may_let_go_in_the_run_of_a_shared_chore() {
+fn the_last_owner_may_let_go_in_the_run_of_a_shared_task() {
     let racks = racks(&[64]);
     type Slot = Mutex<Option<Arc<dyn Send + Sync>>>;
     let slot: Arc<Slot> = Arc::default();
     let emptied = slot.clone();
-    let chore = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
+    let task = Arc::new(TaskNode::new(&racks, 0, move |_: &u32| {
         emptied.lock().unwrap().take();
         RunOutcome::Done
     }));
-    chore.enqueue_shared(0).unwrap();
-    *slot.lock().unwrap() = Some(chore);
+    task.enqueue_shared(0).unwrap();
+    *slot.lock().unwrap() = Some(task);
     assert_eq!(racks.run(0, 0, &0).settled, 1);
     assert_eq!(Arc::strong_count(&slot), 1);
 }
 
 #[test]
-fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
+fn a_waiter_sleeps_until_the_task_is_settled_or_its_time_is_over() {
     let racks = racks(&[64]);
-    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
-    chore.enqueue_shared(0).unwrap();
-    assert!(!chore.wait(Some(Duration::from_millis(1))));
+    let task = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
+    task.enqueue_shared(0).unwrap();
+    assert!(!task.wait(Some(Duration::from_millis(1))));
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(chore.wait(None)));
+        scope.spawn(|| assert!(task.wait(None)));
         std::thread::sleep(Duration::from_millis(2));
         racks.run(0, 0, &0);
     });
@@ -243,14 +240,14 @@ fn a_waiter_sleeps_until_the_chore_is_settled_or_its_time_is_over() {
 #[test]
 fn clearing_withdraws_what_waits_and_lets_go_of_it() {
     let racks = racks(&[64, 64]);
-    let chore = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
-    chore.enqueue_shared(1).unwrap();
+    let task = Arc::new(TaskNode::new(&racks, 0, |_: &u32| RunOutcome::Done));
+    task.enqueue_shared(1).unwrap();
     racks.clear();
     assert_eq!(
-        (chore.life(), Arc::strong_count(&chore)),
+        (task.life(), Arc::strong_count(&task)),
         (TaskState::Cancelled, 1)
     );
-    assert!(chore.enqueue_shared(1).is_ok());
+    assert!(task.enqueue_shared(1).is_ok());
     racks.clear();
 }
 
@@ -267,7 +264,7 @@ fn a_crowd_of_submitters_runners_and_withdrawers_loses_and_doubles_nothing() {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (count, repeats) = (runs.clone(), random >> 28 & 3);
             let left = AtomicU32::new(repeats);
-            let chore = Arc::pin(TaskNode::new(&racks, 0, move |_: &u32| {
+            let task = Arc::pin(TaskNode::new(&racks, 0, move |_: &u32| {
                 if left.load(Ordering::Relaxed) == 0 {
                     count.fetch_add(1, Ordering::Relaxed);
                     return RunOutcome::Done;
@@ -276,11 +273,11 @@ fn a_crowd_of_submitters_runners_and_withdrawers_loses_and_doubles_nothing() {
                 left.store(left.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
                 RunOutcome::Again
             }));
-            chore.as_ref().put((random >> 20 & 1) as usize).unwrap();
+            task.as_ref().put((random >> 20 & 1) as usize).unwrap();
             if random >> 16 & 1 == 0 {
-                assert!(chore.wait(None));
+                assert!(task.wait(None));
             }
-            let life = Pin::as_ref(&chore).withdraw();
+            let life = Pin::as_ref(&task).withdraw();
             match life {
                 Cancellation::Settled(TaskState::Done) => done.fetch_add(1, Ordering::Relaxed),
                 other => {

@@ -174,7 +174,7 @@ impl Core {
     #[inline]
     pub(crate) fn on_envelope(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         header: &PacketHeader,
         meta: MessageInfo,
         incoming: IncomingPayload,
@@ -191,16 +191,21 @@ impl Core {
         let stream = self.sequences.get_mut(at);
         if stream.reorder.is_none() && header.sequence == stream.next_rx as u32 {
             stream.next_rx += 1;
-            self.deliver(gate, meta, incoming);
+            self.deliver(peer_index, meta, incoming);
         } else {
             let number = widen(stream.next_rx, header.sequence);
-            self.out_of_sequence(gate, at, number, header.flags, meta, incoming);
+            self.out_of_sequence(peer_index, at, number, header.flags, meta, incoming);
         }
     }
 
     /// Hands an envelope whose turn it is to the receive it matches, or keeps it.
     #[inline]
-    pub(crate) fn deliver(&mut self, gate: u32, meta: MessageInfo, incoming: IncomingPayload) {
+    pub(crate) fn deliver(
+        &mut self,
+        peer_index: u32,
+        meta: MessageInfo,
+        incoming: IncomingPayload,
+    ) {
         let envelope = Envelope {
             context: meta.context,
             peer: meta.peer,
@@ -208,22 +213,22 @@ impl Core {
         };
         match self.matcher.arrive(&envelope) {
             Some(receive) => {
-                self.release(gate, &incoming, meta.len);
+                self.release(peer_index, &incoming, meta.len);
                 self.deliver_to_receive(receive, meta, incoming);
             }
             None => match incoming {
                 IncomingPayload::Payload(payload)
                     if self.expected_recv.accepts(&meta, &self.events) =>
                 {
-                    self.receive_expected(gate, &meta, payload)
+                    self.receive_expected(peer_index, &meta, payload)
                 }
-                incoming => self.store_unexpected(gate, meta, incoming),
+                incoming => self.store_unexpected(peer_index, meta, incoming),
             },
         }
     }
 
     #[cold]
-    fn store_unexpected(&mut self, gate: u32, meta: MessageInfo, incoming: IncomingPayload) {
+    fn store_unexpected(&mut self, peer_index: u32, meta: MessageInfo, incoming: IncomingPayload) {
         self.note(
             EventKind::Unexpected,
             meta.peer,
@@ -243,7 +248,10 @@ impl Core {
             }
             // The credits bound what is kept; if even that does not fit, the peer's message cannot
             // be kept for anybody.
-            Err(_) => self.fail_peer(gate, "its message could not be kept for want of memory"),
+            Err(_) => self.fail_peer(
+                peer_index,
+                "its message could not be kept for want of memory",
+            ),
         }
     }
 
@@ -276,8 +284,8 @@ impl Core {
     pub(crate) fn publish_tally(&self) {
         let Some(tally) = &self.tally else { return };
         let (mut messages, mut bytes) = (0u64, 0u64);
-        for gate in self.peers.states() {
-            let sent = gate.sent(&self.quotas);
+        for peer_state in self.peers.states() {
+            let sent = peer_state.sent(&self.quotas);
             (messages, bytes) = (messages + sent.0, bytes + sent.1);
         }
         for (index, value) in [messages, bytes, self.unexpected.alive() as u64]
@@ -491,22 +499,22 @@ impl Core {
 
     /// A peer is dead or broke the format: everything that depends on it ends with an error.
     #[cold]
-    pub(crate) fn fail_peer(&mut self, gate: u32, what: &'static str) {
+    pub(crate) fn fail_peer(&mut self, peer_index: u32, what: &'static str) {
         if let Some(peer) = self
             .peers
             .states()
-            .get(gate as usize)
+            .get(peer_index as usize)
             .map(|entry| entry.peer)
         {
-            self.fail_peer_with(gate, Error::Peer { peer, what });
+            self.fail_peer_with(peer_index, Error::Peer { peer, what });
         }
     }
 
     /// Nothing passes between here and a peer any more: everything that depends on it ends with
     /// this error.
     #[cold]
-    pub(crate) fn fail_peer_with(&mut self, gate: u32, why: Error) {
-        let Some(entry) = self.peers.states_mut().get_mut(gate as usize) else {
+    pub(crate) fn fail_peer_with(&mut self, peer_index: u32, why: Error) {
+        let Some(entry) = self.peers.states_mut().get_mut(peer_index as usize) else {
             return;
         };
         if entry.gone {
@@ -521,10 +529,10 @@ impl Core {
         self.blocking_peers -= u32::from(entry.remote_window.blocked);
         entry.remote_window = Default::default();
         let peer = entry.peer;
-        self.peers.note_batch(gate);
+        self.peers.note_batch(peer_index);
         self.peers.push_lost(peer);
         self.has_work = true;
-        self.drop_fragmented(gate);
+        self.drop_fragmented(peer_index);
         self.early_rtr.forget_peer(peer);
         if !matches!(why, Error::Unreached(_)) {
             self.note(EventKind::Gone, peer, 0, 0, 0);

@@ -147,8 +147,8 @@ impl<R: Transport> Engine<R> {
 
     /// Opens the state of `peer` and makes sure it is usable.
     pub(crate) fn ensure_peer(&mut self, peer: Peer) -> Result<u32, Error> {
-        let gate = match self.core.peer_index(peer) {
-            Some(gate) => gate,
+        let peer_index = match self.core.peer_index(peer) {
+            Some(peer_index) => peer_index,
             None => {
                 let reach = self.transport.capabilities(peer).ok_or(Error::Peer {
                     peer,
@@ -157,11 +157,11 @@ impl<R: Transport> Engine<R> {
                 self.core.open_peer(peer, reach)
             }
         };
-        if self.core.peers[gate as usize].gone {
-            return Err(self.core.peers[gate as usize].failure());
+        if self.core.peers[peer_index as usize].gone {
+            return Err(self.core.peers[peer_index as usize].failure());
         }
         self.refresh_capabilities();
-        Ok(gate)
+        Ok(peer_index)
     }
 
     /// Asks the transport about peers that were heard of before they were spoken to.
@@ -169,9 +169,9 @@ impl<R: Transport> Engine<R> {
         if !self.core.peers.take_stale() {
             return;
         }
-        for gate in self.core.peers.states_mut() {
-            if let Some(reach) = self.transport.capabilities(gate.peer) {
-                gate.capabilities = reach;
+        for peer_state in self.core.peers.states_mut() {
+            if let Some(reach) = self.transport.capabilities(peer_state.peer) {
+                peer_state.capabilities = reach;
             }
         }
     }
@@ -262,10 +262,10 @@ impl<R: Transport> Engine<R> {
             return Ok(self.start_outcome(index));
         }
         if self.core.unmatched_fragmented != 0
-            && let Some(gate) = self.core.fragmented_for(&pattern)
+            && let Some(peer_index) = self.core.fragmented_for(&pattern)
         {
             let index = self.core.open(fresh)?;
-            self.core.adopt_fragmented(gate, index);
+            self.core.adopt_fragmented(peer_index, index);
             return Ok(self.start_outcome(index));
         }
         if peer != u32::MAX && peer != self.core.me {
@@ -300,8 +300,8 @@ impl<R: Transport> Engine<R> {
             return Ok(());
         };
         match self.core.peer_index(source.peer) {
-            Some(gate) if self.core.peers[gate as usize].gone => {
-                Err(self.core.peers[gate as usize].failure())
+            Some(peer_index) if self.core.peers[peer_index as usize].gone => {
+                Err(self.core.peers[peer_index as usize].failure())
             }
             _ => Ok(()),
         }

@@ -535,8 +535,8 @@ impl<R: Transport> OneSided<'_, R> {
     }
 
     fn peer_gone(&mut self, peer: Peer) {
-        if let Some(gate) = self.engine.core.peer_index(peer) {
-            self.engine.peer_unusable(gate);
+        if let Some(peer_index) = self.engine.core.peer_index(peer) {
+            self.engine.peer_unusable(peer_index);
         }
     }
 

@@ -54,11 +54,13 @@ impl<R: Transport> Engine<R> {
         let sequence = stream.next_tx() as u32;
         stream.count_tx(tag);
         self.core.requests.at(index).sequence = sequence;
-        let Some(gate) = self.core.peer_index(peer) else {
+        let Some(peer_index) = self.core.peer_index(peer) else {
             return;
         };
-        if self.core.peers[gate as usize].window_len != 0 || !self.send_from_window(gate, index) {
-            self.core.join_window(gate, index);
+        if self.core.peers[peer_index as usize].window_len != 0
+            || !self.send_from_window(peer_index, index)
+        {
+            self.core.join_window(peer_index, index);
         }
     }
 
@@ -91,19 +93,19 @@ impl<R: Transport> Engine<R> {
 
     /// Asks the transport again for its capabilities, which may change (a peer starts later), for
     /// long messages.
-    fn refresh_reach(&mut self, gate: u32, index: u32) {
+    fn refresh_reach(&mut self, peer_index: u32, index: u32) {
         let operation = self.core.requests.peek(index);
         if operation.data.len >= CAPABILITIES_FROM
             && let Some(reach) = self.transport.capabilities(operation.peer)
         {
-            self.core.peers[gate as usize].capabilities = reach;
+            self.core.peers[peer_index as usize].capabilities = reach;
         }
     }
 
     /// Asks the strategy about the next envelope of a window and does it. `false`: it has to wait.
-    pub(crate) fn send_from_window(&mut self, gate: u32, index: u32) -> bool {
-        self.refresh_reach(gate, index);
-        let entry = &mut self.core.peers[gate as usize];
+    pub(crate) fn send_from_window(&mut self, peer_index: u32, index: u32) -> bool {
+        self.refresh_reach(peer_index, index);
+        let entry = &mut self.core.peers[peer_index as usize];
         entry.close_batch();
         let PeerCapabilities {
             eager_max,
@@ -121,7 +123,7 @@ impl<R: Transport> Engine<R> {
         if self.uses_early_write(operation.peer, operation.context, operation.tag, len) {
             eager_max = eager_max.min(EARLY_RTR_FROM.into());
         } else if len > eager_max && pieces {
-            let entry = &self.core.peers[gate as usize];
+            let entry = &self.core.peers[peer_index as usize];
             let granted = entry.envelopes > 0 && entry.payload >= len;
             match self.transport.fragmentation(operation.peer, len as usize) {
                 Fragmentation::Fragments(..) => eager_max = len,
@@ -132,7 +134,7 @@ impl<R: Transport> Engine<R> {
                 _ => {}
             }
         }
-        let entry = &self.core.peers[gate as usize];
+        let entry = &self.core.peers[peer_index as usize];
         let view = WindowHead {
             envelopes: entry.envelopes,
             payload: entry.payload,
@@ -147,7 +149,7 @@ impl<R: Transport> Engine<R> {
         };
         match self.send_envelope(index, step, 0) {
             EmitResult::Sent => {
-                let entry = &mut self.core.peers[gate as usize];
+                let entry = &mut self.core.peers[peer_index as usize];
                 entry.envelopes -= 1;
                 entry.payload -= payload;
                 entry.announced += view.len - payload;
@@ -158,7 +160,7 @@ impl<R: Transport> Engine<R> {
                 false
             }
             EmitResult::Gone => {
-                self.peer_unusable(gate);
+                self.peer_unusable(peer_index);
                 true
             }
         }
@@ -230,15 +232,15 @@ impl<R: Transport> Engine<R> {
 
     /// The transport says that a peer is gone, or that no way leads to it.
     #[cold]
-    pub(crate) fn peer_unusable(&mut self, gate: u32) {
+    pub(crate) fn peer_unusable(&mut self, peer_index: u32) {
         match self
             .transport
-            .unreachable_cause(self.core.peers[gate as usize].peer)
+            .unreachable_cause(self.core.peers[peer_index as usize].peer)
         {
             Some(shortage) => self
                 .core
-                .fail_peer_with(gate, Error::Unreached(Box::new(shortage))),
-            None => self.core.fail_peer(gate, GONE),
+                .fail_peer_with(peer_index, Error::Unreached(Box::new(shortage))),
+            None => self.core.fail_peer(peer_index, GONE),
         }
     }
 
@@ -281,8 +283,8 @@ impl<R: Transport> Engine<R> {
                     self.core.has_work = true;
                 }
                 Err(ClaimError::Gone) => {
-                    if let Some(gate) = self.core.peer_index(control.peer) {
-                        self.peer_unusable(gate);
+                    if let Some(peer_index) = self.core.peer_index(control.peer) {
+                        self.peer_unusable(peer_index);
                         return true;
                     }
                 }
@@ -302,11 +304,11 @@ impl<R: Transport> Engine<R> {
             if operation.state != OpState::InWindow {
                 continue;
             }
-            let Some(gate) = self.core.peer_index(operation.peer) else {
+            let Some(peer_index) = self.core.peer_index(operation.peer) else {
                 continue;
             };
             let eager_max = self.packet_max(
-                self.core.peers[gate as usize].capabilities.eager_max,
+                self.core.peers[peer_index as usize].capabilities.eager_max,
                 operation,
             );
             let step = if operation.data.len <= eager_max {
@@ -320,7 +322,7 @@ impl<R: Transport> Engine<R> {
                     self.core.windows.push_pulled(index);
                     self.core.has_work = true;
                 }
-                EmitResult::Gone => self.peer_unusable(gate),
+                EmitResult::Gone => self.peer_unusable(peer_index),
             }
         }
         moved
@@ -334,8 +336,8 @@ impl<R: Transport> Engine<R> {
             match self.send_data_to(peer, copies) {
                 Ok(sent) => moved |= sent,
                 Err(_) => {
-                    if let Some(gate) = self.core.peer_index(peer) {
-                        self.peer_unusable(gate);
+                    if let Some(peer_index) = self.core.peer_index(peer) {
+                        self.peer_unusable(peer_index);
                     }
                 }
             }

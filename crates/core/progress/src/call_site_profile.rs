@@ -109,12 +109,12 @@ mod tests {
 
     #[test]
     fn a_site_that_waits_at_once_is_not_lent_hands_until_it_computes_once() {
-        let habit = CallSiteProfile::default();
+        let profile = CallSiteProfile::default();
         let (long, mut now) = (RELEASE_WORTH.as_nanos(), 0);
         let mut turn = |gap| {
-            let lent = habit.leave(7, at(now), false);
-            assert!(habit.is_program_away());
-            habit.back(at(now + gap));
+            let lent = profile.leave(7, at(now), false);
+            assert!(profile.is_program_away());
+            profile.back(at(now + gap));
             now += 2 * gap;
             lent
         };
@@ -123,45 +123,47 @@ mod tests {
         }
         assert!(!turn(long / 10) && !turn(long));
         assert!(turn(long) && turn(long / 10));
-        assert!(!habit.is_program_away());
+        assert!(!profile.is_program_away());
     }
 
     #[test]
     fn a_site_is_not_judged_by_what_others_of_its_entry_do() {
-        let habit = CallSiteProfile::default();
+        let profile = CallSiteProfile::default();
         let other = (8..).find(|&site| entry(site) == entry(7)).unwrap();
         assert!((0..10_000).all(|site| entry(site) != entry(REOPENED_SITE)));
         for _ in 0..2 * SHORT_RELEASES {
-            assert!(habit.leave(7, at(0), false));
+            assert!(profile.leave(7, at(0), false));
             for _ in 0..SHORT_RELEASES {
-                habit.leave(other, at(0), false);
-                habit.leave(REOPENED_SITE, at(0), false);
-                habit.back(at(1));
+                profile.leave(other, at(0), false);
+                profile.leave(REOPENED_SITE, at(0), false);
+                profile.back(at(1));
             }
-            assert!(!habit.leave(other, at(0), false) && !habit.leave(REOPENED_SITE, at(0), false));
+            assert!(
+                !profile.leave(other, at(0), false) && !profile.leave(REOPENED_SITE, at(0), false)
+            );
         }
     }
 
     #[test]
     fn what_ended_without_a_wait_is_learned_from_at_the_next_call() {
-        let habit = CallSiteProfile::default();
+        let profile = CallSiteProfile::default();
         for call in 0..u128::from(SHORT_RELEASES) {
-            assert!(habit.leave(7, at(call), true));
+            assert!(profile.leave(7, at(call), true));
         }
-        habit.leave(7, at(10), true);
-        assert!(!habit.leave(7, at(11), true));
-        assert!(habit.leave(7, at(11 + RELEASE_WORTH.as_nanos()), true));
+        profile.leave(7, at(10), true);
+        assert!(!profile.leave(7, at(11), true));
+        assert!(profile.leave(7, at(11 + RELEASE_WORTH.as_nanos()), true));
     }
 
     #[test]
     fn several_open_at_a_time_are_judged_by_the_time_after_the_last() {
-        let habit = CallSiteProfile::default();
+        let profile = CallSiteProfile::default();
         for _ in 0..SHORT_RELEASES {
-            habit.leave(1, at(0), false);
-            habit.leave(2, at(RELEASE_WORTH.as_nanos()), false);
-            habit.back(at(RELEASE_WORTH.as_nanos() + 1));
+            profile.leave(1, at(0), false);
+            profile.leave(2, at(RELEASE_WORTH.as_nanos()), false);
+            profile.back(at(RELEASE_WORTH.as_nanos() + 1));
         }
-        assert!(!habit.leave(1, at(0), false) && !habit.leave(2, at(0), false));
-        assert!(habit.leave(3, at(0), false), "others are not");
+        assert!(!profile.leave(1, at(0), false) && !profile.leave(2, at(0), false));
+        assert!(profile.leave(3, at(0), false), "others are not");
     }
 }

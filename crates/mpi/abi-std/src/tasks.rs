@@ -381,29 +381,29 @@ pub(crate) unsafe extern "C" fn garonne_task_init(
             tasks: tasks.clone(),
         })
     });
-    code(made.map(|lodger| {
+    code(made.map(|stored| {
         // SAFETY: the caller's bytes, large and aligned enough, as asserted above.
-        unsafe { place.cast::<StoredTask>().write(lodger) }
+        unsafe { place.cast::<StoredTask>().write(stored) }
     }))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_submit(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { stored_task(task) }) else {
+    let Some(stored) = (unsafe { stored_task(task) }) else {
         return MISUSE;
     };
     // SAFETY: the task is pinned as its lodger is, and nothing moves it out.
-    let task = unsafe { lodger.map_unchecked(|lodger| &lodger.task) };
+    let task = unsafe { stored.map_unchecked(|stored| &stored.task) };
     task.work().get().submitted_here();
-    code(lodger.tasks.submit(task))
+    code(stored.tasks.submit(task))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_wait(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
     match unsafe { stored_task(task) } {
-        Some(lodger) => state_number(lodger.tasks.wait(&lodger.task)),
+        Some(stored) => state_number(stored.tasks.wait(&stored.task)),
         None => MISUSE,
     }
 }
@@ -412,7 +412,7 @@ pub(crate) unsafe extern "C" fn garonne_task_wait(task: *mut CTask) -> c_int {
 pub(crate) unsafe extern "C" fn garonne_task_life(task: *const CTask) -> c_int {
     // SAFETY: the header's contract.
     match unsafe { stored_task(task) } {
-        Some(lodger) => state_number(lodger.task.life()),
+        Some(stored) => state_number(stored.task.life()),
         None => MISUSE,
     }
 }
@@ -422,9 +422,9 @@ pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int
     // SAFETY: the header's contract.
     match unsafe { stored_task(task) } {
         // A forked child would wait for a thread that it does not have.
-        Some(lodger) if lodger.tasks.check().is_ok() => {
-            lodger.task.withdraw();
-            state_number(lodger.task.life())
+        Some(stored) if stored.tasks.check().is_ok() => {
+            stored.task.withdraw();
+            state_number(stored.task.life())
         }
         _ => MISUSE,
     }
@@ -433,12 +433,12 @@ pub(crate) unsafe extern "C" fn garonne_task_withdraw(task: *mut CTask) -> c_int
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn garonne_task_destroy(task: *mut CTask) -> c_int {
     // SAFETY: the header's contract.
-    let Some(lodger) = (unsafe { stored_task(task) }).filter(|lodger| lodger.tasks.check().is_ok())
+    let Some(stored) = (unsafe { stored_task(task) }).filter(|stored| stored.tasks.check().is_ok())
     else {
         return MISUSE;
     };
     // Of several that call at once one goes on.
-    if lodger.mark.swap(0, Ordering::Relaxed) == 0 {
+    if stored.mark.swap(0, Ordering::Relaxed) == 0 {
         return MISUSE;
     }
     // SAFETY: a lodger is there, and its drop takes the task back before the bytes are the caller's

@@ -5,8 +5,8 @@
 //!
 //! A host that is to join needs nothing but an outbound connection to the first agent's host: it
 //! calls, proves the key's secret, says what it offers, and waits. Once as many have come as were
-//! asked for, each is handed the errand that an agent gets on its standard input otherwise, on the
-//! line that it has made, which stays the line between the agents.
+//! asked for, each is handed the bootstrap message that an agent gets on its standard input
+//! otherwise, on the line that it has made, which stays the line between the agents.
 
 pub mod join_client;
 pub mod join_listener;
@@ -23,5 +23,5 @@ pub(crate) const NO_NODE: u32 = u32::MAX;
 
 /// Returns the identity with which a node (0: the job's) authenticates connections by a key.
 pub(crate) fn local_identity(secret: &Secret, node: u32) -> LocalIdentity {
-    agent_channel::house(secret.clone(), JOB, node)
+    agent_channel::identity(secret.clone(), JOB, node)
 }

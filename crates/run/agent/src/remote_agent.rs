@@ -1,10 +1,11 @@
 //! `garonne agent`: what the launcher has started on another host.
 //!
-//! Reads its errand from standard input (never arguments or environment: others may read those),
-//! calls the launcher's agent at all addresses at once and keeps the line that first proves the
-//! job's secret, is told the job, and goes on as the launcher of this host's part. Until the line
-//! stands, words go to standard error, which whoever started it passes on to the user. A host that
-//! joins gets its errand on the line that it has made, and goes on in the same way ([`join`]).
+//! Reads its bootstrap message from standard input (never arguments or environment: others may read
+//! those), calls the launcher's agent at all addresses at once and keeps the line that first proves
+//! the job's secret, is told the job, and goes on as the launcher of this host's part. Until the
+//! line stands, words go to standard error, which whoever started it passes on to the user. A host
+//! that joins gets its bootstrap message on the line that it has made, and goes on in the same way
+//! ([`join`]).
 
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -27,8 +28,8 @@ use garonne_job::job::{Job, PlacementOptions};
 use garonne_job::layout::JobId;
 use garonne_job::limits::{BOOTSTRAP_BYTES_MAX, BUSY_WAIT, CALL_WAIT};
 
-/// Does the errand on standard input. Returns the exit code of this process, which nobody but the
-/// one who started it sees.
+/// Carries out the bootstrap message on standard input. Returns the exit code of this process,
+/// which nobody but the one who started it sees.
 pub fn serve() -> i32 {
     match serve_bootstrap() {
         Ok(code) => code,
@@ -40,21 +41,27 @@ pub fn serve() -> i32 {
 }
 
 fn serve_bootstrap() -> Result<i32> {
-    let errand = read_bootstrap(std::io::stdin().lock())?;
-    let house = agent_channel::house(errand.secret.clone(), errand.job.to_ne_bytes(), errand.node);
+    let bootstrap = read_bootstrap(std::io::stdin().lock())?;
+    let identity = agent_channel::identity(
+        bootstrap.secret.clone(),
+        bootstrap.job.to_ne_bytes(),
+        bootstrap.node,
+    );
     let until = Instant::now() + BUSY_WAIT;
     let input = std::io::stdin();
     let whom = ConnectTarget {
-        node: errand.parent,
-        name: &errand.parent_name,
-        port: errand.port,
+        node: bootstrap.parent,
+        name: &bootstrap.parent_name,
+        port: bootstrap.port,
         busy_retry: BUSY_WAIT,
         starter: Some(input.as_fd()),
     };
     loop {
-        let (mut line, reached) = connect_to(&house, &errand.addresses, &whom)?;
+        let (mut line, reached) = connect_to(&identity, &bootstrap.addresses, &whom)?;
         match receive_job(&mut line)? {
-            Some(job) => return run_as_agent(errand, job, line, (reached, AgentOrigin::Started)),
+            Some(job) => {
+                return run_as_agent(bootstrap, job, line, (reached, AgentOrigin::Started));
+            }
             // It was answered, but its proof came when its place was gone.
             None if Instant::now() < until => {}
             None => return Err(closed()),
@@ -78,14 +85,18 @@ pub(crate) enum AgentOrigin {
 
 /// Is told the job on the line that a host which joins has made, and runs its part of it. Returns
 /// the code of this process.
-pub(crate) fn join(errand: AgentBootstrap, mut line: AgentChannel, reached: IpAddr) -> Result<i32> {
+pub(crate) fn join(
+    bootstrap: AgentBootstrap,
+    mut line: AgentChannel,
+    reached: IpAddr,
+) -> Result<i32> {
     let job = receive_job(&mut line)?.ok_or_else(closed)?;
-    run_as_agent(errand, job, line, (reached, AgentOrigin::Joined))
+    run_as_agent(bootstrap, job, line, (reached, AgentOrigin::Joined))
 }
 
 /// Runs this node's part of the job that the first agent has told on its line.
 fn run_as_agent(
-    errand: AgentBootstrap,
+    bootstrap: AgentBootstrap,
     mut job: Job,
     line: AgentChannel,
     (reached, manner): (IpAddr, AgentOrigin),
@@ -100,33 +111,33 @@ fn run_as_agent(
     {
         let text = format!(
             "the job cannot be confined to CPUs {cpus} on host '{}'",
-            errand.name
+            bootstrap.name
         );
         return Err(Error::system(codes::G0211, text, error));
     }
-    let ranks = job.ranks_of(errand.node);
+    let ranks = job.ranks_of(bootstrap.node);
     let placed = match rank_slots::place(&job, &ranks) {
         Some(placed) => placed,
         None => Ok(cpu_claims::place_ranks(ranks.len() as u32, &job.policy)),
     };
     // The claim on the CPUs lasts as long as the job.
     if let Err(Error::Misuse { text, .. }) = &placed {
-        job.fault = Some(format!("host '{}': {text}", errand.name));
+        job.fault = Some(format!("host '{}': {text}", bootstrap.name));
     }
     if let Ok(placed) = &placed {
         job.shortfall = placed.shortfall(&job.policy).filter(|_| !ranks.is_empty());
         job.placement = spread(&placed.placement, &ranks, job.size());
     }
     let outer = RootConnection {
-        job: JobId(errand.job),
-        node: errand.node,
-        secret: errand.secret,
+        job: JobId(bootstrap.job),
+        node: bootstrap.node,
+        secret: bootstrap.secret,
         line,
-        parent: errand.parent,
+        parent: bootstrap.parent,
         reached,
-        port: errand.port,
+        port: bootstrap.port,
         guest: manner == AgentOrigin::Joined,
-        porch: None,
+        child_listener: None,
     };
     launcher::launch_as(&job, AgentStart::Outer(Box::new(outer)), &mut drop)
 }

@@ -32,7 +32,7 @@ pub fn read(file: &OwnedFd, most: usize) -> Option<RecordedEvents> {
 pub struct FlightRecording {
     file: OwnedFd,
     shape: WorldShape,
-    board: Segment,
+    world_memory: Segment,
 }
 
 impl FlightRecording {
@@ -41,8 +41,12 @@ impl FlightRecording {
     /// # Errors
     /// It is none, or cannot be mapped.
     pub fn open(file: OwnedFd) -> Result<Self> {
-        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::Read)?;
-        Ok(Self { file, shape, board })
+        let (shape, world_memory) = memory_file::open(file.as_fd(), MapAccess::Read)?;
+        Ok(Self {
+            file,
+            shape,
+            world_memory,
+        })
     }
 
     /// The world.
@@ -52,14 +56,14 @@ impl FlightRecording {
 
     /// Returns what a rank waited for, if it did.
     pub fn wait(&self, rank: u32) -> Option<WaitInfo> {
-        let card = layout::RankBlock::of(&self.board, rank);
+        let card = layout::RankBlock::of(&self.world_memory, rank);
         card.wait().filter(|wait| wait.since_ns != 0)
     }
 
     /// The latest calls of a rank's threads: return address, and the number of the call if it was
     /// told.
     pub fn latest(&self, rank: u32) -> Vec<(u64, Option<u16>)> {
-        layout::last_calls::latest_call(&self.board, &self.shape, rank)
+        layout::last_calls::latest_call(&self.world_memory, &self.shape, rank)
     }
 
     /// Returns where the objects of a rank's process were mapped, as in a `maps` file; empty if it

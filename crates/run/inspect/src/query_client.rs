@@ -61,10 +61,10 @@ pub struct QueryClient {
 impl QueryClient {
     /// Whether this rank of the job is one of this host, or of none: nobody else would know of it.
     pub fn runs_here(&self, rank: u32) -> bool {
-        let Some((shape, board)) = &self.world else {
+        let Some((shape, world_memory)) = &self.world else {
             return true;
         };
-        rank >= shape.size || rank_endpoint::is_local(board, shape, rank)
+        rank >= shape.size || rank_endpoint::is_local(world_memory, shape, rank)
     }
 
     /// Returns where the objects of a rank's process are or were mapped, as in a `maps` file; empty
@@ -80,10 +80,12 @@ impl QueryClient {
 
     /// Whether ranks of the job run on this host, as far as a world tells.
     pub fn has_ranks_here(&self) -> bool {
-        let Some((shape, board)) = &self.world else {
+        let Some((shape, world_memory)) = &self.world else {
             return false;
         };
-        rank_endpoint::local_ranks(board, shape).next().is_some()
+        rank_endpoint::local_ranks(world_memory, shape)
+            .next()
+            .is_some()
     }
 }
 
@@ -114,14 +116,14 @@ pub fn disable_network(name: &AgentSocketName, network: IpNet, drained: bool) ->
 /// # Errors
 /// The job's table of hosts is damaged.
 pub fn host_endpoints(visit: &QueryClient) -> Result<Vec<HostEndpoint>> {
-    let (Some((shape, board)), Some(file)) = (&visit.world, &visit.file) else {
+    let (Some((shape, world_memory)), Some(file)) = (&visit.world, &visit.file) else {
         return Ok(Vec::new());
     };
-    let atlas = memory_file::atlas(file.as_fd(), shape)?;
-    let mut places = (0..atlas.nodes())
-        .map(|node| atlas.endpoint(node))
+    let host_table = memory_file::host_table(file.as_fd(), shape)?;
+    let mut places = (0..host_table.nodes())
+        .map(|node| host_table.endpoint(node))
         .collect::<Result<Vec<_>>>()?;
-    new_networks::complete(&mut places, &new_networks::read(board));
+    new_networks::complete(&mut places, &new_networks::read(world_memory));
     Ok(places)
 }
 
@@ -413,9 +415,9 @@ pub fn attach(name: &AgentSocketName) -> Result<QueryClient> {
             if let (true, Some(file), Some((shape, _))) = (hosts.is_empty(), &file, &world)
                 && shape.nodes > 1
             {
-                let atlas = memory_file::atlas(file.as_fd(), shape)?;
-                let name = |node| atlas.endpoint(node).map(|place| place.name);
-                hosts = (0..atlas.nodes()).map(name).collect::<Result<_>>()?;
+                let host_table = memory_file::host_table(file.as_fd(), shape)?;
+                let name = |node| host_table.endpoint(node).map(|place| place.name);
+                hosts = (0..host_table.nodes()).map(name).collect::<Result<_>>()?;
             }
             Ok(QueryClient {
                 name: name.clone(),

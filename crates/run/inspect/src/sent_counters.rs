@@ -21,9 +21,9 @@ pub struct SentCounters {
 }
 
 /// Returns the counters of a rank of this host.
-pub fn of(board: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
-    let published = layout::tally(board, shape, rank);
-    let card = RankBlock::of(board, rank);
+pub fn of(world_memory: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
+    let published = layout::tally(world_memory, shape, rank);
+    let card = RankBlock::of(world_memory, rank);
     let mut counted = SentCounters {
         tally: published,
         received: 0,
@@ -33,7 +33,7 @@ pub fn of(board: &Segment, shape: &WorldShape, rank: u32) -> SentCounters {
     }
     let pid = card.pid();
     let of_engine = |address| counters::read(address, |at, len| memory_of(pid, at, len));
-    let engines = layout::counters(board, shape, rank)
+    let engines = layout::counters(world_memory, shape, rank)
         .into_iter()
         .map(of_engine);
     // All or nothing: a part of them would be less than what is known.

@@ -43,7 +43,7 @@ struct RankTrace {
 #[derive(Debug)]
 pub struct TraceReader {
     shape: WorldShape,
-    board: Segment,
+    world_memory: Segment,
     rings: Vec<RankTrace>,
 }
 
@@ -53,7 +53,7 @@ impl TraceReader {
     /// # Errors
     /// It is none, or cannot be mapped.
     pub fn open(file: &OwnedFd, from: ReadFrom) -> Result<Self> {
-        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
+        let (shape, world_memory) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
         let ring = |rank| {
             let area = memory_file::map(
                 file.as_fd(),
@@ -76,7 +76,7 @@ impl TraceReader {
         let rings = (0..shape.size).map(ring).collect::<Result<_>>()?;
         Ok(Self {
             shape,
-            board,
+            world_memory,
             rings,
         })
     }
@@ -88,17 +88,17 @@ impl TraceReader {
 
     /// Whether the job ends before its time.
     pub fn is_ending(&self) -> bool {
-        layout::ending(&self.board).load(Relaxed) != 0
+        layout::ending(&self.world_memory).load(Relaxed) != 0
     }
 
     /// Returns the ranks of this host.
     pub fn local_ranks(&self) -> Vec<u32> {
-        layout::rank_endpoint::local_ranks(&self.board, &self.shape).collect()
+        layout::rank_endpoint::local_ranks(&self.world_memory, &self.shape).collect()
     }
 
     /// Returns the block of a rank of this host.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
-        RankBlock::of(&self.board, rank)
+        RankBlock::of(&self.world_memory, rank)
     }
 
     /// Returns what a rank waits for, with the number and the return address of the call that it is
@@ -110,7 +110,7 @@ impl TraceReader {
             .filter(|wait| wait.since_ns != 0)?;
         // The wait says what was asked for; the program may be in another call, which waits for
         // that.
-        let latest = layout::last_calls::latest_call(&self.board, &self.shape, rank);
+        let latest = layout::last_calls::latest_call(&self.world_memory, &self.shape, rank);
         let (call, site) = match latest.first() {
             Some(&(site, Some(call))) => (call, site),
             _ => (wait.call as u16, wait.site),
@@ -121,8 +121,8 @@ impl TraceReader {
     /// Has the ranks record until a while from now; to be called again before it is over.
     pub fn ask(&self) {
         let until = sys::monotonic_ns().saturating_add(limits::TRACE_LEASE.as_nanos() as u64);
-        layout::trace_until(&self.board).fetch_max(until, AcqRel);
-        let word = self.board.atomic_u32(layout::TRACE_WORD);
+        layout::trace_until(&self.world_memory).fetch_max(until, AcqRel);
+        let word = self.world_memory.atomic_u32(layout::TRACE_WORD);
         // Another value than one that a rank may be about to clear.
         if word.load(Acquire) == 0 {
             let fresh = (sys::monotonic_ns() >> 10) as u32 | 1;
@@ -275,11 +275,11 @@ mod tests {
     fn ranks_are_asked_for_a_while_only() {
         let file = world();
         let traced = TraceReader::open(&file, ReadFrom::Now).unwrap();
-        let (_, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite).unwrap();
-        assert_eq!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
+        let (_, world_memory) = memory_file::open(file.as_fd(), MapAccess::ReadWrite).unwrap();
+        assert_eq!(world_memory.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
         traced.ask();
-        assert_ne!(board.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
-        let until = layout::trace_until(&board).load(Relaxed);
+        assert_ne!(world_memory.atomic_u32(layout::TRACE_WORD).load(Relaxed), 0);
+        let until = layout::trace_until(&world_memory).load(Relaxed);
         assert!(until > 0 && until < u64::MAX / 2);
     }
 }

@@ -206,11 +206,11 @@ impl ChildListener {
         if kind != 365 {
             return Err(malformed("it does not say where an agent takes calls"));
         }
-        let porch = Self {
+        let listener = Self {
             port: r.u16()?,
             addresses: addresses(&mut r)?,
         };
-        r.end(porch)
+        r.end(listener)
     }
 }
 
@@ -295,11 +295,11 @@ mod tests {
         );
         assert_eq!(read(&messages).unwrap(), adoption);
         assert!(read(&messages[..2]).is_err());
-        let porch = ChildListener {
+        let listener = ChildListener {
             port: 4001,
             addresses: vec!["10.0.0.2".parse().unwrap()],
         };
-        assert_eq!(ChildListener::decode(&porch.encode()).unwrap(), porch);
+        assert_eq!(ChildListener::decode(&listener.encode()).unwrap(), listener);
         let settled = AgentLocation {
             name: AgentSocketName("garonne/job/1/2".into()),
             network_id: 99,
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(again.secret.unwrap().bytes(), &[3; SECRET_BYTES]);
         for bytes in [
             messages[0].clone(),
-            porch.encode(),
+            listener.encode(),
             settled.encode(),
             first.encode(),
         ] {

@@ -16,7 +16,7 @@ use crate::rank_messages::malformed;
 pub struct AgentCheckin {
     tree: AgentTree,
     node: u32,
-    seats: BTreeMap<u32, NodeEndpoints>,
+    hosts: BTreeMap<u32, NodeEndpoints>,
     told: bool,
 }
 
@@ -26,7 +26,7 @@ impl AgentCheckin {
         Self {
             tree,
             node,
-            seats: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             told: false,
         }
     }
@@ -35,15 +35,15 @@ impl AgentCheckin {
     ///
     /// # Errors
     /// It speaks for others than those below it, or twice of one.
-    pub fn check_in(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
-        for seat in seats {
+    pub fn check_in(&mut self, from: u32, hosts: Vec<NodeEndpoints>) -> Result<()> {
+        for host in hosts {
             let fits = match from == self.node {
-                true => seat.node == from,
+                true => host.node == from,
                 false => {
-                    self.tree.parent(from) == Some(self.node) && self.tree.is_below(from, seat.node)
+                    self.tree.parent(from) == Some(self.node) && self.tree.is_below(from, host.node)
                 }
             };
-            if !fits || self.told || self.seats.insert(seat.node, seat).is_some() {
+            if !fits || self.told || self.hosts.insert(host.node, host).is_some() {
                 return Err(malformed("it speaks of a host that is not its own"));
             }
         }
@@ -52,23 +52,23 @@ impl AgentCheckin {
 
     /// Whether all at and below this node are ready.
     pub fn is_complete(&self) -> bool {
-        self.told || self.seats.len() == self.tree.count(self.node) as usize
+        self.told || self.hosts.len() == self.tree.count(self.node) as usize
     }
 
     /// Whether all below this node are ready.
     pub fn waits_for_none_but_own(&self) -> bool {
-        let own = usize::from(!self.seats.contains_key(&self.node));
-        self.told || self.seats.len() + own == self.tree.count(self.node) as usize
+        let own = usize::from(!self.hosts.contains_key(&self.node));
+        self.told || self.hosts.len() + own == self.tree.count(self.node) as usize
     }
 
     /// Whether a node is ready, as far as is known here.
     pub fn knows(&self, node: u32) -> bool {
-        self.told || self.seats.contains_key(&node)
+        self.told || self.hosts.contains_key(&node)
     }
 
     /// How many hosts are known here.
     pub fn held(&self) -> usize {
-        self.seats.len()
+        self.hosts.len()
     }
 
     /// Returns what is to be reported to the parent, once all are ready: messages of at most
@@ -78,31 +78,31 @@ impl AgentCheckin {
             return Vec::new();
         }
         self.told = true;
-        in_parts(std::mem::take(&mut self.seats).into_values().collect())
+        in_parts(std::mem::take(&mut self.hosts).into_values().collect())
     }
 }
 
 /// Hosts as they go into messages.
-pub fn in_parts(mut seats: Vec<NodeEndpoints>) -> Vec<Vec<NodeEndpoints>> {
+pub fn in_parts(mut hosts: Vec<NodeEndpoints>) -> Vec<Vec<NodeEndpoints>> {
     let mut parts = Vec::new();
-    while seats.len() > HOSTS_PER_MESSAGE {
-        let rest = seats.split_off(HOSTS_PER_MESSAGE);
-        parts.push(std::mem::replace(&mut seats, rest));
+    while hosts.len() > HOSTS_PER_MESSAGE {
+        let rest = hosts.split_off(HOSTS_PER_MESSAGE);
+        parts.push(std::mem::replace(&mut hosts, rest));
     }
-    parts.push(seats);
+    parts.push(hosts);
     parts
 }
 
 /// Gives hosts of one name (machines that nobody named, containers) those by which the user calls
 /// them.
-pub fn name_apart(seats: &mut [NodeEndpoints], nodes: &NodeMap) {
+pub fn name_apart(hosts: &mut [NodeEndpoints], nodes: &NodeMap) {
     let mut known: HashMap<String, usize> = HashMap::new();
-    for seat in &*seats {
-        *known.entry(seat.place.name.clone()).or_default() += 1;
+    for host in &*hosts {
+        *known.entry(host.place.name.clone()).or_default() += 1;
     }
-    for seat in seats {
-        if known.get(&seat.place.name).is_some_and(|count| *count > 1) {
-            nodes.name(seat.node).clone_into(&mut seat.place.name);
+    for host in hosts {
+        if known.get(&host.place.name).is_some_and(|count| *count > 1) {
+            nodes.name(host.node).clone_into(&mut host.place.name);
         }
     }
 }
@@ -111,16 +111,16 @@ pub fn name_apart(seats: &mut [NodeEndpoints], nodes: &NodeMap) {
 ///
 /// # Errors
 /// Some are missing, or have other ranks than the job gives them.
-pub fn table(seats: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
+pub fn table(hosts: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndpoint>, Vec<u16>)> {
     let wrong = || malformed("the hosts are not those of the job");
-    let mut places = Vec::with_capacity(seats.len());
-    let mut ports = Vec::with_capacity(seats.len());
-    for seat in seats {
-        if seat.node as usize != places.len() {
+    let mut places = Vec::with_capacity(hosts.len());
+    let mut ports = Vec::with_capacity(hosts.len());
+    for host in hosts {
+        if host.node as usize != places.len() {
             return Err(wrong());
         }
-        places.push(seat.place);
-        ports.push(seat.ports.into_iter());
+        places.push(host.place);
+        ports.push(host.ports.into_iter());
     }
     if places.len() != nodes.names.len() {
         return Err(wrong());
@@ -138,7 +138,7 @@ pub fn table(seats: Vec<NodeEndpoints>, nodes: &NodeMap) -> Result<(Vec<HostEndp
 mod tests {
     use super::*;
 
-    fn seat(node: u32) -> NodeEndpoints {
+    fn host(node: u32) -> NodeEndpoints {
         NodeEndpoints {
             node,
             place: HostEndpoint {
@@ -149,23 +149,23 @@ mod tests {
         }
     }
 
-    fn seats(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeEndpoints> {
-        nodes.into_iter().map(seat).collect()
+    fn hosts(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeEndpoints> {
+        nodes.into_iter().map(host).collect()
     }
 
     #[test]
     fn a_node_speaks_when_all_below_it_have() {
         let tree = AgentTree::new(8, 0, 2);
         let mut inner = AgentCheckin::new(tree, 1);
-        inner.check_in(1, seats([1])).unwrap();
-        inner.check_in(4, seats([4])).unwrap();
+        inner.check_in(1, hosts([1])).unwrap();
+        inner.check_in(4, hosts([4])).unwrap();
         assert!(!inner.is_complete() && inner.unreported().is_empty());
-        inner.check_in(3, seats([3, 7])).unwrap();
+        inner.check_in(3, hosts([3, 7])).unwrap();
         assert!(inner.is_complete() && inner.knows(7));
         let told = inner.unreported();
-        assert_eq!(told, [seats([1, 3, 4, 7])]);
+        assert_eq!(told, [hosts([1, 3, 4, 7])]);
         assert!(inner.unreported().is_empty() && inner.is_complete());
-        assert!(inner.check_in(3, seats([3])).is_err());
+        assert!(inner.check_in(3, hosts([3])).is_err());
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
         for (from, node) in [(3, 4), (3, 0), (7, 7), (2, 2), (1, 3), (3, 99)] {
             assert!(
                 AgentCheckin::new(tree, 1)
-                    .check_in(from, seats([node]))
+                    .check_in(from, hosts([node]))
                     .is_err(),
                 "{from} {node}"
             );
         }
         let mut inner = AgentCheckin::new(tree, 1);
-        assert!(inner.check_in(3, seats([3, 3])).is_err());
+        assert!(inner.check_in(3, hosts([3, 3])).is_err());
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let tree = AgentTree::new(3000, 0, 2999);
         let mut first = AgentCheckin::new(tree, 0);
         for node in 0..3000 {
-            first.check_in(node, seats([node])).unwrap();
+            first.check_in(node, hosts([node])).unwrap();
         }
         let parts = first.unreported();
         assert!(parts.len() == 3 && parts.iter().all(|part| part.len() <= HOSTS_PER_MESSAGE));

@@ -1,6 +1,6 @@
 //! What agents of several hosts say to each other (docs/reference/job.md, clauses D1 to D16): the
-//! errand ([`AgentBootstrap`]) that an agent finds on its standard input, commands of the first
-//! agent (the launcher's) to the others, and their reports.
+//! bootstrap message ([`AgentBootstrap`]) that an agent finds on its standard input, commands of
+//! the first agent (the launcher's) to the others, and their reports.
 //!
 //! Owns the encoding, which is that of [`crate::rank_messages`]. Whoever sends these has proved the
 //! job's secret, but nothing here trusts a length.
@@ -247,7 +247,7 @@ fn optional(rank: Option<u32>) -> [u8; 4] {
 }
 
 impl AgentBootstrap {
-    /// Bytes of the errand, its length before them.
+    /// Bytes of the bootstrap message, its length before them.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_as(VERSIONS, LIBRARY)
     }
@@ -270,14 +270,14 @@ impl AgentBootstrap {
         [&(body.len() as u32).to_le_bytes()[..], &body].concat()
     }
 
-    /// Reads an errand, without its length.
+    /// Reads a bootstrap message, without its length.
     ///
     /// # Errors
     /// It is damaged, or that of another library.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let (kind, mut r) = MessageReader::new(message)?;
         if kind != 341 {
-            return Err(malformed("it is no errand"));
+            return Err(malformed("it is no bootstrap message"));
         }
         let (theirs, library) = (Versions::from((r.u16()?, r.u16()?)), r.text()?);
         if library != LIBRARY || VERSIONS.agree(theirs).is_err() {
@@ -288,7 +288,7 @@ impl AgentBootstrap {
                 ),
             ));
         }
-        let errand = Self {
+        let bootstrap = Self {
             job: u128::from_le_bytes(r.raw()?),
             secret: Secret::from_bytes(&r.raw::<SECRET_BYTES>()?),
             node: r.u32()?,
@@ -298,7 +298,7 @@ impl AgentBootstrap {
             parent_name: r.text()?,
             addresses: addresses(&mut r)?,
         };
-        r.end(errand)
+        r.end(bootstrap)
     }
 }
 
@@ -379,7 +379,7 @@ impl AgentCommand {
             AgentCommand::TryRendezvous(venue) => {
                 put_rendezvous_point(MessageWriter::new(320), venue)
             }
-            AgentCommand::Hosts(seats) => put_node_endpoints(MessageWriter::new(314), seats),
+            AgentCommand::Hosts(hosts) => put_node_endpoints(MessageWriter::new(314), hosts),
             AgentCommand::Forward(node, order) => {
                 MessageWriter::new(315).raw(node.to_le_bytes()).bytes(order)
             }
@@ -452,7 +452,7 @@ impl AgentReport {
     /// Bytes of the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            AgentReport::Ready(seats) => put_node_endpoints(MessageWriter::new(321), seats),
+            AgentReport::Ready(hosts) => put_node_endpoints(MessageWriter::new(321), hosts),
             AgentReport::Output(rank, side, bytes) => MessageWriter::new(322)
                 .raw(rank.to_le_bytes())
                 .raw((*side as u32).to_le_bytes())

@@ -23,20 +23,20 @@ const ENTRY: usize = 20;
 pub const BYTES: usize = 8 + DRAINED_MAX * ENTRY;
 
 /// The table's number, which changes with its content.
-pub fn number(board: &Segment) -> &AtomicU32 {
-    board.atomic_u32(layout::DRAINED)
+pub fn number(world_memory: &Segment) -> &AtomicU32 {
+    world_memory.atomic_u32(layout::DRAINED)
 }
 
 /// Reads the table.
-pub fn read(board: &Segment) -> Vec<IpNet> {
+pub fn read(world_memory: &Segment) -> Vec<IpNet> {
     let mut bytes = [0; BYTES];
     for _ in 0..DISABLED_READS {
         // SYNC(drained): the same even number before and after, so the bytes between belong
         // together.
-        let before = number(board).load(Acquire);
-        board.read(layout::DRAINED, &mut bytes);
+        let before = number(world_memory).load(Acquire);
+        world_memory.read(layout::DRAINED, &mut bytes);
         fence(Acquire);
-        if before.is_multiple_of(2) && number(board).load(Relaxed) == before {
+        if before.is_multiple_of(2) && number(world_memory).load(Relaxed) == before {
             break;
         }
         std::hint::spin_loop();
@@ -59,13 +59,13 @@ pub fn covering<'a>(networks: &'a [IpNet], network: &IpNet) -> Option<&'a IpNet>
 }
 
 /// Replaces the table. Only the node's agent does.
-pub fn write(board: &Segment, networks: &[IpNet]) {
-    let before = number(board).load(Relaxed);
-    number(board).store(before.wrapping_add(1), Relaxed);
+pub fn write(world_memory: &Segment, networks: &[IpNet]) {
+    let before = number(world_memory).load(Relaxed);
+    number(world_memory).store(before.wrapping_add(1), Relaxed);
     fence(Release);
     let bytes = encode(networks);
-    board.write(layout::DRAINED + 4, &bytes[4..]);
-    number(board).store(before.wrapping_add(2), Release);
+    world_memory.write(layout::DRAINED + 4, &bytes[4..]);
+    number(world_memory).store(before.wrapping_add(2), Release);
 }
 
 fn encode(networks: &[IpNet]) -> [u8; BYTES] {

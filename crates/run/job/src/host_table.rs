@@ -115,11 +115,11 @@ mod tests {
             let (places, table) = (places(count), encode(&places(count)));
             let memory = Segment::anonymous(table.len()).unwrap();
             memory.write(0, &table);
-            let atlas = HostTable::new(memory, count);
+            let host_table = HostTable::new(memory, count);
             for (node, place) in places.iter().enumerate() {
-                assert_eq!(atlas.endpoint(node as u32).unwrap(), *place);
+                assert_eq!(host_table.endpoint(node as u32).unwrap(), *place);
             }
-            assert!(atlas.endpoint(count).is_err() && atlas.endpoint(u32::MAX).is_err());
+            assert!(host_table.endpoint(count).is_err() && host_table.endpoint(u32::MAX).is_err());
         }
     }
 

@@ -35,7 +35,7 @@ pub enum ToJoiner {
         text: String,
     },
     /// All are here: the line is its agent's from now on.
-    Errand(Box<AgentBootstrap>),
+    Bootstrap(Box<AgentBootstrap>),
 }
 
 impl HostOffer {
@@ -82,7 +82,7 @@ impl ToJoiner {
                     .0
             }
             // On this line every message has its length already.
-            ToJoiner::Errand(errand) => errand.encode().split_off(4),
+            ToJoiner::Bootstrap(bootstrap) => bootstrap.encode().split_off(4),
         }
     }
 
@@ -100,7 +100,7 @@ impl ToJoiner {
             },
             _ => {
                 return AgentBootstrap::decode(message)
-                    .map(|errand| ToJoiner::Errand(Box::new(errand)));
+                    .map(|bootstrap| ToJoiner::Bootstrap(Box::new(bootstrap)));
             }
         };
         r.end(said)
@@ -132,7 +132,7 @@ mod tests {
             slots: 4,
         };
         assert_eq!(HostOffer::decode(&offer.encode()).unwrap(), offer);
-        let errand = AgentBootstrap {
+        let bootstrap = AgentBootstrap {
             job: 7,
             secret: Secret::generate().unwrap(),
             node: 2,
@@ -148,7 +148,7 @@ mod tests {
                 code: "G0227".into(),
                 text: "full".into(),
             },
-            ToJoiner::Errand(Box::new(errand)),
+            ToJoiner::Bootstrap(Box::new(bootstrap)),
         ];
         for message in said {
             let bytes = message.encode();

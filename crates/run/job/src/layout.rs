@@ -171,7 +171,7 @@ pub struct WorldShape {
     pub nodes: u32,
     /// Node of this memory.
     pub node: u32,
-    /// Bytes of the table of hosts (`atlas`); 0 where there is one.
+    /// Bytes of the table of hosts (`host_table`); 0 where there is one.
     pub hosts_bytes: u64,
 }
 

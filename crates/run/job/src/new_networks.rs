@@ -24,13 +24,13 @@ const _: () = assert!(layout::ADDED + 4 + ADDED_MAX * ENTRY <= layout::HEADER_BY
 pub type NewAddress = (u32, IpAddr);
 
 /// How many entries there are.
-pub fn len(board: &Segment) -> usize {
+pub fn len(world_memory: &Segment) -> usize {
     // SYNC(added): the entries before the number were stored before it.
-    (number(board).load(Acquire) as usize).min(ADDED_MAX)
+    (number(world_memory).load(Acquire) as usize).min(ADDED_MAX)
 }
 
-fn number(board: &Segment) -> &AtomicU32 {
-    board.atomic_u32(layout::ADDED)
+fn number(world_memory: &Segment) -> &AtomicU32 {
+    world_memory.atomic_u32(layout::ADDED)
 }
 
 fn place(at: usize) -> usize {
@@ -38,17 +38,17 @@ fn place(at: usize) -> usize {
 }
 
 /// Reads the table.
-pub fn read(board: &Segment) -> Vec<NewAddress> {
+pub fn read(world_memory: &Segment) -> Vec<NewAddress> {
     let entry = |at: usize| {
         let (mut node, mut octets) = ([0; 4], [0; 16]);
-        board.read(place(at), &mut node);
-        board.read(place(at) + 4, &mut octets);
+        world_memory.read(place(at), &mut node);
+        world_memory.read(place(at) + 4, &mut octets);
         (
             u32::from_ne_bytes(node),
             Ipv6Addr::from(octets).to_canonical(),
         )
     };
-    (0..len(board)).map(entry).collect()
+    (0..len(world_memory)).map(entry).collect()
 }
 
 /// Gives hosts the addresses that they have got.
@@ -64,17 +64,17 @@ pub fn complete(places: &mut [HostEndpoint], list: &[NewAddress]) {
 
 /// Adds what a list has beyond the table. Only the node's agent does; it has always the same list,
 /// which only grows.
-pub fn show(board: &Segment, list: &[NewAddress]) {
-    let shown = number(board).load(Relaxed) as usize;
+pub fn show(world_memory: &Segment, list: &[NewAddress]) {
+    let shown = number(world_memory).load(Relaxed) as usize;
     for (at, (node, address)) in list.iter().enumerate().take(ADDED_MAX).skip(shown) {
         let octets = match address {
             IpAddr::V4(four) => four.to_ipv6_mapped(),
             IpAddr::V6(six) => *six,
         }
         .octets();
-        board.write(place(at), &node.to_ne_bytes());
-        board.write(place(at) + 4, &octets);
-        number(board).store(at as u32 + 1, Release);
+        world_memory.write(place(at), &node.to_ne_bytes());
+        world_memory.write(place(at) + 4, &octets);
+        number(world_memory).store(at as u32 + 1, Release);
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_added_is_read_and_what_is_too_much_is_left_out() {
-        let board = Segment::anonymous(layout::HEADER_BYTES).unwrap();
+        let world_memory = Segment::anonymous(layout::HEADER_BYTES).unwrap();
         let address = |node: u32| match node % 2 {
             0 => IpAddr::from((0x0a00_0000 + node).to_be_bytes()),
             _ => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, node as u16]),
@@ -93,10 +93,12 @@ mod tests {
             .map(|node| (node, address(node)))
             .collect();
         for shown in [0, 1, 3, 3, ADDED_MAX, 2 * ADDED_MAX] {
-            show(&board, &list[..shown]);
-            assert_eq!(read(&board), list[..shown.min(ADDED_MAX)]);
+            show(&world_memory, &list[..shown]);
+            assert_eq!(read(&world_memory), list[..shown.min(ADDED_MAX)]);
         }
-        board.atomic_u32(layout::ADDED).store(u32::MAX, Relaxed);
-        assert_eq!(read(&board).len(), ADDED_MAX);
+        world_memory
+            .atomic_u32(layout::ADDED)
+            .store(u32::MAX, Relaxed);
+        assert_eq!(read(&world_memory).len(), ADDED_MAX);
     }
 }

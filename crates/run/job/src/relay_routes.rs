@@ -48,34 +48,34 @@ impl RelayRoutes {
     /// Has a board show them, of which that shows all but the newest, or none. Only the node's
     /// agent does. Ways that are told again and again, in turn, fill the table, too: then all are
     /// added anew.
-    pub fn show(&self, board: &Segment) {
+    pub fn show(&self, world_memory: &Segment) {
         if let Some(newest) = self.0.last() {
-            add(board, *newest);
+            add(world_memory, *newest);
         }
-        if read(board).len() < self.0.len() {
-            self.0.iter().for_each(|way| add(board, *way));
+        if read(world_memory).len() < self.0.len() {
+            self.0.iter().for_each(|way| add(world_memory, *way));
         }
     }
 }
 
 /// How many entries there have been.
-fn entries(board: &Segment) -> &AtomicU32 {
-    board.atomic_u32(layout::WAYS)
+fn entries(world_memory: &Segment) -> &AtomicU32 {
+    world_memory.atomic_u32(layout::WAYS)
 }
 
-fn entry(board: &Segment, number: u32) -> [&AtomicU32; 3] {
+fn entry(world_memory: &Segment, number: u32) -> [&AtomicU32; 3] {
     let at = layout::WAYS + 4 + (number % PLACES) as usize * ENTRY;
-    [0, 4, 8].map(|word| board.atomic_u32(at + word))
+    [0, 4, 8].map(|word| world_memory.atomic_u32(at + word))
 }
 
 /// Reads the table, in the order of [`RelayRoutes`].
-pub fn read(board: &Segment) -> Vec<RelayRoute> {
+pub fn read(world_memory: &Segment) -> Vec<RelayRoute> {
     // SYNC(ways): the entries before the number were stored before it.
-    let last = entries(board).load(Acquire);
+    let last = entries(world_memory).load(Acquire);
     let first = last.saturating_sub(WAYS_MAX as u32);
     let mut ways: Vec<(u32, RelayRoute)> = (first..last)
         .map(|number| {
-            let [to, via, port] = entry(board, number).map(|word| word.load(Relaxed));
+            let [to, via, port] = entry(world_memory, number).map(|word| word.load(Relaxed));
             let port = port as u16;
             (number, RelayRoute { to, via, port })
         })
@@ -83,7 +83,7 @@ pub fn read(board: &Segment) -> Vec<RelayRoute> {
     // SYNC(ways again): who has seen a word of a newer entry sees that all those before it were
     // told.
     fence(Acquire);
-    let last = entries(board).load(Relaxed);
+    let last = entries(world_memory).load(Relaxed);
     ways.retain(|(number, _)| last.saturating_sub(*number) <= WAYS_MAX as u32);
     let mut known = RelayRoutes::default();
     for (_, way) in ways {
@@ -93,19 +93,20 @@ pub fn read(board: &Segment) -> Vec<RelayRoute> {
 }
 
 /// Adds a way.
-fn add(board: &Segment, way: RelayRoute) {
-    let number = entries(board).load(Relaxed);
+fn add(world_memory: &Segment, way: RelayRoute) {
+    let number = entries(world_memory).load(Relaxed);
     // SYNC(ways again): the entry that had this place is not read any more by who sees a word of
     // this one.
     fence(Release);
-    for (word, value) in entry(board, number)
-        .into_iter()
-        .zip([way.to, way.via, way.port.into()])
+    for (word, value) in
+        entry(world_memory, number)
+            .into_iter()
+            .zip([way.to, way.via, way.port.into()])
     {
         word.store(value, Relaxed);
     }
     // SYNC(ways)
-    entries(board).store(number.saturating_add(1), Release);
+    entries(world_memory).store(number.saturating_add(1), Release);
 }
 
 #[cfg(test)]
@@ -123,27 +124,27 @@ mod tests {
 
     #[test]
     fn those_told_last_are_known_however_many_were_told_before() {
-        let board = Segment::anonymous(layout::HEADER_BYTES).unwrap();
+        let world_memory = Segment::anonymous(layout::HEADER_BYTES).unwrap();
         let most = WAYS_MAX as u32;
         for number in 0..3 * most {
-            add(&board, way(number));
+            add(&world_memory, way(number));
             let known: Vec<RelayRoute> = ((number + 1).saturating_sub(most)..=number)
                 .map(way)
                 .collect();
-            assert_eq!(read(&board), known);
+            assert_eq!(read(&world_memory), known);
         }
     }
 
     #[test]
     fn a_way_that_is_told_again_is_known_once_and_as_the_newest_to_its_node() {
-        let board = Segment::anonymous(layout::HEADER_BYTES).unwrap();
+        let world_memory = Segment::anonymous(layout::HEADER_BYTES).unwrap();
         let by = |via| RelayRoute { via, ..way(9) };
         for via in [1, 2, 3, 1] {
-            add(&board, by(via));
+            add(&world_memory, by(via));
         }
-        assert_eq!(read(&board), [2, 3, 1].map(by));
-        entries(&board).store(u32::MAX, Relaxed);
-        assert!(read(&board).len() <= WAYS_MAX);
+        assert_eq!(read(&world_memory), [2, 3, 1].map(by));
+        entries(&world_memory).store(u32::MAX, Relaxed);
+        assert!(read(&world_memory).len() <= WAYS_MAX);
     }
 
     #[test]
@@ -185,17 +186,17 @@ mod tests {
 
     #[test]
     fn nobody_reads_half_of_a_way_that_takes_the_place_of_another() {
-        let board = Segment::anonymous(layout::HEADER_BYTES).unwrap();
+        let world_memory = Segment::anonymous(layout::HEADER_BYTES).unwrap();
         let begin = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 begin.wait();
-                (0..200_000).for_each(|number| add(&board, way(number)));
+                (0..200_000).for_each(|number| add(&world_memory, way(number)));
             });
             begin.wait();
             let mut seen = 0;
             while seen + 1 < 200_000 {
-                let known = read(&board);
+                let known = read(&world_memory);
                 assert!(known.windows(2).all(|two| two[1].to == two[0].to + 1));
                 assert!(known.iter().all(|known| *known == way(known.to)));
                 seen = known.last().map_or(seen, |last| last.to);

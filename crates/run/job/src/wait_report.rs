@@ -427,15 +427,16 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering::SeqCst;
 
-    fn bytes(book: &WaitReport) -> Vec<u8> {
-        book.0
+    fn bytes(wait_report: &WaitReport) -> Vec<u8> {
+        wait_report
+            .0
             .iter()
             .flat_map(|word| word.load(SeqCst).to_ne_bytes())
             .collect()
     }
 
-    fn copied(book: &WaitReport) -> WaitReportCopy {
-        WaitReportCopy::new(&bytes(book), &bytes(book))
+    fn copied(wait_report: &WaitReport) -> WaitReportCopy {
+        WaitReportCopy::new(&bytes(wait_report), &bytes(wait_report))
     }
 
     static COUNTS: CollectiveCounts = [const { AtomicU32::new(7) }; 4];
@@ -454,7 +455,7 @@ mod tests {
 
     #[test]
     fn operations_read_back_as_they_were_shown() {
-        let book = WaitReport::default();
+        let wait_report = WaitReport::default();
         let receive = PendingOperation {
             context: 8,
             tag: Some(-7),
@@ -487,21 +488,21 @@ mod tests {
         };
         waiting.kept[0] = message;
         waiting.operations[..2].copy_from_slice(&[receive, send]);
-        book.show_waiting(&waiting);
+        wait_report.show_waiting(&waiting);
         let expected = PendingOperations {
             list: vec![receive, send],
             more: true,
             threads: false,
             kept: vec![message],
         };
-        assert_eq!(copied(&book).operations(), Some(expected));
+        assert_eq!(copied(&wait_report).operations(), Some(expected));
     }
 
     #[test]
     fn a_communicator_is_shown_until_it_is_no_more_or_another_takes_its_place() {
-        let book = WaitReport::default();
-        book.show_communicator(5, &known("halo_x"));
-        let shown = copied(&book).communicator(5).unwrap();
+        let wait_report = WaitReport::default();
+        wait_report.show_communicator(5, &known("halo_x"));
+        let shown = copied(&wait_report).communicator(5).unwrap();
         assert_eq!(
             (shown.name.as_str(), shown.group),
             (
@@ -521,20 +522,20 @@ mod tests {
             members: GroupMembers::Gone,
             ..known("")
         };
-        assert_eq!(copied(&book).numbers(), [5]);
+        assert_eq!(copied(&wait_report).numbers(), [5]);
         let other = 5 + COMMS_SHOWN as u32;
-        assert_eq!(book.names(), [(5, "halo_x".to_owned())]);
-        assert_eq!(copied(&book).communicator(other), None);
-        book.show_communicator(other, &known(&"ü".repeat(60)));
-        assert_eq!(copied(&book).communicator(5), None);
-        book.show_communicator(5, &gone);
+        assert_eq!(wait_report.names(), [(5, "halo_x".to_owned())]);
+        assert_eq!(copied(&wait_report).communicator(other), None);
+        wait_report.show_communicator(other, &known(&"ü".repeat(60)));
+        assert_eq!(copied(&wait_report).communicator(5), None);
+        wait_report.show_communicator(5, &gone);
         assert_eq!(
-            copied(&book).communicator(other).unwrap().name,
+            copied(&wait_report).communicator(other).unwrap().name,
             "ü".repeat(NAME_BYTES / 2)
         );
-        book.show_communicator(other, &gone);
-        assert_eq!(book.names(), [], "one that is no more has no name");
-        let ended = copied(&book).communicator(other).unwrap();
+        wait_report.show_communicator(other, &gone);
+        assert_eq!(wait_report.names(), [], "one that is no more has no name");
+        let ended = copied(&wait_report).communicator(other).unwrap();
         assert_eq!(
             (ended.name.as_str(), ended.counts),
             ("", CollectiveCounters::Last([7; 4]))
@@ -543,16 +544,16 @@ mod tests {
 
     #[test]
     fn what_changes_while_it_is_read_is_left_out() {
-        let book = WaitReport::default();
-        book.show_communicator(1, &known("a"));
-        let before = bytes(&book);
-        book.show_communicator(1, &known("b"));
+        let wait_report = WaitReport::default();
+        wait_report.show_communicator(1, &known("a"));
+        let before = bytes(&wait_report);
+        wait_report.show_communicator(1, &known("b"));
         assert_eq!(
-            WaitReportCopy::new(&before, &bytes(&book)).communicator(1),
+            WaitReportCopy::new(&before, &bytes(&wait_report)).communicator(1),
             None
         );
-        book.0[comm_place(1)].fetch_add(1, SeqCst);
-        assert_eq!(copied(&book).communicator(1), None);
+        wait_report.0[comm_place(1)].fetch_add(1, SeqCst);
+        assert_eq!(copied(&wait_report).communicator(1), None);
         assert_eq!(WaitReportCopy::new(&[], &[1; 9]).operations(), None);
     }
 

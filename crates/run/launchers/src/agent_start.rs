@@ -69,18 +69,18 @@ pub(super) fn start(adoption: &AdoptionRequest) -> Result<StartedAgent> {
     // be told of this one.
     let _ = child.wait();
     let mut answer = receive(&ours, &failed("no answer from"))?;
-    let (first, porch) = (
+    let (first, child_listener) = (
         RootAgent::decode(&answer).ok(),
         ChildListener::decode(&answer).ok(),
     );
-    if first.is_some() || porch.is_some() {
+    if first.is_some() || child_listener.is_some() {
         answer = receive(&ours, &failed("half an answer from"))?;
     }
     Ok(StartedAgent {
         socket: ours,
         location: AgentLocation::decode(&answer)?,
         root_agent: first,
-        child_listener: porch,
+        child_listener,
     })
 }
 

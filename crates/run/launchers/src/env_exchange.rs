@@ -212,7 +212,7 @@ impl EnvExchange {
     fn connect_local(&self) -> Result<ExchangeConnection> {
         let (point, sign) = (self.name_of("meet"), self.sign_of_all()?);
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
-        let (probe, mut stranger) = (UnixDatagram::unbound(), None);
+        let (probe, mut foreign) = (UnixDatagram::unbound(), None);
         for attempt in 0u32.. {
             let thorough = attempt.is_multiple_of(LOOKS_PER_TABLE);
             match local_socket::connect(&point, thorough) {
@@ -232,16 +232,16 @@ impl EnvExchange {
                     );
                     // Asked for once: calls that it does not take fill its queue, and then it
                     // cannot be asked.
-                    if thorough && stranger.is_none() {
+                    if thorough && foreign.is_none() {
                         match local_socket::owner(&point) {
                             // Rank 0 has come since, and counts this call.
                             SocketOwner::Own(line) => return Ok(ExchangeConnection::Near(line)),
-                            SocketOwner::Foreign(process) => stranger = Some(process),
+                            SocketOwner::Foreign(process) => foreign = Some(process),
                             SocketOwner::Nobody => {}
                         }
                     }
                     doubts.report_mismatch(
-                        foreign_socket_mismatch(stranger.as_deref(), self.standing.rank),
+                        foreign_socket_mismatch(foreign.as_deref(), self.standing.rank),
                         Instant::now(),
                     );
                     std::thread::sleep(LEADER_LOOK);
@@ -265,7 +265,7 @@ impl EnvExchange {
         let mut job = [0; 16];
         job[..8].copy_from_slice(&high.to_le_bytes());
         job[8..].copy_from_slice(&low.to_le_bytes());
-        Ok(agent_channel::house(key, job, self.standing.rank))
+        Ok(agent_channel::identity(key, job, self.standing.rank))
     }
 
     /// The ports at which rank 0 may listen.
@@ -300,7 +300,7 @@ impl EnvExchange {
             listener.ok_or_else(|| self.failed("none of the ports behind that one is free"))?;
         let port = listener.local_addr().map_or(0, |address| address.port());
         let taken = self.ports().take_while(|other| *other != port).next();
-        let mut porch = PendingChannels::new(self.local_identity()?, listener);
+        let mut pending = PendingChannels::new(self.local_identity()?, listener);
         let (mut strangers, mut lines): (Vec<usize>, HashMap<u32, ExchangeConnection>) =
             Default::default();
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
@@ -311,8 +311,8 @@ impl EnvExchange {
             doubts.report_mismatch(place.clone().filter(|_| lines.is_empty()), Instant::now());
             // Callers that are proving themselves have sockets of their own; looking at them is
             // cheaper than a second epoll.
-            wait(&[(porch.fd(), PollFlags::IN)], Some(LEADER_LOOK));
-            porch.open(&mut |place, _| {
+            wait(&[(pending.fd(), PollFlags::IN)], Some(LEADER_LOOK));
+            pending.open(&mut |place, _| {
                 strangers.push(place);
                 true
             });
@@ -321,21 +321,21 @@ impl EnvExchange {
             for place in &strangers {
                 let size = self.standing.size;
                 let expected = |rank: u32| rank < size && rank > 0 && !lines.contains_key(&rank);
-                if let Some((rank, line)) = porch.look(*place, expected) {
+                if let Some((rank, line)) = pending.look(*place, expected) {
                     lines.insert(rank, ExchangeConnection::Far(Box::new(line)));
                 }
             }
-            if let Some((from, fault)) = porch.turned_away() {
+            if let Some((from, fault)) = pending.turned_away() {
                 doubts.report_mismatch(caller_mismatch(from, &fault), Instant::now());
             }
-            porch.keep_time();
+            pending.keep_time();
             self.in_time(lines.len(), until, &doubts)?;
         }
         Ok(lines.into_values().collect())
     }
 
     fn connect_remote(&self) -> Result<ExchangeConnection> {
-        let house = self.local_identity()?;
+        let identity = self.local_identity()?;
         let (until, mut doubts) = (Instant::now() + LEADER_WAIT, ConsistencyCheck::default());
         loop {
             let hosts = self.hosts();
@@ -345,7 +345,7 @@ impl EnvExchange {
             let places: Vec<_> = self.ports().flat_map(at).collect();
             if !places.is_empty() {
                 match garonne_links::connect::connect_any(
-                    &house,
+                    &identity,
                     &places,
                     (0, garonne_links::connect::ConnectDeadlines::with_key()),
                 ) {

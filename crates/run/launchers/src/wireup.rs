@@ -104,12 +104,12 @@ pub fn exchange_agents(exchange: &mut dyn LauncherExchange) -> Result<LocatedAge
             // Where its own agent is to call.
             if let Some(above) = tree.parent(node).filter(|above| *above != 0) {
                 let its = nodes.iter().position(|other| *other == above).unwrap_or(0) as u32;
-                let porch = ChildListener::decode(&read_root_agent(
+                let pending = ChildListener::decode(&read_root_agent(
                     exchange,
                     &key_of_listener(above),
                     its,
                 )?)?;
-                (first.port, first.addresses) = (porch.port, porch.addresses);
+                (first.port, first.addresses) = (pending.port, pending.addresses);
             }
             Some(started.send_parent(&first)?)
         }
@@ -148,12 +148,12 @@ fn start_agent(
         first.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
         exchange.put(FIRST, &hex(&first.encode(), EXCHANGE_VALUE_MIN))?;
     }
-    if let Some(porch) = &started.child_listener {
-        let mut porch = porch.clone();
-        porch.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
+    if let Some(pending) = &started.child_listener {
+        let mut pending = pending.clone();
+        pending.addresses.truncate(EXCHANGE_ADDRESSES_MAX);
         exchange.put(
             &key_of_listener(nodes[rank as usize]),
-            &hex(&porch.encode(), EXCHANGE_VALUE_MIN),
+            &hex(&pending.encode(), EXCHANGE_VALUE_MIN),
         )?;
     }
     let settled = hex(&started.location.encode(), EXCHANGE_VALUE_MIN);

@@ -67,7 +67,7 @@ impl ConnectDeadlines<'_> {
 
 /// Calls all addresses at once; the first that answers and proves the secret is kept.
 pub fn connect_to(
-    house: &LocalIdentity,
+    identity: &LocalIdentity,
     addresses: &[IpAddr],
     whom: &ConnectTarget<'_>,
 ) -> Result<(AgentChannel, IpAddr)> {
@@ -90,7 +90,7 @@ pub fn connect_to(
         },
         starter: whom.starter,
     };
-    let reached = connect_any(house, &sockets, (node, patience)).map_err(|missed| {
+    let reached = connect_any(identity, &sockets, (node, patience)).map_err(|missed| {
         let whose = match node {
             0 => String::from("the launcher's host"),
             _ => format!("host '{}', whose agent this one reports to,", whom.name),
@@ -153,7 +153,7 @@ struct RetriedCall {
 /// Connects to all addresses at once and keeps the connection that first proves the secret. The
 /// error says for each address why it failed.
 pub fn connect_any(
-    house: &LocalIdentity,
+    identity: &LocalIdentity,
     addresses: &[SocketAddr],
     (node, patience): (u32, ConnectDeadlines<'_>),
 ) -> std::result::Result<(AgentChannel, SocketAddr), Box<ConnectError>> {
@@ -170,7 +170,7 @@ pub fn connect_any(
         addresses.iter().map(|one| (*one, CUT_PAUSE)).collect();
     loop {
         for (address, pause) in due.drain(..) {
-            match ChannelConnect::begin(house, address, node) {
+            match ChannelConnect::begin(identity, address, node) {
                 Ok(call) => calls.push((address, pause, call)),
                 Err(why) => again.push(RetriedCall {
                     address,

@@ -26,9 +26,9 @@ pub fn create(shape: &WorldShape) -> Result<(OwnedFd, Segment)> {
         .map_err(failed)?;
     rustix::fs::ftruncate(&file, shape.total()).map_err(failed)?;
     rustix::fs::fcntl_add_seals(&file, SEALS).map_err(failed)?;
-    let board = map(file.as_fd(), 0, shape.coll_offset(), MapAccess::ReadWrite)?;
-    shape.publish(&board)?;
-    Ok((file, board))
+    let world_memory = map(file.as_fd(), 0, shape.coll_offset(), MapAccess::ReadWrite)?;
+    shape.publish(&world_memory)?;
+    Ok((file, world_memory))
 }
 
 /// Checks the seals of a file that was handed over and returns its size: it can neither shrink nor
@@ -64,17 +64,19 @@ pub fn map(file: BorrowedFd<'_>, offset: u64, len: u64, access: MapAccess) -> Re
 }
 
 /// Maps part of the file whose beginning is mapped as this segment, without its descriptor.
-pub fn map_beyond(board: &Segment, offset: u64, len: u64) -> Result<Segment> {
-    board.map_beyond(offset, len as usize).map_err(|error| {
-        let text = format!(
-            "cannot map {len} bytes of shared memory; the program has closed its descriptor"
-        );
-        Error::system(codes::G0301, text, error)
-    })
+pub fn map_beyond(world_memory: &Segment, offset: u64, len: u64) -> Result<Segment> {
+    world_memory
+        .map_beyond(offset, len as usize)
+        .map_err(|error| {
+            let text = format!(
+                "cannot map {len} bytes of shared memory; the program has closed its descriptor"
+            );
+            Error::system(codes::G0301, text, error)
+        })
 }
 
 /// Maps the table of hosts of a verified file.
-pub fn atlas(file: BorrowedFd<'_>, shape: &WorldShape) -> Result<HostTable> {
+pub fn host_table(file: BorrowedFd<'_>, shape: &WorldShape) -> Result<HostTable> {
     if shape.hosts_bytes == 0 {
         return Err(Error::peer(
             codes::G0301,
@@ -91,7 +93,7 @@ pub fn atlas(file: BorrowedFd<'_>, shape: &WorldShape) -> Result<HostTable> {
 }
 
 /// Writes the table of hosts of a new world, which has as many bytes as its shape says.
-pub fn write_atlas(file: BorrowedFd<'_>, shape: &WorldShape, table: &[u8]) -> Result<()> {
+pub fn write_host_table(file: BorrowedFd<'_>, shape: &WorldShape, table: &[u8]) -> Result<()> {
     if !table.is_empty() {
         map(
             file,
@@ -117,8 +119,8 @@ pub fn open(file: BorrowedFd<'_>, access: MapAccess) -> Result<(WorldShape, Segm
         &map(file, 0, layout::HEADER_BYTES as u64, MapAccess::Read)?,
         len,
     )?;
-    let board = map(file, 0, shape.coll_offset(), access)?;
-    Ok((shape, board))
+    let world_memory = map(file, 0, shape.coll_offset(), access)?;
+    Ok((shape, world_memory))
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub struct AgentClient {
     file: GuardedFd,
     shape: WorldShape,
     rank: u32,
-    board: Segment,
+    world_memory: Segment,
     own_inbox: Segment,
     /// The ranks of this host.
     local: LocalRanks,
@@ -202,7 +202,7 @@ impl AgentClient {
             ),
             _ => Error::system(codes::G0209, "cannot arm the lifeline to the agent", e),
         })?;
-        let (shape, board) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
+        let (shape, world_memory) = memory_file::open(file.as_fd(), MapAccess::ReadWrite)?;
         if rank >= shape.size {
             return Err(Error::peer(
                 codes::G0209,
@@ -222,7 +222,7 @@ impl AgentClient {
                 })?,
             }),
         };
-        let local = LocalRanks::new(rank_endpoint::local_ranks(&board, &shape).collect());
+        let local = LocalRanks::new(rank_endpoint::local_ranks(&world_memory, &shape).collect());
         if local.number(rank).is_none() {
             return Err(Error::peer(
                 codes::G0209,
@@ -238,7 +238,7 @@ impl AgentClient {
         if let Some(launcher) = invitation.agent.launcher() {
             capabilities::allow_siblings_below(launcher as i32);
         }
-        let card = RankBlock::of(&board, rank);
+        let card = RankBlock::of(&world_memory, rank);
         card.set_pid(pid, process_tree::own_space(), sys::monotonic_ns());
         card.set_state(RankState::Running);
         Ok(Some(Self {
@@ -248,7 +248,7 @@ impl AgentClient {
             file: GuardedFd::new(file),
             shape,
             rank,
-            board,
+            world_memory,
             own_inbox,
             local,
             outward: Mutex::new(outward),
@@ -296,8 +296,8 @@ impl AgentClient {
     }
 
     /// Header and cards of the world.
-    pub fn board(&self) -> Segment {
-        self.board.clone()
+    pub fn world_memory(&self) -> Segment {
+        self.world_memory.clone()
     }
 
     /// The ranks of this host.
@@ -307,7 +307,7 @@ impl AgentClient {
 
     /// Returns where a rank runs. `rank` must be below the world's size.
     pub fn endpoint(&self, rank: u32) -> RankEndpoint {
-        RankEndpoint::of(&self.board, &self.shape, rank)
+        RankEndpoint::of(&self.world_memory, &self.shape, rank)
     }
 
     /// Returns node and port of a rank.
@@ -327,19 +327,19 @@ impl AgentClient {
 
     /// Returns the block of a rank of this host. `rank` must be below the world's size.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
-        RankBlock::of(&self.board, rank)
+        RankBlock::of(&self.world_memory, rank)
     }
 
     /// Returns the words in which this thread of this rank stores the latest MPI call that it
     /// entered: see `last_calls::place`.
     pub fn own_last_call(&self, thread: u32) -> &LastCall {
-        last_calls::call_slot(&self.board, &self.shape, thread, self.rank)
+        last_calls::call_slot(&self.world_memory, &self.shape, thread, self.rank)
     }
 
     /// Whether a thread of a rank of this host entered no MPI call after this one, as far as is
     /// known.
     pub fn last_call(&self, rank: u32, call: u16) -> bool {
-        last_calls::latest_call(&self.board, &self.shape, rank)
+        last_calls::latest_call(&self.world_memory, &self.shape, rank)
             .iter()
             .any(|(_, named)| *named == Some(call))
     }
@@ -349,7 +349,7 @@ impl AgentClient {
     fn map(&self, offset: u64, len: u64, access: MapAccess) -> Result<Segment> {
         match self.file.get() {
             Some(file) => memory_file::map(file, offset, len, access),
-            None => memory_file::map_beyond(&self.board, offset, len),
+            None => memory_file::map_beyond(&self.world_memory, offset, len),
         }
     }
 
@@ -365,7 +365,7 @@ impl AgentClient {
 
     /// Returns the board, borrowed from this client.
     pub(crate) fn board_ref(&self) -> &Segment {
-        &self.board
+        &self.world_memory
     }
 
     /// Maps the memory that this rank records into while it is traced.
@@ -394,7 +394,7 @@ impl AgentClient {
     /// The card of a rank in one of its further shards; `None`: there is no such shard, or no such
     /// rank.
     pub(crate) fn shard_block(&self, shard: u32, rank: u32) -> Option<ShardBlock> {
-        ShardBlock::of(&self.board, &self.shape, shard, rank)
+        ShardBlock::of(&self.world_memory, &self.shape, shard, rank)
     }
 
     /// Maps the inbox of a rank in a shard, zeroed when the job began.

@@ -156,7 +156,9 @@ impl Environment for RankEnvironment {
     }
 
     fn progress_spin_time(&self) -> Duration {
-        self.idle.as_ref().map_or(Duration::ZERO, IdleCores::vigil)
+        self.idle
+            .as_ref()
+            .map_or(Duration::ZERO, IdleCores::progress_spin)
     }
 
     fn releases_always(&self) -> bool {

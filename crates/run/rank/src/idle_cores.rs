@@ -41,7 +41,7 @@ impl IdleCores {
     }
 
     /// See `Environment::vigil`.
-    pub(crate) fn vigil(&self) -> Duration {
+    pub(crate) fn progress_spin(&self) -> Duration {
         self.vigil_on(&Machine::read(Path::new("/sys/devices/system"), &self.cpus))
     }
 

@@ -31,7 +31,7 @@ fn is_left(bytes: usize) -> bool {
 /// The ranks of a job's node in one of their shards, as the agent's memory shows them.
 pub(crate) struct SegmentPeers {
     client: Arc<AgentClient>,
-    board: Segment,
+    world_memory: Segment,
     me: Peer,
     size: u32,
     shard: u32,
@@ -65,7 +65,7 @@ impl SegmentPeers {
     fn with(client: Arc<AgentClient>, shard: u32, own_inbox: Segment) -> Self {
         let world = client.world();
         Self {
-            board: client.board(),
+            world_memory: client.world_memory(),
             me: world.rank,
             size: world.size,
             client,
@@ -118,7 +118,7 @@ impl NodePeers for SegmentPeers {
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         match self.shard {
             0 => (peer < self.size).then(|| {
-                self.board
+                self.world_memory
                     .part(garonne_job::layout::doorbell_offset(peer), 4)
             }),
             shard => self.client.shard_block(shard, peer).map(|card| card.bell()),
@@ -126,8 +126,11 @@ impl NodePeers for SegmentPeers {
     }
 
     // A rank has one progress thread, whatever shard it is called for.
-    fn hands(&self, peer: Peer) -> Option<Segment> {
-        (peer < self.size).then(|| self.board.part(garonne_job::layout::hands_offset(peer), 8))
+    fn progress_words(&self, peer: Peer) -> Option<Segment> {
+        (peer < self.size).then(|| {
+            self.world_memory
+                .part(garonne_job::layout::hands_offset(peer), 8)
+        })
     }
 
     fn process(&self, peer: Peer) -> PeerProcess {

@@ -153,7 +153,7 @@ impl Rank {
         };
         client
             .rank_block(world.rank)
-            .set_protocol_tuner(transport.paces_at() as u64);
+            .set_protocol_tuner(transport.tuners_at() as u64);
         let (transport, hosts) = match outward {
             None => (MultiTransport::of_node(transport), None),
             Some(mut outward) => {

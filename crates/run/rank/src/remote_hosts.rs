@@ -50,18 +50,18 @@ impl RemoteHosts {
         let transports = BulkTransports::from_environment()?;
         let joint = transports == BulkTransports::Both;
         let begin = client.take_network_handover();
-        let said = client.board();
+        let said = client.world_memory();
         transports.agree(said.atomic_u32(layout::RAILS), world.rank, begin.is_some())?;
         let Some(begin) = begin else {
             return Ok(None);
         };
         let map = ReachableHosts {
-            atlas: client.host_table()?,
+            host_table: client.host_table()?,
             networks: AllowedNetworks::from_environment()?,
             node: world.node,
             home: addresses::home().ok(),
             interfaces: addresses::interfaces().unwrap_or_default(),
-            board: client.board(),
+            world_memory: client.world_memory(),
             since: Mutex::default(),
         };
         let node_of = |rank: u32| client.endpoint(rank).node();
@@ -79,7 +79,7 @@ impl RemoteHosts {
             .for_each(|own| *own = false);
         let hosts = JobHosts {
             local_ranks: here.clone(),
-            name: map.atlas.endpoint(world.node)?.name,
+            name: map.host_table.endpoint(world.node)?.name,
         };
         let sealed = sealed()?;
         let me = ProcessId {
@@ -88,13 +88,13 @@ impl RemoteHosts {
             rank: world.rank,
             incarnation: 0,
         };
-        let house = LocalIdentity::new(begin.secret, me, sealed);
+        let identity = LocalIdentity::new(begin.secret, me, sealed);
         let here = here.len() as u64;
         // Each has a core of its own, and none is left.
         let all_send = world.bound && here * 1000 >= u64::from(world.cpus_milli);
         let others = RemoteRanks {
             client: client.clone(),
-            board: client.board(),
+            world_memory: client.world_memory(),
             shares: OnceLock::new(),
             tuned: OnceLock::new(),
             all_send,
@@ -104,7 +104,7 @@ impl RemoteHosts {
             joint,
             sealed,
         };
-        let transport = TcpTransport::new(house, Arc::new(others), begin.listener);
+        let transport = TcpTransport::new(identity, Arc::new(others), begin.listener);
         let mut transport = transport.map_err(|error| {
             Error::resource(
                 codes::G0304,
@@ -153,14 +153,14 @@ fn shares(all_send: bool) -> Vec<(IpAddr, f64)> {
 /// Addresses of hosts, as this rank may reach them. A host is looked up when it is wanted: a rank
 /// speaks with few of those of a large job.
 struct ReachableHosts {
-    atlas: HostTable,
+    host_table: HostTable,
     networks: AllowedNetworks,
     /// This rank's own.
     node: u32,
     home: Option<u64>,
     /// When the job began.
     interfaces: Vec<addresses::Interface>,
-    board: Segment,
+    world_memory: Segment,
     since: Mutex<NetworkChanges>,
 }
 
@@ -176,8 +176,8 @@ impl ReachableHosts {
     /// Returns the current addresses. Interfaces are looked at when some host has got another.
     fn since(&self) -> MutexGuard<'_, NetworkChanges> {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        if new_networks::len(&self.board) != since.added.len() {
-            since.added = new_networks::read(&self.board);
+        if new_networks::len(&self.world_memory) != since.added.len() {
+            since.added = new_networks::read(&self.world_memory);
             let had = self.interfaces.iter().cloned();
             let mut now = addresses::interfaces().unwrap_or_default();
             now.retain(|new| !self.interfaces.iter().any(|old| old.address == new.address));
@@ -189,14 +189,14 @@ impl ReachableHosts {
     /// A host with the addresses that may be used: those of the beginning, and behind them those
     /// that it has got.
     fn place(&self, node: u32) -> Option<HostEndpoint> {
-        let added = new_networks::len(&self.board) > 0;
+        let added = new_networks::len(&self.world_memory) > 0;
         let now = added.then(|| self.since());
         self.place_with(node, now.as_deref().map_or(&[], |since| &since.added))
     }
 
     /// Returns the addresses of a node, with those `added` since the job began.
     fn place_with(&self, node: u32, added: &[NewAddress]) -> Option<HostEndpoint> {
-        let mut place = self.atlas.endpoint(node).ok()?;
+        let mut place = self.host_table.endpoint(node).ok()?;
         let of_it = added.iter().filter(|(of, _)| *of == node);
         for (_, address) in of_it {
             if !place.addresses.contains(address) {
@@ -216,7 +216,7 @@ impl ReachableHosts {
             return Ok(());
         }
         for node in with_ranks.iter().filter(|node| **node != self.node) {
-            self.networks.limit(&mut self.atlas.endpoint(*node)?)?;
+            self.networks.limit(&mut self.host_table.endpoint(*node)?)?;
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl ReachableHosts {
         let Some(before) = self.place_with(node, &[]) else {
             return Vec::new();
         };
-        if new_networks::len(&self.board) == 0 {
+        if new_networks::len(&self.world_memory) == 0 {
             return addresses::common(&before, self.home, &self.interfaces);
         }
         let since = self.since();
@@ -256,14 +256,14 @@ impl ReachableHosts {
             .filter(|interface| !interface.loopback);
         let first = outer.next();
         let more = outer.any(|other| first.is_some_and(|first| first.name != other.name));
-        more && (0..self.atlas.nodes()).any(|node| self.common(node).len() > 1)
+        more && (0..self.host_table.nodes()).any(|node| self.common(node).len() > 1)
     }
 }
 
 /// The ranks of other hosts, as the agent knows them.
 struct RemoteRanks {
     client: Arc<AgentClient>,
-    board: Segment,
+    world_memory: Segment,
     world: WorldInfo,
     map: ReachableHosts,
     /// By address of this host; none where it does not matter. Found out when the first large data
@@ -304,7 +304,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
             .map(|address| SocketAddr::new(address, port))
             .collect();
         // There are ways only where neither side reached the other.
-        for way in relay_routes::read(&self.board)
+        for way in relay_routes::read(&self.world_memory)
             .iter()
             .filter(|way| way.to == node)
         {
@@ -313,7 +313,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
             let via = via.into_iter();
             addresses.splice(0..0, via.map(|address| SocketAddr::new(address, way.port)));
         }
-        let drained = disabled_networks::read(&self.board);
+        let drained = disabled_networks::read(&self.world_memory);
         addresses.sort_by_key(|address| addresses::is_of(&drained, address.ip()));
         addresses
     }
@@ -331,14 +331,14 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
 
     fn drained(&self) -> u32 {
         // A table that only grows: the sum changes with either.
-        let added = new_networks::len(&self.board) as u32;
-        disabled_networks::number(&self.board)
+        let added = new_networks::len(&self.world_memory) as u32;
+        disabled_networks::number(&self.world_memory)
             .load(Relaxed)
             .wrapping_add(added)
     }
 
     fn is_drained(&self, address: IpAddr) -> bool {
-        addresses::is_of(&disabled_networks::read(&self.board), address)
+        addresses::is_of(&disabled_networks::read(&self.world_memory), address)
     }
 
     fn share(&self, own: IpAddr) -> f64 {
@@ -371,7 +371,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
         let node = self.client.endpoint(peer).node();
         let guest = |node: u32| {
             self.map
-                .atlas
+                .host_table
                 .endpoint(node)
                 .is_ok_and(|place| place.joined)
         };
@@ -379,7 +379,7 @@ impl garonne_tcp::PeerDirectory for RemoteRanks {
     }
 
     fn may_be_led(&self, _peer: Peer) -> bool {
-        self.map.atlas.nodes() > 2
+        self.map.host_table.nodes() > 2
     }
 
     fn cannot_reach(&self, peer: Peer) {

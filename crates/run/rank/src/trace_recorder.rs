@@ -66,7 +66,7 @@ impl TraceRecorder {
     /// The tracer of the rank that `client` registered, with the book that the rank shows.
     pub fn new(client: Arc<AgentClient>, book: &'static WaitReport) -> Self {
         Self {
-            word: client.board().word(layout::TRACE_WORD),
+            word: client.world_memory().word(layout::TRACE_WORD),
             client,
             book,
             on: AtomicBool::new(false),

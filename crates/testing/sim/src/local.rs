@@ -56,7 +56,7 @@ struct Mailslot {
 pub struct Fabric {
     boxes: Vec<Arc<Mailslot>>,
     /// The words that call each rank's progress thread; `None`: there was no memory for them.
-    hands: Option<Segment>,
+    progress_words: Option<Segment>,
     /// Not zero: threads give way at random.
     seed: u64,
     /// Nobody calls progress threads, which are to look after this time.
@@ -115,24 +115,29 @@ impl Fabric {
 
     /// A fabric for another shard of the same ranks, which have one progress thread each for all.
     pub fn beside(&self, seed: u64) -> Arc<Self> {
-        Self::with_hands(self.boxes.len() as u32, seed, None, self.hands.clone())
+        Self::with_progress_words(
+            self.boxes.len() as u32,
+            seed,
+            None,
+            self.progress_words.clone(),
+        )
     }
 
     fn of(world: u32, seed: u64, looks: Option<Duration>) -> Arc<Self> {
-        let hands = Segment::anonymous(world.max(1) as usize * PROGRESS_WORDS_BYTES).ok();
-        Self::with_hands(world, seed, looks, hands)
+        let progress_words = Segment::anonymous(world.max(1) as usize * PROGRESS_WORDS_BYTES).ok();
+        Self::with_progress_words(world, seed, looks, progress_words)
     }
 
-    fn with_hands(
+    fn with_progress_words(
         world: u32,
         seed: u64,
         looks: Option<Duration>,
-        hands: Option<Segment>,
+        progress_words: Option<Segment>,
     ) -> Arc<Self> {
         Arc::new(Self {
             registered: None,
             looks,
-            hands,
+            progress_words,
             seed,
             boxes: (0..world).map(|_| Arc::default()).collect(),
             dead: Mutex::default(),
@@ -216,7 +221,7 @@ impl LocalTransport {
     }
 
     fn words(&self, peer: Peer) -> Option<Segment> {
-        let all = self.fabric.hands.as_ref()?;
+        let all = self.fabric.progress_words.as_ref()?;
         (self.peer(peer).is_ok()).then(|| all.part(peer as usize * PROGRESS_WORDS_BYTES, 8))
     }
 

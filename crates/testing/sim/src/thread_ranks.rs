@@ -66,7 +66,7 @@ pub struct AsyncEnvironment {
     /// See [`Environment::takeover_delay`].
     pub grace: Option<Duration>,
     /// See [`Environment::progress_spin_time`].
-    pub vigil: Duration,
+    pub progress_spin: Duration,
 }
 
 impl WaitObserver for AsyncEnvironment {}
@@ -81,7 +81,7 @@ impl Environment for AsyncEnvironment {
     }
 
     fn progress_spin_time(&self) -> Duration {
-        self.vigil
+        self.progress_spin
     }
 
     fn preemption_threshold(&self) -> Duration {

@@ -116,14 +116,14 @@ fn open(host: &Rank, started: StartOutcome) -> Option<Request> {
 }
 
 /// In a ring of all ranks.
-fn neighbours(host: &Rank) -> (u32, u32) {
+fn node_peers(host: &Rank) -> (u32, u32) {
     ((host.me() + WORLD - 1) % WORLD, (host.me() + 1) % WORLD)
 }
 
 /// A round in which each rank sends a large message to its right and expects one from its left, of
 /// which the bytes are that round's: what is sent, where it comes, and what is open.
 fn around(host: &Rank, round: u32) -> (Scratch, Scratch, [Option<Request>; 2]) {
-    let (left, right) = neighbours(host);
+    let (left, right) = node_peers(host);
     let (out, into) = (buffer(round), Scratch::new(LARGE).unwrap());
     into.mem().with_mut(0, LARGE, |bytes| bytes.fill(0));
     let open = [
@@ -245,7 +245,7 @@ impl Stepper for Ring {
 /// Large messages to the right and from the left, which nobody waits for before they are there, and
 /// small ones beside them.
 fn exchange(host: &Rank, thread: i32, done: &[AtomicU32]) {
-    let (left, right) = neighbours(host);
+    let (left, right) = node_peers(host);
     for round in 0..ROUNDS {
         let (tag, seed) = (thread * 1000 + round as i32, |rank: u32| {
             16 * rank + 2 * round + 1
@@ -293,11 +293,11 @@ fn rings(host: &Rank) {
 
 fn world(seed: u64, threads: Threads, program: impl Fn(&Arc<Rank>) + Sync) {
     let patience = PATIENCE;
-    for (grace, vigil) in SPARE {
+    for (grace, progress_spin) in SPARE {
         let lending = AsyncEnvironment {
             patience,
             grace,
-            vigil,
+            progress_spin,
         };
         world_of(lending, seed, threads, &program);
     }
@@ -393,7 +393,7 @@ fn a_helper_that_rests_is_woken_when_hands_are_lent_again() {
     let lending = AsyncEnvironment {
         patience,
         grace: Some(grace),
-        vigil: Duration::ZERO,
+        progress_spin: Duration::ZERO,
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
@@ -414,7 +414,7 @@ fn where_no_core_is_to_spare_nobody_calls_the_helper_of_a_rank_that_soon_comes_b
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
-        vigil: Duration::ZERO,
+        progress_spin: Duration::ZERO,
     };
     let done = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {
@@ -434,7 +434,7 @@ fn a_keypoint_of_the_program_advances_what_is_open_where_nobody_calls_the_helper
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: Some(Duration::from_secs(3600)),
-        vigil: Duration::ZERO,
+        progress_spin: Duration::ZERO,
     };
     let (tasks, done) = (Tasks::new(TaskSettings::here()).unwrap(), AtomicU32::new(0));
     world_of(lending, 1, Threads::One, |host| {
@@ -456,7 +456,7 @@ fn a_helper_that_is_awake_sees_what_is_lent_and_nobody_calls_it() {
     let lending = AsyncEnvironment {
         patience: PATIENCE,
         grace: None,
-        vigil: Duration::from_secs(1),
+        progress_spin: Duration::from_secs(1),
     };
     let uncalled = AtomicU32::new(0);
     world_of(lending, 1, Threads::One, |host| {

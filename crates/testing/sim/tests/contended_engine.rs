@@ -36,7 +36,7 @@ const RELEASING: AsyncEnvironment = AsyncEnvironment {
         spinners: 1,
     },
     grace: None,
-    vigil: Duration::ZERO,
+    progress_spin: Duration::ZERO,
 };
 
 type Rank = LockedEngine<LocalTransport, AsyncEnvironment>;

@@ -41,7 +41,7 @@ fn rank(fabric: &Arc<Fabric>, me: u32, spins: u32) -> Rank {
             spinners: 1,
         },
         grace: None,
-        vigil: Duration::ZERO,
+        progress_spin: Duration::ZERO,
     };
     LockedEngine::new(engine, me, WORLD, environment)
 }

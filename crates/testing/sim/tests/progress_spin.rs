@@ -249,7 +249,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    let rank = |me, vigil| {
+    let rank = |me, progress_spin| {
         let engine = move |fabric: &Arc<Fabric>| {
             let shard = Engine::new(
                 fabric.transport(me),
@@ -257,7 +257,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
                 WORLD,
                 CreditQuotas::for_world(WORLD),
             );
-            (shard, Idle(vigil, Arc::default()))
+            (shard, Idle(progress_spin, Arc::default()))
         };
         let (shard, surroundings) = engine(&fabrics[0]);
         let host = Arc::new(LockedEngine::new(shard, me, WORLD, surroundings));
@@ -265,12 +265,12 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
         let more = move |shard: usize| Ok(engine(&fabrics[shard]));
         ShardedEngine::new(host, SHARDS, Box::new(more))
     };
-    for vigil in [Duration::ZERO, WAITS / 3] {
+    for progress_spin in [Duration::ZERO, WAITS / 3] {
         waits.store(false, Ordering::Release);
         goes.store(false, Ordering::Release);
         leaving.store(0, Ordering::Release);
         std::thread::scope(|scope| {
-            let sender = rank(1, vigil);
+            let sender = rank(1, progress_spin);
             scope.spawn(|| {
                 let sender = sender;
                 let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
@@ -287,7 +287,7 @@ fn what_is_open_in_a_shard_comes_about_after_a_thread_has_slept_in_another() {
                 wait(&*sender, sending);
                 leave_sharded(&sender, &leaving, WORLD);
             });
-            let host = rank(0, vigil);
+            let host = rank(0, progress_spin);
             host.first().enable_async_progress(None);
             let (large, small) = (Scratch::new(LARGE).unwrap(), Scratch::new(8).unwrap());
             let expected = recv(&*host, (0, 0), &large);

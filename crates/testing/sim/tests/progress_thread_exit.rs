@@ -88,7 +88,7 @@ fn a_helper_goes_when_nothing_is_open_though_nothing_was_taken_back_and_another_
                 spinners: 1,
             },
             grace,
-            vigil: Duration::ZERO,
+            progress_spin: Duration::ZERO,
         };
         let (fabric, leaving, ready) = (Fabric::new(2), AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {

@@ -44,7 +44,7 @@ fn engine(fabric: &Arc<Fabric>, me: u32) -> (Engine<LocalTransport>, AsyncEnviro
             spinners: 1,
         },
         grace: None,
-        vigil: Duration::ZERO,
+        progress_spin: Duration::ZERO,
     };
     (shard, lending)
 }

@@ -110,7 +110,7 @@ struct Outcome {
     table: u64,
 }
 
-fn seat(node: u32, ranks: u32) -> NodeEndpoints {
+fn endpoints(node: u32, ranks: u32) -> NodeEndpoints {
     let [a, b, c, d] = (0x0a00_0000 + node).to_be_bytes();
     NodeEndpoints {
         node,
@@ -154,10 +154,10 @@ impl World {
             Message::Start | Message::Call | Message::Answer => 200,
             // What is to be run; an environment of some kilobytes, and a node for each rank.
             Message::Job => 4096 + u64::from(self.tree.nodes()) * (13 + 4 * u64::from(self.ranks)),
-            Message::Opened(node) => AgentReport::Listening(1, seat(*node, 0).place.addresses)
+            Message::Opened(node) => AgentReport::Listening(1, endpoints(*node, 0).place.addresses)
                 .encode()
                 .len() as u64,
-            Message::Ready(seats) => AgentReport::Ready(seats.clone()).encode().len() as u64,
+            Message::Ready(hosts) => AgentReport::Ready(hosts.clone()).encode().len() as u64,
             Message::Hosts(bytes) => bytes.len() as u64,
             Message::Go => AgentCommand::StartRanks.encode().len() as u64,
         };
@@ -188,19 +188,19 @@ impl World {
             let above = self.tree.parent(node).expect("not the first");
             self.send(node, above, Message::Opened(node));
         }
-        let own = seat(node, self.ranks);
+        let own = endpoints(node, self.ranks);
         self.take(node, node, vec![own]);
     }
 
-    fn take(&mut self, node: u32, from: u32, seats: Vec<NodeEndpoints>) {
+    fn take(&mut self, node: u32, from: u32, hosts: Vec<NodeEndpoints>) {
         let agent = &mut self.agents[node as usize];
-        agent.gathering.check_in(from, seats).expect("its own");
+        agent.gathering.check_in(from, hosts).expect("its own");
         agent.held = agent.held.max(agent.gathering.held());
         let parts = agent.gathering.unreported();
         match self.tree.parent(node) {
             Some(above) => {
-                for seats in parts {
-                    self.send(node, above, Message::Ready(seats));
+                for hosts in parts {
+                    self.send(node, above, Message::Ready(hosts));
                 }
             }
             None if parts.is_empty() => {}
@@ -210,10 +210,10 @@ impl World {
                     all.iter().map(Vec::len).sum::<usize>(),
                     self.tree.nodes() as usize
                 );
-                for seats in all {
+                for hosts in all {
                     self.pass(
                         0,
-                        Message::Hosts(Rc::new(AgentCommand::Hosts(seats).encode())),
+                        Message::Hosts(Rc::new(AgentCommand::Hosts(hosts).encode())),
                     );
                 }
                 self.pass(0, Message::Go);
@@ -268,7 +268,7 @@ impl World {
                     Some(above) => self.send(node, above, Message::Opened(of)),
                     None => self.start_children_of(of),
                 },
-                Message::Ready(seats) => self.take(node, from, seats),
+                Message::Ready(hosts) => self.take(node, from, hosts),
                 order => self.pass(node, order),
             }
         }
@@ -481,14 +481,14 @@ fn the_memory_of_a_host_holds_eight_bytes_for_each_rank_of_the_job() {
             node,
             hosts_bytes: 0,
         };
-        let (file, board) = memory_file::create(&shape).expect("a memory file");
+        let (file, world_memory) = memory_file::create(&shape).expect("a memory file");
         for rank in 0..ranks {
-            RankEndpoint::of(&board, &shape, rank).set(rank / EACH, 40_000);
+            RankEndpoint::of(&world_memory, &shape, rank).set(rank / EACH, 40_000);
         }
-        let local: Vec<u32> = rank_endpoint::local_ranks(&board, &shape).collect();
+        let local: Vec<u32> = rank_endpoint::local_ranks(&world_memory, &shape).collect();
         assert_eq!(local, (node * EACH..(node + 1) * EACH).collect::<Vec<_>>());
         for rank in local {
-            RankBlock::of(&board, rank).set_state(RankState::Running);
+            RankBlock::of(&world_memory, rank).set_state(RankState::Running);
             let inbox = memory_file::map(
                 file.as_fd(),
                 shape.inbox_offset(rank),
@@ -499,7 +499,7 @@ fn the_memory_of_a_host_holds_eight_bytes_for_each_rank_of_the_job() {
         }
         // All others end well, which their host says.
         let elsewhere = (0..ranks).filter(|rank| rank / EACH != node);
-        elsewhere.for_each(|rank| RankEndpoint::of(&board, &shape, rank).set_ended());
+        elsewhere.for_each(|rank| RankEndpoint::of(&world_memory, &shape, rank).set_ended());
         let stat = rustix::fs::fstat(&file).expect("the file's state");
         let (held, table) = (stat.st_blocks as u64 * 512, 8 * u64::from(ranks));
         println!(

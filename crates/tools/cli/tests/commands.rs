@@ -342,7 +342,7 @@ fn a_ping_says_which_way_messages_go_and_how_long_they_take() {
 }
 
 #[test]
-fn why_gate_tells_which_way_messages_of_a_rank_go() {
+fn why_peer_tells_which_way_messages_of_a_rank_go() {
     let elsewhere = "sh -c 'shift; exec \"$@\"' sh";
     for (hosts, over) in [
         (

@@ -369,7 +369,7 @@ fn hosts_that_do_not_come_in_time_are_counted_and_those_who_came_are_told() {
 }
 
 #[test]
-fn a_flood_of_strangers_keeps_nobody_out() {
+fn a_flood_of_unauthenticated_callers_keeps_nobody_out() {
     let (mark, fake) = (mark("flood"), support::fake_rank());
     let job = waiting(&["-n", "2", &fake, "hello", "finalize"], &mark);
     let port = port_of(job.child.id() as i32);

@@ -23,7 +23,7 @@ struct IncomingRing {
     writer: u16,
     /// The rank that the writer's number stands for.
     peer: Peer,
-    intake: Consumer,
+    consumer: Consumer,
     /// The mailbox has been read as far as the writer's switch asks.
     open: bool,
     /// Times of copies out of the ring.
@@ -40,7 +40,7 @@ impl IncomingRing {
         sink: &mut impl PollSink,
     ) -> Consumed {
         let (writer, peer, reads) = (self.writer, self.peer, &mut self.reads);
-        self.intake.take(|record| {
+        self.consumer.take(|record| {
             if record.room < STORES_FROM {
                 deliver(peer, record, sink, broken);
             } else {
@@ -86,7 +86,7 @@ impl Inbox {
     /// Returns whether nothing was published a moment ago.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.intake.is_empty())
+        self.mailbox.is_empty() && self.lanes.iter().all(|lane| lane.consumer.is_empty())
     }
 
     /// Returns whether packets from this peer take the time that they will always take: its lane
@@ -95,7 +95,7 @@ impl Inbox {
         let mut lanes = self.lanes.iter();
         let lane = lanes.find(|lane| lane.peer == peer);
         lane.map_or(self.lanes.len() >= LANES, |lane| {
-            lane.intake.has_been_round()
+            lane.consumer.has_been_round()
         })
     }
 
@@ -107,7 +107,7 @@ impl Inbox {
             if !lane.open {
                 continue;
             }
-            let Some(record) = lane.intake.peek() else {
+            let Some(record) = lane.consumer.peek() else {
                 continue;
             };
             let peeked = PeekedPacket {
@@ -121,7 +121,7 @@ impl Inbox {
             let Some(taken) = accept.accept(&peeked) else {
                 return PeekResult::Refused;
             };
-            if lane.intake.pass() {
+            if lane.consumer.pass() {
                 self.starving = true;
             }
             return PeekResult::Taken(taken);
@@ -142,7 +142,7 @@ impl Inbox {
                 Consumed::Broken(_) => self.broken.push(lane.peer),
                 Consumed::Record | Consumed::Void => {}
             }
-            self.starving |= lane.intake.take_starving();
+            self.starving |= lane.consumer.take_starving();
             return true;
         }
         false
@@ -153,7 +153,7 @@ impl Inbox {
     pub(crate) fn poll(&mut self, budget: u32, sink: &mut impl PollSink) -> u32 {
         let mut told = 0;
         for lane in 0..self.lanes.len() {
-            if !self.lanes[lane].intake.is_empty() {
+            if !self.lanes[lane].consumer.is_empty() {
                 told += self.poll_lane(lane, budget - told, sink);
             }
         }
@@ -164,8 +164,8 @@ impl Inbox {
             self.mailbox.idle();
             self.starving |= self.mailbox.take_starving();
             for lane in &mut self.lanes {
-                lane.intake.idle();
-                self.starving |= lane.intake.take_starving();
+                lane.consumer.idle();
+                self.starving |= lane.consumer.take_starving();
             }
         }
         if !self.broken.is_empty() {
@@ -192,7 +192,7 @@ impl Inbox {
                 // The writer is ahead: what it left lies in its cache, and each line takes as long
                 // to come as several take to handle. Not at first, which would take the line away
                 // that it is just writing.
-                lane.intake.fetch_ahead(FETCH_AHEAD);
+                lane.consumer.fetch_ahead(FETCH_AHEAD);
             }
             match lane.take(&self.own, &mut self.broken, sink) {
                 Consumed::Record => told += 1,
@@ -201,7 +201,7 @@ impl Inbox {
                 Consumed::Empty => break,
             }
         }
-        self.starving |= lane.intake.take_starving();
+        self.starving |= lane.consumer.take_starving();
         told
     }
 
@@ -250,13 +250,13 @@ impl Inbox {
         let Some(peer) = self.local.peer(writer) else {
             return;
         };
-        let Ok(intake) = Consumer::of_lane(&self.own, self.layout.lane(index), writer) else {
+        let Ok(consumer) = Consumer::of_lane(&self.own, self.layout.lane(index), writer) else {
             return;
         };
         self.lanes.push(IncomingRing {
             writer,
             peer,
-            intake,
+            consumer,
             open: false,
             reads: ReadTimer::default(),
         });

@@ -73,7 +73,7 @@ pub struct ShmTransport {
     me: u16,
     /// The ranks of this host.
     local: LocalRanks,
-    neighbours: Arc<dyn NodePeers>,
+    node_peers: Arc<dyn NodePeers>,
     /// By peer; `None`: not talked to yet.
     outs: Vec<Option<Box<Sender>>>,
     /// By peer.
@@ -87,7 +87,7 @@ pub struct ShmTransport {
     armed: Option<ArmTicket>,
     claims: Vec<Option<LentRoom>>,
     regions: Regions,
-    paces: ProtocolTuners,
+    tuners: ProtocolTuners,
     /// Peers of which the engine is not told yet that they are gone or unreached.
     untold: Vec<Peer>,
     /// The memory for collectives, once somebody asked.
@@ -116,22 +116,22 @@ impl std::fmt::Debug for ShmTransport {
 impl ShmTransport {
     /// The rank that it belongs to.
     pub fn me(&self) -> Peer {
-        self.neighbours.me()
+        self.node_peers.me()
     }
 
-    /// The transport of the rank that `neighbours` is about. One per rank and job: it is the only
+    /// The transport of the rank that `node_peers` is about. One per rank and job: it is the only
     /// reader of its inbox.
-    pub fn new(neighbours: Arc<dyn NodePeers>) -> Result<Self, Error> {
-        let (me, size) = (neighbours.me(), neighbours.size());
-        let local = neighbours.local_ranks();
+    pub fn new(node_peers: Arc<dyn NodePeers>) -> Result<Self, Error> {
+        let (me, size) = (node_peers.me(), node_peers.size());
+        let local = node_peers.local_ranks();
         let number = local.number(me).filter(|_| me < size);
         let Some(number) = number.filter(|_| local.count() <= LOCAL_RANKS_MAX) else {
             return Err(Error::Resource(
                 "more ranks on this node than the shared-memory transport can name",
             ));
         };
-        let own = neighbours.own_inbox();
-        let bell = neighbours
+        let own = node_peers.own_inbox();
+        let bell = node_peers
             .doorbell(me)
             .ok_or(Error::Misuse("a rank without a doorbell"))?;
         garonne_sync::futex::barrier_register();
@@ -149,34 +149,34 @@ impl ShmTransport {
             armed: None,
             claims: Vec::new(),
             regions: Regions::new(own),
-            paces: ProtocolTuners::new(size),
+            tuners: ProtocolTuners::new(size),
             untold: Vec::new(),
             commons: None,
-            neighbours,
+            node_peers,
         })
     }
 
     /// Begins with what was measured on this machine before; the transport corrects it by what it
     /// sees.
     pub fn begin_with(&mut self, costs: &crate::cost_model::CostModel) {
-        self.paces.seed(costs);
+        self.tuners.seed(costs);
     }
 
     /// The address of the table of paces that `protocol_tuners::read_shown` reads; it stays as long
     /// as the transport lives.
-    pub fn paces_at(&self) -> usize {
-        self.paces.shown_at()
+    pub fn tuners_at(&self) -> usize {
+        self.tuners.shown_at()
     }
 
     /// Returns the times measured of messages of `len` bytes from `peer`, for reports.
-    pub fn known_pace(&self, peer: Peer, len: u64) -> Option<TunerReport> {
-        self.paces.of(peer).map(|pace| pace.known(len))
+    pub fn known_costs(&self, peer: Peer, len: u64) -> Option<TunerReport> {
+        self.tuners.of(peer).map(|tuner| tuner.known(len))
     }
 
     /// A message is fetched by this transport and another at once, which says nothing of its own
     /// ways. How to fetch it.
     pub fn fetch_beside(&mut self) -> RendezvousMode {
-        self.paces.begin_unmeasured();
+        self.tuners.begin_unmeasured();
         RendezvousMode::Read
     }
 
@@ -184,11 +184,11 @@ impl ShmTransport {
     fn registered(&mut self) -> RegisteredAccess<'_> {
         let commons = self
             .commons
-            .get_or_insert_with(|| self.neighbours.commons())
+            .get_or_insert_with(|| self.node_peers.commons())
             .as_ref();
         RegisteredAccess {
             regions: &mut self.regions,
-            neighbours: &*self.neighbours,
+            node_peers: &*self.node_peers,
             commons,
         }
     }
@@ -206,11 +206,11 @@ impl ShmTransport {
 
     /// Returns whether the sender of a message looks, so that it can do its part of a fetch. One
     /// that just announced it may be about to.
-    fn has_hands(&self, peer: Peer, len: u64) -> bool {
+    fn has_progress_thread(&self, peer: Peer, len: u64) -> bool {
         let reads = self
-            .known_pace(peer, len)
+            .known_costs(peer, len)
             .is_some_and(|known| known.preferred == RendezvousMode::Read);
-        let looks = || self.regions.looks(&*self.neighbours, peer);
+        let looks = || self.regions.looks(&*self.node_peers, peer);
         let least = if reads { 1 } else { SENDER_POLLS };
         let waits = (len / SENDER_POLL_BYTES).clamp(least, SENDER_POLLS_MAX);
         (0..waits).any(|_| {
@@ -221,7 +221,7 @@ impl ShmTransport {
 
     /// Returns whether a thread of a peer sleeps in a call, so that a packet wakes it.
     fn sleeps(&self, peer: Peer) -> bool {
-        let bell = self.neighbours.doorbell(peer);
+        let bell = self.node_peers.doorbell(peer);
         bell.is_some_and(|bell| Doorbell::new(bell.atomic_u32(0)).is_armed())
     }
 
@@ -243,7 +243,7 @@ impl ShmTransport {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return Err(ClaimError::Gone);
         }
-        let out = self.unreached.open(&*self.neighbours, self.me, peer)?;
+        let out = self.unreached.open(&*self.node_peers, self.me, peer)?;
         self.outs[peer as usize] = Some(Box::new(out));
         Ok(())
     }
@@ -257,7 +257,7 @@ impl ShmTransport {
         (bytes, len): (UserMem, usize),
     ) -> Result<(), ClaimError> {
         let out = self.out(peer)?;
-        match out.outlet().send(header, bytes, len, StoreKind::Cached) {
+        match out.producer().send(header, bytes, len, StoreKind::Cached) {
             Ok(()) => {
                 out.bell().ring();
                 Ok(())
@@ -285,8 +285,8 @@ impl ShmTransport {
     #[inline(never)]
     fn ring_starving(&mut self) {
         for peer in self.local.iter() {
-            if peer != self.neighbours.me() {
-                peers::wake(&*self.neighbours, peer, WakeupScope::Transfers);
+            if peer != self.node_peers.me() {
+                peers::wake(&*self.node_peers, peer, WakeupScope::Transfers);
             }
         }
     }
@@ -326,7 +326,7 @@ impl Transport for ShmTransport {
         if self.gone.get(peer as usize).is_none_or(|gone| *gone) {
             return None;
         }
-        let means = self.regions.means(&*self.neighbours, peer);
+        let means = self.regions.means(&*self.node_peers, peer);
         Some(PeerCapabilities {
             eager_max: EAGER_MAX,
             fragmented_max: EAGER_MAX,
@@ -359,7 +359,7 @@ impl Transport for ShmTransport {
         let out = self.out(peer)?;
         let lane = out.uses_lane();
         // Asked once: the grant may change between two looks.
-        let Ok(claimed) = out.outlet_of(lane).claim(len, priority) else {
+        let Ok(claimed) = out.producer_of(lane).claim(len, priority) else {
             return Err(self.full(peer));
         };
         let (stores, began) = out.stores_for(lane, len);
@@ -395,7 +395,7 @@ impl Transport for ShmTransport {
             .get_mut(room.token as usize)
             .and_then(Option::take);
         if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
-            out.outlet_of(lent.lane)
+            out.producer_of(lent.lane)
                 .commit(lent.claimed, header.to_words(), lent.stores);
             out.bell().ring();
             if let Some(began) = lent.began {
@@ -410,7 +410,7 @@ impl Transport for ShmTransport {
             .get_mut(room.token as usize)
             .and_then(Option::take);
         if let (Some(lent), Some(Some(out))) = (lent, self.outs.get_mut(room.peer as usize)) {
-            out.outlet_of(lent.lane).abandon(lent.claimed);
+            out.producer_of(lent.lane).abandon(lent.claimed);
         }
     }
 
@@ -448,39 +448,39 @@ impl Transport for ShmTransport {
     }
 
     fn choose_rendezvous(&mut self, token: BulkToken, peer: Peer, len: u64) -> RendezvousMode {
-        let means = self.regions.means(&*self.neighbours, peer);
-        let hands = !means.can_read || self.has_hands(peer, len);
-        if !hands && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
+        let means = self.regions.means(&*self.node_peers, peer);
+        let can_be_called = !means.can_read || self.has_progress_thread(peer, len);
+        if !can_be_called && means.can_write && len >= SHARE_MIN && !self.sleeps(peer) {
             // It computes, and does its part if it comes back before this side is through. That
             // says nothing of the way.
-            self.paces.begin_unmeasured();
+            self.tuners.begin_unmeasured();
             return RendezvousMode::ShareLater;
         }
-        if hands && len <= TUNER_UNTRIED_MAX && !self.inbox.is_worn_in(peer) {
+        if can_be_called && len <= TUNER_UNTRIED_MAX && !self.inbox.is_worn_in(peer) {
             // The system's pages for the lane take many times what the bytes do. They come once,
             // and then packets are measured as they will be.
-            self.paces.begin_unmeasured();
+            self.tuners.begin_unmeasured();
             return RendezvousMode::Data;
         }
-        self.paces.begin(token, peer, len, |way| match way {
+        self.tuners.begin(token, peer, len, |way| match way {
             RendezvousMode::Read => means.can_read,
             // The peer has to write here; whether it can shows when it tries.
             RendezvousMode::Write | RendezvousMode::Share | RendezvousMode::ShareLater => {
-                means.can_read && means.can_write && hands
+                means.can_read && means.can_write && can_be_called
             }
-            RendezvousMode::Data => hands,
+            RendezvousMode::Data => can_be_called,
         })
     }
 
     fn rendezvous_done(&mut self, token: BulkToken, worked: bool) {
-        self.paces.end(token, worked);
+        self.tuners.end(token, worked);
     }
 
     fn arm(&mut self) -> u32 {
         if self.wake.is_quiet() {
             let local = self.local.clone();
             for peer in local.iter() {
-                if self.neighbours.is_gone(peer) {
+                if self.node_peers.is_gone(peer) {
                     self.peer_gone(peer);
                 }
             }
@@ -488,7 +488,7 @@ impl Transport for ShmTransport {
         let armed = Doorbell::new(&self.bell).arm();
         // After arming: who says it later rings. What is found here is told by the poll before the
         // sleep.
-        self.untold.extend(self.unreached.found(&*self.neighbours));
+        self.untold.extend(self.unreached.found(&*self.node_peers));
         self.wake.armed();
         self.armed = Some(armed);
         armed.ticket()
@@ -505,7 +505,7 @@ impl Transport for ShmTransport {
     }
 
     fn wake_peer(&mut self, peer: Peer) {
-        if let Some(bell) = self.neighbours.doorbell(peer) {
+        if let Some(bell) = self.node_peers.doorbell(peer) {
             Doorbell::new(bell.atomic_u32(0)).ring_fenced();
         }
     }
@@ -575,7 +575,7 @@ impl FragmentedSends for ShmTransport {
             return Fragmentation::None;
         };
         // A mailbox has other writers, who may take the room between two pieces.
-        match out.uses_lane() && out.outlet_of(true).has_room(len.div_ceil(piece), piece) {
+        match out.uses_lane() && out.producer_of(true).has_room(len.div_ceil(piece), piece) {
             true => Fragmentation::Fragments(piece, piece),
             false => Fragmentation::None,
         }
@@ -593,7 +593,7 @@ impl RemoteMemory for ShmTransport {
 
     fn read(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions.transfer(
-            &*self.neighbours,
+            &*self.node_peers,
             bulk,
             garonne_transport::iovec::CopyDirection::Read,
         )
@@ -601,7 +601,7 @@ impl RemoteMemory for ShmTransport {
 
     fn write(&mut self, bulk: BulkTransfer<'_>) -> Result<BulkStatus, Error> {
         self.regions.transfer(
-            &*self.neighbours,
+            &*self.node_peers,
             bulk,
             garonne_transport::iovec::CopyDirection::Write,
         )
@@ -665,7 +665,7 @@ impl SharedCopy for ShmTransport {
     }
 
     fn write_part(&mut self, bulk: BulkTransfer<'_>) -> Result<PartWritten, Error> {
-        self.regions.push(&*self.neighbours, bulk)
+        self.regions.push(&*self.node_peers, bulk)
     }
 
     fn withdraw_region(&mut self, token: BulkToken) -> WithdrawResult {
@@ -673,7 +673,7 @@ impl SharedCopy for ShmTransport {
     }
 
     fn write_early(&mut self, bulk: BulkTransfer<'_>) -> Result<Option<PartWritten>, Error> {
-        self.regions.write_ahead(&*self.neighbours, bulk)
+        self.regions.write_ahead(&*self.node_peers, bulk)
     }
 
     fn offload(
@@ -681,11 +681,11 @@ impl SharedCopy for ShmTransport {
         bulk: BulkTransfer<'_>,
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
-        self.regions.lift(&self.neighbours, bulk, what)
+        self.regions.lift(&self.node_peers, bulk, what)
     }
 
     fn is_polling(&self, peer: Peer) -> bool {
-        self.regions.looks(&*self.neighbours, peer)
+        self.regions.looks(&*self.node_peers, peer)
     }
 }
 
@@ -700,7 +700,7 @@ impl AsyncProgress for ShmTransport {
     }
 
     fn progress_words(&mut self, peer: Peer) -> Option<Segment> {
-        self.neighbours.hands(peer)
+        self.node_peers.progress_words(peer)
     }
 }
 
@@ -708,7 +708,7 @@ impl NodeMemory for ShmTransport {
     fn coll_heap(&mut self, owner: Peer) -> Option<Segment> {
         let all = self
             .commons
-            .get_or_insert_with(|| self.neighbours.commons())
+            .get_or_insert_with(|| self.node_peers.commons())
             .as_ref()?;
         let ranks = self.local.count().max(1) as usize;
         let share = all.len() / ranks / COLL_HEAP_ALIGN * COLL_HEAP_ALIGN;
@@ -717,7 +717,7 @@ impl NodeMemory for ShmTransport {
     }
 
     fn doorbell(&mut self, peer: Peer) -> Option<Segment> {
-        self.neighbours.doorbell(peer)
+        self.node_peers.doorbell(peer)
     }
 }
 

@@ -60,7 +60,7 @@ pub trait NodePeers: Send + Sync {
     fn doorbell(&self, peer: Peer) -> Option<Segment>;
     /// The two words by which a rank's progress thread is called (`garonne_sync::progress_owner`):
     /// a segment of eight bytes. `None`: it never has one.
-    fn hands(&self, _peer: Peer) -> Option<Segment> {
+    fn progress_words(&self, _peer: Peer) -> Option<Segment> {
         None
     }
     /// How a peer's memory can be reached.
@@ -75,12 +75,12 @@ pub trait NodePeers: Send + Sync {
 /// Wakes whoever of a rank sleeps, after something that brings no packet: a thread of its program,
 /// or its progress thread if that waits for such things.
 #[cold]
-pub(crate) fn wake(neighbours: &dyn NodePeers, peer: Peer, what: WakeupScope) {
-    if let Some(bell) = neighbours.doorbell(peer) {
+pub(crate) fn wake(node_peers: &dyn NodePeers, peer: Peer, what: WakeupScope) {
+    if let Some(bell) = node_peers.doorbell(peer) {
         Doorbell::new(bell.atomic_u32(0)).ring_fenced();
     }
-    if let Some(hands) = neighbours.hands(peer) {
-        ProgressWakeup::new(hands.atomic_u32(0), hands.atomic_u32(4)).ring(what);
+    if let Some(progress_words) = node_peers.progress_words(peer) {
+        ProgressWakeup::new(progress_words.atomic_u32(0), progress_words.atomic_u32(4)).ring(what);
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Sender {
     /// The bell of the peer.
     bell: SharedWord,
     /// The words that call the peer's progress thread.
-    hands: Option<(SharedWord, SharedWord)>,
+    progress_words: Option<(SharedWord, SharedWord)>,
     /// The lane that the peer grants to this rank.
     grant: SharedWord,
     inbox: Segment,
@@ -108,17 +108,17 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn open(neighbours: &dyn NodePeers, me: u16, peer: Peer) -> Result<Self, Error> {
-        let local = neighbours.local_ranks();
+    pub(crate) fn open(node_peers: &dyn NodePeers, me: u16, peer: Peer) -> Result<Self, Error> {
+        let local = node_peers.local_ranks();
         if local.number(peer).is_none() {
             return Err(Error::Misuse("shared memory with a rank of another host"));
         }
-        let inbox = if peer == neighbours.me() {
-            neighbours.own_inbox()
+        let inbox = if peer == node_peers.me() {
+            node_peers.own_inbox()
         } else {
-            neighbours.map_inbox(peer)?
+            node_peers.map_inbox(peer)?
         };
-        let bell = neighbours
+        let bell = node_peers
             .doorbell(peer)
             .ok_or(Error::Misuse("a peer without a doorbell"))?;
         let layout = InboxLayout::of(inbox.len(), local.count()).ok_or(Error::Peer {
@@ -136,9 +136,9 @@ impl Sender {
             stores: StoreChooser::default(),
             held: 0,
             bell: bell.word(0),
-            hands: neighbours
-                .hands(peer)
-                .map(|hands| (hands.word(0), hands.word(4))),
+            progress_words: node_peers
+                .progress_words(peer)
+                .map(|progress_words| (progress_words.word(0), progress_words.word(4))),
             grant: own_card.word(card::GRANT),
             inbox,
             card: own_card,
@@ -155,7 +155,7 @@ impl Sender {
     /// Wakes the peer, as [`garonne_engine::transport::Transport`] says.
     #[inline]
     pub(crate) fn nudge(&self, what: WakeupScope) {
-        if let Some((word, all)) = &self.hands {
+        if let Some((word, all)) = &self.progress_words {
             ProgressWakeup::new(word, all).ring(what);
         }
     }
@@ -233,16 +233,16 @@ impl Sender {
 
     /// The ring that the next record goes through.
     #[inline(always)]
-    pub(crate) fn outlet(&mut self) -> &mut Producer {
+    pub(crate) fn producer(&mut self) -> &mut Producer {
         let lane = self.uses_lane();
-        self.outlet_of(lane)
+        self.producer_of(lane)
     }
 
     /// The ring that a claim was made in.
     #[inline(always)]
-    pub(crate) fn outlet_of(&mut self, lane: bool) -> &mut Producer {
+    pub(crate) fn producer_of(&mut self, lane: bool) -> &mut Producer {
         match &mut self.lane {
-            Some(outlet) if lane => outlet,
+            Some(producer) if lane => producer,
             _ => &mut self.mailbox,
         }
     }
@@ -324,7 +324,7 @@ impl NodePeers for ThreadPeers {
     fn doorbell(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size()).then(|| self.bells.part(peer as usize * BELL_BYTES, 4))
     }
-    fn hands(&self, peer: Peer) -> Option<Segment> {
+    fn progress_words(&self, peer: Peer) -> Option<Segment> {
         (peer < self.size()).then(|| {
             self.bells
                 .part(peer as usize * BELL_BYTES + ASYNC_PROGRESS_AT, 8)

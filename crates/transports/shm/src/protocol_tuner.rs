@@ -46,8 +46,8 @@ pub fn class_len(class: usize) -> u64 {
 }
 
 /// Nanoseconds of so many bytes at a pace.
-fn price(pace: u32, len: u64) -> i64 {
-    (u128::from(pace) * u128::from(len) / 1000).min(1 << 50) as i64
+fn price(cost: u32, len: u64) -> i64 {
+    (u128::from(cost) * u128::from(len) / 1000).min(1 << 50) as i64
 }
 
 /// Messages in a row for which a way is tried.
@@ -63,7 +63,7 @@ fn tries(len: u64) -> u32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct MeasuredTime {
     /// Picoseconds per byte; 0: nothing known.
-    pace: u32,
+    cost: u32,
     /// Measurements behind it, as far as they are counted; 0 with a pace: the cost model's.
     seen: u8,
     /// Measurements in a row that were much slower than the pace says, and the quickest of them.
@@ -75,7 +75,7 @@ impl MeasuredTime {
     /// A fetch took `now` picoseconds per byte. `true`: that is much quicker than all that is
     /// known, or much slower for a while already.
     fn learn(&mut self, now: u32) -> bool {
-        let old = self.pace;
+        let old = self.cost;
         let (slower, quicker) = (
             now > old.saturating_add(old / 2),
             now.saturating_add(now / 2) < old,
@@ -84,14 +84,14 @@ impl MeasuredTime {
         self.seen = seen.saturating_add(1);
         if seen < TUNER_SURE {
             // The first ones touch pages and caches for the first time.
-            self.pace = if seen == 0 { now } else { now.min(old) };
+            self.cost = if seen == 0 { now } else { now.min(old) };
             return false;
         }
         if !slower {
             self.slower = 0;
             // Quick ones count more: what slows one transfer down is a preemption as a rule, which
             // says nothing of the way.
-            self.pace = if now <= old {
+            self.cost = if now <= old {
                 old - (old - now) / 2
             } else {
                 old + (now - old).div_ceil(16)
@@ -106,7 +106,7 @@ impl MeasuredTime {
         self.slower += 1;
         // So often is no preemption, but other cores than before, or other caches.
         let turned = self.slower == TUNER_CHANGED;
-        self.pace = if turned {
+        self.cost = if turned {
             self.slower = 0;
             self.slower_least
         } else {
@@ -145,7 +145,7 @@ pub struct ProtocolTuner {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TunerReport {
     /// In the order of [`WAYS`].
-    pub paces: [Option<f64>; WAYS.len()],
+    pub costs: [Option<f64>; WAYS.len()],
     /// Way that the next message uses, if it is nobody's turn to be tried.
     pub preferred: RendezvousMode,
 }
@@ -153,9 +153,9 @@ pub struct TunerReport {
 impl ProtocolTuner {
     /// The cost model says this of messages of `len` bytes, in nanoseconds.
     pub fn seed(&mut self, way: RendezvousMode, len: u64, ns: f64) {
-        let pace = (ns * 1000.0 / len.max(1) as f64).clamp(1.0, f64::from(u32::MAX)) as u32;
+        let cost = (ns * 1000.0 / len.max(1) as f64).clamp(1.0, f64::from(u32::MAX)) as u32;
         self.classes[class(len)].cells[column(way)] = MeasuredTime {
-            pace,
+            cost,
             ..MeasuredTime::default()
         };
     }
@@ -167,10 +167,10 @@ impl ProtocolTuner {
             as u32;
         let best = (0..WAYS.len())
             .map(|way| self.guess(class, way))
-            .filter(|pace| *pace > 0)
+            .filter(|cost| *cost > 0)
             .min();
         let known = &mut self.classes[class];
-        let old = known.cells[way].pace;
+        let old = known.cells[way].cost;
         let share = if known.learning {
             TUNER_EARNED_UNSURE
         } else {
@@ -189,16 +189,16 @@ impl ProtocolTuner {
         if known.cells[way].learn(now) {
             // The cores moved: the other ways gain or lose by that, too, and how much has to be
             // seen.
-            let new = u64::from(known.cells[way].pace);
+            let new = u64::from(known.cells[way].cost);
             for other in (0..WAYS.len()).filter(|other| *other != way) {
                 let cell = &mut known.cells[other];
-                if cell.pace == 0 {
+                if cell.cost == 0 {
                     continue;
                 }
                 // 0 would stand for a way of which nothing is known.
-                let moved = (u64::from(cell.pace) * new / u64::from(old)).max(1);
+                let moved = (u64::from(cell.cost) * new / u64::from(old)).max(1);
                 // It may also be this way alone that got slower: no other is thought worse than it.
-                cell.pace = moved.min(new.max(cell.pace.into())) as u32;
+                cell.cost = moved.min(new.max(cell.cost.into())) as u32;
                 cell.seen = cell.seen.min(1);
             }
         }
@@ -213,19 +213,19 @@ impl ProtocolTuner {
     /// says, and how many classes away that is.
     fn nearest(&self, class: usize, way: usize) -> (u32, usize) {
         let known = self.classes[..=class].iter().rev().enumerate();
-        let known = known.map(|(away, class)| (class.cells[way].pace, away));
-        let (pace, away) = known
+        let known = known.map(|(away, class)| (class.cells[way].cost, away));
+        let (cost, away) = known
             .into_iter()
-            .find(|(pace, _)| *pace > 0)
+            .find(|(cost, _)| *cost > 0)
             .unwrap_or((0, 0));
         // The kernel's copies leave buffers in the wrong core's caches and lanes cold, which is
         // measured with the messages after them.
         let more = if WAYS[way] == RendezvousMode::Data {
             0
         } else {
-            pace / TUNER_KERNEL_HANDICAP
+            cost / TUNER_KERNEL_HANDICAP
         };
-        (pace.saturating_add(more), away)
+        (cost.saturating_add(more), away)
     }
 
     fn guess(&self, class: usize, way: usize) -> u32 {
@@ -238,9 +238,9 @@ impl ProtocolTuner {
     /// are all that weighs: hope alone would have each way tried in the first messages of every new
     /// length.
     fn hope(&self, class: usize, way: usize) -> u32 {
-        let (pace, away) = self.nearest(class, way);
+        let (cost, away) = self.nearest(class, way);
         let short = class_of_long().saturating_sub(class - away);
-        (0..away.min(short).min(4)).fold(pace, |pace, _| pace - pace / 4)
+        (0..away.min(short).min(4)).fold(cost, |cost, _| cost - cost / 4)
     }
 
     fn open(&self, way: usize, len: u64) -> bool {
@@ -253,9 +253,9 @@ impl ProtocolTuner {
         let known = (0..WAYS.len())
             .filter(|way| self.open(*way, len) && able(WAYS[*way]))
             .map(|way| (self.guess(class, way), WAYS[way]))
-            .filter(|(pace, _)| *pace > 0);
+            .filter(|(cost, _)| *cost > 0);
         known
-            .min_by_key(|(pace, _)| *pace)
+            .min_by_key(|(cost, _)| *cost)
             .map_or(RendezvousMode::Data, |(_, way)| way)
     }
 
@@ -316,7 +316,7 @@ impl ProtocolTuner {
         let (class, way) = (class(len), column(way));
         (
             class * WAYS.len() + way,
-            self.classes[class].cells[way].pace,
+            self.classes[class].cells[way].cost,
         )
     }
 
@@ -324,8 +324,8 @@ impl ProtocolTuner {
     pub fn known(&self, len: u64) -> TunerReport {
         let cells = &self.classes[class(len)].cells;
         TunerReport {
-            paces: std::array::from_fn(|way| {
-                (cells[way].pace > 0).then(|| f64::from(cells[way].pace) * 1.024)
+            costs: std::array::from_fn(|way| {
+                (cells[way].cost > 0).then(|| f64::from(cells[way].cost) * 1.024)
             }),
             preferred: self.preferred(len, |_| true),
         }
@@ -344,13 +344,13 @@ mod tests {
 
     /// A pace that has seen each way often, in nanoseconds per message of `LEN`.
     fn seen(each: [u64; 4]) -> ProtocolTuner {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         for _ in 0..4 {
             for (way, ns) in WAYS.iter().zip(each) {
-                pace.took(*way, LEN, Duration::from_nanos(ns));
+                tuner.took(*way, LEN, Duration::from_nanos(ns));
             }
         }
-        pace
+        tuner
     }
 
     #[test]
@@ -363,19 +363,19 @@ mod tests {
 
     #[test]
     fn where_nothing_is_ever_measured_all_ways_are_gone() {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         let mut gone = [0; WAYS.len()];
-        (0..1000).for_each(|_| gone[column(pace.decide(LEN, any))] += 1);
+        (0..1000).for_each(|_| gone[column(tuner.decide(LEN, any))] += 1);
         assert!(gone.iter().all(|count| *count > 0), "{gone:?}");
     }
 
     #[test]
     fn every_way_is_tried_some_times_before_one_is_preferred() {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         let mut tried = Vec::new();
         for _ in 0..20 * WAYS.len() * usize::from(TUNER_SURE) {
-            let way = pace.decide(LEN, any);
-            pace.took(way, LEN, Duration::from_micros(100));
+            let way = tuner.decide(LEN, any);
+            tuner.took(way, LEN, Duration::from_micros(100));
             tried.push(way);
         }
         for way in WAYS {
@@ -388,47 +388,47 @@ mod tests {
     fn a_way_that_was_measured_stays_known_however_wildly_the_others_change() {
         let mut each = [100_000; 4];
         each[column(RendezvousMode::Read)] = 1 << 30;
-        let mut pace = seen(each);
+        let mut tuner = seen(each);
         for _ in 0..40 {
-            pace.took(RendezvousMode::Read, LEN, Duration::from_nanos(1));
-            assert!(pace.known(LEN).paces.iter().all(Option::is_some));
+            tuner.took(RendezvousMode::Read, LEN, Duration::from_nanos(1));
+            assert!(tuner.known(LEN).costs.iter().all(Option::is_some));
         }
         for way in WAYS {
             for _ in 0..20 {
-                pace.took(way, LEN, Duration::from_millis(1));
+                tuner.took(way, LEN, Duration::from_millis(1));
             }
         }
     }
 
     #[test]
     fn ways_that_cannot_be_gone_are_not_tried() {
-        let mut pace = ProtocolTuner::default();
-        pace.bar(RendezvousMode::Write);
+        let mut tuner = ProtocolTuner::default();
+        tuner.bar(RendezvousMode::Write);
         for _ in 0..1000 {
-            let way = pace.decide(LEN, |way| way != RendezvousMode::Share);
+            let way = tuner.decide(LEN, |way| way != RendezvousMode::Share);
             assert!(matches!(way, RendezvousMode::Read | RendezvousMode::Data));
-            pace.took(way, LEN, Duration::from_micros(100));
+            tuner.took(way, LEN, Duration::from_micros(100));
         }
-        assert_eq!(pace.decide(LEN, |_| false), RendezvousMode::Data);
+        assert_eq!(tuner.decide(LEN, |_| false), RendezvousMode::Data);
     }
 
     #[test]
     fn a_short_message_is_not_shared() {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         for _ in 0..100 {
-            let way = pace.decide(SHARE_MIN - 1, any);
+            let way = tuner.decide(SHARE_MIN - 1, any);
             assert_ne!(way, RendezvousMode::Share);
-            pace.took(way, SHARE_MIN - 1, Duration::from_micros(5));
+            tuner.took(way, SHARE_MIN - 1, Duration::from_micros(5));
         }
     }
 
     /// Fetches so many messages of `len` where each way takes so many nanoseconds. How often each
     /// was gone, and the time of all by that of the quickest way alone.
-    fn fetch(pace: &mut ProtocolTuner, len: u64, count: u64, each: [u64; 4]) -> ([u64; 4], f64) {
+    fn fetch(tuner: &mut ProtocolTuner, len: u64, count: u64, each: [u64; 4]) -> ([u64; 4], f64) {
         let (mut gone, mut total) = ([0; 4], 0);
         for _ in 0..count {
-            let way = column(pace.decide(len, any));
-            pace.took(WAYS[way], len, Duration::from_nanos(each[way]));
+            let way = column(tuner.decide(len, any));
+            tuner.took(WAYS[way], len, Duration::from_nanos(each[way]));
             gone[way] += 1;
             total += each[way];
         }
@@ -441,8 +441,8 @@ mod tests {
     #[test]
     fn the_ways_not_preferred_are_tried_again_now_and_then_at_a_price_that_was_earned() {
         let each = [80_000, 90_000, 50_000, 400_000];
-        let mut pace = seen(each);
-        let (gone, price) = fetch(&mut pace, LEN, 5000, each);
+        let mut tuner = seen(each);
+        let (gone, price) = fetch(&mut tuner, LEN, 5000, each);
         assert!(gone.iter().all(|count| *count > 5), "{gone:?}");
         assert!(price < 1.03, "{price} {gone:?}");
     }
@@ -450,17 +450,17 @@ mod tests {
     #[test]
     fn a_few_long_messages_are_not_spent_on_learning() {
         let each = [60_000, 70_000, 80_000, 30_000];
-        let mut pace = seen(each);
-        let (gone, price) = fetch(&mut pace, 16 * LEN, 24, each.map(|ns| 16 * ns));
+        let mut tuner = seen(each);
+        let (gone, price) = fetch(&mut tuner, 16 * LEN, 24, each.map(|ns| 16 * ns));
         assert!(gone[3] >= 20 && price < 1.2, "{gone:?} {price}");
     }
 
     #[test]
     fn the_first_long_messages_of_a_length_go_as_shorter_ones_did() {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         for shift in [18, 19, 21] {
             fetch(
-                &mut pace,
+                &mut tuner,
                 1 << shift,
                 400,
                 [130, 130, 100, 60].map(|each| each << (shift - 10)),
@@ -468,9 +468,9 @@ mod tests {
         }
         // Half a dozen is all that many a program sends of them.
         let each = [210, 210, 170, 90].map(|each| each << 14);
-        let (gone, _) = fetch(&mut pace, 16 * LEN, 7, each);
+        let (gone, _) = fetch(&mut tuner, 16 * LEN, 7, each);
         assert_eq!(gone, [0, 0, 0, 7]);
-        let (gone, price) = fetch(&mut pace, 16 * LEN, 100, each);
+        let (gone, price) = fetch(&mut tuner, 16 * LEN, 100, each);
         assert!(
             gone[..3].iter().all(|count| *count > 0) && price < 1.1,
             "{gone:?} {price}"
@@ -491,12 +491,12 @@ mod tests {
 
     #[test]
     fn a_way_that_is_quick_only_after_itself_is_found() {
-        let mut pace = ProtocolTuner::default();
+        let mut tuner = ProtocolTuner::default();
         let (mut last, mut gone) = (0, [0; 4]);
         for turn in 0..2000 {
-            let way = column(pace.decide(LEN, any));
+            let way = column(tuner.decide(LEN, any));
             let lanes = if last == way { 50_000 } else { 110_000 };
-            pace.took(
+            tuner.took(
                 WAYS[way],
                 LEN,
                 Duration::from_nanos([90_000, 100_000, 80_000, lanes][way]),
@@ -509,9 +509,9 @@ mod tests {
 
     #[test]
     fn what_shorter_messages_say_is_not_believed_for_long() {
-        let mut pace = seen([80_000, 90_000, 70_000, 240_000]);
+        let mut tuner = seen([80_000, 90_000, 70_000, 240_000]);
         let (gone, price) = fetch(
-            &mut pace,
+            &mut tuner,
             4 * LEN,
             100,
             [320_000, 360_000, 280_000, 160_000],
@@ -525,31 +525,31 @@ mod tests {
             [65_000, 70_000, 45_000, 50_000],
             [185_000, 180_000, 160_000, 84_000],
         );
-        let mut pace = seen(near);
-        fetch(&mut pace, LEN, 100, near);
-        fetch(&mut pace, LEN, 40, far);
-        let (gone, price) = fetch(&mut pace, LEN, 100, far);
+        let mut tuner = seen(near);
+        fetch(&mut tuner, LEN, 100, near);
+        fetch(&mut tuner, LEN, 40, far);
+        let (gone, price) = fetch(&mut tuner, LEN, 100, far);
         assert!(gone[3] > 85 && price < 1.15, "{gone:?} {price}");
-        fetch(&mut pace, LEN, 40, near);
-        let (_, price) = fetch(&mut pace, LEN, 100, near);
+        fetch(&mut tuner, LEN, 40, near);
+        let (_, price) = fetch(&mut tuner, LEN, 100, near);
         assert!(price < 1.15, "{price}");
     }
 
     #[test]
     fn one_slow_transfer_does_not_turn_a_clear_decision_but_many_do() {
-        let mut pace = seen([80_000, 400_000, 400_000, 400_000]);
-        pace.took(RendezvousMode::Read, LEN, Duration::from_millis(100));
-        assert_eq!(pace.preferred(LEN, any), RendezvousMode::Read);
+        let mut tuner = seen([80_000, 400_000, 400_000, 400_000]);
+        tuner.took(RendezvousMode::Read, LEN, Duration::from_millis(100));
+        assert_eq!(tuner.preferred(LEN, any), RendezvousMode::Read);
         for _ in 0..40 {
-            pace.took(RendezvousMode::Read, LEN, Duration::from_millis(1));
+            tuner.took(RendezvousMode::Read, LEN, Duration::from_millis(1));
         }
-        assert_ne!(pace.preferred(LEN, any), RendezvousMode::Read);
+        assert_ne!(tuner.preferred(LEN, any), RendezvousMode::Read);
     }
 
     #[test]
     fn a_length_never_seen_goes_by_what_shorter_ones_say() {
-        let mut pace = seen([80_000, 90_000, 50_000, 400_000]);
-        assert_eq!(pace.decide(16 * LEN, any), RendezvousMode::Share);
+        let mut tuner = seen([80_000, 90_000, 50_000, 400_000]);
+        assert_eq!(tuner.decide(16 * LEN, any), RendezvousMode::Share);
     }
 
     #[test]

@@ -31,13 +31,13 @@ pub fn read_shown(table: &[u8]) -> Vec<(Peer, Vec<(u64, TunerReport)>)> {
         let peer = word(row * ROW)?.checked_sub(1)?;
         let classes = (0..TUNER_CLASSES).filter_map(|class| {
             let first = row * ROW + 1 + class * WAYS.len();
-            let paces: [Option<u32>; WAYS.len()] =
-                std::array::from_fn(|way| word(first + way).filter(|pace| *pace > 0));
+            let costs: [Option<u32>; WAYS.len()] =
+                std::array::from_fn(|way| word(first + way).filter(|cost| *cost > 0));
             let best = (0..WAYS.len())
-                .filter(|way| paces[*way].is_some())
-                .min_by_key(|way| paces[*way])?;
+                .filter(|way| costs[*way].is_some())
+                .min_by_key(|way| costs[*way])?;
             let known = TunerReport {
-                paces: paces.map(|pace| pace.map(|pace| f64::from(pace) * 1.024)),
+                costs: costs.map(|cost| cost.map(|cost| f64::from(cost) * 1.024)),
                 preferred: WAYS[best],
             };
             Some((class_len(class), known))
@@ -88,13 +88,13 @@ impl ProtocolTuners {
 
     /// Shows one pace.
     fn show(&self, peer: Peer, len: u64, way: RendezvousMode) {
-        let Some(pace) = self.of(peer) else { return };
+        let Some(tuner) = self.of(peer) else { return };
         let row = self.shown.chunks_exact(ROW).find(|row| {
             let owner = row[0].load(Ordering::Relaxed);
             owner == 0 || owner == peer + 1
         });
         if let Some(row) = row {
-            let (at, value) = pace.cell(len, way);
+            let (at, value) = tuner.cell(len, way);
             row[0].store(peer + 1, Ordering::Relaxed);
             row[1 + at].store(value, Ordering::Relaxed);
         }
@@ -128,10 +128,10 @@ impl ProtocolTuners {
     ) -> RendezvousMode {
         let alone = self.alive == 0;
         self.alive += 1;
-        let Some(pace) = self.open(peer) else {
+        let Some(tuner) = self.open(peer) else {
             return RendezvousMode::Data;
         };
-        let way = pace.decide(len, able);
+        let way = tuner.decide(len, able);
         self.running = alone.then(|| TimedFetch {
             token,
             peer,
@@ -154,12 +154,12 @@ impl ProtocolTuners {
         let Some(running) = self.running.take_if(|running| running.token == token) else {
             return;
         };
-        if let Some(pace) = self.open(running.peer) {
+        if let Some(tuner) = self.open(running.peer) {
             if worked {
-                pace.took(running.way, running.len, running.start.elapsed());
+                tuner.took(running.way, running.len, running.start.elapsed());
                 self.show(running.peer, running.len, running.way);
             } else {
-                pace.bar(running.way);
+                tuner.bar(running.way);
             }
         }
     }
@@ -174,32 +174,32 @@ mod tests {
 
     #[test]
     fn only_a_fetch_that_runs_alone_is_measured() {
-        let mut paces = ProtocolTuners::new(2);
-        paces.begin(1, 1, LEN, |way| way == RendezvousMode::Read);
-        paces.begin(2, 1, LEN, |way| way == RendezvousMode::Read);
-        paces.end(1, true);
-        paces.end(2, true);
-        let nothing = |paces: &ProtocolTuners| {
-            paces
+        let mut tuners = ProtocolTuners::new(2);
+        tuners.begin(1, 1, LEN, |way| way == RendezvousMode::Read);
+        tuners.begin(2, 1, LEN, |way| way == RendezvousMode::Read);
+        tuners.end(1, true);
+        tuners.end(2, true);
+        let nothing = |tuners: &ProtocolTuners| {
+            tuners
                 .of(1)
-                .map(|pace| pace.known(LEN).paces == [None; WAYS.len()])
+                .map(|tuner| tuner.known(LEN).costs == [None; WAYS.len()])
         };
-        assert_eq!(nothing(&paces), Some(true));
-        paces.begin(3, 1, LEN, |way| way == RendezvousMode::Read);
-        paces.end(3, true);
-        assert_eq!(nothing(&paces), Some(false));
+        assert_eq!(nothing(&tuners), Some(true));
+        tuners.begin(3, 1, LEN, |way| way == RendezvousMode::Read);
+        tuners.end(3, true);
+        assert_eq!(nothing(&tuners), Some(false));
     }
 
     #[test]
     fn a_way_that_fails_is_not_gone_again() {
-        let mut paces = ProtocolTuners::new(2);
+        let mut tuners = ProtocolTuners::new(2);
         for token in 0..100 {
-            let way = paces.begin(token, 1, LEN, |_| true);
+            let way = tuners.begin(token, 1, LEN, |_| true);
             assert!(
                 token < 10 || !matches!(way, RendezvousMode::Write | RendezvousMode::Share),
                 "{token}"
             );
-            paces.end(
+            tuners.end(
                 token,
                 matches!(way, RendezvousMode::Read | RendezvousMode::Data),
             );
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn what_is_known_is_shown_as_it_is() {
-        let mut paces = ProtocolTuners::new(40);
+        let mut tuners = ProtocolTuners::new(40);
         for token in 0..200 {
             let len = LEN << (token % 2);
-            paces.begin(token, (token % 20) as Peer, len, |_| true);
-            paces.end(token, true);
+            tuners.begin(token, (token % 20) as Peer, len, |_| true);
+            tuners.end(token, true);
         }
-        let words = paces
+        let words = tuners
             .shown
             .iter()
             .map(|word| word.load(Ordering::Relaxed).to_le_bytes());
@@ -225,8 +225,8 @@ mod tests {
         for (peer, lengths) in shown {
             assert!(!lengths.is_empty());
             for (len, known) in lengths {
-                let own = paces.of(peer).map(|pace| pace.known(len));
-                assert_eq!(own.map(|own| own.paces), Some(known.paces));
+                let own = tuners.of(peer).map(|tuner| tuner.known(len));
+                assert_eq!(own.map(|own| own.costs), Some(known.costs));
             }
         }
         assert!(read_shown(&table[..3]).is_empty() && read_shown(&[0xff; 100]).len() == 1);
@@ -234,8 +234,8 @@ mod tests {
 
     #[test]
     fn peers_that_do_not_exist_send_packets() {
-        let mut paces = ProtocolTuners::new(1);
-        assert_eq!(paces.begin(1, 7, LEN, |_| true), RendezvousMode::Data);
-        paces.end(1, true);
+        let mut tuners = ProtocolTuners::new(1);
+        assert_eq!(tuners.begin(1, 7, LEN, |_| true), RendezvousMode::Data);
+        tuners.end(1, true);
     }
 }

@@ -170,8 +170,8 @@ impl Regions {
     }
 
     /// Returns how `peer`'s memory can be reached; probes at first use.
-    pub(crate) fn means(&self, neighbours: &dyn NodePeers, peer: Peer) -> TransferContext {
-        self.probe(neighbours, peer);
+    pub(crate) fn means(&self, node_peers: &dyn NodePeers, peer: Peer) -> TransferContext {
+        self.probe(node_peers, peer);
         match self.probes.borrow().get(peer as usize) {
             Some(RemoteAccessCheck::Works(reached)) => reached.means,
             _ => TransferContext {
@@ -182,13 +182,13 @@ impl Regions {
         }
     }
 
-    fn probe(&self, neighbours: &dyn NodePeers, peer: Peer) {
+    fn probe(&self, node_peers: &dyn NodePeers, peer: Peer) {
         let mut probes = self.probes.borrow_mut();
         if probes.len() <= peer as usize {
             probes.resize_with(peer as usize + 1, RemoteAccessCheck::default);
         }
         if matches!(probes[peer as usize], RemoteAccessCheck::Open) {
-            probes[peer as usize] = probe(neighbours, peer);
+            probes[peer as usize] = probe(node_peers, peer);
         }
     }
 
@@ -356,11 +356,11 @@ impl Regions {
     /// Takes a part of a region that a peer shares from its back, and writes it.
     pub(crate) fn push(
         &mut self,
-        neighbours: &dyn NodePeers,
+        node_peers: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
     ) -> Result<PartWritten, Error> {
         let peer = bulk.peer;
-        self.probe(neighbours, peer);
+        self.probe(node_peers, peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(peer as usize) {
             Some(RemoteAccessCheck::Works(reached)) if reached.means.can_write => reached,
@@ -370,9 +370,9 @@ impl Regions {
         drop(probes);
         let lease = Lease::take(&reached.inbox, &bulk)?;
         let step = push_part(&reached, &lease, &bulk, &mut self.list);
-        give_back(lease, neighbours, peer);
+        give_back(lease, node_peers, peer);
         self.hear(peer, &step);
-        step.map_err(|error| hear_of_death(&reached, neighbours, peer, error))
+        step.map_err(|error| hear_of_death(&reached, node_peers, peer, error))
     }
 
     /// Returns whether revocations wait for leases.
@@ -428,11 +428,11 @@ impl Regions {
     /// Moves the bytes of one bulk operation, now.
     pub(crate) fn transfer(
         &mut self,
-        neighbours: &dyn NodePeers,
+        node_peers: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
         way: CopyDirection,
     ) -> Result<BulkStatus, Error> {
-        self.probe(neighbours, bulk.peer);
+        self.probe(node_peers, bulk.peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(bulk.peer as usize) {
             Some(RemoteAccessCheck::Works(reached)) => reached,
@@ -451,11 +451,11 @@ impl Regions {
         let lease = Lease::take(&reached.inbox, &bulk)?;
         let result = copy_blocks(reached.pid(), &bulk, way, &mut self.list);
         let checked = result.and_then(|()| lease.check(&reached, bulk.peer));
-        give_back(lease, neighbours, bulk.peer);
+        give_back(lease, node_peers, bulk.peer);
         self.hear(bulk.peer, &checked);
         checked
             .map(|()| BulkStatus::Done)
-            .map_err(|error| hear_of_death(&reached, neighbours, bulk.peer, error))
+            .map_err(|error| hear_of_death(&reached, node_peers, bulk.peer, error))
     }
 
     /// Where the system does not let this process into a peer's memory any more (capabilities were
@@ -527,16 +527,16 @@ fn push_part(
 #[cold]
 fn hear_of_death(
     reached: &PeerRegion,
-    neighbours: &dyn NodePeers,
+    node_peers: &dyn NodePeers,
     peer: Peer,
     error: Error,
 ) -> Error {
     if reached.process.is_some() && matches!(error, Error::Peer { .. } | Error::PeerMemory { .. }) {
         let until = Instant::now() + VERDICT_WAIT;
-        while !neighbours.is_gone(peer) && Instant::now() < until {
+        while !node_peers.is_gone(peer) && Instant::now() < until {
             std::thread::sleep(VERDICT_WAIT / 100);
         }
-        if neighbours.is_gone(peer) {
+        if node_peers.is_gone(peer) {
             let what = "died while its memory was used";
             return Error::Peer { peer, what };
         }
@@ -545,9 +545,9 @@ fn hear_of_death(
 }
 
 /// Gives a lease back, and wakes an owner that waits for it.
-fn give_back(lease: Lease<'_>, neighbours: &dyn NodePeers, peer: Peer) {
+fn give_back(lease: Lease<'_>, node_peers: &dyn NodePeers, peer: Peer) {
     if lease.give_back() {
-        wake(neighbours, peer, WakeupScope::Everything);
+        wake(node_peers, peer, WakeupScope::Everything);
     }
 }
 
@@ -626,10 +626,10 @@ impl<'a> Lease<'a> {
 
 /// Finds out whether and how `peer`'s memory can be reached, by reading a word whose value the peer
 /// told.
-fn probe(neighbours: &dyn NodePeers, peer: Peer) -> RemoteAccessCheck {
-    let inbox = match neighbours.process(peer) {
+fn probe(node_peers: &dyn NodePeers, peer: Peer) -> RemoteAccessCheck {
+    let inbox = match node_peers.process(peer) {
         PeerProcess::Unreachable => return RemoteAccessCheck::Open,
-        _ => match neighbours.map_inbox(peer) {
+        _ => match node_peers.map_inbox(peer) {
             Ok(inbox) if inbox.len() >= REGION_TABLE + REGIONS * REGION_BYTES => inbox,
             _ => return RemoteAccessCheck::Denied,
         },
@@ -639,7 +639,7 @@ fn probe(neighbours: &dyn NodePeers, peer: Peer) -> RemoteAccessCheck {
     if addr == 0 {
         return RemoteAccessCheck::Open;
     }
-    let (process, can_write) = match neighbours.process(peer) {
+    let (process, can_write) = match node_peers.process(peer) {
         PeerProcess::Same => (None, true),
         PeerProcess::Other { pid, kept } => {
             // The descriptor comes first: if the process lives after a read, the number meant it

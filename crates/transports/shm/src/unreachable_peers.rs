@@ -17,15 +17,15 @@ use std::sync::atomic::Ordering;
 
 /// Tells a peer whose inbox this rank cannot map that nothing will come from it, and why.
 #[cold]
-pub fn refuse(neighbours: &dyn NodePeers, peer: Peer, errno: i32) {
-    let Some(me) = neighbours.local_ranks().number(neighbours.me()) else {
+pub fn refuse(node_peers: &dyn NodePeers, peer: Peer, errno: i32) {
+    let Some(me) = node_peers.local_ranks().number(node_peers.me()) else {
         return;
     };
     let card = layout::card_at(me);
     // In this order: who sees the second word looks for the first.
-    neighbours.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
-    neighbours.write_unmapped(peer, layout::UNREACHED, 1);
-    wake(neighbours, peer, WakeupScope::Transfers);
+    node_peers.write_unmapped(peer, card + card::REFUSED, errno.max(1) as u32);
+    node_peers.write_unmapped(peer, layout::UNREACHED, 1);
+    wake(node_peers, peer, WakeupScope::Transfers);
 }
 
 /// Table of the unreachable peers that one rank knows of, owned by its transport.
@@ -53,16 +53,16 @@ impl UnreachablePeers {
     /// Opens the writing end to a peer. One that was refused once stays so.
     pub(super) fn open(
         &mut self,
-        neighbours: &dyn NodePeers,
+        node_peers: &dyn NodePeers,
         me: u16,
         peer: Peer,
     ) -> Result<Sender, ClaimError> {
         if self.of(peer).is_some() {
             return Err(ClaimError::Gone);
         }
-        Sender::open(neighbours, me, peer).map_err(|error| {
+        Sender::open(node_peers, me, peer).map_err(|error| {
             if let Error::Unreached(shortage) = error {
-                refuse(neighbours, peer, shortage.errno);
+                refuse(node_peers, peer, shortage.errno);
                 self.known.push(*shortage);
             }
             ClaimError::Gone
@@ -71,10 +71,10 @@ impl UnreachablePeers {
 
     /// The peers that say that they have no way to here and were not known.
     #[inline(always)]
-    pub(super) fn found(&mut self, neighbours: &dyn NodePeers) -> Vec<Peer> {
+    pub(super) fn found(&mut self, node_peers: &dyn NodePeers) -> Vec<Peer> {
         match self.said.load(Ordering::Relaxed) {
             0 => Vec::new(),
-            _ => self.find(neighbours.me(), &neighbours.local_ranks()),
+            _ => self.find(node_peers.me(), &node_peers.local_ranks()),
         }
     }
 

@@ -56,13 +56,13 @@ impl Pair {
         };
         [None, Some(processes)].map(|reached| {
             let mut ranks = ThreadPeers::new(2).unwrap().into_iter().map(|rank| {
-                let neighbours: Arc<dyn NodePeers> = match reached {
+                let node_peers: Arc<dyn NodePeers> = match reached {
                     None => Arc::new(rank),
                     Some(process) => Arc::new(ReachedAs(rank, process)),
                 };
-                let me = neighbours.me();
+                let me = node_peers.me();
                 Engine::new(
-                    ShmTransport::new(neighbours).unwrap(),
+                    ShmTransport::new(node_peers).unwrap(),
                     me,
                     2,
                     CreditQuotas::for_world(2),

@@ -292,8 +292,8 @@ fn main() {
                     rank: me,
                     incarnation: 0,
                 };
-                let house = LocalIdentity::new(secret.clone(), process, sealed);
-                let mut transport = TcpTransport::new(house, Arc::new(Book(addresses.clone())), listener).expect("a transport");
+                let identity = LocalIdentity::new(secret.clone(), process, sealed);
+                let mut transport = TcpTransport::new(identity, Arc::new(Book(addresses.clone())), listener).expect("a transport");
                 let mut socket = if me == 0 {
                     plain.accept().expect("the other side").0
                 } else {

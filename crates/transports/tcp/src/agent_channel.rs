@@ -25,7 +25,7 @@ use std::time::Instant;
 pub const AGENTS: u32 = u32::MAX;
 
 /// Returns the identity that one agent brings to its openings. `node` is its index among the job's.
-pub fn house(secret: crate::Secret, job: [u8; 16], node: u32) -> LocalIdentity {
+pub fn identity(secret: crate::Secret, job: [u8; 16], node: u32) -> LocalIdentity {
     LocalIdentity::new(secret, agent(job, AGENTS, node), true)
 }
 
@@ -41,14 +41,14 @@ fn agent(job: [u8; 16], world: u32, rank: u32) -> ProcessId {
 
 /// Returns the identity to go on with a line by another connection, the `turn`th of them: who has
 /// taken a later one takes no earlier one any more.
-pub fn house_again(mut house: LocalIdentity, turn: u32) -> LocalIdentity {
-    house.me.incarnation = turn;
-    house
+pub fn identity_again(mut identity: LocalIdentity, turn: u32) -> LocalIdentity {
+    identity.me.incarnation = turn;
+    identity
 }
 
 /// Returns the identity that an agent brings to a call to a rank of its node, on behalf of rank
 /// `from`, which does not reach that one and wants to be called.
-pub fn house_of_asking(secret: crate::Secret, job: [u8; 16], from: u32) -> LocalIdentity {
+pub fn identity_of_asking(secret: crate::Secret, job: [u8; 16], from: u32) -> LocalIdentity {
     // As between ranks.
     LocalIdentity::new(secret, agent(job, ASKED, from), false)
 }
@@ -319,15 +319,15 @@ impl AgentChannel {
 #[derive(Debug)]
 pub struct PendingChannels {
     door: Listener,
-    house: LocalIdentity,
+    identity: LocalIdentity,
 }
 
 impl PendingChannels {
     /// Takes calls at `listener`, which does not block.
-    pub fn new(house: LocalIdentity, listener: TcpListener) -> Self {
+    pub fn new(identity: LocalIdentity, listener: TcpListener) -> Self {
         Self {
             door: Listener::new(OwnedFd::from(listener)),
-            house,
+            identity,
         }
     }
 
@@ -342,7 +342,7 @@ impl PendingChannels {
     }
 
     /// Hands the sockets of all who are inside to `watch`, as [`PendingChannels::open`] has done:
-    /// for a porch whose owner is another from now on.
+    /// for a set of pending channels whose owner is another from now on.
     pub fn hand_over(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
         self.door.hand_over(watch);
     }
@@ -360,8 +360,8 @@ impl PendingChannels {
     }
 
     /// Looks for calls, also of those that go on with a line by a further connection: `expected`
-    /// says, of a node and the turn that it names ([`house_again`]), how many messages of it were
-    /// received, if it may come.
+    /// says, of a node and the turn that it names ([`identity_again`]), how many messages of it
+    /// were received, if it may come.
     pub fn look_again(
         &mut self,
         place: usize,
@@ -371,7 +371,7 @@ impl PendingChannels {
             StreamNumber::Small => expected(from.rank, from.incarnation).ok_or(RejectReason::Other),
             _ => Err(RejectReason::Other),
         };
-        let newcomer = self.door.look(place, &self.house, admit)?;
+        let newcomer = self.door.look(place, &self.identity, admit)?;
         let line = AgentChannel::new(newcomer.channel, newcomer.expected);
         Some(((newcomer.from.rank, newcomer.from.incarnation), line))
     }
@@ -417,8 +417,8 @@ impl ChannelConnect {
     ///
     /// # Errors
     /// It cannot even be tried; why.
-    pub fn begin(house: &LocalIdentity, address: SocketAddr, to: u32) -> Result<Self, String> {
-        Self::begin_on(house, (address, to, StreamNumber::Small), 0)
+    pub fn begin(identity: &LocalIdentity, address: SocketAddr, to: u32) -> Result<Self, String> {
+        Self::begin_on(identity, (address, to, StreamNumber::Small), 0)
     }
 
     /// Calls it to go on with a line on which so many messages were received.
@@ -426,20 +426,20 @@ impl ChannelConnect {
     /// # Errors
     /// It cannot even be tried; why.
     pub fn begin_again(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         (address, to): (SocketAddr, u32),
         received: u32,
     ) -> Result<Self, String> {
-        Self::begin_on(house, (address, to, StreamNumber::Small), received)
+        Self::begin_on(identity, (address, to, StreamNumber::Small), received)
     }
 
-    /// Asks rank `to` at an address to call the one that `house` names; for bulk data, or for
+    /// Asks rank `to` at an address to call the one that `identity` names; for bulk data, or for
     /// packets.
     ///
     /// # Errors
     /// It cannot even be tried; why.
     pub fn ask(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         (address, to): (SocketAddr, u32),
         bulk: bool,
     ) -> Result<Self, String> {
@@ -448,15 +448,15 @@ impl ChannelConnect {
         } else {
             StreamNumber::Small
         };
-        Self::begin_on(house, (address, to, stream), 0)
+        Self::begin_on(identity, (address, to, stream), 0)
     }
 
     fn begin_on(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         (address, to, stream): (SocketAddr, u32, StreamNumber),
         received: u32,
     ) -> Result<Self, String> {
-        let line = Connector::begin(house, (address, (to, 0), stream), Instant::now());
+        let line = Connector::begin(identity, (address, (to, 0), stream), Instant::now());
         let call = |line| Self {
             line: Some(line),
             received,

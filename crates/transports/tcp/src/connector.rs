@@ -3,8 +3,8 @@
 //!
 //! Owned by the transport, one per peer and stream that this side opens. Time is an argument. Where
 //! a host between answers that has this side's call and the peer's, and so neither of the two
-//! called ones, it makes this side the called one: the attempt goes on as a stranger's
-//! (`unauthenticated`) that nobody but the peer can be.
+//! called ones, it makes this side the called one: the attempt goes on as an unauthenticated
+//! caller's (`unauthenticated`) that nobody but the peer can be.
 
 use crate::agent_channel::AGENTS;
 use crate::connection::{self, AfterRead, Connection, IoResult};
@@ -45,7 +45,7 @@ pub(crate) enum ConnectFailure {
 #[derive(Debug)]
 pub(crate) struct Connector {
     side: ConnectRole,
-    house: LocalIdentity,
+    identity: LocalIdentity,
     to: (u32, u32),
     stream: StreamNumber,
     begun: Instant,
@@ -118,18 +118,18 @@ pub(crate) fn connect_with(address: &SocketAddr, longest: Option<u32>) -> Result
 impl Connector {
     /// Begins to connect.
     pub(crate) fn begin(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         whom: (SocketAddr, (u32, u32), StreamNumber),
         now: Instant,
     ) -> Result<Self, ConnectFailure> {
-        let longest = (house.me.world == AGENTS).then_some(TCP_SEGMENT);
-        Self::begin_with(house, whom, longest, now)
+        let longest = (identity.me.world == AGENTS).then_some(TCP_SEGMENT);
+        Self::begin_with(identity, whom, longest, now)
     }
 
     /// Begins a call with segments of bounded length; `longest`: bytes of a segment at most, either
     /// side's.
     pub(crate) fn begin_with(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         (address, to, stream): (SocketAddr, (u32, u32), StreamNumber),
         longest: Option<u32>,
         now: Instant,
@@ -139,7 +139,7 @@ impl Connector {
             _ => ConnectFailure::Unreachable,
         })?;
         let (caller, call) =
-            Initiator::call(house, to, stream).map_err(|_| ConnectFailure::Unreachable)?;
+            Initiator::call(identity, to, stream).map_err(|_| ConnectFailure::Unreachable)?;
         Ok(Self {
             side: ConnectRole::Calling(ConnectAttempt {
                 socket,
@@ -147,7 +147,7 @@ impl Connector {
                 call,
                 came: Vec::new(),
             }),
-            house: house.clone(),
+            identity: identity.clone(),
             to,
             stream,
             begun: now,
@@ -204,7 +204,7 @@ impl Connector {
         let calling = match self.side {
             ConnectRole::Calling(calling) => calling,
             ConnectRole::Called(mut peer) => {
-                let next = peer.look(&self.house, admit((self.to, self.stream), expected));
+                let next = peer.look(&self.identity, admit((self.to, self.stream), expected));
                 self.side = ConnectRole::Called(peer);
                 return self.be_called(next);
             }
@@ -230,11 +230,11 @@ impl Connector {
                 IoResult::Over if self.kept => return ConnectStep::Failed(ConnectFailure::Alone),
                 IoResult::Over => return ConnectStep::Failed(ConnectFailure::Cut),
             }
-            match calling.hear_between(&self.house, &mut self.kept) {
+            match calling.hear_between(&self.identity, &mut self.kept) {
                 Ok(false) => {}
                 Ok(true) => {
                     let mut peer = Unauthenticated::new(calling.socket, calling.came, now);
-                    let next = peer.hear(&self.house, admit((self.to, self.stream), expected));
+                    let next = peer.hear(&self.identity, admit((self.to, self.stream), expected));
                     self.side = ConnectRole::Called(peer);
                     return self.be_called(next);
                 }
@@ -303,10 +303,10 @@ impl ConnectAttempt {
     /// Takes what a host between says, if it does. Whether this side is the called one from now on.
     fn hear_between(
         &mut self,
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         kept: &mut bool,
     ) -> Result<bool, HandshakeError> {
-        if matches!(house.me.world, AGENTS | ASKED) {
+        if matches!(identity.me.world, AGENTS | ASKED) {
             return Ok(false);
         }
         while let Some((reason, consumed)) = relay_protocol::heard(&self.came) {
@@ -350,10 +350,10 @@ mod tests {
             rank: 0,
             incarnation: 0,
         };
-        let house = LocalIdentity::new(Secret::generate().unwrap(), me, false);
+        let identity = LocalIdentity::new(Secret::generate().unwrap(), me, false);
         let (address, now) = (listener.local_addr().unwrap(), Instant::now());
         let begin =
-            || Connector::begin(&house, (address, (1, 0), StreamNumber::Small), now).unwrap();
+            || Connector::begin(&identity, (address, (1, 0), StreamNumber::Small), now).unwrap();
         let unheard = begin();
         rustix::net::shutdown(unheard.fd(), rustix::net::Shutdown::Write).unwrap();
         let ConnectStep::Failed(failure) = unheard.step(0, now) else {

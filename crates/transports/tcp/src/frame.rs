@@ -248,7 +248,7 @@ pub const MAGIC: [u8; 8] = *b"garonneT";
 pub const PREFIX: usize = 40;
 /// Bytes of a library's name on the wire, zeros behind it.
 const LIBRARY_BYTES: usize = 24;
-/// Longest opening message: what a stranger may make this side keep.
+/// Longest opening message: what an unauthenticated caller may make this side keep.
 pub const OPENING_MAX: usize = 512;
 /// Clear bytes of a call, which both sides bind into their handshake.
 pub const CALL: usize = PREFIX + 44;
@@ -454,7 +454,7 @@ impl Opening {
 
     /// The message at the beginning of these bytes, for a side that speaks `ours`.
     pub fn decode(bytes: &[u8], ours: Versions) -> ParsedMessage<Self> {
-        // Wrong from the first byte on: a stranger is not waited for.
+        // Wrong from the first byte on: an unauthenticated caller is not waited for.
         let seen = bytes.len().min(MAGIC.len());
         if bytes[..seen] != MAGIC[..seen] {
             return ParsedMessage::Wrong;

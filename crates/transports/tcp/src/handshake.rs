@@ -302,7 +302,7 @@ impl LocalIdentity {
 #[derive(Debug)]
 pub struct Initiator {
     noise: Box<HandshakeState>,
-    house: LocalIdentity,
+    identity: LocalIdentity,
     stream: StreamNumber,
 }
 
@@ -330,22 +330,22 @@ impl Initiator {
     /// # Errors
     /// The system gives no random bytes.
     pub fn call(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         to: (u32, u32),
         stream: StreamNumber,
     ) -> Result<(Self, Vec<u8>), Error> {
         let body = MessageBody::Call {
-            from: house.me,
+            from: identity.me,
             to,
             stream,
-            sealed: house.sealed,
+            sealed: identity.sealed,
             first: [0; FIRST],
         };
-        let mut call = Opening::own(house.versions, body);
+        let mut call = Opening::own(identity.versions, body);
         let clear = call.encode();
         let refused = Error::Resource("the handshake's cryptography has no random bytes");
         let noise =
-            noise(&house.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
+            noise(&identity.secret, &clear[..CALL]).and_then(|noise| noise.build_initiator().ok());
         let Some(mut noise) = noise else {
             return Err(refused);
         };
@@ -356,7 +356,7 @@ impl Initiator {
         }
         let caller = Self {
             noise: Box::new(noise),
-            house: house.clone(),
+            identity: identity.clone(),
             stream,
         };
         Ok((caller, call.encode()))
@@ -371,14 +371,14 @@ impl Initiator {
         bytes: &[u8],
         expected: u32,
     ) -> Result<InitiatorStep, HandshakeError> {
-        let house = self.house;
+        let identity = self.identity;
         let foreign = |theirs, library| HandshakeError::Versions {
-            ours: house.versions,
+            ours: identity.versions,
             theirs,
             library,
         };
-        let (opening, consumed) = match Opening::decode(bytes, house.versions) {
-            ParsedMessage::More => return Ok(InitiatorStep::More(Self { house, ..self })),
+        let (opening, consumed) = match Opening::decode(bytes, identity.versions) {
+            ParsedMessage::More => return Ok(InitiatorStep::More(Self { identity, ..self })),
             ParsedMessage::Wrong => return Err(HandshakeError::Garbage),
             ParsedMessage::Foreign(theirs, library) => return Err(foreign(theirs, library)),
             ParsedMessage::Message(opening, consumed) => (opening, consumed),
@@ -402,8 +402,8 @@ impl Initiator {
         // side has found.
         let sight = TranscriptView {
             stream: self.stream,
-            sealed: house.sealed,
-            version: house.agree(opening.versions, opening.library)?,
+            sealed: identity.sealed,
+            version: identity.agree(opening.versions, opening.library)?,
         };
         let theirs = sight
             .expected(&payload[..said])
@@ -418,7 +418,7 @@ impl Initiator {
             expected: theirs,
             terms: sight.terms(transport),
             consumed,
-            proof: Opening::own(house.versions, MessageBody::Proof(third)).encode(),
+            proof: Opening::own(identity.versions, MessageBody::Proof(third)).encode(),
         })
     }
 }
@@ -453,7 +453,7 @@ pub enum ResponderStep {
     },
 }
 
-fn refusal(house: &LocalIdentity, fault: HandshakeError) -> ResponderStep {
+fn refusal(identity: &LocalIdentity, fault: HandshakeError) -> ResponderStep {
     let reason = match &fault {
         HandshakeError::Versions { .. } => RejectReason::Versions,
         HandshakeError::Library(_) => RejectReason::Library,
@@ -464,7 +464,7 @@ fn refusal(house: &LocalIdentity, fault: HandshakeError) -> ResponderStep {
     };
     ResponderStep::Refused(
         fault,
-        Opening::own(house.versions, MessageBody::Refusal(reason)).encode(),
+        Opening::own(identity.versions, MessageBody::Refusal(reason)).encode(),
     )
 }
 
@@ -475,17 +475,17 @@ impl Responder {
     /// # Errors
     /// What came is no call of this job.
     pub fn hear(
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         bytes: &[u8],
         admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
     ) -> Result<ResponderStep, HandshakeError> {
-        let refusal = |fault| Ok(refusal(house, fault));
-        let (opening, consumed) = match Opening::decode(bytes, house.versions) {
+        let refusal = |fault| Ok(refusal(identity, fault));
+        let (opening, consumed) = match Opening::decode(bytes, identity.versions) {
             ParsedMessage::More => return Ok(ResponderStep::More),
             ParsedMessage::Wrong => return Err(HandshakeError::Garbage),
             ParsedMessage::Foreign(theirs, library) => {
                 return refusal(HandshakeError::Versions {
-                    ours: house.versions,
+                    ours: identity.versions,
                     theirs,
                     library,
                 });
@@ -505,7 +505,7 @@ impl Responder {
         if opening.library != LibraryName::own() {
             return refusal(HandshakeError::Library(opening.library));
         }
-        let me = &house.me;
+        let me = &identity.me;
         let is_asked = from.world == ASKED && me.world != AGENTS;
         if (from.job, to) != (me.job, (me.rank, me.incarnation))
             || !(from.world == me.world || is_asked)
@@ -514,11 +514,11 @@ impl Responder {
         }
         // Who only asks for a call sends nothing that would be sealed, and does not know what the
         // ranks have agreed on.
-        if sealed != house.sealed && !is_asked {
+        if sealed != identity.sealed && !is_asked {
             return refusal(HandshakeError::Refused(RejectReason::Sealing));
         }
         let noise =
-            noise(&house.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
+            noise(&identity.secret, &bytes[..CALL]).and_then(|noise| noise.build_responder().ok());
         let mut noise = noise.ok_or(HandshakeError::NotAuthentic)?;
         let mut nothing = [0; FIRST];
         // Only hashes so far: who does not know the secret costs no more.
@@ -533,7 +533,7 @@ impl Responder {
         let sight = TranscriptView {
             stream,
             sealed,
-            version: house.agree(opening.versions, opening.library)?,
+            version: identity.agree(opening.versions, opening.library)?,
         };
         let mut second = [0; SECOND];
         match noise.write_message(&sight.with(expected), &mut second) {
@@ -543,13 +543,13 @@ impl Responder {
         let callee = Self {
             from,
             stream,
-            ours: house.versions,
+            ours: identity.versions,
             transport: transport(noise)?,
             sight,
         };
         Ok(ResponderStep::Answered {
             callee: Box::new(callee),
-            answer: Opening::own(house.versions, MessageBody::Answer(second)).encode(),
+            answer: Opening::own(identity.versions, MessageBody::Answer(second)).encode(),
             consumed,
         })
     }

@@ -63,56 +63,56 @@ mod tests {
 
     #[test]
     fn small_messages_are_told_of_before_bulk_data_move_but_not_twice_without_any() {
-        let (mut brisk, mut went_first) = (LatencyPriority::default(), false);
-        assert!(!brisk.goes_first(&mut went_first), "nothing small came");
-        brisk.small(&PacketHeader {
+        let (mut priority, mut went_first) = (LatencyPriority::default(), false);
+        assert!(!priority.goes_first(&mut went_first), "nothing small came");
+        priority.small(&PacketHeader {
             kind: PacketKind::Eager as u8,
             ..PacketHeader::default()
         });
-        assert!(brisk.goes_first(&mut went_first));
+        assert!(priority.goes_first(&mut went_first));
         // What moves meanwhile may be another's, or go the other way.
-        brisk.slice(Instant::now);
-        assert!(!brisk.goes_first(&mut went_first));
-        assert!(brisk.goes_first(&mut false), "another peer's");
+        priority.slice(Instant::now);
+        assert!(!priority.goes_first(&mut went_first));
+        assert!(priority.goes_first(&mut false), "another peer's");
     }
 
     #[test]
     fn slices_are_shorter_yet_where_bulk_data_yield() {
-        let mut brisk = LatencyPriority::default();
-        brisk.yields(true);
-        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
-        brisk.small(&PacketHeader {
+        let mut priority = LatencyPriority::default();
+        priority.yields(true);
+        assert_eq!(priority.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        priority.small(&PacketHeader {
             kind: PacketKind::Eager as u8,
             ..PacketHeader::default()
         });
-        assert_eq!(brisk.slice(Instant::now), TCP_SLICE_YIELDING);
-        brisk.yields(false);
-        assert_eq!(brisk.slice(Instant::now), TCP_SLICE);
+        assert_eq!(priority.slice(Instant::now), TCP_SLICE_YIELDING);
+        priority.yields(false);
+        assert_eq!(priority.slice(Instant::now), TCP_SLICE);
     }
 
     #[test]
     fn a_small_message_keeps_slices_short_for_a_while_and_no_clock_is_read_without_one() {
         let begun = Instant::now();
-        let mut brisk = LatencyPriority::default();
-        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        let mut priority = LatencyPriority::default();
+        assert_eq!(priority.slice(|| unreachable!()), TCP_SLICE_ALONE);
         let packet = |kind: PacketKind| PacketHeader {
             kind: kind as u8,
             ..PacketHeader::default()
         };
-        brisk.small(&packet(PacketKind::Fin));
-        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
-        brisk.small(&packet(PacketKind::Eager));
+        priority.small(&packet(PacketKind::Fin));
+        assert_eq!(priority.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        priority.small(&packet(PacketKind::Eager));
         // It counts from when bulk data moves.
         let after = |part: u32| move || begun + TCP_LATENCY_PRIORITY_FOR * part / 4;
         for part in [8, 9, 11] {
-            assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
+            assert_eq!(priority.slice(after(part)), TCP_SLICE, "{part}");
         }
-        brisk.small(&packet(PacketKind::Eager));
-        brisk.small(&packet(PacketKind::Fin));
+        priority.small(&packet(PacketKind::Eager));
+        priority.small(&packet(PacketKind::Fin));
         for part in [11, 14] {
-            assert_eq!(brisk.slice(after(part)), TCP_SLICE, "{part}");
+            assert_eq!(priority.slice(after(part)), TCP_SLICE, "{part}");
         }
-        assert_eq!(brisk.slice(after(15)), TCP_SLICE_ALONE);
-        assert_eq!(brisk.slice(|| unreachable!()), TCP_SLICE_ALONE);
+        assert_eq!(priority.slice(after(15)), TCP_SLICE_ALONE);
+        assert_eq!(priority.slice(|| unreachable!()), TCP_SLICE_ALONE);
     }
 }

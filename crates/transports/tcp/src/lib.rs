@@ -9,8 +9,8 @@
 //! go from user memory to user memory (`bulk`). Sockets never block; their readiness is in one
 //! epoll, in which a rank also sleeps (`epoll_wake`).
 //!
-//! Bounded by the log of each peer spoken to, the strangers at the door, and `limits`. No room is
-//! `ClaimError::Full`. Peers that are gone are told once.
+//! Bounded by the log of each peer spoken to, the unauthenticated callers at the door, and
+//! `limits`. No room is `ClaimError::Full`. Peers that are gone are told once.
 
 #![deny(unsafe_code)]
 
@@ -145,12 +145,12 @@ impl std::fmt::Debug for TcpTransport {
 }
 
 impl TcpTransport {
-    /// The transport of the rank that `house` names, which listens on `listener`.
+    /// The transport of the rank that `identity` names, which listens on `listener`.
     ///
     /// # Errors
     /// The system lacks what it needs.
     pub fn new(
-        house: LocalIdentity,
+        identity: LocalIdentity,
         hosts: Arc<dyn PeerDirectory>,
         listener: TcpListener,
     ) -> Result<Self, Error> {
@@ -162,7 +162,7 @@ impl TcpTransport {
             })?;
         let world = hosts.size();
         let listener = Listener::new(OwnedFd::from(listener));
-        let connections = Connections::new(house, hosts, listener);
+        let connections = Connections::new(identity, hosts, listener);
         let wake = Arc::new(EpollWake::new()?);
         let table = ConnectionTable::default();
         connections.show(&table);

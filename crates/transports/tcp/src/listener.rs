@@ -146,11 +146,11 @@ impl Listener {
     pub(crate) fn look(
         &mut self,
         place: usize,
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
     ) -> Option<Authenticated> {
         let stranger = self.strangers.get_mut(place)?.as_mut()?;
-        match stranger.look(house, admit) {
+        match stranger.look(identity, admit) {
             HandshakeProgress::Stays => None,
             HandshakeProgress::Leaves(fault) => {
                 let from = rustix::net::getpeername(stranger.socket()).ok().flatten();

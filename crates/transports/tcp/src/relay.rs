@@ -1,13 +1,14 @@
 //! Connections between ranks whose hosts have no network in common, passed on by a third host.
 //!
 //! Owned by an agent of that host. Whoever calls makes the same call as at the rank itself; it
-//! shows the job's secret, so strangers get no further, and names the rank. Where this host reaches
-//! that one, all its addresses are called at once, and the first that takes it is gone on with.
-//! Where it does not, the two are to meet here: the call is kept, its caller told so, until the
-//! other calls its caller here, too, and the two are joined (`pending_pairs`). From then on bytes
-//! are moved both ways as they come, a buffer at a time in each direction (`relayed_connection`):
-//! the ranks prove themselves to each other, and replay what a broken passage has lost, as on any
-//! connection. Never blocks; a [`Relay::turn`] moves a bounded number of bytes.
+//! shows the job's secret, so unauthenticated callers get no further, and names the rank. Where
+//! this host reaches that one, all its addresses are called at once, and the first that takes it is
+//! gone on with. Where it does not, the two are to meet here: the call is kept, its caller told so,
+//! until the other calls its caller here, too, and the two are joined (`pending_pairs`). From then
+//! on bytes are moved both ways as they come, a buffer at a time in each direction
+//! (`relayed_connection`): the ranks prove themselves to each other, and replay what a broken
+//! passage has lost, as on any connection. Never blocks; a [`Relay::turn`] moves a bounded number
+//! of bytes.
 
 mod pending_pairs;
 mod relayed_connection;
@@ -80,7 +81,7 @@ pub struct Relay {
     clock: TimerFd,
     secret: Secret,
     job: [u8; 16],
-    passages: Vec<Option<RelayedConnection>>,
+    relayed_connections: Vec<Option<RelayedConnection>>,
     halves: PendingPairs,
     /// When it is next looked for those who say nothing, while there may be some.
     listens: Option<Instant>,
@@ -122,7 +123,7 @@ impl Relay {
             clock,
             secret,
             job,
-            passages: Vec::new(),
+            relayed_connections: Vec::new(),
             halves: PendingPairs::default(),
             listens: None,
             rings: None,
@@ -146,8 +147,11 @@ impl Relay {
     }
 
     /// How many passages there are, and how many there have been.
-    pub fn passages(&self) -> (usize, u64) {
-        (self.passages.iter().flatten().count(), self.begun)
+    pub fn relayed_connections(&self) -> (usize, u64) {
+        (
+            self.relayed_connections.iter().flatten().count(),
+            self.begun,
+        )
     }
 
     /// Does what is to be done, as far as a turn goes; `lead` says where a call from one rank to
@@ -174,16 +178,16 @@ impl Relay {
     /// joined with a host that is gone without a word.
     fn keep_time(&mut self, now: Instant) {
         for place in self.halves.overdue(now) {
-            self.passages[place] = None;
+            self.relayed_connections[place] = None;
         }
         if self.listens.is_some_and(|at| now >= at) {
             self.listens = None;
-            for passage in &mut self.passages {
-                let (waits, over) = passage
+            for relayed in &mut self.relayed_connections {
+                let (waits, over) = relayed
                     .as_mut()
-                    .map_or((false, false), |passage| passage.listen(now));
+                    .map_or((false, false), |relayed| relayed.listen(now));
                 if over {
-                    let called = passage.take().and_then(|passage| passage.silent_called());
+                    let called = relayed.take().and_then(|relayed| relayed.silent_called());
                     // By then the call had got there: what is lost may be longer packets.
                     if let Some(called) = called
                         && fell_again(&mut self.silent, called, now)
@@ -212,10 +216,10 @@ impl Relay {
                 continue;
             }
             let place = self.place(now, lead);
-            let passage = RelayedConnection::Hearing(UnreadCall::new(caller, now));
+            let relayed = RelayedConnection::Hearing(UnreadCall::new(caller, now));
             self.begun += 1;
             self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
-            self.keep(place, false, passage);
+            self.keep(place, false, relayed);
         }
     }
 
@@ -224,22 +228,23 @@ impl Relay {
     fn place(&mut self, now: Instant, lead: &dyn Fn(u32, u32) -> RelayDirection) -> usize {
         if let Some(crowded) = self.crowded() {
             self.look((crowded, now), lead);
-            self.passages[crowded].take_if(|passage| passage.unheard().is_some());
+            self.relayed_connections[crowded].take_if(|relayed| relayed.unheard().is_some());
         }
-        let free = self.passages.iter().position(Option::is_none);
+        let free = self.relayed_connections.iter().position(Option::is_none);
         free.unwrap_or_else(|| {
-            self.passages.push(None);
-            self.passages.len() - 1
+            self.relayed_connections.push(None);
+            self.relayed_connections.len() - 1
         })
     }
 
     /// Returns the call that gives way if there are too many who have not said whom they call: of
     /// the side from which most of them have called, who has been silent for the longest. A rank
-    /// that computes may be silent for as long as strangers are, but does not come in crowds.
+    /// that computes may be silent for as long as unauthenticated callers are, but does not come in
+    /// crowds.
     fn crowded(&self) -> Option<usize> {
-        let places = self.passages.iter().enumerate();
+        let places = self.relayed_connections.iter().enumerate();
         let unheard: Vec<(&UnreadCall, usize)> = places
-            .filter_map(|(place, passage)| Some((passage.as_ref()?.unheard()?, place)))
+            .filter_map(|(place, relayed)| Some((relayed.as_ref()?.unheard()?, place)))
             .collect();
         let mut counts = HashMap::new();
         for (unheard, _) in &unheard {
@@ -255,50 +260,61 @@ impl Relay {
     /// Returns whether one more has room that has said whom it calls, beside those who have; if
     /// there is none, who has waited for the longest gives way, unless that is this one's own call.
     fn makes_room(&mut self, own: Option<&PendingCall>) -> bool {
-        let heard = |passage: &&RelayedConnection| passage.unheard().is_none();
-        if self.passages.iter().flatten().filter(heard).count() < RELAYED_CONNECTIONS_MAX {
+        let heard = |relayed: &&RelayedConnection| relayed.unheard().is_none();
+        if self
+            .relayed_connections
+            .iter()
+            .flatten()
+            .filter(heard)
+            .count()
+            < RELAYED_CONNECTIONS_MAX
+        {
             return true;
         }
         let oldest = self.halves.give_way(own);
         if let Some(oldest) = oldest {
-            self.passages[oldest] = None;
+            self.relayed_connections[oldest] = None;
         }
         oldest.is_some()
     }
 
     fn look(&mut self, (place, now): (usize, Instant), lead: &dyn Fn(u32, u32) -> RelayDirection) {
-        let Some(passage) = self.passages.get_mut(place).and_then(Option::take) else {
+        let Some(relayed) = self
+            .relayed_connections
+            .get_mut(place)
+            .and_then(Option::take)
+        else {
             return;
         };
-        let waited = match &passage {
-            RelayedConnection::Waiting(half) => Some(half.errand),
+        let waited = match &relayed {
+            RelayedConnection::Waiting(half) => Some(half.pair),
             _ => None,
         };
-        let was_unheard = passage.unheard().is_some();
-        let mut passage = Some(passage);
+        let was_unheard = relayed.unheard().is_some();
+        let mut relayed = Some(relayed);
         // What a step has brought about the next one uses: a connection of the same host stands at
         // once.
         for _ in 0..3 {
-            let Some(one) = passage.take() else { break };
+            let Some(one) = relayed.take() else { break };
             let (next, more) = one.look((&self.secret, self.job, &self.brief), lead);
-            passage = next;
+            relayed = next;
             if !more {
                 break;
             }
         }
-        match (passage, waited) {
+        match (relayed, waited) {
             (Some(RelayedConnection::Waiting(half)), None) => self.meet(place, half, now),
-            (Some(passage), _) => {
-                let newly_heard = was_unheard && passage.unheard().is_none();
+            (Some(relayed), _) => {
+                let newly_heard = was_unheard && relayed.unheard().is_none();
                 if newly_heard && !self.makes_room(None) {
                     return;
                 }
-                if passage.flows() {
+                if relayed.flows() {
                     self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
                 }
-                self.keep(place, true, passage);
+                self.keep(place, true, relayed);
             }
-            (None, Some(errand)) => self.halves.leave(&errand, place),
+            (None, Some(pair)) => self.halves.leave(&pair, place),
             (None, None) => {}
         }
     }
@@ -306,9 +322,13 @@ impl Relay {
     /// A call that is to be met here is joined with the one that it waits for, if that is here, or
     /// kept.
     fn meet(&mut self, place: usize, half: RelayedSide, now: Instant) {
-        let errand = half.errand;
-        match self.halves.come(errand, place, now) {
-            PairResult::With(other) => match self.passages.get_mut(other).and_then(Option::take) {
+        let pair = half.pair;
+        match self.halves.come(pair, place, now) {
+            PairResult::With(other) => match self
+                .relayed_connections
+                .get_mut(other)
+                .and_then(Option::take)
+            {
                 Some(RelayedConnection::Waiting(other)) if other.is_there() => {
                     self.listens.get_or_insert(now + TCP_SILENCE_CHECK);
                     if let Some(joined) = half.join(other) {
@@ -320,22 +340,22 @@ impl Relay {
             },
             PairResult::Waits(before) => {
                 if let Some(before) = before {
-                    self.passages[before] = None;
+                    self.relayed_connections[before] = None;
                 }
-                if self.makes_room(Some(&errand)) && half.tell() {
+                if self.makes_room(Some(&pair)) && half.tell() {
                     self.keep(place, true, RelayedConnection::Waiting(half));
                 }
-                if self.passages[place].is_none() {
-                    self.halves.leave(&errand, place);
+                if self.relayed_connections[place].is_none() {
+                    self.halves.leave(&pair, place);
                 }
             }
         }
     }
 
     /// Watches a passage's sockets for what it waits for now. `known`: they may be watched already.
-    fn keep(&mut self, place: usize, known: bool, passage: RelayedConnection) {
+    fn keep(&mut self, place: usize, known: bool, relayed: RelayedConnection) {
         let data = EventData::new_u64(place as u64);
-        for (socket, flags) in passage.watched() {
+        for (socket, flags) in relayed.watched() {
             if flags.is_empty() {
                 // The kernel tells of ends and failures of all that it knows, again and again.
                 let _ = epoll::delete(&self.epoll, socket);
@@ -346,7 +366,7 @@ impl Relay {
                 return;
             }
         }
-        self.passages[place] = Some(passage);
+        self.relayed_connections[place] = Some(relayed);
     }
 }
 

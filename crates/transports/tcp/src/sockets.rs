@@ -28,7 +28,7 @@ pub(crate) enum EpollTarget {
     /// The bell by which threads of this process wake the rank.
     Bell,
     /// A caller that has not proved itself, by its place.
-    Stranger(usize),
+    Unauthenticated(usize),
     /// A connection of a peer, or a call to it.
     Peer(Peer, StreamNumber),
 }
@@ -39,7 +39,7 @@ impl EpollTarget {
         EventData::new_u64(match self {
             Self::Listener => 0,
             Self::Bell => 1,
-            Self::Stranger(place) => 2 | (place as u64) << 8,
+            Self::Unauthenticated(place) => 2 | (place as u64) << 8,
             Self::Peer(peer, stream) => (3 + u64::from(stream.code())) | (u64::from(peer) << 8),
         })
     }
@@ -47,7 +47,7 @@ impl EpollTarget {
     /// Returns whose turn is first; below [`TURNS`].
     pub(crate) fn turn(self) -> u8 {
         match self {
-            Self::Stranger(_) => 0,
+            Self::Unauthenticated(_) => 0,
             Self::Listener => 1,
             Self::Bell | Self::Peer(..) => 2,
         }
@@ -59,7 +59,7 @@ impl EpollTarget {
         match kind {
             0 => Self::Listener,
             1 => Self::Bell,
-            2 => Self::Stranger(index as usize),
+            2 => Self::Unauthenticated(index as usize),
             _ => {
                 let stream = StreamNumber::from_code((kind - 3) as u8);
                 Self::Peer(index as Peer, stream.unwrap_or(StreamNumber::Small))

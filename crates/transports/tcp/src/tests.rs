@@ -21,7 +21,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
+fn identity(secret: &Secret, rank: Peer) -> LocalIdentity {
     let me = ProcessId {
         job: [1; 16],
         world: 0,
@@ -38,7 +38,7 @@ struct Stage {
     secret: Secret,
     second: TcpListener,
     address: SocketAddr,
-    book: Arc<TestDirectory>,
+    directory: Arc<TestDirectory>,
 }
 
 fn stage() -> Stage {
@@ -46,17 +46,17 @@ fn stage() -> Stage {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (listener, second) = (listen(any).unwrap(), listen(any).unwrap());
     let address = listener.local_addr().unwrap();
-    let book = Arc::new(TestDirectory {
+    let directory = Arc::new(TestDirectory {
         incarnation: |peer| peer,
         ..TestDirectory::at([address, second.local_addr().unwrap()])
     });
-    let transport = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
+    let transport = TcpTransport::new(identity(&secret, 0), directory.clone(), listener).unwrap();
     Stage {
         transport,
         secret,
         second,
         address,
-        book,
+        directory,
     }
 }
 
@@ -131,7 +131,7 @@ impl Stage {
     }
 
     fn caller(&self, stream: StreamNumber) -> (TcpStream, Initiator, Vec<u8>) {
-        let (caller, call) = Initiator::call(&house(&self.secret, 1), (0, 0), stream).unwrap();
+        let (caller, call) = Initiator::call(&identity(&self.secret, 1), (0, 0), stream).unwrap();
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_nodelay(true).unwrap();
         (socket, caller, call)
@@ -355,10 +355,10 @@ fn a_replayed_call_and_a_wrong_proof_open_nothing() {
 }
 
 #[test]
-fn strangers_without_the_secret_are_cut_at_once() {
+fn unauthenticated_callers_without_the_secret_are_cut_at_once() {
     let mut stage = stage();
     let other = Secret::generate().unwrap();
-    let (_, call) = Initiator::call(&house(&other, 1), (0, 0), StreamNumber::Small).unwrap();
+    let (_, call) = Initiator::call(&identity(&other, 1), (0, 0), StreamNumber::Small).unwrap();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4000], &call] {
         let mut socket = TcpStream::connect(stage.address).unwrap();
         socket.write_all(bytes).unwrap();
@@ -389,30 +389,31 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
 }
 
 #[test]
-fn an_honest_peer_gets_through_a_flood_of_strangers() {
+fn an_honest_peer_gets_through_a_flood_of_unauthenticated_callers() {
     let mut stage = stage();
     let mut crowd = Vec::new();
     let more = |crowd: &mut Vec<TcpStream>| {
         for n in 0..20 {
             // The kernel's queue may be full: then the flood is at its best.
-            let Ok(mut stranger) =
+            let Ok(mut unauthenticated) =
                 TcpStream::connect_timeout(&stage.address, Duration::from_millis(200))
             else {
                 continue;
             };
             let _ = match n % 4 {
-                0 => stranger.write_all(&[n; 3000]),
-                1 => stranger.write_all(&frame::MAGIC[..5]),
-                2 => stranger.write_all(&frame::MAGIC),
+                0 => unauthenticated.write_all(&[n; 3000]),
+                1 => unauthenticated.write_all(&frame::MAGIC[..5]),
+                2 => unauthenticated.write_all(&frame::MAGIC),
                 _ => Ok(()),
             };
-            crowd.push(stranger);
+            crowd.push(unauthenticated);
         }
     };
     more(&mut crowd);
     let secret = stage.secret.clone();
     let second = stage.second.try_clone().unwrap();
-    let mut peer = TcpTransport::new(house(&secret, 1), stage.book.clone(), second).unwrap();
+    let mut peer =
+        TcpTransport::new(identity(&secret, 1), stage.directory.clone(), second).unwrap();
     let mut told = RecordedEvents::default();
     let mut sent = 0;
     for round in 0..100_000 {
@@ -473,20 +474,20 @@ fn refuse(reason: RejectReason) -> (RecordedEvents, Vec<(Peer, HandshakeError)>)
     socket.write_all(&refusal).unwrap();
     stage.until(&mut told, |told| !told.gone.is_empty());
     assert_eq!(told.gone, [1]);
-    let refused = stage.book.refused.lock().unwrap().clone();
+    let refused = stage.directory.refused.lock().unwrap().clone();
     stage.transport.sever();
     (told, refused)
 }
 
 fn native(secret: &Secret, rank: Peer) -> LocalIdentity {
-    let mut house = house(secret, rank);
-    house.me.incarnation = 0;
-    house
+    let mut identity = identity(secret, rank);
+    identity.me.incarnation = 0;
+    identity
 }
 
 #[test]
 fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways() {
-    use crate::agent_channel::{ChannelConnect, ConnectOutcome, house_of_asking};
+    use crate::agent_channel::{ChannelConnect, ConnectOutcome, identity_of_asking};
     let secret = Secret::generate().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let (first, second, closed) = (
@@ -498,13 +499,13 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     // Where the second rank is not to be reached.
     let nowhere = closed.local_addr().unwrap();
     drop(closed);
-    let book = |other| {
+    let directory = |other| {
         Arc::new(TestDirectory {
             hidden: true,
             ..TestDirectory::at([here, other])
         })
     };
-    let (asking, asked) = (book(nowhere), book(there));
+    let (asking, asked) = (directory(nowhere), directory(there));
     let mut transports = [
         TcpTransport::new(native(&secret, 0), asking.clone(), first).unwrap(),
         TcpTransport::new(native(&secret, 1), asked, second).unwrap(),
@@ -516,8 +517,8 @@ fn a_peer_that_takes_no_calls_is_asked_for_its_own_and_messages_flow_both_ways()
     for _ in 0..100_000 {
         for (peer, bulk) in std::mem::take(&mut *asking.asked.lock().unwrap()) {
             assert_eq!((peer, bulk), (1, false));
-            let house = house_of_asking(secret.clone(), [1; 16], 0);
-            calls.push(ChannelConnect::ask(&house, (there, 1), bulk).unwrap());
+            let identity = identity_of_asking(secret.clone(), [1; 16], 0);
+            calls.push(ChannelConnect::ask(&identity, (there, 1), bulk).unwrap());
         }
         calls.retain_mut(|call| matches!(call.look(), ConnectOutcome::Waits));
         for (transport, told) in transports.iter_mut().zip(&mut told) {

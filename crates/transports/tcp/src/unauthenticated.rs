@@ -75,7 +75,7 @@ impl Unauthenticated {
     /// of its is expected next.
     pub(crate) fn look(
         &mut self,
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
     ) -> HandshakeProgress {
         if self.came.len() < 2 * OPENING_MAX {
@@ -85,17 +85,17 @@ impl Unauthenticated {
                 IoResult::Over => return HandshakeProgress::Leaves(None),
             }
         }
-        self.hear(house, admit)
+        self.hear(identity, admit)
     }
 
     /// Handles what is here already.
     pub(crate) fn hear(
         &mut self,
-        house: &LocalIdentity,
+        identity: &LocalIdentity,
         admit: impl FnOnce(&ProcessId, StreamNumber) -> Result<u32, RejectReason>,
     ) -> HandshakeProgress {
         if self.callee.is_none() {
-            match Responder::hear(house, &self.came, admit) {
+            match Responder::hear(identity, &self.came, admit) {
                 Ok(ResponderStep::More) => return HandshakeProgress::Stays,
                 Ok(ResponderStep::Refused(fault, bytes)) => {
                     connection::send(&self.socket, &bytes, AfterRead::Nothing);

@@ -49,10 +49,10 @@ fn a_million_ranks_that_are_never_spoken_with_cost_nothing() {
         rank: 3,
         incarnation: 0,
     };
-    let house = LocalIdentity::new(Secret::generate().expect("randomness"), me, false);
+    let identity = LocalIdentity::new(Secret::generate().expect("randomness"), me, false);
     let port = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).expect("a port");
     let before = written();
-    let mut transport = TcpTransport::new(house, Arc::new(Many), port).expect("a transport");
+    let mut transport = TcpTransport::new(identity, Arc::new(Many), port).expect("a transport");
     transport.drive();
     let after = written();
     println!("{} bytes", after - before);

@@ -13,7 +13,7 @@ struct Model {
 }
 
 impl Model {
-    fn gate(&self) -> CounterBarrier<'_> {
+    fn barrier(&self) -> CounterBarrier<'_> {
         CounterBarrier {
             arrived: &self.arrived,
             epoch: &self.words[0],
@@ -37,10 +37,10 @@ impl Model {
             }
             // SAFETY: loom checks that nobody else accesses the cell meanwhile.
             self.cells[me].with_mut(|cell| unsafe { *cell = number });
-            if let Arrival::Last(words) = self.gate().arrive(7) {
-                self.gate().open(number, words);
+            if let Arrival::Last(words) = self.barrier().arrive(7) {
+                self.barrier().open(number, words);
             }
-            while !self.gate().passed(number) {
+            while !self.barrier().passed(number) {
                 loom::thread::yield_now();
             }
             for cell in &self.cells {
@@ -172,7 +172,7 @@ impl Own {
     fn take_part(&self, me: usize) {
         for number in 1..=3u32 {
             let (arrived, words) = &self.gates[(number & 1) as usize];
-            let gate = CounterBarrier {
+            let barrier = CounterBarrier {
                 arrived,
                 epoch: &words[0],
                 odd: &words[1],
@@ -181,10 +181,10 @@ impl Own {
             let cells = &self.cells[(number & 1) as usize];
             // SAFETY: loom checks that nobody else accesses the cell meanwhile.
             cells[me].with_mut(|cell| unsafe { *cell = number });
-            if let Arrival::Last(words) = gate.arrive(7) {
-                gate.open(number, words);
+            if let Arrival::Last(words) = barrier.arrive(7) {
+                barrier.open(number, words);
             }
-            while !gate.passed(number) {
+            while !barrier.passed(number) {
                 loom::thread::yield_now();
             }
             for cell in cells {
@@ -199,10 +199,10 @@ impl Own {
 fn two_rounds_are_enough_for_a_collective_of_its_own_in_which_all_wait_for_all() {
     loom::model(|| {
         let zero = || AtomicU32::new(0);
-        let gate = || (AtomicU64::new(0), [zero(), zero()]);
+        let barrier = || (AtomicU64::new(0), [zero(), zero()]);
         let cells = || [Cell::new(0), Cell::new(0)];
         let own = Arc::new(Own {
-            gates: [gate(), gate()],
+            gates: [barrier(), barrier()],
             cells: [cells(), cells()],
         });
         let other = own.clone();

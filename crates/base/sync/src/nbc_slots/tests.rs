@@ -102,9 +102,9 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                 }
                 put(&rounds, me, number, len_of(number));
                 rounds.flag(me, number).raise(number, 5);
-                if let Arrival::Last(words) = rounds.gate(number).arrive(5) {
+                if let Arrival::Last(words) = rounds.barrier(number).arrive(5) {
                     assert_eq!(words, Agreement::Same);
-                    rounds.gate(number).open(number, words);
+                    rounds.barrier(number).open(number, words);
                 }
                 member.open.push(number);
                 member.next += 1;
@@ -115,7 +115,7 @@ fn members_that_come_and_leave_in_any_order_find_what_was_put_down_and_all_get_t
                 let first = number % members;
                 let come = match number % 3 {
                     0 => rounds.flag(first, number).raised(number).is_some(),
-                    1 => rounds.gate(number).passed(number),
+                    1 => rounds.barrier(number).passed(number),
                     _ => (0..members)
                         .all(|other| rounds.flag(other, number).raised(number).is_some()),
                 };
@@ -152,21 +152,21 @@ fn members_that_bring_different_words_are_told_in_that_number_and_in_no_other() 
     let memory = Segment::anonymous(NbcSlots::bytes(2, NbcLayout::common(0))).unwrap();
     let rounds = NbcSlots::new(memory, 2, NbcLayout::common(0)).unwrap();
     for number in 1..40u32 {
-        let gate = rounds.gate(number);
+        let barrier = rounds.barrier(number);
         assert!(is_free(number, ROUNDS, rounds.through()));
         let odd = number.is_multiple_of(5);
-        assert_eq!(gate.arrive(9), Arrival::Early);
-        assert!(!gate.passed(number));
-        let Arrival::Last(words) = gate.arrive(9 + u32::from(odd)) else {
+        assert_eq!(barrier.arrive(9), Arrival::Early);
+        assert!(!barrier.passed(number));
+        let Arrival::Last(words) = barrier.arrive(9 + u32::from(odd)) else {
             panic!("two of two have come")
         };
-        gate.open(number, words);
-        assert_eq!(gate.words(number) == Agreement::Different, odd);
+        barrier.open(number, words);
+        assert_eq!(barrier.words(number) == Agreement::Different, odd);
         assert!(!is_free(number + ROUNDS, ROUNDS, rounds.through()));
         assert!((0..2).all(|member| rounds.exit(member).leave(number) == SlotDemand::No));
     }
     rounds.clear();
-    assert!(!rounds.gate(1).passed(1) && rounds.through() == 0);
+    assert!(!rounds.barrier(1).passed(1) && rounds.through() == 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::facade::{Cell, Notify};
 use loom::sync::Arc;
 
-/// Memory that another process writes, a bell for whoever said that it sleeps, and the seat of the
+/// Memory that another process writes, a bell for whoever said that it sleeps, and the slot of the
 /// one that lent its look.
 struct Model {
     looks: PolledPredicates,
@@ -12,7 +12,7 @@ struct Model {
     armed: AtomicU32,
     over: AtomicU32,
     bell: Notify,
-    seat: Notify,
+    slot: Notify,
 }
 
 impl Model {
@@ -23,7 +23,7 @@ impl Model {
             armed: AtomicU32::new(0),
             over: AtomicU32::new(0),
             bell: Notify::new(),
-            seat: Notify::new(),
+            slot: Notify::new(),
         })
     }
 
@@ -40,7 +40,7 @@ impl Model {
         let mut look = || self.written.load(Ordering::Acquire) == 1;
         self.looks.register(&mut look, |lent| {
             while !lent.poll() {
-                self.seat.wait();
+                self.slot.wait();
             }
         });
         self.over.store(1, Ordering::SeqCst);
@@ -52,7 +52,7 @@ impl Model {
         while self.over.load(Ordering::SeqCst) == 0 {
             self.armed.store(1, Ordering::SeqCst);
             if !self.looks.is_empty() {
-                self.looks.poll_all(|_| self.seat.notify());
+                self.looks.poll_all(|_| self.slot.notify());
             }
             self.bell.wait();
         }

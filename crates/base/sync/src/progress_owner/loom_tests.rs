@@ -46,15 +46,15 @@ fn a_helper_is_never_at_the_engine_together_with_a_thread_that_promised_to_be_al
 #[test]
 fn what_is_lent_has_a_helper_or_the_lender_knows_that_it_has_gone() {
     loom::model(|| {
-        let gate = Arc::new(ProgressOwner::new());
-        let helper = gate.clone();
+        let owner = Arc::new(ProgressOwner::new());
+        let helper = owner.clone();
         let thread = loom::thread::spawn(move || helper.retire() || helper.enter().is_some());
-        let lent = gate.release();
+        let lent = owner.release();
         thread.join().unwrap();
-        assert_eq!(lent, !gate.is_deserted() && !gate.is_held_by_program());
+        assert_eq!(lent, !owner.is_deserted() && !owner.is_held_by_program());
         if !lent {
-            gate.note_progress_thread();
-            assert!(gate.release() && gate.enter().is_some());
+            owner.note_progress_thread();
+            assert!(owner.release() && owner.enter().is_some());
         }
     });
 }

@@ -22,7 +22,7 @@ fn slot_at(address: *mut u8) -> usize {
     address as usize / UNIT - 1
 }
 
-/// A lane's writer and its run, as an outlet has them.
+/// A lane's writer and its run, as a producer has them.
 struct Out {
     writer: RingWriter<Model>,
     run: Arc<BatchCursor>,
@@ -74,7 +74,7 @@ impl Out {
     }
 }
 
-/// The reader of a lane as its intake has it.
+/// The reader of a lane as its consumer has it.
 struct In {
     reader: RingReader<Model>,
     ready: NextRecord<usize>,
@@ -112,7 +112,7 @@ impl In {
 fn a_run_and_the_rest_of_its_lane_are_one_order() {
     loom::model(|| {
         let model = Model::new();
-        let mut intake = In::new(&model);
+        let mut consumer = In::new(&model);
         let mut out = Out::new(&model);
         let thread = loom::thread::spawn(move || {
             // Opened for more than it takes.
@@ -126,11 +126,11 @@ fn a_run_and_the_rest_of_its_lane_are_one_order() {
             out.sent
         });
         for _ in 0..2 {
-            intake.take();
+            consumer.take();
         }
         let sent = thread.join().unwrap();
-        intake.take_all();
-        assert_eq!(intake.got, (1..=sent).collect::<Vec<_>>());
+        consumer.take_all();
+        assert_eq!(consumer.got, (1..=sent).collect::<Vec<_>>());
     });
 }
 
@@ -142,7 +142,7 @@ fn a_run_goes_from_thread_to_thread() {
     builder.preemption_bound = Some(3);
     builder.check(|| {
         let model = Model::new();
-        let mut intake = In::new(&model);
+        let mut consumer = In::new(&model);
         let mut out = Out::new(&model);
         assert_eq!(out.open(GEOMETRY.slots), GEOMETRY.slots);
         let out = Arc::new(Mutex::new(out));
@@ -157,14 +157,14 @@ fn a_run_goes_from_thread_to_thread() {
                 }
             })
         });
-        intake.take();
+        consumer.take();
         for thread in threads {
             thread.join().unwrap();
         }
-        intake.take_all();
+        consumer.take_all();
         let sent = out.lock().unwrap().sent;
         assert!(sent > 0);
-        assert_eq!(intake.got, (1..=sent).collect::<Vec<_>>());
+        assert_eq!(consumer.got, (1..=sent).collect::<Vec<_>>());
     });
 }
 

@@ -228,10 +228,10 @@ impl Core {
             return false;
         };
         let stream = self.sequences.get_mut(route.stream);
-        let gate = &mut self.peers[route.gate as usize];
+        let peer_state = &mut self.peers[route.peer_index as usize];
         if stream.reorder.is_some()
             || header.sequence != stream.next_rx as u32
-            || !gate.may_send(&self.quotas)
+            || !peer_state.may_send(&self.quotas)
         {
             return false;
         }
@@ -258,15 +258,15 @@ impl Core {
             }
         };
         stream.next_rx += 1;
-        gate.outstanding += 1;
-        let credits_due = gate.owe(meta.len, &self.quotas);
+        peer_state.outstanding += 1;
+        let credits_due = peer_state.owe(meta.len, &self.quotas);
         if receive == NONE {
             self.expected_recv.take(meta, payload);
         } else {
             self.fill_posted(receive, meta, payload);
         }
         if credits_due {
-            self.return_credits(route.gate);
+            self.return_credits(route.peer_index);
         }
         true
     }
@@ -295,8 +295,13 @@ impl Core {
 
     /// Gives a message to the expected receive, which accepts it.
     #[inline(always)]
-    pub(crate) fn receive_expected(&mut self, gate: u32, meta: &MessageInfo, payload: UserMem) {
-        self.release_credits(gate, meta.len);
+    pub(crate) fn receive_expected(
+        &mut self,
+        peer_index: u32,
+        meta: &MessageInfo,
+        payload: UserMem,
+    ) {
+        self.release_credits(peer_index, meta.len);
         self.expected_recv.take(meta, payload);
     }
 }

@@ -39,7 +39,7 @@ struct RecvChannel {
     left: u32,
     /// Envelopes that could be taken at first.
     granted: u32,
-    gate: u32,
+    peer_index: u32,
     stream: u32,
     /// Payload taken.
     bytes: u64,
@@ -70,7 +70,7 @@ impl RecvChannel {
             last: 0,
             left: 0,
             granted: 0,
-            gate: 0,
+            peer_index: 0,
             stream: 0,
             bytes: 0,
             call: 0,
@@ -146,20 +146,20 @@ impl<S: FnOnce(&AtomicU64)> PacketAcceptor for ReadyPacketTaker<'_, S> {
         {
             return None;
         }
-        let inlet = &mut core.recv_channels.places[place];
-        if (third >> 32) as u32 != inlet.next() {
+        let channel = &mut core.recv_channels.places[place];
+        if (third >> 32) as u32 != channel.next() {
             return None;
         }
         // Its number, which says what comes next, and its tag, which is recorded, in one store.
-        inlet.last = third;
-        inlet.bytes += u64::from(caught.len);
-        site(&inlet.site);
-        inlet.call = catch.origin.call;
-        inlet.kind = catch.origin.datatype;
-        inlet.left -= 1;
+        channel.last = third;
+        channel.bytes += u64::from(caught.len);
+        site(&channel.site);
+        channel.call = catch.origin.call;
+        channel.kind = catch.origin.datatype;
+        channel.left -= 1;
         // Before the copy, where the place is still at hand; credits leave after it, when the
         // caller pumps.
-        if inlet.left == 0 {
+        if channel.left == 0 {
             core.close_recv_channel(place);
         }
         catch
@@ -189,17 +189,17 @@ impl Core {
             return false;
         };
         let stream = self.sequences.get(route.stream);
-        let gate = &self.peers[route.gate as usize];
-        if stream.reorder.is_some() || !gate.may_send(&self.quotas) {
+        let peer_state = &self.peers[route.peer_index as usize];
+        if stream.reorder.is_some() || !peer_state.may_send(&self.quotas) {
             return false;
         }
-        let allowed = gate.receivable(&self.quotas, RUN_PAYLOAD_MAX as u64);
+        let allowed = peer_state.receivable(&self.quotas, RUN_PAYLOAD_MAX as u64);
         self.recv_channels.places[place] = RecvChannel {
             key: stream_key(context, peer).0,
             last: u64::from((stream.next_rx as u32).wrapping_sub(1)) << 32,
             left: allowed,
             granted: allowed,
-            gate: route.gate,
+            peer_index: route.peer_index,
             stream: route.stream,
             ..RecvChannel::closed()
         };
@@ -211,19 +211,19 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn close_recv_channel(&mut self, place: usize) {
-        let inlet = &mut self.recv_channels.places[place];
-        let key = std::mem::replace(&mut inlet.key, CLOSED);
+        let channel = &mut self.recv_channels.places[place];
+        let key = std::mem::replace(&mut channel.key, CLOSED);
         if key == CLOSED {
             return;
         }
-        let taken = inlet.granted - inlet.left;
+        let taken = channel.granted - channel.left;
         if taken != 0 {
-            self.events.push(inlet.taken(key));
+            self.events.push(channel.taken(key));
         }
-        self.sequences.get_mut(inlet.stream).next_rx += u64::from(taken);
-        let gate = inlet.gate;
-        if self.peers[gate as usize].receive_batch(taken, inlet.bytes, &self.quotas) {
-            self.return_credits(gate);
+        self.sequences.get_mut(channel.stream).next_rx += u64::from(taken);
+        let peer_index = channel.peer_index;
+        if self.peers[peer_index as usize].receive_batch(taken, channel.bytes, &self.quotas) {
+            self.return_credits(peer_index);
         }
     }
 

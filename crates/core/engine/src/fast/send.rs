@@ -77,11 +77,16 @@ impl<R: Transport> Engine<R> {
             return true;
         }
         let core = &mut self.core;
-        let gate = &mut core.peers[route.gate as usize];
-        gate.close_batch();
-        let fits = small.len <= self.limits.inline_max && small.len <= gate.capabilities.eager_max;
+        let peer_state = &mut core.peers[route.peer_index as usize];
+        peer_state.close_batch();
+        let fits =
+            small.len <= self.limits.inline_max && small.len <= peer_state.capabilities.eager_max;
         // A peer that is gone has no credits.
-        if !fits || gate.window_len != 0 || gate.envelopes == 0 || gate.payload < small.len as u64 {
+        if !fits
+            || peer_state.window_len != 0
+            || peer_state.envelopes == 0
+            || peer_state.payload < small.len as u64
+        {
             return small.len > self.limits.inline_max && self.send_medium(*small, route);
         }
         let stream = core.sequences.get_mut(route.stream);
@@ -93,8 +98,8 @@ impl<R: Transport> Engine<R> {
             return self.send_small_slow(*small, route);
         }
         stream.count_tx(small.tag);
-        gate.envelopes -= 1;
-        gate.payload -= small.len as u64;
+        peer_state.envelopes -= 1;
+        peer_state.payload -= small.len as u64;
         core.events.push(send_event(small));
         true
     }
@@ -113,9 +118,9 @@ impl<R: Transport> Engine<R> {
             return false;
         }
         stream.count_tx(small.tag);
-        let gate = &mut core.peers[route.gate as usize];
-        gate.envelopes -= 1;
-        gate.payload -= small.len as u64;
+        let peer_state = &mut core.peers[route.peer_index as usize];
+        peer_state.envelopes -= 1;
+        peer_state.payload -= small.len as u64;
         core.events.push(send_event(&small));
         true
     }

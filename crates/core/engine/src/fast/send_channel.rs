@@ -205,8 +205,8 @@ impl<R: Transport> Engine<R> {
     /// Taking that back ends all runs.
     pub fn allow_slot_batches(&mut self, allowed: bool) {
         self.core.send_channels.allowed = allowed;
-        for gate in self.core.peers.states_mut() {
-            gate.close_batch();
+        for peer_state in self.core.peers.states_mut() {
+            peer_state.close_batch();
         }
     }
 
@@ -239,16 +239,18 @@ impl<R: Transport> Engine<R> {
     #[inline(never)]
     fn try_channel(&mut self, small: &FastSend, route: PeerRoute) -> bool {
         let core = &mut self.core;
-        let (gate, counters) = core.peers.with_counters(route.gate);
+        let (peer_state, counters) = core.peers.with_counters(route.peer_index);
         // A peer that is gone has no credits.
-        if gate.window_len != 0 || gate.capabilities.eager_max < RUN_PAYLOAD_MAX {
+        if peer_state.window_len != 0 || peer_state.capabilities.eager_max < RUN_PAYLOAD_MAX {
             return false;
         }
-        if gate.batch.is_none() {
-            gate.batch = self.transport.slot_batch(small.peer);
-            counters.note_run(route.gate, gate.batch.as_deref());
+        if peer_state.batch.is_none() {
+            peer_state.batch = self.transport.slot_batch(small.peer);
+            counters.note_run(route.peer_index, peer_state.batch.as_deref());
         }
-        let Some(run) = &gate.batch else { return false };
+        let Some(run) = &peer_state.batch else {
+            return false;
+        };
         let stream = core.sequences.get_mut(route.stream);
         let numbers = stream.unlogged_below..stream.next_tx();
         let track = stream.channel.get_or_insert_with(|| {
@@ -261,9 +263,11 @@ impl<R: Transport> Engine<R> {
         if send() {
             return true;
         }
-        gate.close_batch();
-        let records = self.transport.open_slot_batch(small.peer, gate.batchable());
-        gate.batch_opened(records);
+        peer_state.close_batch();
+        let records = self
+            .transport
+            .open_slot_batch(small.peer, peer_state.batchable());
+        peer_state.batch_opened(records);
         send()
     }
 }

@@ -225,8 +225,8 @@ mod tests {
         site: 0x1234,
     };
 
-    fn noted(trail: &SendLog, number: u64, tag: i32) {
-        trail.note(number, (tag, 8), ORIGIN, |site| {
+    fn noted(send_log: &SendLog, number: u64, tag: i32) {
+        send_log.note(number, (tag, 8), ORIGIN, |site| {
             site.store(ORIGIN.site, Ordering::Relaxed);
         });
     }
@@ -248,18 +248,18 @@ mod tests {
     };
 
     #[test]
-    fn a_sender_is_found_in_the_trail_of_its_stream_alone() {
+    fn a_sender_is_found_in_the_send_log_of_its_stream_alone() {
         let events = EventLog::new(None);
         let find =
             |sent: SentMessage| find_senders(events.address() as u64, &sent, own_memory).unwrap();
         assert_eq!(find(SENT), [], "there is no trail yet");
         let trails = [(5, 8), (6, 8), (5, 9)].map(|(peer, context)| {
-            let trail = Box::new(SendLog::new(
+            let send_log = Box::new(SendLog::new(
                 peer_context(peer, context),
                 events.newest_send_log(),
             ));
-            events.link_send_log(trail.address());
-            trail
+            events.link_send_log(send_log.address());
+            send_log
         });
         noted(&trails[0], 0, 7);
         trails[0].note_other(1, 9);
@@ -295,13 +295,13 @@ mod tests {
 
     #[test]
     fn the_last_sends_are_known_by_number() {
-        let trail = Box::new(SendLog::new(peer_context(5, 8), 0));
-        assert_eq!(trail.tag(7), None, "never noted");
+        let send_log = Box::new(SendLog::new(peer_context(5, 8), 0));
+        assert_eq!(send_log.tag(7), None, "never noted");
         let numbers = 3..SEND_LOG as u64 + 10;
         for number in numbers.clone() {
             match number % 3 {
-                0 => trail.note_other(number, -(number as i32)),
-                _ => noted(&trail, number, number as i32),
+                0 => send_log.note_other(number, -(number as i32)),
+                _ => noted(&send_log, number, number as i32),
             }
         }
         for number in numbers.end - SEND_LOG as u64..numbers.end {
@@ -310,7 +310,7 @@ mod tests {
             } else {
                 number as i32
             };
-            assert_eq!(trail.tag(number), Some(tag));
+            assert_eq!(send_log.tag(number), Some(tag));
         }
     }
 }

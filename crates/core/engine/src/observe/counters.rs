@@ -97,17 +97,17 @@ impl ExportedCounters {
     }
 
     /// Publishes the addresses of all peer states.
-    pub fn show(&mut self, gates: &[PeerState]) {
-        self.runs.resize(gates.len(), [0; 3]);
-        self.set(at::PEER_STATES, gates.len());
-        self.set(at::FIRST, gates.as_ptr().addr());
+    pub fn show(&mut self, peer_states: &[PeerState]) {
+        self.runs.resize(peer_states.len(), [0; 3]);
+        self.set(at::PEER_STATES, peer_states.len());
+        self.set(at::FIRST, peer_states.as_ptr().addr());
         self.set(at::RUNS, self.runs.as_ptr().addr());
         self.turn();
     }
 
     /// A peer's run is this from now on.
-    pub fn note_run(&mut self, gate: u32, run: Option<&SlotBatch>) {
-        if let Some(words) = self.runs.get_mut(gate as usize) {
+    pub fn note_run(&mut self, peer_index: u32, run: Option<&SlotBatch>) {
+        if let Some(words) = self.runs.get_mut(peer_index as usize) {
             *words = run.map_or([0; 3], |run| run.words_at().map(|address| address as u64));
         }
     }
@@ -149,16 +149,16 @@ pub fn read(address: u64, read: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Optio
     if !sane {
         return None;
     }
-    let gates = header[at::PEER_STATES] as usize;
+    let peer_states = header[at::PEER_STATES] as usize;
     let stride = header[at::STRIDE] as usize;
     let quotas = CreditQuotas {
         envelopes: header[at::ENVELOPES] as u32,
         payload: header[at::PAYLOAD],
     };
     let mut sum = CounterValues::default();
-    if gates > 0 {
-        let runs = memory.bytes(header[at::RUNS], gates * size_of::<BatchAddresses>())?;
-        let all = memory.bytes(header[at::FIRST], gates * stride)?;
+    if peer_states > 0 {
+        let runs = memory.bytes(header[at::RUNS], peer_states * size_of::<BatchAddresses>())?;
+        let all = memory.bytes(header[at::FIRST], peer_states * stride)?;
         let places = &header[at::PLACES..];
         let rows = all.chunks_exact(stride).zip(runs.as_chunks::<24>().0);
         for ((bytes, run), number) in rows.zip(0u64..) {
@@ -244,7 +244,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Opens so many peer states.
-    fn open(counters: &mut ExportedCounters, gates: &mut Vec<PeerState>, count: u32) {
+    fn open(counters: &mut ExportedCounters, peer_states: &mut Vec<PeerState>, count: u32) {
         let reach = PeerCapabilities {
             eager_max: 0,
             fragmented_max: 0,
@@ -255,18 +255,18 @@ mod tests {
         };
         for peer in 0..count {
             counters.hide();
-            gates.push(PeerState::new(peer, reach, CreditQuotas::for_world(4)));
-            counters.show(gates);
+            peer_states.push(PeerState::new(peer, reach, CreditQuotas::for_world(4)));
+            counters.show(peer_states);
         }
     }
 
     /// A header and peer states as bytes, at made-up addresses.
-    fn memory(header: [u64; HEADER_WORDS], gates: &[u8]) -> BTreeMap<u64, Vec<u8>> {
+    fn memory(header: [u64; HEADER_WORDS], peer_states: &[u8]) -> BTreeMap<u64, Vec<u8>> {
         let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
         BTreeMap::from([
             (1000, header),
-            (2000, gates.to_vec()),
-            (9000, vec![0; gates.len() / 100 * 24]),
+            (2000, peer_states.to_vec()),
+            (9000, vec![0; peer_states.len() / 100 * 24]),
         ])
     }
 
@@ -279,9 +279,19 @@ mod tests {
     }
 
     /// A header over peer states of 100 bytes, with their words one behind the other.
-    fn header(gates: u64) -> [u64; HEADER_WORDS] {
+    fn header(peer_states: u64) -> [u64; HEADER_WORDS] {
         let mut header = [0; HEADER_WORDS];
-        header[..at::PLACES].copy_from_slice(&[MARK, 2, gates, 2000, 100, 9000, 64, 4096, 1 << 20]);
+        header[..at::PLACES].copy_from_slice(&[
+            MARK,
+            2,
+            peer_states,
+            2000,
+            100,
+            9000,
+            64,
+            4096,
+            1 << 20,
+        ]);
         for (word, place) in header[at::PLACES..]
             .iter_mut()
             .zip([0, 8, 16, 24, 32, 40, 48, 56, 60])
@@ -291,7 +301,7 @@ mod tests {
         header
     }
 
-    fn gate(envelopes: u32, payload: u64, returned: u64) -> Vec<u8> {
+    fn peer_index(envelopes: u32, payload: u64, returned: u64) -> Vec<u8> {
         let mut bytes = vec![0; 100];
         bytes[8..12].copy_from_slice(&envelopes.to_ne_bytes());
         bytes[16..24].copy_from_slice(&payload.to_ne_bytes());
@@ -300,8 +310,12 @@ mod tests {
     }
 
     #[test]
-    fn what_gates_have_sent_is_read_from_their_memory() {
-        let all = [gate(4096, 1 << 20, 0), gate(4090, (1 << 20) - 48, 2048)].concat();
+    fn what_peers_have_sent_is_read_from_their_memory() {
+        let all = [
+            peer_index(4096, 1 << 20, 0),
+            peer_index(4090, (1 << 20) - 48, 2048),
+        ]
+        .concat();
         let counted = CounterValues {
             messages: 2048 + 6,
             bytes: 48,
@@ -313,7 +327,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_no_header_any_more_or_changes_is_not_believed() {
-        let all = gate(1, 1, 1);
+        let all = peer_index(1, 1, 1);
         for (word, value) in [
             (at::MARK, 0),
             (at::SEQUENCE, 3),
@@ -336,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_follows_gates_that_move_and_ends_with_its_engine() {
+    fn the_header_follows_peers_that_move_and_ends_with_its_engine() {
         let mut counters = ExportedCounters::new(&CreditQuotas::for_world(4));
         let mut all = Vec::new();
         open(&mut counters, &mut all, 40);

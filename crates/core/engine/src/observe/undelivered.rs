@@ -18,7 +18,11 @@ impl<R: Transport> Engine<R> {
 
     /// The peers that this one has spoken with so far, itself among them if it has.
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.core.peers.states().iter().map(|gate| gate.peer)
+        self.core
+            .peers
+            .states()
+            .iter()
+            .map(|peer_state| peer_state.peer)
     }
 
     /// Returns the callers in this process that may have made the send `sent`, each once, as far as

@@ -38,7 +38,7 @@ impl CreditQuotas {
 impl Core {
     /// Returns the credits of an envelope that left the unexpected store or never entered it.
     #[inline]
-    pub(crate) fn release(&mut self, gate: u32, incoming: &IncomingPayload, len: u64) {
+    pub(crate) fn release(&mut self, peer_index: u32, incoming: &IncomingPayload, len: u64) {
         let payload = if matches!(
             incoming,
             IncomingPayload::Payload(_) | IncomingPayload::Buffered(_)
@@ -47,27 +47,27 @@ impl Core {
         } else {
             0
         };
-        self.release_credits(gate, payload);
+        self.release_credits(peer_index, payload);
     }
 
     /// Returns one envelope's credit and `payload` bytes of credit.
     #[inline(always)]
-    pub(crate) fn release_credits(&mut self, gate: u32, payload: u64) {
-        if gate == NONE {
+    pub(crate) fn release_credits(&mut self, peer_index: u32, payload: u64) {
+        if peer_index == NONE {
             return;
         }
-        let entry = &mut self.peers[gate as usize];
+        let entry = &mut self.peers[peer_index as usize];
         entry.received(payload);
         if entry.owe(payload, &self.quotas) {
-            self.return_credits(gate);
+            self.return_credits(peer_index);
         }
     }
 
     /// Sends back the credits that are owed to a peer.
     #[cold]
-    pub(crate) fn return_credits(&mut self, gate: u32) {
-        let gate = &mut self.peers[gate as usize];
-        let Some((envelopes, payload)) = gate.take_owed() else {
+    pub(crate) fn return_credits(&mut self, peer_index: u32) {
+        let peer_state = &mut self.peers[peer_index as usize];
+        let Some((envelopes, payload)) = peer_state.take_owed() else {
             return;
         };
         let header = PacketHeader {
@@ -76,7 +76,7 @@ impl Core {
             source: payload as u32,
             ..PacketHeader::default()
         };
-        let peer = gate.peer;
+        let peer = peer_state.peer;
         self.publish_tally();
         // Credits that found no room yet take these along: a peer that reads nothing is owed one
         // packet, however many messages come.
@@ -99,18 +99,18 @@ impl Core {
         if meta.peer == self.me {
             self.unexpected.self_credit += payload;
         } else if meta.credited
-            && let Some(gate) = self.peer_index(meta.peer)
+            && let Some(peer_index) = self.peer_index(meta.peer)
         {
-            self.release_credits(gate, payload);
+            self.release_credits(peer_index, payload);
         }
     }
 
     /// A control packet left.
     pub(crate) fn control_left(&mut self, peer: Peer, header: &PacketHeader) {
         if header.kind == PacketKind::Credit as u8
-            && let Some(gate) = self.peer_index(peer)
+            && let Some(peer_index) = self.peer_index(peer)
         {
-            self.peers[gate as usize].credits_left(header.context, header.source.into());
+            self.peers[peer_index as usize].credits_left(header.context, header.source.into());
         }
     }
 

@@ -63,11 +63,13 @@ mod tests {
 
     #[test]
     fn delivered_numbers_join_into_ranges() {
-        let mut odd = Reorder::default();
+        let mut reorder = Reorder::default();
         for number in [5, 7, 6, 1, 9, 8] {
-            odd.note_delivered(number);
+            reorder.note_delivered(number);
         }
-        assert_eq!(odd.delivered, BTreeMap::from([(1, 2), (5, 10)]));
-        assert!(odd.was_delivered(9) && !odd.was_delivered(10) && !odd.was_delivered(4));
+        assert_eq!(reorder.delivered, BTreeMap::from([(1, 2), (5, 10)]));
+        assert!(
+            reorder.was_delivered(9) && !reorder.was_delivered(10) && !reorder.was_delivered(4)
+        );
     }
 }

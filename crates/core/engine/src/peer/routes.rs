@@ -15,7 +15,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRoute {
     key: u64,
-    pub gate: u32,
+    pub peer_index: u32,
     pub stream: u32,
 }
 
@@ -23,7 +23,7 @@ impl PeerRoute {
     /// No peer is `u32::MAX`, so no sequence has this key.
     const NOWHERE: Self = Self {
         key: u64::MAX,
-        gate: NONE,
+        peer_index: NONE,
         stream: NONE,
     };
 }
@@ -60,11 +60,11 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(crate) fn learn_route(&mut self, context: ContextId, peer: Peer) -> Option<PeerRoute> {
-        let gate = self.peer_index(peer)?;
+        let peer_index = self.peer_index(peer)?;
         let key = stream_key(context, peer);
         let route = PeerRoute {
             key: key.0,
-            gate,
+            peer_index,
             stream: self.sequences.find_or_insert(key),
         };
         self.routes.0[(context ^ peer) as usize % ROUTES] = route;

@@ -171,9 +171,12 @@ impl Core {
         self.routes.forget(contexts);
         self.sequences.forget(contexts);
         self.early_rtr.forget_contexts(contexts);
-        for gate in 0..self.peers.len() as u32 {
-            if self.peers[gate as usize].remote_window.forget(contexts) {
-                self.send_next_probe(gate);
+        for peer_index in 0..self.peers.len() as u32 {
+            if self.peers[peer_index as usize]
+                .remote_window
+                .forget(contexts)
+            {
+                self.send_next_probe(peer_index);
             }
         }
     }

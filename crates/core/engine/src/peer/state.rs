@@ -357,21 +357,21 @@ mod tests {
             pipeline_chunk: 100,
             read_chunk: 100,
         };
-        let mut gate = PeerState::new(1, reach, quotas);
-        assert!(!gate.overdrawn(60, &quotas));
-        assert!(!gate.overdrawn(40, &quotas), "all of it is its own");
-        gate.received(60);
-        gate.owe(60, &quotas);
+        let mut peer_state = PeerState::new(1, reach, quotas);
+        assert!(!peer_state.overdrawn(60, &quotas));
+        assert!(!peer_state.overdrawn(40, &quotas), "all of it is its own");
+        peer_state.received(60);
+        peer_state.owe(60, &quotas);
         assert!(
-            !gate.overdrawn(0, &quotas),
+            !peer_state.overdrawn(0, &quotas),
             "an announcement brings nothing"
         );
         assert!(
-            gate.overdrawn(1, &quotas),
+            peer_state.overdrawn(1, &quotas),
             "the peer does not know yet that it may"
         );
-        (gate.owed_envelopes, gate.owed_payload) = (0, 0);
-        assert!(!gate.overdrawn(59, &quotas));
-        assert!(gate.overdrawn(1, &quotas));
+        (peer_state.owed_envelopes, peer_state.owed_payload) = (0, 0);
+        assert!(!peer_state.overdrawn(59, &quotas));
+        assert!(peer_state.overdrawn(1, &quotas));
     }
 }

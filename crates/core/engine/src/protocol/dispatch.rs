@@ -55,13 +55,13 @@ impl PollSink for Core {
     }
 
     fn fragment_target(&mut self, peer: Peer, offset: u64, len: usize) -> Option<UserMem> {
-        let gate = self.peer_of_packet(peer)?;
-        self.fragment_room(gate, offset, len)
+        let peer_index = self.peer_of_packet(peer)?;
+        self.fragment_room(peer_index, offset, len)
     }
 
     fn fragment_written(&mut self, peer: Peer, len: usize) {
-        if let Some(gate) = self.peer_of_packet(peer) {
-            self.fragment_placed(gate, len);
+        if let Some(peer_index) = self.peer_of_packet(peer) {
+            self.fragment_placed(peer_index, len);
         }
     }
 
@@ -104,14 +104,14 @@ impl PollSink for Core {
     }
 
     fn on_peer_lost(&mut self, peer: Peer, why: &'static str) {
-        if let Some(gate) = self.peer_of_packet(peer) {
-            self.fail_peer(gate, why);
+        if let Some(peer_index) = self.peer_of_packet(peer) {
+            self.fail_peer(peer_index, why);
         }
     }
 
     fn on_peer_unreachable(&mut self, shortage: UnreachableCause) {
-        if let Some(gate) = self.peer_of_packet(shortage.peer) {
-            self.fail_peer_with(gate, Error::Unreached(Box::new(shortage)));
+        if let Some(peer_index) = self.peer_of_packet(shortage.peer) {
+            self.fail_peer_with(peer_index, Error::Unreached(Box::new(shortage)));
         }
     }
 }
@@ -120,17 +120,20 @@ impl Core {
     /// A packet of any kind.
     #[inline(never)]
     fn dispatch(&mut self, header: PacketHeader, meta: MessageInfo, payload: UserMem) {
-        let Some(gate) = self.peer_of_packet(meta.peer) else {
+        let Some(peer_index) = self.peer_of_packet(meta.peer) else {
             return;
         };
         if header.kind == PacketKind::Eager as u8
             && header.flags & FLAG_TAKEN == 0
-            && !self.peers[gate as usize].overdrawn(meta.len, &self.quotas)
+            && !self.peers[peer_index as usize].overdrawn(meta.len, &self.quotas)
         {
-            self.on_envelope(gate, &header, meta, IncomingPayload::Payload(payload));
+            self.on_envelope(peer_index, &header, meta, IncomingPayload::Payload(payload));
             return;
         }
-        if self.dispatch_other(gate, header, meta, payload).is_none() {
+        if self
+            .dispatch_other(peer_index, header, meta, payload)
+            .is_none()
+        {
             self.note(
                 EventKind::ProtocolError,
                 meta.peer,
@@ -138,7 +141,7 @@ impl Core {
                 header.tag,
                 meta.len,
             );
-            self.fail_peer(gate, "it sent a packet that breaks the format");
+            self.fail_peer(peer_index, "it sent a packet that breaks the format");
         }
     }
 
@@ -146,7 +149,7 @@ impl Core {
     #[inline]
     fn peer_of_packet(&mut self, peer: Peer) -> Option<u32> {
         match self.peer_index(peer) {
-            Some(gate) => (!self.peers[gate as usize].gone).then_some(gate),
+            Some(peer_index) => (!self.peers[peer_index as usize].gone).then_some(peer_index),
             None if self.peers.has(peer) => {
                 self.peers.mark_stale();
                 Some(self.open_peer(peer, UNKNOWN))
@@ -160,7 +163,7 @@ impl Core {
     #[inline(never)]
     fn dispatch_other(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         header: PacketHeader,
         mut meta: MessageInfo,
         payload: UserMem,
@@ -170,8 +173,8 @@ impl Core {
         match kind {
             PacketKind::Eager if header.flags & FLAG_TAKEN == 0 => return None,
             PacketKind::Eager => {
-                self.count_envelope(gate, &header, meta.len)?;
-                self.on_envelope(gate, &header, meta, IncomingPayload::Payload(payload));
+                self.count_envelope(peer_index, &header, meta.len)?;
+                self.on_envelope(peer_index, &header, meta, IncomingPayload::Payload(payload));
             }
             PacketKind::EagerSync => {
                 let body = len.checked_sub(8)?;
@@ -179,9 +182,9 @@ impl Core {
                 payload.read(0, &mut name);
                 meta.waiting = Some(u64::from_le_bytes(name));
                 meta.len = body as u64;
-                self.count_envelope(gate, &header, meta.len)?;
+                self.count_envelope(peer_index, &header, meta.len)?;
                 self.on_envelope(
-                    gate,
+                    peer_index,
                     &header,
                     meta,
                     IncomingPayload::Payload(payload.offset(8)),
@@ -190,11 +193,11 @@ impl Core {
             PacketKind::Rts => {
                 let announce = Rts::decode(&ControlPayload::copy(payload, len)?, header.flags)?;
                 meta.len = announce.total;
-                self.count_envelope(gate, &header, 0)?;
-                self.on_envelope(gate, &header, meta, IncomingPayload::Rts(announce));
+                self.count_envelope(peer_index, &header, 0)?;
+                self.on_envelope(peer_index, &header, meta, IncomingPayload::Rts(announce));
             }
-            PacketKind::FragFirst => self.on_frag_first(gate, header, meta, payload)?,
-            PacketKind::FragNext => self.on_frag_next(gate, &header, payload, len)?,
+            PacketKind::FragFirst => self.on_frag_first(peer_index, header, meta, payload)?,
+            PacketKind::FragNext => self.on_frag_next(peer_index, &header, payload, len)?,
             PacketKind::Data => self.on_data(meta.peer, &header, payload, len)?,
             PacketKind::Cts => self.on_cts(
                 meta.peer,
@@ -224,13 +227,13 @@ impl Core {
             }
             PacketKind::EarlyRtr => {
                 let expect = EarlyRtr::decode(&ControlPayload::copy(payload, len)?)?;
-                self.on_early_rtr(gate, &header, expect)?;
+                self.on_early_rtr(peer_index, &header, expect)?;
             }
             PacketKind::EarlyFin => {
                 let written = EarlyFin::decode(&ControlPayload::copy(payload, len)?)?;
                 self.on_early_fin(meta.peer, &written, header.flags & FLAG_FAILED == 0)?;
             }
-            PacketKind::Credit => self.on_credit(gate, header.context, header.source)?,
+            PacketKind::Credit => self.on_credit(peer_index, header.context, header.source)?,
             PacketKind::Put
             | PacketKind::Get
             | PacketKind::Atomic
@@ -243,7 +246,12 @@ impl Core {
             | PacketKind::ProbeHit
             | PacketKind::ProbeMiss
             | PacketKind::Pull => {
-                self.on_window_packet(gate, kind, &header, &ControlPayload::copy(payload, len)?)?;
+                self.on_window_packet(
+                    peer_index,
+                    kind,
+                    &header,
+                    &ControlPayload::copy(payload, len)?,
+                )?;
             }
         }
         Some(())
@@ -253,17 +261,18 @@ impl Core {
     /// side took it out of sequence, as it then must have.
     pub(crate) fn count_envelope(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         header: &PacketHeader,
         payload: u64,
     ) -> Option<()> {
         if header.flags & FLAG_TAKEN == 0 {
-            let overdrawn = self.peers[gate as usize].overdrawn(payload, &self.quotas);
+            let overdrawn = self.peers[peer_index as usize].overdrawn(payload, &self.quotas);
             return (!overdrawn).then_some(());
         }
-        let stream = self
-            .sequences
-            .find(stream_key(header.context, self.peers[gate as usize].peer))?;
+        let stream = self.sequences.find(stream_key(
+            header.context,
+            self.peers[peer_index as usize].peer,
+        ))?;
         let stream = self.sequences.get(stream);
         let number = widen(stream.next_rx, header.sequence);
         stream
@@ -274,9 +283,9 @@ impl Core {
     }
 
     /// Credits came back.
-    fn on_credit(&mut self, gate: u32, envelopes: u32, payload: u32) -> Option<()> {
+    fn on_credit(&mut self, peer_index: u32, envelopes: u32, payload: u32) -> Option<()> {
         let quotas = self.quotas;
-        let entry = &mut self.peers[gate as usize];
+        let entry = &mut self.peers[peer_index as usize];
         entry.envelopes = entry
             .envelopes
             .checked_add(envelopes)
@@ -364,7 +373,7 @@ impl Core {
     #[cold]
     pub(crate) fn out_of_sequence(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         at: u32,
         number: u64,
         flags: u8,
@@ -379,13 +388,13 @@ impl Core {
             if flags & FLAG_TAKEN == 0 {
                 // It was sent before its sender heard that it was taken: it used credits as any
                 // other.
-                self.release(gate, &incoming, meta.len);
+                self.release(peer_index, &incoming, meta.len);
             }
             self.deliver_reserved(bound, meta, incoming);
             self.deliver_early(at);
         } else if number == next {
             stream.next_rx += 1;
-            self.deliver(gate, meta, incoming);
+            self.deliver(peer_index, meta, incoming);
             self.deliver_early(at);
         } else if number > next && !odd.was_delivered(number) && !odd.early.contains_key(&number) {
             match self.own_body(&meta, incoming) {
@@ -395,10 +404,13 @@ impl Core {
                         odd.early.insert(number, item);
                     }
                 }
-                Err(_) => self.fail_peer(gate, "its message could not be kept for want of memory"),
+                Err(_) => self.fail_peer(
+                    peer_index,
+                    "its message could not be kept for want of memory",
+                ),
             }
         } else {
-            self.fail_peer(gate, "it sent an envelope twice");
+            self.fail_peer(peer_index, "it sent an envelope twice");
         }
     }
 

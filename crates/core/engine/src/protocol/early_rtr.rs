@@ -132,11 +132,11 @@ impl Core {
     /// A peer offers a receive's memory. `None`: it broke the format.
     pub(crate) fn on_early_rtr(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         header: &PacketHeader,
         expect: EarlyRtr,
     ) -> Option<()> {
-        let peer = self.peers[gate as usize].peer;
+        let peer = self.peers[peer_index as usize].peer;
         let stream = self.sequences.find(stream_key(header.context, peer));
         let next = stream.map_or(0, |at| self.sequences.get(at).next_tx());
         let mut wanted = ReceivedOffer {
@@ -224,7 +224,7 @@ impl Core {
             // It may wait in the window.
             let held = self
                 .peer_index(wanted.peer)
-                .is_some_and(|gate| self.peers[gate as usize].window_len != 0);
+                .is_some_and(|peer_index| self.peers[peer_index as usize].window_len != 0);
             return if held { None } else { Some(()) };
         };
         let len = self.requests.peek(send.index).data.len;
@@ -411,11 +411,11 @@ impl<R: Transport> Engine<R> {
         if len <= (reach.eager_max as u64).min(EARLY_RTR_FROM.into()) || !reach.can_write {
             return None;
         }
-        let gate = match self.core.peer_index(source.peer) {
-            Some(gate) => gate,
+        let peer_index = match self.core.peer_index(source.peer) {
+            Some(peer_index) => peer_index,
             None => self.core.open_peer(source.peer, reach),
         };
-        let entry = &self.core.peers[gate as usize];
+        let entry = &self.core.peers[peer_index as usize];
         if entry.gone || entry.remote_window.blocked {
             return None;
         }

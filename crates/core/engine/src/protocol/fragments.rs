@@ -64,7 +64,7 @@ impl Core {
     /// The beginning of a message. `None`: the peer broke the format.
     pub(crate) fn on_frag_first(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         mut header: PacketHeader,
         mut meta: MessageInfo,
         payload: UserMem,
@@ -73,13 +73,13 @@ impl Core {
         meta.len = total(&header);
         (header.flags, header.shard, meta.digest) = (0, 0, TypeDigest::NONE);
         let sane = first > 0 && meta.len > first as u64 && meta.len <= FRAGMENTED_MAX;
-        if !sane || self.peers[gate as usize].fragmented.is_some() {
+        if !sane || self.peers[peer_index as usize].fragmented.is_some() {
             return None;
         }
-        self.count_envelope(gate, &header, meta.len)?;
+        self.count_envelope(peer_index, &header, meta.len)?;
         let in_turn = self.is_next_in_sequence(&header, &meta);
         let wanted = if in_turn {
-            self.match_first(gate, &meta)
+            self.match_first(peer_index, &meta)
         } else {
             None
         };
@@ -94,7 +94,10 @@ impl Core {
                     FragmentTarget::Unexpected(buffer)
                 }
                 Err(_) => {
-                    self.fail_peer(gate, "its message could not be kept for want of memory");
+                    self.fail_peer(
+                        peer_index,
+                        "its message could not be kept for want of memory",
+                    );
                     return Some(());
                 }
             },
@@ -107,15 +110,15 @@ impl Core {
             in_turn,
         };
         self.copy_fragment(&mut flow, payload, first);
-        self.peers[gate as usize].fragmented = Some(flow);
+        self.peers[peer_index as usize].fragmented = Some(flow);
         Some(())
     }
 
     /// The receive for a message that begins to come and whose turn it is, if one is posted. Then
     /// the message counts as matched.
-    fn match_first(&mut self, gate: u32, meta: &MessageInfo) -> Option<u32> {
+    fn match_first(&mut self, peer_index: u32, meta: &MessageInfo) -> Option<u32> {
         let receive = self.matcher.arrive(&envelope(meta))?;
-        self.begin_fragmented(gate, receive, meta);
+        self.begin_fragmented(peer_index, receive, meta);
         Some(receive)
     }
 
@@ -129,17 +132,17 @@ impl Core {
     }
 
     /// A message whose turn it was is matched.
-    fn count_fragmented(&mut self, gate: u32, meta: &MessageInfo) {
+    fn count_fragmented(&mut self, peer_index: u32, meta: &MessageInfo) {
         let at = self
             .sequences
             .find_or_insert(stream_key(meta.context, meta.peer));
         self.sequences.get_mut(at).next_rx += 1;
-        self.release_credits(gate, meta.len);
+        self.release_credits(peer_index, meta.len);
     }
 
     /// A message whose turn it is goes to this receive.
-    fn begin_fragmented(&mut self, gate: u32, receive: u32, meta: &MessageInfo) {
-        self.count_fragmented(gate, meta);
+    fn begin_fragmented(&mut self, peer_index: u32, receive: u32, meta: &MessageInfo) {
+        self.count_fragmented(peer_index, meta);
         // A message that is too long is an error only when all of it is here.
         let _ = self.note_match(receive, meta);
         self.requests.at(receive).state = OpState::Active;
@@ -173,26 +176,31 @@ impl Core {
     /// format.
     pub(crate) fn on_frag_next(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         header: &PacketHeader,
         payload: UserMem,
         len: usize,
     ) -> Option<()> {
-        let mut flow = self.peers[gate as usize].fragmented.take()?;
+        let mut flow = self.peers[peer_index as usize].fragmented.take()?;
         let end = flow.got + len as u64;
         let fits = len > 0 && u64::from(header.sequence) == flow.got && end <= flow.meta.len;
         if fits {
             self.copy_fragment(&mut flow, payload, len);
         }
-        self.advance_fragmented(gate, flow);
+        self.advance_fragmented(peer_index, flow);
         fits.then_some(())
     }
 
     /// Returns where `len` bytes from `offset` on go of the message that this peer sends in
     /// fragments, if they come next and their destination is contiguous. Valid until anything else
     /// happens to the message.
-    pub(crate) fn fragment_room(&self, gate: u32, offset: u64, len: usize) -> Option<UserMem> {
-        let flow = self.peers[gate as usize].fragmented.as_ref()?;
+    pub(crate) fn fragment_room(
+        &self,
+        peer_index: u32,
+        offset: u64,
+        len: usize,
+    ) -> Option<UserMem> {
+        let flow = self.peers[peer_index as usize].fragmented.as_ref()?;
         let end = offset + len as u64;
         if flow.got != offset || end > flow.meta.len {
             return None;
@@ -212,21 +220,21 @@ impl Core {
     }
 
     /// Counts bytes that were written where [`Core::fragment_room`] said.
-    pub(crate) fn fragment_placed(&mut self, gate: u32, len: usize) {
-        let Some(mut flow) = self.peers[gate as usize].fragmented.take() else {
+    pub(crate) fn fragment_placed(&mut self, peer_index: u32, len: usize) {
+        let Some(mut flow) = self.peers[peer_index as usize].fragmented.take() else {
             return;
         };
         flow.got += len as u64;
         if let FragmentTarget::Receive(receive) = flow.target {
             self.requests.at(receive).moved = flow.got;
         }
-        self.advance_fragmented(gate, flow);
+        self.advance_fragmented(peer_index, flow);
     }
 
     /// A fragment came: the rest is waited for, or the message is whole.
-    fn advance_fragmented(&mut self, gate: u32, flow: FragmentedMessage) {
+    fn advance_fragmented(&mut self, peer_index: u32, flow: FragmentedMessage) {
         if flow.got < flow.meta.len {
-            self.peers[gate as usize].fragmented = Some(flow);
+            self.peers[peer_index as usize].fragmented = Some(flow);
             return;
         }
         match flow.target {
@@ -237,13 +245,13 @@ impl Core {
                 self.end_operation(receive, error);
             }
             FragmentTarget::Expected(_) => {
-                self.count_fragmented(gate, &flow.meta);
+                self.count_fragmented(peer_index, &flow.meta);
                 self.expected_recv.fragments_done(&flow.meta);
             }
             FragmentTarget::Unexpected(buffer) => {
                 self.unmatched_fragmented -= 1;
                 self.on_envelope(
-                    gate,
+                    peer_index,
                     &flow.header,
                     flow.meta,
                     IncomingPayload::Buffered(UnexpectedBody::Buffer(buffer)),
@@ -275,8 +283,12 @@ impl Core {
         }
         // Those that are out of turn go to the oldest receive when all of them is here, and this
         // one is before all that are to come.
-        for gate in self.peers.states_mut() {
-            if let Some(flow) = gate.fragmented.as_mut().filter(|flow| matches(&flow.meta)) {
+        for peer_state in self.peers.states_mut() {
+            if let Some(flow) = peer_state
+                .fragmented
+                .as_mut()
+                .filter(|flow| matches(&flow.meta))
+            {
                 flow.in_turn = false;
             }
         }
@@ -284,8 +296,8 @@ impl Core {
     }
 
     /// Gives the message that comes from this peer to the receive in slot `receive`.
-    pub(crate) fn adopt_fragmented(&mut self, gate: u32, receive: u32) {
-        let Some(mut flow) = self.peers[gate as usize].fragmented.take() else {
+    pub(crate) fn adopt_fragmented(&mut self, peer_index: u32, receive: u32) {
+        let Some(mut flow) = self.peers[peer_index as usize].fragmented.take() else {
             return;
         };
         let got = flow.got as usize;
@@ -293,20 +305,20 @@ impl Core {
             std::mem::replace(&mut flow.target, FragmentTarget::Receive(receive))
         {
             self.unmatched_fragmented -= 1;
-            self.begin_fragmented(gate, receive, &flow.meta);
+            self.begin_fragmented(peer_index, receive, &flow.meta);
             flow.got = 0;
             self.copy_fragment(&mut flow, buffer.mem(), got);
             self.unexpected.recycle(UnexpectedBody::Buffer(buffer));
         }
-        self.peers[gate as usize].fragmented = Some(flow);
+        self.peers[peer_index as usize].fragmented = Some(flow);
     }
 
     /// The quick receive gave up: what came of its message goes on like that of one that nobody
     /// asked for.
     #[cold]
     pub(crate) fn keep_expected_fragments(&mut self) {
-        for gate in 0..self.peers.len() {
-            let Some(flow) = &mut self.peers[gate].fragmented else {
+        for peer_index in 0..self.peers.len() {
+            let Some(flow) = &mut self.peers[peer_index].fragmented else {
                 continue;
             };
             let FragmentTarget::Expected(mem) = flow.target else {
@@ -319,7 +331,7 @@ impl Core {
                     self.unmatched_fragmented += 1;
                 }
                 Err(_) => self.fail_peer(
-                    gate as u32,
+                    peer_index as u32,
                     "its message could not be kept for want of memory",
                 ),
             }
@@ -328,8 +340,8 @@ impl Core {
 
     /// The peer of a peer state is gone: what came of its message belongs to nobody. Its receive
     /// ends with those of the peer.
-    pub(crate) fn drop_fragmented(&mut self, gate: u32) {
-        if let Some(flow) = self.peers[gate as usize].fragmented.take()
+    pub(crate) fn drop_fragmented(&mut self, peer_index: u32) {
+        if let Some(flow) = self.peers[peer_index as usize].fragmented.take()
             && let FragmentTarget::Unexpected(buffer) = flow.target
         {
             self.unmatched_fragmented -= 1;
@@ -346,17 +358,17 @@ impl<R: Transport> Engine<R> {
         let Some(reach) = self.transport.capabilities(medium.peer) else {
             return false;
         };
-        let gate = &mut self.core.peers[route.gate as usize];
-        gate.capabilities = reach;
-        gate.close_batch();
+        let peer_state = &mut self.core.peers[route.peer_index as usize];
+        peer_state.capabilities = reach;
+        peer_state.close_batch();
         if self.uses_early_write(medium.peer, medium.context, medium.tag, medium.len as u64) {
             return false;
         }
-        let gate = &mut self.core.peers[route.gate as usize];
+        let peer_state = &mut self.core.peers[route.peer_index as usize];
         if medium.len > reach.eager_max.max(reach.fragmented_max)
-            || gate.window_len != 0
-            || gate.envelopes == 0
-            || gate.payload < medium.len as u64
+            || peer_state.window_len != 0
+            || peer_state.envelopes == 0
+            || peer_state.payload < medium.len as u64
         {
             return false;
         }
@@ -392,15 +404,15 @@ impl<R: Transport> Engine<R> {
         match left {
             Err(ClaimError::Full) => return false,
             Err(ClaimError::Gone) => {
-                self.peer_unusable(route.gate);
+                self.peer_unusable(route.peer_index);
                 return false;
             }
             Ok(()) => {}
         }
         core.sequences.get_mut(route.stream).count_tx(medium.tag);
-        let gate = &mut core.peers[route.gate as usize];
-        gate.envelopes -= 1;
-        gate.payload -= medium.len as u64;
+        let peer_state = &mut core.peers[route.peer_index as usize];
+        peer_state.envelopes -= 1;
+        peer_state.payload -= medium.len as u64;
         core.events.push(send_event(&medium));
         true
     }

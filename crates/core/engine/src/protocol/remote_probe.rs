@@ -30,8 +30,8 @@ impl Core {
     // The sender's side: `schedule::window` owns what waits.
 
     /// A receiver looks into this window.
-    fn on_probe(&mut self, gate: u32, header: &PacketHeader) {
-        let entry = &mut self.peers[gate as usize];
+    fn on_probe(&mut self, peer_index: u32, header: &PacketHeader) {
+        let entry = &mut self.peers[peer_index as usize];
         let peer = entry.peer;
         if header.sequence != entry.epoch {
             let answer = PacketHeader {
@@ -77,14 +77,14 @@ impl Core {
     }
 
     /// A receiver takes a blocked envelope. One that is no longer held is on its way already.
-    fn on_pull(&mut self, gate: u32, header: &PacketHeader) {
-        let peer = self.peers[gate as usize].peer;
+    fn on_pull(&mut self, peer_index: u32, header: &PacketHeader) {
+        let peer = self.peers[peer_index as usize].peer;
         let found = self
             .windows
             .matching(header.context, peer, Some(header.tag))
             .find(|&index| self.requests.peek(index).sequence == header.sequence);
         if let Some(index) = found {
-            self.unlink(gate, index);
+            self.unlink(peer_index, index);
             self.windows.push_pulled(index);
             self.has_work = true;
         }
@@ -95,38 +95,43 @@ impl Core {
     /// Dispatch of the five kinds that concern windows. `None`: the peer broke the format.
     pub(crate) fn on_window_packet(
         &mut self,
-        gate: u32,
+        peer_index: u32,
         kind: PacketKind,
         header: &PacketHeader,
         bytes: &ControlPayload,
     ) -> Option<()> {
         match kind {
-            PacketKind::Blocked => self.on_blocked(gate, header.context != 0, header.sequence),
+            PacketKind::Blocked => {
+                self.on_blocked(peer_index, header.context != 0, header.sequence)
+            }
             // One question at a time: whoever asks the next one has read the answer to the last.
             PacketKind::Probe
                 if self.owes_answer(
-                    self.peers[gate as usize].peer,
+                    self.peers[peer_index as usize].peer,
                     &[PacketKind::ProbeHit, PacketKind::ProbeMiss],
                 ) =>
             {
                 return None;
             }
-            PacketKind::Probe => self.on_probe(gate, header),
-            PacketKind::Pull => self.on_pull(gate, header),
+            PacketKind::Probe => self.on_probe(peer_index, header),
+            PacketKind::Pull => self.on_pull(peer_index, header),
             PacketKind::ProbeHit => {
                 let offer = ProbeHit::decode(bytes)?;
-                let question = self.peers[gate as usize].remote_window.in_flight.as_ref()?;
+                let question = self.peers[peer_index as usize]
+                    .remote_window
+                    .in_flight
+                    .as_ref()?;
                 if question.context != header.context
                     || question.tag.is_some_and(|tag| tag != header.tag)
                 {
                     return None;
                 }
                 if question.asker == ProbeAsker::Nobody {
-                    self.peers[gate as usize].remote_window.in_flight = None;
-                    self.send_next_probe(gate);
+                    self.peers[peer_index as usize].remote_window.in_flight = None;
+                    self.send_next_probe(peer_index);
                     return Some(());
                 }
-                let peer = self.peers[gate as usize].peer;
+                let peer = self.peers[peer_index as usize].peer;
                 let at = self
                     .sequences
                     .find_or_insert(stream_key(header.context, peer));
@@ -138,20 +143,20 @@ impl Core {
                     sequence: widen(next, header.sequence),
                     len: offer.len,
                 };
-                self.peers[gate as usize].remote_window.hit =
+                self.peers[peer_index as usize].remote_window.hit =
                     Some((held, widen(next, offer.sent_before)));
                 self.has_work = true;
             }
             PacketKind::ProbeMiss => {
-                let asking = &mut self.peers[gate as usize].remote_window;
+                let asking = &mut self.peers[peer_index as usize].remote_window;
                 let question = asking.in_flight.take()?;
                 if header.flags & FLAG_STALE != 0 {
-                    self.restart_probes(gate, header.sequence);
+                    self.restart_probes(peer_index, header.sequence);
                 } else {
                     if question.asker == ProbeAsker::Probe && asking.misses.len() < DENIED_MAX {
                         asking.misses.push((question.context, question.tag));
                     }
-                    self.send_next_probe(gate);
+                    self.send_next_probe(peer_index);
                 }
             }
             _ => return None,
@@ -160,16 +165,16 @@ impl Core {
     }
 
     /// A peer says whether it holds envelopes back.
-    fn on_blocked(&mut self, gate: u32, held: bool, epoch: u32) {
-        let asking = &mut self.peers[gate as usize].remote_window;
+    fn on_blocked(&mut self, peer_index: u32, held: bool, epoch: u32) {
+        let asking = &mut self.peers[peer_index as usize].remote_window;
         self.blocking_peers = self.blocking_peers - u32::from(asking.blocked) + u32::from(held);
         asking.blocked = held;
         if held {
-            let peer = self.peers[gate as usize].peer;
+            let peer = self.peers[peer_index as usize].peer;
             self.early_rtr.newly_blocked.push(peer);
             self.has_work = true;
-            self.return_credits(gate);
-            self.restart_probes(gate, epoch);
+            self.return_credits(peer_index);
+            self.restart_probes(peer_index, epoch);
         } else {
             asking.probes.clear();
             asking.hits.clear();
@@ -177,8 +182,8 @@ impl Core {
     }
 
     /// Starts the questions to a window from the oldest posted receive.
-    fn restart_probes(&mut self, gate: u32, epoch: u32) {
-        let peer = self.peers[gate as usize].peer;
+    fn restart_probes(&mut self, peer_index: u32, epoch: u32) {
+        let peer = self.peers[peer_index as usize].peer;
         let mut posted = self.requests.select(|operation| {
             operation.state == OpState::Posted
                 && operation
@@ -191,12 +196,12 @@ impl Core {
             .into_iter()
             .map(|receive| self.probe_for(receive))
             .collect();
-        let asking = &mut self.peers[gate as usize].remote_window;
+        let asking = &mut self.peers[peer_index as usize].remote_window;
         asking.epoch = epoch;
         asking.misses.clear();
         asking.probes = questions;
         self.completion_events.count_one();
-        self.send_next_probe(gate);
+        self.send_next_probe(peer_index);
     }
 
     fn probe_for(&self, receive: u32) -> RemoteProbe {
@@ -221,30 +226,32 @@ impl Core {
     fn probe_blocking_peers(&mut self, receive: u32) {
         let question = self.probe_for(receive);
         let pattern = self.requests.peek(receive).pattern;
-        for gate in self.peers_blocking(&pattern) {
-            let asking = &mut self.peers[gate as usize].remote_window;
+        for peer_index in self.peers_blocking(&pattern) {
+            let asking = &mut self.peers[peer_index as usize].remote_window;
             // What a probe was offered before may be this receive's, which is asked for first.
             asking.hits.retain(|(_, held)| {
                 held.context != pattern.context || pattern.tag.is_some_and(|tag| tag != held.tag)
             });
             asking.probes.push_back(question);
-            self.send_next_probe(gate);
+            self.send_next_probe(peer_index);
         }
     }
 
     /// Peer states whose peer holds envelopes back and may satisfy `pattern`.
     fn peers_blocking(&self, pattern: &Pattern) -> Vec<u32> {
         let accepts = |peer| pattern.source.is_none_or(|source| source.peer == peer);
-        let gates = self.peers.states().iter().enumerate();
-        gates
-            .filter(|(_, gate)| gate.remote_window.blocked && !gate.gone && accepts(gate.peer))
-            .map(|(gate, _)| gate as u32)
+        let peer_states = self.peers.states().iter().enumerate();
+        peer_states
+            .filter(|(_, peer_state)| {
+                peer_state.remote_window.blocked && !peer_state.gone && accepts(peer_state.peer)
+            })
+            .map(|(peer_state, _)| peer_state as u32)
             .collect()
     }
 
     /// Sends the next question that still matters.
-    pub(crate) fn send_next_probe(&mut self, gate: u32) {
-        let asking = &mut self.peers[gate as usize].remote_window;
+    pub(crate) fn send_next_probe(&mut self, peer_index: u32) {
+        let asking = &mut self.peers[peer_index as usize].remote_window;
         if asking.in_flight.is_some() || !asking.blocked {
             return;
         }
@@ -268,7 +275,7 @@ impl Core {
                 sequence: asking.epoch,
                 ..PacketHeader::default()
             };
-            let peer = self.peers[gate as usize].peer;
+            let peer = self.peers[peer_index as usize].peer;
             return self.queue_control(peer, header, ControlPayload::new());
         }
     }
@@ -278,8 +285,8 @@ impl Core {
         if self.blocking_peers == 0 {
             return;
         }
-        for gate in 0..self.peers.len() as u32 {
-            let entry = &self.peers[gate as usize];
+        for peer_index in 0..self.peers.len() as u32 {
+            let entry = &self.peers[peer_index as usize];
             let Some((held, sent_before)) = entry.remote_window.hit else {
                 continue;
             };
@@ -291,18 +298,18 @@ impl Core {
                 self.has_work = true;
                 continue;
             }
-            let asking = &mut self.peers[gate as usize].remote_window;
+            let asking = &mut self.peers[peer_index as usize].remote_window;
             asking.hit = None;
             if let Some(question) = asking.in_flight.take() {
-                self.settle_probe_hit(gate, question, held);
+                self.settle_probe_hit(peer_index, question, held);
             }
-            self.send_next_probe(gate);
+            self.send_next_probe(peer_index);
         }
     }
 
-    fn settle_probe_hit(&mut self, gate: u32, question: RemoteProbe, held: BlockedEnvelope) {
-        let fresh = self.still_blocked(gate, &held);
-        let asking = &mut self.peers[gate as usize].remote_window;
+    fn settle_probe_hit(&mut self, peer_index: u32, question: RemoteProbe, held: BlockedEnvelope) {
+        let fresh = self.still_blocked(peer_index, &held);
+        let asking = &mut self.peers[peer_index as usize].remote_window;
         match question.asker {
             // Its offers are not kept.
             ProbeAsker::Nobody => {}
@@ -317,17 +324,17 @@ impl Core {
                     return;
                 }
                 operation.state = OpState::Pulling;
-                operation.peer = self.peers[gate as usize].peer;
+                operation.peer = self.peers[peer_index as usize].peer;
                 let pattern = operation.pattern;
                 self.matcher.withdraw(&pattern, receive);
-                self.send_pull(gate, &held, ReservedFor::Receive(receive));
+                self.send_pull(peer_index, &held, ReservedFor::Receive(receive));
             }
         }
     }
 
     /// Returns whether a found envelope neither arrived nor was pulled meanwhile.
-    fn still_blocked(&mut self, gate: u32, held: &BlockedEnvelope) -> bool {
-        let peer = self.peers[gate as usize].peer;
+    fn still_blocked(&mut self, peer_index: u32, held: &BlockedEnvelope) -> bool {
+        let peer = self.peers[peer_index as usize].peer;
         let at = self
             .sequences
             .find_or_insert(stream_key(held.context, peer));
@@ -342,17 +349,17 @@ impl Core {
     }
 
     /// Returns whether a posted receive waits for a found envelope.
-    fn is_wanted(&self, gate: u32, held: &BlockedEnvelope) -> bool {
+    fn is_wanted(&self, peer_index: u32, held: &BlockedEnvelope) -> bool {
         self.matcher.is_wanted(&Envelope {
             context: held.context,
-            peer: self.peers[gate as usize].peer,
+            peer: self.peers[peer_index as usize].peer,
             tag: held.tag,
         })
     }
 
     /// Takes an offered envelope for `bound`.
-    fn send_pull(&mut self, gate: u32, held: &BlockedEnvelope, bound: ReservedFor) {
-        let peer = self.peers[gate as usize].peer;
+    fn send_pull(&mut self, peer_index: u32, held: &BlockedEnvelope, bound: ReservedFor) {
+        let peer = self.peers[peer_index as usize].peer;
         let at = self
             .sequences
             .find_or_insert(stream_key(held.context, peer));
@@ -378,14 +385,16 @@ impl Core {
         if self.blocking_peers == 0 {
             return None;
         }
-        for gate in self.peers_blocking(pattern) {
-            let offers = std::mem::take(&mut self.peers[gate as usize].remote_window.hits);
+        for peer_index in self.peers_blocking(pattern) {
+            let offers = std::mem::take(&mut self.peers[peer_index as usize].remote_window.hits);
             // A receive that was posted while a probe's question was on its way comes first.
             let fresh: Vec<_> = offers
                 .into_iter()
-                .filter(|(_, held)| self.still_blocked(gate, held) && !self.is_wanted(gate, held))
+                .filter(|(_, held)| {
+                    self.still_blocked(peer_index, held) && !self.is_wanted(peer_index, held)
+                })
                 .collect();
-            let asking = &mut self.peers[gate as usize].remote_window;
+            let asking = &mut self.peers[peer_index as usize].remote_window;
             asking.hits = fresh;
             let wanted = (pattern.context, pattern.tag);
             if let Some(at) = asking
@@ -393,7 +402,7 @@ impl Core {
                 .iter()
                 .position(|(tag, held)| (held.context, *tag) == wanted)
             {
-                return Some((gate, at));
+                return Some((peer_index, at));
             }
             let same = |question: &RemoteProbe| {
                 question.asker == ProbeAsker::Probe && (question.context, question.tag) == wanted
@@ -407,7 +416,7 @@ impl Core {
                     context: pattern.context,
                     tag: pattern.tag,
                 });
-                self.send_next_probe(gate);
+                self.send_next_probe(peer_index);
             }
         }
         None
@@ -415,8 +424,8 @@ impl Core {
 
     /// Returns the status that a probe may report from peers' windows.
     pub(crate) fn probe_windows(&mut self, pattern: &Pattern) -> Option<Status> {
-        let (gate, at) = self.find_probe_hit(pattern)?;
-        let (_, held) = self.peers[gate as usize].remote_window.hits[at];
+        let (peer_index, at) = self.find_probe_hit(pattern)?;
+        let (_, held) = self.peers[peer_index as usize].remote_window.hits[at];
         Some(Status {
             source: held.source,
             tag: held.tag,
@@ -428,11 +437,14 @@ impl Core {
 
     /// Takes a message out of a peer's window for a matched probe.
     pub(crate) fn pull_from_windows(&mut self, pattern: &Pattern) -> Option<(Message, Status)> {
-        let (gate, at) = self.find_probe_hit(pattern)?;
-        let (_, held) = self.peers[gate as usize].remote_window.hits.swap_remove(at);
+        let (peer_index, at) = self.find_probe_hit(pattern)?;
+        let (_, held) = self.peers[peer_index as usize]
+            .remote_window
+            .hits
+            .swap_remove(at);
         let meta = MessageInfo {
             context: held.context,
-            peer: self.peers[gate as usize].peer,
+            peer: self.peers[peer_index as usize].peer,
             source: held.source,
             tag: held.tag,
             sequence: held.sequence as u32,
@@ -443,7 +455,7 @@ impl Core {
         };
         let item = self.unexpected.insert(meta, UnexpectedBody::InFlight);
         let message = self.unexpected.take(item);
-        self.send_pull(gate, &held, ReservedFor::Message(item));
+        self.send_pull(peer_index, &held, ReservedFor::Message(item));
         let status = Status {
             source: held.source,
             tag: held.tag,
@@ -482,8 +494,11 @@ impl Core {
         match self.own_body(&meta, incoming) {
             Ok(body) => self.unexpected.replace(item, meta, body),
             Err(_) => {
-                if let Some(gate) = self.peer_index(meta.peer) {
-                    self.fail_peer(gate, "its message could not be kept for want of memory");
+                if let Some(peer_index) = self.peer_index(meta.peer) {
+                    self.fail_peer(
+                        peer_index,
+                        "its message could not be kept for want of memory",
+                    );
                 }
             }
         }

@@ -65,9 +65,9 @@ impl<R: Transport> Engine<R> {
     pub(crate) fn progress_windows(&mut self) -> bool {
         let mut moved = false;
         let mut at = 0;
-        while let Some(gate) = self.core.windows.active(at) {
-            moved |= self.progress_window(gate);
-            if self.core.update_blocked(gate) {
+        while let Some(peer_index) = self.core.windows.active(at) {
+            moved |= self.progress_window(peer_index);
+            if self.core.update_blocked(peer_index) {
                 at += 1;
             } else {
                 self.core.windows.deactivate(at);
@@ -77,21 +77,21 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Sends from one window as its plan says, until something has to wait.
-    fn progress_window(&mut self, gate: u32) -> bool {
+    fn progress_window(&mut self, peer_index: u32) -> bool {
         let mut moved = false;
-        while let Some(head) = self.core.window_head(gate) {
-            if self.head_goes_first(gate, head) {
-                if !self.send_planned(gate, head) {
+        while let Some(head) = self.core.window_head(peer_index) {
+            if self.head_goes_first(peer_index, head) {
+                if !self.send_planned(peer_index, head) {
                     return moved;
                 }
                 moved = true;
                 continue;
             }
-            let (indices, chunks) = self.core.window_view(gate);
-            for at in self.planned(gate, &chunks) {
+            let (indices, chunks) = self.core.window_view(peer_index);
+            for at in self.planned(peer_index, &chunks) {
                 // The sends of a peer that was lost meanwhile have ended.
                 if self.core.is_in_window(indices[at]) {
-                    if !self.send_planned(gate, indices[at]) {
+                    if !self.send_planned(peer_index, indices[at]) {
                         return moved;
                     }
                     moved = true;
@@ -102,8 +102,8 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Returns whether the oldest message of a window leaves first, without a plan.
-    fn head_goes_first(&mut self, gate: u32, head: u32) -> bool {
-        let entry = &mut self.core.peers[gate as usize];
+    fn head_goes_first(&mut self, peer_index: u32, head: u32) -> bool {
+        let entry = &mut self.core.peers[peer_index as usize];
         if entry.window_len == 1 || entry.overtaken >= ORDER_PATIENCE {
             return true;
         }
@@ -121,7 +121,7 @@ impl<R: Transport> Engine<R> {
         ordering.leads(head.data.len, priority, priorities.are_usual())
     }
 
-    fn planned(&mut self, gate: u32, chunks: &[WindowEntry]) -> Vec<usize> {
+    fn planned(&mut self, peer_index: u32, chunks: &[WindowEntry]) -> Vec<usize> {
         if let Some(loaded) = &self.core.send_order.plugin {
             // Of one context there is one order only.
             if chunks
@@ -130,7 +130,7 @@ impl<R: Transport> Engine<R> {
             {
                 return (0..chunks.len()).collect();
             }
-            let entry = &mut self.core.peers[gate as usize];
+            let entry = &mut self.core.peers[peer_index as usize];
             let credits = (entry.envelopes, entry.payload);
             let is_same = |last: &CachedPlan| last.credits == credits && last.chunks == chunks;
             if !entry.cached_plan.as_deref().is_some_and(is_same) {
@@ -163,13 +163,13 @@ impl<R: Transport> Engine<R> {
     }
 
     /// Sends an envelope of a window. `false`: it has to wait.
-    fn send_planned(&mut self, gate: u32, index: u32) -> bool {
-        let oldest = self.core.window_head(gate) == Some(index);
-        let sent = self.send_from_window(gate, index);
+    fn send_planned(&mut self, peer_index: u32, index: u32) -> bool {
+        let oldest = self.core.window_head(peer_index) == Some(index);
+        let sent = self.send_from_window(peer_index, index);
         if sent {
             // A send that ended took its links with it; one that only was announced still has them.
-            self.core.left_window(gate, index);
-            let overtaken = &mut self.core.peers[gate as usize].overtaken;
+            self.core.left_window(peer_index, index);
+            let overtaken = &mut self.core.peers[peer_index as usize].overtaken;
             *overtaken = if oldest { 0 } else { *overtaken + 1 };
         }
         sent

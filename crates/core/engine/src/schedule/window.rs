@@ -108,8 +108,8 @@ impl SendWindows {
     }
 
     /// A peer state whose window got its first send is looked at from now on.
-    pub(crate) fn activate(&mut self, gate: u32) {
-        self.active.push(gate);
+    pub(crate) fn activate(&mut self, peer_index: u32) {
+        self.active.push(peer_index);
     }
 
     /// Returns the `at`-th peer state that is looked at.
@@ -145,7 +145,7 @@ impl SendWindows {
 
 impl Core {
     /// A send joins the window of its peer state.
-    pub(crate) fn join_window(&mut self, gate: u32, index: u32) {
+    pub(crate) fn join_window(&mut self, peer_index: u32, index: u32) {
         let operation = self.requests.at(index);
         operation.state = OpState::InWindow;
         let (context, peer, tag, len) = (
@@ -156,53 +156,53 @@ impl Core {
         );
         self.windows.push(index, context, peer, tag);
         self.note(EventKind::Blocked, peer, context, tag, len);
-        let entry = &mut self.peers[gate as usize];
+        let entry = &mut self.peers[peer_index as usize];
         entry.close_batch();
         entry.window_len += 1;
         if entry.window_len == 1 {
-            self.windows.activate(gate);
+            self.windows.activate(peer_index);
             self.has_work = true;
         }
         if entry.probe_missed {
             entry.epoch = entry.epoch.wrapping_add(1);
             entry.probe_missed = false;
-            self.send_blocked(gate, true);
+            self.send_blocked(peer_index, true);
         }
     }
 
     /// Takes a blocked send out of its window's lists.
-    pub(crate) fn unlink(&mut self, gate: u32, index: u32) {
+    pub(crate) fn unlink(&mut self, peer_index: u32, index: u32) {
         self.windows.remove(index);
-        self.peers[gate as usize].window_len -= 1;
+        self.peers[peer_index as usize].window_len -= 1;
     }
 
     /// A blocked send ends without being sent.
     pub(crate) fn leave_unsent(&mut self, index: u32) {
         self.windows.forget_pulled(index);
         let peer = self.requests.peek(index).peer;
-        if let Some(gate) = self.peer_index(peer)
+        if let Some(peer_index) = self.peer_index(peer)
             && self.windows.contains(index)
         {
-            self.unlink(gate, index);
+            self.unlink(peer_index, index);
         }
     }
 
     /// The head of a window left it.
-    pub(crate) fn left_window(&mut self, gate: u32, index: u32) {
+    pub(crate) fn left_window(&mut self, peer_index: u32, index: u32) {
         if self.windows.contains(index) {
-            self.unlink(gate, index);
+            self.unlink(peer_index, index);
         }
     }
 
     /// The oldest send in a window.
-    pub(crate) fn window_head(&self, gate: u32) -> Option<u32> {
-        self.windows.head(self.peers[gate as usize].peer)
+    pub(crate) fn window_head(&self, peer_index: u32) -> Option<u32> {
+        self.windows.head(self.peers[peer_index as usize].peer)
     }
 
     /// The oldest sends in a window, as many as plans look at, and what a plan needs of them.
-    pub(crate) fn window_view(&self, gate: u32) -> (Vec<u32>, Vec<WindowEntry>) {
+    pub(crate) fn window_view(&self, peer_index: u32) -> (Vec<u32>, Vec<WindowEntry>) {
         let (mut indices, mut chunks) = (Vec::new(), Vec::new());
-        let sends = self.windows.iter(self.peers[gate as usize].peer);
+        let sends = self.windows.iter(self.peers[peer_index as usize].peer);
         for index in sends.take(ORDER_LOOK_AHEAD) {
             let operation = self.requests.peek(index);
             indices.push(index);
@@ -223,23 +223,23 @@ impl Core {
 
     /// Tells the peer whether credits keep envelopes back, when that changed. `true`: the window is
     /// not empty.
-    pub(crate) fn update_blocked(&mut self, gate: u32) -> bool {
-        let entry = &self.peers[gate as usize];
+    pub(crate) fn update_blocked(&mut self, peer_index: u32) -> bool {
+        let entry = &self.peers[peer_index as usize];
         let (held, told, without) = (
             entry.window_len != 0,
             entry.blocked_told,
             entry.envelopes == 0,
         );
         if held && without && !told {
-            self.send_blocked(gate, true);
+            self.send_blocked(peer_index, true);
         } else if !held && told {
-            self.send_blocked(gate, false);
+            self.send_blocked(peer_index, false);
         }
         held
     }
 
-    fn send_blocked(&mut self, gate: u32, held: bool) {
-        let entry = &mut self.peers[gate as usize];
+    fn send_blocked(&mut self, peer_index: u32, held: bool) {
+        let entry = &mut self.peers[peer_index as usize];
         entry.blocked_told = held;
         let header = PacketHeader {
             kind: PacketKind::Blocked as u8,

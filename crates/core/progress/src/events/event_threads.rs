@@ -75,13 +75,13 @@ impl sys::ThreadMain for EventThread {
 impl EventThreads {
     pub(super) fn new() -> (Self, LeaderTurn) {
         let (lead, turn) = LeaderFollower::new();
-        let crew = Self {
+        let event_threads = Self {
             leader_follower: lead,
             long: AtomicU32::new(0),
             urgent: AtomicU32::new(0),
             threads: Mutex::default(),
         };
-        (crew, turn)
+        (event_threads, turn)
     }
 
     /// Whether the timer runs what could wait for an idle core.
@@ -98,9 +98,9 @@ impl EventThreads {
     /// Waits until `deadline` for all threads, which were told to leave.
     pub(super) fn end(&self, deadline: Instant) {
         let members = {
-            let mut hands = lock(&self.threads);
-            hands.over = true;
-            std::mem::take(&mut hands.members)
+            let mut threads = lock(&self.threads);
+            threads.over = true;
+            std::mem::take(&mut threads.members)
         };
         members
             .iter()
@@ -111,27 +111,34 @@ impl EventThreads {
 impl Reactor {
     /// Starts the first thread.
     pub(super) fn begin(self: &Arc<Self>, turn: LeaderTurn) -> io::Result<()> {
-        self.start_member(&mut lock(&self.crew.threads), StartRole::Leader(turn))
+        self.start_member(
+            &mut lock(&self.event_threads.threads),
+            StartRole::Leader(turn),
+        )
     }
 
     /// Whether nobody waits for the end of this thread: it was not told to leave.
     fn leaves_by_itself(&self, member: &Arc<EventThread>) -> bool {
-        let mut hands = lock(&self.crew.threads);
+        let mut threads = lock(&self.event_threads.threads);
         let its = |other: &Arc<EventThread>| Arc::ptr_eq(other, member);
-        let place = hands.members.iter().position(its).filter(|_| !self.stops());
+        let place = threads
+            .members
+            .iter()
+            .position(its)
+            .filter(|_| !self.stops());
         place
-            .map(|place| hands.members.swap_remove(place))
+            .map(|place| threads.members.swap_remove(place))
             .is_some()
     }
 
-    fn start_member(self: &Arc<Self>, hands: &mut ThreadList, role: StartRole) -> io::Result<()> {
+    fn start_member(self: &Arc<Self>, threads: &mut ThreadList, role: StartRole) -> io::Result<()> {
         let member = Arc::new(EventThread {
             reactor: self.clone(),
             role,
             thread: LibraryThread::default(),
         });
         member.thread.start(&member)?;
-        hands.members.push(member);
+        threads.members.push(member);
         Ok(())
     }
 
@@ -148,7 +155,7 @@ impl Reactor {
                 return;
             }
             // Its long run is over, and another leads.
-            let long = self.crew.long.fetch_sub(1, Ordering::SeqCst);
+            let long = self.event_threads.long.fetch_sub(1, Ordering::SeqCst);
             if long >= LONG_AT_TIMER {
                 self.tick(TICK);
             }
@@ -156,7 +163,7 @@ impl Reactor {
                 // The standby may have been refused the lead: it is to try again.
                 self.kernel.set_guard(Duration::ZERO);
             }
-            turn = match self.crew.leader_follower.reserve_standby() {
+            turn = match self.event_threads.leader_follower.reserve_standby() {
                 true => self.run_standby(scheduler),
                 false => None,
             };
@@ -165,23 +172,25 @@ impl Reactor {
 
     /// Stands in until it leads. `None`: it was not wanted for a long time, or all end.
     fn run_standby(&self, scheduler: &Arc<Scheduler>) -> Option<LeaderTurn> {
-        let crew = &self.crew;
+        let event_threads = &self.event_threads;
         while !self.stops() {
-            let seen = crew.leader_follower.turn();
+            let seen = event_threads.leader_follower.turn();
             let is_late = self.kernel.wait_guard(STAND_IN_REST);
             if self.stops() {
                 break;
             }
             if is_late {
                 // Before the other can be through with its run.
-                if crew.long.fetch_add(1, Ordering::SeqCst) < LONG_RUNS
-                    && let Some(turn) = crew.leader_follower.take_lead()
+                if event_threads.long.fetch_add(1, Ordering::SeqCst) < LONG_RUNS
+                    && let Some(turn) = event_threads.leader_follower.take_lead()
                 {
                     self.take_over_work(scheduler);
                     return Some(turn);
                 }
-                crew.long.fetch_sub(1, Ordering::SeqCst);
-            } else if crew.leader_follower.turn() == seen && crew.leader_follower.leave_standby() {
+                event_threads.long.fetch_sub(1, Ordering::SeqCst);
+            } else if event_threads.leader_follower.turn() == seen
+                && event_threads.leader_follower.leave_standby()
+            {
                 break;
             }
         }
@@ -190,7 +199,12 @@ impl Reactor {
 
     /// What the one that led had begun and may not come to.
     fn take_over_work(&self, scheduler: &Scheduler) {
-        if let Some(area) = self.crew.urgent.swap(0, Ordering::SeqCst).checked_sub(1) {
+        if let Some(area) = self
+            .event_threads
+            .urgent
+            .swap(0, Ordering::SeqCst)
+            .checked_sub(1)
+        {
             scheduler.event_requests.run(area as usize);
         }
         self.tick(TICK);
@@ -202,7 +216,7 @@ impl Reactor {
         turn: LeaderTurn,
         run: impl FnOnce(),
     ) -> Option<LeaderTurn> {
-        let lead = &self.crew.leader_follower;
+        let lead = &self.event_threads.leader_follower;
         let within = lead.begin_run(turn);
         if !lead.has_standby() {
             self.hire();
@@ -221,7 +235,7 @@ impl Reactor {
     pub(crate) fn note_long_run(&self) {
         let within = RUNS.with(Cell::get);
         if within.is_some_and(|(address, run)| {
-            address == self.address() && self.crew.leader_follower.turn() == run
+            address == self.address() && self.event_threads.leader_follower.turn() == run
         }) {
             self.kernel.set_guard(Duration::ZERO);
         }
@@ -233,14 +247,14 @@ impl Reactor {
 
     #[cold]
     fn hire(self: &Arc<Self>) {
-        let lead = &self.crew.leader_follower;
-        let mut hands = lock(&self.crew.threads);
+        let lead = &self.event_threads.leader_follower;
+        let mut threads = lock(&self.event_threads.threads);
         let refused = |at: Instant| at.elapsed() < START_AGAIN;
-        if hands.over || hands.refused_at.is_some_and(refused) || !lead.reserve_standby() {
+        if threads.over || threads.refused_at.is_some_and(refused) || !lead.reserve_standby() {
             return;
         }
-        if self.start_member(&mut hands, StartRole::Standby).is_err() {
-            hands.refused_at = Some(Instant::now());
+        if self.start_member(&mut threads, StartRole::Standby).is_err() {
+            threads.refused_at = Some(Instant::now());
             lead.cancel_standby();
         }
     }

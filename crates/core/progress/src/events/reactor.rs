@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Reactor {
     pub(super) kernel: EventPoller,
-    pub(super) crew: EventThreads,
+    pub(super) event_threads: EventThreads,
     scheduler: Weak<Scheduler>,
     stop: AtomicBool,
     sources: Mutex<EventSources>,
@@ -73,10 +73,10 @@ enum SourceKind {
 
 impl Reactor {
     pub(crate) fn start(scheduler: &Arc<Scheduler>) -> Result<Arc<Self>, Error> {
-        let (crew, turn) = EventThreads::new();
+        let (event_threads, turn) = EventThreads::new();
         let reactor = Arc::new(Self {
             kernel: EventPoller::new()?,
-            crew,
+            event_threads,
             scheduler: Arc::downgrade(scheduler),
             stop: AtomicBool::new(false),
             sources: Mutex::new(EventSources {
@@ -116,7 +116,7 @@ impl Reactor {
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
-        self.crew.end(Instant::now() + STOP_LIMIT);
+        self.event_threads.end(Instant::now() + STOP_LIMIT);
         let sources = std::mem::take(&mut *lock(&self.sources));
         let pending = std::mem::take(&mut *lock(&self.pending));
         // Outside the locks: tasks that go may hold watches of their own.
@@ -388,7 +388,7 @@ impl Reactor {
             return Some(turn);
         };
         let mut tally = RunTally::default();
-        self.crew.note_urgent(Some(area));
+        self.event_threads.note_urgent(Some(area));
         let run = |at: &RunContext| tally = scheduler.serve_urgent(racks, area, at);
         let Some(turn) = self.serve(scheduler, area, (turn, run)) else {
             // Another leads, and does not know.
@@ -397,7 +397,7 @@ impl Reactor {
             }
             return None;
         };
-        self.crew.note_urgent(None);
+        self.event_threads.note_urgent(None);
         let naps = &mut served.naps[area];
         if tally.settled > 0 {
             naps.over();
@@ -425,7 +425,7 @@ impl Reactor {
             }
             served.runs[area] = runs;
         });
-        if !self.crew.has_time() {
+        if !self.event_threads.has_time() {
             left.clear();
         }
         for area in &left {

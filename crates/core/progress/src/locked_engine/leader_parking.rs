@@ -129,7 +129,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             return ParkOutcome::Leads;
         };
         let happened = self.waiters.event_count();
-        let Some(mut seat) = self.waiters.take_slot(waiter::current_id()) else {
+        let Some(mut slot) = self.waiters.take_slot(waiter::current_id()) else {
             return ParkOutcome::Leads;
         };
         let ticket = self.lock_engine().transport().arm();
@@ -147,14 +147,14 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         }
         let reliefs = self.leader.reliefs();
         self.leader.set_sleeps(true);
-        if !seat.park_on_bell(awaits().encode(), happened) {
+        if !slot.park_on_bell(awaits().encode(), happened) {
             self.note_awake();
             naps.parked_last = true;
             return ParkOutcome::Leads;
         }
         drop(wakes);
         self.surroundings.note_sleep(true);
-        let called = self.sleep_on_bell(&mut seat, bell, ticket);
+        let called = self.sleep_on_bell(&mut slot, bell, ticket);
         self.surroundings.note_sleep(false);
         if called == WakeReason::Recheck {
             return ParkOutcome::Follows;
@@ -186,11 +186,11 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         if !self.lock_engine().block_in_receive(name, false) {
             return None;
         }
-        let mut seat = self.waiters.take_slot(waiter::current_id())?;
+        let mut slot = self.waiters.take_slot(waiter::current_id())?;
         let reliefs = self.leader.reliefs();
         let ticket = bell.load(Ordering::SeqCst);
-        let called = match seat.park_on_bell_behind_leader(awaits().encode(), seen) {
-            Ok(()) => self.sleep_on_bell(&mut seat, bell, ticket),
+        let called = match slot.park_on_bell_behind_leader(awaits().encode(), seen) {
+            Ok(()) => self.sleep_on_bell(&mut slot, bell, ticket),
             Err(called) => called,
         };
         if called == WakeReason::Lead {
@@ -204,20 +204,20 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// slot is called, or nobody comes any more.
     fn sleep_on_bell(
         &self,
-        seat: &mut WaitSlot<'_>,
+        slot: &mut WaitSlot<'_>,
         bell: &AtomicU32,
         mut ticket: u32,
     ) -> WakeReason {
         let (mut naps, mut reliefs) = (0, self.leader.reliefs());
-        while !seat.is_woken() {
+        while !slot.is_woken() {
             let begun = bell.load(Ordering::SeqCst);
-            if begun != ticket && seat.has_leadership() {
+            if begun != ticket && slot.has_leadership() {
                 break;
             }
             ticket = begun;
             deferred_wake::flush();
             self.wake_source
-                .sleep_among(ticket, Some(STEP_ASIDE_SLEEP), &[seat.futex_word()]);
+                .sleep_among(ticket, Some(STEP_ASIDE_SLEEP), &[slot.futex_word()]);
             if bell.load(Ordering::SeqCst) != ticket {
                 continue;
             }
@@ -225,10 +225,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let now = self.leader.reliefs();
             naps = if now == reliefs { naps + 1 } else { 0 };
             reliefs = now;
-            if naps > 0 && (seat.has_leadership() || naps >= SLEEPS_IN_VAIN) {
+            if naps > 0 && (slot.has_leadership() || naps >= SLEEPS_IN_VAIN) {
                 break;
             }
         }
-        seat.unpark()
+        slot.unpark()
     }
 }

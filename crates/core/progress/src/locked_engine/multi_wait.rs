@@ -51,7 +51,7 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
         awaits: &dyn Fn() -> WaitTarget,
         done: &mut dyn FnMut() -> bool,
     ) {
-        let (who, mut seat, mut patient) = (waiter::current(), None, true);
+        let (who, mut slot, mut patient) = (waiter::current(), None, true);
         // Whoever shares its thread with other waiters parks at once, and lets those run.
         let (logical, mut lies) = (who.is_logical(), !who.is_logical());
         let mut lingering = self
@@ -71,10 +71,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 return;
             }
             if begins {
-                seat = None;
+                slot = None;
                 lingering.stop();
             } else if lies && self.competes_with_leader(awaits) && lingering.has_no_own_core() {
-                seat = None;
+                slot = None;
                 lingering.stop();
                 self.delegate_open_shards();
                 match self.park_behind_leader(awaits, seen) {
@@ -90,16 +90,16 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
                 continue;
             } else {
                 self.delegate_open_shards();
-                if seat.is_none() {
-                    seat = self.waiters.take_slot(who.clone());
+                if slot.is_none() {
+                    slot = self.waiters.take_slot(who.clone());
                 }
                 let looks = lingering.looks();
-                match seat
+                match slot
                     .as_mut()
-                    .map(|seat| seat.wait(awaits().encode(), seen, looks))
+                    .map(|slot| slot.wait(awaits().encode(), seen, looks))
                 {
                     Some(WakeReason::Lead) => {
-                        seat = None;
+                        slot = None;
                         if looks == 0 && !logical {
                             // Whoever left goes on, perhaps on this very core.
                             self.surroundings.yield_core();
@@ -299,8 +299,8 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
     /// Yields the leader's core where another thread of its rank may need it. `calls`: threads that
     /// the leader woke since the last call.
     #[inline]
-    pub(super) fn yield_to_woken(&self, courtesy: &mut CoreYield, calls: u32) {
-        let sat = std::mem::replace(&mut courtesy.parked, self.waiters.parked_count());
+    pub(super) fn yield_to_woken(&self, core_yield: &mut CoreYield, calls: u32) {
+        let sat = std::mem::replace(&mut core_yield.parked, self.waiters.parked_count());
         let calls = if calls > 0
             && self
                 .yield_before_park
@@ -313,10 +313,10 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             calls
         };
         if calls > 0 {
-            (courtesy.interval, courtesy.remaining) = (LEADER_YIELD_FIRST, 0);
+            (core_yield.interval, core_yield.remaining) = (LEADER_YIELD_FIRST, 0);
         }
-        if courtesy.remaining > 0 {
-            courtesy.remaining -= 1;
+        if core_yield.remaining > 0 {
+            core_yield.remaining -= 1;
             return;
         }
         let given = self.surroundings.yield_core();
@@ -326,20 +326,20 @@ impl<R: Transport + Send, S: Environment> LockedEngine<R, S> {
             let taken = given == YieldOutcome::Taken || self.waiters.parked_count() != sat;
             self.leader.set_core_contended(taken);
         }
-        courtesy.interval = match given {
+        core_yield.interval = match given {
             YieldOutcome::Taken => LEADER_YIELD_FIRST,
-            YieldOutcome::Unused => (courtesy.interval * 2).min(LEADER_YIELD_LAST),
+            YieldOutcome::Unused => (core_yield.interval * 2).min(LEADER_YIELD_LAST),
         };
-        courtesy.remaining = courtesy.interval;
+        core_yield.remaining = core_yield.interval;
     }
 
     /// Whether the leader, where each that waits has a core, has called others again and again
     /// while nothing came of its own: the one that was called now polls sooner for itself than it
     /// is called.
     #[inline]
-    pub(super) fn only_serves_others(&self, courtesy: &CoreYield, calls: u32) -> bool {
+    pub(super) fn only_serves_others(&self, core_yield: &CoreYield, calls: u32) -> bool {
         calls == 1
-            && courtesy.served >= SERVED_BEFORE_ASIDE
+            && core_yield.served >= SERVED_BEFORE_ASIDE
             && self
                 .yield_before_park
                 .has_cores_for_all(self.surroundings.spin_budget())
@@ -377,11 +377,11 @@ pub(super) struct CoreYield {
 
 impl CoreYield {
     /// For a leader that begins now.
-    pub(super) fn new(seats: &Waiters) -> Self {
+    pub(super) fn new(slots: &Waiters) -> Self {
         Self {
-            notified: seats.notified_count(),
+            notified: slots.notified_count(),
             served: 0,
-            parked: seats.parked_count(),
+            parked: slots.parked_count(),
             interval: LEADER_YIELD_FIRST,
             remaining: LEADER_YIELD_FIRST,
         }
@@ -389,8 +389,8 @@ impl CoreYield {
 
     /// How many were called since this was last asked.
     #[inline]
-    pub(super) fn calls(&mut self, seats: &Waiters) -> u32 {
-        let called = seats.notified_count();
+    pub(super) fn calls(&mut self, slots: &Waiters) -> u32 {
+        let called = slots.notified_count();
         let calls = called.wrapping_sub(std::mem::replace(&mut self.notified, called));
         self.served = self.served.saturating_add(calls);
         calls

@@ -91,9 +91,9 @@ struct DonePolicy {
 
 impl DonePolicy {
     #[inline]
-    fn is_due(&mut self, seats: &Waiters) -> bool {
+    fn is_due(&mut self, slots: &Waiters) -> bool {
         // Before asking: SYNC(seats-news).
-        let before = std::mem::replace(&mut self.seen, seats.event_count());
+        let before = std::mem::replace(&mut self.seen, slots.event_count());
         !self.only_after_news || before != self.seen
     }
 
@@ -455,13 +455,13 @@ mod tests {
     /// Turns that a leader waits before each of its looks, given how often others took the engine
     /// before it and whether it brought something.
     fn waits(rounds: &[(u32, bool)]) -> Vec<u32> {
-        let (mut turns, mut manners) = (0u32, PollBackoff::new(0));
+        let (mut turns, mut backoff) = (0u32, PollBackoff::new(0));
         let round = |(others, moved): &(u32, bool)| {
             turns += others;
-            manners.begin(turns);
-            let waited = if manners.waits { manners.spins } else { 0 };
+            backoff.begin(turns);
+            let waited = if backoff.waits { backoff.spins } else { 0 };
             turns += 1;
-            manners.end(turns, *moved);
+            backoff.end(turns, *moved);
             waited
         };
         rounds.iter().map(round).collect()

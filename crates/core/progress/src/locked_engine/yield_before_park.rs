@@ -150,38 +150,44 @@ mod tests {
 
     #[test]
     fn few_linger_and_what_was_in_vain_is_left_out() {
-        let porch = YieldBeforePark::default();
-        let (mut first, mut second) = (porch.begin_wait(ONE_CORE), porch.begin_wait(ONE_CORE));
+        let yield_before_park = YieldBeforePark::default();
+        let (mut first, mut second) = (
+            yield_before_park.begin_wait(ONE_CORE),
+            yield_before_park.begin_wait(ONE_CORE),
+        );
         assert_eq!(in_vain(&mut first), YIELDS_BEFORE_PARK);
         assert_eq!(in_vain(&mut second), 0, "the first was in vain");
         drop((first, second));
-        let helped = |porch: &YieldBeforePark| {
-            let mut wait = porch.begin_wait(ONE_CORE);
+        let helped = |yield_before_park: &YieldBeforePark| {
+            let mut wait = yield_before_park.begin_wait(ONE_CORE);
             let lingers = wait.goes_on();
             wait.succeed();
             lingers
         };
         (0..2 * YIELDING_WAITERS_MAX).for_each(|_| {
-            porch.note_leader_left();
-            assert!(helped(&porch), "it pays");
+            yield_before_park.note_leader_left();
+            assert!(helped(&yield_before_park), "it pays");
         });
-        assert!((1..YIELDING_WAITERS_MAX).all(|_| helped(&porch)));
+        assert!((1..YIELDING_WAITERS_MAX).all(|_| helped(&yield_before_park)));
         assert!(
-            helped(&porch) && !helped(&porch),
+            helped(&yield_before_park) && !helped(&yield_before_park),
             "the same thread polled all the while"
         );
-        porch.note_leader_left();
-        assert!(helped(&porch));
+        yield_before_park.note_leader_left();
+        assert!(helped(&yield_before_park));
         let mut crowd: Vec<_> = (0..YIELDING_WAITERS_MAX)
-            .map(|_| porch.begin_wait(ONE_CORE))
+            .map(|_| yield_before_park.begin_wait(ONE_CORE))
             .collect();
         crowd.iter_mut().for_each(|wait| {
             wait.goes_on();
         });
-        assert!(!porch.begin_wait(ONE_CORE).goes_on(), "many wait");
+        assert!(
+            !yield_before_park.begin_wait(ONE_CORE).goes_on(),
+            "many wait"
+        );
         drop(crowd);
-        assert_eq!(porch.waiting.load(Ordering::Relaxed), 0);
-        let mut polls = porch.begin_wait(ONE_CORE);
+        assert_eq!(yield_before_park.waiting.load(Ordering::Relaxed), 0);
+        let mut polls = yield_before_park.begin_wait(ONE_CORE);
         polls.stop();
         polls.succeed();
         assert_eq!(polls.times, 0);
@@ -189,21 +195,24 @@ mod tests {
 
     #[test]
     fn as_many_look_as_have_a_core_beside_the_poller() {
-        let porch = YieldBeforePark::default();
+        let yield_before_park = YieldBeforePark::default();
         let four = SpinBudget {
             spinners: 4,
             ..ONE_CORE
         };
-        let mut waits: Vec<_> = (0..4).map(|_| porch.begin_wait(four)).collect();
-        assert!(porch.has_cores_for_all(four) && !porch.has_cores_for_all(ONE_CORE));
+        let mut waits: Vec<_> = (0..4).map(|_| yield_before_park.begin_wait(four)).collect();
+        assert!(
+            yield_before_park.has_cores_for_all(four)
+                && !yield_before_park.has_cores_for_all(ONE_CORE)
+        );
         let looks: Vec<_> = waits
             .iter_mut()
             .map(|wait| (wait.goes_on(), wait.looks()))
             .collect();
         assert_eq!(looks[..3], [(false, 10); 3]);
         assert_eq!(looks[3].1, 0);
-        assert!(!porch.has_cores_for_all(four));
+        assert!(!yield_before_park.has_cores_for_all(four));
         waits.pop();
-        assert!(porch.has_cores_for_all(four));
+        assert!(yield_before_park.has_cores_for_all(four));
     }
 }

@@ -168,8 +168,8 @@ impl WorkerHome {
     pub(crate) fn retires(&self, scheduler: &Scheduler, may: impl FnOnce() -> bool) -> bool {
         let pool = &scheduler.pool;
         // Between them nobody starts one.
-        let hands = lock(&pool.state);
-        if hands.over || !may() {
+        let state = lock(&pool.state);
+        if state.over || !may() {
             return false;
         }
         pool.started.clear(self.number);
@@ -290,15 +290,15 @@ impl WorkerPool {
 
     /// Starts the worker of a home, unless it was started.
     pub(crate) fn try_start(&self, scheduler: &Arc<Scheduler>, home: usize) -> io::Result<()> {
-        let mut hands = lock(&self.state);
-        if hands.over || !self.started.set(home) {
+        let mut state = lock(&self.state);
+        if state.over || !self.started.set(home) {
             return Ok(());
         }
         let home = &self.homes[home];
         let _ = home.scheduler.set(Arc::downgrade(scheduler));
         home.thread.start(home).inspect_err(|_| {
             self.started.clear(home.number);
-            hands.refused_at = Some(Instant::now());
+            state.refused_at = Some(Instant::now());
             self.refused.fetch_add(1, Ordering::Relaxed);
         })
     }

@@ -364,7 +364,7 @@ pub(super) fn attach(
     let bells: Option<Vec<_>> = others()
         .map(|rank| process.host.doorbell(comm.group().peer(rank)?))
         .collect();
-    let hands = others().map(|rank| process.host.progress_wakeup_words(comm.group().peer(rank)?));
+    let words = others().map(|rank| process.host.progress_wakeup_words(comm.group().peer(rank)?));
     let place = Attachment {
         segment: board,
         me,
@@ -373,7 +373,7 @@ pub(super) fn attach(
         reported_epoch: AtomicU32::new(0),
         slots: rounds,
         doorbells: bells?,
-        progress_words: hands.collect(),
+        progress_words: words.collect(),
         barrier: name.barrier,
         past_caches_from: name.past_caches_from,
         has_library_copy: name.has_library_copy,
@@ -423,8 +423,8 @@ impl Attachment {
             .for_each(|one| Self::wake_progress(std::slice::from_ref(one)));
     }
 
-    fn wake_progress(hands: &[Option<Segment>]) {
-        let words = hands.iter().flatten();
+    fn wake_progress(words: &[Option<Segment>]) {
+        let words = words.iter().flatten();
         let calls = words.map(|words| {
             progress_owner::ProgressWakeup::new(words.atomic_u32(0), words.atomic_u32(4))
         });

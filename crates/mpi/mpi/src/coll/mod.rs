@@ -141,14 +141,14 @@ impl Comm {
 
     /// Messages serve: either always for such a call, or because that is the way it goes this time.
     fn run_by_messages_in_step(&self, call: &impl Collective, sync: &ShmSync<'_>) -> Result<()> {
-        let mut course = sync.take_tuned();
-        match &mut course {
-            Some(course) if course.is_timed() => course.begin(sync)?,
+        let mut tuned = sync.take_tuned();
+        match &mut tuned {
+            Some(tuned) if tuned.is_timed() => tuned.begin(sync)?,
             _ => sync.compare_signatures()?,
         }
         let outcome = self.run_by_messages(call, sync.call, sync.origin);
-        match course {
-            Some(course) => course.end(sync, outcome),
+        match tuned {
+            Some(tuned) => tuned.end(sync, outcome),
             None => outcome,
         }
     }

@@ -100,7 +100,7 @@ fn adopt_ranks(
 impl Agent<'_> {
     fn adopt_and_serve(&mut self, name: AgentSocketName) -> Result<i32> {
         let several = self.ctx.job.nodes.several();
-        let mut porch = None;
+        let mut child_listener = None;
         if self.ctx.node == 0 {
             let mut first = RootAgent {
                 version: LIBRARY_VERSION.to_owned(),
@@ -120,7 +120,7 @@ impl Agent<'_> {
             let (listener, port) = listen_at(0)?;
             let addresses = addresses::to_call();
             self.send_location(&ChildListener { port, addresses }.encode())?;
-            porch = Some(listener);
+            child_listener = Some(listener);
         }
         let home = addresses::home()?;
         let admission = self.admission.secret().clone();
@@ -143,7 +143,7 @@ impl Agent<'_> {
         if several {
             let beginning = match self.ctx.node {
                 0 => AgentStart::Plain,
-                _ => AgentStart::Outer(Box::new(self.connect_to_parent(first, porch)?)),
+                _ => AgentStart::Outer(Box::new(self.connect_to_parent(first, child_listener)?)),
             };
             if let Some(code) = self.wait_for_agents(beginning)? {
                 return Ok(code);
@@ -224,7 +224,7 @@ impl Agent<'_> {
     fn connect_to_parent(
         &self,
         first: RootAgent,
-        porch: Option<TcpListener>,
+        child_listener: Option<TcpListener>,
     ) -> Result<RootConnection> {
         let Some(secret) = first.secret else {
             return Err(Error::peer(
@@ -232,7 +232,8 @@ impl Agent<'_> {
                 "the job's first agent has no secret",
             ));
         };
-        let house = agent_channel::house(secret.clone(), first.job.to_ne_bytes(), self.ctx.node);
+        let identity =
+            agent_channel::identity(secret.clone(), first.job.to_ne_bytes(), self.ctx.node);
         let parent = self.ctx.job.tree().parent(self.ctx.node).unwrap_or(0);
         let whom = garonne_links::connect::ConnectTarget {
             node: parent,
@@ -241,7 +242,8 @@ impl Agent<'_> {
             busy_retry: BUSY_WAIT,
             starter: None,
         };
-        let (line, reached) = garonne_links::connect::connect_to(&house, &first.addresses, &whom)?;
+        let (line, reached) =
+            garonne_links::connect::connect_to(&identity, &first.addresses, &whom)?;
         Ok(RootConnection {
             job: JobId(first.job),
             node: self.ctx.node,
@@ -251,7 +253,7 @@ impl Agent<'_> {
             reached,
             port: first.port,
             guest: false,
-            porch,
+            child_listener,
         })
     }
 

@@ -62,7 +62,7 @@ pub(super) struct AgentLink {
 impl AgentLink {
     /// Has the epoll watch a line; its socket may be watched already, under another token.
     pub fn new(line: AgentChannel, token: EpollToken, epoll: &OwnedFd) -> Self {
-        let mut trunk = Self {
+        let mut link = Self {
             connection: line,
             token,
             awaits_writable: false,
@@ -71,8 +71,8 @@ impl AgentLink {
             turn: 0,
             loss: LinkLoss::Ended,
         };
-        trunk.watch(epoll);
-        trunk
+        link.watch(epoll);
+        link
     }
 
     fn watch(&mut self, epoll: &OwnedFd) {
@@ -250,23 +250,23 @@ impl AgentLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use garonne_tcp::agent_channel::{ChannelConnect, ConnectOutcome, PendingChannels, house};
+    use garonne_tcp::agent_channel::{ChannelConnect, ConnectOutcome, PendingChannels, identity};
     use garonne_tcp::{Secret, listen};
     use std::time::Duration;
 
     /// Both ends of a line.
     fn line() -> (AgentChannel, AgentChannel) {
-        let house = |node| house(Secret::from_bytes(&[3; 32]), [1; 16], node);
+        let identity = |node| identity(Secret::from_bytes(&[3; 32]), [1; 16], node);
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut porch = PendingChannels::new(house(0), listener);
-        let mut call = ChannelConnect::begin(&house(1), address, 0).unwrap();
+        let mut pending = PendingChannels::new(identity(0), listener);
+        let mut call = ChannelConnect::begin(&identity(1), address, 0).unwrap();
         let (mut below, mut above) = (None, None);
         let until = Instant::now() + Duration::from_secs(10);
         while below.is_none() || above.is_none() {
             assert!(Instant::now() < until, "they do not meet");
-            porch.open(&mut |_, _| true);
-            above = above.or_else(|| (0..4).find_map(|place| porch.look(place, |_| true)));
+            pending.open(&mut |_, _| true);
+            above = above.or_else(|| (0..4).find_map(|place| pending.look(place, |_| true)));
             if below.is_none()
                 && let ConnectOutcome::Open(line) = call.look()
             {
@@ -281,12 +281,12 @@ mod tests {
     fn who_is_in_the_middle_of_a_long_message_is_not_silent() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let (mut below, above) = line();
-        let mut trunk = AgentLink::new(above, EpollToken::AgentLink(1), &epoll);
-        let before = trunk.heard();
+        let mut link = AgentLink::new(above, EpollToken::AgentLink(1), &epoll);
+        let before = link.heard();
         // More than sockets take.
         below.send(&vec![7; 8 << 20]).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(trunk.receive(&epoll), Ok(None));
-        assert!(trunk.heard() > before);
+        assert_eq!(link.receive(&epoll), Ok(None));
+        assert!(link.heard() > before);
     }
 }

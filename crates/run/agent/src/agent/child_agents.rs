@@ -84,16 +84,16 @@ pub(super) struct CheckedChildren {
 /// An agent that reports to this one.
 struct ChildAgent {
     node: u32,
-    trunk: Option<AgentLink>,
+    link: Option<AgentLink>,
     /// The child has reported that nothing runs there any more, or its link is gone.
     done: bool,
 }
 
 impl ChildAgent {
-    fn new(node: u32, trunk: Option<AgentLink>) -> Self {
+    fn new(node: u32, link: Option<AgentLink>) -> Self {
         Self {
             node,
-            trunk,
+            link,
             done: false,
         }
     }
@@ -118,7 +118,7 @@ impl ChildAgents {
     /// The listener cannot be watched.
     pub fn listen(ctx: &Context<'_>, secret: &Secret, listener: TcpListener) -> Result<Self> {
         let (tree, node) = (ctx.job.tree(), ctx.node);
-        let identity = agent_channel::house(secret.clone(), ctx.id.0.to_ne_bytes(), node);
+        let identity = agent_channel::identity(secret.clone(), ctx.id.0.to_ne_bytes(), node);
         let listener = PendingChannels::new(identity, listener);
         ctx.listen(listener.fd(), EpollToken::AgentListener)?;
         let awaited = |node| ChildAgent::new(node, None);
@@ -142,8 +142,8 @@ impl ChildAgents {
     ///
     /// # Errors
     /// They are not that one's to report.
-    pub fn check_in(&mut self, from: u32, seats: Vec<NodeEndpoints>) -> Result<()> {
-        self.checkin.check_in(from, seats)
+    pub fn check_in(&mut self, from: u32, hosts: Vec<NodeEndpoints>) -> Result<()> {
+        self.checkin.check_in(from, hosts)
     }
 
     /// Takes the nodes that are ready and have not been reported, once all at and below this one
@@ -195,9 +195,9 @@ impl ChildAgents {
             let branch = branches
                 .iter()
                 .find(|branch| branch.node == node && !branch.done)?;
-            match &branch.trunk {
+            match &branch.link {
                 None => (turn == 0).then_some(0),
-                Some(trunk) => (turn > trunk.turn()).then(|| trunk.received()),
+                Some(link) => (turn > link.turn()).then(|| link.received()),
             }
         };
         self.listener.look_again(place as usize, expected)
@@ -214,26 +214,26 @@ impl ChildAgents {
         let Some(((node, turn), line)) = self.authenticate(place) else {
             return ChildCall::Waits;
         };
-        if let Some(trunk) = self.child(node).and_then(|branch| branch.trunk.as_mut()) {
-            if turn <= trunk.turn() {
+        if let Some(link) = self.child(node).and_then(|branch| branch.link.as_mut()) {
+            if turn <= link.turn() {
                 return ChildCall::Waits;
             }
-            return match trunk.replace_connection(epoll, (line, turn)) {
+            return match link.replace_connection(epoll, (line, turn)) {
                 Ok(()) => ChildCall::Connected(node),
                 Err(_) => ChildCall::Failed(node),
             };
         }
-        let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), epoll);
+        let mut link = AgentLink::new(line, EpollToken::AgentLink(node), epoll);
         if self.job.is_empty() {
             // Adopted ranks run already, and have told their agent of the job.
             self.job = job().unwrap_or_default();
         }
         let sent = match self.job.is_empty() {
             true => Ok(()),
-            false => trunk.send(epoll, &self.job),
+            false => link.send(epoll, &self.job),
         };
         if let Some(branch) = self.child(node) {
-            branch.trunk = Some(trunk);
+            branch.link = Some(link);
         }
         match sent {
             Ok(()) => ChildCall::Connected(node),
@@ -250,13 +250,13 @@ impl ChildAgents {
         epoll: &OwnedFd,
         node: u32,
     ) -> std::result::Result<ChildMessage, ChannelLoss> {
-        let Some(trunk) = self.child(node).and_then(|branch| branch.trunk.as_mut()) else {
+        let Some(link) = self.child(node).and_then(|branch| branch.link.as_mut()) else {
             return Ok(ChildMessage::Nothing);
         };
-        let _ = trunk.push(epoll);
-        Ok(match trunk.receive(epoll)? {
+        let _ = link.push(epoll);
+        Ok(match link.receive(epoll)? {
             Some(message) => ChildMessage::Message(message),
-            None if trunk.is_down() => ChildMessage::Broken,
+            None if link.is_down() => ChildMessage::Broken,
             None => ChildMessage::Nothing,
         })
     }
@@ -264,9 +264,9 @@ impl ChildAgents {
     /// Ends the link to a child. Returns how it was lost, unless the child was done.
     pub fn close(&mut self, epoll: &OwnedFd, node: u32) -> Option<LinkLoss> {
         let branch = self.child(node)?;
-        let how = branch.trunk.take().map_or(LinkLoss::Ended, |trunk| {
-            let how = trunk.how_lost();
-            trunk.end(epoll);
+        let how = branch.link.take().map_or(LinkLoss::Ended, |link| {
+            let how = link.how_lost();
+            link.end(epoll);
             how
         });
         (!std::mem::replace(&mut branch.done, true)).then_some(how)
@@ -276,8 +276,8 @@ impl ChildAgents {
     pub fn send_to_all(&mut self, epoll: &OwnedFd, message: &[u8]) -> Vec<u32> {
         let mut lost = Vec::new();
         for branch in self.children.iter_mut().filter(|branch| !branch.done) {
-            if let Some(trunk) = &mut branch.trunk
-                && trunk.send(epoll, message).is_err()
+            if let Some(link) = &mut branch.link
+                && link.send(epoll, message).is_err()
             {
                 lost.push(branch.node);
             }
@@ -295,9 +295,9 @@ impl ChildAgents {
         node: u32,
         message: &[u8],
     ) -> std::result::Result<(), ChannelLoss> {
-        let trunk = self.child(node).and_then(|branch| branch.trunk.as_mut());
-        match trunk.filter(|trunk| !trunk.leaves_out(message)) {
-            Some(trunk) => trunk.send(epoll, message),
+        let link = self.child(node).and_then(|branch| branch.link.as_mut());
+        match link.filter(|link| !link.leaves_out(message)) {
+            Some(link) => link.send(epoll, message),
             None => Ok(()),
         }
     }
@@ -311,9 +311,9 @@ impl ChildAgents {
         let mut checked = CheckedChildren::default();
         for branch in self.children.iter_mut().filter(|branch| !branch.done) {
             let alive = branch
-                .trunk
+                .link
                 .as_mut()
-                .map(|trunk| trunk.keep_alive(epoll, &ping, now));
+                .map(|link| link.keep_alive(epoll, &ping, now));
             match alive {
                 Some(Err(_)) => checked.lost.push(branch.node),
                 None if late => checked.absent.push(branch.node),
@@ -340,8 +340,8 @@ impl ChildAgents {
 
     /// Nothing more is to be expected of those where something may still run.
     pub fn is_hopeless(&self, now: Instant) -> bool {
-        let mut lines = self.open_links().filter_map(|branch| branch.trunk.as_ref());
-        lines.all(|trunk| is_hopeless((trunk.heard(), self.end_ordered_at), now))
+        let mut lines = self.open_links().filter_map(|branch| branch.link.as_ref());
+        lines.all(|link| is_hopeless((link.heard(), self.end_ordered_at), now))
     }
 
     /// This agent stood still for so long, in which it could hear nobody.
@@ -359,13 +359,13 @@ impl ChildAgents {
         let absent = self
             .children
             .iter_mut()
-            .filter(|branch| branch.trunk.is_none());
+            .filter(|branch| branch.link.is_none());
         absent.for_each(|branch| branch.done = true);
     }
 
     /// A host that has joined, with its line.
-    pub fn take_endpoints(&mut self, node: u32, trunk: AgentLink) {
-        self.children.push(ChildAgent::new(node, Some(trunk)));
+    pub fn take_endpoints(&mut self, node: u32, link: AgentLink) {
+        self.children.push(ChildAgent::new(node, Some(link)));
     }
 
     /// Whether a node is known to have an agent that has found its parent.
@@ -373,7 +373,7 @@ impl ChildAgents {
         let child = self.children.iter().find(|branch| branch.node == node);
         child.map_or_else(
             || self.checkin.knows(node),
-            |branch| branch.trunk.is_some() || branch.done,
+            |branch| branch.link.is_some() || branch.done,
         )
     }
 
@@ -382,14 +382,14 @@ impl ChildAgents {
         let at = self
             .children
             .binary_search_by_key(&node, |branch| branch.node);
-        self.children.get(at.ok()?)?.trunk.as_ref()
+        self.children.get(at.ok()?)?.link.as_ref()
     }
 
     /// All lines that there are.
     pub fn links(&self) -> impl Iterator<Item = &AgentLink> {
         self.children
             .iter()
-            .filter_map(|branch| branch.trunk.as_ref())
+            .filter_map(|branch| branch.link.as_ref())
     }
 
     /// Ranks below that have ended since this was last asked.
@@ -399,7 +399,7 @@ impl ChildAgents {
 
     pub fn due(&self) -> Option<Instant> {
         let gather = self.checkin_deadline.filter(|_| !self.is_ready());
-        let lines = self.open_links().filter_map(|branch| branch.trunk.as_ref());
+        let lines = self.open_links().filter_map(|branch| branch.link.as_ref());
         lines.map(AgentLink::due).chain(gather).min()
     }
 }

@@ -231,8 +231,8 @@ fn send_networks(ctx: &mut Context<'_>, users: NetworkUsers<'_>, networks: Vec<I
 /// Leaves networks alone from now on, as the first agent says.
 pub(super) fn set_networks(ctx: &mut Context<'_>, users: NetworkUsers<'_>, networks: Vec<IpNet>) {
     ctx.hosts.set_disabled(networks);
-    for board in users.worlds.boards() {
-        disabled_networks::write(board, ctx.hosts.disabled());
+    for world_memory in users.worlds.world_memories() {
+        disabled_networks::write(world_memory, ctx.hosts.disabled());
     }
     users.notify(ctx);
     new_networks::find(ctx, users);

@@ -68,15 +68,15 @@ impl Heartbeat {
 mod tests {
     use super::*;
 
-    /// Looks whenever it is due until the vigil is over, and says after how long that was.
-    fn silence(vigil: &mut Heartbeat, mut now: Instant) -> Duration {
+    /// Looks whenever it is due until the heartbeat is over, and says after how long that was.
+    fn silence(heartbeat: &mut Heartbeat, mut now: Instant) -> Duration {
         let start = now;
-        while !vigil.is_over(now) {
-            if vigil.must_speak(now) {
-                vigil.sent(now);
+        while !heartbeat.is_over(now) {
+            if heartbeat.must_speak(now) {
+                heartbeat.sent(now);
             }
-            assert!(vigil.due() > now, "a look that is due at once");
-            now = vigil.due();
+            assert!(heartbeat.due() > now, "a look that is due at once");
+            now = heartbeat.due();
         }
         now - start
     }
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn who_was_stopped_itself_listens_anew() {
         let start = Instant::now();
-        let mut vigil = Heartbeat::new(start);
-        assert!(!vigil.is_over(start + PING_EVERY));
+        let mut heartbeat = Heartbeat::new(start);
+        assert!(!heartbeat.is_over(start + PING_EVERY));
         let thawed = start + PING_EVERY + 10 * AGENT_SILENCE_MAX;
-        assert!(!vigil.is_over(thawed), "both may have been frozen");
-        let left = silence(&mut vigil, thawed);
+        assert!(!heartbeat.is_over(thawed), "both may have been frozen");
+        let left = silence(&mut heartbeat, thawed);
         assert!(
             left <= AGENT_SILENCE_MAX && left >= AGENT_SILENCE_MAX - PING_EVERY,
             "{left:?}"
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn a_sign_of_life_is_due_before_the_other_side_misses_it() {
         let now = Instant::now();
-        let mut vigil = Heartbeat::new(now);
-        vigil.received(now + PING_EVERY);
-        assert!(vigil.due() <= now + PING_EVERY && vigil.must_speak(vigil.due()));
+        let mut heartbeat = Heartbeat::new(now);
+        heartbeat.received(now + PING_EVERY);
+        assert!(heartbeat.due() <= now + PING_EVERY && heartbeat.must_speak(heartbeat.due()));
     }
 }

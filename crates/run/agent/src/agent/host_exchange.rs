@@ -74,7 +74,7 @@ impl Agent<'_> {
             AgentStart::Outer(outer) => {
                 let (secret, parent, joined) = (outer.secret.clone(), outer.parent, outer.guest);
                 let mut outer = *outer;
-                let porch = outer.porch.take();
+                let child_listener = outer.child_listener.take();
                 let link = ParentLink::new(outer, self.ctx.node, &self.ctx.epoll);
                 self.ctx.links.set_parent(link);
                 self.ctx.secret = Some(secret.clone());
@@ -83,7 +83,7 @@ impl Agent<'_> {
                     joined,
                     ..own_endpoint()?
                 };
-                self.await_children(&secret, porch)?;
+                self.await_children(&secret, child_listener)?;
                 // Before this host counts as ready, so that nothing starts anywhere.
                 self.ctx.allowed_networks()?;
                 let node = self.ctx.node;
@@ -110,8 +110,12 @@ impl Agent<'_> {
 
     /// Waits for those that report to this node, if any do: at a port that they know already, or
     /// are told of by the first agent, which starts them.
-    fn await_children(&mut self, secret: &Secret, porch: Option<TcpListener>) -> Result<()> {
-        match porch {
+    fn await_children(
+        &mut self,
+        secret: &Secret,
+        child_listener: Option<TcpListener>,
+    ) -> Result<()> {
+        match child_listener {
             Some(listener) => self.listen_for_children(secret, listener),
             None if self.ctx.job.tree().has_children(self.ctx.node) => {
                 let (listener, port) = listen_at(0)?;

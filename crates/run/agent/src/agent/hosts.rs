@@ -192,17 +192,17 @@ impl Hosts {
     /// networks to be left alone, and new addresses.
     pub fn publish(
         &self,
-        (board, shape): (&Segment, &WorldShape),
+        (world_memory, shape): (&Segment, &WorldShape),
         node_of: impl Iterator<Item = u32>,
     ) {
         if let Some(hosts) = &self.exchanged {
             for (node, rank) in node_of.zip(0..) {
                 let port = hosts.ports.get(rank as usize).copied().unwrap_or(0);
-                RankEndpoint::of(board, shape, rank).set(node, port);
+                RankEndpoint::of(world_memory, shape, rank).set(node, port);
             }
         }
-        garonne_job::disabled_networks::write(board, &self.disabled);
-        new_networks::show(board, &self.new_addresses);
+        garonne_job::disabled_networks::write(world_memory, &self.disabled);
+        new_networks::show(world_memory, &self.new_addresses);
     }
 
     /// Returns the networks that are to be left alone.

@@ -1,6 +1,6 @@
-//! Hosts that have joined a job with a key, as its agents see them: the first hands each its errand
-//! on the line that it has made, and tells latecomers so; the agent of such a host says to whoever
-//! joined why it ends.
+//! Hosts that have joined a job with a key, as its agents see them: the first hands each its
+//! bootstrap message on the line that it has made, and tells latecomers so; the agent of such a
+//! host says to whoever joined why it ends.
 
 use garonne_job::join_messages::ToJoiner;
 use std::ffi::OsString;
@@ -66,7 +66,7 @@ pub(crate) struct RootConnection {
     /// The host has joined with a key.
     pub guest: bool,
     /// Listener for child agents, if they know its port already.
-    pub porch: Option<TcpListener>,
+    pub child_listener: Option<TcpListener>,
 }
 
 impl Agent<'_> {
@@ -81,10 +81,10 @@ impl Agent<'_> {
         let job = AgentCommand::Job(Box::new(job_for(self.ctx.job, AgentOrigin::Joined))).encode();
         let mut lost = Vec::new();
         for ((_, line), node) in company.guests.into_iter().zip(first as u32..) {
-            let errand = bootstrap_for(&self.ctx, node, secret.clone(), (port, Vec::new()));
+            let bootstrap = bootstrap_for(&self.ctx, node, secret.clone(), (port, Vec::new()));
             let mut trunk = AgentLink::new(line, EpollToken::AgentLink(node), &self.ctx.epoll);
-            let errand = ToJoiner::Errand(Box::new(errand)).encode();
-            let sent = trunk.send(&self.ctx.epoll, &errand);
+            let bootstrap = ToJoiner::Bootstrap(Box::new(bootstrap)).encode();
+            let sent = trunk.send(&self.ctx.epoll, &bootstrap);
             let sent = sent.and_then(|()| trunk.send(&self.ctx.epoll, &job));
             if let Some(below) = self.ctx.links.children_mut() {
                 below.take_endpoints(node, trunk);
@@ -100,7 +100,7 @@ impl Agent<'_> {
         }
         let epoll = &self.ctx.epoll;
         let gate = LateJoinListener::new(
-            (company.porch, company.told),
+            (company.child_listener, company.told),
             joined,
             &mut |place, socket| watch_late(epoll, place, socket),
         );

@@ -34,8 +34,8 @@ pub(super) struct Networks {
 
 impl Networks {
     /// Shows ranks of a world that begins the ways that there are.
-    pub fn publish_routes(&self, board: &Segment) {
-        self.relays.publish_routes(board);
+    pub fn publish_routes(&self, world_memory: &Segment) {
+        self.relays.publish_routes(world_memory);
     }
 
     /// Has `call.to` call `call.from`, wherever it is.

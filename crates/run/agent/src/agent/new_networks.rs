@@ -65,8 +65,8 @@ pub(super) fn set(ctx: &mut Context<'_>, users: NetworkUsers<'_>, list: Vec<NewA
 }
 
 fn publish(ctx: &Context<'_>, users: NetworkUsers<'_>) {
-    for board in users.worlds.boards() {
-        new_networks::show(board, ctx.hosts.new_addresses());
+    for world_memory in users.worlds.world_memories() {
+        new_networks::show(world_memory, ctx.hosts.new_addresses());
     }
     users.notify(ctx);
 }

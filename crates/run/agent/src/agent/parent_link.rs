@@ -85,7 +85,7 @@ pub(super) struct ParentLink {
 impl ParentLink {
     /// Takes over the connection by which the agent of `node` has reached the one above it.
     pub fn new(outer: RootConnection, node: u32, epoll: &OwnedFd) -> Self {
-        let identity = agent_channel::house(outer.secret, outer.job.0.to_ne_bytes(), node);
+        let identity = agent_channel::identity(outer.secret, outer.job.0.to_ne_bytes(), node);
         Self {
             link: Some(AgentLink::new(
                 outer.line,
@@ -150,9 +150,9 @@ impl ParentLink {
     }
 
     /// Notes hosts that the first agent names before the start, of `count` at most.
-    pub fn add_hosts(&mut self, seats: Vec<NodeEndpoints>, count: usize) {
-        if self.reported.len() + seats.len() <= count {
-            self.reported.extend(seats);
+    pub fn add_hosts(&mut self, hosts: Vec<NodeEndpoints>, count: usize) {
+        if self.reported.len() + hosts.len() <= count {
+            self.reported.extend(hosts);
         }
     }
 
@@ -240,7 +240,7 @@ impl ParentLink {
         if !is_silent {
             reconnect.moves -= 1;
         }
-        let identity = agent_channel::house_again(self.identity.clone(), reconnect.turn);
+        let identity = agent_channel::identity_again(self.identity.clone(), reconnect.turn);
         let mut addresses = networks.addresses.clone();
         if addresses.is_empty() {
             addresses.push(self.address);

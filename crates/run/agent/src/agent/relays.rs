@@ -317,15 +317,15 @@ impl Relays {
     /// Ranks of this node may go another way, which is tried before all others.
     pub fn add_route(&mut self, worlds: &Worlds, way: RelayRoute) {
         if self.routes.tell(way) {
-            for board in worlds.boards() {
-                self.routes.show(board);
+            for world_memory in worlds.world_memories() {
+                self.routes.show(world_memory);
             }
         }
     }
 
     /// Shows ranks of a world that begins the ways that there are.
-    pub fn publish_routes(&self, board: &Segment) {
-        self.routes.show(board);
+    pub fn publish_routes(&self, world_memory: &Segment) {
+        self.routes.show(world_memory);
     }
 
     /// The port where this node passes calls on. None: it cannot.

@@ -1,5 +1,5 @@
-//! Starting the agents of other hosts: for each the user's command or ssh, with an errand on its
-//! standard input.
+//! Starting the agents of other hosts: for each the user's command or ssh, with a bootstrap message
+//! on its standard input.
 //!
 //! The first agent starts all, since it may be the only one that can. Those that report to another
 //! one are started when that one has said where it takes calls, so each is told at once where to
@@ -33,7 +33,7 @@ struct RemoteStart {
     /// When that was, and how.
     over: Option<(Instant, ProcessExit)>,
     /// Our end of its standard input: an agent that has not called yet ends with it.
-    _errand: OwnedFd,
+    _bootstrap: OwnedFd,
     /// Output of the command.
     words: Option<OwnedFd>,
     said: Vec<u8>,
@@ -66,8 +66,8 @@ impl RemoteStarts {
             return Ok(());
         };
         for child in children {
-            let errand = bootstrap_for(ctx, child, secret.clone(), at.clone());
-            self.0.push(start_agent(ctx, &errand)?);
+            let bootstrap = bootstrap_for(ctx, child, secret.clone(), at.clone());
+            self.0.push(start_agent(ctx, &bootstrap)?);
         }
         Ok(())
     }
@@ -167,8 +167,8 @@ pub(super) fn bootstrap_for(
     }
 }
 
-/// Starts the agent that the errand is for.
-fn start_agent(ctx: &Context<'_>, errand: &AgentBootstrap) -> Result<RemoteStart> {
+/// Starts the agent that the bootstrap message is for.
+fn start_agent(ctx: &Context<'_>, bootstrap: &AgentBootstrap) -> Result<RemoteStart> {
     let failed = |error| {
         Error::system(
             codes::G0209,
@@ -176,18 +176,18 @@ fn start_agent(ctx: &Context<'_>, errand: &AgentBootstrap) -> Result<RemoteStart
             error,
         )
     };
-    let (input, errand_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+    let (input, bootstrap_end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
     let (words, output) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
     rustix::fs::fcntl_setfl(&words, rustix::fs::OFlags::NONBLOCK).map_err(failed)?;
     // It fits what a new pipe takes at once.
-    rustix::io::write(&errand_end, &errand.encode()).map_err(failed)?;
-    let argv = command(&ctx.job.starter, &errand.name)?;
+    rustix::io::write(&bootstrap_end, &bootstrap.encode()).map_err(failed)?;
+    let argv = command(&ctx.job.starter, &bootstrap.name)?;
     let program = argv[0].to_string_lossy().into_owned();
     let path = std::env::var_os("PATH");
     let path = executable::find(argv[0].as_os_str(), path.as_deref(), None).map_err(|error| {
         Error::misuse(
             codes::G0216,
-            format!("host '{}': {}", errand.name, told(&error)),
+            format!("host '{}': {}", bootstrap.name, told(&error)),
         )
     })?;
     let c = |text: OsString| {
@@ -222,22 +222,22 @@ fn start_agent(ctx: &Context<'_>, errand: &AgentBootstrap) -> Result<RemoteStart
         spawn::SpawnError::Fork(error) => {
             let what = format!(
                 "cannot start a process for the agent of host '{}'",
-                errand.name
+                bootstrap.name
             );
             process_tree::too_many(&what, &error)
         }
         spawn::SpawnError::Chdir(error) | spawn::SpawnError::Exec(error) => Error::system(
             codes::G0216,
-            format!("cannot execute '{program}' for host '{}'", errand.name),
+            format!("cannot execute '{program}' for host '{}'", bootstrap.name),
             error,
         ),
     })?;
-    ctx.listen(words.as_fd(), EpollToken::StarterOutput(errand.node))?;
+    ctx.listen(words.as_fd(), EpollToken::StarterOutput(bootstrap.node))?;
     Ok(RemoteStart {
-        node: errand.node,
+        node: bootstrap.node,
         pid,
         over: None,
-        _errand: errand_end,
+        _bootstrap: bootstrap_end,
         words: Some(words),
         said: Vec::new(),
     })

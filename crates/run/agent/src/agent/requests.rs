@@ -106,9 +106,9 @@ impl Agent<'_> {
                 socket,
                 (network, drained),
             ),
-            Ok(ToAgent::Query(wish)) => {
+            Ok(ToAgent::Query(query)) => {
                 self.snapshots
-                    .query_other_hosts(&mut self.ctx, socket, wish)
+                    .query_other_hosts(&mut self.ctx, socket, query)
             }
             // A tool of another version is told so.
             Err(Error::Peer { code, text }) if code == codes::G0203 => {
@@ -170,7 +170,7 @@ impl Agent<'_> {
             .ranks
             .worlds_mut()
             .add(&self.ctx, (epoch, version, creator))?;
-        self.networks.publish_routes(world.board());
+        self.networks.publish_routes(world.world_memory());
         Ok(())
     }
 

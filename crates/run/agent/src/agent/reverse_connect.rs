@@ -61,11 +61,11 @@ impl ReverseConnects {
         let (Some(secret), Some(port)) = (&ctx.secret, ctx.hosts.port_of(what.to)) else {
             return;
         };
-        let house: LocalIdentity =
-            agent_channel::house_of_asking(secret.clone(), ctx.id.0.to_ne_bytes(), what.from);
+        let identity: LocalIdentity =
+            agent_channel::identity_of_asking(secret.clone(), ctx.id.0.to_ne_bytes(), what.from);
         while let Some(address) = left.pop() {
             let address = SocketAddr::new(address, port);
-            let Ok(call) = ChannelConnect::ask(&house, (address, what.to), what.bulk) else {
+            let Ok(call) = ChannelConnect::ask(&identity, (address, what.to), what.bulk) else {
                 continue;
             };
             let free = self.pending.iter().position(Option::is_none);

@@ -44,9 +44,9 @@ impl Agent<'_> {
     fn handle_command(&mut self, order: AgentCommand) {
         let now = Instant::now();
         match order {
-            AgentCommand::Hosts(seats) => {
+            AgentCommand::Hosts(hosts) => {
                 if let Some(up) = self.ctx.links.parent_mut() {
-                    up.add_hosts(seats, self.ctx.job.nodes.names.len());
+                    up.add_hosts(hosts, self.ctx.job.nodes.names.len());
                 }
             }
             AgentCommand::StartRanks => {
@@ -93,8 +93,8 @@ impl Agent<'_> {
                 self.networks
                     .take_command(&mut self.ctx, self.ranks.worlds(), order)
             }
-            AgentCommand::Query(asked, wish) => {
-                self.snapshots.take_query(&mut self.ctx, asked, wish)
+            AgentCommand::Query(asked, query) => {
+                self.snapshots.take_query(&mut self.ctx, asked, query)
             }
             AgentCommand::QueryResult(node, asked, look) => {
                 self.snapshots
@@ -190,10 +190,10 @@ impl Agent<'_> {
         let is_first = !self.ctx.is_child();
         match report {
             AgentReport::Ping => {}
-            AgentReport::Ready(seats) => {
+            AgentReport::Ready(hosts) => {
                 self.ctx
                     .links
-                    .check_in_child(&self.ctx.epoll, child, seats)?;
+                    .check_in_child(&self.ctx.epoll, child, hosts)?;
             }
             AgentReport::Done => {
                 if let Some(below) = self.ctx.links.children_mut() {
@@ -265,9 +265,9 @@ impl Agent<'_> {
                 self.networks
                     .take_report(&mut self.ctx, self.ranks.worlds(), node, report)
             }
-            AgentReport::Query(number, wish) => {
+            AgentReport::Query(number, query) => {
                 self.snapshots
-                    .query_all(&mut self.ctx, QueryId { node, number }, wish)
+                    .query_all(&mut self.ctx, QueryId { node, number }, query)
             }
             AgentReport::QueryResult(asked, look) => {
                 self.snapshots

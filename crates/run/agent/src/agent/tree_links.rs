@@ -175,10 +175,10 @@ impl TreeLinks {
         &mut self,
         epoll: &OwnedFd,
         child: u32,
-        seats: Vec<NodeEndpoints>,
+        hosts: Vec<NodeEndpoints>,
     ) -> Result<()> {
         if let Some(below) = &mut self.children {
-            below.check_in(child, seats)?;
+            below.check_in(child, hosts)?;
         }
         self.report_ready(epoll);
         Ok(())
@@ -189,8 +189,8 @@ impl TreeLinks {
         if self.parent.is_some()
             && let Some(below) = &mut self.children
         {
-            for seats in below.unreported() {
-                self.report(epoll, &AgentReport::Ready(seats).encode());
+            for hosts in below.unreported() {
+                self.report(epoll, &AgentReport::Ready(hosts).encode());
             }
         }
     }

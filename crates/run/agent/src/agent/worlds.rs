@@ -35,7 +35,7 @@ fn shards(ranks: u32, nodes: u32) -> u32 {
 pub(super) struct World {
     shape: WorldShape,
     file: OwnedFd,
-    board: Segment,
+    world_memory: Segment,
     /// Version of the library that its ranks have loaded.
     version: String,
     /// Rank that registered first.
@@ -59,7 +59,7 @@ impl World {
                 format!("this job has started {epoch} worlds of MPI programs already"),
             ));
         }
-        let (job, atlas) = (ctx.job, ctx.hosts.table());
+        let (job, host_table) = (ctx.job, ctx.hosts.table());
         let beside = job.ranks_of(ctx.node).len() as u32;
         let (size, nodes) = (job.size(), job.nodes.names.len().max(1) as u32);
         let shape = WorldShape {
@@ -76,14 +76,16 @@ impl World {
             bound: !job.placement.masks.is_empty(),
             nodes,
             node: ctx.node,
-            hosts_bytes: atlas.len() as u64,
+            hosts_bytes: host_table.len() as u64,
         };
-        let (file, board) = memory_file::create(&shape)?;
-        memory_file::write_atlas(file.as_fd(), &shape, &atlas)?;
+        let (file, world_memory) = memory_file::create(&shape)?;
+        memory_file::write_host_table(file.as_fd(), &shape, &host_table)?;
         if job.traced {
             // For ever: whoever reads ends with the job.
-            layout::trace_until(&board).store(u64::MAX, Relaxed);
-            board.atomic_u32(layout::TRACE_WORD).store(1, Relaxed);
+            layout::trace_until(&world_memory).store(u64::MAX, Relaxed);
+            world_memory
+                .atomic_u32(layout::TRACE_WORD)
+                .store(1, Relaxed);
         }
         // Of other hosts the launcher reads nothing itself.
         if job.traced && !ctx.is_child() && beside > 0 {
@@ -101,7 +103,7 @@ impl World {
         Ok(Self {
             shape,
             file,
-            board,
+            world_memory,
             version: version.to_owned(),
             creator,
             in_fence: vec![],
@@ -121,8 +123,8 @@ impl World {
     }
 
     /// Returns the board: header and rank blocks.
-    pub fn board(&self) -> &Segment {
-        &self.board
+    pub fn world_memory(&self) -> &Segment {
+        &self.world_memory
     }
 
     /// Returns the version of the library that its ranks have loaded, and the rank that registered
@@ -133,7 +135,7 @@ impl World {
 
     /// Returns the block of a rank.
     pub fn rank_block(&self, rank: u32) -> RankBlock {
-        RankBlock::of(&self.board, rank)
+        RankBlock::of(&self.world_memory, rank)
     }
 
     /// Stores a value, unless its key has one. Returns the processes that waited for it.
@@ -174,7 +176,8 @@ impl World {
             {
                 Doorbell::new(card.doorbell()).ring_fenced();
                 for shard in 1..self.shape.shards {
-                    if let Some(card) = ShardBlock::of(&self.board, &self.shape, shard, rank) {
+                    if let Some(card) = ShardBlock::of(&self.world_memory, &self.shape, shard, rank)
+                    {
                         Doorbell::new(card.doorbell()).ring_fenced();
                     }
                 }
@@ -202,7 +205,8 @@ impl Worlds {
     ) -> Result<&World> {
         let world = World::new(ctx, epoch, version, creator)?;
         let nodes = (0..ctx.job.size()).map(|rank| ctx.job.nodes.of(rank));
-        ctx.hosts.publish((&world.board, &world.shape), nodes);
+        ctx.hosts
+            .publish((&world.world_memory, &world.shape), nodes);
         self.0.push(world);
         Ok(&self.0[self.0.len() - 1])
     }
@@ -233,8 +237,8 @@ impl Worlds {
     }
 
     /// Boards of all worlds.
-    pub fn boards(&self) -> impl Iterator<Item = &Segment> {
-        self.0.iter().map(World::board)
+    pub fn world_memories(&self) -> impl Iterator<Item = &Segment> {
+        self.0.iter().map(World::world_memory)
     }
 
     /// Shows ranks that a rank of another host, which an agent names, has ended well.
@@ -243,14 +247,14 @@ impl Worlds {
             return;
         }
         for world in &self.0 {
-            RankEndpoint::of(&world.board, &world.shape, rank).set_ended();
+            RankEndpoint::of(&world.world_memory, &world.shape, rank).set_ended();
         }
     }
 
     /// Shows ranks that the job ends.
     pub fn mark_ending(&self) {
-        for board in self.boards() {
-            layout::ending(board).store(1, Relaxed);
+        for world_memory in self.world_memories() {
+            layout::ending(world_memory).store(1, Relaxed);
         }
     }
 

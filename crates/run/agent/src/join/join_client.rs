@@ -43,15 +43,15 @@ pub fn join(key: &JoinKey, offer: &HostOffer, tell: &mut dyn FnMut(JoinEvent)) -
         );
         return Err(Error::misuse(codes::G0211, text));
     }
-    let house = local_identity(key.secret(), NO_NODE);
+    let identity = local_identity(key.secret(), NO_NODE);
     let until = Instant::now() + CALL_WAIT;
     loop {
-        let (mut line, reached) = call(key, &house)?;
+        let (mut line, reached) = call(key, &identity)?;
         line.send(&offer.encode()).map_err(|_| lost())?;
         match wait(&mut line, Instant::now() + CALL_WAIT, tell)? {
-            Some(errand) => {
+            Some(bootstrap) => {
                 tell(JoinEvent::Begins);
-                return remote_agent::join(errand, line, reached.ip());
+                return remote_agent::join(bootstrap, line, reached.ip());
             }
             // All had come while it was let in, and nobody had heard of it: whoever answers next
             // says so.
@@ -61,7 +61,7 @@ pub fn join(key: &JoinKey, offer: &HostOffer, tell: &mut dyn FnMut(JoinEvent)) -
     }
 }
 
-fn call(key: &JoinKey, house: &LocalIdentity) -> Result<(AgentChannel, SocketAddr)> {
+fn call(key: &JoinKey, identity: &LocalIdentity) -> Result<(AgentChannel, SocketAddr)> {
     let mut addresses: Vec<SocketAddr> = Vec::new();
     let mut failures = Vec::new();
     for place in &key.places {
@@ -75,7 +75,7 @@ fn call(key: &JoinKey, house: &LocalIdentity) -> Result<(AgentChannel, SocketAdd
     }
     addresses.dedup();
     garonne_links::connect::connect_any(
-        house,
+        identity,
         &addresses,
         (0, garonne_links::connect::ConnectDeadlines::with_key()),
     )
@@ -117,7 +117,7 @@ fn wait(
             Ok(None) => {}
             Ok(Some(message)) => match ToJoiner::decode(message)? {
                 ToJoiner::Wait { came, wanted } => tell(JoinEvent::Waits(came, wanted)),
-                ToJoiner::Errand(errand) => return Ok(Some(*errand)),
+                ToJoiner::Bootstrap(bootstrap) => return Ok(Some(*bootstrap)),
                 ToJoiner::Refused { code, text } => {
                     let code = codes::find(&code).map_or(codes::G0227, |code| code.id);
                     return Err(Error::peer(code, text));
@@ -153,10 +153,10 @@ mod tests {
     use super::*;
 
     /// Lets one with the key in.
-    fn next(porch: &mut PendingChannels) -> AgentChannel {
+    fn next(child_listener: &mut PendingChannels) -> AgentChannel {
         loop {
-            porch.open(&mut |_, _| true);
-            let came = (0..4).find_map(|place| porch.look(place, |node| node == NO_NODE));
+            child_listener.open(&mut |_, _| true);
+            let came = (0..4).find_map(|place| child_listener.look(place, |node| node == NO_NODE));
             if let Some((_, line)) = came {
                 return line;
             }
@@ -181,14 +181,14 @@ mod tests {
         let listener: TcpListener = listen((local, 0).into()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let key = JoinKey::new(vec![KeyAddresses::Address(local)], port).unwrap();
-        let porch = PendingChannels::new(local_identity(key.secret(), 0), listener);
-        (key, porch)
+        let child_listener = PendingChannels::new(local_identity(key.secret(), 0), listener);
+        (key, child_listener)
     }
 
     #[test]
     fn who_is_let_in_and_hears_nothing_does_not_wait_for_ever() {
-        let (key, mut porch) = port();
-        let job = std::thread::spawn(move || next(&mut porch));
+        let (key, mut child_listener) = port();
+        let job = std::thread::spawn(move || next(&mut child_listener));
         let (mut line, _) = call(&key, &local_identity(key.secret(), NO_NODE)).unwrap();
         let silent = job.join().unwrap();
         let error = wait(&mut line, Instant::now(), &mut |_| {}).unwrap_err();
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn who_was_let_in_when_all_had_come_is_told_so_and_not_that_the_job_is_gone() {
-        let (key, mut porch) = port();
+        let (key, mut child_listener) = port();
         let job = std::thread::spawn(move || {
             // Nobody has heard what it offers when the job begins.
-            drop(next(&mut porch));
-            refused(&mut next(&mut porch), "all have come");
+            drop(next(&mut child_listener));
+            refused(&mut next(&mut child_listener), "all have come");
         });
         let offer = HostOffer {
             name: "late".into(),

@@ -49,7 +49,7 @@ pub struct JoinListener {
 #[derive(Debug)]
 struct JoinPort {
     key: JoinKey,
-    porch: PendingChannels,
+    child_listener: PendingChannels,
     wanted: usize,
     patience: Duration,
 }
@@ -69,7 +69,7 @@ pub struct JoinedHosts {
     pub(crate) guests: Vec<(HostOffer, AgentChannel)>,
     /// The port, with those inside who have not proved yet that they have the key: whoever takes it
     /// over is to watch them, too.
-    pub(crate) porch: PendingChannels,
+    pub(crate) child_listener: PendingChannels,
     /// Lines of those who have it and came too late. They have been told, and may not have read it.
     pub(crate) told: Vec<AgentChannel>,
 }
@@ -108,13 +108,13 @@ impl JoinListener {
             true => own_places(),
         };
         let key = JoinKey::new(places, port)?;
-        let porch = PendingChannels::new(local_identity(key.secret(), 0), listener);
+        let child_listener = PendingChannels::new(local_identity(key.secret(), 0), listener);
         let signals = SignalFd::watch()
             .map_err(|error| Error::system(codes::G0209, "cannot watch signals", error))?;
         let (wanted, patience) = (invited.hosts as usize, invited.patience);
         let port = JoinPort {
             key,
-            porch,
+            child_listener,
             wanted,
             patience,
         };
@@ -177,7 +177,7 @@ impl JoinWait {
             )
             .map_err(|error| Error::system(codes::G0209, "cannot watch a descriptor", error))
         };
-        watch(self.port.porch.fd(), PORCH)?;
+        watch(self.port.child_listener.fd(), PORCH)?;
         watch(signals.as_fd(), SIGNALS)?;
         let mut events = Vec::with_capacity(64);
         loop {
@@ -188,7 +188,12 @@ impl JoinWait {
             if now >= self.until {
                 return Err(self.give_up());
             }
-            let due = self.port.porch.keep_time().into_iter().chain([self.until]);
+            let due = self
+                .port
+                .child_listener
+                .keep_time()
+                .into_iter()
+                .chain([self.until]);
             let due = due
                 .chain(self.guests.iter().flatten().filter_map(JoiningHost::due))
                 .min();
@@ -245,7 +250,7 @@ impl JoinWait {
 
     fn open(&mut self) {
         let epoll = &self.epoll;
-        self.port.porch.open(&mut |place, socket| {
+        self.port.child_listener.open(&mut |place, socket| {
             let data = epoll::EventData::new_u64(STRANGER | place as u64);
             epoll::add(epoll, socket, data, epoll::EventFlags::IN).is_ok()
         });
@@ -253,7 +258,7 @@ impl JoinWait {
 
     /// A stranger goes on proving that it has the key.
     fn look(&mut self, place: usize) {
-        let Some((_, line)) = self.port.porch.look(place, |node| node == NO_NODE) else {
+        let Some((_, line)) = self.port.child_listener.look(place, |node| node == NO_NODE) else {
             return;
         };
         let index = self.accept_host();
@@ -393,7 +398,7 @@ impl JoinWait {
         }
         JoinedHosts {
             guests,
-            porch: self.port.porch,
+            child_listener: self.port.child_listener,
             told,
         }
     }
@@ -537,10 +542,11 @@ mod tests {
             let data = epoll::EventData::new_u64(what);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).is_ok()
         };
-        let mut gate =
-            LateJoinListener::new((company.porch, company.told), 1, &mut |place, socket| {
-                watch(socket, STRANGER | place as u64)
-            });
+        let mut gate = LateJoinListener::new(
+            (company.child_listener, company.told),
+            1,
+            &mut |place, socket| watch(socket, STRANGER | place as u64),
+        );
         assert!(watch(gate.fd(), PORCH));
         let mut events = Vec::with_capacity(8);
         while !callers.is_finished() {

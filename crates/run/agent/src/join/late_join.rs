@@ -19,7 +19,7 @@ use garonne_job::limits::{LATE_LINES_MAX, LATE_WAIT};
 /// The listener for hosts that come too late, and the connections of those that did.
 #[derive(Debug)]
 pub(crate) struct LateJoinListener {
-    porch: PendingChannels,
+    child_listener: PendingChannels,
     hosts: usize,
     told: VecDeque<(Instant, AgentChannel)>,
 }
@@ -29,15 +29,15 @@ impl LateJoinListener {
     /// already. The sockets of callers who are inside are handed to `watch`, with their places: the
     /// room has watched them until now.
     pub fn new(
-        (mut porch, mut told): (PendingChannels, Vec<AgentChannel>),
+        (mut child_listener, mut told): (PendingChannels, Vec<AgentChannel>),
         hosts: usize,
         watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool,
     ) -> Self {
-        porch.hand_over(watch);
+        child_listener.hand_over(watch);
         told.truncate(LATE_LINES_MAX);
         let now = Instant::now();
         Self {
-            porch,
+            child_listener,
             hosts,
             told: told.into_iter().map(|line| (now, line)).collect(),
         }
@@ -45,18 +45,18 @@ impl LateJoinListener {
 
     /// Readable when somebody calls.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.porch.fd()
+        self.child_listener.fd()
     }
 
     /// Lets callers in; each takes a place, whose socket is handed to `watch`.
     pub fn open(&mut self, watch: &mut dyn FnMut(usize, BorrowedFd<'_>) -> bool) {
-        self.porch.open(watch);
+        self.child_listener.open(watch);
     }
 
     /// Goes on with the caller of a place. Who has the key is told; its socket is handed to
     /// `forget`, since nothing that it says matters.
     pub fn read(&mut self, place: usize, forget: &mut dyn FnMut(BorrowedFd<'_>)) {
-        let Some((_, mut line)) = self.porch.look(place, |node| node == NO_NODE) else {
+        let Some((_, mut line)) = self.child_listener.look(place, |node| node == NO_NODE) else {
             return;
         };
         forget(line.fd());
@@ -77,7 +77,7 @@ impl LateJoinListener {
 
     /// Sends those away who take too long.
     pub fn check_timeouts(&mut self, now: Instant) {
-        self.porch.keep_time();
+        self.child_listener.keep_time();
         self.told.retain(|(since, _)| now < *since + LATE_WAIT);
     }
 }

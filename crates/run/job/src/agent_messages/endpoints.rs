@@ -48,7 +48,7 @@ fn read_host_endpoint(r: &mut MessageReader<'_>) -> Result<HostEndpoint> {
     })
 }
 
-/// A place as it stands in the table that ranks read (`atlas`).
+/// A place as it stands in the table that ranks read (`host_table`).
 pub fn encode_host_endpoint(place: &HostEndpoint) -> Vec<u8> {
     put_host_endpoint(MessageWriter::new(340), place).0
 }
@@ -66,22 +66,22 @@ pub fn decode_host_endpoint(message: &[u8]) -> Result<HostEndpoint> {
     r.end(place)
 }
 
-pub(super) fn put_node_endpoints(writer: MessageWriter, seats: &[NodeEndpoints]) -> MessageWriter {
-    let writer = writer.raw((seats.len() as u32).to_le_bytes());
-    seats.iter().fold(writer, |writer, seat| {
-        let writer = put_host_endpoint(writer.raw(seat.node.to_le_bytes()), &seat.place);
-        put_numbers(writer, seat.ports.iter().map(|port| port.to_le_bytes()))
+pub(super) fn put_node_endpoints(writer: MessageWriter, hosts: &[NodeEndpoints]) -> MessageWriter {
+    let writer = writer.raw((hosts.len() as u32).to_le_bytes());
+    hosts.iter().fold(writer, |writer, host| {
+        let writer = put_host_endpoint(writer.raw(host.node.to_le_bytes()), &host.place);
+        put_numbers(writer, host.ports.iter().map(|port| port.to_le_bytes()))
     })
 }
 
 pub(super) fn read_node_endpoints(r: &mut MessageReader<'_>) -> Result<Vec<NodeEndpoints>> {
     let count = count(r, 25, limits::HOSTS_PER_MESSAGE)?;
-    let seat = |r: &mut MessageReader<'_>| {
+    let host = |r: &mut MessageReader<'_>| {
         Ok(NodeEndpoints {
             node: r.u32()?,
             place: read_host_endpoint(r)?,
             ports: ports(r)?,
         })
     };
-    (0..count).map(|_| seat(r)).collect()
+    (0..count).map(|_| host(r)).collect()
 }

@@ -4,7 +4,7 @@
 //! changes a message raises `VERSIONS` (`garonne_tcp::frame`), both ends of it unless each
 //! version's bytes are still written to who speaks that, and adds a row.
 
-use super::tests::{a_place, an_errand, orders, reports};
+use super::tests::{a_bootstrap, a_place, orders, reports};
 use super::*;
 use crate::join_messages::{HostOffer, ToJoiner};
 use crate::query::{OutputFormat, RemoteCommand};
@@ -205,7 +205,7 @@ fn messages() -> Vec<Vec<u8>> {
         text: "full".into(),
     };
     all.extend([
-        an_errand().encode_as((1, 2).into(), "whichever"),
+        a_bootstrap().encode_as((1, 2).into(), "whichever"),
         encode_host_endpoint(&a_place()),
         snapshot::encode(&snapshot::tests::some()),
         frame(),

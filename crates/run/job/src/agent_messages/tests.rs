@@ -43,7 +43,7 @@ pub(super) fn a_place() -> HostEndpoint {
     }
 }
 
-fn a_seat() -> NodeEndpoints {
+fn a_host() -> NodeEndpoints {
     NodeEndpoints {
         node: 3,
         place: a_place(),
@@ -83,7 +83,7 @@ fn some_own() -> Vec<InterfaceAddress> {
 pub(super) fn orders() -> Vec<AgentCommand> {
     vec![
         AgentCommand::Job(Box::new(a_job())),
-        AgentCommand::Hosts(vec![a_seat(), NodeEndpoints::default()]),
+        AgentCommand::Hosts(vec![a_host(), NodeEndpoints::default()]),
         AgentCommand::StartRanks,
         AgentCommand::Forward(70_000, vec![1, 2, 3]),
         AgentCommand::Signal(15),
@@ -128,7 +128,7 @@ pub(super) fn orders() -> Vec<AgentCommand> {
 
 pub(super) fn reports() -> Vec<AgentReport> {
     vec![
-        AgentReport::Ready(vec![a_seat()]),
+        AgentReport::Ready(vec![a_host()]),
         AgentReport::Listening(9, a_place().addresses),
         AgentReport::FromNode(70_000, vec![4, 5]),
         AgentReport::Output(1, OutputStream::Out, vec![0; 9]),
@@ -171,7 +171,7 @@ pub(super) fn reports() -> Vec<AgentReport> {
     ]
 }
 
-pub(super) fn an_errand() -> AgentBootstrap {
+pub(super) fn a_bootstrap() -> AgentBootstrap {
     AgentBootstrap {
         job: 1 << 100,
         secret: Secret::from_bytes(&[7; SECRET_BYTES]),
@@ -185,11 +185,12 @@ pub(super) fn an_errand() -> AgentBootstrap {
 }
 
 #[test]
-fn an_errand_of_another_build_is_refused_with_both_named() {
-    let (errand, ours) = (an_errand(), VERSIONS);
+fn an_bootstrap_of_another_build_is_refused_with_both_named() {
+    let (bootstrap, ours) = (a_bootstrap(), VERSIONS);
     let later = Versions::from((ours.highest + 1, ours.highest + 2));
     for (versions, library) in [(later, LIBRARY), (ours, "garonne 9.9.9"), (later, "")] {
-        let error = AgentBootstrap::decode(&errand.encode_as(versions, library)[4..]).unwrap_err();
+        let error =
+            AgentBootstrap::decode(&bootstrap.encode_as(versions, library)[4..]).unwrap_err();
         let text = error.to_string();
         let both = [library, LIBRARY, &versions.to_string(), &ours.to_string()];
         assert!(
@@ -198,7 +199,7 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
         );
     }
     // What a later one may say behind that is not looked at.
-    let mut bytes = errand.encode_as(later, LIBRARY);
+    let mut bytes = bootstrap.encode_as(later, LIBRARY);
     bytes.truncate(bytes.len() - 40);
     assert!(
         AgentBootstrap::decode(&bytes[4..])
@@ -208,10 +209,10 @@ fn an_errand_of_another_build_is_refused_with_both_named() {
     );
     let both = Versions::from((ours.lowest, ours.highest + 1));
     assert_eq!(
-        AgentBootstrap::decode(&errand.encode_as(both, LIBRARY)[4..])
+        AgentBootstrap::decode(&bootstrap.encode_as(both, LIBRARY)[4..])
             .unwrap()
             .job,
-        errand.job
+        bootstrap.job
     );
 }
 
@@ -232,25 +233,30 @@ fn orders_and_reports_read_back_as_written() {
 }
 
 #[test]
-fn an_errand_reads_back_and_fits_what_a_pipe_takes_at_once() {
-    let errand = AgentBootstrap {
+fn an_bootstrap_reads_back_and_fits_what_a_pipe_takes_at_once() {
+    let bootstrap = AgentBootstrap {
         secret: Secret::generate().unwrap(),
         name: "n".repeat(255),
         parent_name: "m".repeat(255),
         addresses: vec!["fd00::1".parse().unwrap(); limits::ADDRESSES_MAX],
-        ..an_errand()
+        ..a_bootstrap()
     };
-    let bytes = errand.encode();
+    let bytes = bootstrap.encode();
     assert!(bytes.len() <= limits::BOOTSTRAP_BYTES_MAX);
     let again = AgentBootstrap::decode(&bytes[4..]).unwrap();
-    assert_eq!(again.secret.bytes(), errand.secret.bytes());
+    assert_eq!(again.secret.bytes(), bootstrap.secret.bytes());
     assert_eq!(
         (again.job, again.node, again.parent, again.port),
-        (errand.job, errand.node, errand.parent, errand.port)
+        (
+            bootstrap.job,
+            bootstrap.node,
+            bootstrap.parent,
+            bootstrap.port
+        )
     );
     assert_eq!(
         (again.name, again.parent_name, again.addresses),
-        (errand.name, errand.parent_name, errand.addresses)
+        (bootstrap.name, bootstrap.parent_name, bootstrap.addresses)
     );
 }
 

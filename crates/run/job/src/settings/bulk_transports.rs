@@ -99,10 +99,12 @@ mod tests {
 
     #[test]
     fn ranks_of_a_host_use_the_same_rails_or_are_told_who_differs() {
-        let board = AtomicU32::new(0);
-        BulkTransports::Both.agree(&board, 5, true).unwrap();
-        BulkTransports::Both.agree(&board, 0, true).unwrap();
-        let error = BulkTransports::Memory.agree(&board, 2, true).unwrap_err();
+        let world_memory = AtomicU32::new(0);
+        BulkTransports::Both.agree(&world_memory, 5, true).unwrap();
+        BulkTransports::Both.agree(&world_memory, 0, true).unwrap();
+        let error = BulkTransports::Memory
+            .agree(&world_memory, 2, true)
+            .unwrap_err();
         assert_eq!(error.code(), codes::G0231);
         assert!(
             error
@@ -110,9 +112,11 @@ mod tests {
                 .contains("is shm for rank 2 and shm,tcp for rank 5"),
             "{error}"
         );
-        let board = AtomicU32::new(0);
-        BulkTransports::Memory.agree(&board, 0, false).unwrap();
-        assert!(BulkTransports::Both.agree(&board, 1, true).is_err());
+        let world_memory = AtomicU32::new(0);
+        BulkTransports::Memory
+            .agree(&world_memory, 0, false)
+            .unwrap();
+        assert!(BulkTransports::Both.agree(&world_memory, 1, true).is_err());
         let error = BulkTransports::Both
             .agree(&AtomicU32::new(0), 0, false)
             .unwrap_err();

@@ -97,8 +97,11 @@ pub struct PollSlot {
 
 impl PollSlot {
     /// Takes a slot that no other thread has, if there is any.
-    pub fn take(book: &'static WaitReport) -> Option<Self> {
-        let mut places = book.0.get(super::POLLS_FROM..)?.chunks_exact(PLACE_WORDS);
+    pub fn take(wait_report: &'static WaitReport) -> Option<Self> {
+        let mut places = wait_report
+            .0
+            .get(super::POLLS_FROM..)?
+            .chunks_exact(PLACE_WORDS);
         // SYNC(poll-place): who gives a place back has withdrawn what stood there before.
         let is_free = |words: &&[AtomicU64]| words[TAKEN].swap(1, Acquire) == 0;
         places.find(is_free).map(|words| Self { words })
@@ -186,8 +189,8 @@ impl WaitReportCopy {
 mod tests {
     use super::*;
 
-    fn copied(book: &WaitReport) -> WaitReportCopy {
-        let bytes: Vec<u8> = book
+    fn copied(wait_report: &WaitReport) -> WaitReportCopy {
+        let bytes: Vec<u8> = wait_report
             .0
             .iter()
             .flat_map(|word| word.load(Relaxed).to_ne_bytes())
@@ -210,11 +213,11 @@ mod tests {
 
     #[test]
     fn what_threads_ask_for_reads_back_until_it_is_withdrawn_and_places_come_back() {
-        let book: &'static WaitReport = Box::leak(Box::default());
+        let wait_report: &'static WaitReport = Box::leak(Box::default());
         let places: Vec<_> = (0..POLL_PLACES)
-            .map(|_| PollSlot::take(book).unwrap())
+            .map(|_| PollSlot::take(wait_report).unwrap())
             .collect();
-        assert!(PollSlot::take(book).is_none());
+        assert!(PollSlot::take(wait_report).is_none());
         let mut polls = PollReport {
             since_ns: 5,
             told_ns: 9,
@@ -227,17 +230,20 @@ mod tests {
         assert_eq!(polls.asks, [ask(0x10, &[1, 2]), ask(0x20, &[3, 4])]);
         places[3].show(&polls);
         places[3].looks().store(21, Relaxed);
-        let mut shown = copied(book).polls();
-        assert_eq!(copied(book).looks()[3], 21);
+        let mut shown = copied(wait_report).polls();
+        assert_eq!(copied(wait_report).looks()[3], 21);
         assert_eq!(shown[3].take(), Some(polls));
         assert!(shown.iter().all(Option::is_none));
         places[3].withdraw();
         assert_eq!(
-            (copied(book).polls()[3].clone(), copied(book).looks()[3]),
+            (
+                copied(wait_report).polls()[3].clone(),
+                copied(wait_report).looks()[3]
+            ),
             (None, 0)
         );
         drop(places);
-        assert!(PollSlot::take(book).is_some());
+        assert!(PollSlot::take(wait_report).is_some());
     }
 
     #[test]

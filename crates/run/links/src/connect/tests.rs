@@ -8,11 +8,11 @@ use garonne_tcp::{Secret, listen};
 use std::os::fd::AsFd;
 
 /// The node whose agent calls.
-fn heard(porch: &mut PendingChannels) -> Option<u32> {
+fn heard(pending: &mut PendingChannels) -> Option<u32> {
     let until = Instant::now() + CALL_WAIT;
     while Instant::now() < until {
-        porch.open(&mut |_, _| true);
-        if let Some((node, _)) = (0..4).find_map(|place| porch.look(place, |_| true)) {
+        pending.open(&mut |_, _| true);
+        if let Some((node, _)) = (0..4).find_map(|place| pending.look(place, |_| true)) {
             return Some(node);
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -22,7 +22,7 @@ fn heard(porch: &mut PendingChannels) -> Option<u32> {
 
 #[test]
 fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
-    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    let identity = agent_channel::identity(Secret::from_bytes(&[3; 32]), [1; 16], 1);
     // Nobody listens there: it was taken, and is free again.
     let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -36,7 +36,7 @@ fn of_a_host_that_others_cannot_reach_it_is_said_what_it_has() {
             busy_retry: Duration::ZERO,
             starter: None,
         };
-        connect_to(&house, &addresses, &whom)
+        connect_to(&identity, &addresses, &whom)
             .unwrap_err()
             .to_string()
     };
@@ -70,14 +70,15 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
             wait(listener.as_fd());
             drop(listener.accept().unwrap());
         }
-        let mut porch = PendingChannels::new(agent_channel::house(secret(), [1; 16], 0), listener);
-        heard(&mut porch)
+        let mut pending =
+            PendingChannels::new(agent_channel::identity(secret(), [1; 16], 0), listener);
+        heard(&mut pending)
     });
     // Two calls at a time.
-    let house = agent_channel::house(secret(), [1; 16], 5);
+    let identity = agent_channel::identity(secret(), [1; 16], 5);
     assert!(
         connect_any(
-            &house,
+            &identity,
             &[address, address],
             (0, ConnectDeadlines::with_key())
         )
@@ -91,18 +92,18 @@ fn who_is_cut_off_among_many_calls_again_and_who_has_another_secret_is_told() {
     let first = std::thread::spawn({
         let over = over.clone();
         move || {
-            let mut porch = PendingChannels::new(
-                agent_channel::house(Secret::from_bytes(&[4; 32]), [1; 16], 0),
+            let mut pending = PendingChannels::new(
+                agent_channel::identity(Secret::from_bytes(&[4; 32]), [1; 16], 0),
                 listener,
             );
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                porch.open(&mut |_, _| true);
-                assert!((0..4).all(|place| porch.look(place, |_| true).is_none()));
+                pending.open(&mut |_, _| true);
+                assert!((0..4).all(|place| pending.look(place, |_| true).is_none()));
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     });
-    let missed = connect_any(&house, &[address], (0, ConnectDeadlines::with_key())).unwrap_err();
+    let missed = connect_any(&identity, &[address], (0, ConnectDeadlines::with_key())).unwrap_err();
     assert_eq!(missed.cut, Some(address));
     let failures = missed.tried;
     assert!(
@@ -122,15 +123,16 @@ fn who_is_kept_for_longer_than_cut_calls_are_made_again_and_then_cut_off_calls_o
         let mut fds = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
         rustix::event::poll(&mut fds, None).unwrap();
         drop(listener.accept().unwrap());
-        let mut porch = PendingChannels::new(agent_channel::house(secret(), [1; 16], 0), listener);
-        heard(&mut porch)
+        let mut pending =
+            PendingChannels::new(agent_channel::identity(secret(), [1; 16], 0), listener);
+        heard(&mut pending)
     });
-    let house = agent_channel::house(secret(), [1; 16], 5);
+    let identity = agent_channel::identity(secret(), [1; 16], 5);
     let patience = ConnectDeadlines {
         reset_retry: Duration::ZERO,
         ..ConnectDeadlines::with_key()
     };
-    assert!(connect_any(&house, &[address], (0, patience)).is_ok());
+    assert!(connect_any(&identity, &[address], (0, patience)).is_ok());
     assert_eq!(first.join().unwrap(), Some(5));
 }
 
@@ -142,13 +144,13 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
     let first = std::thread::spawn(move || {
         // After the first calls, which nobody takes.
         std::thread::sleep(Duration::from_millis(300));
-        let mut porch = PendingChannels::new(
-            agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0),
+        let mut pending = PendingChannels::new(
+            agent_channel::identity(Secret::from_bytes(&[3; 32]), [1; 16], 0),
             listen(address).unwrap(),
         );
-        heard(&mut porch)
+        heard(&mut pending)
     });
-    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 5);
+    let identity = agent_channel::identity(Secret::from_bytes(&[3; 32]), [1; 16], 5);
     let (input, sender) = rustix::pipe::pipe().unwrap();
     let patience = ConnectDeadlines {
         reset_retry: BUSY_WAIT,
@@ -156,30 +158,30 @@ fn who_is_not_there_yet_is_called_again_and_nobody_is_when_the_sender_has_let_go
         beside: false,
         starter: Some(input.as_fd()),
     };
-    assert!(connect_any(&house, &[address], (0, patience)).is_ok());
+    assert!(connect_any(&identity, &[address], (0, patience)).is_ok());
     assert_eq!(first.join().unwrap(), Some(5));
 
     drop(sender);
-    let missed = connect_any(&house, &[free()], (0, patience)).unwrap_err();
+    let missed = connect_any(&identity, &[free()], (0, patience)).unwrap_err();
     assert_eq!(missed.tried.len(), 1, "{missed:?}");
 }
 
 #[test]
 fn who_takes_a_call_and_says_nothing_keeps_nobody_from_reaching_another() {
-    let house = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 1);
+    let identity = agent_channel::identity(Secret::from_bytes(&[3; 32]), [1; 16], 1);
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let at = place.local_addr().unwrap();
     drop(place);
     let addresses = [silent.local_addr().unwrap(), at];
     let reaching = std::thread::spawn(move || {
-        connect_any(&house, &addresses, (0, ConnectDeadlines::with_key()))
+        connect_any(&identity, &addresses, (0, ConnectDeadlines::with_key()))
     });
     // Nobody listened at the other place when the calls began.
     let _silent = silent.accept().unwrap();
     std::thread::sleep(CUT_PAUSE);
-    let expected = agent_channel::house(Secret::from_bytes(&[3; 32]), [1; 16], 0);
-    let mut porch = PendingChannels::new(expected, listen(at).unwrap());
-    assert!(heard(&mut porch).is_some());
+    let expected = agent_channel::identity(Secret::from_bytes(&[3; 32]), [1; 16], 0);
+    let mut pending = PendingChannels::new(expected, listen(at).unwrap());
+    assert!(heard(&mut pending).is_some());
     assert_eq!(reaching.join().unwrap().unwrap().1, at);
 }

@@ -377,7 +377,7 @@ fn engine(
     let lending = AsyncEnvironment {
         patience,
         grace: None,
-        vigil: std::time::Duration::ZERO,
+        progress_spin: std::time::Duration::ZERO,
     };
     (shard, lending)
 }

@@ -76,7 +76,7 @@ impl JobSelector {
 #[derive(Debug, Default)]
 pub struct RunningJobs {
     /// Jobs that answer, each once, oldest first.
-    pub visits: Vec<QueryClient>,
+    pub clients: Vec<QueryClient>,
     /// Launchers of those that do not.
     pub silent: Vec<u32>,
 }
@@ -98,22 +98,22 @@ pub fn running() -> RunningJobs {
         if Instant::now() > until {
             break;
         }
-        for (name, answer) in some.iter().zip(visits(some)) {
+        for (name, answer) in some.iter().zip(clients(some)) {
             match answer {
-                Some(Ok(visit)) if visit.user == own || visit.user == 0 => {
-                    running.visits.push(visit)
+                Some(Ok(client)) if client.user == own || client.user == 0 => {
+                    running.clients.push(client)
                 }
                 Some(Err(Error::Timeout { .. })) => running.silent.extend(name.launcher()),
                 _ => {}
             }
         }
     }
-    once_each(&mut running.visits, |visit| visit.name.job());
+    once_each(&mut running.clients, |client| client.name.job());
     running
 }
 
 /// The answers of these agents, asked side by side; none where no thread could be had for it.
-fn visits(names: &[AgentSocketName]) -> Vec<Option<garonne_job::error::Result<QueryClient>>> {
+fn clients(names: &[AgentSocketName]) -> Vec<Option<garonne_job::error::Result<QueryClient>>> {
     std::thread::scope(|scope| {
         let ask = |name| {
             std::thread::Builder::new().spawn_scoped(scope, move || query_client::attach(name))
@@ -142,15 +142,15 @@ pub fn named(pid: u32) -> Result<QueryClient, String> {
 /// in its place. Errors are for the user, with the jobs there are.
 pub fn choose(wanted: Option<&JobSelector>, line: &str) -> Result<QueryClient, String> {
     if let Some(JobSelector::Launcher(pid)) = wanted
-        && let Some(visit) = of_launcher(*pid)
+        && let Some(client) = of_launcher(*pid)
     {
-        return Ok(visit);
+        return Ok(client);
     }
-    let RunningJobs { visits, silent } = running();
-    let list = listed(&visits);
+    let RunningJobs { clients, silent } = running();
+    let list = listed(&clients);
     let meant = match wanted {
-        None => visits,
-        Some(wanted) => wanted.among(visits, |visit| (&visit.job_name, visit.launcher)),
+        None => clients,
+        Some(wanted) => wanted.among(clients, |client| (&client.job_name, client.launcher)),
     };
     only_one(meant).map_err(|several| {
         let head = match (wanted, several) {
@@ -188,33 +188,33 @@ fn of_launcher(pid: u32) -> Option<QueryClient> {
 }
 
 /// The one there is; else whether there are several.
-fn only_one(mut visits: Vec<QueryClient>) -> Result<QueryClient, bool> {
-    match visits.pop() {
-        Some(visit) if visits.is_empty() => Ok(visit),
+fn only_one(mut clients: Vec<QueryClient>) -> Result<QueryClient, bool> {
+    match clients.pop() {
+        Some(client) if clients.is_empty() => Ok(client),
         last => Err(last.is_some()),
     }
 }
 
 /// The jobs there are, a line each.
-pub fn listed(visits: &[QueryClient]) -> String {
+pub fn listed(clients: &[QueryClient]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    for visit in visits {
+    for client in clients {
         table.add_row([
-            format!(" {}", visit.job_name),
-            visit.launcher.to_string(),
-            visit.command.clone(),
+            format!(" {}", client.job_name),
+            client.launcher.to_string(),
+            client.command.clone(),
         ]);
     }
-    match visits.is_empty() {
+    match clients.is_empty() {
         true => String::new(),
         false => table.trim_fmt(),
     }
 }
 
 /// Why nothing can be shown of a job's ranks here.
-pub fn not_begun(visit: &QueryClient) -> String {
-    let here = if visit.hosts.len() > 1 {
+pub fn not_begun(client: &QueryClient) -> String {
+    let here = if client.hosts.len() > 1 {
         " on this host"
     } else {
         ""
@@ -224,21 +224,21 @@ pub fn not_begun(visit: &QueryClient) -> String {
 
 /// The running jobs by their names, with their command lines, for shells.
 pub fn candidates() -> Vec<CompletionCandidate> {
-    let visits = running().visits.into_iter();
-    visits
-        .map(|visit| CompletionCandidate::new(visit.job_name).help(Some(visit.command.into())))
+    let clients = running().clients.into_iter();
+    clients
+        .map(|client| CompletionCandidate::new(client.job_name).help(Some(client.command.into())))
         .collect()
 }
 
 /// The ranks of the job's newest world that run on this host.
-pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
-    let Some((shape, board)) = &visit.world else {
+pub fn ranks(client: &QueryClient) -> Vec<RankSnapshot> {
+    let Some((shape, world_memory)) = &client.world else {
         return Vec::new();
     };
     let rank = |rank| {
         let (card, sent) = (
-            RankBlock::of(board, rank),
-            sent_counters::of(board, shape, rank).tally,
+            RankBlock::of(world_memory, rank),
+            sent_counters::of(world_memory, shape, rank).tally,
         );
         let (process, cpu_seconds) = process(card.pid()).unzip();
         RankSnapshot {
@@ -255,7 +255,9 @@ pub fn ranks(visit: &QueryClient) -> Vec<RankSnapshot> {
             unexpected: sent.unexpected,
         }
     };
-    rank_endpoint::local_ranks(board, shape).map(rank).collect()
+    rank_endpoint::local_ranks(world_memory, shape)
+        .map(rank)
+        .collect()
 }
 
 /// State and processor time of a process.

@@ -50,37 +50,37 @@ pub fn run(args: &MapArgs) -> i32 {
 fn go(args: &MapArgs) -> Result<i32, String> {
     if let Some(path) = &args.html {
         overwrite_check::check(path, job_page::beginning())?;
-        let visit = job_lookup::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
-        let page = job_page::of_now(&visit, args.time);
+        let client = job_lookup::choose(args.job.as_ref(), "garonne map --html FILE JOB")?;
+        let page = job_page::of_now(&client, args.time);
         overwrite_check::write(path, job_page::beginning(), &page)?;
         return Ok(0);
     }
     let topology = machine_of_this_host()?;
-    let visit = match &args.job {
+    let client = match &args.job {
         // Jobs run on this machine, not on a described one.
         None if !topology.is_this_system() => None,
         None => only(),
         Some(_) => Some(job_lookup::choose(args.job.as_ref(), "garonne map JOB")?),
     };
-    let view = MapView::new(visit.as_ref(), &topology);
-    match visit.filter(|visit| visit.hosts.len() > 1) {
+    let view = MapView::new(client.as_ref(), &topology);
+    match client.filter(|client| client.hosts.len() > 1) {
         None => show_one(args, &view, &topology),
-        Some(visit) => show_all(args, &view, &topology, &visit),
+        Some(client) => show_all(args, &view, &topology, &client),
     }
 }
 
 /// The job that runs, if there is exactly one; where there are several they are named, and the
 /// machine is shown without.
 fn only() -> Option<QueryClient> {
-    let mut visits = job_lookup::running().visits;
-    if visits.len() > 1 {
+    let mut clients = job_lookup::running().clients;
+    if clients.len() > 1 {
         errln!(
             "several jobs run; name one to see its ranks: garonne map JOB\n{}",
-            job_lookup::listed(&visits)
+            job_lookup::listed(&clients)
         );
         return None;
     }
-    visits.pop()
+    clients.pop()
 }
 
 fn machine_of_this_host() -> Result<Topology, String> {
@@ -105,12 +105,12 @@ fn show_all(
     args: &MapArgs,
     view: &MapView,
     topology: &Topology,
-    visit: &QueryClient,
+    client: &QueryClient,
 ) -> Result<i32, String> {
     let as_json = args.json || args.svg.is_some();
-    let others = remote_command::ask(visit, RemoteCommand::Map, as_json)?;
+    let others = remote_command::ask(client, RemoteCommand::Map, as_json)?;
     let root = topology.root_object();
-    let own = own_name(visit).filter(|_| visit.has_ranks_here());
+    let own = own_name(client).filter(|_| client.has_ranks_here());
     if !as_json {
         if let Some(own) = own {
             outln!("on host '{own}':");
@@ -139,7 +139,7 @@ fn show_all(
     let hosts: Vec<Value> = near.into_iter().chain(far).collect();
     match &args.svg {
         None => Ok(super::print_json(
-            &json!({ "job": visit.job_name, "hosts": hosts }),
+            &json!({ "job": client.job_name, "hosts": hosts }),
         )),
         Some(path) => {
             let title = |host: &Value| match host["why"].as_str() {
@@ -155,7 +155,7 @@ fn show_all(
                 ..TopologyBox::default()
             });
             let all = TopologyBox {
-                label: format!("job {}", visit.job_name),
+                label: format!("job {}", client.job_name),
                 parts: parts.collect(),
                 ..TopologyBox::default()
             };
@@ -165,18 +165,18 @@ fn show_all(
 }
 
 /// The name of this host in the job.
-fn own_name(visit: &QueryClient) -> Option<&str> {
-    let (shape, _) = visit.world.as_ref()?;
-    visit.hosts.get(shape.node as usize).map(String::as_str)
+fn own_name(client: &QueryClient) -> Option<&str> {
+    let (shape, _) = client.world.as_ref()?;
+    client.hosts.get(shape.node as usize).map(String::as_str)
 }
 
 /// Prints the output of [`RemoteCommand::Map`], for the agent that runs this.
-pub fn say_for_agent(visit: &QueryClient, as_json: bool) -> i32 {
+pub fn say_for_agent(client: &QueryClient, as_json: bool) -> i32 {
     let topology = match machine_of_this_host() {
         Ok(topology) => topology,
         Err(text) => return fail(&text),
     };
-    let view = MapView::new(Some(visit), &topology);
+    let view = MapView::new(Some(client), &topology);
     match as_json {
         true => super::print_json(&view.whole(topology.root_object())),
         false => {
@@ -219,9 +219,9 @@ fn label(object: &TopologyObject) -> String {
 }
 
 impl MapView {
-    fn new(visit: Option<&QueryClient>, topology: &Topology) -> Self {
+    fn new(client: Option<&QueryClient>, topology: &Topology) -> Self {
         Self {
-            ranks: visit.map_or(Vec::new(), job_lookup::ranks),
+            ranks: client.map_or(Vec::new(), job_lookup::ranks),
             // A described machine is not the one that this process may use.
             allowed: topology.is_this_system().then(machine::allowed),
         }

@@ -83,12 +83,12 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
         &format!("garonne network --job JOB{what}"),
     )?;
     let world = job.world.as_ref();
-    let (shape, board) = world.ok_or_else(|| job_lookup::not_begun(&job))?;
+    let (shape, world_memory) = world.ok_or_else(|| job_lookup::not_begun(&job))?;
     if shape.nodes < 2
-        && (0..shape.size).any(|rank| RankEndpoint::of(board, shape, rank).port() != 0)
+        && (0..shape.size).any(|rank| RankEndpoint::of(world_memory, shape, rank).port() != 0)
     {
         return match &args.what {
-            None => Ok(show_within(shape, board, args.json)),
+            None => Ok(show_within(shape, world_memory, args.json)),
             Some(_) => Err("the job runs on this host alone, and its ranks use TCP within it: there is no network to leave alone or to add".into()),
         };
     }
@@ -101,7 +101,7 @@ fn go(args: &NetworkArgs) -> Result<i32, String> {
         None if !job.has_ranks_here() => {
             return remote_command::show(&job, RemoteCommand::Network, args.json);
         }
-        None => return Ok(show(shape, board, args.json)),
+        None => return Ok(show(shape, world_memory, args.json)),
         Some(NetworkAction::Drain { network }) => (find(network)?, true),
         Some(NetworkAction::Add { network }) => (find(network)?, false),
     };
@@ -161,10 +161,10 @@ struct NetworkRow {
 }
 
 /// The connections of the ranks of this host.
-fn links(shape: &WorldShape, board: &Segment) -> Vec<ConnectionEntry> {
+fn links(shape: &WorldShape, world_memory: &Segment) -> Vec<ConnectionEntry> {
     let mut links: Vec<ConnectionEntry> = Vec::new();
-    for rank in rank_endpoint::local_ranks(board, shape) {
-        let card = RankBlock::of(board, rank);
+    for rank in rank_endpoint::local_ranks(world_memory, shape) {
+        let card = RankBlock::of(world_memory, rank);
         if card.pid() != 0 && card.remote_links() != 0 {
             let table = memory_of(
                 card.pid(),
@@ -178,8 +178,8 @@ fn links(shape: &WorldShape, board: &Segment) -> Vec<ConnectionEntry> {
 }
 
 /// A job on one host whose ranks use TCP beside shared memory.
-fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
-    let links = links(shape, board);
+fn show_within(shape: &WorldShape, world_memory: &Segment, as_json: bool) -> i32 {
+    let links = links(shape, world_memory);
     let here = || {
         links
             .iter()
@@ -204,9 +204,9 @@ fn show_within(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     0
 }
 
-fn rows(shape: &WorldShape, board: &Segment) -> Vec<NetworkRow> {
-    let links = links(shape, board);
-    let out_of_use = disabled_networks::read(board);
+fn rows(shape: &WorldShape, world_memory: &Segment) -> Vec<NetworkRow> {
+    let links = links(shape, world_memory);
+    let out_of_use = disabled_networks::read(world_memory);
     let row = |(interface, network): (String, IpNet)| {
         let all = || {
             links
@@ -233,8 +233,8 @@ fn rows(shape: &WorldShape, board: &Segment) -> Vec<NetworkRow> {
 }
 
 /// Shows what the ranks of this host have.
-pub fn show(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
-    let rows = rows(shape, board);
+pub fn show(shape: &WorldShape, world_memory: &Segment, as_json: bool) -> i32 {
+    let rows = rows(shape, world_memory);
     if as_json {
         let row = |row: &NetworkRow| {
             json!({

@@ -31,7 +31,7 @@ pub fn run(args: &PsArgs) -> i32 {
     match wanted {
         None => all(args.json),
         Some(_) => match job_lookup::choose(wanted, "garonne ps JOB") {
-            Ok(visit) => one(&visit, args.json),
+            Ok(client) => one(&client, args.json),
             Err(text) => super::fail(&text),
         },
     }
@@ -49,17 +49,17 @@ struct JobRow {
 }
 
 impl JobRow {
-    fn of(visit: &QueryClient) -> Self {
-        let gathered = job_snapshot::usage(visit);
-        let hosts = hosts_of(visit, &gathered);
+    fn of(client: &QueryClient) -> Self {
+        let gathered = job_snapshot::usage(client);
+        let hosts = hosts_of(client, &gathered);
         Self {
-            name: visit.job_name.clone(),
-            program: visit.command.clone(),
-            ranks: visit.ranks,
-            state: state(&gathered, visit.ranks),
+            name: client.job_name.clone(),
+            program: client.command.clone(),
+            ranks: client.ranks,
+            state: state(&gathered, client.ranks),
             hosts,
-            started_s: visit.started_s,
-            launcher: visit.launcher,
+            started_s: client.started_s,
+            launcher: client.launcher,
         }
     }
 
@@ -70,7 +70,7 @@ impl JobRow {
 }
 
 /// Hosts with ranks, in the order of these; of a job on one host this one.
-fn hosts_of(visit: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
+fn hosts_of(client: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for host in gathered
         .ranks
@@ -81,8 +81,8 @@ fn hosts_of(visit: &QueryClient, gathered: &JobSnapshot) -> Vec<String> {
             names.push(host.to_owned());
         }
     }
-    if names.is_empty() && visit.hosts.len() > 1 {
-        names.clone_from(&visit.hosts);
+    if names.is_empty() && client.hosts.len() > 1 {
+        names.clone_from(&client.hosts);
     }
     if names.is_empty() {
         names.push(job_lookup::own_host());
@@ -119,12 +119,12 @@ fn state(gathered: &JobSnapshot, ranks: u32) -> String {
 
 /// All jobs.
 fn all(as_json: bool) -> i32 {
-    let job_lookup::RunningJobs { visits, silent } = job_lookup::running();
+    let job_lookup::RunningJobs { clients, silent } = job_lookup::running();
     // Side by side, since a host that does not answer is waited for.
     let rows: Vec<JobRow> = std::thread::scope(|scope| {
-        let asked: Vec<_> = visits
+        let asked: Vec<_> = clients
             .iter()
-            .map(|visit| scope.spawn(|| JobRow::of(visit)))
+            .map(|client| scope.spawn(|| JobRow::of(client)))
             .collect();
         asked
             .into_iter()
@@ -193,9 +193,9 @@ fn since(started_s: u64, now_s: u64) -> String {
 }
 
 /// The ranks of one job.
-fn one(visit: &QueryClient, as_json: bool) -> i32 {
-    let gathered = job_snapshot::usage(visit);
-    let own = hosts_of(visit, &gathered)
+fn one(client: &QueryClient, as_json: bool) -> i32 {
+    let gathered = job_snapshot::usage(client);
+    let own = hosts_of(client, &gathered)
         .into_iter()
         .next()
         .unwrap_or_default();
@@ -217,16 +217,16 @@ fn one(visit: &QueryClient, as_json: bool) -> i32 {
             .iter()
             .map(job_snapshot::silent_as_json)
             .collect();
-        let mut row = JobRow::of(visit).as_json();
+        let mut row = JobRow::of(client).as_json();
         row["of_rank"] = json!(ranks);
         row["elsewhere"] = json!(far);
         return super::print_json(&row);
     }
     outln!(
         "{}: {} ({} ranks)",
-        visit.job_name,
-        visit.command,
-        visit.ranks
+        client.job_name,
+        client.command,
+        client.ranks
     );
     if gathered.ranks.is_empty() {
         outln!("no rank has called MPI_Init yet");

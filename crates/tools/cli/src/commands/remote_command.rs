@@ -18,17 +18,17 @@ use super::{map, network, why, why_peer};
 pub type HostReplies = Vec<(String, Result<String, String>)>;
 
 /// `garonne agent --look JOB WISH`: says it for the agent that runs this.
-pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputFormat) -> i32 {
+pub fn say_for_agent(client: &QueryClient, page: RemoteCommand, form: OutputFormat) -> i32 {
     let as_json = form == OutputFormat::Json;
     let refuse = |why: &str| {
         out!("{}{why}", char::from(PAGE_MARKS[1]));
         0
     };
-    let Some((shape, board)) = visit.world.as_ref() else {
+    let Some((shape, world_memory)) = client.world.as_ref() else {
         return refuse("none of its ranks has called MPI_Init yet");
     };
     let why_not = match page {
-        RemoteCommand::Gate(rank) => why_peer::refusal((shape, board), rank),
+        RemoteCommand::Gate(rank) => why_peer::refusal((shape, world_memory), rank),
         RemoteCommand::Network
         | RemoteCommand::Paces
         | RemoteCommand::Background
@@ -39,17 +39,17 @@ pub fn say_for_agent(visit: &QueryClient, page: RemoteCommand, form: OutputForma
     }
     out!("{}", char::from(PAGE_MARKS[0]));
     match page {
-        RemoteCommand::Gate(rank) => why_peer::show(visit, (shape, board), rank, as_json),
-        RemoteCommand::Network => network::show(shape, board, as_json),
-        RemoteCommand::Paces => why::paces_of(shape, board, as_json),
-        RemoteCommand::Background => why::background_of(shape, board, as_json),
-        RemoteCommand::Map => map::say_for_agent(visit, as_json),
+        RemoteCommand::Gate(rank) => why_peer::show(client, (shape, world_memory), rank, as_json),
+        RemoteCommand::Network => network::show(shape, world_memory, as_json),
+        RemoteCommand::Paces => why::paces_of(shape, world_memory, as_json),
+        RemoteCommand::Background => why::background_of(shape, world_memory, as_json),
+        RemoteCommand::Map => map::say_for_agent(client, as_json),
     }
 }
 
 /// Shows what other hosts say: those of all ranks, or that of one. Errors are a line for the user.
-pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i32, String> {
-    let said = ask(visit, page, as_json)?;
+pub fn show(client: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i32, String> {
+    let said = ask(client, page, as_json)?;
     match page {
         RemoteCommand::Gate(rank) => one(rank, said, as_json),
         RemoteCommand::Network
@@ -63,9 +63,13 @@ pub fn show(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<i
 ///
 /// # Errors
 /// The agent of this host does not answer: a line for the user.
-pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<HostReplies, String> {
+pub fn ask(
+    client: &QueryClient,
+    page: RemoteCommand,
+    as_json: bool,
+) -> Result<HostReplies, String> {
     let around = query_client::query_all_hosts(
-        &visit.name,
+        &client.name,
         Query::Command(page, OutputFormat::json_if(as_json)),
     );
     let around = around.map_err(|error| error.to_string())?;
@@ -82,7 +86,7 @@ pub fn ask(visit: &QueryClient, page: RemoteCommand, as_json: bool) -> Result<Ho
     };
     let mut pages: BTreeMap<u32, _> = around.pages(asked.clone());
     let name = |node: u32| {
-        let name = visit.hosts.get(node as usize).cloned();
+        let name = client.hosts.get(node as usize).cloned();
         name.unwrap_or_else(|| format!("host {node}"))
     };
     let silent = || {

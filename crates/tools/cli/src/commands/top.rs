@@ -45,27 +45,27 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(args: &TopArgs) -> i32 {
-    let mut visit = match job_lookup::choose(args.job.as_ref(), "garonne top JOB") {
-        Ok(visit) => visit,
+    let mut client = match job_lookup::choose(args.job.as_ref(), "garonne top JOB") {
+        Ok(client) => client,
         Err(text) => {
             errln!("error: {text}");
             return 1;
         }
     };
     if args.web {
-        return job_page::live_server::serve(&visit, args.port)
+        return job_page::live_server::serve(&client, args.port)
             .unwrap_or_else(|text| super::fail(&text));
     }
-    let (mut before, mut at) = (job_snapshot::usage_with_waits(&visit), Instant::now());
+    let (mut before, mut at) = (job_snapshot::usage_with_waits(&client), Instant::now());
     loop {
         std::thread::sleep(Duration::from_secs_f64(args.every));
         // The job may have begun another world meanwhile, or ended.
-        visit = match job_lookup::named(visit.launcher) {
-            Ok(visit) => visit,
+        client = match job_lookup::named(client.launcher) {
+            Ok(client) => client,
             Err(_) => return 0,
         };
         // Hosts that do not answer are waited for.
-        let (now, then) = (job_snapshot::usage_with_waits(&visit), at);
+        let (now, then) = (job_snapshot::usage_with_waits(&client), at);
         at = Instant::now();
         let rows = rows(
             &before.ranks,
@@ -77,10 +77,10 @@ pub fn run(args: &TopArgs) -> i32 {
                 let far = now.silent_hosts.iter().map(job_snapshot::silent_as_json);
                 outln!(
                     "{}",
-                    json!({ "name": visit.job_name, "launcher": visit.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
+                    json!({ "name": client.job_name, "launcher": client.launcher, "ranks": rows.iter().map(as_json).collect::<Vec<_>>(), "elsewhere": far.collect::<Vec<_>>() })
                 );
             }
-            false => print(&visit, &rows, &now.silent_hosts),
+            false => print(&client, &rows, &now.silent_hosts),
         }
         if args.once {
             return 0;
@@ -119,11 +119,11 @@ fn rows<'a>(before: &[RankView], now: &'a [RankView], seconds: f64) -> Vec<RankR
     now.iter().filter(|shown| !shown.silent).map(row).collect()
 }
 
-fn print(visit: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
+fn print(client: &QueryClient, rows: &[RankRates<'_>], silent: &[SilentHost]) {
     if std::io::stdout().is_terminal() {
         output::clear();
     }
-    outln!("{}", visit.command);
+    outln!("{}", client.command);
     // Ranks that count no messages show none: a column of zeros would say something else.
     let counted = rows
         .iter()

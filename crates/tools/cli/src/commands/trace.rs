@@ -97,28 +97,28 @@ pub fn follow(
     time: Option<Duration>,
     wants: RecordingOutputs<'_>,
 ) -> Result<RecordingResult, String> {
-    let visit = job_lookup::choose(job, line)?;
-    let distant = match visit.hosts.len() {
+    let client = job_lookup::choose(job, line)?;
+    let distant = match client.hosts.len() {
         0 | 1 => None,
-        _ => Some(RemoteRecordings::of(&visit, time)?),
+        _ => Some(RemoteRecordings::of(&client, time)?),
     };
-    record(&visit, (ReadFrom::Now, time), wants, distant)
+    record(&client, (ReadFrom::Now, time), wants, distant)
 }
 
 /// Records the ranks of this host, and what others tell of theirs.
 pub fn record(
-    visit: &QueryClient,
+    client: &QueryClient,
     (from, time): (ReadFrom, Option<Duration>),
     wants: RecordingOutputs<'_>,
     distant: Option<RemoteRecordings>,
 ) -> Result<RecordingResult, String> {
-    let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
+    let world = match client.file.as_ref().filter(|_| client.has_ranks_here()) {
         Some(file) => Some(TraceReader::open(file, from).map_err(|error| error.to_string())?),
         // A host that has no rank shows those of others.
         None if distant.is_some() => None,
         None => return Err("no rank of that job has called MPI_Init yet".into()),
     };
-    let mut recording = Recording::new((world, visit.ranks), wants, distant)?;
+    let mut recording = Recording::new((world, client.ranks), wants, distant)?;
     let begun = Instant::now();
     let end = time.map(|time| begun + time);
     let seconds = time.map_or(0, |time| time.as_secs_f64().ceil() as usize);

@@ -119,9 +119,9 @@ fn exchange(host: &RankHost) -> Result<Vec<ProtocolCosts>, String> {
 }
 
 fn known(transport: &mut garonne_shm::ShmTransport, len: u64) -> Option<ProtocolCosts> {
-    let known = transport.known_pace(1 - RECEIVER, len)?;
+    let known = transport.known_costs(1 - RECEIVER, len)?;
     let ns = known
-        .paces
+        .costs
         .map(|pace| pace.map(|pace| pace * len as f64 / 1024.0));
     ns.iter().any(Option::is_some).then_some(ProtocolCosts {
         bytes: len as usize,

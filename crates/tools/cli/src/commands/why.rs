@@ -87,8 +87,8 @@ pub fn run(args: &WhyArgs) -> i32 {
         WhyTopic::Binding { n, json } => binding(*n, *json),
         WhyTopic::Costs { json } => super::tune::show_kept(*json),
         WhyTopic::Paces { job, json } => {
-            let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
-                paces_of(shape, board, *json)
+            let here = |_: &QueryClient, shape: &WorldShape, world_memory: &Segment| {
+                paces_of(shape, world_memory, *json)
             };
             of_world(
                 (job.as_ref(), "garonne why paces JOB"),
@@ -98,8 +98,8 @@ pub fn run(args: &WhyArgs) -> i32 {
         }
         WhyTopic::Gate { rank, job, json } => {
             let line = format!("garonne why gate {rank} JOB");
-            let here = |visit: &QueryClient, shape: &WorldShape, board: &Segment| {
-                super::why_peer::show(visit, (shape, board), *rank, *json)
+            let here = |client: &QueryClient, shape: &WorldShape, world_memory: &Segment| {
+                super::why_peer::show(client, (shape, world_memory), *rank, *json)
             };
             of_world(
                 (job.as_ref(), &line),
@@ -108,8 +108,8 @@ pub fn run(args: &WhyArgs) -> i32 {
             )
         }
         WhyTopic::Background { job, json } => {
-            let here = |_: &QueryClient, shape: &WorldShape, board: &Segment| {
-                background_of(shape, board, *json)
+            let here = |_: &QueryClient, shape: &WorldShape, world_memory: &Segment| {
+                background_of(shape, world_memory, *json)
             };
             of_world(
                 (job.as_ref(), "garonne why background JOB"),
@@ -128,18 +128,18 @@ fn of_world(
     (page, as_json): (RemoteCommand, bool),
     here: impl FnOnce(&QueryClient, &WorldShape, &Segment) -> i32,
 ) -> i32 {
-    let said = job_lookup::choose(job, line).and_then(|visit| {
+    let said = job_lookup::choose(job, line).and_then(|client| {
         let is_here = match page {
-            RemoteCommand::Gate(rank) => visit.runs_here(rank),
+            RemoteCommand::Gate(rank) => client.runs_here(rank),
             RemoteCommand::Paces
             | RemoteCommand::Background
             | RemoteCommand::Network
-            | RemoteCommand::Map => visit.has_ranks_here(),
+            | RemoteCommand::Map => client.has_ranks_here(),
         };
-        match &visit.world {
-            Some((shape, board)) if is_here => Ok(here(&visit, shape, board)),
-            Some(_) => remote_command::show(&visit, page, as_json),
-            None => Err(job_lookup::not_begun(&visit)),
+        match &client.world {
+            Some((shape, world_memory)) if is_here => Ok(here(&client, shape, world_memory)),
+            Some(_) => remote_command::show(&client, page, as_json),
+            None => Err(job_lookup::not_begun(&client)),
         }
     });
     said.unwrap_or_else(|text| super::fail(&text))
@@ -147,10 +147,10 @@ fn of_world(
 
 /// Prints how fast each rank of this host fetches from its peers, by each way (`garonne why
 /// paces`).
-pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
+pub fn paces_of(shape: &WorldShape, world_memory: &Segment, as_json: bool) -> i32 {
     let mut rows = Vec::new();
     for to in 0..shape.size {
-        let card = RankBlock::of(board, to);
+        let card = RankBlock::of(world_memory, to);
         let table = (card.protocol_tuner() != 0 && card.pid() != 0)
             .then(|| {
                 memory_of(
@@ -171,13 +171,13 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     if as_json {
         let row = |(to, from, len, known): &(u32, u32, u64, TunerReport)| {
             json!({ "rank": to, "from": from, "bytes": len,
-            "ns_per_kb": { "read": known.paces[0], "push": known.paces[1], "share": known.paces[2], "packets": known.paces[3] },
+            "ns_per_kb": { "read": known.costs[0], "push": known.costs[1], "share": known.costs[2], "packets": known.costs[3] },
             "best": format!("{:?}", known.preferred).to_lowercase() })
         };
         return super::print_json(&rows.iter().map(row).collect::<Vec<_>>());
     }
     if rows.is_empty() {
-        under_way(shape, board)
+        under_way(shape, world_memory)
             .iter()
             .for_each(|line| outln!("{line}"));
         outln!(
@@ -196,8 +196,8 @@ pub fn paces_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
     table.load_preset(presets::NOTHING).set_header(header);
     for (to, from, len, known) in rows {
         let mut cells = vec![to.to_string(), from.to_string(), len.to_string()];
-        let paces = known.paces.iter();
-        cells.extend(paces.map(|pace| pace.map_or("-".into(), |pace| format!("{pace:.1}"))));
+        let costs = known.costs.iter();
+        cells.extend(costs.map(|pace| pace.map_or("-".into(), |pace| format!("{pace:.1}"))));
         cells.push(format!("{:?}", known.preferred).to_lowercase());
         table.add_row(cells);
     }
@@ -213,9 +213,9 @@ const ANNOUNCED_BYTES: u64 = 16 << 10;
 
 /// The large messages that ranks of this host wait for, a line for each: their rates are known when
 /// they have come.
-fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
+fn under_way(shape: &WorldShape, world_memory: &Segment) -> Vec<String> {
     let line = |rank: u32| {
-        let wait = RankBlock::of(board, rank).wait()?;
+        let wait = RankBlock::of(world_memory, rank).wait()?;
         let call =
             garonne_job::call_names::name(wait.call).filter(|_| wait.bytes > ANNOUNCED_BYTES)?;
         let peer = match wait.peer {
@@ -227,15 +227,15 @@ fn under_way(shape: &WorldShape, board: &Segment) -> Vec<String> {
             wait.bytes
         ))
     };
-    rank_endpoint::local_ranks(board, shape)
+    rank_endpoint::local_ranks(world_memory, shape)
         .filter_map(line)
         .collect()
 }
 
 /// Prints who advances the communication of the ranks of this host.
-pub fn background_of(shape: &WorldShape, board: &Segment, as_json: bool) -> i32 {
-    let ranks: Vec<_> = rank_endpoint::local_ranks(board, shape)
-        .map(|rank| (rank, RankBlock::of(board, rank).async_progress()))
+pub fn background_of(shape: &WorldShape, world_memory: &Segment, as_json: bool) -> i32 {
+    let ranks: Vec<_> = rank_endpoint::local_ranks(world_memory, shape)
+        .map(|rank| (rank, RankBlock::of(world_memory, rank).async_progress()))
         .collect();
     if as_json {
         let row = |(rank, (state, turns)): &(u32, (AsyncProgressState, u32))| json!({ "rank": rank, "advances": !matches!(state, AsyncProgressState::Off | AsyncProgressState::Refused(_)), "because": because(*state), "turns": turns });

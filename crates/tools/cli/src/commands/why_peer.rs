@@ -79,13 +79,13 @@ struct PeerPaths {
 const WATCHED_FOR: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show of a rank here.
-pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<String> {
+pub fn refusal((shape, world_memory): (&WorldShape, &Segment), rank: u32) -> Option<String> {
     match () {
         () if rank >= shape.size => Some(format!("no rank {rank}: the job has {}", shape.size)),
-        () if !rank_endpoint::is_local(board, shape, rank) => {
+        () if !rank_endpoint::is_local(world_memory, shape, rank) => {
             Some(format!("no rank {rank} runs here"))
         }
-        () if RankBlock::of(board, rank).pid() == 0 => {
+        () if RankBlock::of(world_memory, rank).pid() == 0 => {
             Some(format!("rank {rank} has not called MPI_Init yet"))
         }
         () => None,
@@ -94,17 +94,17 @@ pub fn refusal((shape, board): (&WorldShape, &Segment), rank: u32) -> Option<Str
 
 /// Prints the paths from a rank of this host to its peers.
 pub fn show(
-    visit: &QueryClient,
-    (shape, board): (&WorldShape, &Segment),
+    client: &QueryClient,
+    (shape, world_memory): (&WorldShape, &Segment),
     rank: u32,
     as_json: bool,
 ) -> i32 {
-    if let Some(text) = refusal((shape, board), rank) {
+    if let Some(text) = refusal((shape, world_memory), rank) {
         return super::fail(&text);
     }
     // Without them all look as if they came straight from their hosts.
-    let places = query_client::host_endpoints(visit).unwrap_or_default();
-    let gates = gates((shape, board), &places, rank);
+    let places = query_client::host_endpoints(client).unwrap_or_default();
+    let gates = gates((shape, world_memory), &places, rank);
     match as_json {
         true => super::print_json(
             &gates
@@ -113,7 +113,7 @@ pub fn show(
                 .map(|gate| peer_json(gate, &gates))
                 .collect::<Vec<_>>(),
         ),
-        false => print(shape, board, rank, &gates),
+        false => print(shape, world_memory, rank, &gates),
     }
 }
 
@@ -140,8 +140,12 @@ fn way_by_address(
     }
 }
 
-fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank: u32) -> PeerPaths {
-    let card = RankBlock::of(board, rank);
+fn gates(
+    (shape, world_memory): (&WorldShape, &Segment),
+    places: &[HostEndpoint],
+    rank: u32,
+) -> PeerPaths {
+    let card = RankBlock::of(world_memory, rank);
     let followed = card.strategy();
     let table = |address: u64, len: usize| {
         let table = (address != 0).then(|| memory_of(card.pid(), address, len));
@@ -155,7 +159,7 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
     let links = with_rates(connection_table::read_shown(&links), || {
         connection_table::read_shown(&table(card.remote_links(), connection_table::SHOWN_BYTES))
     });
-    let ways = relay_routes::read(board);
+    let ways = relay_routes::read(world_memory);
     let passage = |seen: &ConnectionEntry, node: u32| {
         let way = ways
             .iter()
@@ -171,16 +175,16 @@ fn gates((shape, board): (&WorldShape, &Segment), places: &[HostEndpoint], rank:
         followed.map_or(0, ActiveStrategy::answers),
         counts_bytes(shape.size),
     );
-    let paces =
+    let costs =
         protocol_tuners::read_shown(&table(card.protocol_tuner(), protocol_tuners::SHOWN_BYTES));
     let of = |peer: u32| {
-        let node = RankEndpoint::of(board, shape, peer).node();
+        let node = RankEndpoint::of(world_memory, shape, peer).node();
         let over = match node == shape.node {
-            true => PathTransport::Memory(paces.iter().find(|(from, _)| *from == peer).and_then(
+            true => PathTransport::Memory(costs.iter().find(|(from, _)| *from == peer).and_then(
                 |(_, known)| {
                     let (bytes, known) = known.last()?;
                     let pace = known
-                        .paces
+                        .costs
                         .iter()
                         .flatten()
                         .copied()
@@ -252,8 +256,8 @@ fn with_rates(
 }
 
 /// The networks of this host on which a rank has no connection, and why not.
-fn idle(gates: &[PeerPath], board: &Segment) -> Vec<String> {
-    let drained = disabled_networks::read(board);
+fn idle(gates: &[PeerPath], world_memory: &Segment) -> Vec<String> {
+    let drained = disabled_networks::read(world_memory);
     let links = || {
         gates.iter().flat_map(|gate| match &gate.transport {
             PathTransport::Tcp(links) => &links[..],
@@ -349,7 +353,7 @@ fn route_json(gate: &PeerPath, gates: &PeerPaths) -> serde_json::Value {
     }
 }
 
-fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32 {
+fn print(shape: &WorldShape, world_memory: &Segment, rank: u32, all: &PeerPaths) -> i32 {
     let PeerPaths {
         peers: gates,
         no_fabric,
@@ -432,7 +436,7 @@ fn print(shape: &WorldShape, board: &Segment, rank: u32, all: &PeerPaths) -> i32
                 "libfabric: asked for ways when large data come; each takes what it was measured to give ({ENV_OFI})"
             ),
         }
-        for line in idle(gates, board) {
+        for line in idle(gates, world_memory) {
             outln!("{line}");
         }
         outln!(

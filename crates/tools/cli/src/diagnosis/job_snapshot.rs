@@ -40,21 +40,21 @@ pub struct SilentHost {
 type HostAnswer = Result<Vec<DetailedSnapshot>, String>;
 
 /// Looks at all ranks.
-pub fn gather(visit: &QueryClient) -> JobSnapshot {
-    if visit.hosts.len() < 2 {
-        return single_host(rank_waits::read_local_ranks(visit));
+pub fn gather(client: &QueryClient) -> JobSnapshot {
+    if client.hosts.len() < 2 {
+        return single_host(rank_waits::read_local_ranks(client));
     }
-    let see = || rank_waits::read_local_ranks(visit);
-    let (of_rank, own, first) = match query_round(visit, None, (Query::State, see)) {
+    let see = || rank_waits::read_local_ranks(client);
+    let (of_rank, own, first) = match query_round(client, None, (Query::State, see)) {
         Ok(round) => round,
         // The agent of this host is of another version, or stopped meanwhile.
-        Err(why) => return local_ranks_only(visit, &why),
+        Err(why) => return local_ranks_only(client, &why),
     };
     let answered = first.iter().filter(|(_, answer)| answer.is_ok());
     let answered: BTreeSet<u32> = answered.map(|(node, _)| *node).collect();
-    let (own_again, mut second) = match query_round(visit, Some(&answered), (Query::State, see)) {
+    let (own_again, mut second) = match query_round(client, Some(&answered), (Query::State, see)) {
         Ok((_, (_, own_again), second)) => (own_again, second),
-        Err(why) => return local_ranks_only(visit, &why),
+        Err(why) => return local_ranks_only(client, &why),
     };
     let mut answers: BTreeMap<u32, HostAnswer> = first
         .into_iter()
@@ -64,7 +64,7 @@ pub fn gather(visit: &QueryClient) -> JobSnapshot {
         })
         .collect();
     answers.insert(own.0, merge_twice(Ok(own.1), Ok(own_again)));
-    merge(&of_rank, &visit.hosts, answers)
+    merge(&of_rank, &client.hosts, answers)
 }
 
 /// A job on one host.
@@ -81,19 +81,19 @@ fn single_host(all: Vec<DetailedSnapshot>) -> JobSnapshot {
 }
 
 /// Where other hosts cannot be asked.
-fn local_ranks_only(visit: &QueryClient, why: &str) -> JobSnapshot {
-    let Some((shape, board)) = &visit.world else {
+fn local_ranks_only(client: &QueryClient, why: &str) -> JobSnapshot {
+    let Some((shape, world_memory)) = &client.world else {
         return single_host(Vec::new());
     };
     let of_rank: Vec<u32> = (0..shape.size)
-        .map(|rank| garonne_job::layout::RankEndpoint::of(board, shape, rank).node())
+        .map(|rank| garonne_job::layout::RankEndpoint::of(world_memory, shape, rank).node())
         .collect();
     let mut answers: BTreeMap<u32, HostAnswer> = of_rank
         .iter()
         .map(|node| (*node, Err(why.to_owned())))
         .collect();
-    answers.insert(shape.node, Ok(rank_waits::read_local_ranks(visit)));
-    merge(&of_rank, &visit.hosts, answers)
+    answers.insert(shape.node, Ok(rank_waits::read_local_ranks(client)));
+    merge(&of_rank, &client.hosts, answers)
 }
 
 type QueryRound = (
@@ -104,37 +104,37 @@ type QueryRound = (
 
 /// Reads what all ranks have used and sent so far, in the order of ranks, and names the hosts of
 /// which nothing is known.
-pub fn usage(visit: &QueryClient) -> JobSnapshot {
-    usage_by(visit, rank_usage::usage)
+pub fn usage(client: &QueryClient) -> JobSnapshot {
+    usage_by(client, rank_usage::usage)
 }
 
 /// Reads what all ranks have used and sent so far, and what each waits for.
-pub fn usage_with_waits(visit: &QueryClient) -> JobSnapshot {
-    usage_by(visit, rank_usage::with_waits)
+pub fn usage_with_waits(client: &QueryClient) -> JobSnapshot {
+    usage_by(client, rank_usage::with_waits)
 }
 
-fn usage_by(visit: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> JobSnapshot {
-    if visit.hosts.len() < 2 {
-        return single_host(own(visit));
+fn usage_by(client: &QueryClient, own: fn(&QueryClient) -> Vec<DetailedSnapshot>) -> JobSnapshot {
+    if client.hosts.len() < 2 {
+        return single_host(own(client));
     }
-    match query_round(visit, None, (Query::Load, || own(visit))) {
+    match query_round(client, None, (Query::Load, || own(client))) {
         Ok((of_rank, own, mut answers)) => {
             answers.insert(own.0, Ok(own.1));
-            merge(&of_rank, &visit.hosts, answers)
+            merge(&of_rank, &client.hosts, answers)
         }
-        Err(why) => local_ranks_only(visit, &why),
+        Err(why) => local_ranks_only(client, &why),
     }
 }
 
 /// Asks the hosts of these nodes, or all others, and reads this one meanwhile. Returns the node of
 /// each rank, what is seen here, and what the others say.
 fn query_round(
-    visit: &QueryClient,
+    client: &QueryClient,
     only: Option<&BTreeSet<u32>>,
     (wish, look): (Query, impl Fn() -> Vec<DetailedSnapshot>),
 ) -> Result<QueryRound, String> {
     let around =
-        query_client::query_all_hosts(&visit.name, wish).map_err(|error| error.to_string())?;
+        query_client::query_all_hosts(&client.name, wish).map_err(|error| error.to_string())?;
     let of_rank = around.of_rank.clone();
     let own = around.own;
     let asked = match only {
@@ -253,18 +253,18 @@ pub fn silent_as_json(host: &SilentHost) -> serde_json::Value {
 
 /// `garonne agent --look JOB WISH`: what the ranks of this host show, for the agent that runs this.
 pub fn look_for_agent(job: &str, wish: &str) -> i32 {
-    let (Ok(visit), Some(wish)) = (
+    let (Ok(client), Some(wish)) = (
         query_client::attach(&AgentSocketName(job.to_owned())),
         Query::of_word(wish),
     ) else {
         return 1;
     };
     let seen = match wish {
-        Query::State => rank_waits::read_local_ranks(&visit),
-        Query::Load => rank_usage::with_waits(&visit),
-        Query::Records { ms } => return remote_recording::record_for_agent(&visit, ms),
-        Query::All => return remote_recording::record_all_for_agent(visit),
-        Query::Command(page, form) => return remote_command::say_for_agent(&visit, page, form),
+        Query::State => rank_waits::read_local_ranks(&client),
+        Query::Load => rank_usage::with_waits(&client),
+        Query::Records { ms } => return remote_recording::record_for_agent(&client, ms),
+        Query::All => return remote_recording::record_all_for_agent(client),
+        Query::Command(page, form) => return remote_command::say_for_agent(&client, page, form),
         // These no program looks for.
         Query::Clock | Query::Cancel => return 1,
     };

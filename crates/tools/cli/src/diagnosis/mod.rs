@@ -98,22 +98,22 @@ impl DiagnosisKind {
 
 impl Diagnosis {
     /// Looks at all ranks of a job.
-    pub fn of(visit: &QueryClient) -> Self {
-        Self::from(job_snapshot::gather(visit))
+    pub fn of(client: &QueryClient) -> Self {
+        Self::from(job_snapshot::gather(client))
     }
 
     /// Adds where ranks of this host are by their stacks, which takes some milliseconds for each.
-    pub fn with_places(self, visit: &QueryClient) -> Self {
+    pub fn with_places(self, client: &QueryClient) -> Self {
         Self {
-            places: stack_locations::location_lines(visit, &self.ranks),
+            places: stack_locations::location_lines(client, &self.ranks),
             ..self
         }
     }
 
     /// Diagnoses a job of which a key of the terminal has just ended some ranks: what these waited
     /// for counts.
-    fn of_interrupted(visit: &QueryClient) -> Self {
-        let mut gathered = job_snapshot::gather(visit);
+    fn of_interrupted(client: &QueryClient) -> Self {
+        let mut gathered = job_snapshot::gather(client);
         terminal_interrupt::revive(&mut gathered.ranks);
         Self::from(gathered)
     }
@@ -242,7 +242,7 @@ impl Diagnosis {
     }
 
     /// All of it for programs.
-    pub fn json(&self, visit: &QueryClient) -> serde_json::Value {
+    pub fn json(&self, client: &QueryClient) -> serde_json::Value {
         let list: Vec<_> = self
             .ranks
             .iter()
@@ -263,23 +263,23 @@ impl Diagnosis {
             .iter()
             .map(job_snapshot::silent_as_json)
             .collect();
-        json!({ "name": visit.job_name, "launcher": visit.launcher, "command": visit.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::missing_lines(&self.ranks), "verdict": verdict })
+        json!({ "name": client.job_name, "launcher": client.launcher, "command": client.command, "ranks": list, "elsewhere": far, "mismatch": self.mismatch, "places": self.places, "missing": collectives::missing_lines(&self.ranks), "verdict": verdict })
     }
 }
 
 /// `garonne agent --verdict JOB CAUSE`: what the job hangs on, in words, for the agent that runs
 /// this. Nothing where it hangs on nothing.
 pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
-    let Ok(visit) = query_client::attach(&AgentSocketName(job.to_owned())) else {
+    let Ok(client) = query_client::attach(&AgentSocketName(job.to_owned())) else {
         return 1;
     };
     let found = match cause {
-        "time" => Diagnosis::of(&visit),
-        "interrupt" => Diagnosis::of_interrupted(&visit),
+        "time" => Diagnosis::of(&client),
+        "interrupt" => Diagnosis::of_interrupted(&client),
         // The code comes first, and nothing where the job may go on.
-        "stall" => match Diagnosis::of(&visit) {
+        "stall" => match Diagnosis::of(&client) {
             found if found.is_proven() => {
-                let found = found.with_places(&visit);
+                let found = found.with_places(&client);
                 let said = format!("{}\n{}\n", found.kind().exit_code(), found.text());
                 return i32::from(std::io::stdout().write_all(said.as_bytes()).is_err());
             }
@@ -287,7 +287,7 @@ pub fn verdict_for_agent(job: &str, cause: &str) -> i32 {
         },
         _ => return 1,
     };
-    let found = found.with_places(&visit);
+    let found = found.with_places(&client);
     match found.has_begun() {
         true => i32::from(writeln!(std::io::stdout(), "{}", found.text()).is_err()),
         false => 0,

@@ -48,7 +48,7 @@ impl PollBaseline {
     /// Returns what threads of a rank poll for, each with the count of its polls.
     pub fn polling(
         &self,
-        visit: &QueryClient,
+        client: &QueryClient,
         rank: &RankSnapshot,
         book: &WaitReportCopy,
     ) -> Vec<(PollReport, u64)> {
@@ -62,7 +62,7 @@ impl PollBaseline {
         let still = polls.filter_map(|((polls, looks), before)| {
             let polls = polls?;
             let asks = looks > *before
-                || is_rare(&polls, looks, monotonic_ns()) && has_asked(visit, rank, &polls);
+                || is_rare(&polls, looks, monotonic_ns()) && has_asked(client, rank, &polls);
             asks.then_some((polls, looks))
         });
         still.collect()
@@ -79,11 +79,11 @@ fn is_rare(polls: &PollReport, looks: u64, now_ns: u64) -> bool {
 }
 
 /// Returns whether the last call of a thread is one of these.
-fn has_asked(visit: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bool {
-    let Some((shape, board)) = &visit.world else {
+fn has_asked(client: &QueryClient, rank: &RankSnapshot, polls: &PollReport) -> bool {
+    let Some((shape, world_memory)) = &client.world else {
         return false;
     };
-    let latest = last_calls::latest_call(board, shape, rank.rank);
+    let latest = last_calls::latest_call(world_memory, shape, rank.rank);
     let is_latest = |site: u64| latest.iter().any(|(known, _)| *known == site);
     polls.asks.iter().any(|ask| is_latest(ask.site))
 }

@@ -23,28 +23,28 @@ use crate::commands::job_lookup::{self, RankSnapshot};
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// Reads what ranks have used and sent.
-pub fn usage(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+pub fn usage(client: &QueryClient) -> Vec<DetailedSnapshot> {
     let seen = |rank: RankSnapshot| DetailedSnapshot {
         rank: RankSnapshot { wait: None, ..rank },
         ..DetailedSnapshot::unavailable(0)
     };
-    job_lookup::ranks(visit).into_iter().map(seen).collect()
+    job_lookup::ranks(client).into_iter().map(seen).collect()
 }
 
 /// Reads what ranks have used and sent, and what they wait for. A rank that polls has a wait in the
 /// call by which it polls, since no time.
-pub fn with_waits(visit: &QueryClient) -> Vec<DetailedSnapshot> {
+pub fn with_waits(client: &QueryClient) -> Vec<DetailedSnapshot> {
     std::thread::sleep(MOMENT);
-    let before = read(visit);
-    let polled = PollBaseline::of(&job_lookup::ranks(visit));
+    let before = read(client);
+    let polled = PollBaseline::of(&job_lookup::ranks(client));
     std::thread::sleep(MOMENT);
-    let both = before.into_iter().zip(read(visit));
+    let both = before.into_iter().zip(read(client));
     both.map(|(was, now)| {
         let mut rank = now.rank;
         rank.wait = rank.wait.filter(|wait| was.rank.wait == Some(*wait));
         let moves = rank.wait.is_none() && was.marks != now.marks;
         let poll = || {
-            let polls = polled.polling(visit, &rank, now.book.as_ref()?);
+            let polls = polled.polling(client, &rank, now.book.as_ref()?);
             let ask = polls.first()?.0.asks.first()?;
             Some(WaitInfo {
                 call: ask.call.into(),
@@ -87,8 +87,8 @@ struct UsageSample {
     book: Option<WaitReportCopy>,
 }
 
-fn read(visit: &QueryClient) -> Vec<UsageSample> {
-    let Some((shape, board)) = &visit.world else {
+fn read(client: &QueryClient) -> Vec<UsageSample> {
+    let Some((shape, world_memory)) = &client.world else {
         return Vec::new();
     };
     let reading = |rank: RankSnapshot| {
@@ -98,13 +98,13 @@ fn read(visit: &QueryClient) -> Vec<UsageSample> {
         let entered_so_far = |book| collectives::entered(rank.pid, book);
         let marks = ProgressMarks {
             sent: rank.sent_messages,
-            received: sent_counters::of(board, shape, rank.rank).received,
-            calls: last_calls::latest_call(board, shape, rank.rank),
+            received: sent_counters::of(world_memory, shape, rank.rank).received,
+            calls: last_calls::latest_call(world_memory, shape, rank.rank),
             collectives: book.as_ref().map_or_else(Vec::new, entered_so_far),
         };
         UsageSample { rank, marks, book }
     };
-    job_lookup::ranks(visit).into_iter().map(reading).collect()
+    job_lookup::ranks(client).into_iter().map(reading).collect()
 }
 
 /// Returns whether a call only asks whether something is over or there.

@@ -51,11 +51,11 @@ pub struct RankView {
 }
 
 /// The ranks of this host, looked at before and after what they wait for was read in detail.
-pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
-    let before = polling::PollBaseline::of(&job_lookup::ranks(visit));
+pub fn read_local_ranks(client: &QueryClient) -> Vec<DetailedSnapshot> {
+    let before = polling::PollBaseline::of(&job_lookup::ranks(client));
     // The query has woken ranks that had not yet said what they wait for.
     std::thread::sleep(MOMENT);
-    let on_hosts = visit
+    let on_hosts = client
         .world
         .as_ref()
         .is_some_and(|(shape, _)| shape.nodes > 1);
@@ -66,7 +66,7 @@ pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
             _ => HashSet::new(),
         };
         let mut reader = RankReader {
-            visit,
+            client,
             places: SymbolResolver::default(),
             lists: HashSet::new(),
             busy,
@@ -74,9 +74,9 @@ pub fn read_local_ranks(visit: &QueryClient) -> Vec<DetailedSnapshot> {
         };
         ranks.into_iter().map(|rank| reader.read(rank)).collect()
     };
-    let mut all = with_steady_waits(|| job_lookup::ranks(visit), read);
+    let mut all = with_steady_waits(|| job_lookup::ranks(client), read);
     all.iter_mut()
-        .for_each(|seen| name_unknown_call(visit, seen));
+        .for_each(|seen| name_unknown_call(client, seen));
     all
 }
 
@@ -108,12 +108,12 @@ fn with_steady_waits(
 
 /// A wait of which the rank's engine cannot say the call is that of the call which its only thread
 /// entered last.
-fn name_unknown_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
-    let (Some((shape, board)), Some(wait)) = (&visit.world, &mut seen.rank.wait) else {
+fn name_unknown_call(client: &QueryClient, seen: &mut DetailedSnapshot) {
+    let (Some((shape, world_memory)), Some(wait)) = (&client.world, &mut seen.rank.wait) else {
         return;
     };
     if wait.call == 0
-        && let [(site, Some(call))] = *last_calls::latest_call(board, shape, seen.rank.rank)
+        && let [(site, Some(call))] = *last_calls::latest_call(world_memory, shape, seen.rank.rank)
     {
         (wait.call, wait.site) = (call.into(), site);
         seen.place = SymbolResolver::default()
@@ -124,7 +124,7 @@ fn name_unknown_call(visit: &QueryClient, seen: &mut DetailedSnapshot) {
 
 /// Reads what ranks of this host have in their memory. Lists that ranks share are kept once.
 struct RankReader<'a> {
-    visit: &'a QueryClient,
+    client: &'a QueryClient,
     places: SymbolResolver,
     lists: HashSet<Arc<[u32]>>,
     /// Sockets with bytes on their way.
@@ -139,7 +139,7 @@ impl RankReader<'_> {
         let book = book.and_then(|first| Some(WaitReportCopy::new(&first, &read()?)));
         let operations = book.as_ref().and_then(WaitReportCopy::operations);
         let polls = book.as_ref().map_or_else(Vec::new, |book| {
-            self.before.polling(self.visit, &rank, book)
+            self.before.polling(self.client, &rank, book)
         });
         let mut contexts: Vec<u64> = Vec::new();
         if let Some(wait) = &rank.wait {
@@ -207,7 +207,7 @@ impl RankReader<'_> {
         let kept = kept.map_or(&[][..], |operations| &operations.kept);
         let sent = kept
             .iter()
-            .map(|message| unexpected_messages::sender(self.visit, rank.rank, message));
+            .map(|message| unexpected_messages::sender(self.client, rank.rank, message));
         let sent: Vec<_> = sent.collect();
         sent.into_iter()
             .map(|sent| sent.and_then(|(pid, site)| self.place(pid, site)))
@@ -223,7 +223,7 @@ impl RankReader<'_> {
     ) -> Vec<String> {
         let list = operations.filter(|_| rank.wait.is_some());
         let list = list.map_or(&[][..], |operations| &operations.list);
-        let sites = unexpected_messages::sites_that_took(self.visit, rank.rank, list);
+        let sites = unexpected_messages::sites_that_took(self.client, rank.rank, list);
         sites
             .into_iter()
             .map(|site| self.place(rank.pid, site).unwrap_or_default())
@@ -298,7 +298,7 @@ impl RankReader<'_> {
     /// Where in the program a rank waits, also where its process is gone.
     fn place_of_wait(&mut self, rank: &RankSnapshot, site: u64) -> Option<String> {
         let objects = match rank.process {
-            None | Some('Z' | 'X') => self.visit.objects(rank.rank),
+            None | Some('Z' | 'X') => self.client.objects(rank.rank),
             _ => String::new(),
         };
         (site != 0 && rank.pid != 0).then(|| self.places.describe(rank.pid, &objects, site))

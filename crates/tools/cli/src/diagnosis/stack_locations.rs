@@ -20,13 +20,13 @@ const START: &str = "_start";
 const RUNTIME: &str = "libmpi_abi";
 
 /// A line for each rank of this host of which its stack says more than MPI does.
-pub fn location_lines(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
+pub fn location_lines(client: &QueryClient, all: &[RankView]) -> Vec<String> {
     let worth = |rank: &&RankSnapshot| rank.wait.is_none() || is_python(rank.pid);
     let polls = |rank: &RankSnapshot| {
         all.get(rank.rank as usize)
             .map_or(&[][..], |shown| &shown.snapshot.polls)
     };
-    here(visit, all)
+    here(client, all)
         .filter(worth)
         .take(EXAMINED_MAX)
         .filter_map(|rank| Some(format!("rank {}: {}", rank.rank, place(rank, polls(rank))?)))
@@ -34,7 +34,7 @@ pub fn location_lines(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
 }
 
 /// All threads of all ranks of this host, whole.
-pub fn stacks(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
+pub fn stacks(client: &QueryClient, all: &[RankView]) -> Vec<String> {
     let whole = |rank: &RankSnapshot| match examine(rank.pid, true) {
         Ok(process) => format!("rank {}, process {}\n{process}", rank.rank, rank.pid),
         Err(error) => format!(
@@ -42,11 +42,14 @@ pub fn stacks(visit: &QueryClient, all: &[RankView]) -> Vec<String> {
             rank.rank, rank.pid
         ),
     };
-    here(visit, all).map(whole).collect()
+    here(client, all).map(whole).collect()
 }
 
 /// The ranks of this host whose processes go on.
-fn here<'a>(visit: &'a QueryClient, all: &'a [RankView]) -> impl Iterator<Item = &'a RankSnapshot> {
+fn here<'a>(
+    client: &'a QueryClient,
+    all: &'a [RankView],
+) -> impl Iterator<Item = &'a RankSnapshot> {
     let ranks = all
         .iter()
         .filter(|shown| !shown.silent)
@@ -54,7 +57,7 @@ fn here<'a>(visit: &'a QueryClient, all: &'a [RankView]) -> impl Iterator<Item =
     ranks.filter(|rank| {
         let goes_on = !matches!(rank.process, None | Some('T' | 't' | 'Z' | 'X'));
         let in_mpi = rank.pid != 0 && rank.state == RankState::Running;
-        goes_on && in_mpi && visit.runs_here(rank.rank)
+        goes_on && in_mpi && client.runs_here(rank.rank)
     })
 }
 

@@ -19,10 +19,11 @@ const TOLD: usize = 4;
 
 /// The process that sent a message to `to`, and where its program called, as far as the sender
 /// remembers.
-pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Option<(u32, u64)> {
-    let (shape, board) = visit.world.as_ref()?;
-    let is_here = message.peer < shape.size && rank_endpoint::is_local(board, shape, message.peer);
-    let card = is_here.then(|| RankBlock::of(board, message.peer))?;
+pub fn sender(client: &QueryClient, to: u32, message: &UnreceivedMessage) -> Option<(u32, u64)> {
+    let (shape, world_memory) = client.world.as_ref()?;
+    let is_here =
+        message.peer < shape.size && rank_endpoint::is_local(world_memory, shape, message.peer);
+    let card = is_here.then(|| RankBlock::of(world_memory, message.peer))?;
     if card.pid() == 0 || card.event_ring() == 0 {
         return None;
     }
@@ -46,14 +47,14 @@ pub fn sender(visit: &QueryClient, to: u32, message: &UnreceivedMessage) -> Opti
 /// source took its message; 0 where none did. Returns nothing where no operation has such a call
 /// site.
 pub fn sites_that_took(
-    visit: &QueryClient,
+    client: &QueryClient,
     rank: u32,
     operations: &[PendingOperation],
 ) -> Vec<u64> {
-    let Some((shape, board)) = visit.world.as_ref() else {
+    let Some((shape, world_memory)) = client.world.as_ref() else {
         return Vec::new();
     };
-    let card = (rank < shape.size).then(|| RankBlock::of(board, rank));
+    let card = (rank < shape.size).then(|| RankBlock::of(world_memory, rank));
     let Some(card) = card.filter(|card| card.pid() != 0 && card.event_ring() != 0) else {
         return Vec::new();
     };

@@ -60,7 +60,7 @@ fn is_looked_at(shared: &SharedPage) -> bool {
 ///
 /// # Errors
 /// The port cannot be had: a line for the user.
-pub fn serve(visit: &QueryClient, port: u16) -> Result<i32, String> {
+pub fn serve(client: &QueryClient, port: u16) -> Result<i32, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     let listener =
         listener.map_err(|error| format!("cannot listen at port {port} of 127.0.0.1: {error}"))?;
@@ -68,32 +68,32 @@ pub fn serve(visit: &QueryClient, port: u16) -> Result<i32, String> {
     let key = key()?;
     outln!("http://127.0.0.1:{port}/{key}/");
     let shared: SharedPage = Arc::new(Mutex::new(ServedPage {
-        data: json!({ "name": visit.job_name }),
+        data: json!({ "name": client.job_name }),
         asked: None,
         traffic: TrafficMatrix::default(),
         since: None,
     }));
-    let (of_server, title) = (Arc::clone(&shared), format!("Job {}", visit.job_name));
+    let (of_server, title) = (Arc::clone(&shared), format!("Job {}", client.job_name));
     std::thread::spawn(move || {
         http::serve(&listener, move |request| {
             answer(request, &key, &title, &of_server)
         });
     });
-    let (of_recorder, launcher) = (Arc::clone(&shared), visit.launcher);
+    let (of_recorder, launcher) = (Arc::clone(&shared), client.launcher);
     std::thread::spawn(move || {
         while record(launcher, &of_recorder).is_ok() {
             std::thread::sleep(IDLE);
         }
     });
-    while let Ok(visit) = job_lookup::named(launcher) {
+    while let Ok(client) = job_lookup::named(launcher) {
         if is_looked_at(&shared) {
-            let found = Diagnosis::of(&visit).with_places(&visit);
+            let found = Diagnosis::of(&client).with_places(&client);
             let (traffic, since) = {
                 let shown = lock(&shared);
                 (shown.traffic.clone(), shown.since)
             };
             let seconds = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-            let told = data(&visit, &found, &traffic, seconds);
+            let told = data(&client, &found, &traffic, seconds);
             lock(&shared).data = told;
             std::thread::sleep(EVERY);
         } else {
@@ -113,9 +113,9 @@ fn record(launcher: u32, shared: &SharedPage) -> Result<(), String> {
     if !is_looked_at(shared) {
         return Ok(());
     }
-    let visit = job_lookup::named(launcher)?;
+    let client = job_lookup::named(launcher)?;
     // A job that has not begun may begin later.
-    let Ok(recording) = begin(&visit, None) else {
+    let Ok(recording) = begin(&client, None) else {
         return Ok(());
     };
     lock(shared).since = Some(Instant::now());
@@ -152,23 +152,23 @@ pub fn count(
 }
 
 /// Begins to count the messages of a job, for this long or until its end.
-pub fn begin(visit: &QueryClient, time: Option<Duration>) -> Result<Recording, String> {
-    let distant = match visit.hosts.len() {
+pub fn begin(client: &QueryClient, time: Option<Duration>) -> Result<Recording, String> {
+    let distant = match client.hosts.len() {
         0 | 1 => None,
-        _ => Some(RemoteRecordings::of(visit, time)?),
+        _ => Some(RemoteRecordings::of(client, time)?),
     };
-    let world = match visit.file.as_ref().filter(|_| visit.has_ranks_here()) {
+    let world = match client.file.as_ref().filter(|_| client.has_ranks_here()) {
         Some(file) => {
             Some(TraceReader::open(file, ReadFrom::Now).map_err(|error| error.to_string())?)
         }
         None if distant.is_some() => None,
-        None => return Err(job_lookup::not_begun(visit)),
+        None => return Err(job_lookup::not_begun(client)),
     };
     let wants = RecordingOutputs {
         traffic: true,
         ..RecordingOutputs::default()
     };
-    Recording::new((world, visit.ranks), wants, distant)
+    Recording::new((world, client.ranks), wants, distant)
 }
 
 /// A word that nobody guesses.

@@ -66,26 +66,26 @@ pub fn html(title: &str, data: &Value, live: bool) -> String {
 }
 
 /// The page of a job as it is now, with the messages of some time from now on.
-pub fn of_now(visit: &QueryClient, time: Duration) -> String {
+pub fn of_now(client: &QueryClient, time: Duration) -> String {
     let begun = Instant::now();
-    let traffic = match live_server::begin(visit, Some(time)) {
+    let traffic = match live_server::begin(client, Some(time)) {
         Ok(recording) => live_server::count(recording, |_| begun.elapsed() < time),
         // There is nothing to count yet.
         Err(_) => TrafficMatrix::default(),
     };
     let seconds = begun.elapsed().as_secs_f64();
     let data = data(
-        visit,
-        &Diagnosis::of(visit).with_places(visit),
+        client,
+        &Diagnosis::of(client).with_places(client),
         &traffic,
         seconds,
     );
-    html(&format!("Job {}", visit.job_name), &data, false)
+    html(&format!("Job {}", client.job_name), &data, false)
 }
 
 /// Returns the data that the page shows of a job.
 pub fn data(
-    visit: &QueryClient,
+    client: &QueryClient,
     found: &Diagnosis,
     traffic: &TrafficMatrix,
     seconds: f64,
@@ -112,7 +112,7 @@ pub fn data(
         json!({ "from": from, "to": to, "messages": load.messages, "bytes": load.bytes })
     });
     json!({
-        "name": visit.job_name, "command": visit.command, "at_s": now_s(), "verdict": found.text(),
+        "name": client.job_name, "command": client.command, "at_s": now_s(), "verdict": found.text(),
         "hosts": hosts.iter().map(|(name, ranks)| json!({ "name": name, "ranks": ranks })).collect::<Vec<_>>(),
         "ranks": ranks, "traffic": pairs.collect::<Vec<_>>(), "pairs": busiest.len(), "seconds": seconds,
     })

@@ -186,28 +186,28 @@ impl RemoteRecordings {
     ///
     /// # Errors
     /// A line for the user: nobody can be asked.
-    pub fn of(visit: &QueryClient, time: Option<Duration>) -> Result<Self, String> {
+    pub fn of(client: &QueryClient, time: Option<Duration>) -> Result<Self, String> {
         let ms = time.map_or(0, |time| {
             u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1)
         });
-        Self::wishing(visit, Query::Records { ms })
+        Self::wishing(client, Query::Records { ms })
     }
 
     /// Has all other hosts of a job that is traced as a whole tell what their ranks record.
     ///
     /// # Errors
     /// A line for the user: nobody can be asked.
-    pub fn of_all(visit: &QueryClient) -> Result<Self, String> {
-        Self::wishing(visit, Query::All)
+    pub fn of_all(client: &QueryClient) -> Result<Self, String> {
+        Self::wishing(client, Query::All)
     }
 
-    fn wishing(visit: &QueryClient, wish: Query) -> Result<Self, String> {
-        let job = visit.name.clone();
+    fn wishing(client: &QueryClient, wish: Query) -> Result<Self, String> {
+        let job = client.name.clone();
         let clocks = clocks(&job, CLOCK_ROUNDS, |_| true);
         let around =
             query_client::query_all_hosts(&job, wish).map_err(|error| error.to_string())?;
         let name = |node: u32| {
-            let name = visit.hosts.get(node as usize).cloned();
+            let name = client.hosts.get(node as usize).cloned();
             name.unwrap_or_else(|| format!("host {node}"))
         };
         let host = |node: u32| {
@@ -366,16 +366,16 @@ pub fn write_frame(out: &mut impl Write, frame: &[u8]) -> std::io::Result<()> {
 }
 
 /// Records the ranks of this host for another, as an agent wants it; the exit code.
-pub fn record_for_agent(visit: &QueryClient, ms: u32) -> i32 {
+pub fn record_for_agent(client: &QueryClient, ms: u32) -> i32 {
     let time = (ms > 0).then(|| Duration::from_millis(ms.into()));
-    i32::from(record(visit, (ReadFrom::Now, time), STREAM, None).is_err())
+    i32::from(record(client, (ReadFrom::Now, time), STREAM, None).is_err())
 }
 
 /// Records the ranks of this host for another from beginning to end. Where none of its ranks has
 /// come yet, the stream says that it waits.
-pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
+pub fn record_all_for_agent(mut client: QueryClient) -> i32 {
     for looks in 0u32.. {
-        if visit.file.is_some() {
+        if client.file.is_some() {
             break;
         }
         // An empty frame, before which nothing came, is as good a word as any.
@@ -385,12 +385,12 @@ pub fn record_all_for_agent(mut visit: QueryClient) -> i32 {
             return 1;
         }
         std::thread::sleep(WORLD_LOOK);
-        visit = match query_client::attach(&visit.name) {
-            Ok(visit) => visit,
+        client = match query_client::attach(&client.name) {
+            Ok(client) => client,
             Err(_) => return 1,
         };
     }
-    i32::from(record(&visit, (ReadFrom::Beginning, None), STREAM, None).is_err())
+    i32::from(record(&client, (ReadFrom::Beginning, None), STREAM, None).is_err())
 }
 
 const STREAM: RecordingOutputs<'static> = RecordingOutputs {

@@ -91,16 +91,16 @@ fn answer(request: &HttpRequest, latest: &Mutex<Option<(Instant, String)>>) -> H
 }
 
 fn look() -> Result<String, String> {
-    let visit = job_lookup::named(std::process::id())?;
-    let found = Diagnosis::of(&visit);
+    let client = job_lookup::named(std::process::id())?;
+    let found = Diagnosis::of(&client);
     let known = JobLabels {
-        name: &visit.job_name,
-        program: &visit.command,
-        started_s: visit.started_s,
-        ranks: visit.ranks,
+        name: &client.job_name,
+        program: &client.command,
+        started_s: client.started_s,
+        ranks: client.ranks,
         is_stuck: is_stuck(&found),
     };
-    Ok(text(&known, &found.ranks, &hosts(&visit)))
+    Ok(text(&known, &found.ranks, &hosts(&client)))
 }
 
 fn is_stuck(found: &Diagnosis) -> bool {
@@ -114,10 +114,10 @@ fn is_stuck(found: &Diagnosis) -> bool {
 }
 
 /// The name of this host, for ranks of a job on one.
-fn hosts(visit: &QueryClient) -> String {
+fn hosts(client: &QueryClient) -> String {
     let (node, names) = (
-        visit.world.as_ref().map_or(0, |(shape, _)| shape.node),
-        &visit.hosts,
+        client.world.as_ref().map_or(0, |(shape, _)| shape.node),
+        &client.hosts,
     );
     names
         .get(node as usize)

@@ -2,7 +2,7 @@
 //! nothing is lost or comes twice whatever becomes of the connections.
 
 use crate::proxy::{self, Ends, Weather};
-use crate::support::{self, Book, house, port};
+use crate::support::{self, Book, identity, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_engine::transport::{BulkStatus, BulkTransfer, ExposeResult, RemoteMemory, Transport};
@@ -191,8 +191,8 @@ fn a_connection_that_fails_is_used_again_when_it_works_again() {
         })
         .collect();
     let transports = (0..2u32).zip(listeners).zip(&books);
-    let transports = transports.map(|((me, listener), book)| {
-        TcpTransport::new(house(&secret, me, false), book.clone(), listener).unwrap()
+    let transports = transports.map(|((me, listener), directory)| {
+        TcpTransport::new(identity(&secret, me, false), directory.clone(), listener).unwrap()
     });
     let mut pair = joined(transports.collect::<Vec<_>>());
     let by_tcp = |pair: &mut [MultiTransport]| pair[0].tcp().unwrap().brought_by(1)[0];
@@ -217,10 +217,10 @@ fn a_connection_that_fails_is_used_again_when_it_works_again() {
         let weather = Arc::new(Weather::default());
         std::thread::scope(|scope| {
             let _ends = Ends(weather.clone());
-            for (me, book) in books.iter().enumerate() {
+            for (me, directory) in books.iter().enumerate() {
                 let to = (Ipv4Addr::LOCALHOST, addresses[1 - me]);
                 let calm = (1, u64::MAX, Duration::ZERO);
-                *book.1.lock().unwrap() = proxy::start_on(scope, to, weather.clone(), calm);
+                *directory.1.lock().unwrap() = proxy::start_on(scope, to, weather.clone(), calm);
             }
             let before = by_tcp(&mut pair);
             until(&mut pair, &|pair| by_tcp(pair) > before);

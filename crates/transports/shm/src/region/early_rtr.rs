@@ -44,11 +44,11 @@ impl Regions {
     /// be had any more.
     pub(crate) fn write_ahead(
         &mut self,
-        neighbours: &dyn NodePeers,
+        node_peers: &dyn NodePeers,
         bulk: BulkTransfer<'_>,
     ) -> Result<Option<PartWritten>, Error> {
         let peer = bulk.peer;
-        self.probe(neighbours, peer);
+        self.probe(node_peers, peer);
         let probes = self.probes.borrow();
         let reached = match probes.get(peer as usize) {
             Some(RemoteAccessCheck::Works(reached)) if reached.means.can_write => reached,
@@ -64,19 +64,19 @@ impl Regions {
             return Ok(None);
         };
         let step = super::push_part(&reached, &lease, &bulk, &mut self.list);
-        give_back(lease, neighbours, peer);
+        give_back(lease, node_peers, peer);
         self.hear(peer, &step);
         match step {
             Ok(PartWritten { bytes: 0, .. }) => Ok(None),
             Ok(step) => Ok(Some(step)),
-            Err(error) => Err(hear_of_death(&reached, neighbours, peer, error)),
+            Err(error) => Err(hear_of_death(&reached, node_peers, peer, error)),
         }
     }
 
     /// Returns whether `peer` says that it looks for messages just now. A hint. Without its memory
     /// nothing depends on it.
-    pub(crate) fn looks(&self, neighbours: &dyn NodePeers, peer: Peer) -> bool {
-        self.probe(neighbours, peer);
+    pub(crate) fn looks(&self, node_peers: &dyn NodePeers, peer: Peer) -> bool {
+        self.probe(node_peers, peer);
         match self.probes.borrow().get(peer as usize) {
             // Relaxed: a stale answer costs time only.
             Some(RemoteAccessCheck::Works(reached)) => {

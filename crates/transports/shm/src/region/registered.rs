@@ -133,7 +133,7 @@ impl<'a> RankLease<'a> {
 /// The registered regions of a rank and its ways to those of others, lent for one call.
 pub(crate) struct RegisteredAccess<'a> {
     pub regions: &'a mut Regions,
-    pub neighbours: &'a dyn NodePeers,
+    pub node_peers: &'a dyn NodePeers,
     /// The memory that all ranks of the node share.
     pub commons: Option<&'a Segment>,
 }
@@ -201,7 +201,7 @@ impl RegisteredAccess<'_> {
         let Some(reached) = self.reached(peer) else {
             return AccessRights::NONE;
         };
-        if self.neighbours.me() >= LEASE_RANKS {
+        if self.node_peers.me() >= LEASE_RANKS {
             return AccessRights::NONE;
         }
         if self.mapped(&reached, &place).is_some() {
@@ -227,11 +227,11 @@ impl RegisteredAccess<'_> {
             let place = RegisteredPlace::read(descriptor.blob())?;
             self.mapped(&*self.reached(peer)?, &place)
         };
-        len < REQUEST_BELOW && mapped().is_none() && self.regions.looks(self.neighbours, peer)
+        len < REQUEST_BELOW && mapped().is_none() && self.regions.looks(self.node_peers, peer)
     }
 
     fn reached(&self, peer: Peer) -> Option<Arc<PeerRegion>> {
-        self.regions.probe(self.neighbours, peer);
+        self.regions.probe(self.node_peers, peer);
         match self.regions.probes.borrow().get(peer as usize) {
             Some(RemoteAccessCheck::Works(reached)) => Some(reached.clone()),
             _ => None,
@@ -265,11 +265,11 @@ impl RegisteredAccess<'_> {
         let reached = self
             .reached(peer)
             .ok_or(Error::Resource("a peer's memory cannot be reached"))?;
-        let lease = RankLease::take(&reached.inbox, descriptor.cookie, self.neighbours.me())?;
+        let lease = RankLease::take(&reached.inbox, descriptor.cookie, self.node_peers.me())?;
         let done = carry_out(self, &reached, &place);
         // Who lives gives back what it took itself.
         if lease.give_back() {
-            wake(self.neighbours, peer, WakeupScope::Everything);
+            wake(self.node_peers, peer, WakeupScope::Everything);
         }
         let dead = reached
             .process

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// One copy.
 struct UnlockedCopy {
-    neighbours: Arc<dyn NodePeers>,
+    node_peers: Arc<dyn NodePeers>,
     reached: Arc<PeerRegion>,
     /// Generation of the region, under which there is a lease.
     generation: u64,
@@ -53,13 +53,13 @@ impl DetachedCopy for UnlockedCopy {
         };
         copy_blocks(self.reached.pid(), &bulk, self.way, &mut self.list)
             .and_then(|()| self.lease().check(&self.reached, self.peer))
-            .map_err(|error| hear_of_death(&self.reached, &*self.neighbours, self.peer, error))
+            .map_err(|error| hear_of_death(&self.reached, &*self.node_peers, self.peer, error))
     }
 }
 
 impl Drop for UnlockedCopy {
     fn drop(&mut self) {
-        super::give_back(self.lease(), &*self.neighbours, self.peer);
+        super::give_back(self.lease(), &*self.node_peers, self.peer);
     }
 }
 
@@ -67,12 +67,12 @@ impl Regions {
     /// Takes a lease for a copy and, where the data is divided, the part that it moves.
     pub(crate) fn lift(
         &mut self,
-        neighbours: &Arc<dyn NodePeers>,
+        node_peers: &Arc<dyn NodePeers>,
         bulk: BulkTransfer<'_>,
         what: OffloadKind,
     ) -> Result<OffloadResult, Error> {
         let peer = bulk.peer;
-        self.probe(&**neighbours, peer);
+        self.probe(&**node_peers, peer);
         let probes = self.probes.borrow();
         let usable = |reached: &&Arc<PeerRegion>| match what {
             OffloadKind::Read => reached.means.can_read,
@@ -93,7 +93,7 @@ impl Regions {
             (Err(error), _) => return Err(error),
         };
         let mut copy = UnlockedCopy {
-            neighbours: neighbours.clone(),
+            node_peers: node_peers.clone(),
             reached: reached.clone(),
             generation: lease.generation,
             token: bulk.token,

@@ -90,11 +90,11 @@ pub(crate) enum Memory {
 impl Pair {
     pub(crate) fn new(memory: Memory) -> Self {
         let mut ranks = ThreadPeers::new(2).unwrap().into_iter().map(|rank| {
-            let neighbours: Arc<dyn NodePeers> = match memory {
+            let node_peers: Arc<dyn NodePeers> = match memory {
                 Memory::Readable => Arc::new(rank),
                 Memory::Apart => Arc::new(ReachedAs(rank, PeerProcess::Unreachable)),
             };
-            ShmTransport::new(neighbours).unwrap()
+            ShmTransport::new(node_peers).unwrap()
         });
         let mut shard = |me| Engine::new(ranks.next().unwrap(), me, 2, CreditQuotas::for_world(2));
         let (sender, receiver) = (shard(0), shard(1));

@@ -15,19 +15,19 @@ fn connect(
 ) -> Option<(AgentChannel, AgentChannel)> {
     let listener = crate::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut porch = PendingChannels::new(house(theirs.clone(), [7; 16], 0), listener);
-    let house = house_again(house(mine.clone(), [7; 16], 3), turn);
-    let mut call = ChannelConnect::begin_again(&house, (address, 0), came).unwrap();
+    let mut pending = PendingChannels::new(identity(theirs.clone(), [7; 16], 0), listener);
+    let identity = identity_again(identity(mine.clone(), [7; 16], 3), turn);
+    let mut call = ChannelConnect::begin_again(&identity, (address, 0), came).unwrap();
     let expected = |node, at| ((node, at) == (3, turn)).then_some(has_come);
     let mut place = None;
     let mut far = None;
     for _ in 0..2000 {
-        porch.open(&mut |at, _| {
+        pending.open(&mut |at, _| {
             place = Some(at);
             true
         });
         if let Some(at) = place
-            && let Some(come) = porch.look_again(at, expected)
+            && let Some(come) = pending.look_again(at, expected)
         {
             far = Some(come.1);
         }
@@ -38,7 +38,7 @@ fn connect(
             }
             ConnectOutcome::Open(near) => {
                 while far.is_none() {
-                    far = porch
+                    far = pending
                         .look_again(place.unwrap(), expected)
                         .map(|(_, far)| far);
                 }
@@ -186,9 +186,9 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     let secret = Secret::generate().unwrap();
     let listener = crate::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let mut porch = PendingChannels::new(house(secret.clone(), [7; 16], 0), listener);
+    let mut pending = PendingChannels::new(identity(secret.clone(), [7; 16], 0), listener);
     let call = |node| {
-        ChannelConnect::begin(&house(secret.clone(), [7; 16], node as u32), address, 0).unwrap()
+        ChannelConnect::begin(&identity(secret.clone(), [7; 16], node as u32), address, 0).unwrap()
     };
     let mut calls: Vec<Option<ChannelConnect>> =
         (0..CALLERS).map(|node| Some(call(node))).collect();
@@ -206,15 +206,16 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
     }
     let (mut opened, mut came) = (Vec::new(), Vec::new());
     while came.len() < CALLERS {
-        // The porch has every chance to take more than it can keep before any of them goes on.
+        // The set of pending channels has every chance to take more than it can keep before any of
+        // them goes on.
         for _ in 0..CALLERS {
             let mut places = Vec::new();
-            porch.open(&mut |place, _| {
+            pending.open(&mut |place, _| {
                 places.push(place);
                 true
             });
             for place in places {
-                assert!(porch.look(place, |_| true).is_none());
+                assert!(pending.look(place, |_| true).is_none());
             }
         }
         for slot in &mut calls {
@@ -228,7 +229,7 @@ fn more_callers_than_places_all_come_in_and_none_is_cut_off() {
             }
         }
         for place in 0..garonne_transport::limits::TCP_UNAUTHENTICATED_MAX {
-            came.extend(porch.look(place, |_| true));
+            came.extend(pending.look(place, |_| true));
         }
     }
     assert_eq!(opened.len(), CALLERS);

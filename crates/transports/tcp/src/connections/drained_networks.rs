@@ -24,7 +24,7 @@ fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
     let ports = [0, 1].map(|rank: usize| listeners[rank].local_addr().unwrap().port());
     let mut transports = (0..).zip(listeners).map(|(rank, listener)| {
         let addresses = ports.map(|port| NETWORKS.map(|network| (network, port).into()).to_vec());
-        let book = Arc::new(TestDirectory {
+        let directory = Arc::new(TestDirectory {
             incarnation: |peer| peer,
             networks: AtomicUsize::new(NETWORKS.len()),
             ..TestDirectory::at_some(addresses.to_vec())
@@ -35,10 +35,10 @@ fn pair() -> [(TcpTransport, Arc<TestDirectory>); 2] {
             rank,
             incarnation: rank,
         };
-        let house = LocalIdentity::new(secret.clone(), me, false);
+        let identity = LocalIdentity::new(secret.clone(), me, false);
         (
-            TcpTransport::new(house, book.clone(), listener).unwrap(),
-            book,
+            TcpTransport::new(identity, directory.clone(), listener).unwrap(),
+            directory,
         )
     });
     [(); 2].map(|()| transports.next().unwrap())

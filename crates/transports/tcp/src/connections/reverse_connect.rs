@@ -2,7 +2,7 @@
 //! seems to it.
 
 use super::*;
-use crate::agent_channel::{ChannelConnect, ConnectOutcome, house_of_asking};
+use crate::agent_channel::{ChannelConnect, ConnectOutcome, identity_of_asking};
 use crate::frame::{CALL, FIRST, PREFIX, ProcessId, RejectReason, SECOND};
 use crate::handshake::Initiator;
 use crate::relay::{Relay, RelayDirection};
@@ -23,7 +23,7 @@ const JOB: [u8; 16] = [1; 16];
 
 /// Returns the directory of two that may have a second network in common, and may be hidden from
 /// each other.
-fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<TestDirectory> {
+fn directory(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<TestDirectory> {
     Arc::new(TestDirectory {
         first,
         networks: AtomicUsize::new(2),
@@ -32,7 +32,7 @@ fn book(at: [SocketAddr; 2], first: Option<SocketAddr>) -> Arc<TestDirectory> {
     })
 }
 
-fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
+fn identity(secret: &Secret, rank: Peer) -> LocalIdentity {
     let me = ProcessId {
         job: JOB,
         world: 0,
@@ -46,7 +46,7 @@ fn house(secret: &Secret, rank: Peer) -> LocalIdentity {
 struct Scene {
     secret: Secret,
     transport: TcpTransport,
-    book: Arc<TestDirectory>,
+    directory: Arc<TestDirectory>,
     here: SocketAddr,
     there: TcpListener,
     asks: Vec<ChannelConnect>,
@@ -61,14 +61,15 @@ impl Scene {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listener, there) = (listen(any).unwrap(), listen(any).unwrap());
         let at = [&listener, &there].map(|listener| listener.local_addr().unwrap());
-        let book = book(at, first);
+        let directory = directory(at, first);
         let secret = Secret::generate().unwrap();
-        let mut transport = TcpTransport::new(house(&secret, 0), book.clone(), listener).unwrap();
+        let mut transport =
+            TcpTransport::new(identity(&secret, 0), directory.clone(), listener).unwrap();
         send(&mut transport, 1, b"word", 0, PacketClass::Data).unwrap();
         Self {
             secret,
             transport,
-            book,
+            directory,
             here: at[0],
             there,
             asks: Vec::new(),
@@ -96,7 +97,7 @@ impl Scene {
 
     /// Rank 1's agent asks rank 0 for its call, and is heard.
     fn ask(&mut self) {
-        let asking = house_of_asking(self.secret.clone(), JOB, 1);
+        let asking = identity_of_asking(self.secret.clone(), JOB, 1);
         self.asks
             .push(ChannelConnect::ask(&asking, (self.here, 0), false).unwrap());
         self.until(|scene| scene.asks.is_empty().then_some(()));
@@ -178,10 +179,10 @@ fn who_is_asked_calls_again_where_a_call_has_stood_unanswered_for_a_while_and_la
 fn a_call_whose_answer_is_there_is_not_given_up_because_nobody_has_looked() {
     let mut scene = Scene::new();
     let there = scene.there.try_clone().unwrap();
-    let book = book([scene.here, there.local_addr().unwrap()], None);
-    let mut other = TcpTransport::new(house(&scene.secret, 1), book, there).unwrap();
+    let directory = directory([scene.here, there.local_addr().unwrap()], None);
+    let mut other = TcpTransport::new(identity(&scene.secret, 1), directory, there).unwrap();
     scene.wait();
-    let asking = house_of_asking(scene.secret.clone(), JOB, 1);
+    let asking = identity_of_asking(scene.secret.clone(), JOB, 1);
     let mut ask = ChannelConnect::ask(&asking, (scene.here, 0), false).unwrap();
     while !ask.has_called() {
         ask.look();
@@ -228,7 +229,7 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
     let (mut first, _) = scene.call();
     // What somebody has heard earlier.
     let (_, recorded) =
-        Initiator::call(&house(&scene.secret, 1), (0, 0), StreamNumber::Small).unwrap();
+        Initiator::call(&identity(&scene.secret, 1), (0, 0), StreamNumber::Small).unwrap();
     let turn = relay_protocol::word(RejectReason::Turn);
     first.write_all(&[turn, recorded].concat()).unwrap();
     scene.read(&mut first, PREFIX + SECOND);
@@ -247,7 +248,7 @@ fn who_was_led_to_a_call_that_proves_nothing_calls_again_when_it_is_asked() {
 fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between_that_reaches_nobody()
  {
     let mut scene = Scene::new();
-    let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
+    let asked = |scene: &Scene| scene.directory.asked.lock().unwrap().len();
     for _ in 0..2 {
         let before = asked(&scene);
         let until = Instant::now() + TCP_REVERSE_CONNECT_EVERY;
@@ -263,7 +264,7 @@ fn whose_call_is_cut_asks_for_the_other_s_since_who_cut_it_may_be_a_host_between
 fn a_call_that_a_host_between_keeps_is_asked_for_now_and_then() {
     let mut scene = Scene::new();
     let (mut first, _) = scene.call();
-    let asked = |scene: &Scene| scene.book.asked.lock().unwrap().len();
+    let asked = |scene: &Scene| scene.directory.asked.lock().unwrap().len();
     let (before, begun) = (asked(&scene), Instant::now());
     first
         .write_all(&relay_protocol::word(RejectReason::Waits))
@@ -316,8 +317,9 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     let there = scene.there.try_clone().unwrap();
     // Which cannot call rank 0.
     let hole = ClosedPort::new();
-    let book = book([hole.at, there.local_addr().unwrap()], None);
-    let mut other = TcpTransport::new(house(&scene.secret, 1), book.clone(), there).unwrap();
+    let directory = directory([hole.at, there.local_addr().unwrap()], None);
+    let mut other =
+        TcpTransport::new(identity(&scene.secret, 1), directory.clone(), there).unwrap();
     let mut told = RecordedEvents::default();
     scene.until(|_| {
         other.poll(16, &mut told);
@@ -349,7 +351,7 @@ fn a_connection_that_the_other_end_does_not_know_any_more_is_made_again_when_it_
     assert!(end(&scene.transport, 1) == first && end(&other, 0).is_none());
     scene.until(|_| {
         other.poll(16, &mut told);
-        (!book.asked.lock().unwrap().is_empty()).then_some(())
+        (!directory.asked.lock().unwrap().is_empty()).then_some(())
     });
     scene.ask();
     scene.until(|scene| {
@@ -405,10 +407,10 @@ impl OneWay {
         every: Duration,
         mut between: impl FnMut(),
     ) -> bool {
-        let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| book(at, None));
+        let books = [[self.at[0], of_one], [of_zero, self.at[1]]].map(|at| directory(at, None));
         let mut ranks = (0..).zip(self.ports).map(|(rank, port)| {
-            let book = Arc::clone(&books[rank as usize]);
-            TcpTransport::new(house(&self.secret, rank), book, port).unwrap()
+            let directory = Arc::clone(&books[rank as usize]);
+            TcpTransport::new(identity(&self.secret, rank), directory, port).unwrap()
         });
         let [mut zero, mut one] = [(); 2].map(|()| ranks.next().unwrap());
         send(&mut zero, 1, b"word", 0, PacketClass::Data).unwrap();
@@ -422,10 +424,10 @@ impl OneWay {
             }
             one.ctx.sockets.look_again();
             one.poll(16, &mut told);
-            for (rank, book) in (0..).zip(&books) {
+            for (rank, directory) in (0..).zip(&books) {
                 let to = 1 - rank;
-                for (_, bulk) in std::mem::take(&mut *book.asked.lock().unwrap()) {
-                    let asking = house_of_asking(self.secret.clone(), JOB, rank);
+                for (_, bulk) in std::mem::take(&mut *directory.asked.lock().unwrap()) {
+                    let asking = identity_of_asking(self.secret.clone(), JOB, rank);
                     asks.push(
                         ChannelConnect::ask(&asking, (self.at[to as usize], to), bulk).unwrap(),
                     );
@@ -448,7 +450,7 @@ fn a_recorded_call_that_is_held_where_two_meet_keeps_them_apart_no_longer_than_i
     let mut turn = || relay.turn(Instant::now(), &|_, _| RelayDirection::Meeting);
     // Of rank 1, which has nothing to say, and calls only when it is asked.
     let (_, recorded) =
-        Initiator::call(&house(&pair.secret, 1), (0, 0), StreamNumber::Small).unwrap();
+        Initiator::call(&identity(&pair.secret, 1), (0, 0), StreamNumber::Small).unwrap();
     let mut thief = TcpStream::connect(here).unwrap();
     thief.write_all(&recorded).unwrap();
     thief.set_nonblocking(true).unwrap();

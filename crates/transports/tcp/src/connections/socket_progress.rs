@@ -55,7 +55,7 @@ impl Connections {
                         self.take_endpoints(ctx);
                     }
                     EpollTarget::Listener => self.let_in(ctx, now),
-                    EpollTarget::Stranger(place) => self.stranger(ctx, place, now),
+                    EpollTarget::Unauthenticated(place) => self.stranger(ctx, place, now),
                     EpollTarget::Peer(peer, stream) => self.event(ctx, peer, stream, flags, now),
                 }
             }
@@ -71,7 +71,7 @@ impl Connections {
         for _ in 0..TCP_ACCEPTS_PER_POLL {
             let sockets = &ctx.sockets;
             let mut watch = |place: usize, fd: BorrowedFd<'_>| {
-                sockets.watch(fd, EpollTarget::Stranger(place), EventFlags::IN)
+                sockets.watch(fd, EpollTarget::Unauthenticated(place), EventFlags::IN)
             };
             let Some(place) = self.listener.open_to_one(now, &mut watch) else {
                 break;
@@ -83,7 +83,7 @@ impl Connections {
         }
     }
 
-    /// A stranger's socket is ready.
+    /// A unauthenticated caller's socket is ready.
     fn stranger(&mut self, ctx: &mut TransportContext, place: usize, now: Instant) {
         let (me, size) = (self.identity.me.rank, self.directory.size());
         let (peers, directory, beside) = (&ctx.peers, &self.directory, &self.beside);

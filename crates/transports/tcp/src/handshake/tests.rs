@@ -12,25 +12,25 @@ fn process(rank: u32) -> ProcessId {
     }
 }
 
-fn houses(sealed: bool) -> (LocalIdentity, LocalIdentity) {
+fn identities(sealed: bool) -> (LocalIdentity, LocalIdentity) {
     let secret = Secret::generate().unwrap();
-    let house = |rank| LocalIdentity::new(secret.clone(), process(rank), sealed);
-    (house(0), house(1))
+    let identity = |rank| LocalIdentity::new(secret.clone(), process(rank), sealed);
+    (identity(0), identity(1))
 }
 
-fn call(house: &LocalIdentity) -> (Initiator, Vec<u8>) {
-    Initiator::call(house, (1, 7), StreamNumber::Small).unwrap()
+fn call(identity: &LocalIdentity) -> (Initiator, Vec<u8>) {
+    Initiator::call(identity, (1, 7), StreamNumber::Small).unwrap()
 }
 
-fn hear(house: &LocalIdentity, bytes: &[u8]) -> Result<ResponderStep, HandshakeError> {
-    Responder::hear(house, bytes, |from, _| {
+fn hear(identity: &LocalIdentity, bytes: &[u8]) -> Result<ResponderStep, HandshakeError> {
+    Responder::hear(identity, bytes, |from, _| {
         assert_eq!(*from, process(0));
         Ok(40)
     })
 }
 
-fn answer(house: &LocalIdentity, bytes: &[u8]) -> (Responder, Vec<u8>) {
-    match hear(house, bytes) {
+fn answer(identity: &LocalIdentity, bytes: &[u8]) -> (Responder, Vec<u8>) {
+    match hear(identity, bytes) {
         Ok(ResponderStep::Answered {
             callee,
             answer,
@@ -46,7 +46,7 @@ fn answer(house: &LocalIdentity, bytes: &[u8]) -> (Responder, Vec<u8>) {
 #[test]
 fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
     for sealed in [false, true] {
-        let (near, far) = houses(sealed);
+        let (near, far) = identities(sealed);
         let (caller, bytes) = call(&near);
         let (mut callee, bytes) = answer(&far, &bytes);
         let Ok(InitiatorStep::Done {
@@ -76,7 +76,7 @@ fn two_who_know_the_secret_agree_and_tell_each_other_what_they_expect() {
 #[test]
 fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
     for sealed in [false, true] {
-        let (near, far) = houses(sealed);
+        let (near, far) = identities(sealed);
         let asking = LocalIdentity {
             me: ProcessId {
                 world: ASKED,
@@ -118,8 +118,8 @@ fn who_asks_for_a_call_is_heard_whether_ranks_encrypt_or_not() {
 
 #[test]
 fn another_secret_is_noticed_by_the_called_side_before_it_answers() {
-    let (near, _) = houses(false);
-    let (_, far) = houses(false);
+    let (near, _) = identities(false);
+    let (_, far) = identities(false);
     let (_, bytes) = call(&near);
     assert!(matches!(
         hear(&far, &bytes),
@@ -129,7 +129,7 @@ fn another_secret_is_noticed_by_the_called_side_before_it_answers() {
 
 #[test]
 fn an_answer_without_the_secret_is_refused() {
-    let (near, far) = houses(false);
+    let (near, far) = identities(false);
     let (caller, bytes) = call(&near);
     let impostor = LocalIdentity {
         secret: Secret::generate().unwrap(),
@@ -146,7 +146,7 @@ fn an_answer_without_the_secret_is_refused() {
 
 #[test]
 fn a_replayed_call_gets_nowhere() {
-    let (near, far) = houses(false);
+    let (near, far) = identities(false);
     let (caller, bytes) = call(&near);
     let (_, first_answer) = answer(&far, &bytes);
     let Ok(InitiatorStep::Done { proof, .. }) = caller.answered(&first_answer, 0) else {
@@ -163,7 +163,7 @@ fn a_replayed_call_gets_nowhere() {
 
 #[test]
 fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
-    let (near, far) = houses(false);
+    let (near, far) = identities(false);
     let (_, honest) = call(&near);
     // Job, world, rank, incarnation of both, stream, sealing: whatever is changed on the way, it is
     // refused or not authentic.
@@ -180,7 +180,7 @@ fn a_call_is_bound_to_its_job_world_rank_incarnation_and_stream() {
 
 #[test]
 fn another_library_is_refused_by_name_on_both_sides() {
-    let (near, far) = houses(false);
+    let (near, far) = identities(false);
     let (caller, mut bytes) = call(&near);
     bytes[16..24].copy_from_slice(b"ancient ");
     let Ok(ResponderStep::Refused(HandshakeError::Library(_), refusal)) = hear(&far, &bytes) else {
@@ -201,7 +201,7 @@ fn meet(
     theirs: (u16, u16),
     mut change: impl FnMut(&mut Vec<u8>),
 ) -> Result<u16, (Option<HandshakeError>, HandshakeError)> {
-    let (near, far) = houses(false);
+    let (near, far) = identities(false);
     let (near, far) = (near.speaking(ours.into()), far.speaking(theirs.into()));
     let (caller, mut bytes) = call(&near);
     change(&mut bytes);
@@ -355,7 +355,7 @@ proptest! {
 
     #[test]
     fn wild_bytes_open_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300), at: prop::sample::Index, byte: u8) {
-        let (near, far) = houses(false);
+        let (near, far) = identities(false);
         let (caller, mut honest) = call(&near);
         let admitted = |heard| matches!(heard, Ok(ResponderStep::Answered { .. }));
         prop_assert!(!admitted(hear(&far, &bytes)));

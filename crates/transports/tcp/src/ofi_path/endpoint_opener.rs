@@ -68,12 +68,12 @@ pub(crate) struct EndpointOpener {
     setting: OfiSetting,
     /// Why no large data go by libfabric, if that is known.
     unused: Option<NotUsedReason>,
-    desk: Arc<Mutex<OpenRequests>>,
+    requests: Arc<Mutex<OpenRequests>>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock(desk: &Mutex<OpenRequests>) -> MutexGuard<'_, OpenRequests> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(requests: &Mutex<OpenRequests>) -> MutexGuard<'_, OpenRequests> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EndpointOpener {
@@ -82,7 +82,7 @@ impl EndpointOpener {
         Self {
             unused: setting.unused(sealed),
             setting,
-            desk: Arc::default(),
+            requests: Arc::default(),
             thread: None,
         }
     }
@@ -94,28 +94,28 @@ impl EndpointOpener {
 
     /// Has an endpoint opened for a peer that this side's address reaches.
     pub(crate) fn open(&mut self, wake: &Arc<EpollWake>, (peer, own): (Peer, Option<IpAddr>)) {
-        let mut desk = lock(&self.desk);
-        desk.wanted.push_back((peer, own));
-        if std::mem::replace(&mut desk.at_work, true) {
+        let mut requests = lock(&self.requests);
+        requests.wanted.push_back((peer, own));
+        if std::mem::replace(&mut requests.at_work, true) {
             return;
         }
-        drop(desk);
+        drop(requests);
         if let Some(former) = self.thread.take() {
             let _ = former.join();
         }
-        let (desk, fabrics, wake) = (self.desk.clone(), self.setting.clone(), wake.clone());
+        let (requests, fabrics, wake) = (self.requests.clone(), self.setting.clone(), wake.clone());
         let thread = garonne_transport::sys::without_signals(|| {
             std::thread::Builder::new()
                 .name(String::from("garonne-fabric"))
-                .spawn(move || work(&desk, &fabrics, &wake))
+                .spawn(move || work(&requests, &fabrics, &wake))
         });
         match thread {
             Ok(thread) => self.thread = Some(thread),
             Err(_) => {
-                let mut desk = lock(&self.desk);
-                desk.at_work = false;
-                let wanted = std::mem::take(&mut desk.wanted);
-                desk.opened.extend(
+                let mut requests = lock(&self.requests);
+                requests.at_work = false;
+                let wanted = std::mem::take(&mut requests.wanted);
+                requests.opened.extend(
                     wanted
                         .into_iter()
                         .map(|(peer, _)| (peer, Err(NotUsedReason::NoProvider))),
@@ -126,32 +126,32 @@ impl EndpointOpener {
 
     /// Returns what was opened since this was last asked.
     pub(crate) fn take(&mut self) -> Vec<OpenResult> {
-        std::mem::take(&mut lock(&self.desk).opened)
+        std::mem::take(&mut lock(&self.requests).opened)
     }
 }
 
 impl Drop for EndpointOpener {
     fn drop(&mut self) {
-        lock(&self.desk).wanted.clear();
+        lock(&self.requests).wanted.clear();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn work(desk: &Mutex<OpenRequests>, fabrics: &OfiSetting, wake: &EpollWake) {
+fn work(requests: &Mutex<OpenRequests>, fabrics: &OfiSetting, wake: &EpollWake) {
     let mut library = None;
     loop {
         let wanted = {
-            let mut desk = lock(desk);
-            let wanted = desk.wanted.pop_front();
-            desk.at_work = wanted.is_some();
+            let mut requests = lock(requests);
+            let wanted = requests.wanted.pop_front();
+            requests.at_work = wanted.is_some();
             wanted
         };
         let Some((peer, own)) = wanted else { return };
         let library = library.get_or_insert_with(Library::load);
         let opened = open(library, fabrics, own);
-        lock(desk).opened.push((peer, opened));
+        lock(requests).opened.push((peer, opened));
         wake.wake();
     }
 }

@@ -70,8 +70,8 @@ impl Pair {
                 incarnation: 0,
             };
             rank += 1;
-            let house = LocalIdentity::new(secret.clone(), me, false);
-            Some(TcpTransport::new(house, Arc::new(Two(addresses)), listener).unwrap())
+            let identity = LocalIdentity::new(secret.clone(), me, false);
+            Some(TcpTransport::new(identity, Arc::new(Two(addresses)), listener).unwrap())
         });
         let (source, local) = (Scratch::new(LEN).unwrap(), Scratch::new(LEN).unwrap());
         source.mem().with_mut(0, LEN, |bytes| {

@@ -75,7 +75,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
         rank: 0,
         incarnation: 0,
     };
-    let house = LocalIdentity::new(secret, me, false);
+    let identity = LocalIdentity::new(secret, me, false);
     let (mut caller, mut other, mut story) =
         (FuzzEnd::default(), FuzzEnd::default(), FuzzScript(bytes));
     let socket = TcpStream::connect(address).expect("it listens");
@@ -85,7 +85,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
     caller.socket = Some(socket);
     // A proper call most often, and then anything.
     if story.byte().is_some_and(|first| first >= 0x20)
-        && let Ok((_, call)) = handshake::Initiator::call(&house, (3, 0), StreamNumber::Small)
+        && let Ok((_, call)) = handshake::Initiator::call(&identity, (3, 0), StreamNumber::Small)
         && let Some(socket) = &mut caller.socket
         && socket.write_all(&call).is_ok()
     {
@@ -110,7 +110,7 @@ pub fn pass_anything_on(bytes: &[u8]) {
             other.socket = Some(socket);
         }
         assert!(caller.sent.starts_with(&other.got) && other.sent.starts_with(&caller.got));
-        assert!(relay.passages.len() <= 1 && begun.elapsed() < SURELY_HANGS);
+        assert!(relay.relayed_connections.len() <= 1 && begun.elapsed() < SURELY_HANGS);
     }
 }
 
@@ -129,7 +129,7 @@ pub fn meet_anyhow(bytes: &[u8]) {
             rank,
             incarnation: 0,
         };
-        let house = LocalIdentity::new(secret.clone(), me, false);
+        let identity = LocalIdentity::new(secret.clone(), me, false);
         let mut end = FuzzEnd::default();
         let socket = TcpStream::connect(address).expect("it listens");
         socket
@@ -137,7 +137,8 @@ pub fn meet_anyhow(bytes: &[u8]) {
             .expect("a socket that does not block");
         end.socket = Some(socket);
         if story.byte().is_some_and(|first| first >= 0x20)
-            && let Ok((_, call)) = handshake::Initiator::call(&house, (to, 0), StreamNumber::Small)
+            && let Ok((_, call)) =
+                handshake::Initiator::call(&identity, (to, 0), StreamNumber::Small)
             && let Some(socket) = &mut end.socket
             && socket.write_all(&call).is_ok()
         {
@@ -166,6 +167,6 @@ pub fn meet_anyhow(bytes: &[u8]) {
         };
         assert!(heard(&ends[0].got, &[], &ends[1].sent[lengths[1]..]));
         assert!(heard(&ends[1].got, &turn, &ends[0].sent));
-        assert!(relay.passages.len() <= 2 && begun.elapsed() < SURELY_HANGS);
+        assert!(relay.relayed_connections.len() <= 2 && begun.elapsed() < SURELY_HANGS);
     }
 }

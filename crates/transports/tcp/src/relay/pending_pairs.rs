@@ -68,30 +68,26 @@ pub(crate) struct PendingPairs(HashMap<PendingCall, (usize, Instant)>);
 
 impl PendingPairs {
     /// A call comes, and is at this place.
-    pub(crate) fn come(&mut self, errand: PendingCall, place: usize, now: Instant) -> PairResult {
-        match self.0.remove(&errand.turned()) {
+    pub(crate) fn come(&mut self, pair: PendingCall, place: usize, now: Instant) -> PairResult {
+        match self.0.remove(&pair.turned()) {
             Some((other, _)) => PairResult::With(other),
-            None => PairResult::Waits(
-                self.0
-                    .insert(errand, (place, now))
-                    .map(|(before, _)| before),
-            ),
+            None => PairResult::Waits(self.0.insert(pair, (place, now)).map(|(before, _)| before)),
         }
     }
 
     /// The place of the call that has waited for the longest, of all but this one's, and gives way
     /// to others; it waits no more. Its caller calls again.
     pub(crate) fn give_way(&mut self, to: Option<&PendingCall>) -> Option<usize> {
-        let others = self.0.iter().filter(|(errand, _)| Some(*errand) != to);
+        let others = self.0.iter().filter(|(pair, _)| Some(*pair) != to);
         let (oldest, _) = others.min_by_key(|(_, (_, since))| *since)?;
         let oldest = *oldest;
         self.0.remove(&oldest).map(|(place, _)| place)
     }
 
     /// The call at this place is over.
-    pub(crate) fn leave(&mut self, errand: &PendingCall, place: usize) {
-        if self.0.get(errand).is_some_and(|(at, _)| *at == place) {
-            self.0.remove(errand);
+    pub(crate) fn leave(&mut self, pair: &PendingCall, place: usize) {
+        if self.0.get(pair).is_some_and(|(at, _)| *at == place) {
+            self.0.remove(pair);
         }
     }
 
@@ -244,16 +240,16 @@ mod tests {
             let (mut halves, now) = (PendingPairs::default(), Instant::now());
             let mut waiting = HashMap::new();
             for (place, (from, to, leaves)) in steps.into_iter().enumerate().filter(|(_, (from, to, _))| from != to) {
-                let errand = call(from, to, StreamNumber::Small);
+                let pair = call(from, to, StreamNumber::Small);
                 if leaves {
-                    if let Some(place) = waiting.remove(&errand) {
-                        halves.leave(&errand, place);
+                    if let Some(place) = waiting.remove(&pair) {
+                        halves.leave(&pair, place);
                     }
                     continue;
                 }
-                match halves.come(errand, place, now) {
-                    PairResult::With(other) => prop_assert_eq!(waiting.remove(&errand.turned()), Some(other)),
-                    PairResult::Waits(before) => prop_assert_eq!(waiting.insert(errand, place), before),
+                match halves.come(pair, place, now) {
+                    PairResult::With(other) => prop_assert_eq!(waiting.remove(&pair.turned()), Some(other)),
+                    PairResult::Waits(before) => prop_assert_eq!(waiting.insert(pair, place), before),
                 }
                 prop_assert_eq!(halves.0.len(), waiting.len());
             }

@@ -82,7 +82,7 @@ impl RelayBuffer {
 /// A call whose caller is to be met here by the one called.
 #[derive(Debug)]
 pub(super) struct RelayedSide {
-    pub(super) errand: PendingCall,
+    pub(super) pair: PendingCall,
     caller: OwnedFd,
     /// The call, and nothing else.
     came: Vec<u8>,
@@ -106,10 +106,10 @@ impl RelayedSide {
     /// called it knows when it is answered, and until then it goes on asking for that one's call.
     /// `None`: it has hung up.
     pub(super) fn join(self, other: Self) -> Option<RelayedConnection> {
-        if self.errand.stands() && !self.tell() {
+        if self.pair.stands() && !self.tell() {
             return None;
         }
-        let (caller, called) = match self.errand.stands() {
+        let (caller, called) = match self.pair.stands() {
             true => (self, other),
             false => (other, self),
         };
@@ -238,7 +238,7 @@ impl RelayedConnection {
             // Who says more than its call before it is answered is none of ours.
             RelayDirection::Meeting => {
                 (came.len() == call.consumed).then_some(Self::Waiting(RelayedSide {
-                    errand: PendingCall::of(call)?,
+                    pair: PendingCall::of(call)?,
                     caller,
                     came,
                 }))

@@ -38,8 +38,8 @@ fn call_of(secret: &Secret, job: [u8; 16], (from, to): (u32, u32)) -> Vec<u8> {
         rank: from,
         incarnation: 0,
     };
-    let house = LocalIdentity::new(secret.clone(), me, false);
-    handshake::Initiator::call(&house, (to, 0), StreamNumber::Small)
+    let identity = LocalIdentity::new(secret.clone(), me, false);
+    handshake::Initiator::call(&identity, (to, 0), StreamNumber::Small)
         .unwrap()
         .1
 }
@@ -114,13 +114,13 @@ fn what_is_said_arrives_both_ways_and_its_end_too() {
     });
     assert!(there[..opening.len()] == opening[..] && there[opening.len()..] == data[..]);
     assert!(back == data);
-    assert_eq!(relay.passages(), (1, 1));
+    assert_eq!(relay.relayed_connections(), (1, 1));
     drop(called);
     until(&mut relay, &lead, || {
         take(&mut caller, &mut back).then_some(())
     });
     until(&mut relay, &lead, || Some(()));
-    assert_eq!(relay.passages(), (0, 1));
+    assert_eq!(relay.relayed_connections(), (0, 1));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
     let mut caller = TcpStream::connect(here).unwrap();
     caller.write_all(&call(&secret, JOB)).unwrap();
     while !relay
-        .passages
+        .relayed_connections
         .iter()
         .flatten()
         .any(RelayedConnection::calls)
@@ -140,14 +140,14 @@ fn a_call_whose_caller_has_hung_up_is_not_passed_on() {
     }
     let hung_up = Instant::now();
     drop(caller);
-    while relay.passages().0 > 0 {
+    while relay.relayed_connections().0 > 0 {
         relay.turn(Instant::now(), &lead);
     }
     assert!(hung_up.elapsed() < TCP_CONNECT_LIMIT / 2, "not for that");
 }
 
 #[test]
-fn strangers_and_other_jobs_get_no_further() {
+fn unauthenticated_callers_and_other_jobs_get_no_further() {
     let (mut relay, here, secret) = relay();
     let (_rank, at) = listener();
     let lead = |_, _| -> RelayDirection { panic!("nobody may be called: {at}") };
@@ -166,7 +166,7 @@ fn strangers_and_other_jobs_get_no_further() {
             _ => None,
         });
     }
-    assert_eq!(relay.passages(), (0, 3));
+    assert_eq!(relay.relayed_connections(), (0, 3));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn many_who_say_nothing_leave_a_place_for_who_does() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert!(relay.passages().0 <= RELAY_UNIDENTIFIED_MAX + 1);
+    assert!(relay.relayed_connections().0 <= RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 /// One that calls from another address than the others.
@@ -214,7 +214,7 @@ fn many_who_say_nothing_leave_the_place_of_one_from_elsewhere_that_computes() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert!(relay.passages().0 <= RELAY_UNIDENTIFIED_MAX + 1);
+    assert!(relay.relayed_connections().0 <= RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 #[test]
@@ -223,13 +223,13 @@ fn who_calls_from_many_addresses_of_one_network_comes_in_a_crowd_too() {
     let mute: Vec<TcpStream> = (0..RELAY_UNIDENTIFIED_MAX)
         .map(|_| TcpStream::connect(here).unwrap())
         .collect();
-    while relay.passages().0 < RELAY_UNIDENTIFIED_MAX {
+    while relay.relayed_connections().0 < RELAY_UNIDENTIFIED_MAX {
         relay.turn(Instant::now(), &meets);
     }
     // The first computes.
     let mut leaves = |of: &dyn Fn(u16) -> Ipv6Addr| {
-        for (place, passage) in (0..).zip(&mut relay.passages) {
-            if let Some(RelayedConnection::Hearing(unheard)) = passage {
+        for (place, relayed) in (0..).zip(&mut relay.relayed_connections) {
+            if let Some(RelayedConnection::Hearing(unheard)) = relayed {
                 unheard.from = Some(side_of(of(place).into()));
             }
         }
@@ -254,7 +254,7 @@ fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
         relay.turn(Instant::now(), &lead);
         mute.push(TcpStream::connect(here).unwrap());
     }
-    while relay.passages().0 < RELAY_UNIDENTIFIED_MAX {
+    while relay.relayed_connections().0 < RELAY_UNIDENTIFIED_MAX {
         relay.turn(Instant::now(), &lead);
     }
     // The kernel tells of the one who comes first.
@@ -262,7 +262,7 @@ fn a_call_that_is_here_is_heard_before_its_place_is_another_s() {
     caller.write_all(&call(&secret, JOB)).unwrap();
     rank.set_nonblocking(true).unwrap();
     until(&mut relay, &lead, || rank.accept().ok());
-    assert_eq!(relay.passages().0, RELAY_UNIDENTIFIED_MAX + 1);
+    assert_eq!(relay.relayed_connections().0, RELAY_UNIDENTIFIED_MAX + 1);
 }
 
 #[test]
@@ -270,11 +270,11 @@ fn who_says_nothing_is_cut_when_its_time_is_over() {
     let (mut relay, here, _secret) = relay();
     let mute = TcpStream::connect(here).unwrap();
     until(&mut relay, &meets, || Some(()));
-    while relay.passages().0 == 0 {
+    while relay.relayed_connections().0 == 0 {
         relay.turn(Instant::now(), &meets);
     }
     relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
-    assert_eq!(relay.passages(), (0, 1));
+    assert_eq!(relay.relayed_connections(), (0, 1));
     drop(mute);
 }
 
@@ -370,7 +370,7 @@ fn two_that_call_each_other_are_joined_and_the_higher_is_the_called_one() {
                 one.got.ends_with(b"from the second") && other.got.ends_with(b"from the first");
             all.then_some(())
         });
-        assert_eq!(relay.passages(), (2, 3));
+        assert_eq!(relay.relayed_connections(), (2, 3));
         // The end of one is the other's, and leaves the third alone.
         drop(one);
         until(&mut relay, &meets, || {
@@ -388,9 +388,9 @@ fn who_is_not_met_in_time_is_sent_away_and_costs_nothing_more() {
     let waits = relay_protocol::word(RejectReason::Waits);
     let mut one = Party::new(here, &secret, (1, 2));
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
-    assert_eq!(relay.passages().0, 1);
+    assert_eq!(relay.relayed_connections().0, 1);
     relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
-    assert_eq!(relay.passages().0, 0);
+    assert_eq!(relay.relayed_connections().0, 0);
     until(&mut relay, &meets, || {
         take(&mut one.socket, &mut one.got).then_some(())
     });
@@ -419,7 +419,7 @@ fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
     until(&mut relay, &meets, || {
         take(&mut before.socket, &mut before.got).then_some(())
     });
-    assert_eq!(relay.passages().0, 1);
+    assert_eq!(relay.relayed_connections().0, 1);
     let mut other = Party::new(here, &secret, (2, 1));
     let call = again.call.clone();
     until(&mut relay, &meets, || {
@@ -428,7 +428,7 @@ fn who_hangs_up_says_more_or_calls_again_while_it_waits_is_met_no_more() {
 }
 
 #[test]
-fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
+fn unauthenticated_callers_and_whoever_calls_itself_are_kept_by_nobody() {
     let (mut relay, here, secret) = relay();
     let other = Secret::from_bytes(&[7; SECRET_BYTES]);
     for mut party in [
@@ -440,7 +440,7 @@ fn strangers_and_whoever_calls_itself_are_kept_by_nobody() {
         });
         assert!(party.got.is_empty());
     }
-    assert_eq!(relay.passages(), (0, 2));
+    assert_eq!(relay.relayed_connections(), (0, 2));
 }
 
 /// A relay at which so many wait for rank 0 as may.
@@ -453,7 +453,7 @@ fn crowd() -> (Relay, SocketAddr, Secret, Vec<Party>) {
         until(&mut relay, &meets, || party.has(&[&waits]).then_some(()));
         parties.push(party);
     }
-    assert_eq!(relay.passages().0, RELAYED_CONNECTIONS_MAX);
+    assert_eq!(relay.relayed_connections().0, RELAYED_CONNECTIONS_MAX);
     (relay, here, secret, parties)
 }
 
@@ -496,10 +496,10 @@ fn who_has_waited_for_the_longest_gives_way_to_who_comes() {
     until(&mut relay, &lead, || {
         take(&mut oldest.socket, &mut oldest.got).then_some(())
     });
-    assert_eq!(relay.passages().0, RELAYED_CONNECTIONS_MAX);
+    assert_eq!(relay.relayed_connections().0, RELAYED_CONNECTIONS_MAX);
     relay.turn(Instant::now() + RELAY_HALF_LIMIT, &meets);
     relay.turn(Instant::now(), &meets);
-    assert_eq!(relay.passages().0, 1);
+    assert_eq!(relay.relayed_connections().0, 1);
     drop(passes);
 }
 
@@ -540,7 +540,7 @@ fn a_host_between_without_descriptors_rests_and_takes_the_call_later() {
         turns += 1;
         assert!(turns < 100, "it turns for nothing");
     }
-    assert_eq!(relay.passages(), (0, 0));
+    assert_eq!(relay.relayed_connections(), (0, 0));
     setrlimit(Resource::Nofile, may).unwrap();
     let waits = relay_protocol::word(RejectReason::Waits);
     until(&mut relay, &meets, || one.has(&[&waits]).then_some(()));
@@ -554,7 +554,7 @@ fn who_has_hung_up_unseen_is_met_by_nobody() {
     until(&mut relay, &meets, || gone.has(&[&waits]).then_some(()));
     let mut socket = TcpStream::connect(here).unwrap();
     socket.set_nonblocking(true).unwrap();
-    while relay.passages().0 < 2 {
+    while relay.relayed_connections().0 < 2 {
         relay.turn(Instant::now(), &meets);
     }
     // The kernel tells of the call first, and then of the end.

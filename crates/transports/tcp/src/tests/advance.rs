@@ -102,10 +102,10 @@ fn the_first_megabyte_of_a_region_follows_its_announcement_and_the_rest_waits_to
     );
     let mut socket = stage.connected(StreamNumber::Bulk(0));
     // Over several networks what is asked for goes where there is room.
-    stage.book.networks.store(2, Ordering::Relaxed);
+    stage.directory.networks.store(2, Ordering::Relaxed);
     assert_eq!(stage.exposes(2, &memory, 2 * MB).1, 0);
     stage.transport.revoke(2);
-    stage.book.networks.store(1, Ordering::Relaxed);
+    stage.directory.networks.store(1, Ordering::Relaxed);
     let (cookie, ahead) = stage.exposes(2, &memory, 2 * MB);
     assert_eq!(ahead, MB as u64);
     // One at a time.

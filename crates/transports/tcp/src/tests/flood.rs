@@ -67,7 +67,7 @@ impl Crowd {
         let mut inside = Vec::new();
         for place in 0..TCP_UNAUTHENTICATED_MAX {
             let (_, call) =
-                Initiator::call(&house(&secret, 1), (0, 0), StreamNumber::Small).unwrap();
+                Initiator::call(&identity(&secret, 1), (0, 0), StreamNumber::Small).unwrap();
             let mut socket = TcpStream::connect(address).unwrap();
             socket.write_all(&call).unwrap();
             assert!(is_readable(&door, 60));
@@ -79,7 +79,10 @@ impl Crowd {
             assert_eq!(came, [place]);
             socket.set_nonblocking(true).unwrap();
             while socket.read(&mut [0; 600]).is_err() {
-                assert!(door.look(place, &house(&secret, 0), |_, _| Ok(0)).is_none());
+                assert!(
+                    door.look(place, &identity(&secret, 0), |_, _| Ok(0))
+                        .is_none()
+                );
             }
             inside.push(socket);
         }
@@ -127,7 +130,7 @@ fn nobody_is_woken_for_callers_for_whom_there_is_no_place_until_there_is_one() {
         assert!(
             crowd
                 .door
-                .look(0, &house(&secret, 0), |_, _| Ok(0))
+                .look(0, &identity(&secret, 0), |_, _| Ok(0))
                 .is_none()
         );
     }

@@ -15,9 +15,9 @@ fn meet(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u32; 2], HandshakeError
     let pair = Arc::new(TestDirectory::at(addresses));
     let mut rank = 0;
     let mut transports = listeners.map(|listener| {
-        let house = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
+        let identity = native(&secret, rank).speaking([ours, theirs][rank as usize].into());
         rank += 1;
-        TcpTransport::new(house, pair.clone(), listener).unwrap()
+        TcpTransport::new(identity, pair.clone(), listener).unwrap()
     });
     send(&mut transports[0], 1, &[7; 9], 0, PacketClass::Data).unwrap();
     let mut told = [RecordedEvents::default(), RecordedEvents::default()];
@@ -82,24 +82,24 @@ fn call(ours: (u16, u16), theirs: (u16, u16)) -> Result<[u16; 2], [String; 2]> {
     let secret = Secret::generate().unwrap();
     let listener = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = listener.local_addr().unwrap();
-    let house = |node, versions: (u16, u16)| {
-        agent_channel::house(secret.clone(), [7; 16], node).speaking(versions.into())
+    let identity = |node, versions: (u16, u16)| {
+        agent_channel::identity(secret.clone(), [7; 16], node).speaking(versions.into())
     };
-    let mut porch = PendingChannels::new(house(0, theirs), listener);
-    let mut call = ChannelConnect::begin(&house(3, ours), address, 0).unwrap();
+    let mut pending = PendingChannels::new(identity(0, theirs), listener);
+    let mut call = ChannelConnect::begin(&identity(3, ours), address, 0).unwrap();
     let (mut near, mut far, mut place) = (None, None, None);
     for _ in 0..10_000 {
-        porch.open(&mut |at, _| {
+        pending.open(&mut |at, _| {
             place = Some(at);
             true
         });
-        far = far.or(place.and_then(|at| porch.look(at, |node| node == 3)));
+        far = far.or(place.and_then(|at| pending.look(at, |node| node == 3)));
         if near.is_none() {
             match call.look() {
                 ConnectOutcome::Waits => {}
                 ConnectOutcome::Open(line) => near = Some(line),
                 ConnectOutcome::Refused(fault) => {
-                    let (_, there) = porch.turned_away().expect("it knows whom it sent away");
+                    let (_, there) = pending.turned_away().expect("it knows whom it sent away");
                     return Err([fault.to_string(), there.to_string()]);
                 }
                 other => panic!("{other:?}"),

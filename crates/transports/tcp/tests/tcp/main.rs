@@ -1,5 +1,5 @@
 //! The TCP transport from outside: the conformance suite, connections that break, hostile
-//! strangers, hosts that are network namespaces.
+//! unauthenticated callers, hosts that are network namespaces.
 
 mod coalescer;
 mod cuts;

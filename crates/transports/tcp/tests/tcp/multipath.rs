@@ -2,7 +2,7 @@
 //! all of them, and nothing is lost or comes twice.
 
 use crate::proxy::{self, Ends, Weather};
-use crate::support::{Book, house, port};
+use crate::support::{Book, identity, port};
 use crate::traffic::{self, Plan};
 use garonne_tcp::{Secret, TcpTransport};
 use std::net::Ipv4Addr;
@@ -52,7 +52,7 @@ fn run(plan: Plan, through: Through) -> (Arc<Weather>, Vec<u64>) {
                 all.swap(0, 1);
             }
             TcpTransport::new(
-                house(&secret, me, false),
+                identity(&secret, me, false),
                 Arc::new(Book(firsts, all)),
                 listener,
             )

@@ -3,7 +3,7 @@
 //!
 //! Needs root and `ip`; where these are missing the tests say so and pass.
 
-use crate::support::{Book, house};
+use crate::support::{Book, identity};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_tcp::{Secret, TcpTransport, connection_table, listen};
@@ -100,8 +100,13 @@ pub fn transports(hosts: &[Net; 2], sealed: bool) -> [TcpTransport; 2] {
         .collect();
     let mut listeners = listeners.into_iter();
     [0, 1].map(|me| {
-        let book = Arc::new(Book(addresses.clone(), Vec::new()));
-        TcpTransport::new(house(&secret, me, sealed), book, listeners.next().unwrap()).unwrap()
+        let directory = Arc::new(Book(addresses.clone(), Vec::new()));
+        TcpTransport::new(
+            identity(&secret, me, sealed),
+            directory,
+            listeners.next().unwrap(),
+        )
+        .unwrap()
     })
 }
 

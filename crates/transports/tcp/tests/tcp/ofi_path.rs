@@ -2,7 +2,7 @@
 //! comes twice where that way, or its connection, fails.
 
 use crate::proxy::{self, Ends, Weather};
-use crate::support::{Book, WithFabrics, house, port};
+use crate::support::{Book, WithFabrics, identity, port};
 use crate::traffic::{self, Plan};
 use garonne_ofi::library::Library;
 use garonne_tcp::connection_table::{self, ConnectionEntry};
@@ -83,9 +83,9 @@ fn run(plan: Plan, given: Given, is_enough: impl Fn(&Outcome) -> bool + Sync) ->
                     let on = (Ipv4Addr::LOCALHOST, other);
                     proxy::start_on(scope, on, weather.clone(), (seed, bytes, Duration::ZERO))
                 });
-                let book = Book(vec![vec![other]; 2], Vec::new());
-                let hosts = Arc::new(WithFabrics(book, fabrics));
-                TcpTransport::new(house(&secret, me, sealed), hosts, listener).unwrap()
+                let directory = Book(vec![vec![other]; 2], Vec::new());
+                let hosts = Arc::new(WithFabrics(directory, fabrics));
+                TcpTransport::new(identity(&secret, me, sealed), hosts, listener).unwrap()
             })
             .collect();
         let done = [AtomicU32::new(0), AtomicU32::new(0)];

@@ -3,7 +3,7 @@
 
 use crate::cuts;
 use crate::proxy::{self, Ends, Weather};
-use crate::support::{JOB, house, port};
+use crate::support::{JOB, identity, port};
 use crate::traffic::{self, Plan};
 use garonne_engine::api::Peer;
 use garonne_tcp::agent_channel::{self, ChannelConnect, ConnectOutcome};
@@ -66,7 +66,7 @@ impl Between {
         self.relay
             .turn(Instant::now(), &|_, _| RelayDirection::Meeting);
         for (from, to, bulk) in self.asks.lock().unwrap().drain(..) {
-            let asking = agent_channel::house_of_asking(self.secret.clone(), JOB, from);
+            let asking = agent_channel::identity_of_asking(self.secret.clone(), JOB, from);
             self.calls.extend(ChannelConnect::ask(
                 &asking,
                 (self.at[to as usize], to),
@@ -89,14 +89,14 @@ fn ranks_with(
     let (listeners, at): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
     let asks = Asks::default();
     let transports = (0..count).zip(listeners).map(|(me, listener)| {
-        let book = Book {
+        let directory = Book {
             me,
             between: (0..count).map(|to| way(me, to, between)).collect(),
             asks: Arc::clone(&asks),
         };
-        let mut house = house(&secret, me, sealed);
-        house.me.incarnation = 0;
-        TcpTransport::new(house, Arc::new(book), listener).unwrap()
+        let mut identity = identity(&secret, me, sealed);
+        identity.me.incarnation = 0;
+        TcpTransport::new(identity, Arc::new(directory), listener).unwrap()
     });
     let transports = transports.collect();
     let relay = Relay::new(relay_port, secret.clone(), JOB).unwrap();

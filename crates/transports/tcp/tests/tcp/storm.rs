@@ -11,7 +11,7 @@ mod ranks;
 
 use crate::storm::lines::{Climate, Ends, Line, Sky, address_of};
 use crate::storm::ranks::{Plan, Rank};
-use crate::support::house;
+use crate::support::identity;
 use crate::traffic::{self, mix};
 use garonne_engine::api::Peer;
 use garonne_engine::schedule::coalesce::CoalescePolicy;
@@ -154,7 +154,8 @@ fn transports(world: &World, sky: &Arc<Sky>) -> (Vec<TcpTransport>, Vec<Line>) {
             sky: sky.clone(),
         };
         let mut transport =
-            TcpTransport::new(house(&secret, me, world.sealed), Arc::new(map), listener).unwrap();
+            TcpTransport::new(identity(&secret, me, world.sealed), Arc::new(map), listener)
+                .unwrap();
         if let Some(leaving) = world.leaving {
             transport.gather(leaving);
         }

@@ -58,7 +58,7 @@ impl PeerDirectory for WithFabrics {
 pub const JOB: [u8; 16] = *b"a job of a test!";
 
 /// Returns the identity that rank `me` brings to handshakes.
-pub fn house(secret: &Secret, me: Peer, sealed: bool) -> LocalIdentity {
+pub fn identity(secret: &Secret, me: Peer, sealed: bool) -> LocalIdentity {
     let process = ProcessId {
         job: JOB,
         world: 0,
@@ -86,14 +86,14 @@ pub fn ranks_with(
     let (listeners, addresses): (Vec<_>, Vec<_>) = (0..count).map(|_| port()).unzip();
     let mut transports = Vec::new();
     for (me, listener) in (0..count).zip(listeners) {
-        let book = (0..count)
+        let directory = (0..count)
             .zip(&addresses)
             .map(|(to, address)| vec![between(me, to, *address)])
             .collect();
         transports.push(
             TcpTransport::new(
-                house(&secret, me, sealed),
-                Arc::new(Book(book, Vec::new())),
+                identity(&secret, me, sealed),
+                Arc::new(Book(directory, Vec::new())),
                 listener,
             )
             .unwrap(),

@@ -189,22 +189,22 @@ impl<'a> LaneTransfer<'a> {
         if sort.len < limit::TUNE_FROM {
             return go(self, DataPath::Lanes(self.copies)).map(|()| true);
         }
-        let mut course = TunedCall::decide(self.sync, sort, open);
-        let strokes = match course.way() {
+        let mut tuned = TunedCall::decide(self.sync, sort, open);
+        let strokes = match tuned.way() {
             DataPath::Messages => {
-                self.sync.use_messages(course);
+                self.sync.use_messages(tuned);
                 return Ok(false);
             }
             DataPath::Lanes(strokes) => strokes,
             DataPath::Direct => self.copies,
         };
-        course.begin(self.sync)?;
+        tuned.begin(self.sync)?;
         let lanes = LaneTransfer {
             copies: strokes,
             ..*self
         };
-        let outcome = go(&lanes, course.way());
-        course.end(self.sync, outcome).map(|()| true)
+        let outcome = go(&lanes, tuned.way());
+        tuned.end(self.sync, outcome).map(|()| true)
     }
 
     fn carry_out(&self, large: &LargeOp<'_>, way: DataPath) -> Result<()> {

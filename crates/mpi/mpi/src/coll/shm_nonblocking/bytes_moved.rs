@@ -58,7 +58,7 @@ impl ShmOp<'_> {
             ShmOp::Scatter(root, _, Some(all)) if *root == me => {
                 all.bytes().saturating_mul(members.into())
             }
-            ShmOp::Exchange(parcels) => parcels.bytes_in_cells(true, me, members, wide_len),
+            ShmOp::Exchange(exchange) => exchange.bytes_in_cells(true, me, members, wide_len),
             ShmOp::CompareOnly
             | ShmOp::Barrier
             | ShmOp::Bcast(..)
@@ -109,7 +109,7 @@ impl ShmOp<'_> {
                 .bytes()
                 .saturating_mul(others + u64::from(mine.is_some())),
             ShmOp::Scatter(root, Some(mine), _) if *root != me => mine.bytes(),
-            ShmOp::Exchange(parcels) => parcels.bytes_in_cells(false, me, members, wide_len),
+            ShmOp::Exchange(exchange) => exchange.bytes_in_cells(false, me, members, wide_len),
             ShmOp::CompareOnly
             | ShmOp::Barrier
             | ShmOp::Bcast(..)

@@ -207,11 +207,11 @@ fn message_part(
     attachment: &Attachment,
     ctx: &CollContext<'static>,
 ) -> Result<Option<Arc<RunningSchedule>>> {
-    let ShmOp::Exchange(parcels) = op else {
+    let ShmOp::Exchange(exchange) = op else {
         return Ok(None);
     };
     let rounds = &attachment.slots;
-    let schedule = parcels.message_schedule(attachment.me, rounds.members(), rounds.wide_len())?;
+    let schedule = exchange.message_schedule(attachment.me, rounds.members(), rounds.wide_len())?;
     Ok(schedule.map(|schedule| RunningSchedule::new(ctx.clone(), schedule, InFlight::default())))
 }
 
@@ -266,8 +266,8 @@ fn start_in_slot(
     };
     let helped = op.wants_async_progress(comm.size());
     let kept = !free || also.is_some() || helped;
-    let berth = SlotKind::Shared(op.keep(), after);
-    let open = PendingCollective::new(berth, (number, signature), state, ctx, helped);
+    let slot_kind = SlotKind::Shared(op.keep(), after);
+    let open = PendingCollective::new(slot_kind, (number, signature), state, ctx, helped);
     if let Some(also) = also {
         let _ = open.message_part.set(also);
     }
@@ -483,15 +483,15 @@ impl SlotUse<'_> {
     }
 
     fn arrive(&self, view: &SlotView<'_>, word: u32) -> Option<Agreement> {
-        let (attachment, gate) = (self.attachment, self.slots.gate(self.number));
-        let last = match gate.arrive(word) {
+        let (attachment, barrier) = (self.attachment, self.slots.barrier(self.number));
+        let last = match barrier.arrive(word) {
             Arrival::Early => None,
             Arrival::Last(words) => {
                 if words == Agreement::Same {
                     self.trace_move(SlotPhase::Combine, || self.op.combine(view));
                     self.note_stores(view);
                 }
-                gate.open(self.number, words);
+                barrier.open(self.number, words);
                 Some(words)
             }
         };
@@ -598,8 +598,8 @@ impl SlotUse<'_> {
             }
         };
         let alone = Some(seen.unwrap_or(Agreement::Same));
-        if let ShmOp::Exchange(parcels) = self.op
-            && !parcels.takes_any(attachment.me, self.slots.members(), self.slots.wide_len())
+        if let ShmOp::Exchange(exchange) = self.op
+            && !exchange.takes_any(attachment.me, self.slots.members(), self.slots.wide_len())
         {
             return alone;
         }
@@ -611,8 +611,10 @@ impl SlotUse<'_> {
             (Dependency::OneOnAll(root), _) if root != attachment.me => alone,
             (Dependency::AllOnOne(_) | Dependency::None, _) => alone,
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Counter) => {
-                let gate = self.slots.gate(self.number);
-                gate.passed(self.number).then(|| gate.words(self.number))
+                let barrier = self.slots.barrier(self.number);
+                barrier
+                    .passed(self.number)
+                    .then(|| barrier.words(self.number))
             }
             (Dependency::AllOnAll | Dependency::OneOnAll(_), BarrierKind::Flags) => {
                 let mut same = true;

@@ -86,7 +86,7 @@ impl SlotKind {
 
 impl PendingCollective {
     pub fn new(
-        berth: SlotKind,
+        slot_kind: SlotKind,
         (number, signature): (u32, CallSignature),
         state: PendingState,
         ctx: &CollContext<'static>,
@@ -100,13 +100,13 @@ impl PendingCollective {
             _ => &[],
         };
         let mut before = before.iter().filter_map(Weak::upgrade);
-        let runs_user_code = berth.op().runs_user_code()
+        let runs_user_code = slot_kind.op().runs_user_code()
             || before.any(|before| before.runs_user_code)
             || matches!(&state, PendingState::AwaitingSegment(_, Some(running)) if running.runs_user_code());
         let unplaced = matches!(&state, PendingState::AwaitingSegment(..));
         Arc::new_cyclic(|own| Self {
             ctx: ctx.clone(),
-            slot: berth,
+            slot: slot_kind,
             number,
             signature,
             state: SingleFlight::new(state),

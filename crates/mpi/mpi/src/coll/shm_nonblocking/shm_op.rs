@@ -308,7 +308,7 @@ impl ShmOp<'_> {
                 mine.map(StoredElements::keep),
                 all.map(StoredElements::keep),
             ),
-            ShmOp::Exchange(parcels) => ShmOp::Exchange(parcels),
+            ShmOp::Exchange(exchange) => ShmOp::Exchange(exchange),
         }
     }
 
@@ -319,7 +319,7 @@ impl ShmOp<'_> {
             .min(limit::SLOT_BYTES_MAX)
             .min(limit::SLOT_BYTES_ALL / u64::from(members.max(1)));
         match self {
-            ShmOp::Exchange(parcels) => parcels.fits(members, wide_len),
+            ShmOp::Exchange(exchange) => exchange.fits(members, wide_len),
             // Each reads only what it gets.
             ShmOp::Alltoall(_, recv) => {
                 recv.bytes() <= limit::SLOT_BYTES_MAX && self.cell_bytes(members) <= wide
@@ -365,7 +365,7 @@ impl ShmOp<'_> {
     /// Whether this member puts down nothing in wide cells, whatever others do.
     pub fn uses_small_cells(&self, members: u32) -> bool {
         match self {
-            ShmOp::Exchange(parcels) => parcels.uses_small_cells(),
+            ShmOp::Exchange(exchange) => exchange.uses_small_cells(),
             other => other.slot_distance(members) == ROUNDS,
         }
     }
@@ -374,7 +374,7 @@ impl ShmOp<'_> {
     /// same, but where only some know how long blocks are.
     pub fn wants_async_progress(&self, members: u32) -> bool {
         match self {
-            ShmOp::Exchange(parcels) => parcels.wants_async_progress(),
+            ShmOp::Exchange(exchange) => exchange.wants_async_progress(),
             other => other.cell_bytes(members) > limit::SLOT_SHORT,
         }
     }
@@ -382,7 +382,7 @@ impl ShmOp<'_> {
     /// Bytes that this member puts down, if they are worth choosing how.
     pub fn bytes_put(&self, me: u32, members: u32) -> Option<u64> {
         let len = match (self, self.dependency()) {
-            (ShmOp::Exchange(parcels), _) => parcels.bytes_given(me),
+            (ShmOp::Exchange(exchange), _) => exchange.bytes_given(me),
             (_, Dependency::AllOnOne(root)) if root != me => 0,
             _ => self.cell_bytes(members),
         };
@@ -400,7 +400,7 @@ impl ShmOp<'_> {
             ShmOp::Reduce(_, ReduceTarget::One(root)) | ShmOp::Gather(root, ..) => {
                 Dependency::OneOnAll(root)
             }
-            ShmOp::Exchange(ref parcels) => parcels.dependency(),
+            ShmOp::Exchange(ref exchange) => exchange.dependency(),
         }
     }
 
@@ -436,7 +436,7 @@ impl ShmOp<'_> {
         };
         match self {
             ShmOp::CompareOnly | ShmOp::Barrier => {}
-            ShmOp::Exchange(parcels) => parcels.put(view),
+            ShmOp::Exchange(exchange) => exchange.put(view),
             ShmOp::Bcast(root, part) if *root == me => put(&part.data()),
             ShmOp::Reduce(combined, _) | ShmOp::Scan(combined, _) => {
                 combined.with(|r| {
@@ -472,7 +472,7 @@ impl ShmOp<'_> {
             ShmOp::Alltoall(Some(send), recv) => {
                 typed_buffer::copy(&send.blocks().one(me), &recv.blocks().one(me));
             }
-            ShmOp::Exchange(parcels) => parcels.keep_own(view),
+            ShmOp::Exchange(exchange) => exchange.keep_own(view),
             _ => {}
         }
     }
@@ -495,8 +495,8 @@ impl ShmOp<'_> {
 
     /// Takes what the member came for; what it finds that it has no room for.
     pub fn take(&self, view: &SlotView<'_>) -> Option<LengthMismatch> {
-        if let ShmOp::Exchange(parcels) = self {
-            return parcels.take(view);
+        if let ShmOp::Exchange(exchange) = self {
+            return exchange.take(view);
         }
         self.take_whole(view);
         None

@@ -110,7 +110,7 @@ fn operations_that_do_not_commute_combine_in_the_order_of_ranks_whether_they_fit
 }
 
 #[test]
-fn at_a_gate_the_last_to_come_combines_small_contributions_for_all() {
+fn at_a_peer_the_last_to_come_combines_small_contributions_for_all() {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let (n, rounds) = (8, 5);
     world_of(n, 0, &|comm| {

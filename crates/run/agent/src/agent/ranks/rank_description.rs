@@ -46,7 +46,7 @@ impl Ranks {
         let Some((member, world)) = self.joined(rank) else {
             return String::new();
         };
-        let calls = last_calls::latest_call(world.board(), world.shape(), rank);
+        let calls = last_calls::latest_call(world.world_memory(), world.shape(), rank);
         let objects = self.program_map_of(rank).objects;
         let named = calls.iter().take(CALLS_SHOWN).map(|(site, call)| {
             let name = call.and_then(|call| call_names::name(call.into()));

@@ -33,7 +33,7 @@ pub struct WhoArgs {
 const EVERY: &str = "2";
 
 pub fn run(args: &WhoArgs) -> i32 {
-    let (visit, every) = match chosen(args) {
+    let (client, every) = match chosen(args) {
         Ok(chosen) => chosen,
         Err(text) => {
             errln!("error: {text}");
@@ -41,15 +41,15 @@ pub fn run(args: &WhoArgs) -> i32 {
         }
     };
     if let Some(seconds) = every {
-        return watch::watch(visit, Duration::from_secs_f64(seconds), args);
+        return watch::watch(client, Duration::from_secs_f64(seconds), args);
     }
-    let found = Diagnosis::of(&visit).with_places(&visit);
+    let found = Diagnosis::of(&client).with_places(&client);
     let code = found.kind().exit_code();
     if args.json {
-        let printed = super::print_json(&found.json(&visit));
+        let printed = super::print_json(&found.json(&client));
         return if printed == 0 { code } else { printed };
     }
-    print(&visit, &found, args.stacks);
+    print(&client, &found, args.stacks);
     code
 }
 
@@ -58,7 +58,7 @@ pub fn run(args: &WhoArgs) -> i32 {
 fn chosen(args: &WhoArgs) -> Result<(QueryClient, Option<f64>), String> {
     const LINE: &str = "garonne who JOB";
     match job_lookup::choose(args.job.as_ref(), LINE) {
-        Ok(visit) => Ok((visit, args.watch)),
+        Ok(client) => Ok((client, args.watch)),
         Err(text) => {
             let word = args
                 .job
@@ -74,12 +74,12 @@ fn chosen(args: &WhoArgs) -> Result<(QueryClient, Option<f64>), String> {
 }
 
 /// Prints what a look has found.
-fn print(visit: &QueryClient, found: &Diagnosis, with_stacks: bool) {
+fn print(client: &QueryClient, found: &Diagnosis, with_stacks: bool) {
     outln!(
         "job {}: {} ({} ranks)",
-        visit.launcher,
-        visit.command,
-        visit.ranks
+        client.launcher,
+        client.command,
+        client.ranks
     );
     match found.has_begun() {
         false if found.silent_hosts.is_empty() => return outln!("no rank has called MPI_Init yet"),
@@ -91,7 +91,7 @@ fn print(visit: &QueryClient, found: &Diagnosis, with_stacks: bool) {
         outln!("\n{text}");
     }
     if with_stacks {
-        let stacks = stack_locations::stacks(visit, &found.ranks);
+        let stacks = stack_locations::stacks(client, &found.ranks);
         stacks
             .iter()
             .for_each(|stack| outln!("\n{}", stack.trim_end()));

@@ -34,28 +34,28 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// Looks until there is a verdict, which gives the exit code, or the job has ended: 0.
-pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
+pub fn watch(mut client: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
     let latest = Arc::new(AtomicI32::new(NOTHING_SEEN));
     if let Err(error) = end_at_key(Arc::clone(&latest)) {
         return commands::fail(&format!("cannot wait for the key that ends this: {error}"));
     }
-    let launcher = visit.launcher;
+    let launcher = client.launcher;
     let mut changes = RankChanges::default();
     loop {
-        let found = Diagnosis::of(&visit);
+        let found = Diagnosis::of(&client);
         let code = found.kind().exit_code();
         latest.store(code, Ordering::Relaxed);
         let is_over = is_final(found.kind());
         match (args.json, stdout().is_terminal()) {
             (true, _) => {
                 if is_over || !changes.of(&found).is_empty() {
-                    outln!("{}", found.with_places(&visit).json(&visit));
+                    outln!("{}", found.with_places(&client).json(&client));
                 }
             }
             (false, true) => {
-                let found = found.with_places(&visit);
+                let found = found.with_places(&client);
                 output::clear();
-                print(&visit, &found, args.stacks);
+                print(&client, &found, args.stacks);
             }
             (false, false) => {
                 let changed = changes.of(&found);
@@ -63,7 +63,7 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
                     outln!("{}", changed.join("\n"));
                 }
                 if is_over {
-                    outln!("\n{}", found.with_places(&visit).text());
+                    outln!("\n{}", found.with_places(&client).text());
                 }
             }
         }
@@ -71,8 +71,8 @@ pub fn watch(mut visit: QueryClient, every: Duration, args: &WhoArgs) -> i32 {
             return code;
         }
         std::thread::sleep(every);
-        visit = match job_lookup::named(launcher) {
-            Ok(visit) => visit,
+        client = match job_lookup::named(launcher) {
+            Ok(client) => client,
             Err(_) => {
                 if !args.json {
                     outln!("the job has ended");

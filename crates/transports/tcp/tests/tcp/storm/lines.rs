@@ -221,7 +221,7 @@ pub struct Line {
     number: u8,
     listener: TcpListener,
     to: SocketAddr,
-    passages: Vec<Passage>,
+    relayed_connections: Vec<Passage>,
     /// Time until which callers are cut off.
     dark: Option<Instant>,
     next: Instant,
@@ -236,7 +236,7 @@ impl Line {
             number,
             listener,
             to: (address_of(number), port).into(),
-            passages: Vec::new(),
+            relayed_connections: Vec::new(),
             dark: None,
             next: Instant::now(),
         }
@@ -258,7 +258,7 @@ impl Line {
         {
             near.set_nonblocking(true).unwrap();
             far.set_nonblocking(true).unwrap();
-            self.passages.push(Passage {
+            self.relayed_connections.push(Passage {
                 near,
                 far,
                 there: Half::default(),
@@ -273,19 +273,19 @@ impl Line {
     fn strike(&mut self, sky: &Sky, climate: &Climate, dice: &mut Random, now: Instant) {
         let every = climate.every.as_micros() as u64;
         self.next = now + Duration::from_micros(every / 2 + dice.below(every));
-        if self.passages.is_empty() {
+        if self.relayed_connections.is_empty() {
             return;
         }
         sky.ails.fetch_add(1, Ordering::Relaxed);
         if dice.one_in(6) {
             self.dark =
                 Some(now + Duration::from_micros(dice.below(climate.lasts.as_micros() as u64)));
-            self.passages.clear();
+            self.relayed_connections.clear();
             return;
         }
-        let at = dice.below(self.passages.len() as u64) as usize;
-        if !self.passages[at].suffer(climate, dice, now) {
-            self.passages.remove(at);
+        let at = dice.below(self.relayed_connections.len() as u64) as usize;
+        if !self.relayed_connections[at].suffer(climate, dice, now) {
+            self.relayed_connections.remove(at);
         }
     }
 
@@ -294,19 +294,19 @@ impl Line {
         self.dark = self.dark.filter(|until| now < *until && !calm);
         let is_there = sky.present.load(Ordering::Acquire) & 1 << self.number != 0;
         let mut moved = self.open(climate, dice, is_there);
-        self.passages.retain_mut(|passage| {
-            match passage.flow(calm, now) {
+        self.relayed_connections.retain_mut(|relayed| {
+            match relayed.flow(calm, now) {
                 Ok(some) => moved |= some > 0,
                 Err(_) => return false,
             }
-            if passage.there.closed && passage.back.closed {
+            if relayed.there.closed && relayed.back.closed {
                 return false;
             }
-            if passage.left > 0 || calm {
+            if relayed.left > 0 || calm {
                 return true;
             }
             sky.ails.fetch_add(1, Ordering::Relaxed);
-            passage.suffer(climate, dice, now)
+            relayed.suffer(climate, dice, now)
         });
         if now >= self.next && !calm {
             self.strike(sky, climate, dice, now);
